@@ -4,15 +4,16 @@
     python build_wheel.py                      # dist/refurbish_tf-0.1.0-py3-none-manylinux_2_35_x86_64.whl
     python build_wheel.py --machine aarch64    # cross-compiles, after `apt-get install g++-aarch64-linux-gnu`
 
-It needs a C++ compiler and takes some minutes. For each minor version it creates an environment and builds a wheel in it,
-like `pip install .`. It then puts all libraries into one of the wheels and has auditwheel, in another environment, check
-it. With any other TensorFlow the library is built from the sources in the wheel, as always.
+It needs a C++ compiler and takes some minutes. For each minor version it creates an environment and builds a wheel in
+it, like `pip install .`. It then puts all libraries into one of the wheels and has auditwheel, in another environment,
+check it. With any other TensorFlow the library is built from the sources in the wheel, as always.
 
 For another machine, the headers and libraries come from TensorFlow's wheel for that machine.
 
-A library needs the symbol versions of the machine it is built on. If they are newer than those of glibc 2.35 and GCC 12,
-auditwheel rejects the wheel; then use `CXX=g++-12 python build_wheel.py`, or an older system.
+A library needs the symbol versions of the machine it is built on. If they are newer than those of glibc 2.35 and GCC
+12, auditwheel rejects the wheel; then use `CXX=g++-12 python build_wheel.py`, or an older system.
 """
+
 import argparse
 import importlib.util
 import os
@@ -50,8 +51,12 @@ sysconfig = types.SimpleNamespace(
 def main(argv=None):
   """Builds and checks. Returns the path of the wheel."""
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-  parser.add_argument("--output", type=pathlib.Path, default=ROOT / "dist", help="directory for the wheel (default: dist)")
-  parser.add_argument("--machine", choices=MACHINES, default=HERE, help="the machine that it is for (default: this one)")
+  parser.add_argument(
+    "--output", type=pathlib.Path, default=ROOT / "dist", help="directory for the wheel (default: dist)"
+  )
+  parser.add_argument(
+    "--machine", choices=MACHINES, default=HERE, help="the machine that it is for (default: this one)"
+  )
   args = parser.parse_args(argv)
   find_compiler(args.machine)
   with tempfile.TemporaryDirectory() as scratch:
@@ -67,8 +72,9 @@ def find_compiler(machine=HERE):
     os.environ["CXX"] = f"{machine}-linux-gnu-g++"
     if not shutil.which(os.environ["CXX"]):
       sys.exit(
-          f"build_wheel.py needs a C++ compiler for {machine}, and there is no {os.environ['CXX']}: install it "
-          f"(`apt-get install g++-{machine.replace('_', '-')}-linux-gnu`) or set CXX to another one.")
+        f"build_wheel.py needs a C++ compiler for {machine}, and there is no {os.environ['CXX']}: install it "
+        f"(`apt-get install g++-{machine.replace('_', '-')}-linux-gnu`) or set CXX to another one."
+      )
   # Loaded by path, as in setup.py.
   spec = importlib.util.spec_from_file_location("native", ROOT / "refurbish_tf" / "_internal" / "native.py")
   native = importlib.util.module_from_spec(spec)
@@ -80,7 +86,9 @@ def find_compiler(machine=HERE):
   target = subprocess.run([*command, "-dumpmachine"], capture_output=True, text=True, check=False).stdout.strip()
   if not target.startswith(f"{machine}-"):
     sys.exit(
-        f"build_wheel.py needs a C++ compiler for {machine}, and {' '.join(command)} is for {target or 'none'}: set CXX to one.")
+      f"build_wheel.py needs a C++ compiler for {machine}, and {' '.join(command)} is for {target or 'none'}: set CXX "
+      "to one."
+    )
 
 
 def create_environment(directory, *packages):
@@ -100,14 +108,36 @@ def build(minor, machine, directory):
   # pip, the wheel's tag and `native.machine` use this as the machine.
   pretended = {"_PYTHON_HOST_PLATFORM": f"linux-{machine}"}
   if machine != HERE:
-    run(python, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--dest", directory / "download",
-        tensorflow, **pretended)
+    run(
+      python,
+      "-m",
+      "pip",
+      "download",
+      "--quiet",
+      "--no-deps",
+      "--only-binary=:all:",
+      "--dest",
+      directory / "download",
+      tensorflow,
+      **pretended,
+    )
     unpack_tensorflow(next((directory / "download").iterdir()), next((directory / "venv").glob("lib/*/site-packages")))
   copy_sources(directory / "sources")
   say(f"building the library for TensorFlow {minor} on {machine}")
-  run(python, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", directory,
-      directory / "sources", **pretended)
-  wheel, = directory.glob("*.whl")
+  run(
+    python,
+    "-m",
+    "pip",
+    "wheel",
+    "--quiet",
+    "--no-deps",
+    "--no-build-isolation",
+    "--wheel-dir",
+    directory,
+    directory / "sources",
+    **pretended,
+  )
+  (wheel,) = directory.glob("*.whl")
   return wheel
 
 
@@ -115,9 +145,13 @@ def unpack_tensorflow(wheel, to):
   """Unpacks the headers and libraries of TensorFlow's wheel, with a module in place of its own."""
   libraries = [f"tensorflow/{name}" for name in TENSORFLOW_LIBRARIES]
   with zipfile.ZipFile(wheel) as archive:
-    archive.extractall(to, [name for name in archive.namelist() if name.startswith("tensorflow/include/") or name in libraries])
-  (to / "tensorflow" / "__init__.py").write_text(TENSORFLOW_STUB.format(
-      version=wheel.name.split("-")[1], flags=TENSORFLOW_FLAGS, library=TENSORFLOW_LIBRARIES[0]), encoding="utf-8")
+    archive.extractall(
+      to, [name for name in archive.namelist() if name.startswith("tensorflow/include/") or name in libraries]
+    )
+  (to / "tensorflow" / "__init__.py").write_text(
+    TENSORFLOW_STUB.format(version=wheel.name.split("-")[1], flags=TENSORFLOW_FLAGS, library=TENSORFLOW_LIBRARIES[0]),
+    encoding="utf-8",
+  )
 
 
 def copy_sources(to):
@@ -126,32 +160,47 @@ def copy_sources(to):
   for name in ("setup.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE", "refurbish_tf_launcher.py"):
     shutil.copy(ROOT / name, to)
   shutil.copytree(
-      ROOT / "refurbish_tf", to / "refurbish_tf", ignore=shutil.ignore_patterns("_native", "__pycache__", ".build-*"))
+    ROOT / "refurbish_tf", to / "refurbish_tf", ignore=shutil.ignore_patterns("_native", "__pycache__", ".build-*")
+  )
 
 
 def merge(wheels, directory, tools):
-  """Puts the libraries of all wheels, by minor, into the last one. `tools` is a Python. Returns the path of the new wheel."""
+  """Puts the libraries of all wheels, by minor, into the last one. `tools` is a Python. Returns the path of the new
+  wheel."""
   trees = {}
   for minor, wheel in wheels.items():
     run(tools, "-m", "wheel", "unpack", "--dest", directory / minor, wheel)
-    trees[minor], = (directory / minor).iterdir()
+    (trees[minor],) = (directory / minor).iterdir()
   *others, last = trees
   for minor in others:
     name = pathlib.Path("refurbish_tf", "_native", minor)
     shutil.copytree(trees[minor] / name, trees[last] / name)
   # Updates the list of files and their hashes.
   run(tools, "-m", "wheel", "pack", "--dest-dir", directory, trees[last])
-  merged, = directory.glob("*.whl")
+  (merged,) = directory.glob("*.whl")
   return merged
 
 
 def check(wheel, machine, output, tools):
   """Has auditwheel check and name the wheel for its platform, and moves it to `output`. Returns its path."""
   # auditwheel can check wheels for other machines, but knows platform names only for its own machine.
-  auditwheel = (tools, "-c", f"import platform; platform.machine = lambda: {machine!r}; from auditwheel.main import main; main()")
+  auditwheel = (
+    tools,
+    "-c",
+    f"import platform; platform.machine = lambda: {machine!r}; from auditwheel.main import main; main()",
+  )
   repaired = wheel.parent / "repaired"
-  run(*auditwheel, "repair", "--plat", f"{PLATFORM}_{machine}", "--only-plat", "--wheel-dir", repaired,
-      *(f"--exclude={name}" for name in TENSORFLOW_LIBRARIES), wheel)
+  run(
+    *auditwheel,
+    "repair",
+    "--plat",
+    f"{PLATFORM}_{machine}",
+    "--only-plat",
+    "--wheel-dir",
+    repaired,
+    *(f"--exclude={name}" for name in TENSORFLOW_LIBRARIES),
+    wheel,
+  )
   run(*auditwheel, "show", next(repaired.glob("*.whl")))
   output.mkdir(parents=True, exist_ok=True)
   result = output / next(repaired.glob("*.whl")).name

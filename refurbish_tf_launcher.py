@@ -1,10 +1,11 @@
 """The console script `refurbish-tf`: starts `refurbish_tf.cli`. Nothing else imports this module.
 
-It is outside the package, because importing any part of that imports TensorFlow. This takes seconds, in which TensorFlow
-writes to the terminal and the user may press Ctrl-C. `startup.py` handles both and so must be loaded first: by its path,
-as setup.py loads native.py. The alternative, to look at `sys.argv` at the top of `refurbish_tf/__init__.py`, would affect
-every program that imports the package.
+It is outside the package, because importing any part of that imports TensorFlow. This takes seconds, in which
+TensorFlow writes to the terminal and the user may press Ctrl-C. `startup.py` handles both and so must be loaded first:
+by its path, as setup.py loads native.py. The alternative, to look at `sys.argv` at the top of
+`refurbish_tf/__init__.py`, would affect every program that imports the package.
 """
+
 import importlib.util
 import pathlib
 

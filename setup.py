@@ -1,4 +1,5 @@
 """Builds the C++ part, with the function that also rebuilds it for another TensorFlow. Metadata is in setup.cfg."""
+
 import configparser
 import importlib.util
 import pathlib
@@ -20,7 +21,8 @@ spec.loader.exec_module(native)
 
 
 class BuildNative(build_ext):
-  """Builds the library for the installed TensorFlow: in the wheel's tree or, for an editable install, in the sources' tree."""
+  """Builds the library for the installed TensorFlow: in the wheel's tree or, for an editable install, in the sources'
+  tree."""
 
   def run(self):
     import fcntl
@@ -36,8 +38,9 @@ class BuildNative(build_ext):
           print(native.build(directory), end="")
     except native.NoCompilerError as error:
       sys.exit(
-          f"refurbish_tf was not built: {error} and install again, or install its wheel refurbish_tf-*.whl, which needs none "
-          "(README.md says where it is).")
+        f"refurbish_tf was not built: {error} and install again, or install its wheel refurbish_tf-*.whl, which needs "
+        "none (README.md says where it is)."
+      )
     except native.BuildError as error:
       sys.exit(f"refurbish_tf was not built: its C++ part does not compile.\n{error}")
 
@@ -55,11 +58,13 @@ class BuildNative(build_ext):
   @staticmethod
   def _directory(package):
     import tensorflow as tf
+
     return native.packaged_directory(tf.__version__, package)
 
 
 class PlatformWheel(bdist_wheel):
-  """A wheel that depends on the platform, but not on the version of Python. native.py checks the version of TensorFlow."""
+  """A wheel that depends on the platform, but not on the version of Python. native.py checks the version of
+  TensorFlow."""
 
   def get_tag(self):
     return ("py3", "none", super().get_tag()[2])
@@ -68,8 +73,8 @@ class PlatformWheel(bdist_wheel):
 def long_description():
   """README.md for the package index, where relative links lead nowhere.
 
-  They become links to the release's tag at `url` of setup.cfg. Without a `url` only their texts remain: set it before an
-  upload.
+  They become links to the release's tag at `url` of setup.cfg. Without a `url` only their texts remain: set it before
+  an upload.
   """
   config = configparser.ConfigParser()
   config.read(ROOT / "setup.cfg", encoding="utf-8")
@@ -84,7 +89,8 @@ def long_description():
 
 
 setup(
-    long_description=long_description(),
-    # A placeholder for the library, so that build_ext runs and the wheel depends on the platform.
-    ext_modules=[Extension("refurbish_tf._native", sources=[])],
-    cmdclass={"build_ext": BuildNative, "bdist_wheel": PlatformWheel})
+  long_description=long_description(),
+  # A placeholder for the library, so that build_ext runs and the wheel depends on the platform.
+  ext_modules=[Extension("refurbish_tf._native", sources=[])],
+  cmdclass={"build_ext": BuildNative, "bdist_wheel": PlatformWheel},
+)

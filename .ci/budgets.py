@@ -1,4 +1,6 @@
-"""Compares the files that git tracks with .ci/budgets. Prints a table of what exceeds its budget, and fails if anything does."""
+"""Compares the files that git tracks with .ci/budgets. Prints a table of what exceeds its budget, and fails if anything
+does."""
+
 import pathlib
 import subprocess
 import sys
@@ -6,11 +8,11 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # Patterns for `git ls-files`. The scripts are only those directly in these folders.
 FILES = {
-    "C++ of the package": ("refurbish_tf/*.cc", "refurbish_tf/*.h"),
-    "Python of the package": ("refurbish_tf/*.py",),
-    "tests": ("tests/*.cc", "tests/*.h", "tests/*.py"),
-    "benchmarks": ("benchmarks/*.py", "trainings/*.py"),
-    "scripts at the root and in docs/": (":(glob)*.py", ":(glob)docs/*.py", ":(glob).ci/*.py"),
+  "C++ of the package": ("refurbish_tf/*.cc", "refurbish_tf/*.h"),
+  "Python of the package": ("refurbish_tf/*.py",),
+  "tests": ("tests/*.cc", "tests/*.h", "tests/*.py"),
+  "benchmarks": ("benchmarks/*.py", "trainings/*.py"),
+  "scripts at the root and in docs/": (":(glob)*.py", ":(glob)docs/*.py", ":(glob).ci/*.py"),
 }
 WORDS = "words of ARCHITECTURE.md"
 
@@ -36,7 +38,8 @@ def main():
 def lines(patterns):
   """The number of lines of the files that git tracks, as they are in the working tree."""
   names = subprocess.run(
-      ["git", "ls-files", "-z", *patterns], cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\0")
+    ["git", "ls-files", "-z", *patterns], cwd=ROOT, check=True, capture_output=True, text=True
+  ).stdout.split("\0")
   return sum((ROOT / name).read_bytes().count(b"\n") for name in names if name and (ROOT / name).exists())
 
 

@@ -1,7 +1,9 @@
-"""Each layer and the papers' pipelines, compared with TensorFlow's operations, DALI, torchvision, Pillow and albumentations.
+"""Each layer and the papers' pipelines, compared with TensorFlow's operations, DALI, torchvision, Pillow and
+albumentations.
 
 `pip install -e '.[bench]'` installs the libraries; if one is missing or fails, its rows say so.
 """
+
 import functools
 
 import augment_peers as peers
@@ -30,13 +32,19 @@ IN_README = (CROP_FLIP, NORMALIZED, peers.RESIZED, peers.JITTER, peers.BLUR, RAN
 MOST = {32: {RAND: 5, CROP_FLIP: 4}, 224: {RAND: 60}, 348: {RAND: 130}}
 # The bars relative to another row, by side and whether images are batched.
 MOST_OF = {
-    (32, False): [(AUTO, f"TensorFlow: {AUTO}", 0.2), (DEEP, f"TensorFlow: {DEEP}", 0.2)],
-    (224, False): [(AUTO, f"TensorFlow: {AUTO}", 0.1), (DEEP, f"TensorFlow: {DEEP}", 0.1),
-                   (peers.RESIZE, f"TensorFlow: {peers.RESIZE}", 0.5),
-                   (peers.RESIZE_SMOOTH, f"TensorFlow: {peers.RESIZE_SMOOTH}", 0.2)],
-    (32, True): [(CROP_FLIP, COPY, 2), (NORMALIZED, FILL.format("float32"), 2)],
-    (224, True): [(CROP_FLIP, COPY, 4.5), (NORMALIZED, FILL.format("float32"), 1.5),
-                  (NORMALIZED, f"DALI: {NORMALIZED}", 0.6)],
+  (32, False): [(AUTO, f"TensorFlow: {AUTO}", 0.2), (DEEP, f"TensorFlow: {DEEP}", 0.2)],
+  (224, False): [
+    (AUTO, f"TensorFlow: {AUTO}", 0.1),
+    (DEEP, f"TensorFlow: {DEEP}", 0.1),
+    (peers.RESIZE, f"TensorFlow: {peers.RESIZE}", 0.5),
+    (peers.RESIZE_SMOOTH, f"TensorFlow: {peers.RESIZE_SMOOTH}", 0.2),
+  ],
+  (32, True): [(CROP_FLIP, COPY, 2), (NORMALIZED, FILL.format("float32"), 2)],
+  (224, True): [
+    (CROP_FLIP, COPY, 4.5),
+    (NORMALIZED, FILL.format("float32"), 1.5),
+    (NORMALIZED, f"DALI: {NORMALIZED}", 0.6),
+  ],
 }
 
 
@@ -55,40 +63,40 @@ def layers(side):
   normalize = {dtype: augment.normalize(MEAN, STD, dtype) for dtype in ("float32", "bfloat16")}
   resized = augment.random_resized_crop(side)
   return {
-      peers.CROP: ([crop], False),
-      "crop, reflected": ([augment.random_crop(padding=PADDING, padding_mode="reflect")], False),
-      peers.FLIP: ([flip], False),
-      peers.CUTOUT: ([cutout], False),
-      peers.NORMALIZE: ([normalize["float32"]], False),
-      CROP_FLIP: ([crop, flip], False),
-      NORMALIZED: ([crop, flip, normalize["float32"]], False),
-      "crop, flip, normalize bfloat16": ([crop, flip, normalize["bfloat16"]], False),
-      peers.RESIZED: ([resized], True),
-      peers.RESIZED_SMOOTH: ([augment.random_resized_crop(side, antialias=True)], True),
-      peers.RESIZE: ([augment.resize((side, side), antialias=False)], True),
-      peers.RESIZE_SMOOTH: ([augment.resize((side, side))], True),
-      peers.RAND_ONE: (augment.rand_augment(1), False),
-      peers.JITTER: ([augment.color_jitter(*[peers.STRENGTH] * 3, peers.TURN)], False),
-      peers.SOLARIZE: ([augment.random_solarize(128, p=1)], False),
-      peers.POSTERIZE: ([augment.random_posterize(4, p=1)], False),
-      peers.EQUALIZE: ([augment.random_equalize(p=1)], False),
-      peers.AUTOCONTRAST: ([augment.random_autocontrast(p=1)], False),
-      peers.SHARPNESS: ([augment.random_adjust_sharpness(2, p=1)], False),
-      peers.INVERT: ([augment.random_invert(p=1)], False),
-      peers.PERMUTATION: ([augment.random_channel_permutation()], False),
-      peers.NOISE: ([augment.gaussian_noise()], False),
-      peers.PHOTOMETRIC: ([augment.random_photometric_distort()], False),
-      peers.BLUR: ([augment.gaussian_blur(peers.kernel_size(side), peers.SIGMA)], False),
-      peers.ERASING: ([augment.random_erasing(1)], False),
-      peers.AFFINE: ([augment.random_affine(peers.DEGREES, peers.MOVE, peers.ZOOM, peers.SHEAR)], False),
-      peers.TRIVIAL: (augment.trivial_augment(), False),
-      # Resized, because the images of a batch need the same size.
-      peers.ZOOM_OUT: ([augment.random_zoom_out(p=1), augment.resize((side, side))], False),
-      peers.IOU_CROP: ([augment.random_iou_crop(), augment.resize((side, side))], False),
-      peers.RANDOM_SIZE: ([augment.random_resize(*peers.sizes(side)), augment.random_crop(side)], True),
-      peers.CHOICE: ([augment.random_choice([crop, flip, cutout])], False),
-      peers.ORDER: ([augment.random_order([crop, flip, cutout])], False),
-      **policies(augment, side),
+    peers.CROP: ([crop], False),
+    "crop, reflected": ([augment.random_crop(padding=PADDING, padding_mode="reflect")], False),
+    peers.FLIP: ([flip], False),
+    peers.CUTOUT: ([cutout], False),
+    peers.NORMALIZE: ([normalize["float32"]], False),
+    CROP_FLIP: ([crop, flip], False),
+    NORMALIZED: ([crop, flip, normalize["float32"]], False),
+    "crop, flip, normalize bfloat16": ([crop, flip, normalize["bfloat16"]], False),
+    peers.RESIZED: ([resized], True),
+    peers.RESIZED_SMOOTH: ([augment.random_resized_crop(side, antialias=True)], True),
+    peers.RESIZE: ([augment.resize((side, side), antialias=False)], True),
+    peers.RESIZE_SMOOTH: ([augment.resize((side, side))], True),
+    peers.RAND_ONE: (augment.rand_augment(1), False),
+    peers.JITTER: ([augment.color_jitter(*[peers.STRENGTH] * 3, peers.TURN)], False),
+    peers.SOLARIZE: ([augment.random_solarize(128, p=1)], False),
+    peers.POSTERIZE: ([augment.random_posterize(4, p=1)], False),
+    peers.EQUALIZE: ([augment.random_equalize(p=1)], False),
+    peers.AUTOCONTRAST: ([augment.random_autocontrast(p=1)], False),
+    peers.SHARPNESS: ([augment.random_adjust_sharpness(2, p=1)], False),
+    peers.INVERT: ([augment.random_invert(p=1)], False),
+    peers.PERMUTATION: ([augment.random_channel_permutation()], False),
+    peers.NOISE: ([augment.gaussian_noise()], False),
+    peers.PHOTOMETRIC: ([augment.random_photometric_distort()], False),
+    peers.BLUR: ([augment.gaussian_blur(peers.kernel_size(side), peers.SIGMA)], False),
+    peers.ERASING: ([augment.random_erasing(1)], False),
+    peers.AFFINE: ([augment.random_affine(peers.DEGREES, peers.MOVE, peers.ZOOM, peers.SHEAR)], False),
+    peers.TRIVIAL: (augment.trivial_augment(), False),
+    # Resized, because the images of a batch need the same size.
+    peers.ZOOM_OUT: ([augment.random_zoom_out(p=1), augment.resize((side, side))], False),
+    peers.IOU_CROP: ([augment.random_iou_crop(), augment.resize((side, side))], False),
+    peers.RANDOM_SIZE: ([augment.random_resize(*peers.sizes(side)), augment.random_crop(side)], True),
+    peers.CHOICE: ([augment.random_choice([crop, flip, cutout])], False),
+    peers.ORDER: ([augment.random_order([crop, flip, cutout])], False),
+    **policies(augment, side),
   }
 
 
@@ -97,7 +105,11 @@ def _composed(sequence, side, batched):
   looks = any(layer.looks_at_boxes for layer in sequence)
   function = augment.compose(sequence, {1: "xyxy"} if looks else None, clips=False if batched else None)
   boxes = tf.constant(peers.boxes(side))
-  return (lambda image, seed: function(image, tf.broadcast_to(boxes, [*image.shape[:-3], *boxes.shape]), seed=seed)[0]) if looks else function
+  return (
+    (lambda image, seed: function(image, tf.broadcast_to(boxes, [*image.shape[:-3], *boxes.shape]), seed=seed)[0])
+    if looks
+    else function
+  )
 
 
 def policies(module, side):
@@ -105,10 +117,10 @@ def policies(module, side):
   which = "cifar10" if side == 32 else "imagenet"
   end = [augment.random_crop(padding=PADDING), augment.random_flip(), augment.normalize(MEAN, STD)]
   return {
-      RAND: (module.rand_augment(2, 9), False),
-      AUTO: (module.auto_augment(which), False),
-      DEEP: (module.deep_auto_augment(which), False),
-      peers.PIPELINE: ([*module.rand_augment(2, 9), *end], False),
+    RAND: (module.rand_augment(2, 9), False),
+    AUTO: (module.auto_augment(which), False),
+    DEEP: (module.deep_auto_augment(which), False),
+    peers.PIPELINE: ([*module.rand_augment(2, 9), *end], False),
   }
 
 
@@ -127,9 +139,9 @@ def _section(quick, side, batched, absent):
   feed = functools.partial(_reader, batched=batched, times=steps)
   # With a number that is unknown while tracing, because TensorFlow would fold a known one into a constant.
   calls = {
-      FILL.format(dtype): feed(
-          images, lambda image, seed, dtype=dtype: tf.fill(image.shape, tf.cast(seed[0] % 2, dtype)))
-      for dtype in ("uint8", "float32", "bfloat16")}
+    FILL.format(dtype): feed(images, lambda image, seed, dtype=dtype: tf.fill(image.shape, tf.cast(seed[0] % 2, dtype)))
+    for dtype in ("uint8", "float32", "bfloat16")
+  }
   calls[COPY] = feed(images, lambda image, seed: tf.raw_ops.DeepCopy(x=image))
   calls[NOTHING] = feed(images, lambda image, seed: image)
   for name, (sequence, is_large) in layers(side).items():
@@ -141,15 +153,23 @@ def _section(quick, side, batched, absent):
       calls[f"TensorFlow: {name}"] = feed(images, augment.compose(sequence))
   absent = _add_peers(calls, peers.Inputs(side, count, **inputs), batched, absent)
   return _measured(
-      f"{side}x{side}, {how}", f"{side}_{'batch' if batched else 'image'}", calls, absent, common.rounds(quick, ROUNDS),
-      count, {} if batched else MOST[side], MOST_OF.get((side, batched), []),
-      f"CPU time of all threads for an image of uint8 [{side}, {side}, 3], "
-      + (f"in batches of {batch}, each image with draws of its own. "
-         if batched else "one at a time. ")
-      + f"Crops have a padding of {PADDING}; DALI is given images that are padded already. "
-      f"Resized ones are made from {large.shape[1]}x{large.shape[2]}, crops of a scale of 0.08 to 1, bilinear. "
-      "RandAugment has two layers of magnitude 9 of 10. A blur has a kernel of a tenth of the side, Pillow's three boxes. Copy: into a fresh tensor. Fill: a fresh tensor of that dtype and "
-      "the output's size. TensorFlow: its operations in the stage.", side == 224 and not batched)
+    f"{side}x{side}, {how}",
+    f"{side}_{'batch' if batched else 'image'}",
+    calls,
+    absent,
+    common.rounds(quick, ROUNDS),
+    count,
+    {} if batched else MOST[side],
+    MOST_OF.get((side, batched), []),
+    f"CPU time of all threads for an image of uint8 [{side}, {side}, 3], "
+    + (f"in batches of {batch}, each image with draws of its own. " if batched else "one at a time. ")
+    + f"Crops have a padding of {PADDING}; DALI is given images that are padded already. "
+    f"Resized ones are made from {large.shape[1]}x{large.shape[2]}, crops of a scale of 0.08 to 1, bilinear. "
+    "RandAugment has two layers of magnitude 9 of 10. A blur has a kernel of a tenth of the side, Pillow's three "
+    "boxes. Copy: into a fresh tensor. Fill: a fresh tensor of that dtype and the output's size. TensorFlow: its "
+    "operations in the stage.",
+    side == 224 and not batched,
+  )
 
 
 def _smooth(count, side):
@@ -188,8 +208,11 @@ def _measured(title, prefix, calls, absent, rounds, count, most, most_of, defini
     return costs.get(f"{whose}{colon}{NOTHING}" if whose in peers.PEERS else NOTHING, [0] * rounds)
 
   whole = costs
-  costs = {name: [cost - base for cost, base in zip(values, around(name))]
-           for name, values in costs.items() if not name.endswith(NOTHING)}
+  costs = {
+    name: [cost - base for cost, base in zip(values, around(name))]
+    for name, values in costs.items()
+    if not name.endswith(NOTHING)
+  }
   # A line for each of our layers, a column for each library.
   rows = []
   for name, values in costs.items():
@@ -198,26 +221,47 @@ def _measured(title, prefix, calls, absent, rounds, count, most, most_of, defini
   for name, beside, limit in most_of:
     # The comparison with a mere copy or fill includes the overhead of both.
     of = whole if beside in (COPY, FILL.format("float32")) else costs
-    rows.append(common.Row(
-        f"{prefix}_{common.key(name)}_of_{common.key(beside)}", name + (f": {absent[beside]}" if beside in absent else ""),
-        f"of {beside}", common.quotients(of[name], of[beside]) if beside in costs else [], limit=limit))
+    rows.append(
+      common.Row(
+        f"{prefix}_{common.key(name)}_of_{common.key(beside)}",
+        name + (f": {absent[beside]}" if beside in absent else ""),
+        f"of {beside}",
+        common.quotients(of[name], of[beside]) if beside in costs else [],
+        limit=limit,
+      )
+    )
   for peer, about in peers.PEERS.items():
-    cells = [common.Row(f"{prefix}_{common.key(name)}_of_{common.key(peer)}", name, f"of {peer}'s",
-                        common.quotients(costs[name], costs[f"{peer}: {name}"]))
-             for name in about.names if name in costs and f"{peer}: {name}" in costs]
+    cells = [
+      common.Row(
+        f"{prefix}_{common.key(name)}_of_{common.key(peer)}",
+        name,
+        f"of {peer}'s",
+        common.quotients(costs[name], costs[f"{peer}: {name}"]),
+      )
+      for name in about.names
+      if name in costs and f"{peer}: {name}" in costs
+    ]
     rows += cells
     why = [why for name, why in absent.items() if name.startswith(f"{peer}: ")]
     if cells or why:
       dearest = max(cells, key=lambda row: row.median) if cells else None
-      rows.append(common.Row(
-          f"{prefix}_of_{common.key(peer)}", f"the dearest of {len(cells)}: {dearest.name}" if cells else f"{peer}: {why[0]}",
-          f"of {peer}'s", dearest.values if cells else [], limit=1))
+      rows.append(
+        common.Row(
+          f"{prefix}_of_{common.key(peer)}",
+          f"the dearest of {len(cells)}: {dearest.name}" if cells else f"{peer}: {why[0]}",
+          f"of {peer}'s",
+          dearest.values if cells else [],
+          limit=1,
+        )
+      )
   return common.Section(
-      title,
-      f"{definition} {count:,} at a time. Each row is what the "
-      "final_fn of a refurbish with num_parallel_calls=None, of cached images, takes beyond one that does nothing; DALI's "
-      "what its pipeline takes beyond nothing; torchvision, Pillow and albumentations run in a loop.",
-      rows, in_readme and (lambda row: row.unit.endswith("µs an image") and row.name in IN_README))
+    title,
+    f"{definition} {count:,} at a time. Each row is what the "
+    "final_fn of a refurbish with num_parallel_calls=None, of cached images, takes beyond one that does nothing; "
+    "DALI's what its pipeline takes beyond nothing; torchvision, Pillow and albumentations run in a loop.",
+    rows,
+    in_readme and (lambda row: row.unit.endswith("µs an image") and row.name in IN_README),
+  )
 
 
 def _reader(images, function, *, batched, times):

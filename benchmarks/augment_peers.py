@@ -1,4 +1,5 @@
 """The peers of our layers: TensorFlow's operations, DALI, torchvision, Pillow, albumentations."""
+
 import dataclasses
 import importlib
 import math
@@ -43,6 +44,7 @@ class Peer:
     names: the operations that are compared.
     make: a function of `Inputs` that returns functions by these names, each of which augments all `count` images.
   """
+
   modules: tuple
   batched: bool
   names: tuple
@@ -52,6 +54,7 @@ class Peer:
 @dataclasses.dataclass(frozen=True)
 class Inputs:
   """A batch of images, the same images padded, and larger images to be resized."""
+
   side: int
   count: int
   images: np.ndarray
@@ -96,15 +99,16 @@ def installed():
 
 def in_dataset(side):
   """By name: functions `fn(image, seed)` with TensorFlow's operations, and the names of their inputs."""
+
   def resized_crop(image, seed):
     return _tensorflow_resized(tf.slice(image, *_window(tf.shape(image), seed)), side, False)
 
   return {
-      f"TensorFlow: {CROP_FLIP}": (tensorflow_image, "images"),
-      f"TensorFlow: {NORMALIZED}": (lambda image, seed: _tensorflow_normalized(tensorflow_image(image, seed)), "images"),
-      f"TensorFlow: {RESIZE}": (lambda image, seed: _tensorflow_resized(image, side, False), "large"),
-      f"TensorFlow: {RESIZE_SMOOTH}": (lambda image, seed: _tensorflow_resized(image, side, True), "large"),
-      f"TensorFlow: {RESIZED}": (resized_crop, "large"),
+    f"TensorFlow: {CROP_FLIP}": (tensorflow_image, "images"),
+    f"TensorFlow: {NORMALIZED}": (lambda image, seed: _tensorflow_normalized(tensorflow_image(image, seed)), "images"),
+    f"TensorFlow: {RESIZE}": (lambda image, seed: _tensorflow_resized(image, side, False), "large"),
+    f"TensorFlow: {RESIZE_SMOOTH}": (lambda image, seed: _tensorflow_resized(image, side, True), "large"),
+    f"TensorFlow: {RESIZED}": (resized_crop, "large"),
   }
 
 
@@ -116,7 +120,8 @@ def tensorflow_image(image, seed):
 
 def _window(shape, seed):
   begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
-      shape, tf.zeros([1, 0, 4]), seed, aspect_ratio_range=RATIO, area_range=SCALE, use_image_if_no_bounding_boxes=True)
+    shape, tf.zeros([1, 0, 4]), seed, aspect_ratio_range=RATIO, area_range=SCALE, use_image_if_no_bounding_boxes=True
+  )
   return begin, size
 
 
@@ -134,6 +139,7 @@ def _tensorflow_normalized(image):
 def _dali(inputs):
   """DALI's pipelines, with a thread for each core, including one that does nothing."""
   from nvidia.dali import auto_aug, fn, math as dali_math, pipeline_def, types
+
   size = [inputs.side] * 2
 
   def call(batch, operations):
@@ -141,8 +147,14 @@ def _dali(inputs):
     def pipeline():
       return operations(fn.external_source(source=lambda: batch, batch=True, layout="HWC", no_copy=True))
 
-    built = pipeline(batch_size=len(batch), num_threads=PROCESSORS, device_id=None, prefetch_queue_depth=1,
-                     exec_pipelined=False, exec_async=False)
+    built = pipeline(
+      batch_size=len(batch),
+      num_threads=PROCESSORS,
+      device_id=None,
+      prefetch_queue_depth=1,
+      exec_pipelined=False,
+      exec_async=False,
+    )
     built.build()
 
     # Without work ahead, which would count for another candidate.
@@ -155,11 +167,18 @@ def _dali(inputs):
   def cropped(images, **how):
     x, y = fn.random.uniform(range=[0.0, 1.0]), fn.random.uniform(range=[0.0, 1.0])
     return fn.crop_mirror_normalize(
-        images, crop=size, crop_pos_x=x, crop_pos_y=y, mirror=fn.random.coin_flip(), output_layout="HWC", **how)
+      images, crop=size, crop_pos_x=x, crop_pos_y=y, mirror=fn.random.coin_flip(), output_layout="HWC", **how
+    )
 
   def resized(images, antialias):
-    return fn.random_resized_crop(images, size=size, random_area=SCALE, random_aspect_ratio=RATIO,
-                                  interp_type=types.INTERP_LINEAR, antialias=antialias)
+    return fn.random_resized_crop(
+      images,
+      size=size,
+      random_area=SCALE,
+      random_aspect_ratio=RATIO,
+      interp_type=types.INTERP_LINEAR,
+      antialias=antialias,
+    )
 
   # Like our layers; the default is bilinear.
   nearest = {"shape": size, "fill_value": 0, "interp_type": types.INTERP_NN}
@@ -186,7 +205,8 @@ def _dali(inputs):
     steps = fn.transforms.scale(steps, scale=fn.stack(*[uniform(*ZOOM)] * 2), center=middle)
     steps = fn.transforms.shear(steps, angles=fn.stack(uniform(-SHEAR, SHEAR), 0.0), center=middle)
     return fn.warp_affine(
-        images, matrix=fn.transforms.translation(steps, offset=shift), interp_type=types.INTERP_NN, fill_value=0)
+      images, matrix=fn.transforms.translation(steps, offset=shift), interp_type=types.INTERP_NN, fill_value=0
+    )
 
   to_uint8 = {"dtype": types.UINT8, "mean": [0.0] * 3, "std": [1.0] * 3}
   to_float32 = {"dtype": types.FLOAT, "mean": [255 * mean for mean in MEAN], "std": [255 * std for std in STD]}
@@ -195,28 +215,27 @@ def _dali(inputs):
   importlib.import_module("nvidia.dali.auto_aug.trivial_augment")
   solarize = importlib.import_module("nvidia.dali.auto_aug.augmentations").solarize
   return {
-      "nothing": call(inputs.images, lambda images: images),
-      FLIP: call(inputs.images, lambda images: fn.flip(images, horizontal=fn.random.coin_flip())),
-      CROP_FLIP: call(inputs.padded, lambda images: cropped(images, **to_uint8)),
-      NORMALIZED: call(inputs.padded, lambda images: cropped(images, **to_float32)),
-      NORMALIZE: call(
-          inputs.images, lambda images: fn.crop_mirror_normalize(images, output_layout="HWC", **to_float32)),
-      RESIZED: call(inputs.large, lambda images: resized(images, False)),
-      RESIZED_SMOOTH: call(inputs.large, lambda images: resized(images, True)),
-      RESIZE: call(inputs.large, lambda images: fn.resize(images, size=size, antialias=False)),
-      RESIZE_SMOOTH: call(inputs.large, lambda images: fn.resize(images, size=size, antialias=True)),
-      RAND_ONE: call(inputs.images, lambda images: rand_augment(images, 1)),
-      RAND: call(inputs.images, lambda images: rand_augment(images, 2)),
-      AUTO: call(
-          inputs.images,
-          lambda images: auto_aug.auto_augment.auto_augment_image_net(images, **nearest)),
-      JITTER: call(inputs.images, jitter),
-      SOLARIZE: call(inputs.images, lambda images: solarize(images, magnitude_bin=15, num_magnitude_bins=31)),
-      BLUR: call(inputs.images, lambda images: fn.gaussian_blur(
-          images, window_size=kernel_size(inputs.side), sigma=uniform(*SIGMA))),
-      ERASING: call(inputs.images, erasing),
-      AFFINE: call(inputs.images, affine),
-      TRIVIAL: call(inputs.images, lambda images: auto_aug.trivial_augment.trivial_augment_wide(images, **nearest)),
+    "nothing": call(inputs.images, lambda images: images),
+    FLIP: call(inputs.images, lambda images: fn.flip(images, horizontal=fn.random.coin_flip())),
+    CROP_FLIP: call(inputs.padded, lambda images: cropped(images, **to_uint8)),
+    NORMALIZED: call(inputs.padded, lambda images: cropped(images, **to_float32)),
+    NORMALIZE: call(inputs.images, lambda images: fn.crop_mirror_normalize(images, output_layout="HWC", **to_float32)),
+    RESIZED: call(inputs.large, lambda images: resized(images, False)),
+    RESIZED_SMOOTH: call(inputs.large, lambda images: resized(images, True)),
+    RESIZE: call(inputs.large, lambda images: fn.resize(images, size=size, antialias=False)),
+    RESIZE_SMOOTH: call(inputs.large, lambda images: fn.resize(images, size=size, antialias=True)),
+    RAND_ONE: call(inputs.images, lambda images: rand_augment(images, 1)),
+    RAND: call(inputs.images, lambda images: rand_augment(images, 2)),
+    AUTO: call(inputs.images, lambda images: auto_aug.auto_augment.auto_augment_image_net(images, **nearest)),
+    JITTER: call(inputs.images, jitter),
+    SOLARIZE: call(inputs.images, lambda images: solarize(images, magnitude_bin=15, num_magnitude_bins=31)),
+    BLUR: call(
+      inputs.images,
+      lambda images: fn.gaussian_blur(images, window_size=kernel_size(inputs.side), sigma=uniform(*SIGMA)),
+    ),
+    ERASING: call(inputs.images, erasing),
+    AFFINE: call(inputs.images, affine),
+    TRIVIAL: call(inputs.images, lambda images: auto_aug.trivial_augment.trivial_augment_wide(images, **nearest)),
   }
 
 
@@ -225,12 +244,15 @@ def _torchvision(inputs):
   import torch
   from torchvision import tv_tensors
   from torchvision.transforms import v2
+
   # One thread, as in a DataLoader's worker. Several threads spin while they wait for each other.
   torch.set_num_threads(1)
   side = inputs.side
 
   def call(images, *transforms):
-    return _loop(inputs, [torch.from_numpy(image.transpose(2, 0, 1).copy()) for image in images], v2.Compose(transforms))
+    return _loop(
+      inputs, [torch.from_numpy(image.transpose(2, 0, 1).copy()) for image in images], v2.Compose(transforms)
+    )
 
   crop, flip = v2.RandomCrop(side, padding=PADDING), v2.RandomHorizontalFlip()
   normalize = [v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)]
@@ -238,53 +260,57 @@ def _torchvision(inputs):
   rand = v2.RandAugment(2, BINS)
   images, large = inputs.images, inputs.large
   resize, cutout = v2.Resize([side, side], antialias=True), v2.RandomErasing(1, scale=(1 / 16, 1 / 16), ratio=(1, 1))
-  beside, cropped = tv_tensors.BoundingBoxes(boxes(side), format="XYXY", canvas_size=(side, side)), v2.Compose([v2.RandomIoUCrop(), resize])
+  beside, cropped = (
+    tv_tensors.BoundingBoxes(boxes(side), format="XYXY", canvas_size=(side, side)),
+    v2.Compose([v2.RandomIoUCrop(), resize]),
+  )
   return {
-      CROP: call(images, crop),
-      FLIP: call(images, flip),
-      CUTOUT: call(images, cutout),
-      NORMALIZE: call(images, *normalize),
-      CROP_FLIP: call(images, crop, flip),
-      NORMALIZED: call(images, crop, flip, *normalize),
-      RESIZED: call(large, v2.RandomResizedCrop(side, antialias=False)),
-      RESIZED_SMOOTH: call(large, v2.RandomResizedCrop(side, antialias=True)),
-      RESIZE: call(large, v2.Resize([side, side], antialias=False)),
-      RESIZE_SMOOTH: call(large, v2.Resize([side, side], antialias=True)),
-      RAND_ONE: call(images, v2.RandAugment(1, BINS)),
-      RAND: call(images, rand),
-      AUTO: call(images, v2.AutoAugment(policy)),
-      JITTER: call(images, v2.ColorJitter(STRENGTH, STRENGTH, STRENGTH, TURN)),
-      SOLARIZE: call(images, v2.RandomSolarize(128, p=1)),
-      POSTERIZE: call(images, v2.RandomPosterize(4, p=1)),
-      EQUALIZE: call(images, v2.RandomEqualize(p=1)),
-      AUTOCONTRAST: call(images, v2.RandomAutocontrast(p=1)),
-      SHARPNESS: call(images, v2.RandomAdjustSharpness(2, p=1)),
-      INVERT: call(images, v2.RandomInvert(p=1)),
-      PERMUTATION: call(images, v2.RandomChannelPermutation()),
-      NOISE: call(images, v2.GaussianNoise()),
-      PHOTOMETRIC: call(images, v2.RandomPhotometricDistort()),
-      BLUR: call(images, v2.GaussianBlur(kernel_size(side), SIGMA)),
-      ERASING: call(images, v2.RandomErasing(1)),
-      AFFINE: call(images, v2.RandomAffine(DEGREES, MOVE, ZOOM, SHEAR)),
-      TRIVIAL: call(images, v2.TrivialAugmentWide()),
-      ZOOM_OUT: call(images, v2.RandomZoomOut(p=1), resize),
-      IOU_CROP: call(images, lambda image: cropped(image, beside)),
-      RANDOM_SIZE: call(large, v2.RandomResize(*sizes(side)), v2.RandomCrop(side)),
-      CHOICE: call(images, v2.RandomChoice([crop, flip, cutout])),
-      ORDER: call(images, v2.RandomOrder([crop, flip, cutout])),
-      PIPELINE: call(images, rand, crop, flip, *normalize),
+    CROP: call(images, crop),
+    FLIP: call(images, flip),
+    CUTOUT: call(images, cutout),
+    NORMALIZE: call(images, *normalize),
+    CROP_FLIP: call(images, crop, flip),
+    NORMALIZED: call(images, crop, flip, *normalize),
+    RESIZED: call(large, v2.RandomResizedCrop(side, antialias=False)),
+    RESIZED_SMOOTH: call(large, v2.RandomResizedCrop(side, antialias=True)),
+    RESIZE: call(large, v2.Resize([side, side], antialias=False)),
+    RESIZE_SMOOTH: call(large, v2.Resize([side, side], antialias=True)),
+    RAND_ONE: call(images, v2.RandAugment(1, BINS)),
+    RAND: call(images, rand),
+    AUTO: call(images, v2.AutoAugment(policy)),
+    JITTER: call(images, v2.ColorJitter(STRENGTH, STRENGTH, STRENGTH, TURN)),
+    SOLARIZE: call(images, v2.RandomSolarize(128, p=1)),
+    POSTERIZE: call(images, v2.RandomPosterize(4, p=1)),
+    EQUALIZE: call(images, v2.RandomEqualize(p=1)),
+    AUTOCONTRAST: call(images, v2.RandomAutocontrast(p=1)),
+    SHARPNESS: call(images, v2.RandomAdjustSharpness(2, p=1)),
+    INVERT: call(images, v2.RandomInvert(p=1)),
+    PERMUTATION: call(images, v2.RandomChannelPermutation()),
+    NOISE: call(images, v2.GaussianNoise()),
+    PHOTOMETRIC: call(images, v2.RandomPhotometricDistort()),
+    BLUR: call(images, v2.GaussianBlur(kernel_size(side), SIGMA)),
+    ERASING: call(images, v2.RandomErasing(1)),
+    AFFINE: call(images, v2.RandomAffine(DEGREES, MOVE, ZOOM, SHEAR)),
+    TRIVIAL: call(images, v2.TrivialAugmentWide()),
+    ZOOM_OUT: call(images, v2.RandomZoomOut(p=1), resize),
+    IOU_CROP: call(images, lambda image: cropped(image, beside)),
+    RANDOM_SIZE: call(large, v2.RandomResize(*sizes(side)), v2.RandomCrop(side)),
+    CHOICE: call(images, v2.RandomChoice([crop, flip, cutout])),
+    ORDER: call(images, v2.RandomOrder([crop, flip, cutout])),
+    PIPELINE: call(images, rand, crop, flip, *normalize),
   }
 
 
 def _pillow(inputs):
   """Pillow's own operations, in Python, without conversions to or from arrays."""
   from PIL import Image, ImageEnhance, ImageFilter, ImageOps
+
   side, bilinear = inputs.side, Image.Resampling.BILINEAR
 
   def resized_crop(image):
     (width, height), area, ratio = image.size, random.uniform(*SCALE), random.uniform(*RATIO)
-    cut_width = min(width, (width * height * area * ratio)**0.5)
-    cut_height = min(height, (width * height * area / ratio)**0.5)
+    cut_width = min(width, (width * height * area * ratio) ** 0.5)
+    cut_height = min(height, (width * height * area / ratio) ** 0.5)
     x, y = random.uniform(0, width - cut_width), random.uniform(0, height - cut_height)
     return image.resize((side, side), bilinear, (x, y, x + cut_width, y + cut_height))
 
@@ -300,10 +326,18 @@ def _pillow(inputs):
 
   enhancers = [ImageEnhance.Color, ImageEnhance.Contrast, ImageEnhance.Brightness, ImageEnhance.Sharpness]
   distortions = [
-      lambda image: image, ImageOps.autocontrast, ImageOps.equalize, lambda image: ImageOps.solarize(image, 26),
-      lambda image: ImageOps.posterize(image, 4), lambda image: image.rotate(27), affine(1, 0.27, 0, 0, 1, 0),
-      affine(1, 0, 0, 0.27, 1, 0), affine(1, 0, 0.4 * side, 0, 1, 0), affine(1, 0, 0, 0, 1, 0.4 * side),
-      *(lambda image, enhancer=enhancer: enhancer(image).enhance(1.81) for enhancer in enhancers)]
+    lambda image: image,
+    ImageOps.autocontrast,
+    ImageOps.equalize,
+    lambda image: ImageOps.solarize(image, 26),
+    lambda image: ImageOps.posterize(image, 4),
+    lambda image: image.rotate(27),
+    affine(1, 0.27, 0, 0, 1, 0),
+    affine(1, 0, 0, 0.27, 1, 0),
+    affine(1, 0, 0.4 * side, 0, 1, 0),
+    affine(1, 0, 0, 0, 1, 0.4 * side),
+    *(lambda image, enhancer=enhancer: enhancer(image).enhance(1.81) for enhancer in enhancers),
+  ]
 
   def distort(image):
     return random.choice(distortions)(image)
@@ -342,25 +376,25 @@ def _pillow(inputs):
 
   images, large = ([Image.fromarray(image) for image in each] for each in (inputs.images, inputs.large))
   return {
-      CROP: _loop(inputs, images, crop),
-      FLIP: _loop(inputs, images, flip),
-      CROP_FLIP: _loop(inputs, images, lambda image: flip(crop(image))),
-      RESIZED_SMOOTH: _loop(inputs, large, resized_crop),
-      RESIZE_SMOOTH: _loop(inputs, large, lambda image: image.resize((side, side), bilinear)),
-      RAND_ONE: _loop(inputs, images, distort),
-      RAND: _loop(inputs, images, lambda image: distort(distort(image))),
-      JITTER: _loop(inputs, images, jitter),
-      SOLARIZE: _loop(inputs, images, ImageOps.solarize),
-      POSTERIZE: _loop(inputs, images, lambda image: ImageOps.posterize(image, 4)),
-      EQUALIZE: _loop(inputs, images, ImageOps.equalize),
-      AUTOCONTRAST: _loop(inputs, images, ImageOps.autocontrast),
-      SHARPNESS: _loop(inputs, images, lambda image: ImageEnhance.Sharpness(image).enhance(2)),
-      INVERT: _loop(inputs, images, ImageOps.invert),
-      PERMUTATION: _loop(inputs, images, lambda image: Image.merge("RGB", random.sample(image.split(), 3))),
-      BLUR: _loop(inputs, images, lambda image: image.filter(ImageFilter.GaussianBlur(random.uniform(*SIGMA)))),
-      AFFINE: _loop(inputs, images, turn_and_move),
-      ZOOM_OUT: _loop(inputs, images, zoom_out),
-      RANDOM_SIZE: _loop(inputs, large, random_size),
+    CROP: _loop(inputs, images, crop),
+    FLIP: _loop(inputs, images, flip),
+    CROP_FLIP: _loop(inputs, images, lambda image: flip(crop(image))),
+    RESIZED_SMOOTH: _loop(inputs, large, resized_crop),
+    RESIZE_SMOOTH: _loop(inputs, large, lambda image: image.resize((side, side), bilinear)),
+    RAND_ONE: _loop(inputs, images, distort),
+    RAND: _loop(inputs, images, lambda image: distort(distort(image))),
+    JITTER: _loop(inputs, images, jitter),
+    SOLARIZE: _loop(inputs, images, ImageOps.solarize),
+    POSTERIZE: _loop(inputs, images, lambda image: ImageOps.posterize(image, 4)),
+    EQUALIZE: _loop(inputs, images, ImageOps.equalize),
+    AUTOCONTRAST: _loop(inputs, images, ImageOps.autocontrast),
+    SHARPNESS: _loop(inputs, images, lambda image: ImageEnhance.Sharpness(image).enhance(2)),
+    INVERT: _loop(inputs, images, ImageOps.invert),
+    PERMUTATION: _loop(inputs, images, lambda image: Image.merge("RGB", random.sample(image.split(), 3))),
+    BLUR: _loop(inputs, images, lambda image: image.filter(ImageFilter.GaussianBlur(random.uniform(*SIGMA)))),
+    AFFINE: _loop(inputs, images, turn_and_move),
+    ZOOM_OUT: _loop(inputs, images, zoom_out),
+    RANDOM_SIZE: _loop(inputs, large, random_size),
   }
 
 
@@ -368,6 +402,7 @@ def _albumentations(inputs):
   """albumentations' transforms of arrays, which are mostly OpenCV's."""
   import albumentations
   import cv2
+
   # One thread, as in a DataLoader's worker.
   cv2.setNumThreads(1)
   side = inputs.side
@@ -381,27 +416,38 @@ def _albumentations(inputs):
   cutout = albumentations.Erasing(scale=(1 / 16, 1 / 16), ratio=(1, 1), p=1)
   shear, by = (-SHEAR, SHEAR), [1 - STRENGTH, 1 + STRENGTH]
   return {
-      CROP_FLIP: call(images, *crop, flip),
-      NORMALIZED: call(images, *crop, flip, albumentations.Normalize(MEAN, STD)),
-      RESIZED: call(inputs.large, albumentations.RandomResizedCrop((side, side))),
-      JITTER: call(images, albumentations.ColorJitter(by, by, by, (-TURN, TURN), p=1)),
-      SOLARIZE: call(images, albumentations.Solarize(threshold_range=(0.5, 0.5), p=1)),
-      POSTERIZE: call(images, albumentations.Posterize(4, p=1)),
-      EQUALIZE: call(images, albumentations.Equalize(mode="pil", p=1)),
-      AUTOCONTRAST: call(images, albumentations.AutoContrast(method="pil", p=1)),
-      SHARPNESS: call(images, albumentations.Sharpen(alpha=(1, 1), p=1)),
-      INVERT: call(images, albumentations.InvertImg(p=1)),
-      PERMUTATION: call(images, albumentations.ChannelShuffle(p=1)),
-      NOISE: call(images, albumentations.GaussNoise(std_range=(0.1, 0.1), p=1)),
-      BLUR: call(images, albumentations.GaussianBlur(blur_limit=(kernel_size(side),) * 2, sigma_limit=SIGMA, p=1)),
-      ERASING: call(images, albumentations.Erasing(p=1)),
-      AFFINE: call(images, albumentations.Affine(
-          scale=ZOOM, translate_percent={axis: (-part, part) for axis, part in zip("xy", MOVE)}, rotate=(-DEGREES, DEGREES),
-          shear={"x": shear, "y": (0, 0)}, interpolation=cv2.INTER_NEAREST, p=1)),
-      RANDOM_SIZE: call(
-          inputs.large, albumentations.SmallestMaxSize(list(range(*sizes(side))), interpolation=cv2.INTER_AREA), albumentations.RandomCrop(side, side)),
-      CHOICE: call(images, albumentations.OneOf([albumentations.Sequential(crop, p=1), flip, cutout], p=1)),
-      ORDER: call(images, albumentations.RandomOrder([albumentations.Sequential(crop, p=1), flip, cutout], n=3, p=1)),
+    CROP_FLIP: call(images, *crop, flip),
+    NORMALIZED: call(images, *crop, flip, albumentations.Normalize(MEAN, STD)),
+    RESIZED: call(inputs.large, albumentations.RandomResizedCrop((side, side))),
+    JITTER: call(images, albumentations.ColorJitter(by, by, by, (-TURN, TURN), p=1)),
+    SOLARIZE: call(images, albumentations.Solarize(threshold_range=(0.5, 0.5), p=1)),
+    POSTERIZE: call(images, albumentations.Posterize(4, p=1)),
+    EQUALIZE: call(images, albumentations.Equalize(mode="pil", p=1)),
+    AUTOCONTRAST: call(images, albumentations.AutoContrast(method="pil", p=1)),
+    SHARPNESS: call(images, albumentations.Sharpen(alpha=(1, 1), p=1)),
+    INVERT: call(images, albumentations.InvertImg(p=1)),
+    PERMUTATION: call(images, albumentations.ChannelShuffle(p=1)),
+    NOISE: call(images, albumentations.GaussNoise(std_range=(0.1, 0.1), p=1)),
+    BLUR: call(images, albumentations.GaussianBlur(blur_limit=(kernel_size(side),) * 2, sigma_limit=SIGMA, p=1)),
+    ERASING: call(images, albumentations.Erasing(p=1)),
+    AFFINE: call(
+      images,
+      albumentations.Affine(
+        scale=ZOOM,
+        translate_percent={axis: (-part, part) for axis, part in zip("xy", MOVE)},
+        rotate=(-DEGREES, DEGREES),
+        shear={"x": shear, "y": (0, 0)},
+        interpolation=cv2.INTER_NEAREST,
+        p=1,
+      ),
+    ),
+    RANDOM_SIZE: call(
+      inputs.large,
+      albumentations.SmallestMaxSize(list(range(*sizes(side))), interpolation=cv2.INTER_AREA),
+      albumentations.RandomCrop(side, side),
+    ),
+    CHOICE: call(images, albumentations.OneOf([albumentations.Sequential(crop, p=1), flip, cutout], p=1)),
+    ORDER: call(images, albumentations.RandomOrder([albumentations.Sequential(crop, p=1), flip, cutout], n=3, p=1)),
   }
 
 
@@ -414,21 +460,119 @@ def _loop(inputs, images, function):
 
 
 PEERS = {
-    "DALI": Peer(("nvidia.dali",), True, (
-        FLIP, CROP_FLIP, NORMALIZE, NORMALIZED, RESIZED, RESIZED_SMOOTH, RESIZE, RESIZE_SMOOTH, RAND_ONE, RAND,
-        AUTO, JITTER, SOLARIZE, BLUR, ERASING, AFFINE, TRIVIAL), _dali),
-    "torchvision": Peer(("torch", "torchvision"), False, (
-        CROP, FLIP, CUTOUT, CROP_FLIP, NORMALIZE, NORMALIZED, RESIZED, RESIZED_SMOOTH, RESIZE, RESIZE_SMOOTH, RAND_ONE,
-        RAND, AUTO, JITTER, SOLARIZE, POSTERIZE, EQUALIZE, AUTOCONTRAST, SHARPNESS, INVERT, PERMUTATION, NOISE, PHOTOMETRIC,
-        BLUR, ERASING, AFFINE, TRIVIAL, PIPELINE, ZOOM_OUT, IOU_CROP, RANDOM_SIZE, CHOICE, ORDER), _torchvision),
-    "Pillow": Peer(
-        ("PIL",), False, (
-            CROP, FLIP, CROP_FLIP, RESIZED_SMOOTH, RESIZE_SMOOTH, RAND_ONE, RAND, JITTER, SOLARIZE, POSTERIZE, EQUALIZE,
-            AUTOCONTRAST, SHARPNESS, INVERT, PERMUTATION, BLUR, AFFINE, ZOOM_OUT, RANDOM_SIZE),
-        _pillow),
-    "albumentations": Peer(
-        ("albumentations", "cv2"), False, (
-            CROP_FLIP, NORMALIZED, RESIZED, JITTER, SOLARIZE, POSTERIZE, EQUALIZE, AUTOCONTRAST, SHARPNESS, INVERT, PERMUTATION,
-            NOISE, BLUR, ERASING, AFFINE, RANDOM_SIZE, CHOICE, ORDER),
-        _albumentations),
+  "DALI": Peer(
+    ("nvidia.dali",),
+    True,
+    (
+      FLIP,
+      CROP_FLIP,
+      NORMALIZE,
+      NORMALIZED,
+      RESIZED,
+      RESIZED_SMOOTH,
+      RESIZE,
+      RESIZE_SMOOTH,
+      RAND_ONE,
+      RAND,
+      AUTO,
+      JITTER,
+      SOLARIZE,
+      BLUR,
+      ERASING,
+      AFFINE,
+      TRIVIAL,
+    ),
+    _dali,
+  ),
+  "torchvision": Peer(
+    ("torch", "torchvision"),
+    False,
+    (
+      CROP,
+      FLIP,
+      CUTOUT,
+      CROP_FLIP,
+      NORMALIZE,
+      NORMALIZED,
+      RESIZED,
+      RESIZED_SMOOTH,
+      RESIZE,
+      RESIZE_SMOOTH,
+      RAND_ONE,
+      RAND,
+      AUTO,
+      JITTER,
+      SOLARIZE,
+      POSTERIZE,
+      EQUALIZE,
+      AUTOCONTRAST,
+      SHARPNESS,
+      INVERT,
+      PERMUTATION,
+      NOISE,
+      PHOTOMETRIC,
+      BLUR,
+      ERASING,
+      AFFINE,
+      TRIVIAL,
+      PIPELINE,
+      ZOOM_OUT,
+      IOU_CROP,
+      RANDOM_SIZE,
+      CHOICE,
+      ORDER,
+    ),
+    _torchvision,
+  ),
+  "Pillow": Peer(
+    ("PIL",),
+    False,
+    (
+      CROP,
+      FLIP,
+      CROP_FLIP,
+      RESIZED_SMOOTH,
+      RESIZE_SMOOTH,
+      RAND_ONE,
+      RAND,
+      JITTER,
+      SOLARIZE,
+      POSTERIZE,
+      EQUALIZE,
+      AUTOCONTRAST,
+      SHARPNESS,
+      INVERT,
+      PERMUTATION,
+      BLUR,
+      AFFINE,
+      ZOOM_OUT,
+      RANDOM_SIZE,
+    ),
+    _pillow,
+  ),
+  "albumentations": Peer(
+    ("albumentations", "cv2"),
+    False,
+    (
+      CROP_FLIP,
+      NORMALIZED,
+      RESIZED,
+      JITTER,
+      SOLARIZE,
+      POSTERIZE,
+      EQUALIZE,
+      AUTOCONTRAST,
+      SHARPNESS,
+      INVERT,
+      PERMUTATION,
+      NOISE,
+      BLUR,
+      ERASING,
+      AFFINE,
+      RANDOM_SIZE,
+      CHOICE,
+      ORDER,
+    ),
+    _albumentations,
+  ),
 }

@@ -1,4 +1,5 @@
 """Shared by the benchmarks: measuring in turns, and results as a table and as JSON."""
+
 from collections.abc import Callable
 import contextlib
 import ctypes
@@ -38,6 +39,7 @@ class Row:
     values: the measurements; empty if it cannot be measured here, in which case the name says why.
     limit: the bar, which the median should not exceed. None: for information only.
   """
+
   key: str
   name: str
   unit: str
@@ -62,10 +64,14 @@ class Row:
     """The text for README.md: quotients with their range, other figures without, and only bars that are missed."""
     number = "{:,.0f}" if self.median and abs(self.median) >= 100 else "{:,.3g}"
     is_quotient = self.limit is not None or re.match("of |over |gain|its limit|$", self.unit)
-    return self._figures(number, with_range=is_quotient) + (f"; bar {self.limit:g}: missed" if self.met is False else "")
+    return self._figures(number, with_range=is_quotient) + (
+      f"; bar {self.limit:g}: missed" if self.met is False else ""
+    )
 
   def _figures(self, number, with_range=True):
-    told = [number.format(figure) for figure in (self.median, min(self.values), max(self.values))] if self.values else ["-"]
+    told = (
+      [number.format(figure) for figure in (self.median, min(self.values), max(self.values))] if self.values else ["-"]
+    )
     return told[0] + (f" ({told[1]} to {told[2]})" if with_range and len(self.values) > 1 else "")
 
 
@@ -85,6 +91,7 @@ class Section:
     rows: a list of `Row`s. Those with the same name are one line of the table, those with the same unit one column.
     in_readme: a function that says whether a row is in README.md; None for no row.
   """
+
   title: str
   definition: str
   rows: list
@@ -93,9 +100,12 @@ class Section:
   def table(self, rows, cell=str):
     """Rows as a Markdown table."""
     from refurbish_tf.experiments import results
+
     names, units = (list(dict.fromkeys(getattr(row, what) for row in rows)) for what in ("name", "unit"))
     cells = {(row.name, row.unit): cell(row) for row in rows}
-    return results.markdown([self.title, *units], [[name, *(cells.get((name, unit), "") for unit in units)] for name in names])
+    return results.markdown(
+      [self.title, *units], [[name, *(cells.get((name, unit), "") for unit in units)] for name in names]
+    )
 
   @property
   def readme_table(self):
@@ -120,8 +130,9 @@ class Report:
   def heading(self):
     machine = self._machine
     lines = [
-        f"{self._name}, {machine['commit']}: TensorFlow {machine['tensorflow']}, Python {machine['python']}, "
-        f"{machine['processors']} processors ({machine['processor']})"]
+      f"{self._name}, {machine['commit']}: TensorFlow {machine['tensorflow']}, Python {machine['python']}, "
+      f"{machine['processors']} processors ({machine['processor']})"
+    ]
     # One busy process is a load of 1.
     if machine["load"] > 0.5:
       lines[0] += f", load average {machine['load']:.1f} before"
@@ -132,22 +143,43 @@ class Report:
   def verdict(self):
     bars = [(section, row) for section in self._sections for row in section.rows if row.met is not None]
     missed = [(section, row) for section, row in bars if not row.met]
-    return "\n".join([f"{len(bars) - len(missed)} of {len(bars)} bars met.", *(
-        f"Missed: {section.title}: {row.name}: {row.median:.3f} {row.unit}, bar {row.limit}" for section, row in missed)])
+    return "\n".join(
+      [
+        f"{len(bars) - len(missed)} of {len(bars)} bars met.",
+        *(
+          f"Missed: {section.title}: {row.name}: {row.median:.3f} {row.unit}, bar {row.limit}"
+          for section, row in missed
+        ),
+      ]
+    )
 
   def write_readme(self):
     """Writes heading and tables into README.md, without definitions and with only the most important rows."""
     from refurbish_tf.experiments import results
+
     path = ROOT / "benchmarks" / "README.md"
     content = "\n\n".join([self.heading(), *(section.readme_table for section in self._sections if section.in_readme)])
     path.write_text(results.filled(path.read_text(), self._name, content))
 
   def write_json(self, path):
     sections = [
-        {"title": section.title, "commit": commit(), "definition": section.definition,
-         "rows": [{**dataclasses.asdict(row), "median": row.median, "min": min(row.values, default=None),
-                   "max": max(row.values, default=None), "met": row.met} for row in section.rows]}
-        for section in self._sections]
+      {
+        "title": section.title,
+        "commit": commit(),
+        "definition": section.definition,
+        "rows": [
+          {
+            **dataclasses.asdict(row),
+            "median": row.median,
+            "min": min(row.values, default=None),
+            "max": max(row.values, default=None),
+            "met": row.met,
+          }
+          for row in section.rows
+        ],
+      }
+      for section in self._sections
+    ]
     content = {"benchmark": self._name, "quick": self._quick, "machine": self._machine, "sections": sections}
     path.write_text(json.dumps(content, indent=2) + "\n")
 
@@ -175,8 +207,8 @@ def per_element(count, costs):
 def cpu_of_epochs(datasets, rounds):
   """CPU time of whole epochs, of all datasets in turns.
 
-  Every round reads one epoch of every dataset, in random order, including the creation of its iterator. The first round is
-  not counted, and tf.data's autotuner is off for all.
+  Every round reads one epoch of every dataset, in random order, including the creation of its iterator. The first round
+  is not counted, and tf.data's autotuner is off for all.
 
   Returns:
     A dict of lists: seconds of CPU time, user and system, of all threads, for every epoch.
@@ -232,7 +264,8 @@ def fresh_processes():
 
 
 def environment():
-  """Environment variables with which a program finds refurbish_tf, even if it is not installed, and this directory's modules."""
+  """Environment variables with which a program finds refurbish_tf, even if it is not installed, and this directory's
+  modules."""
   path = os.pathsep.join([str(ROOT / "benchmarks"), str(ROOT), os.environ.get("PYTHONPATH", "")])
   return {**os.environ, "PYTHONPATH": path}
 
@@ -260,6 +293,7 @@ def say(what):
 def commit():
   """The commit of this checkout in words, with a plus if files have changed."""
   from refurbish_tf.experiments import results
+
   return f"commit {results.commit(ROOT) or 'unknown'}"
 
 
@@ -276,12 +310,12 @@ def _machine():
   cpuinfo = pathlib.Path("/proc/cpuinfo").read_text()
   model = re.search(r"^model name\s*:\s*(.*)", cpuinfo, re.MULTILINE)
   return {
-      "commit": commit(),
-      "processors": len(os.sched_getaffinity(0)),
-      "processor": model[1] if model else platform.machine(),
-      "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-      "load": os.getloadavg()[0],
-      "python": platform.python_version(),
-      "tensorflow": tf.__version__,
-      "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+    "commit": commit(),
+    "processors": len(os.sched_getaffinity(0)),
+    "processor": model[1] if model else platform.machine(),
+    "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+    "load": os.getloadavg()[0],
+    "python": platform.python_version(),
+    "tensorflow": tf.__version__,
+    "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
   }

@@ -1,7 +1,9 @@
-"""Images per second on a machine with a GPU: Keras trainings with and without `offload`, and loaders for PyTorch and JAX.
+"""Images per second on a machine with a GPU: Keras trainings with and without `offload`, and loaders for PyTorch and
+JAX.
 
 `KERAS_BACKEND` selects Keras' backend, TensorFlow or JAX.
 """
+
 import functools
 import json
 import os
@@ -31,7 +33,8 @@ LONGEST = 480
 
 
 def measure(quick, only="", photographs=None, minutes=None):
-  """Yields the sections. With `minutes`, only the most important ones, without figures for what does not end in time."""
+  """Yields the sections. With `minutes`, only the most important ones, without figures for what does not end in
+  time."""
   with tempfile.TemporaryDirectory(prefix="refurbish-gpu-") as directory:
     kept = functools.cache(lambda side: _kept(directory, quick, photographs, side))
     # Processes use what JAX has compiled for earlier ones.
@@ -40,13 +43,16 @@ def measure(quick, only="", photographs=None, minutes=None):
     titles = {f"Keras' fit, {name}": functools.partial(_fit, name, "reuse", rounds) for name in MODELS}
     titles |= {"Loaders to the GPU": functools.partial(_load, rounds)}
     if minutes is None:
-      titles |= {f"RandAugment at every use, {name}": functools.partial(_fit, name, "policies", rounds) for name in MODELS}
+      titles |= {
+        f"RandAugment at every use, {name}": functools.partial(_fit, name, "policies", rounds) for name in MODELS
+      }
       titles |= {"Offloaded by itself": _finish}
     chosen = {title: section for title, section in titles.items() if only.lower() in title.lower()}
     if not chosen:
       sys.exit(f"gpu --only {only!r}: no section has these words in its title. There are: {'; '.join(titles)}.")
-    budget = None if minutes is None else Budget(60 * minutes, [
-        share for title in chosen for share in _shares(title, quick)])
+    budget = (
+      None if minutes is None else Budget(60 * minutes, [share for title in chosen for share in _shares(title, quick)])
+    )
     run = lambda settings: _results(settings, quick, {"JAX_COMPILATION_CACHE_DIR": cache}, budget)
     sections = []
     for title, section in chosen.items():
@@ -85,7 +91,10 @@ def _kept(directory, quick, photographs, side):
   """The path of a file with the images to train on, which the processes read, and the images in words."""
   if side == 32:
     count = 64 if quick else 16384
-    images, whence = np.random.default_rng(7).integers(0, 256, [count, 32, 32, 3], np.uint8), f"{count:,} images of random bytes"
+    images, whence = (
+      np.random.default_rng(7).integers(0, 256, [count, 32, 32, 3], np.uint8),
+      f"{count:,} images of random bytes",
+    )
   elif photographs:
     images, whence = samples.of_folder(photographs)
   else:
@@ -109,13 +118,15 @@ def _fit(name, ways, rounds, title, quick, kept, run):
     device, results = run({"part": "fit", "processors": number, "alone": rounds > 2, **settings})
     rows += _rows(results, number, settings["batch"])
   return common.Section(
-      title,
-      f"{device}. {whence}, in memory, to {settings['side']}x{settings['side']}, batches of {settings['batch']}, two RandAugment "
-      "operations at magnitude 9, crop, flip and normalize; without offload these three on whole batches. The images are repeated, so that "
-      f"an epoch has {settings['steps']} steps. The model computes in bfloat16. {settings['rounds']} epochs of each way by the clock, "
-      "after a first one, which fills what is kept. A step by itself, measured without --minutes: with one batch over and over, which the "
-      "host sends each time. "
-      "Processors at work: those that the whole process kept busy.", rows)
+    title,
+    f"{device}. {whence}, in memory, to {settings['side']}x{settings['side']}, batches of {settings['batch']}, two "
+    "RandAugment operations at magnitude 9, crop, flip and normalize; without offload these three on whole batches. "
+    f"The images are repeated, so that an epoch has {settings['steps']} steps. The model computes in bfloat16. "
+    f"{settings['rounds']} epochs of each way by the clock, after a first one, which fills what is kept. A step by "
+    "itself, measured without --minutes: with one batch over and over, which the host sends each time. "
+    "Processors at work: those that the whole process kept busy.",
+    rows,
+  )
 
 
 def _rows(results, processors, batch):
@@ -124,7 +135,8 @@ def _rows(results, processors, batch):
   for result in results:
     way, steps, key = result["way"], result["steps"], f"{result['way']}, {processors}"
     row = lambda what, unit, values, way=way, key=key: rows.append(
-        common.Row(f"{key}, {what}", way, f"{unit}, {processors} processors", values))
+      common.Row(f"{key}, {what}", way, f"{unit}, {processors} processors", values)
+    )
     row("images", "images/s", [batch / each for each in steps])
     for what, baseline in ((f"over {STANDARD}", STANDARD), ("over share 0", way.partition(SHARE)[0] + SHARE + "0")):
       if seconds.get(baseline) and steps and way != baseline and (baseline == STANDARD or SHARE in way):
@@ -143,42 +155,77 @@ def _load(rounds, title, quick, kept, run):
   settings = _settings("ResNet-50", quick, path, rounds)
   rows = []
   for framework in FRAMEWORKS:
-    device, results = run({"part": "load", "framework": framework, "processors": len(os.sched_getaffinity(0)), **settings})
+    device, results = run(
+      {"part": "load", "framework": framework, "processors": len(os.sched_getaffinity(0)), **settings}
+    )
     for result in results:
       loader = f"rtf.{framework}_loader"
       name = f"{loader}: {result['way']}"
-      rows.append(common.Row(f"{framework}, {result['way']}", name, "images/s", [settings["batch"] / each for each in result["steps"]]))
+      rows.append(
+        common.Row(
+          f"{framework}, {result['way']}", name, "images/s", [settings["batch"] / each for each in result["steps"]]
+        )
+      )
       if "same" in result:
-        rows.append(common.Row(f"{framework}, {result['way']}, same", name, "batches with the bytes of the CPU's", [result["same"]]))
+        rows.append(
+          common.Row(
+            f"{framework}, {result['way']}, same", name, "batches with the bytes of the CPU's", [result["same"]]
+          )
+        )
   return common.Section(
-      title, f"{device}. {whence}, as for ResNet-50 with r = 3, without a model: batches of {settings['batch']}, {settings['steps']} in an "
-      f"epoch, of uint8. {settings['rounds']} epochs by the clock, after a first one. Both pipelines have one seed, and "
-      "each batch of an epoch is compared with that of the same pipeline read on the CPU.", rows)
+    title,
+    f"{device}. {whence}, as for ResNet-50 with r = 3, without a model: batches of {settings['batch']}, "
+    f"{settings['steps']} in an epoch, of uint8. {settings['rounds']} epochs by the clock, after a first one. Both "
+    "pipelines have one seed, and each batch of an epoch is compared with that of the same pipeline read on the CPU.",
+    rows,
+  )
 
 
 def _finish(title, quick, kept, run):
   rows = []
   for side, batch in ((32, 8),) if quick else ((224, 128), (32, 512)):
-    device, results = run({
-        "part": "finish", "processors": len(os.sched_getaffinity(0)), "side": side, "batch": batch, "calls": 2 if quick else 50,
-        "rounds": common.rounds(quick, 5)})
-    rows += [common.Row(f"{result['way']}, {side}", result["way"], f"µs a batch of {batch} at {side}x{side}",
-                        [1e6 * each for each in result["steps"]]) for result in results]
+    device, results = run(
+      {
+        "part": "finish",
+        "processors": len(os.sched_getaffinity(0)),
+        "side": side,
+        "batch": batch,
+        "calls": 2 if quick else 50,
+        "rounds": common.rounds(quick, 5),
+      }
+    )
+    rows += [
+      common.Row(
+        f"{result['way']}, {side}",
+        result["way"],
+        f"µs a batch of {batch} at {side}x{side}",
+        [1e6 * each for each in result["steps"]],
+      )
+      for result in results
+    ]
   return common.Section(
-      title, f"{device}. Jitted, of batches that lie on the device, by the clock: calls one after the other, and the host waits "
-      "for the last. In TensorFlow Keras' RandAugment is not compiled, as XLA does not take it.", rows)
+    title,
+    f"{device}. Jitted, of batches that lie on the device, by the clock: calls one after the other, and the host waits "
+    "for the last. In TensorFlow Keras' RandAugment is not compiled, as XLA does not take it.",
+    rows,
+  )
 
 
 def _results(settings, quick, environment, budget):
-  """Runs a process. Returns its device and its results. If it ended early, the last result says why and has no steps."""
+  """Runs a process. Returns its device and its results. If it ended early, the last result says why and has no
+  steps."""
   left = LONGEST if budget is None else budget.next()
   if left < 10:
     return "not started", [{"way": "not measured: the minutes were over", "steps": []}]
   common.say(f"{settings['part']}, {settings.get('model', '')}, {settings['processors']} processors")
   with tempfile.TemporaryFile("w+") as errors:
     process = subprocess.Popen(
-        [sys.executable, str(TRAINING), json.dumps(settings)], stdout=subprocess.PIPE, stderr=errors, text=True,
-        env={**environment, **common.environment()})
+      [sys.executable, str(TRAINING), json.dumps(settings)],
+      stdout=subprocess.PIPE,
+      stderr=errors,
+      text=True,
+      env={**environment, **common.environment()},
+    )
     watch = threading.Timer(left, process.kill)
     watch.daemon = True  # It must not keep this program waiting.
     watch.start()
@@ -188,8 +235,10 @@ def _results(settings, quick, environment, budget):
         lines.append(json.loads(line))
         if len(lines) == 1 and lines[0]["device"] == "cpu" and not quick:
           process.kill()
-          sys.exit(f"gpu: {lines[0]['backend']} finds no GPU here. KERAS_BACKEND chooses between tensorflow and jax; "
-                   "--quick runs all of it on the CPU, on little data.")
+          sys.exit(
+            f"gpu: {lines[0]['backend']} finds no GPU here. KERAS_BACKEND chooses between tensorflow and jax; "
+            "--quick runs all of it on the CPU, on little data."
+          )
         common.say(line.strip())
     timed_out = not watch.is_alive()
     watch.cancel()

@@ -2,6 +2,7 @@
 
 On the CPU. A loader whose framework is not installed is marked so.
 """
+
 import importlib.util
 import random
 import statistics
@@ -63,20 +64,34 @@ def _beyond_next(quick):
   copied = beyond("cached", "torch_loader")
   memcpy = [1e6 * seconds for seconds in took["cached", "memcpy"]]
   return common.Section(
-      _beyond_next.__doc__,
-      f"Batches of {'x'.join(map(str, SHAPE))}, uint8, on the CPU, without a prefetch, so that nothing is done elsewhere: `next` "
-      "of the loader beyond `next` of the pipeline, by turns in random order, each with what it takes to let go of the batch "
-      "before. Its own: a new batch, that nothing else has, in memory that nobody has written to. Of a cache: `cache()` behind "
-      "`batch`, which torch_loader must copy, as its user may write, and jax_loader must not. A memcpy is a copy of "
-      "an array of NumPy, with free of the one before.",
-      [common.Row("next_own", "next of the pipeline, its own", "µs", [1e6 * value for value in took["own", BARE]]),
-       common.Row("next_cached", "next of the pipeline, of a cache", "µs", [1e6 * value for value in took["cached", BARE]]),
-       common.Row("memcpy", "memcpy", "µs", memcpy),
-       _row("beyond_own", "its own", "torch_loader", "µs beyond next", beyond("own", "torch_loader"), MOST_MICROSECONDS),
-       _row("beyond_own", "its own", "jax_loader", "µs beyond next", beyond("own", "jax_loader"), MOST_MICROSECONDS),
-       _row("beyond_cached", "of a cache", "jax_loader", "µs beyond next", beyond("cached", "jax_loader"), MOST_MICROSECONDS),
-       _row("copied", "of a cache", "torch_loader", "of a memcpy, beyond next", copied and common.quotients(copied, memcpy),
-            MOST_OF_MEMCPY)], lambda row: "_loader" in row.key)
+    _beyond_next.__doc__,
+    f"Batches of {'x'.join(map(str, SHAPE))}, uint8, on the CPU, without a prefetch, so that nothing is done "
+    "elsewhere: `next` of the loader beyond `next` of the pipeline, by turns in random order, each with what it takes "
+    "to let go of the batch before. Its own: a new batch, that nothing else has, in memory that nobody has written "
+    "to. Of a cache: `cache()` behind `batch`, which torch_loader must copy, as its user may write, and jax_loader "
+    "must not. A memcpy is a copy of an array of NumPy, with free of the one before.",
+    [
+      common.Row("next_own", "next of the pipeline, its own", "µs", [1e6 * value for value in took["own", BARE]]),
+      common.Row(
+        "next_cached", "next of the pipeline, of a cache", "µs", [1e6 * value for value in took["cached", BARE]]
+      ),
+      common.Row("memcpy", "memcpy", "µs", memcpy),
+      _row("beyond_own", "its own", "torch_loader", "µs beyond next", beyond("own", "torch_loader"), MOST_MICROSECONDS),
+      _row("beyond_own", "its own", "jax_loader", "µs beyond next", beyond("own", "jax_loader"), MOST_MICROSECONDS),
+      _row(
+        "beyond_cached", "of a cache", "jax_loader", "µs beyond next", beyond("cached", "jax_loader"), MOST_MICROSECONDS
+      ),
+      _row(
+        "copied",
+        "of a cache",
+        "torch_loader",
+        "of a memcpy, beyond next",
+        copied and common.quotients(copied, memcpy),
+        MOST_OF_MEMCPY,
+      ),
+    ],
+    lambda row: "_loader" in row.key,
+  )
 
 
 def _medians(functions, rounds, calls):
@@ -103,6 +118,7 @@ def _state(quick):
   for name in LOADERS:
     megabytes, saved, loaded = [], [], []
     if name in _installed():
+
       def make(loader=_installed()[name]):
         return loader(tf.data.Dataset.range(count).refurbish(lambda index: index, r=3, seed=1).batch(128).prefetch(2))
 
@@ -122,10 +138,14 @@ def _state(quick):
         anew.load_state_dict(state)
         next(iter(anew))
         loaded.append(1e3 * (time.perf_counter() - began))
-    rows += [_row("state_bytes", "bytes", name, "MB", megabytes, MOST_MEGABYTES),
-             _row("state_save", "state_dict()", name, "ms", saved, MOST_MILLISECONDS),
-             _row("state_load", "load_state_dict(), first batch", name, "ms", loaded)]
+    rows += [
+      _row("state_bytes", "bytes", name, "MB", megabytes, MOST_MEGABYTES),
+      _row("state_save", "state_dict()", name, "ms", saved, MOST_MILLISECONDS),
+      _row("state_load", "load_state_dict(), first batch", name, "ms", loaded),
+    ]
   return common.Section(
-      _state.__doc__,
-      f"In the middle of an epoch of {count:,} samples, r = 3, batches of 128 and a prefetch of 2, each time behind another "
-      "batch. Loading is in a pipeline made anew, as in a new process.", rows)
+    _state.__doc__,
+    f"In the middle of an epoch of {count:,} samples, r = 3, batches of 128 and a prefetch of 2, each time behind "
+    "another batch. Loading is in a pipeline made anew, as in a new process.",
+    rows,
+  )

@@ -5,10 +5,12 @@
     . /tmp/refurbish/env.sh                                                     # sets the path
 
 `pack` collects TensorFlow for the CPU, Keras, the packages that they require, this package with its built library, its
-benchmarks, CIFAR-10, and the JPEG photographs that TFDS has here. It compresses all of it with xz and splits it into parts,
-for connections that limit the size of a file. `unpack` needs only Python's own library, and checks each part. Packages that
-the machine already has can be left out: name them after `--there`. `visit.py` unpacks and measures what landed/ still lacks.
+benchmarks, CIFAR-10, and the JPEG photographs that TFDS has here. It compresses all of it with xz and splits it into
+parts, for connections that limit the size of a file. `unpack` needs only Python's own library, and checks each part.
+Packages that the machine already has can be left out: name them after `--there`. `visit.py` unpacks and measures what
+landed/ still lacks.
 """
+
 import argparse
 import hashlib
 import importlib.metadata
@@ -37,15 +39,20 @@ UNUSED = ("libclang", "tensorboard", "tensorboard-data-server")
 # TensorFlow's headers, which are only needed to compile.
 LEFT_OUT = re.compile(r"tensorflow/include/|.*/__pycache__/")
 # pip matches each of these names exactly.
-PLATFORMS = tuple(f"{platform}_x86_64" for platform in (
-    "manylinux1", "manylinux2010", "manylinux2014", *(f"manylinux_2_{minor}" for minor in range(5, 36))))
+PLATFORMS = tuple(
+  f"{platform}_x86_64"
+  for platform in ("manylinux1", "manylinux2010", "manylinux2014", *(f"manylinux_2_{minor}" for minor in range(5, 36)))
+)
 
 
 def main(argv=None):
   parser = argparse.ArgumentParser(
-      description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+  )
   commands = parser.add_subparsers(dest="command", required=True)
-  packing = commands.add_parser("pack", help="collect everything into parts", formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+  packing = commands.add_parser(
+    "pack", help="collect everything into parts", formatter_class=argparse.ArgumentDefaultsHelpFormatter
+  )
   packing.add_argument("--python", default="3.12", help="version of Python on the other machine")
   packing.add_argument("--there", nargs="*", default=[], metavar="NAME", help="packages that the other machine has")
   packing.add_argument("--output", type=pathlib.Path, default=pathlib.Path("offline"), help="an empty or new folder")
@@ -72,12 +79,16 @@ class Refused(Exception):
 
 
 def pack(output, python, there, with_data=True):
-  """Writes the parts, `MANIFEST`, what earlier visits measured, and the programs for the other machine into `output`."""
+  """Writes the parts, `MANIFEST`, what earlier visits measured, and the programs for the other machine into
+  `output`."""
   # Imported here, so that `unpack` runs on a machine without these packages.
   from refurbish_tf.experiments import results
+
   commit = results.commit(ROOT)
   if not commit or commit.endswith("+"):
-    raise Refused(f"each row names the commit of its code, and {ROOT} has changes that are not committed. Commit them first.")
+    raise Refused(
+      f"each row names the commit of its code, and {ROOT} has changes that are not committed. Commit them first."
+    )
   with tempfile.TemporaryDirectory() as scratch:
     scratch = pathlib.Path(scratch)
     # The wheel's sources are also copied now, because the checkout may move to another commit.
@@ -87,13 +98,22 @@ def pack(output, python, there, with_data=True):
     _check_tags(kept, python)
     data = _write_data(scratch / "data") if with_data else []
     output.mkdir(parents=True, exist_ok=True)
-    with _Parts(output) as parts, lzma.open(parts, "wb", preset=PRESET) as compressed, tarfile.open(fileobj=compressed, mode="w|") as tar:
+    with (
+      _Parts(output) as parts,
+      lzma.open(parts, "wb", preset=PRESET) as compressed,
+      tarfile.open(fileobj=compressed, mode="w|") as tar,
+    ):
       for wheel in kept:
         _add_wheel(tar, wheel)
       for path in [*programs, *data]:
         tar.add(path, path.relative_to(scratch))
   manifest = {
-      "python": python, "commit": commit, "wheels": [wheel.name for wheel in kept], "there": sorted(there), "parts": parts.written}
+    "python": python,
+    "commit": commit,
+    "wheels": [wheel.name for wheel in kept],
+    "there": sorted(there),
+    "parts": parts.written,
+  }
   (output / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
   for program in (__file__, ROOT / "benchmarks" / "visit.py"):
     shutil.copy(program, output)
@@ -113,11 +133,15 @@ def unpack(parts, output):
     raise Refused(f"the parts are for Python {manifest['python']}, and this is {here}. Use `pack --python {here}`.")
   lacking = [name for name in manifest["there"] if not _is_installed(name)]
   if lacking:
-    raise Refused(f"this machine must have {', '.join(lacking)}, which `pack --there` left out. Pack again without naming them.")
+    raise Refused(
+      f"this machine must have {', '.join(lacking)}, which `pack --there` left out. Pack again without naming them."
+    )
   for part in manifest["parts"]:
     content = _read(parts / part["name"])
     if len(content) != part["bytes"] or hashlib.sha256(content).hexdigest() != part["sha256"]:
-      raise Refused(f"{part['name']} is damaged or cut off: it has {len(content):,} of {part['bytes']:,} bytes. Copy it again.")
+      raise Refused(
+        f"{part['name']} is damaged or cut off: it has {len(content):,} of {part['bytes']:,} bytes. Copy it again."
+      )
   output.mkdir(parents=True, exist_ok=True)
   whole = io.BufferedReader(_Joined([parts / part["name"] for part in manifest["parts"]]))
   with lzma.open(whole) as stream, tarfile.open(fileobj=stream, mode="r|") as tar:
@@ -146,10 +170,11 @@ def _package(directory):
   """The wheel of this package, with its library for the TensorFlow that is installed here."""
   sys.path.insert(0, str(ROOT))
   import build_wheel
+
   directory.mkdir()
   build_wheel.copy_sources(directory / "sources")
   _run("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", directory, directory / "sources")
-  wheel, = directory.glob("*.whl")
+  (wheel,) = directory.glob("*.whl")
   return wheel
 
 
@@ -159,16 +184,31 @@ def _download(directory, python):
   directory.mkdir(exist_ok=True)
   installed = {_canonical(each.metadata["Name"]): each.version for each in importlib.metadata.distributions()}
   constraints = directory / "constraints.txt"
-  constraints.write_text("".join(f"{name}=={version}\n" for name, version in installed.items() if name != "refurbish-tf"),
-                         encoding="utf-8")
-  _run("download", "--only-binary=:all:", "--python-version", python, "--implementation", "cp", *platforms,
-       "--dest", directory, "--constraint", constraints, f"tensorflow-cpu=={installed['tensorflow']}", "keras")
+  constraints.write_text(
+    "".join(f"{name}=={version}\n" for name, version in installed.items() if name != "refurbish-tf"), encoding="utf-8"
+  )
+  _run(
+    "download",
+    "--only-binary=:all:",
+    "--python-version",
+    python,
+    "--implementation",
+    "cp",
+    *platforms,
+    "--dest",
+    directory,
+    "--constraint",
+    constraints,
+    f"tensorflow-cpu=={installed['tensorflow']}",
+    "keras",
+  )
   return sorted(wheel for wheel in directory.glob("*.whl") if _name(wheel) not in UNUSED)
 
 
 def _check_tags(wheels, python):
   """Refuses wheels that another Python, or another kind of machine, could not import."""
   from packaging import tags, utils
+
   version = tuple(map(int, python.split(".")))
   platforms = ["linux_x86_64", *PLATFORMS]
   supported = {*tags.cpython_tags(version, platforms=platforms), *tags.compatible_tags(version, platforms=platforms)}
@@ -177,7 +217,9 @@ def _check_tags(wheels, python):
 
 
 def _run(*arguments):
-  done = subprocess.run([sys.executable, "-m", "pip", *map(str, arguments)], capture_output=True, text=True, check=False)
+  done = subprocess.run(
+    [sys.executable, "-m", "pip", *map(str, arguments)], capture_output=True, text=True, check=False
+  )
   if done.returncode:
     raise Refused(f"pip {arguments[0]} failed: {(done.stderr.strip() or done.stdout.strip())[-500:]}")
 
@@ -186,12 +228,17 @@ def _write_data(directory):
   """Writes CIFAR-10 and the photographs, as `cifar10.load` and `samples.of_folder` read them. Returns the paths."""
   import numpy as np
   import samples
+
   sys.path.insert(0, str(ROOT / "trainings"))
   import cifar10
+
   directory.mkdir()
   train, test = cifar10.load(None, cifar10.Plan())
-  arrays = {f"{part}_{what}": array for part, pair in (("train", train), ("test", test))
-            for what, array in zip(("images", "labels"), pair)}
+  arrays = {
+    f"{part}_{what}": array
+    for part, pair in (("train", train), ("test", test))
+    for what, array in zip(("images", "labels"), pair)
+  }
   # Not compressed, because xz compresses better.
   np.savez(directory / "cifar10.npz", **arrays)
   files, whence = samples.photographs(10**6)

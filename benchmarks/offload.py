@@ -1,4 +1,5 @@
 """The gain when an accelerator finishes batches together with the CPU."""
+
 import itertools
 import random
 import time
@@ -34,15 +35,17 @@ def _final_layers():
 
 def _on_batches(dataset):
   """The final layers on whole batches, which is fastest on the CPU."""
-  return dataset.batch(BATCH, drop_remainder=True).map(augment.compose(
-      [augment.random_crop(padding=PADDING), augment.random_flip(), augment.normalize()], clips=False), common.PARALLEL_CALLS)
+  return dataset.batch(BATCH, drop_remainder=True).map(
+    augment.compose([augment.random_crop(padding=PADDING), augment.random_flip(), augment.normalize()], clips=False),
+    common.PARALLEL_CALLS,
+  )
 
 
 def _seconds(batches, skipped, counted, train=0.0, device=0.0):
   """Seconds that a simulated accelerator takes for each of `counted` batches after `skipped` others.
 
-  It trains on each for `train` seconds, plus `device` seconds if all images are unfinished. At the same time the host fetches
-  the next batch, as with asynchronous dispatch.
+  It trains on each for `train` seconds, plus `device` seconds if all images are unfinished. At the same time the host
+  fetches the next batch, as with asynchronous dispatch.
   """
   free = time.perf_counter()
   for number, batch in enumerate(itertools.islice(batches, skipped + counted)):
@@ -64,15 +67,21 @@ def _reuse(quick, files, whence):
   steps = len(files) // BATCH
   # The first batches of a turn were prepared during the other pipeline's turn.
   turn = (2, steps) if quick else (PREPARED, 3 * steps)
-  ways = {r: {
+  ways = {
+    r: {
       WITHOUT: _on_batches(source.refurbish([decode], policies, r, seed=7)),
-      "with": source.refurbish([decode], None, r, seed=7).offload(layers, BATCH)} for r in REUSE_FACTORS}
+      "with": source.refurbish([decode], None, r, seed=7).offload(layers, BATCH),
+    }
+    for r in REUSE_FACTORS
+  }
   rows = []
   train = device = None
   for r, datasets in ways.items():
     common.say(f"{_reuse.__doc__}, r = {r}")
-    batches = {way: iter(dataset_graph.without_autotuner(dataset.repeat(REPEATED).prefetch(2)))
-               for way, dataset in datasets.items()}
+    batches = {
+      way: iter(dataset_graph.without_autotuner(dataset.repeat(REPEATED).prefetch(2)))
+      for way, dataset in datasets.items()
+    }
     took = {way: [] for way in batches}
     if train is None:
       # One epoch without a model is long enough.
@@ -83,44 +92,74 @@ def _reuse(quick, files, whence):
     for _ in range(common.rounds(quick, 5)):
       for way in random.sample(list(batches), len(batches)):
         took[way].append(_seconds(batches[way], *turn, train, device))
-    rows += [*(common.Row(f"reuse_r{r}_{way.split()[0]}", f"r = {r}", f"images/s {way if way == WITHOUT else 'with offload'}",
-                          [BATCH / seconds for seconds in values]) for way, values in took.items()),
-             common.Row(f"reuse_r{r}_gain", f"r = {r}", "the gain", common.quotients(took[WITHOUT], took["with"]))]
+    rows += [
+      *(
+        common.Row(
+          f"reuse_r{r}_{way.split()[0]}",
+          f"r = {r}",
+          f"images/s {way if way == WITHOUT else 'with offload'}",
+          [BATCH / seconds for seconds in values],
+        )
+        for way, values in took.items()
+      ),
+      common.Row(f"reuse_r{r}_gain", f"r = {r}", "the gain", common.quotients(took[WITHOUT], took["with"])),
+    ]
   return common.Section(
-      _reuse.__doc__,
-      f"{whence}, in memory: decode_random_resized_crop({SIDE}) in partial_fn, rand_augment(), random_crop(padding={PADDING}), random_flip() "
-      "and normalize() behind it. A simulated accelerator: t_train is a fourth of the time that the CPU takes for "
-      f"a batch without offload, r = 1, {1e3 * train:.1f} ms, t_device a tenth. {turn[1]} batches of {BATCH} a turn. "
-      "FusionFlow's figure 11 has 1.52 times, on another machine, with a cache of a part of the samples.", rows)
+    _reuse.__doc__,
+    f"{whence}, in memory: decode_random_resized_crop({SIDE}) in partial_fn, rand_augment(), "
+    f"random_crop(padding={PADDING}), random_flip() and normalize() behind it. A simulated accelerator: t_train is a "
+    f"fourth of the time that the CPU takes for a batch without offload, r = 1, {1e3 * train:.1f} ms, t_device a "
+    f"tenth. {turn[1]} batches of {BATCH} a turn. FusionFlow's figure 11 has 1.52 times, on another machine, with a "
+    "cache of a part of the samples.",
+    rows,
+  )
 
 
 def _cpu_time(quick, files, whence):
   """The input's CPU time"""
-  decode, policies, final = augment.decode_random_resized_crop(SIDE), augment.rand_augment(2, MAGNITUDE), _final_layers()
+  decode, policies, final = (
+    augment.decode_random_resized_crop(SIDE),
+    augment.rand_augment(2, MAGNITUDE),
+    _final_layers(),
+  )
   source = tf.data.Dataset.from_tensor_slices(files)
   rows = []
   for r in REUSE_FACTORS:
     common.say(f"{_cpu_time.__doc__}, r = {r}")
     kept = lambda partial, function, r=r: source.refurbish(partial, function, r, seed=7)
     # Pairs with and without offload are compared. Some are nearly equal, so many rounds are needed.
-    costs = common.per_element(len(files) // BATCH * BATCH, common.cpu_of_epochs({
-        "in partial_fn": kept([decode, *policies], None).offload(final, BATCH),
-        "in partial_fn, without": _on_batches(kept([decode, *policies], None)),
-        "share 0": kept([decode], None).offload([*policies, *final], BATCH, device_fraction=0),
-        "share 1": kept([decode], None).offload([*policies, *final], BATCH, device_fraction=1),
-        "fresh, without": _on_batches(kept([decode], policies)),
-    }, common.rounds(quick, 15)))
-    rows += [common.Row(f"cpu_r{r}_without", f"r = {r}", f"µs an image {WITHOUT}", costs["in partial_fn, without"]),
-             common.Row(f"cpu_r{r}_offload", f"r = {r}", "with offload", costs["in partial_fn"])]
-    rows += [common.Row(f"cpu_r{r}_{key}", f"r = {r}", f"{name}: of that {WITHOUT}",
-                        common.quotients(costs[mine], costs[other]), limit)
-             for key, name, mine, other, limit in (
-                 ("final", "policies in partial_fn", "in partial_fn", "in partial_fn, without", MOST_OF_CPU.get(r)),
-                 ("share_0", "policies fresh, share 0", "share 0", "fresh, without", None),
-                 ("share_1", "policies fresh, share 1", "share 1", "fresh, without", MOST_OF_CPU.get(r)))]
+    costs = common.per_element(
+      len(files) // BATCH * BATCH,
+      common.cpu_of_epochs(
+        {
+          "in partial_fn": kept([decode, *policies], None).offload(final, BATCH),
+          "in partial_fn, without": _on_batches(kept([decode, *policies], None)),
+          "share 0": kept([decode], None).offload([*policies, *final], BATCH, device_fraction=0),
+          "share 1": kept([decode], None).offload([*policies, *final], BATCH, device_fraction=1),
+          "fresh, without": _on_batches(kept([decode], policies)),
+        },
+        common.rounds(quick, 15),
+      ),
+    )
+    rows += [
+      common.Row(f"cpu_r{r}_without", f"r = {r}", f"µs an image {WITHOUT}", costs["in partial_fn, without"]),
+      common.Row(f"cpu_r{r}_offload", f"r = {r}", "with offload", costs["in partial_fn"]),
+    ]
+    rows += [
+      common.Row(
+        f"cpu_r{r}_{key}", f"r = {r}", f"{name}: of that {WITHOUT}", common.quotients(costs[mine], costs[other]), limit
+      )
+      for key, name, mine, other, limit in (
+        ("final", "policies in partial_fn", "in partial_fn", "in partial_fn, without", MOST_OF_CPU.get(r)),
+        ("share_0", "policies fresh, share 0", "share 0", "fresh, without", None),
+        ("share_1", "policies fresh, share 1", "share 1", "fresh, without", MOST_OF_CPU.get(r)),
+      )
+    ]
   return common.Section(
-      _cpu_time.__doc__,
-      f"{whence}, in memory, to a model that takes float32; no model runs. decode_random_resized_crop({SIDE}) in partial_fn, "
-      f"rand_augment() there or behind, then random_crop(padding={PADDING}), random_flip() and normalize(): by the accelerator, or "
-      f"on whole batches of {BATCH} where there is no offload, its fastest form. Share: of the policies on the accelerator. "
-      "CPU time of all threads of an epoch after the first.", rows)
+    _cpu_time.__doc__,
+    f"{whence}, in memory, to a model that takes float32; no model runs. decode_random_resized_crop({SIDE}) in "
+    f"partial_fn, rand_augment() there or behind, then random_crop(padding={PADDING}), random_flip() and normalize(): "
+    f"by the accelerator, or on whole batches of {BATCH} where there is no offload, its fastest form. Share: of the "
+    "policies on the accelerator. CPU time of all threads of an epoch after the first.",
+    rows,
+  )

@@ -1,4 +1,6 @@
-"""The cost of refurbish apart from the augmentation: CPU time of hits and fresh samples, first element, epoch's end, memory."""
+"""The cost of refurbish apart from the augmentation: CPU time of hits and fresh samples, first element, epoch's end,
+memory."""
+
 import time
 
 import common
@@ -39,20 +41,35 @@ def hits(quick):
   """Cost of a hit"""
   count, batch = (4096 if quick else 200_000), 1024
   source = tf.data.Dataset.range(count)
-  costs = common.per_element(count, common.cpu_of_epochs({
-      "baseline": source.cache().shuffle(count).batch(batch),
-      "hits": source.refurbish(identity, r=ONLY_HITS).batch(batch),
-      "steady": source.refurbish(identity, r=3).batch(batch),
-  }, rounds=common.rounds(quick, 9)))
+  costs = common.per_element(
+    count,
+    common.cpu_of_epochs(
+      {
+        "baseline": source.cache().shuffle(count).batch(batch),
+        "hits": source.refurbish(identity, r=ONLY_HITS).batch(batch),
+        "steady": source.refurbish(identity, r=3).batch(batch),
+      },
+      rounds=common.rounds(quick, 9),
+    ),
+  )
   return common.Section(
-      hits.__doc__,
-      f"CPU time per element of an epoch of {count:,} int64 scalars with .batch({batch:,}), whose own cost is in all of "
-      "them. All hits: r is so large that nothing is evicted.",
-      [common.Row("hit_baseline", "cache().shuffle(N)", "µs", costs["baseline"]),
-       common.Row("hit_refurbish", "refurbish, all hits", "µs", costs["hits"]),
-       common.Row("hit_r3", "refurbish(identity, r=3)", "µs", costs["steady"]),
-       common.Row("hit", "refurbish, all hits", "of cache().shuffle(N)",
-                  common.quotients(costs["hits"], costs["baseline"]), limit=0.6)], common.every_row)
+    hits.__doc__,
+    f"CPU time per element of an epoch of {count:,} int64 scalars with .batch({batch:,}), whose own cost is in all of "
+    "them. All hits: r is so large that nothing is evicted.",
+    [
+      common.Row("hit_baseline", "cache().shuffle(N)", "µs", costs["baseline"]),
+      common.Row("hit_refurbish", "refurbish, all hits", "µs", costs["hits"]),
+      common.Row("hit_r3", "refurbish(identity, r=3)", "µs", costs["steady"]),
+      common.Row(
+        "hit",
+        "refurbish, all hits",
+        "of cache().shuffle(N)",
+        common.quotients(costs["hits"], costs["baseline"]),
+        limit=0.6,
+      ),
+    ],
+    common.every_row,
+  )
 
 
 def trivial(quick):
@@ -62,20 +79,30 @@ def trivial(quick):
   # Otherwise tf.data fuses map and batch into one stage, which a stage between them cannot match.
   unfused = tf.data.Options()
   unfused.experimental_optimization.map_and_batch_fusion = False
-  costs = common.per_element(count, common.cpu_of_epochs({
-      "map": source.map(plus_one, common.PARALLEL_CALLS).batch(batch).with_options(unfused),
-      "partial": source.refurbish(plus_one, r=1).batch(batch),
-      "both": source.refurbish(plus_one, plus_one, r=1).batch(batch),
-  }, rounds=common.rounds(quick, 9)))
+  costs = common.per_element(
+    count,
+    common.cpu_of_epochs(
+      {
+        "map": source.map(plus_one, common.PARALLEL_CALLS).batch(batch).with_options(unfused),
+        "partial": source.refurbish(plus_one, r=1).batch(batch),
+        "both": source.refurbish(plus_one, plus_one, r=1).batch(batch),
+      },
+      rounds=common.rounds(quick, 9),
+    ),
+  )
   return common.Section(
-      trivial.__doc__,
-      f"CPU time per element of an epoch of {count:,} int64 scalars with .batch({batch:,}). The function is x + 1.",
-      [common.Row("trivial_map", f"map(x + 1, {common.PARALLEL_CALLS})", "µs", costs["map"]),
-       common.Row("trivial_partial", "refurbish(x + 1, r=1)", "µs", costs["partial"]),
-       common.Row("trivial_both", "refurbish(x + 1, x + 1, r=1)", "µs", costs["both"]),
-       common.Row("trivial", "refurbish(x + 1, r=1)", "of the map",
-                  common.quotients(costs["partial"], costs["map"]), limit=0.7)],
-      lambda row: row.key != "trivial_both")
+    trivial.__doc__,
+    f"CPU time per element of an epoch of {count:,} int64 scalars with .batch({batch:,}). The function is x + 1.",
+    [
+      common.Row("trivial_map", f"map(x + 1, {common.PARALLEL_CALLS})", "µs", costs["map"]),
+      common.Row("trivial_partial", "refurbish(x + 1, r=1)", "µs", costs["partial"]),
+      common.Row("trivial_both", "refurbish(x + 1, x + 1, r=1)", "µs", costs["both"]),
+      common.Row(
+        "trivial", "refurbish(x + 1, r=1)", "of the map", common.quotients(costs["partial"], costs["map"]), limit=0.7
+      ),
+    ],
+    lambda row: row.key != "trivial_both",
+  )
 
 
 def epoch_end(quick):
@@ -92,18 +119,26 @@ def epoch_end(quick):
       del iterator
       milliseconds.append(1000 * (time.perf_counter() - began))
     name = f"an epoch of about {what}, {len(milliseconds)} times"
-    rows += [common.Row(f"end_{key}", name, "ms", milliseconds),
-             common.Row(f"end_{key}_95", name, "ms, 95 of 100", [float(np.quantile(milliseconds, 0.95))], limit=5),
-             common.Row(f"end_{key}_most", name, "ms, the slowest", [max(milliseconds)], limit=50)]
+    rows += [
+      common.Row(f"end_{key}", name, "ms", milliseconds),
+      common.Row(f"end_{key}_95", name, "ms, 95 of 100", [float(np.quantile(milliseconds, 0.95))], limit=5),
+      common.Row(f"end_{key}_most", name, "ms, the slowest", [max(milliseconds)], limit=50),
+    ]
   return common.Section(
-      epoch_end.__doc__, "How long it takes to drop an iterator that has come to its end, as Keras does in each epoch.", rows)
+    epoch_end.__doc__,
+    "How long it takes to drop an iterator that has come to its end, as Keras does in each epoch.",
+    rows,
+  )
 
 
 def first_element(quick):
   """Time to the first element"""
   count = 20_000 if quick else IMAGENET
   source = tf.data.Dataset.range(count)
-  datasets = {"baseline": dataset_graph.without_autotuner(source.cache().shuffle(count)), "refurbish": source.refurbish(identity, r=3)}
+  datasets = {
+    "baseline": dataset_graph.without_autotuner(source.cache().shuffle(count)),
+    "refurbish": source.refurbish(identity, r=3),
+  }
   waits = {name: [] for name in datasets}
   # Not in turns: the baseline takes longer to free its memory than refurbish takes to begin.
   for name, dataset in reversed(datasets.items()):
@@ -118,18 +153,24 @@ def first_element(quick):
           pass
       del iterator  # Not within the next measurement.
   return common.Section(
-      first_element.__doc__,
-      f"From iter() to the first int64 scalar of a later epoch, N = {count:,}, r = 3.",
-      [common.Row("first_baseline", "cache().shuffle(N)", "ms", waits["baseline"]),
-       common.Row("first", "refurbish", "ms", waits["refurbish"], limit=50)], common.every_row)
+    first_element.__doc__,
+    f"From iter() to the first int64 scalar of a later epoch, N = {count:,}, r = 3.",
+    [
+      common.Row("first_baseline", "cache().shuffle(N)", "ms", waits["baseline"]),
+      common.Row("first", "refurbish", "ms", waits["refurbish"], limit=50),
+    ],
+    common.every_row,
+  )
 
 
 def memory(quick):
   """Memory"""
   # With the smallest images, of 192 bytes, the overhead per sample weighs most.
-  cases = [("int64", "an int64 scalar", 2_000 if quick else IMAGENET, ONLY_HITS, 1),
-           ("image_8", "uint8 [8, 8, 3]", 2_000 if quick else IMAGENET // 4, ONLY_HITS, 1),
-           ("image_32", "uint8 [32, 32, 3]", 500 if quick else 50_000, 3, 6)]
+  cases = [
+    ("int64", "an int64 scalar", 2_000 if quick else IMAGENET, ONLY_HITS, 1),
+    ("image_8", "uint8 [8, 8, 3]", 2_000 if quick else IMAGENET // 4, ONLY_HITS, 1),
+    ("image_32", "uint8 [32, 32, 3]", 500 if quick else 50_000, 3, 6),
+  ]
   rows = []
   with common.fresh_processes() as call:
     for key, what, count, r, epochs in cases:
@@ -138,16 +179,20 @@ def memory(quick):
         cached.append(call(_resident_growth, key, count, None, 1) / count)
         refurbished.append(call(_resident_growth, key, count, r, epochs) / count)
       how = "all kept" if r == ONLY_HITS else f"r = {r}, after {epochs} epochs"
-      rows += [common.Row(f"{key}_cache", f"cache(), {what}", "bytes", cached),
-               common.Row(f"{key}_refurbish", f"refurbish, {what}, {how}", "bytes", refurbished),
-               common.Row(key, f"refurbish, {what}, {how}", "of cache()",
-                          common.quotients(refurbished, cached), limit=1.1)]
+      rows += [
+        common.Row(f"{key}_cache", f"cache(), {what}", "bytes", cached),
+        common.Row(f"{key}_refurbish", f"refurbish, {what}, {how}", "bytes", refurbished),
+        common.Row(key, f"refurbish, {what}, {how}", "of cache()", common.quotients(refurbished, cached), limit=1.1),
+      ]
   return common.Section(
-      memory.__doc__,
-      "Growth of the resident memory per element, from before the first epoch to after the last, of a process that does "
-      "nothing else. cache() holds what map(fn) yields and refurbish what its partial_fn, the same function, yields. N = " +
-      ", ".join(f"{count:,} ({what})" for _, what, count, _, _ in cases) + ".",
-      rows, lambda row: row.key.startswith("image_32"))
+    memory.__doc__,
+    "Growth of the resident memory per element, from before the first epoch to after the last, of a process that does "
+    "nothing else. cache() holds what map(fn) yields and refurbish what its partial_fn, the same function, yields. N = "
+    + ", ".join(f"{count:,} ({what})" for _, what, count, _, _ in cases)
+    + ".",
+    rows,
+    lambda row: row.key.startswith("image_32"),
+  )
 
 
 def _resident_growth(kind, count, r, epochs):
@@ -167,9 +212,9 @@ def _resident_growth(kind, count, r, epochs):
 
 def _filled(kind, count, r):
   functions = {
-      "int64": identity,
-      "image_8": lambda i: tf.fill([8, 8, 3], tf.cast(i % 256, tf.uint8)),
-      "image_32": lambda i: tf.fill([32, 32, 3], tf.cast(i % 256, tf.uint8)),
+    "int64": identity,
+    "image_8": lambda i: tf.fill([8, 8, 3], tf.cast(i % 256, tf.uint8)),
+    "image_32": lambda i: tf.fill([32, 32, 3], tf.cast(i % 256, tf.uint8)),
   }
   source = tf.data.Dataset.range(count)
   if r is None:

@@ -3,6 +3,7 @@
 Each runs in its own process, see peer_pipelines/, with the same images in memory and all cores.
 `pip install -e '.[bench]'` installs the libraries; one that is missing or fails is marked so.
 """
+
 import contextlib
 import importlib.util
 import json
@@ -27,16 +28,16 @@ TORCH_LOADER, JAX_LOADER = "torch_loader", "jax_loader"
 PEERS = ("dali", "grain", "torch")
 # By name: the title, and the modules that it needs besides refurbish_tf.
 PIPELINES = {
-    REFURBISH: ("refurbish, r = 3", ()),
-    TORCH_LOADER: ("refurbish, r = 3, torch_loader", ("torch",)),
-    JAX_LOADER: ("refurbish, r = 3, jax_loader", ("jax",)),
-    TF_DATA: ("tf.data", ()),
-    "tf_data_ops": ("tf.data, TensorFlow-op layers", ()),
-    "dali": ("NVIDIA DALI", ("nvidia.dali",)),
-    "grain": ("Grain", ("grain", "PIL")),
-    "torch": ("PyTorch DataLoader", ("torch", "torchvision")),
-    "tf_data_decoded": ("cache() of decoded images", ()),
-    "refurbish_decoded": ("both: r = 3 after cache()", ()),
+  REFURBISH: ("refurbish, r = 3", ()),
+  TORCH_LOADER: ("refurbish, r = 3, torch_loader", ("torch",)),
+  JAX_LOADER: ("refurbish, r = 3, jax_loader", ("jax",)),
+  TF_DATA: ("tf.data", ()),
+  "tf_data_ops": ("tf.data, TensorFlow-op layers", ()),
+  "dali": ("NVIDIA DALI", ("nvidia.dali",)),
+  "grain": ("Grain", ("grain", "PIL")),
+  "torch": ("PyTorch DataLoader", ("torch", "torchvision")),
+  "tf_data_decoded": ("cache() of decoded images", ()),
+  "refurbish_decoded": ("both: r = 3 after cache()", ()),
 }
 # Small images need no decoding.
 ONLY_LARGE = ("tf_data_decoded", "refurbish_decoded")
@@ -57,15 +58,25 @@ def measure(quick):
   """Yields the sections."""
   images, whence = samples.small((4 if quick else 100) * BATCHES["small"])
   yield _section(
-      quick, "small", "32x32", images, whence,
-      "two RandAugment operations at M = 9 of 10, crop with padding 4 and flip, to uint8. tf.data and refurbish crop and "
-      "flip whole batches; both have native layers, but for the row with TensorFlow-op ones")
+    quick,
+    "small",
+    "32x32",
+    images,
+    whence,
+    "two RandAugment operations at M = 9 of 10, crop with padding 4 and flip, to uint8. tf.data and refurbish crop and "
+    "flip whole batches; both have native layers, but for the row with TensorFlow-op ones",
+  )
   files, whence = samples.photographs((4 if quick else 40) * BATCHES["large"])
   yield _section(
-      quick, "large", "224x224", files, whence,
-      "decoding with a random resized crop, two RandAugment operations at M = 9 of 10; then crop with padding 4, flip and "
-      f"normalise to float32. cache() keeps {_decoded_kilobytes(files):.0f} kB of an image, refurbish at most "
-      f"{SIDE * SIDE * 3 / 1000:.0f} kB")
+    quick,
+    "large",
+    "224x224",
+    files,
+    whence,
+    "decoding with a random resized crop, two RandAugment operations at M = 9 of 10; then crop with padding 4, flip "
+    f"and normalise to float32. cache() keeps {_decoded_kilobytes(files):.0f} kB of an image, refurbish at most "
+    f"{SIDE * SIDE * 3 / 1000:.0f} kB",
+  )
 
 
 def _decoded_kilobytes(files):
@@ -79,30 +90,49 @@ def _section(quick, kind, size, images, whence, augmentation):
   cpu_speed = {key: [epoch["count"] / epoch["cpu"] for epoch in measured] for key, measured in epochs.items()}
   rows = []
   for speeds, suffix, unit in ((speed, "wall", "images/s"), (cpu_speed, "cpu", PER_CPU_SECOND)):
-    rows += [common.Row(f"{kind}_{key}_{suffix}", f"{name}: {absent[key]}" if key in absent else name, unit, speeds.get(key, []))
-             for key, (name, _) in _pipelines(kind).items()]
+    rows += [
+      common.Row(
+        f"{kind}_{key}_{suffix}", f"{name}: {absent[key]}" if key in absent else name, unit, speeds.get(key, [])
+      )
+      for key, (name, _) in _pipelines(kind).items()
+    ]
   if REFURBISH in speed:
     rows += [
-        common.Row(f"{kind}_{key}", PIPELINES[key][0], "of refurbish's images/s",
-                   common.quotients(values, speed[REFURBISH]), limit=1)
-        for key, values in speed.items() if key not in OURS]
+      common.Row(
+        f"{kind}_{key}",
+        PIPELINES[key][0],
+        "of refurbish's images/s",
+        common.quotients(values, speed[REFURBISH]),
+        limit=1,
+      )
+      for key, values in speed.items()
+      if key not in OURS
+    ]
   rows += _loader_rows(kind, speed)
   if kind == "large" and TF_DATA in speed:
-    # Compared with what a user could do without another library. On a busy machine, more threads get more of the CPU, so
-    # images/s say little there, while images per CPU second are still meaningful.
+    # Compared with what a user could do without another library. On a busy machine, more threads get more of the CPU,
+    # so images/s say little there, while images per CPU second are still meaningful.
     rows += [
-        common.Row(f"{kind}_{key}_of_tf_data_{suffix}", PIPELINES[key][0], f"of tf.data's {unit}",
-                   common.quotients(speeds[key], speeds[TF_DATA]))
-        for speeds, suffix, unit in ((speed, "wall", "images/s"), (cpu_speed, "cpu", PER_CPU_SECOND))
-        for key in ("tf_data_decoded", REFURBISH, "refurbish_decoded") if key in speeds]
+      common.Row(
+        f"{kind}_{key}_of_tf_data_{suffix}",
+        PIPELINES[key][0],
+        f"of tf.data's {unit}",
+        common.quotients(speeds[key], speeds[TF_DATA]),
+      )
+      for speeds, suffix, unit in ((speed, "wall", "images/s"), (cpu_speed, "cpu", PER_CPU_SECOND))
+      for key in ("tf_data_decoded", REFURBISH, "refurbish_decoded")
+      if key in speeds
+    ]
   return common.Section(
-      f"{size}: speed",
-      f"{whence}, from memory, in random order: {augmentation}. Batches of {BATCHES[kind]}, read without a model. Each "
-      "pipeline is written as its own documentation recommends and has a thread or a process for each core, tf.data "
-      f"{common.PARALLEL_CALLS} calls at once and no autotuner. They take "
-      "turns, epoch by epoch; the first is not counted. CPU seconds are those of all processes of a pipeline. An epoch "
-      "lasts until as many batches are ready as were at its beginning. A peer above 1 is ahead of refurbish.", rows,
-      lambda row: row.unit in (PER_CPU_SECOND, f"of tf.data's {PER_CPU_SECOND}") and "_loader" not in row.name)
+    f"{size}: speed",
+    f"{whence}, from memory, in random order: {augmentation}. Batches of {BATCHES[kind]}, read without a model. Each "
+    "pipeline is written as its own documentation recommends and has a thread or a process for each core, tf.data "
+    f"{common.PARALLEL_CALLS} calls at once and no autotuner. They take "
+    "turns, epoch by epoch; the first is not counted. CPU seconds are those of all processes of a pipeline. An epoch "
+    "lasts until as many batches are ready as were at its beginning. A peer above 1 is ahead of refurbish.",
+    rows,
+    lambda row: row.unit in (PER_CPU_SECOND, f"of tf.data's {PER_CPU_SECOND}") and "_loader" not in row.name,
+  )
 
 
 def _loader_rows(kind, speed):
@@ -110,11 +140,13 @@ def _loader_rows(kind, speed):
   rows = []
   for loader, (peer, most) in IN_PLACE_OF.items():
     for key, one, other, unit, limit in (
-        (f"{loader}_of_bare", loader, REFURBISH, "of images/s without the loader", None),
-        (f"{peer}_of_{loader}", peer, loader, f"of {loader}'s images/s", round(most, 3))):
+      (f"{loader}_of_bare", loader, REFURBISH, "of images/s without the loader", None),
+      (f"{peer}_of_{loader}", peer, loader, f"of {loader}'s images/s", round(most, 3)),
+    ):
       if one in speed and other in speed:
-        rows.append(common.Row(f"{kind}_{key}", PIPELINES[one][0], unit,
-                               common.quotients(speed[one], speed[other]), limit))
+        rows.append(
+          common.Row(f"{kind}_{key}", PIPELINES[one][0], unit, common.quotients(speed[one], speed[other]), limit)
+        )
   return rows
 
 
@@ -152,10 +184,19 @@ def _started(key, kind, images_path, errors):
   """The process of a pipeline, which runs an epoch for each line of its input."""
   with open(errors, "w") as stderr:
     process = subprocess.Popen(
-        [sys.executable, str(DIRECTORY / "peer_pipelines" / f"with_{key if key in PEERS else 'tf_data'}.py"), kind,
-         str(images_path), key],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, text=True,
-        env=common.environment())
+      [
+        sys.executable,
+        str(DIRECTORY / "peer_pipelines" / f"with_{key if key in PEERS else 'tf_data'}.py"),
+        kind,
+        str(images_path),
+        key,
+      ],
+      stdin=subprocess.PIPE,
+      stdout=subprocess.PIPE,
+      stderr=stderr,
+      text=True,
+      env=common.environment(),
+    )
   try:
     yield process
   finally:

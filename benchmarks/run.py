@@ -3,6 +3,7 @@
 Prints tables and writes them as JSON, with every single measurement. Every module in this folder is a benchmark, except
 those that several benchmarks share.
 """
+
 import argparse
 import ast
 import importlib
@@ -18,23 +19,38 @@ SHARED = ("run", "common", "samples", "augment_peers", "gpu_training", "offline"
 def main():
   names = sorted(path.stem for path in DIRECTORY.glob("*.py") if path.stem not in SHARED)
   parser = argparse.ArgumentParser(
-      description="Measures side by side with a baseline and compares the quotient with its bar.",
-      epilog="benchmarks:\n" + "\n".join(f"  {name:<12} {_summary(name)}" for name in names) +
-      f"\n  {'all':<12} One after the other, each in a process of its own: an hour and a half."
-      "\n\nThe exit status is 0 when everything ran, also when a bar was missed; the last lines of the output say which.",
-      formatter_class=argparse.RawDescriptionHelpFormatter)
+    description="Measures side by side with a baseline and compares the quotient with its bar.",
+    epilog="benchmarks:\n"
+    + "\n".join(f"  {name:<12} {_summary(name)}" for name in names)
+    + f"\n  {'all':<12} One after the other, each in a process of its own: an hour and a half."
+    "\n\nThe exit status is 0 when everything ran, also when a bar was missed; the last lines of the output say which.",
+    formatter_class=argparse.RawDescriptionHelpFormatter,
+  )
   parser.add_argument("name", choices=[*names, "all"], metavar="NAME", help="one of: " + ", ".join([*names, "all"]))
   parser.add_argument("--json", type=pathlib.Path, metavar="PATH", help="default: NAME.json in the current directory")
   parser.add_argument(
-      "--quick", action="store_true", help="run everything once on little data, as a test; the figures mean nothing")
+    "--quick", action="store_true", help="run everything once on little data, as a test; the figures mean nothing"
+  )
   parser.add_argument(
-      "--only", default="", metavar="WORDS", help="with gpu and sharing, which take long: only the sections whose titles have these words")
+    "--only",
+    default="",
+    metavar="WORDS",
+    help="with gpu and sharing, which take long: only the sections whose titles have these words",
+  )
   parser.add_argument(
-      "--minutes", type=float, metavar="NUMBER", help="with gpu: the most important sections, as far as they end in time")
+    "--minutes", type=float, metavar="NUMBER", help="with gpu: the most important sections, as far as they end in time"
+  )
   parser.add_argument(
-      "--photographs", type=pathlib.Path, metavar="FOLDER", help="with gpu: JPEG files to train on, in place of those of TFDS")
+    "--photographs",
+    type=pathlib.Path,
+    metavar="FOLDER",
+    help="with gpu: JPEG files to train on, in place of those of TFDS",
+  )
   parser.add_argument(
-      "--readme", action="store_true", help="put the tables into README.md, in place of what stands there of this benchmark")
+    "--readme",
+    action="store_true",
+    help="put the tables into README.md, in place of what stands there of this benchmark",
+  )
   arguments = parser.parse_args()
   if arguments.photographs and arguments.name != "gpu":
     parser.error("--photographs is for gpu; the others read what TFDS has prepared")
@@ -43,8 +59,11 @@ def main():
   if arguments.only and arguments.name not in ("gpu", "sharing"):
     parser.error("--only is for gpu and sharing; the others measure all of their sections")
   if arguments.readme and (arguments.only or arguments.quick or arguments.name not in [*_in_readme(names), "all"]):
-    parser.error("--readme is for all sections of what README.md has tables of, " + ", ".join(_in_readme(names)) +
-                 ", and for figures that mean something: leave out --only and --quick")
+    parser.error(
+      "--readme is for all sections of what README.md has tables of, "
+      + ", ".join(_in_readme(names))
+      + ", and for figures that mean something: leave out --only and --quick"
+    )
   if arguments.name == "all":
     if arguments.json:
       parser.error("--json names the file of one benchmark; with all they are NAME.json here")
@@ -60,7 +79,10 @@ def main():
   benchmark = importlib.import_module(arguments.name)
   report = common.Report(arguments.name, arguments.quick)
   print(report.heading())
-  own = {"sharing": {"only": arguments.only}, "gpu": {"only": arguments.only, "photographs": arguments.photographs, "minutes": arguments.minutes}}
+  own = {
+    "sharing": {"only": arguments.only},
+    "gpu": {"only": arguments.only, "photographs": arguments.photographs, "minutes": arguments.minutes},
+  }
   for section in benchmark.measure(arguments.quick, **own.get(arguments.name, {})):
     report.add(section)
     print(f"\n{section}", flush=True)
@@ -79,9 +101,17 @@ def _in_readme(names):
 
 
 def _run_all(names, options, in_readme):
-  failed = [name for name in names if subprocess.run(
-      [sys.executable, __file__, name, *options, *["--readme"] * (name in in_readme)], check=False).returncode]
-  print(f"\n{len(names) - len(failed)} of {len(names)} benchmarks ran." + (f" Failed: {', '.join(failed)}." if failed else ""))
+  failed = [
+    name
+    for name in names
+    if subprocess.run(
+      [sys.executable, __file__, name, *options, *["--readme"] * (name in in_readme)], check=False
+    ).returncode
+  ]
+  print(
+    f"\n{len(names) - len(failed)} of {len(names)} benchmarks ran."
+    + (f" Failed: {', '.join(failed)}." if failed else "")
+  )
   return 1 if failed else 0
 
 

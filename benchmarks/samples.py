@@ -1,4 +1,5 @@
 """The images for the benchmarks of augmentation: small ones as arrays, photographs as JPEG."""
+
 import pathlib
 
 import numpy as np
@@ -14,7 +15,8 @@ PHOTOGRAPHS = ("tf_flowers", "imagenette/320px-v2", "groceries")
 def small(count):
   """Images of 32x32: uint8 `[n, 32, 32, 3]`, at most `count`, and their origin in words.
 
-  CIFAR-10; or drawn shapes if TFDS can neither find nor download it, or if `count` is so small that only a test is meant.
+  CIFAR-10; or drawn shapes if TFDS can neither find nor download it, or if `count` is so small that only a test is
+  meant.
   """
   images = image_sets.load("cifar10" if count >= 1000 else "shapes", count)
   if images.note:
@@ -36,13 +38,15 @@ def photographs(count):
       continue
     if builder.is_prepared():
       records = builder.as_dataset(
-          split="all", decoders={"image": tfds.decode.SkipDecoding()}, shuffle_files=False).take(count)
+        split="all", decoders={"image": tfds.decode.SkipDecoding()}, shuffle_files=False
+      ).take(count)
       files = [element["image"].numpy() for element in records]
       return files, _described(files, f"photographs of {builder.info.full_name} (TFDS)")
   if count >= 100:
     common.say(
-        f"none of {', '.join(PHOTOGRAPHS)} is prepared on this machine: using generated pictures in place of "
-        f"photographs. `tfds build {PHOTOGRAPHS[0]}`, where there is a network, prepares one")
+      f"none of {', '.join(PHOTOGRAPHS)} is prepared on this machine: using generated pictures in place of "
+      f"photographs. `tfds build {PHOTOGRAPHS[0]}`, where there is a network, prepares one"
+    )
   files = image_sets.draw_photographs(count)
   return files, _described(files, "generated pictures")
 

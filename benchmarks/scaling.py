@@ -2,6 +2,7 @@
 
 Work and reads that only sleep show on any machine what many cores would do.
 """
+
 import concurrent.futures
 import contextlib
 import dataclasses
@@ -51,6 +52,7 @@ class Data:
     told: the layers in words.
     batch, epoch: the images of a batch, and of an epoch for each core, so that epochs take equally long.
   """
+
   key: str
   title: str
   images: str
@@ -69,17 +71,48 @@ def _of_photographs(*end):
   return [rtf.augment.decode_random_resized_crop(SIDE)], [rtf.augment.random_flip(), *end]
 
 
-DATA = {data.key: data for data in (
-    Data("small", "32x32 images", "small",
-         lambda: (rtf.augment.rand_augment(2, 9), [rtf.augment.random_crop(padding=4), rtf.augment.random_flip()]),
-         "rand_augment(2, 9); random_crop(padding=4) and random_flip()", batch=512, epoch=6_400),
-    Data("uint8", "Photographs, uint8", "photographs", _of_photographs,
-         f"decode_random_resized_crop({SIDE}); random_flip()", batch=128, epoch=256),
-    Data("float32", "Photographs, float32", "photographs", lambda: _of_photographs(rtf.augment.normalize()),
-         f"decode_random_resized_crop({SIDE}); random_flip() and normalize()", batch=128, epoch=256),
-    Data("python", "A Python layer of 10 ms", "small", lambda: ([rtf.augment.numpy_layer(_wait)], [rtf.augment.random_flip()]),
-         "a numpy_layer that sleeps for 10 ms, in as many processes as processors, whose CPU time is not counted; random_flip()",
-         batch=16, epoch=64))}
+DATA = {
+  data.key: data
+  for data in (
+    Data(
+      "small",
+      "32x32 images",
+      "small",
+      lambda: (rtf.augment.rand_augment(2, 9), [rtf.augment.random_crop(padding=4), rtf.augment.random_flip()]),
+      "rand_augment(2, 9); random_crop(padding=4) and random_flip()",
+      batch=512,
+      epoch=6_400,
+    ),
+    Data(
+      "uint8",
+      "Photographs, uint8",
+      "photographs",
+      _of_photographs,
+      f"decode_random_resized_crop({SIDE}); random_flip()",
+      batch=128,
+      epoch=256,
+    ),
+    Data(
+      "float32",
+      "Photographs, float32",
+      "photographs",
+      lambda: _of_photographs(rtf.augment.normalize()),
+      f"decode_random_resized_crop({SIDE}); random_flip() and normalize()",
+      batch=128,
+      epoch=256,
+    ),
+    Data(
+      "python",
+      "A Python layer of 10 ms",
+      "small",
+      lambda: ([rtf.augment.numpy_layer(_wait)], [rtf.augment.random_flip()]),
+      "a numpy_layer that sleeps for 10 ms, in as many processes as processors, whose CPU time is not counted; "
+      "random_flip()",
+      batch=16,
+      epoch=64,
+    ),
+  )
+}
 
 
 def measure(quick):
@@ -95,10 +128,12 @@ def measure(quick):
 def by_processors(quick, directory):
   """Yields a section for each kind of data."""
   processors = sorted(os.sched_getaffinity(0))
-  numbers = sorted({*(2**i for i in range(len(processors).bit_length())), len(processors)})[:2 if quick else None]
+  numbers = sorted({*(2**i for i in range(len(processors).bit_length())), len(processors)})[: 2 if quick else None]
   whence = {}
-  for name, (images, whence[name]) in (("small", samples.small(512 if quick else 12_800)),
-                                       ("photographs", samples.photographs(32 if quick else 1000))):
+  for name, (images, whence[name]) in (
+    ("small", samples.small(512 if quick else 12_800)),
+    ("photographs", samples.photographs(32 if quick else 1000)),
+  ):
     (directory / name).write_bytes(pickle.dumps(images))
   with contextlib.ExitStack() as stack:
     # The processes import TensorFlow at the same time, and then work in turn.
@@ -107,7 +142,7 @@ def by_processors(quick, directory):
       counts = {number: number * (data.batch if quick else data.epoch) for number in numbers}
       rows = []
       # Small images need no decoding.
-      for way in [*WAYS][:None if data.images == "photographs" else -1]:
+      for way in [*WAYS][: None if data.images == "photographs" else -1]:
         common.say(f"{data.title}: {way}")
         for number, process in processes.items():
           process.submit(_prepare, data.key, way, directory / data.images, counts[number]).result()
@@ -118,15 +153,20 @@ def by_processors(quick, directory):
         for number, measured in speeds.items():
           wall, cpu = map(list, zip(*measured))
           efficiency = [speed / one / number for speed, (one, _) in zip(wall, speeds[1])]
-          rows += [common.Row(f"{data.key}_{common.key(f'{way} {number} {unit}')}", f"{way}, on {number}", unit, values)
-                   for unit, values in (("images/s", wall), ("images/CPU s", cpu), ("efficiency", efficiency))]
+          rows += [
+            common.Row(f"{data.key}_{common.key(f'{way} {number} {unit}')}", f"{way}, on {number}", unit, values)
+            for unit, values in (("images/s", wall), ("images/CPU s", cpu), ("efficiency", efficiency))
+          ]
       yield common.Section(
-          f"{data.title}, by processors",
-          f"{whence[data.images]}, repeated to {data.epoch:,} an epoch for each processor; partial and final augmentation: {data.told}; "
-          f"batches of {data.batch}, and a prefetch. After the first r epochs, as many whole ones as take {SECONDS:g} s, from iter() to the "
-          "last batch. The processors are the affinity that a process has before it imports TensorFlow. tf.data shuffles all, and has the "
-          "same layers in a map with AUTOTUNE. Cached are decoded images, in memory. The efficiency is the images/s over the number of "
-          "processors and over the images/s of one processor in the same round.", rows)
+        f"{data.title}, by processors",
+        f"{whence[data.images]}, repeated to {data.epoch:,} an epoch for each processor; partial and final "
+        f"augmentation: {data.told}; batches of {data.batch}, and a prefetch. After the first r epochs, as many whole "
+        f"ones as take {SECONDS:g} s, from iter() to the last batch. The processors are the affinity that a process "
+        "has before it imports TensorFlow. tf.data shuffles all, and has the same layers in a map with AUTOTUNE. "
+        "Cached are decoded images, in memory. The efficiency is the images/s over the number of processors and over "
+        "the images/s of one processor in the same round.",
+        rows,
+      )
 
 
 @contextlib.contextmanager
@@ -158,8 +198,12 @@ def _prepare(key, way, path, count):
     partial = [rtf.augment.random_resized_crop(SIDE)]
   if way == PLAIN:
     fn = rtf.augment.compose([*partial, *final])
-    seeds = tf.data.Dataset.from_tensor_slices(np.random.default_rng(7).integers(2**31, size=[count, 2], dtype=np.int32))
-    made = tf.data.Dataset.zip(source, seeds).shuffle(count).map(lambda image, seed: fn(image, seed=seed), tf.data.AUTOTUNE)
+    seeds = tf.data.Dataset.from_tensor_slices(
+      np.random.default_rng(7).integers(2**31, size=[count, 2], dtype=np.int32)
+    )
+    made = (
+      tf.data.Dataset.zip(source, seeds).shuffle(count).map(lambda image, seed: fn(image, seed=seed), tf.data.AUTOTUNE)
+    )
   else:
     made = source.refurbish(partial, final, r=WAYS[way])
   _dataset = made.batch(DATA[key].batch).prefetch(tf.data.AUTOTUNE)
@@ -195,20 +239,27 @@ def calls_at_work(quick, directory):
     options.threading.private_threadpool_size = calls
     options.autotune.enabled = False
     shares = {}
-    for way, dataset in (("refurbish", source.refurbish(work, r=1, num_parallel_calls=calls)),
-                         ("map", source.map(work, num_parallel_calls=calls).with_options(options))):
+    for way, dataset in (
+      ("refurbish", source.refurbish(work, r=1, num_parallel_calls=calls)),
+      ("map", source.map(work, num_parallel_calls=calls).with_options(options)),
+    ):
       began = time.perf_counter()
       for _ in dataset:
         pass
       shares[way] = float(seconds.sum()) / (time.perf_counter() - began) / calls
     key, name = f"calls_{calls}_{side}", f"{calls} calls, results of {size}"
-    rows += [*(common.Row(f"{key}_{way}", name, f"{way}, at work", [share]) for way, share in shares.items()),
-             common.Row(key, name, "refurbish, time over the work's", [1 / shares["refurbish"]], limit=1 / AT_WORK)]
+    rows += [
+      *(common.Row(f"{key}_{way}", name, f"{way}, at work", [share]) for way, share in shares.items()),
+      common.Row(key, name, "refurbish, time over the work's", [1 / shares["refurbish"]], limit=1 / AT_WORK),
+    ]
   return common.Section(
-      calls_at_work.__doc__,
-      f"Seconds of work, over the calls and the seconds of an epoch of {each} samples for each call. Work is to sleep for "
-      f"{1000 * WORK_SECONDS:g} ms in a numpy_function (standard deviation 30 %, at least 10 ms) and to make a float32 image. map has a "
-      f"private pool of as many threads. At least {AT_WORK:g} at work is the bar, here as a time, its reciprocal.", rows)
+    calls_at_work.__doc__,
+    f"Seconds of work, over the calls and the seconds of an epoch of {each} samples for each call. Work is to sleep "
+    f"for {1000 * WORK_SECONDS:g} ms in a numpy_function (standard deviation 30 %, at least 10 ms) and to make a "
+    f"float32 image. map has a private pool of as many threads. At least {AT_WORK:g} at work is the bar, here as a "
+    "time, its reciprocal.",
+    rows,
+  )
 
 
 def _work(side, seconds):
@@ -230,15 +281,25 @@ def slow_reads(quick, directory):
         seconds, why = [process.submit(files.seconds, name, num_parallel_reads=READERS).result()], ""
       except Exception as error:  # The other sources are still measured.
         seconds, why = [], f" (failed: {common.last_line(str(error))})"
-      rows += [common.Row(f"reads_{common.key(name)}_speed", name + why, "reads/s", [count / each for each in seconds]),
-               common.Row(f"reads_{common.key(name)}", name + why, "time over the readers'",
-                          [each * READERS / READ_SECONDS / count for each in seconds], limit=1 / OF_READERS)]
+      rows += [
+        common.Row(f"reads_{common.key(name)}_speed", name + why, "reads/s", [count / each for each in seconds]),
+        common.Row(
+          f"reads_{common.key(name)}",
+          name + why,
+          "time over the readers'",
+          [each * READERS / READ_SECONDS / count for each in seconds],
+          limit=1 / OF_READERS,
+        ),
+      ]
   return common.Section(
-      slow_reads.__doc__,
-      f"An epoch of {count:,} elements of {ELEMENT / 1000:g} kB, from iter() on, with num_parallel_reads={READERS}, which make at most "
-      f"{READERS / READ_SECONDS:,.0f} reads a second. At least {OF_READERS:g} of that is the bar, here as a time, its reciprocal. A preloaded "
-      "library delays each read of the files by 30 ms, but not of the index of the records, and takes RWF_NOWAIT away, which network file "
-      "systems lack. The elements of data_source sleep in Python.", rows)
+    slow_reads.__doc__,
+    f"An epoch of {count:,} elements of {ELEMENT / 1000:g} kB, from iter() on, with num_parallel_reads={READERS}, "
+    f"which make at most {READERS / READ_SECONDS:,.0f} reads a second. At least {OF_READERS:g} of that is the bar, "
+    "here as a time, its reciprocal. A preloaded library delays each read of the files by 30 ms, but not of the index "
+    "of the records, and takes RWF_NOWAIT away, which network file systems lack. The elements of data_source sleep in "
+    "Python.",
+    rows,
+  )
 
 
 class _Files:
@@ -261,11 +322,12 @@ class _Files:
     """By name: a function that makes the dataset."""
     folder = functools.partial(rtf.sources.image_folder, self.slow / "folder")
     return {
-        "image_folder": lambda: folder(**reads),
-        "tfrecord": lambda: rtf.sources.tfrecord(str(self.slow / "records"), index_dir=self._index, **reads),
-        "data_source": lambda: rtf.sources.data_source(_SlowList([bytes(ELEMENT)] * self._count), **reads),
-        "cached, from its source": lambda: rtf.sources.cached(folder(**reads), **reads),
-        "cached, from its store": lambda: rtf.sources.cached(folder(), self.slow / "store", **reads)}
+      "image_folder": lambda: folder(**reads),
+      "tfrecord": lambda: rtf.sources.tfrecord(str(self.slow / "records"), index_dir=self._index, **reads),
+      "data_source": lambda: rtf.sources.data_source(_SlowList([bytes(ELEMENT)] * self._count), **reads),
+      "cached, from its source": lambda: rtf.sources.cached(folder(**reads), **reads),
+      "cached, from its store": lambda: rtf.sources.cached(folder(), self.slow / "store", **reads),
+    }
 
   def seconds(self, name, **reads):
     dataset = self.datasets(**reads)[name]()
@@ -274,7 +336,6 @@ class _Files:
 
 
 class _SlowList(list):
-
   def __getitem__(self, index):
     time.sleep(READ_SECONDS)
     return super().__getitem__(index)

@@ -3,6 +3,7 @@
 Each job is its own process, with the same functions, `r` and `seed`, and a different `order_seed`. They run at the same
 time on the cores of this machine, without a model. All sections take a quarter of an hour; `--only` selects some.
 """
+
 import dataclasses
 import importlib.util
 import json
@@ -32,10 +33,7 @@ ROOM = 256
 APART, TOGETHER = "apart", "together"
 # By name: the role of the jobs, and whether there is a producer.
 LOADERS = {"DataLoader, apart": ("alone", False), "DataLoader, TensorSocket": ("consumer", True)}
-PHASES = {
-    2: (0, 0.5),
-    4: (0, 0.13, 0.47, 0.8),
-    8: (0, 0.09, 0.3, 0.36, 0.53, 0.64, 0.81, 0.92)}
+PHASES = {2: (0, 0.5), 4: (0, 0.13, 0.47, 0.8), 8: (0, 0.09, 0.3, 0.36, 0.53, 0.64, 0.81, 0.92)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +46,7 @@ class Topic:
     limit: the bar of the calls.
     paced: whether each step takes as long as on an accelerator.
   """
+
   key: str
   title: str
   cells: tuple
@@ -66,18 +65,43 @@ def _phases(number):
 # The topics in README.md, and the ends of the names of their rows there.
 IN_README = {"phases": (", 0 kept", ", 0.25 kept")}
 TOPICS = (
-    Topic("together", "Started together, paced", ((_together(4), OF_ONE_USE),), 1.05),
-    Topic("phases", "At random phases, paced", (
-        (_phases(2), OF_ONE_USE), (_phases(4), (*OF_ONE_USE, (2, 1 / 4), (3, 1 / 2), (1, 1))), (_phases(8), OF_ONE_USE)), 1.1),
-    Topic("speeds", "Unequal speeds, paced", (
-        (sharing_jobs.Case("speeds 1, 1, 0.9, 0.7", (1, 1, 0.9, 0.7)), OF_ONE_USE),
-        (sharing_jobs.Case("4 that vary from 0.5 to 1", ((0.5, 1),) * 4), ((2, 1 / 2),))), 1.2),
-    Topic("courses", "One at half speed, or late, paced", (
-        (sharing_jobs.Case("4, one at half speed", (1, 1, 1, 0.5)), OF_ONE_USE),
-        (sharing_jobs.Case("4, one joins late", (1,) * 4, (0, 0.13, 0.47, 2.3)), OF_ONE_USE)), 1.15),
-    Topic("short", "Short of CPU", (
-        (_together(4), OF_ONE_USE), (_phases(2), OF_ONE_USE), (_phases(4), (*OF_ONE_USE, (2, 1 / 4), (3, 1 / 2))),
-        (_phases(8), OF_ONE_USE)), 1.15, paced=False),
+  Topic("together", "Started together, paced", ((_together(4), OF_ONE_USE),), 1.05),
+  Topic(
+    "phases",
+    "At random phases, paced",
+    ((_phases(2), OF_ONE_USE), (_phases(4), (*OF_ONE_USE, (2, 1 / 4), (3, 1 / 2), (1, 1))), (_phases(8), OF_ONE_USE)),
+    1.1,
+  ),
+  Topic(
+    "speeds",
+    "Unequal speeds, paced",
+    (
+      (sharing_jobs.Case("speeds 1, 1, 0.9, 0.7", (1, 1, 0.9, 0.7)), OF_ONE_USE),
+      (sharing_jobs.Case("4 that vary from 0.5 to 1", ((0.5, 1),) * 4), ((2, 1 / 2),)),
+    ),
+    1.2,
+  ),
+  Topic(
+    "courses",
+    "One at half speed, or late, paced",
+    (
+      (sharing_jobs.Case("4, one at half speed", (1, 1, 1, 0.5)), OF_ONE_USE),
+      (sharing_jobs.Case("4, one joins late", (1,) * 4, (0, 0.13, 0.47, 2.3)), OF_ONE_USE),
+    ),
+    1.15,
+  ),
+  Topic(
+    "short",
+    "Short of CPU",
+    (
+      (_together(4), OF_ONE_USE),
+      (_phases(2), OF_ONE_USE),
+      (_phases(4), (*OF_ONE_USE, (2, 1 / 4), (3, 1 / 2))),
+      (_phases(8), OF_ONE_USE),
+    ),
+    1.15,
+    paced=False,
+  ),
 )
 
 
@@ -102,22 +126,32 @@ def cells(quick, topic):
       key = f"{topic.key}_{common.key(case.name)}_r{r}_{share:g}"
       measured = sharing_jobs.measure(cell)
       of_cell = [
-          common.Row(f"{key}_{common.key(what)}", name, what, [figure], limit) for what, figure, limit in (
-              ("calls", measured.calls, topic.limit), ("images/s", measured.images_per_second, None),
-              ("wait, ms", 1000 * measured.longest_wait, None), ("pairs", measured.pairs, None))
-          if figure is not None]  # Pairs need two epochs.
+        common.Row(f"{key}_{common.key(what)}", name, what, [figure], limit)
+        for what, figure, limit in (
+          ("calls", measured.calls, topic.limit),
+          ("images/s", measured.images_per_second, None),
+          ("wait, ms", 1000 * measured.longest_wait, None),
+          ("pairs", measured.pairs, None),
+        )
+        if figure is not None
+      ]  # Pairs need two epochs.
       common.say("  ".join([name, *map(str, of_cell)]))
       rows += of_cell
-  pace = (f"A step takes {1000 * STEP:.0f} ms at speed 1, as on an accelerator." if topic.paced else
-          f"Nothing paces them but partial_fn, which draws {WORK:,} random numbers.")
+  pace = (
+    f"A step takes {1000 * STEP:.0f} ms at speed 1, as on an accelerator."
+    if topic.paced
+    else f"Nothing paces them but partial_fn, which draws {WORK:,} random numbers."
+  )
   return common.Section(
-      topic.title,
-      f"Jobs on one store, {n:,} samples, steps of {sharing_jobs.BATCH}, {laps} epochs of the first job while all run. The "
-      "store has room for the kept share and the ring; with r = 1 all of it is the ring. Calls of partial_fn by all jobs, "
-      "over what the fastest would make alone in that time; images a second of all; the "
-      "longest wait of a step but an epoch's first; pairs that meet in a batch again in the next epoch, over those of a "
-      f"uniform shuffle. {pace}", rows,
-      topic.key in IN_README and (lambda row: row.unit != "images/s" and row.name.endswith(IN_README[topic.key])))
+    topic.title,
+    f"Jobs on one store, {n:,} samples, steps of {sharing_jobs.BATCH}, {laps} epochs of the first job while all run. "
+    "The store has room for the kept share and the ring; with r = 1 all of it is the ring. Calls of partial_fn by all "
+    "jobs, over what the fastest would make alone in that time; images a second of all; the "
+    "longest wait of a step but an epoch's first; pairs that meet in a batch again in the next epoch, over those of a "
+    f"uniform shuffle. {pace}",
+    rows,
+    topic.key in IN_README and (lambda row: row.unit != "images/s" and row.name.endswith(IN_README[topic.key])),
+  )
 
 
 def photographs(quick):
@@ -142,22 +176,48 @@ def photographs(quick):
     return [each * sum(job[what] for job in jobs) / epochs for jobs in found[TOGETHER]]
 
   return common.Section(
-      PHOTOGRAPHS,
-      f"{whence}. partial_fn is decode_random_resized_crop({SIDE}) and rand_augment(), final_fn random_crop(padding=4), random_flip() and "
-      f"normalize(), batches of {PHOTOGRAPHS_BATCH}, {JOBS} jobs on all cores, {epochs} epochs. Together: on one store with room for "
-      f"{room} of them; apart: each in memory. DataLoaders crop and use RandAugment by torchvision, and hand out uint8; a job has one "
-      "process, and TensorSocket 0.0.5 two for all jobs, which are handed the same batches. The images handed out are those of a job.",
-      [*(common.Row(f"photographs_{common.key(way)}", way + ("" if values else ": failed" if has_tensorsocket else ": not installed"),
-                    "images/s", values) for way, values in speed.items()),
-       *(common.Row(f"photographs_{common.key(way)}_handed", way, "of the images handed out", [
-           count_of(job) / len(files) / epochs for jobs in found[way] for job in jobs]) for way in LOADERS if found[way]),
-       *(common.Row("photographs_tensorsocket_gain", "TensorSocket over DataLoader", "", common.quotients(*(speed[way] for way in reversed(LOADERS))))
-         for _ in range(all(len(jobs) == len(found[APART]) for jobs in found.values()))),
-       common.Row("photographs_gain", "together over apart", "", common.quotients(speed[TOGETHER], speed[APART])),
-       common.Row("photographs_calls", "calls of all, over those of one alone", "", of_all("fresh", 1 / len(files))),
-       common.Row("photographs_put", "records of what all prepared", "MB an epoch", of_all("fresh", size / 1e6)),
-       common.Row("photographs_written", "written to the device, by all", "MB an epoch", of_all("written", 1e-6))],
-      lambda row: not row.unit.startswith(("MB", "of the images")))
+    PHOTOGRAPHS,
+    f"{whence}. partial_fn is decode_random_resized_crop({SIDE}) and rand_augment(), final_fn random_crop(padding=4), "
+    f"random_flip() and normalize(), batches of {PHOTOGRAPHS_BATCH}, {JOBS} jobs on all cores, {epochs} epochs. "
+    f"Together: on one store with room for {room} of them; apart: each in memory. DataLoaders crop and use "
+    "RandAugment by torchvision, and hand out uint8; a job has one process, and TensorSocket 0.0.5 two for all jobs, "
+    "which are handed the same batches. The images handed out are those of a job.",
+    [
+      *(
+        common.Row(
+          f"photographs_{common.key(way)}",
+          way + ("" if values else ": failed" if has_tensorsocket else ": not installed"),
+          "images/s",
+          values,
+        )
+        for way, values in speed.items()
+      ),
+      *(
+        common.Row(
+          f"photographs_{common.key(way)}_handed",
+          way,
+          "of the images handed out",
+          [count_of(job) / len(files) / epochs for jobs in found[way] for job in jobs],
+        )
+        for way in LOADERS
+        if found[way]
+      ),
+      *(
+        common.Row(
+          "photographs_tensorsocket_gain",
+          "TensorSocket over DataLoader",
+          "",
+          common.quotients(*(speed[way] for way in reversed(LOADERS))),
+        )
+        for _ in range(all(len(jobs) == len(found[APART]) for jobs in found.values()))
+      ),
+      common.Row("photographs_gain", "together over apart", "", common.quotients(speed[TOGETHER], speed[APART])),
+      common.Row("photographs_calls", "calls of all, over those of one alone", "", of_all("fresh", 1 / len(files))),
+      common.Row("photographs_put", "records of what all prepared", "MB an epoch", of_all("fresh", size / 1e6)),
+      common.Row("photographs_written", "written to the device, by all", "MB an epoch", of_all("written", 1e-6)),
+    ],
+    lambda row: not row.unit.startswith(("MB", "of the images")),
+  )
 
 
 def count_of(job):
@@ -169,9 +229,13 @@ def _run_loaders(path, files, epochs, role, has_producer):
   path.mkdir(exist_ok=True)
   script = pathlib.Path(__file__).parent / "peer_pipelines" / "with_tensorsocket.py"
   processes = [
-      subprocess.Popen([sys.executable, script, each, str(JOBS), files, str(epochs), path / f"{k}.json"],
-                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-      for k, each in enumerate([role] * JOBS + ["producer"] * has_producer)]
+    subprocess.Popen(
+      [sys.executable, script, each, str(JOBS), files, str(epochs), path / f"{k}.json"],
+      stdout=subprocess.DEVNULL,
+      stderr=subprocess.DEVNULL,
+    )
+    for k, each in enumerate([role] * JOBS + ["producer"] * has_producer)
+  ]
   try:
     # A consumer whose producer has ended never returns.
     ended = [process.wait(sharing_jobs.PATIENCE) for process in (processes[JOBS:] or processes)]
@@ -200,18 +264,27 @@ def _images_per_second(jobs):
 
 
 def _photographs_job(k, barrier, path, files, epochs, max_bytes):
-  layers = ([rtf.augment.decode_random_resized_crop(SIDE), *rtf.augment.rand_augment()],
-            [rtf.augment.random_crop(padding=4), rtf.augment.random_flip(), rtf.augment.normalize()])
-  dataset = tf.data.Dataset.from_tensor_slices(pickle.loads(files.read_bytes())).refurbish(
-      *layers, r=1, seed=1, order_seed=k,
-      store=max_bytes and rtf.CacheStore(path / "store", max_bytes=max_bytes)).batch(PHOTOGRAPHS_BATCH)
+  layers = (
+    [rtf.augment.decode_random_resized_crop(SIDE), *rtf.augment.rand_augment()],
+    [rtf.augment.random_crop(padding=4), rtf.augment.random_flip(), rtf.augment.normalize()],
+  )
+  dataset = (
+    tf.data.Dataset.from_tensor_slices(pickle.loads(files.read_bytes()))
+    .refurbish(
+      *layers, r=1, seed=1, order_seed=k, store=max_bytes and rtf.CacheStore(path / "store", max_bytes=max_bytes)
+    )
+    .batch(PHOTOGRAPHS_BATCH)
+  )
   barrier.wait()
   batches, written, began = [], _written(), time.monotonic()
   for _ in range(epochs):
     for batch in dataset:
       batches.append((time.monotonic(), len(batch)))
-  (path / f"{k}.json").write_text(json.dumps({
-      "began": began, "batches": batches, "written": _written() - written, "fresh": rtf.stats(dataset)[0].total.fresh}))
+  (path / f"{k}.json").write_text(
+    json.dumps(
+      {"began": began, "batches": batches, "written": _written() - written, "fresh": rtf.stats(dataset)[0].total.fresh}
+    )
+  )
 
 
 def _written():

@@ -1,4 +1,5 @@
 """Jobs that share a cache store, as processes that record what they use, for `sharing`."""
+
 import dataclasses
 import itertools
 import math
@@ -17,8 +18,8 @@ import refurbish_tf as rtf
 BATCH = 32
 # Longer than any cell takes.
 PATIENCE = 900
-# The least fraction of the samples that a ring has room for. With r = 1 all room is the ring, which is at least twice what
-# the jobs are preparing: jobs short of CPU wait some 50 ms for a core, while others go on.
+# The least fraction of the samples that a ring has room for. With r = 1 all room is the ring, which is at least twice
+# what the jobs are preparing: jobs short of CPU wait some 50 ms for a core, while others go on.
 RING, ROOM_OF_A_JOB = 0.02, 128
 # What a job records of each sample that it gets.
 COLUMNS = ("index", "own", "when", "wait", "epoch")
@@ -34,6 +35,7 @@ class Case:
       another one, unless all vary.
     starts: when each job begins. Empty: all at once.
   """
+
   name: str
   speeds: tuple
   starts: tuple = ()
@@ -64,6 +66,7 @@ class Cell:
     step: seconds of a batch at speed 1, as on an accelerator; 0 for input-bound jobs.
     work: how many random numbers partial_fn draws.
   """
+
   case: Case
   r: int
   share: float
@@ -106,6 +109,7 @@ class Measured:
     images_per_second: images that all jobs get, while all run.
     longest_wait: the most seconds that a step waited for its batch, except an epoch's first, which starts the pipeline.
   """
+
   calls: float
   pairs: float
   images_per_second: float
@@ -126,7 +130,7 @@ def measure(cell):
     logs = []
     for k in range(number):
       log = np.load(path / f"job-{k}.npy", mmap_mode="r")
-      logs.append(dict(zip(COLUMNS, np.array(log[:np.argmin(log[:, COLUMNS.index("when")])]).T)))
+      logs.append(dict(zip(COLUMNS, np.array(log[: np.argmin(log[:, COLUMNS.index("when")])]).T)))
   return _figures(cell, logs)
 
 
@@ -178,7 +182,9 @@ def record_bytes(sample, path):
 
 
 def _job(k, barrier, cell, path):
-  warnings.filterwarnings("ignore", "The source of refurbish yields other elements")  # Each element says which job has read it.
+  warnings.filterwarnings(
+    "ignore", "The source of refurbish yields other elements"
+  )  # Each element says which job has read it.
   case, n = cell.case, cell.n
   log = np.lib.format.open_memmap(path / f"job-{k}.npy", "r+")
   progress = np.lib.format.open_memmap(path / "progress.npy", "r+")
@@ -191,9 +197,13 @@ def _job(k, barrier, cell, path):
     return element + tf.cast(tf.floor(tf.reduce_max(drawn)), tf.int64)  # Adds 0.
 
   store = rtf.CacheStore(
-      path / "store", max_bytes=cell.room * record_bytes(tf.zeros([3], tf.int64), path / f"record-{k}"))
-  dataset = rtf.sources.data_source(source, element_spec=tf.TensorSpec([3], tf.int64)).refurbish(
-      partial_fn, r=cell.r, seed=1, order_seed=k, store=store).batch(BATCH)
+    path / "store", max_bytes=cell.room * record_bytes(tf.zeros([3], tf.int64), path / f"record-{k}")
+  )
+  dataset = (
+    rtf.sources.data_source(source, element_spec=tf.TensorSpec([3], tf.int64))
+    .refurbish(partial_fn, r=cell.r, seed=1, order_seed=k, store=store)
+    .batch(BATCH)
+  )
   # The job joins the others when its first epoch begins.
   barrier.wait()
   while progress[0] < case.start(k) * n:
@@ -214,7 +224,7 @@ def _job(k, barrier, cell, path):
       rows = np.empty([len(index), log.shape[1]], np.int64)
       for column, values in enumerate((index, own, now, 0 if first else now - asked, epoch)):
         rows[:, column] = values
-      log[done:done + len(index)] = rows
+      log[done : done + len(index)] = rows
       if done // max(1, n // 20) != (done + len(index)) // max(1, n // 20) or pace is None:
         pace = case.pace(k, draw)
       done, first = done + len(index), False
@@ -246,9 +256,11 @@ def _figures(cell, logs):
     orders.append([order for order in epochs if len(order) == n])
   by_fastest = alone[int(np.argmax(used))]
   return Measured(
-      calls=float(own / by_fastest), pairs=_pairs_again(orders),
-      images_per_second=float(sum(used) / (1e-9 * (end - begin))),
-      longest_wait=1e-9 * float(max(log["wait"].max() for log in logs)))
+    calls=float(own / by_fastest),
+    pairs=_pairs_again(orders),
+    images_per_second=float(sum(used) / (1e-9 * (end - begin))),
+    longest_wait=1e-9 * float(max(log["wait"].max() for log in logs)),
+  )
 
 
 def _alone(cell, epochs):
@@ -275,5 +287,5 @@ def _pairs_again(jobs):
       n = len(a)
       counts = np.zeros((n // BATCH + 1, n // BATCH + 1))
       np.add.at(counts, (a, b), 1)
-      again.append((counts * (counts - 1)).sum() / (n * (BATCH - 1)**2 / (n - 1)))
+      again.append((counts * (counts - 1)).sum() / (n * (BATCH - 1) ** 2 / (n - 1)))
   return float(np.mean(again)) if again else None

@@ -1,8 +1,9 @@
 """How much of a source is read, and how long that takes: by index, as a stream, and from a cache.
 
-Writes some gigabytes below the directory for temporary files (TMPDIR) and deletes them. Reads count as cold after the files
-were dropped from the page cache by posix_fadvise.
+Writes some gigabytes below the directory for temporary files (TMPDIR) and deletes them. Reads count as cold after the
+files were dropped from the page cache by posix_fadvise.
 """
+
 import pathlib
 import re
 import tempfile
@@ -59,10 +60,11 @@ class _Written:
   def datasets(self):
     """By name: the directory of the files, and the dataset."""
     return {
-        "TFRecord by index": ("tfrecord", rtf.sources.tfrecord(self._file)),
-        "TFRecord as a stream": ("tfrecord", tf.data.TFRecordDataset(self._file)),
-        "files of a folder": ("folder", rtf.sources.image_folder(self.paths["folder"]).map(lambda file, label: file)),
-        "cache(filename)": ("cache", self._cached)}
+      "TFRecord by index": ("tfrecord", rtf.sources.tfrecord(self._file)),
+      "TFRecord as a stream": ("tfrecord", tf.data.TFRecordDataset(self._file)),
+      "files of a folder": ("folder", rtf.sources.image_folder(self.paths["folder"]).map(lambda file, label: file)),
+      "cache(filename)": ("cache", self._cached),
+    }
 
 
 def bytes_read(quick, directory, written):
@@ -83,10 +85,12 @@ def bytes_read(quick, directory, written):
         key = f"bytes_{common.key(f'{name} {way}')}_r{r}"
         rows.append(common.Row(key, f"{name}: {way}", f"of N / r records, r = {r}", values, limit))
   return common.Section(
-      bytes_read.__doc__,
-      "What the process read by system calls (rchar of /proc/self/io) in an epoch after the first, divided by the bytes of "
-      "the N / r records that are fresh in it, in the median over epochs. Limits are for TFRecord by index.", rows,
-      lambda row: row.unit.endswith("r = 3") and row.name.startswith("150 kB"))
+    bytes_read.__doc__,
+    "What the process read by system calls (rchar of /proc/self/io) in an epoch after the first, divided by the bytes "
+    "of the N / r records that are fresh in it, in the median over epochs. Limits are for TFRecord by index.",
+    rows,
+    lambda row: row.unit.endswith("r = 3") and row.name.startswith("150 kB"),
+  )
 
 
 def times(quick, directory, written):
@@ -112,10 +116,12 @@ def times(quick, directory, written):
         if cold:
           rows.append(common.Row(f"{key}_device", which, "MB an epoch from the device", device))
   return common.Section(
-      times.__doc__,
-      "Wall time of an epoch divided by its N samples, of which N / 3 are read and the others are in memory; nothing else is "
-      "done with them. What the device reads is read_bytes of /proc/self/io.", rows,
-      lambda row: row.unit.endswith("cold") and row.name.startswith("150 kB"))
+    times.__doc__,
+    "Wall time of an epoch divided by its N samples, of which N / 3 are read and the others are in memory; nothing "
+    "else is done with them. What the device reads is read_bytes of /proc/self/io.",
+    rows,
+    lambda row: row.unit.endswith("cold") and row.name.startswith("150 kB"),
+  )
 
 
 def index(quick, directory, written):
@@ -137,10 +143,14 @@ def index(quick, directory, written):
   with common.fresh_processes() as run:
     memory = [run(_resident_for, str(many)) / 1e6 for _ in range(common.rounds(quick, 3))]
   return common.Section(
-      index.__doc__,
-      "Wall time from the call to the number of records, on a warm cache, and memory that it takes, in a process of its own.",
-      [common.Row("index_time", "To make the index, 20 kB", "µs a record", making, limit=3),
-       common.Row("index_memory", f"Memory of {count:,} records, with an iterator", "MB", memory, limit=32)])
+    index.__doc__,
+    "Wall time from the call to the number of records, on a warm cache, and memory that it takes, in a process of its "
+    "own.",
+    [
+      common.Row("index_time", "To make the index, 20 kB", "µs a record", making, limit=3),
+      common.Row("index_memory", f"Memory of {count:,} records, with an iterator", "MB", memory, limit=32),
+    ],
+  )
 
 
 def _resident_for(path):

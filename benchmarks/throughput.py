@@ -3,6 +3,7 @@
 The limit is about images per CPU second, which depend little on other users of the machine; a training sees images per
 second. Both are measured in whole epochs after the first, which fills caches and the store.
 """
+
 import dataclasses
 import random
 import time
@@ -35,8 +36,10 @@ IN_README = "RandAugment, images/CPU s"
 # The bars: a stage compared with the sum of its parts, for each and in the median; and with RandAugment, by r, a stage
 # compared with another pipeline.
 MOST_OF_PARTS, MEDIAN_OF_PARTS = 1.12, 1.05
-MOST_OF = {"rand_32": [(1, STANDARD_OPS, 0.32), (3, STANDARD_OPS, 0.26), (1, STANDARD, 1)],
-           "rand_224": [(1, OPS.format(1), 0.50), (3, OPS.format(3), 0.60)]}
+MOST_OF = {
+  "rand_32": [(1, STANDARD_OPS, 0.32), (3, STANDARD_OPS, 0.26), (1, STANDARD, 1)],
+  "rand_224": [(1, OPS.format(1), 0.50), (3, OPS.format(3), 0.60)],
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +52,7 @@ class Augmentation:
     in_ops: the same, but with TensorFlow's operations for the layers that the package once had as such operations.
     at: how many of the layers are the partial augmentation.
   """
+
   key: str
   name: str
   layers: list
@@ -69,9 +73,10 @@ def small_augmentations():
   (rand, auto, deep), (rand_ops, auto_ops, deep_ops) = (_policies(module, "cifar10") for module in MODULES)
   # The later layers of Deep AutoAugment do the crop and flip.
   return [
-      Augmentation("rand", "RandAugment", [*rand, *final], [*rand_ops, *final], 2),
-      Augmentation("auto", "AutoAugment", [*auto, *final], [*auto_ops, *final], 2),
-      Augmentation("deep", "Deep AutoAugment", deep, deep_ops, 2)]
+    Augmentation("rand", "RandAugment", [*rand, *final], [*rand_ops, *final], 2),
+    Augmentation("auto", "AutoAugment", [*auto, *final], [*auto_ops, *final], 2),
+    Augmentation("deep", "Deep AutoAugment", deep, deep_ops, 2),
+  ]
 
 
 def large_augmentations():
@@ -80,10 +85,14 @@ def large_augmentations():
   (rand, auto, deep), (rand_ops, auto_ops, deep_ops) = (_policies(module, "imagenet") for module in MODULES)
   decode = rtf.augment.decode_random_resized_crop(SIDE)
 
-  return [Augmentation(key, name, [decode, *layers, *last], [decode_part, *in_ops, *last], 3)
-          for key, name, layers, in_ops, last in (
-              ("rand", "RandAugment", rand, rand_ops, final), ("auto", "AutoAugment", auto, auto_ops, final),
-              ("deep", "Deep AutoAugment", deep, deep_ops, end))]
+  return [
+    Augmentation(key, name, [decode, *layers, *last], [decode_part, *in_ops, *last], 3)
+    for key, name, layers, in_ops, last in (
+      ("rand", "RandAugment", rand, rand_ops, final),
+      ("auto", "AutoAugment", auto, auto_ops, final),
+      ("deep", "Deep AutoAugment", deep, deep_ops, end),
+    )
+  ]
 
 
 def _policies(module, name):
@@ -94,8 +103,13 @@ def _policies(module, name):
 def decode_part(record, seed):
   """What `decode_random_resized_crop(SIDE)` does, with TensorFlow's operations."""
   begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
-      tf.io.extract_jpeg_shape(record), tf.zeros([1, 0, 4]), seed, aspect_ratio_range=(3 / 4, 4 / 3), area_range=(0.08, 1.0),
-      use_image_if_no_bounding_boxes=True)
+    tf.io.extract_jpeg_shape(record),
+    tf.zeros([1, 0, 4]),
+    seed,
+    aspect_ratio_range=(3 / 4, 4 / 3),
+    area_range=(0.08, 1.0),
+    use_image_if_no_bounding_boxes=True,
+  )
   part = tf.io.decode_and_crop_jpeg(record, tf.concat([begin[:2], size[:2]], axis=0), **LIKE_DECODE)
   return tf.cast(tf.image.resize(part, [SIDE, SIDE]) + 0.5, tf.uint8)
 
@@ -108,57 +122,83 @@ def _sections(quick, key, size, images, whence, augmentations, rounds):
     common.say(f"{size}: {augmentation.name}")
     epochs = _measure(pipelines(images, augmentation, complete, BATCHES[key]), common.rounds(quick, rounds))
     for name, measured in epochs.items():
-      speeds += [common.Row(f"{kind}_{augmentation.key}_{key}_{common.key(name)}", name, f"{augmentation.name}, {unit}",
-                            [len(images) / s for s in seconds])
-                 for seconds, unit, kind in zip(zip(*measured), ("images/s", "images/CPU s"), ("wall", "cpu"))]
+      speeds += [
+        common.Row(
+          f"{kind}_{augmentation.key}_{key}_{common.key(name)}",
+          name,
+          f"{augmentation.name}, {unit}",
+          [len(images) / s for s in seconds],
+        )
+        for seconds, unit, kind in zip(zip(*measured), ("images/s", "images/CPU s"), ("wall", "cpu"))
+      ]
     cpu = {name: [seconds for _, seconds in measured] for name, measured in epochs.items()}
     gains += _gains(f"{augmentation.key}_{key}", augmentation.name, len(images), cpu)
   splits = "; ".join(
-      f"{augmentation.name}: {augmentation.at} of {len(augmentation.layers)}" for augmentation in augmentations)
+    f"{augmentation.name}: {augmentation.at} of {len(augmentation.layers)}" for augmentation in augmentations
+  )
   parts = [row for row in gains if row.limit == MOST_OF_PARTS]
-  gains.append(common.Row(
-      f"parts_{key}", f"in the median of {len(parts)}", OVER,
+  gains.append(
+    common.Row(
+      f"parts_{key}",
+      f"in the median of {len(parts)}",
+      OVER,
       [float(np.median([row.values[number] for row in parts])) for number in range(len(parts[0].values))],
-      limit=MEDIAN_OF_PARTS))
+      limit=MEDIAN_OF_PARTS,
+    )
+  )
   layers = "decoding with a random resized crop, then two layers" if key == "224" else "two layers"
   end = ", random_flip() and normalize() to float32" if key == "224" else " and random_flip()"
   yield common.Section(
-      f"{size}: speed",
-      f"{whence}. All lie in memory; each pipeline shuffles, augments with {common.PARALLEL_CALLS} calls at once, or "
-      f"refurbish's own workers, ends in .batch({BATCHES[key]}) and a prefetch, and is read without a model and without "
-      f"tf.data's autotuner, but for AUTOTUNE, all cores used. The augmentation is {layers} of RandAugment or AutoAugment, "
-      f"random_crop(padding=4){end}; Deep AutoAugment brings crop and flip with it. TensorFlow-op layers: the policies and "
-      "the decoding as TensorFlow's operations, as they once were here; all other ways have native ones. Layers "
-      f"in the partial augmentation: {splits}. Echo reads half of the images for as many steps. What a cache after "
-      "the augmentation holds never changes.", speeds,
-      lambda row: row.unit == IN_README and row.name in (STANDARD, REFURBISHED.format(1), REFURBISHED.format(3), CACHED))
+    f"{size}: speed",
+    f"{whence}. All lie in memory; each pipeline shuffles, augments with {common.PARALLEL_CALLS} calls at once, or "
+    f"refurbish's own workers, ends in .batch({BATCHES[key]}) and a prefetch, and is read without a model and without "
+    f"tf.data's autotuner, but for AUTOTUNE, all cores used. The augmentation is {layers} of RandAugment or "
+    f"AutoAugment, random_crop(padding=4){end}; Deep AutoAugment brings crop and flip with it. TensorFlow-op layers: "
+    "the policies and the decoding as TensorFlow's operations, as they once were here; all other ways have native "
+    f"ones. Layers in the partial augmentation: {splits}. Echo reads half of the images for as many steps. What a "
+    "cache after the augmentation holds never changes.",
+    speeds,
+    lambda row: row.unit == IN_README and row.name in (STANDARD, REFURBISHED.format(1), REFURBISHED.format(3), CACHED),
+  )
   yield common.Section(
-      f"{size}: gain",
-      "CPU time of standard, with native layers or with TensorFlow-op ones, over that of refurbish with native layers, of "
-      "the epochs of the same round. The limit of the gain over native ones is that of standard over t_p / r + t_f: t_p is all that an epoch of a stage with the partial augmentation alone costs, r = 1, with its "
-      "reading, batching and iteration, and t_f all that one with the final augmentation alone does, of partially "
-      "augmented samples in memory. Making an iterator is not in the epochs.", gains,
-      lambda row: row.unit in (GAIN, LIMIT) and row.name == "RandAugment, r = 3")
+    f"{size}: gain",
+    "CPU time of standard, with native layers or with TensorFlow-op ones, over that of refurbish with native layers, "
+    "of the epochs of the same round. The limit of the gain over native ones is that of standard over t_p / r + t_f: "
+    "t_p is all that an epoch of a stage with the partial augmentation alone costs, r = 1, with its reading, batching "
+    "and iteration, and t_f all that one with the final augmentation alone does, of partially augmented samples in "
+    "memory. Making an iterator is not in the epochs.",
+    gains,
+    lambda row: row.unit in (GAIN, LIMIT) and row.name == "RandAugment, r = 3",
+  )
 
 
 def _gains(key, name, count, cpu):
   """Rows that compare the measured gain with its limit, for every reuse factor in `cpu`."""
   standard, partial, final = cpu[STANDARD], cpu[PARTIAL], cpu[FINAL]
-  rows = [common.Row(f"{key}_t_p", name, "t_p, µs", [1e6 * t / count for t in partial]),
-          common.Row(f"{key}_t_f", name, "t_f, µs", [1e6 * t / count for t in final])]
+  rows = [
+    common.Row(f"{key}_t_p", name, "t_p, µs", [1e6 * t / count for t in partial]),
+    common.Row(f"{key}_t_f", name, "t_f, µs", [1e6 * t / count for t in final]),
+  ]
   for r in REUSE_FACTORS:
     if REFURBISHED.format(r) not in cpu:
       continue
     refurbished = cpu[REFURBISHED.format(r)]
     parts = [p / r + f for p, f in zip(partial, final)]
-    rows += [common.Row(f"{key}_{what}_r{r}", f"{name}, r = {r}", unit, common.quotients(one, other), limit)
-             for what, unit, one, other, limit in (
-                 ("gain", GAIN, standard, refurbished, None), ("limit", LIMIT, standard, parts, None),
-                 # No bar with r = 1: the parts count reading and batching twice, which would exceed the cost of refurbish.
-                 ("over", OVER, refurbished, parts, MOST_OF_PARTS if r > 1 else None),
-                 ("gain_of_ops", "gain over TensorFlow-op layers", cpu[STANDARD_OPS], refurbished, None),
-                 *(("of_" + common.key(beside), f"of {beside}", refurbished, cpu[beside], most)
-                   for at, beside, most in MOST_OF.get(key, []) if at == r))]
+    rows += [
+      common.Row(f"{key}_{what}_r{r}", f"{name}, r = {r}", unit, common.quotients(one, other), limit)
+      for what, unit, one, other, limit in (
+        ("gain", GAIN, standard, refurbished, None),
+        ("limit", LIMIT, standard, parts, None),
+        # No bar with r = 1: the parts count reading and batching twice, which would exceed the cost of refurbish.
+        ("over", OVER, refurbished, parts, MOST_OF_PARTS if r > 1 else None),
+        ("gain_of_ops", "gain over TensorFlow-op layers", cpu[STANDARD_OPS], refurbished, None),
+        *(
+          ("of_" + common.key(beside), f"of {beside}", refurbished, cpu[beside], most)
+          for at, beside, most in MOST_OF.get(key, [])
+          if at == r
+        ),
+      )
+    ]
   return rows
 
 
@@ -192,21 +232,36 @@ def pipelines(images, augmentation, complete, batch):
     for where in ("before_augment", "after_augment", "after_batch"):
       # For compressed sources, the earliest echo is after the decoding.
       decoded = compressed and where == "before_augment"
-      echoed = part.map(lambda record: tf.io.decode_jpeg(record, **LIKE_DECODE), common.PARALLEL_CALLS) if decoded else part
+      echoed = (
+        part.map(lambda record: tf.io.decode_jpeg(record, **LIKE_DECODE), common.PARALLEL_CALLS) if decoded else part
+      )
       datasets[f"echo({ECHOING_FACTOR}, {where})"] = echoed.echo(
-          ECHOING_FACTOR, where, augment_fn=rtf.augment.compose(of_decoded if decoded else layers), batch_size=batch,
-          shuffle_buffer_size=count)
+        ECHOING_FACTOR,
+        where,
+        augment_fn=rtf.augment.compose(of_decoded if decoded else layers),
+        batch_size=batch,
+        shuffle_buffer_size=count,
+      )
     full_fn = rtf.augment.compose(layers)
-    datasets[CACHED] = seeded.map(
-        lambda image, seed: full_fn(image, seed=seed), common.PARALLEL_CALLS).cache().shuffle(count).batch(batch)
+    datasets[CACHED] = (
+      seeded.map(lambda image, seed: full_fn(image, seed=seed), common.PARALLEL_CALLS)
+      .cache()
+      .shuffle(count)
+      .batch(batch)
+    )
     if compressed:
       decoded = source.map(lambda record: tf.io.decode_jpeg(record, **LIKE_DECODE), common.PARALLEL_CALLS).cache()
       decoded_fn, (decoded_partial_fn, _) = rtf.augment.compose(of_decoded), rtf.augment.split(of_decoded, at)
       numbers = tf.data.Dataset.from_tensor_slices(seeds)
-      datasets["cache of decoded images"] = tf.data.Dataset.zip(decoded, numbers).shuffle(count).map(
-          lambda image, seed: decoded_fn(image, seed=seed), common.PARALLEL_CALLS).batch(batch)
+      datasets["cache of decoded images"] = (
+        tf.data.Dataset.zip(decoded, numbers)
+        .shuffle(count)
+        .map(lambda image, seed: decoded_fn(image, seed=seed), common.PARALLEL_CALLS)
+        .batch(batch)
+      )
       datasets["cache of decoded images, refurbish, r = 3"] = decoded.refurbish(
-          decoded_partial_fn, final_fn, r=3, shuffle_buffer_size=count).batch(batch)
+        decoded_partial_fn, final_fn, r=3, shuffle_buffer_size=count
+      ).batch(batch)
   datasets[PARTIAL] = source.refurbish(partial_fn, r=1).batch(batch)
   augmented = tf.data.Dataset.from_tensor_slices(np.concatenate(list(datasets[PARTIAL].as_numpy_iterator())))
   datasets[FINAL] = augmented.refurbish(final_fn, r=1).batch(batch)
@@ -216,15 +271,17 @@ def pipelines(images, augmentation, complete, batch):
 def _measure(datasets, rounds):
   """Wall and CPU seconds of whole epochs: a list of pairs for each dataset.
 
-  Every round reads one epoch of each, in random order, so that a time in which the machine is slow affects all of them. The
-  first round is not counted.
+  Every round reads one epoch of each, in random order, so that a time in which the machine is slow affects all of them.
+  The first round is not counted.
   """
-  # One iterator for all epochs, because making one takes the same time for any number of images. No prefetch after repeat,
-  # because it would work ahead during the turns of others.
+  # One iterator for all epochs, because making one takes the same time for any number of images. No prefetch after
+  # repeat, because it would work ahead during the turns of others.
   options = tf.data.Options()
   options.experimental_optimization.inject_prefetch = False
-  iterators = {name: iter(dataset_graph.without_autotuner(dataset.repeat()).with_options(options))
-               for name, dataset in datasets.items()}
+  iterators = {
+    name: iter(dataset_graph.without_autotuner(dataset.repeat()).with_options(options))
+    for name, dataset in datasets.items()
+  }
   epochs = {name: [] for name in datasets}
   for counted in [False] + [True] * rounds:
     for name in random.sample(list(datasets), len(datasets)):

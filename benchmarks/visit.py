@@ -17,6 +17,7 @@ stopped. If a part fails, the next one still runs, and the exit status is 1. Bac
     cp refurbish_tf/experiments/results/cifar10.csv benchmarks/results/*.json offline/landed/    # for the next visit
     python -m refurbish_tf.experiments.plots    # the tables of accuracy
 """
+
 import argparse
 import dataclasses
 import json
@@ -58,6 +59,7 @@ class Part:
     table: the file that it writes; "" for none.
     command: a function from its minutes, the unpacked folder, its table and whether it is quick to arguments of Python.
   """
+
   name: str
   minutes: float | None
   table: str
@@ -79,14 +81,26 @@ class Part:
 
 def _benchmark(name, *options):
   return lambda minutes, unpacked, table, quick: [
-      unpacked / "benchmarks" / "run.py", name, "--json", table, *(text for option in options for text in option(minutes, unpacked)),
-      *["--quick"] * quick]
+    unpacked / "benchmarks" / "run.py",
+    name,
+    "--json",
+    table,
+    *(text for option in options for text in option(minutes, unpacked)),
+    *["--quick"] * quick,
+  ]
 
 
 def _accuracy(minutes, unpacked, table, quick):
   data = [] if quick else ["--data", unpacked / "data" / "cifar10.npz"]
-  return [unpacked / "trainings" / "cifar10.py", "--minutes", f"{minutes - START_MINUTES:.2f}", "--output", table, *data,
-          *["--quick"] * quick]
+  return [
+    unpacked / "trainings" / "cifar10.py",
+    "--minutes",
+    f"{minutes - START_MINUTES:.2f}",
+    "--output",
+    table,
+    *data,
+    *["--quick"] * quick,
+  ]
 
 
 def _photographs(_, unpacked):
@@ -96,18 +110,28 @@ def _photographs(_, unpacked):
 
 
 PARTS = (
-    Part("check", 1.0, "", lambda *_: ["-c", CHECK]),
-    Part("speed", 4.5, "gpu.json", _benchmark("gpu", lambda minutes, _: [f"--minutes={minutes - START_MINUTES:.2f}"], _photographs)),
-    Part("accuracy", None, "cifar10.csv", _accuracy),
-    Part("scaling", 4.0, "scaling.json", _benchmark("scaling")))
+  Part("check", 1.0, "", lambda *_: ["-c", CHECK]),
+  Part(
+    "speed",
+    4.5,
+    "gpu.json",
+    _benchmark("gpu", lambda minutes, _: [f"--minutes={minutes - START_MINUTES:.2f}"], _photographs),
+  ),
+  Part("accuracy", None, "cifar10.csv", _accuracy),
+  Part("scaling", 4.0, "scaling.json", _benchmark("scaling")),
+)
 
 
 def main(argv=None):
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
   parser.add_argument("parts", type=pathlib.Path, help="the folder that `offline.py pack` wrote")
   parser.add_argument("--minutes", type=float, default=9.0, help="for all of it (default: 9)")
-  parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("results"), help="a new folder (default: results)")
-  parser.add_argument("--quick", action="store_true", help="run everything on little data, also without a GPU, as a test")
+  parser.add_argument(
+    "--output", type=pathlib.Path, default=pathlib.Path("results"), help="a new folder (default: results)"
+  )
+  parser.add_argument(
+    "--quick", action="store_true", help="run everything on little data, also without a GPU, as a test"
+  )
   arguments = parser.parse_args(argv)
   end = time.monotonic() + 60 * arguments.minutes
   arguments.output.mkdir(parents=True, exist_ok=True)
@@ -118,12 +142,19 @@ def main(argv=None):
     except offline.Refused as error:
       parser.error(str(error))
     say(f"unpacked, {end - time.monotonic():.0f} s are left")
-    environment = {"KERAS_BACKEND": "jax", "JAX_COMPILATION_CACHE_DIR": str(unpacked / "compiled"), "TF_CPP_MIN_LOG_LEVEL": "2",
-                   **os.environ, **offline.environment(arguments.parts, unpacked)}
+    environment = {
+      "KERAS_BACKEND": "jax",
+      "JAX_COMPILATION_CACHE_DIR": str(unpacked / "compiled"),
+      "TF_CPP_MIN_LOG_LEVEL": "2",
+      **os.environ,
+      **offline.environment(arguments.parts, unpacked),
+    }
     landed = arguments.parts / "landed"
     missing = [part for part in PARTS if part.is_missing(unpacked, landed)]
-    succeeded = [_run(part, share(missing[number:], (end - time.monotonic()) / 60), unpacked, landed, arguments, environment)
-                 for number, part in enumerate(missing)]
+    succeeded = [
+      _run(part, share(missing[number:], (end - time.monotonic()) / 60), unpacked, landed, arguments, environment)
+      for number, part in enumerate(missing)
+    ]
   return 0 if all(succeeded) else 1
 
 
@@ -131,7 +162,9 @@ def share(parts, left):
   """How many of the `left` minutes the first of `parts`, the parts that are still to run, gets."""
   first, *others = parts
   rest = left - GRACE / 60 * len(parts)
-  return max(0.0, rest - sum(part.minutes or 0 for part in others) if first.minutes is None else min(first.minutes, rest))
+  return max(
+    0.0, rest - sum(part.minutes or 0 for part in others) if first.minutes is None else min(first.minutes, rest)
+  )
 
 
 def _run(part, minutes, unpacked, landed, arguments, environment):
@@ -147,8 +180,14 @@ def _run(part, minutes, unpacked, landed, arguments, environment):
   began = time.monotonic()
   with (arguments.output / f"{part.name}.log").open("wb") as log:
     command = [str(each) for each in part.command(minutes, unpacked, table, arguments.quick)]
-    process = subprocess.Popen([sys.executable, *command], cwd=arguments.output, env=environment, stdout=log,
-                               stderr=subprocess.STDOUT, start_new_session=True)
+    process = subprocess.Popen(
+      [sys.executable, *command],
+      cwd=arguments.output,
+      env=environment,
+      stdout=log,
+      stderr=subprocess.STDOUT,
+      start_new_session=True,
+    )
     try:
       status = process.wait(60 * minutes + GRACE)
     except subprocess.TimeoutExpired:
@@ -157,7 +196,14 @@ def _run(part, minutes, unpacked, landed, arguments, environment):
       process.wait()
       status = "stopped"
   lines = (arguments.output / f"{part.name}.log").read_text(encoding="utf-8", errors="replace").splitlines()
-  say("\n".join([f"{part.name}: exit status {status} after {time.monotonic() - began:.0f} s, {part.name}.log ends with:", *lines[-12:]]))
+  say(
+    "\n".join(
+      [
+        f"{part.name}: exit status {status} after {time.monotonic() - began:.0f} s, {part.name}.log ends with:",
+        *lines[-12:],
+      ]
+    )
+  )
   return status == 0
 
 

@@ -2,6 +2,7 @@
 
 Each pipeline runs in its own process, with two more processes for the transforms, and without a model.
 """
+
 import importlib.util
 import json
 import random
@@ -16,27 +17,42 @@ PIPELINES = {"loader": "DataLoader", **{f"r{r}": f"refurbish, r = {r}" for r in 
 
 
 def transforms_of(side):
-  """Ten transforms from MONAI's tutorials and nnU-Net, whose results are cached; and a cheap crop, flips and intensities."""
+  """Ten transforms from MONAI's tutorials and nnU-Net, whose results are cached; and a cheap crop, flips and
+  intensities."""
   from monai import transforms
+
   both, modes = ["image", "mask"], ("bilinear", "nearest")
-  partial = transforms.Compose([
+  partial = transforms.Compose(
+    [
       transforms.SpatialPadd(both, [side] * 3),
-      transforms.RandAffined(both, prob=1, rotate_range=[0.3] * 3, scale_range=[0.2] * 3, mode=modes, padding_mode="border"),
+      transforms.RandAffined(
+        both, prob=1, rotate_range=[0.3] * 3, scale_range=[0.2] * 3, mode=modes, padding_mode="border"
+      ),
       transforms.Rand3DElasticd(both, (3, 4), (20, 60), prob=0.2, mode=modes, padding_mode="border"),
-      transforms.RandGaussianSmoothd(["image"], prob=0.2), transforms.RandBiasFieldd(["image"], prob=0.2),
-      transforms.RandSimulateLowResolutiond(["image"], prob=0.25), transforms.RandAdjustContrastd(["image"], prob=0.3),
-      transforms.RandHistogramShiftd(["image"], prob=0.2), transforms.RandGibbsNoised(["image"], prob=0.1),
-      transforms.RandGaussianNoised(["image"], prob=0.2)])
-  final = transforms.Compose([
+      transforms.RandGaussianSmoothd(["image"], prob=0.2),
+      transforms.RandBiasFieldd(["image"], prob=0.2),
+      transforms.RandSimulateLowResolutiond(["image"], prob=0.25),
+      transforms.RandAdjustContrastd(["image"], prob=0.3),
+      transforms.RandHistogramShiftd(["image"], prob=0.2),
+      transforms.RandGibbsNoised(["image"], prob=0.1),
+      transforms.RandGaussianNoised(["image"], prob=0.2),
+    ]
+  )
+  final = transforms.Compose(
+    [
       transforms.RandSpatialCropd(both, [side * PATCH[0] // SIDE] * 3, random_size=False),
       *(transforms.RandFlipd(both, prob=0.5, spatial_axis=axis) for axis in range(3)),
-      transforms.RandScaleIntensityd(["image"], 0.1, prob=1), transforms.RandShiftIntensityd(["image"], 0.1, prob=1)])
+      transforms.RandScaleIntensityd(["image"], 0.1, prob=1),
+      transforms.RandShiftIntensityd(["image"], 0.1, prob=1),
+    ]
+  )
   return partial, final
 
 
 def measure(quick):
   """Yields the section."""
   import common  # It imports TensorFlow, after which MONAI crashes with some versions: `run` is without.
+
   if importlib.util.find_spec("monai") is None:
     rows = [common.Row(key, f"{name}: not installed", "volumes/s", []) for key, name in PIPELINES.items()]
     rows.append(common.Row("r1_of_r3", "r = 1: not installed", "of r = 3's volumes/s", [], 0.5))
@@ -46,21 +62,34 @@ def measure(quick):
   for _ in range(common.rounds(quick, ROUNDS)):
     for key in random.sample(list(PIPELINES), len(PIPELINES)):
       common.say(PIPELINES[key])
-      done = subprocess.run([sys.executable, __file__, key, *["quick"] * quick], check=True, capture_output=True, text=True,
-                            env=common.environment())
+      done = subprocess.run(
+        [sys.executable, __file__, key, *["quick"] * quick],
+        check=True,
+        capture_output=True,
+        text=True,
+        env=common.environment(),
+      )
       found[key].append(json.loads(done.stdout.splitlines()[-1]))
   speed = {key: [each["speed"] for each in runs] for key, runs in found.items()}
   share = [each["share"] for each in found["r1"]]
   yield common.Section(
-      "MONAI's transforms",
-      f"Drawn volumes of {SIDE}³ with masks, ten transforms of MONAI, then a crop to {PATCH[0]}³, flips of three axes and an "
-      f"intensity: those of MONAI in the DataLoader, native ones in refurbish. Batches of {BATCH}, {PROCESSES} processes, three epochs "
-      "after the first. CPU seconds are those of all processes.",
-      [*(common.Row(key, name, "volumes/s", speed[key]) for key, name in PIPELINES.items()),
-       *(common.Row(f"{key}_cpu", name, "CPU s/volume", [each["cpu"] for each in found[key]]) for key, name in PIPELINES.items()),
-       common.Row("share", "refurbish, r = 1", "of CPU time in the processes", share),
-       common.Row("r1_of_r3", "refurbish, r = 1", "of r = 3's volumes/s", common.quotients(speed["r1"], speed["r3"]), 0.5)],
-      lambda row: row.unit in ("volumes/s", "CPU s/volume"))
+    "MONAI's transforms",
+    f"Drawn volumes of {SIDE}³ with masks, ten transforms of MONAI, then a crop to {PATCH[0]}³, flips of three axes "
+    f"and an intensity: those of MONAI in the DataLoader, native ones in refurbish. Batches of {BATCH}, {PROCESSES} "
+    "processes, three epochs after the first. CPU seconds are those of all processes.",
+    [
+      *(common.Row(key, name, "volumes/s", speed[key]) for key, name in PIPELINES.items()),
+      *(
+        common.Row(f"{key}_cpu", name, "CPU s/volume", [each["cpu"] for each in found[key]])
+        for key, name in PIPELINES.items()
+      ),
+      common.Row("share", "refurbish, r = 1", "of CPU time in the processes", share),
+      common.Row(
+        "r1_of_r3", "refurbish, r = 1", "of r = 3's volumes/s", common.quotients(speed["r1"], speed["r3"]), 0.5
+      ),
+    ],
+    lambda row: row.unit in ("volumes/s", "CPU s/volume"),
+  )
 
 
 def run(key, quick):
@@ -78,6 +107,7 @@ def run(key, quick):
 
   epoch()
   from refurbish_tf.experiments.results import cpu_of_family
+
   began, cpu, own = time.perf_counter(), cpu_of_family(), time.process_time()
   for _ in range(3):
     epoch()
@@ -91,14 +121,30 @@ def _refurbish(samples, partial, side, r):
 
   def prepare(image, mask, rng):
     made = partial({"image": np.moveaxis(image, -1, 0), "mask": mask[np.newaxis]})
-    return {"image": np.moveaxis(np.asarray(made["image"]), 0, -1), "mask": np.asarray(made["mask"])[0].astype(mask.dtype)}
+    return {
+      "image": np.moveaxis(np.asarray(made["image"]), 0, -1),
+      "mask": np.asarray(made["mask"])[0].astype(mask.dtype),
+    }
 
   size = side * PATCH[0] // SIDE
-  return tf.data.Dataset.from_tensor_slices(tuple(map(np.stack, zip(*samples)))).refurbish(
+  return (
+    tf.data.Dataset.from_tensor_slices(tuple(map(np.stack, zip(*samples))))
+    .refurbish(
       [rtf.augment.numpy_layer(prepare, processes=PROCESSES)],
-      [rtf.augment.random_depth_crop(size), rtf.augment.random_crop(size), rtf.augment.random_depth_flip(),
-       rtf.augment.random_flip("horizontal_and_vertical"), rtf.augment.random_intensity(0.1, 0.1)],
-      r=r, seed=7, targets={1: "mask"}).batch(BATCH).prefetch(2)
+      [
+        rtf.augment.random_depth_crop(size),
+        rtf.augment.random_crop(size),
+        rtf.augment.random_depth_flip(),
+        rtf.augment.random_flip("horizontal_and_vertical"),
+        rtf.augment.random_intensity(0.1, 0.1),
+      ],
+      r=r,
+      seed=7,
+      targets={1: "mask"},
+    )
+    .batch(BATCH)
+    .prefetch(2)
+  )
 
 
 def _loader(samples, partial, final):

@@ -2,9 +2,10 @@
 
     pip install -e '.[docs]' && sphinx-build -W -c docs . docs/_build
 
-The source directory is the root and not docs/. So links between files work here and on GitHub, and the notebooks and the
-benchmarks' results need not be copied.
+The source directory is the root and not docs/. So links between files work here and on GitHub, and the notebooks and
+the benchmarks' results need not be copied.
 """
+
 import configparser
 import json
 import os
@@ -36,8 +37,7 @@ html_css_files = ["wide.css"]
 _setup = configparser.ConfigParser()
 _setup.read(pathlib.Path(__file__).parent.parent / "setup.cfg")
 if _setup.has_option("metadata", "url"):
-  html_theme_options = {
-      "source_repository": _setup["metadata"]["url"], "source_branch": "main", "source_directory": ""}
+  html_theme_options = {"source_repository": _setup["metadata"]["url"], "source_branch": "main", "source_directory": ""}
 
 # A heading has the anchor that GitHub gives it.
 myst_heading_anchors = 4
@@ -64,14 +64,15 @@ def _without_license(app, name, source):
     return
   notebook = json.loads(source[0])
   notebook["cells"] = [
-      cell for cell in notebook["cells"]
-      if not re.match(r"(##### Copyright|#@title Licensed)", "".join(cell["source"]))]
+    cell for cell in notebook["cells"] if not re.match(r"(##### Copyright|#@title Licensed)", "".join(cell["source"]))
+  ]
   notebook["metadata"]["language_info"] = {"name": "python", "pygments_lexer": "ipython3"}
   source[0] = json.dumps(notebook)
 
 
 def _as_restructured_text(app, what, name, obj, options, lines):
-  """Converts the Markdown in docstrings (`code`, tables, indented formulas) to the reStructuredText that autodoc reads."""
+  """Converts the Markdown in docstrings (`code`, tables, indented formulas) to the reStructuredText that autodoc
+  reads."""
   made, prose, literal, last_indent = [], [], None, 0
   for number, line in enumerate(lines):
     indent = len(line) - len(line.lstrip())
@@ -105,7 +106,9 @@ def _table(match):
   rows = [re.split(r" *\| *", line.strip().strip("|").strip()) for line in lines]
   made = [f"{indent}.. list-table::", f"{indent}   :header-rows: 1", ""]
   for row in [rows[0], *rows[2:]]:
-    made += [f"{indent}   {'-' if number else '* -'} {cell}".replace("   - ", "     - ") for number, cell in enumerate(row)]
+    made += [
+      f"{indent}   {'-' if number else '* -'} {cell}".replace("   - ", "     - ") for number, cell in enumerate(row)
+    ]
   return "\n".join(["", *made, "", ""])
 
 

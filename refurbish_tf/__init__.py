@@ -6,10 +6,12 @@
 >>> sorted(map(int, train))
 [1, 11, 21, 31, 41, 51]
 
-Importing the package adds `refurbish`, `echo` and `offload` to `tf.data.Dataset`; `dataset.apply(rtf.refurbish(...))` is
-the same stage as `dataset.refurbish(...)`. The layers are in `rtf.augment` (crops, flips, resizing, colours, RandAugment, mixup),
-sources that are read by index in `rtf.sources`, and callbacks such as `BackupAndRestore` in `rtf.keras`.
+Importing the package adds `refurbish`, `echo` and `offload` to `tf.data.Dataset`; `dataset.apply(rtf.refurbish(...))`
+is the same stage as `dataset.refurbish(...)`. The layers are in `rtf.augment` (crops, flips, resizing, colours,
+RandAugment, mixup), sources that are read by index in `rtf.sources`, and callbacks such as `BackupAndRestore` in
+`rtf.keras`.
 """
+
 from refurbish_tf._internal import linux_only  # First, as TensorFlow may be missing on other systems.
 
 import tensorflow as tf
@@ -35,33 +37,33 @@ from refurbish_tf.refurbish_op import refurbish
 from refurbish_tf.stats import EchoStats, EpochStats, OffloadStats, StageStats, stats
 
 __all__ = [
-    "AUTOTUNE",
-    "Advice",
-    "AdviceLayer",
-    "CacheStore",
-    "CacheStoreStats",
-    "EchoStats",
-    "EpochPosition",
-    "EpochStats",
-    "Loader",
-    "OffloadStats",
-    "PipelineWarning",
-    "StageStats",
-    "Strategy",
-    "advise",
-    "as_offloaded",
-    "augment",
-    "describe",
-    "diversity",
-    "echo",
-    "jax_loader",
-    "keras",
-    "offload",
-    "refurbish",
-    "show",
-    "sources",
-    "stats",
-    "torch_loader",
+  "AUTOTUNE",
+  "Advice",
+  "AdviceLayer",
+  "CacheStore",
+  "CacheStoreStats",
+  "EchoStats",
+  "EpochPosition",
+  "EpochStats",
+  "Loader",
+  "OffloadStats",
+  "PipelineWarning",
+  "StageStats",
+  "Strategy",
+  "advise",
+  "as_offloaded",
+  "augment",
+  "describe",
+  "diversity",
+  "echo",
+  "jax_loader",
+  "keras",
+  "offload",
+  "refurbish",
+  "show",
+  "sources",
+  "stats",
+  "torch_loader",
 ]
 
 tf.data.Dataset.echo = _as_method(echo)

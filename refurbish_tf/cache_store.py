@@ -1,4 +1,5 @@
 """The cache store: holds partially augmented samples by index, in memory or on disk."""
+
 from __future__ import annotations
 
 import dataclasses
@@ -43,6 +44,7 @@ class CacheStoreStats:
     ring_bytes: bytes that the samples in transit between jobs take on disk, see `max_bytes`.
     transit_bytes_put: bytes that this process has written there, again and again in place.
   """
+
   entries: int
   bytes: int
   hits: int
@@ -64,7 +66,8 @@ class CacheStore:
   """Holds partially augmented samples, in memory or on disk, by their index in the source.
 
   A `refurbish` stage makes one in memory for itself; make your own to bound its memory, to keep the samples on disk or
-  to look inside. In memory it holds the tensors themselves; only views of larger ones are copied. All methods but `len`,
+  to look inside. In memory it holds the tensors themselves; only views of larger ones are copied. All methods but
+  `len`,
   `in`, `stats` and `verify` work inside `tf.function`, too; use `contains` there in place of `in`.
 
   >>> store = rtf.CacheStore(max_bytes=2**30)
@@ -80,8 +83,8 @@ class CacheStore:
   All samples of a store have one structure; `put` fixes it, or `refurbish`, or `element_spec`. An index is a scalar int
   or integer tensor; all methods raise `tf.errors.InvalidArgumentError` for a negative one.
 
-  In memory it stops growing before the machine, or the container, runs out of memory, whatever `max_bytes` is, and drops
-  samples if that is not enough. It warns once; `refurbish` and `cached` prepare again what is missing.
+  In memory it stops growing before the machine, or the container, runs out of memory, whatever `max_bytes` is, and
+  drops samples if that is not enough. It warns once; `refurbish` and `cached` prepare again what is missing.
 
   With a `path` the samples are in a directory of a local disk, where the next run finds them. Several processes may
   have the store open at once and use each other's samples. It survives any crash. A torn or corrupt sample counts as
@@ -99,8 +102,14 @@ class CacheStore:
   """
 
   def __init__(
-      self, path: str | os.PathLike[str] | None = None, *, max_bytes: int | None = None, element_spec: Any = None,
-      version: str | None = None, overwrite: bool = False) -> None:
+    self,
+    path: str | os.PathLike[str] | None = None,
+    *,
+    max_bytes: int | None = None,
+    element_spec: Any = None,
+    version: str | None = None,
+    overwrite: bool = False,
+  ) -> None:
     """Makes an empty store, or opens the one in the directory `path`.
 
     Args:
@@ -129,7 +138,9 @@ class CacheStore:
     if not isinstance(overwrite, bool):
       raise TypeError(f"overwrite must be True or False, got {overwrite!r}.")
     if path is None and (version is not None or overwrite):
-      raise ValueError("version and overwrite need a path, as they are for a store on disk. Give path, or leave them out.")
+      raise ValueError(
+        "version and overwrite need a path, as they are for a store on disk. Give path, or leave them out."
+      )
     self._path = path
     self._max_bytes = _checked_max_bytes(max_bytes)
     self._element_spec = None
@@ -138,8 +149,10 @@ class CacheStore:
     # outlive the tracing.
     with tf.init_scope(), checks.build_errors():
       self._handle = native.ops().refurbish_tf_cache_store_handle(
-          store=self._id, max_bytes=UNLIMITED if max_bytes is None else self._max_bytes,
-          mode="overwrite" if overwrite else "open")
+        store=self._id,
+        max_bytes=UNLIMITED if max_bytes is None else self._max_bytes,
+        mode="overwrite" if overwrite else "open",
+      )
     if path is not None:
       settings = self._agree({} if version is None else {"version": version})
       if "version" not in settings:  # A store made without a version has the version "".
@@ -177,14 +190,17 @@ class CacheStore:
       if tf.executing_eagerly():
         # The store is empty; this raises if the index is negative.
         self.contains(index)
-        raise tf.errors.NotFoundError(
-            None, None, f"index {index.numpy()} has no sample: the CacheStore is empty.")
+        raise tf.errors.NotFoundError(None, None, f"index {index.numpy()} has no sample: the CacheStore is empty.")
       raise ValueError(
-          "element_spec of the CacheStore is unknown, as nothing was put yet, and a tf.function must know it to get a "
-          "sample. Put a sample first, or make the store with CacheStore(element_spec=...).")
+        "element_spec of the CacheStore is unknown, as nothing was put yet, and a tf.function must know it to get a "
+        "sample. Put a sample first, or make the store with CacheStore(element_spec=...)."
+      )
     components = native.ops().refurbish_tf_cache_store_get(
-        store=self._id, index=index, output_types=structure.get_flat_tensor_types(self._element_spec),
-        output_shapes=structure.get_flat_tensor_shapes(self._element_spec))
+      store=self._id,
+      index=index,
+      output_types=structure.get_flat_tensor_types(self._element_spec),
+      output_shapes=structure.get_flat_tensor_shapes(self._element_spec),
+    )
     return structure.from_compatible_tensor_list(self._element_spec, components)
 
   def put(self, index: int | tf.Tensor, sample: Any) -> None:
@@ -207,10 +223,12 @@ class CacheStore:
         self._set_element_spec(spec)
     if self._element_spec is not None and not _of_one_kind(spec, self._element_spec):
       raise ValueError(
-          f"sample must have the structure of the others in this CacheStore, {self._element_spec}, got {spec}. Use one "
-          "CacheStore for one kind of sample.")
+        f"sample must have the structure of the others in this CacheStore, {self._element_spec}, got {spec}. Use one "
+        "CacheStore for one kind of sample."
+      )
     native.ops().refurbish_tf_cache_store_put(
-        store=self._id, index=_index(index), components=structure.to_tensor_list(spec, sample))
+      store=self._id, index=_index(index), components=structure.to_tensor_list(spec, sample)
+    )
     if self._element_spec is None:
       self._set_element_spec(spec)
 
@@ -231,7 +249,7 @@ class CacheStore:
 
   def stats(self) -> CacheStoreStats:
     """The counts of the store, as `CacheStoreStats`. Not in a `tf.function`."""
-    counts, = native.rows(native.ops().refurbish_tf_cache_store_stats(store=self._id))
+    (counts,) = native.rows(native.ops().refurbish_tf_cache_store_stats(store=self._id))
     return CacheStoreStats(**counts)
 
   def verify(self) -> tuple[int, int]:
@@ -246,7 +264,8 @@ class CacheStore:
     """Adds settings to those of a store on disk and returns all. ValueError if one differs, unless `replace`."""
     with tf.init_scope(), checks.build_errors():
       names, values = native.ops().refurbish_tf_cache_store_agree(
-          store=self._id, names=list(settings), values=list(settings.values()), replace=replace)
+        store=self._id, names=list(settings), values=list(settings.values()), replace=replace
+      )
     return {name.decode(): value.decode() for name, value in zip(names.numpy(), values.numpy())}
 
   def _check_holds(self, elements):
@@ -255,20 +274,25 @@ class CacheStore:
     if held is not None and (held == OF_ELEMENTS) != elements:
       kinds = ["samples of a refurbish stage", "elements of a source, which rtf.sources.cached has kept"]
       raise ValueError(
-          f"store {self._path} holds {kinds[not elements]}, not {kinds[elements]}. Give refurbish and cached a directory of "
-          "their own each, or start with an empty store by store=rtf.CacheStore(path, overwrite=True).")
+        f"store {self._path} holds {kinds[not elements]}, not {kinds[elements]}. Give refurbish and cached a "
+        "directory of their own each, or start with an empty store by store=rtf.CacheStore(path, overwrite=True)."
+      )
 
   def _check_versions(self, versions, filled):
-    """ValueError if other versions of the layers prepared a store's samples. It has samples if it has the setting `filled`."""
+    """ValueError if other versions of the layers prepared a store's samples. It has samples if it has the setting
+    `filled`."""
     before = self._agree({})
     for name, version in versions.items():
       other = before.get(name, "version 1 of rtf.augment.decode" if filled in before else version)
       if other != version:
-        makes = "makes other pixels of the same file" if name == DECODERS else "draws other random numbers from the same seed"
+        makes = (
+          "makes other pixels of the same file" if name == DECODERS else "draws other random numbers from the same seed"
+        )
         raise ValueError(
-            f"store {self._path} holds what {other} has prepared, but this refurbish_tf has {version}, which {makes}. Start with "
-            "an empty store by store=rtf.CacheStore(path, overwrite=True), give another directory, or use the refurbish_tf that "
-            "prepared it.")
+          f"store {self._path} holds what {other} has prepared, but this refurbish_tf has {version}, which {makes}. "
+          "Start with an empty store by store=rtf.CacheStore(path, overwrite=True), give another directory, or use "
+          "the refurbish_tf that prepared it."
+        )
 
   def _read_element_spec(self, settings):
     """Sets the structure from the settings of a store on disk, if they have one."""
@@ -302,18 +326,21 @@ class CacheStore:
 
 
 def checked_path(path, name="path"):
-  """The canonical name of the directory `path`, by which the process finds its store; None for None. Errors call it `name`."""
+  """The canonical name of the directory `path`, by which the process finds its store; None for None. Errors call it
+  `name`."""
   if path is None:
     return None
   if not isinstance(path, (str, os.PathLike)) or not isinstance(os.fspath(path), str) or not os.fspath(path):
     raise TypeError(
-        f"{name} must be the name of a directory, a str or a pathlib.Path, or None to keep samples in memory, got "
-        f"{path!r}.")
+      f"{name} must be the name of a directory, a str or a pathlib.Path, or None to keep samples in memory, got "
+      f"{path!r}."
+    )
   path = os.fspath(path)
   if checks.scheme_of(path):
     raise ValueError(
-        f"{name} must be a directory of a local disk, got {path!r}. A cache store maps its files into memory and locks "
-        "them, which remote storage does not support.")
+      f"{name} must be a directory of a local disk, got {path!r}. A cache store maps its files into memory and locks "
+      "them, which remote storage does not support."
+    )
   if "\0" in path:
     raise ValueError(f"{name} must be the name of a directory, got {path!r}, which contains a null character.")
   # Absolute and without links, because the error may concern the directory to which a link leads.
@@ -322,8 +349,8 @@ def checked_path(path, name="path"):
     path.encode()
   except UnicodeEncodeError:
     raise ValueError(
-        f"{name} must be a directory whose full name is in UTF-8, got {path!r}. Rename it, or give "
-        "another directory.") from None
+      f"{name} must be a directory whose full name is in UTF-8, got {path!r}. Rename it, or give another directory."
+    ) from None
   return path
 
 
@@ -335,8 +362,10 @@ def check_store(store):
   if store is None or isinstance(store, CacheStore):
     return
   raise TypeError(
-      f"store must be None (memory, as far as it reaches), a directory, or a CacheStore, got {store!r}. To bound the memory, "
-      "write store=rtf.CacheStore(max_bytes=...); to keep the samples on disk, store=\"/path/of/a/directory\".")
+    f"store must be None (memory, as far as it reaches), a directory, or a CacheStore, got {store!r}. To bound the "
+    "memory, "
+    'write store=rtf.CacheStore(max_bytes=...); to keep the samples on disk, store="/path/of/a/directory".'
+  )
 
 
 def opened_store(store):
@@ -352,16 +381,18 @@ def describe_store(store):
 
 
 def describe_bytes(store, store_name, number, what, size, done):
-  """The memory that samples take, as text; empty on disk or if it is unknown. `done`: what is done again without room."""
+  """The memory that samples take, as text; empty on disk or if it is unknown. `done`: what is done again without
+  room."""
   if min(number, size) <= 0 or store is not None and store.path is not None:
     return ""
   if store is not None and store.max_bytes is not None:
     number = min(number, store.max_bytes // size)
-  counts, = native.rows(native.ops().refurbish_tf_cache_store_stats(store=store_name))
+  (counts,) = native.rows(native.ops().refurbish_tf_cache_store_stats(store=store_name))
   room = machine.room_for_samples() + counts["bytes"]
   rest = f", and memory now has room for {machine.size_of(room)}: the rest is {done} again at each use"
-  return (f"; {number:,} {what} of {machine.size_of(size)} take {machine.size_of(number * size)}"
-          + ("" if number * size <= room else rest))
+  return f"; {number:,} {what} of {machine.size_of(size)} take {machine.size_of(number * size)}" + (
+    "" if number * size <= room else rest
+  )
 
 
 def _checked_max_bytes(max_bytes):
@@ -382,20 +413,21 @@ def _check_storable(spec):
     storable = isinstance(component, (tf.TensorSpec, tf.RaggedTensorSpec, tf.SparseTensorSpec))
     if not storable or component.dtype in (tf.resource, tf.variant):
       raise ValueError(
-          f"store on disk cannot keep {component}, a component of the partially augmented samples. Let partial_fn "
-          "return dense, ragged or sparse tensors, or keep the samples in memory with store=None.")
+        f"store on disk cannot keep {component}, a component of the partially augmented samples. Let partial_fn "
+        "return dense, ragged or sparse tensors, or keep the samples in memory with store=None."
+      )
 
 
 def _index(index):
   index = tf.convert_to_tensor(index)
   if not index.dtype.is_integer:
-    raise TypeError(
-        f"index must be a whole number, the position of the sample in the source, got {index.dtype.name}.")
+    raise TypeError(f"index must be a whole number, the position of the sample in the source, got {index.dtype.name}.")
   return tf.cast(index, tf.int64)
 
 
 def _describe(spec):
   """A readable form of a structure: (uint8[32, 32, 3], int64[])."""
+
   def describe(component):
     kind = {tf.RaggedTensorSpec: "ragged ", tf.SparseTensorSpec: "sparse "}.get(type(component), "")
     return f"{kind}{component.dtype.name}{'[...]' if component.shape.rank is None else component.shape.as_list()}"

@@ -1,4 +1,5 @@
 """A description of the stages of a dataset."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -30,8 +31,8 @@ def describe(dataset: tf.data.Dataset[Any]) -> str:
     dataset: a `tf.data.Dataset`.
 
   Returns:
-    A string of a few lines for each of these stages, upstream first. "no reuse stages" if there is none, or none that can
-    be seen, as for `rtf.stats`. Notebooks show tables.
+    A string of a few lines for each of these stages, upstream first. "no reuse stages" if there is none, or none that
+    can be seen, as for `rtf.stats`. Notebooks show tables.
 
   Raises:
     TypeError: `dataset` is not a `tf.data.Dataset`.

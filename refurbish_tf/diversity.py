@@ -24,6 +24,7 @@ reference counts w = r; with balanced eviction w is spread evenly over (0, r] am
 real r and any k, while Theorem 1 with a fractional exponent k/r is the expectation of no run. For a whole r it is a
 lower bound.
 """
+
 from __future__ import annotations
 
 import math
@@ -41,15 +42,25 @@ MAX_EPOCHS = 10_000
 LARGEST_EXACT = 2**53
 # By name: what a number is, and what to do if it is below 1 or not finite.
 _NUMBERS = {
-    "num_samples": ("num_samples, the number of samples in the data set,", ""),
-    "num_outcomes": ("num_outcomes (|A|)", "For an augmentation with a continuous parameter give a huge number, such as 1e12."),
-    "num_final_outcomes": ("num_final_outcomes (|A_F|)", "With no final augmentation it is 1."),
-    "epochs": ("epochs (k)", ""), "r": ("r, the reuse factor,", "r=1 is standard training.")}
+  "num_samples": ("num_samples, the number of samples in the data set,", ""),
+  "num_outcomes": (
+    "num_outcomes (|A|)",
+    "For an augmentation with a continuous parameter give a huge number, such as 1e12.",
+  ),
+  "num_final_outcomes": ("num_final_outcomes (|A_F|)", "With no final augmentation it is 1."),
+  "epochs": ("epochs (k)", ""),
+  "r": ("r, the reuse factor,", "r=1 is standard training."),
+}
 
 
 def expected_unique_samples(
-    num_outcomes: ArrayLike, num_final_outcomes: ArrayLike, epochs: ArrayLike, r: ArrayLike, *,
-    eviction: Eviction = "balanced") -> Any:
+  num_outcomes: ArrayLike,
+  num_final_outcomes: ArrayLike,
+  epochs: ArrayLike,
+  r: ArrayLike,
+  *,
+  eviction: Eviction = "balanced",
+) -> Any:
   """The expected number of unique samples made from one sample of the data set.
 
   >>> rtf.diversity.expected_unique_samples(14 * 14 * 98, 98, epochs=90, r=3)  # doctest: +ELLIPSIS
@@ -89,13 +100,17 @@ def expected_unique_samples(
     TypeError: an argument is neither a real number nor an array of them.
     ValueError: a number is out of range, the arrays do not broadcast, or `eviction` is neither of the two.
   """
-  return _by_schedule(
-      _expectation, *_checked(num_outcomes, num_final_outcomes, epochs, r), eviction)
+  return _by_schedule(_expectation, *_checked(num_outcomes, num_final_outcomes, epochs, r), eviction)
 
 
 def normalized_unique_samples(
-    num_outcomes: ArrayLike, num_final_outcomes: ArrayLike, epochs: ArrayLike, r: ArrayLike, *,
-    eviction: Eviction = "balanced") -> Any:
+  num_outcomes: ArrayLike,
+  num_final_outcomes: ArrayLike,
+  epochs: ArrayLike,
+  r: ArrayLike,
+  *,
+  eviction: Eviction = "balanced",
+) -> Any:
   """The expected number of unique samples relative to that of standard training, between 0 and 1.
 
   >>> rtf.diversity.normalized_unique_samples(14 * 14 * 98, 98, epochs=90, r=3)  # doctest: +ELLIPSIS
@@ -122,8 +137,14 @@ def normalized_unique_samples(
 
 
 def expected_sample_diversity(
-    num_samples: ArrayLike, num_outcomes: ArrayLike, num_final_outcomes: ArrayLike, epochs: ArrayLike, r: ArrayLike, *,
-    eviction: Eviction = "balanced") -> Any:
+  num_samples: ArrayLike,
+  num_outcomes: ArrayLike,
+  num_final_outcomes: ArrayLike,
+  epochs: ArrayLike,
+  r: ArrayLike,
+  *,
+  eviction: Eviction = "balanced",
+) -> Any:
   """The expected sample diversity: the number of unique samples that a whole training run sees.
 
   >>> round(rtf.diversity.expected_sample_diversity(50_000, 16, 16, epochs=2, r=1), 6)
@@ -147,8 +168,14 @@ def expected_sample_diversity(
 
 
 def sample_diversity_variance(
-    num_samples: ArrayLike, num_outcomes: ArrayLike, num_final_outcomes: ArrayLike, epochs: ArrayLike, r: ArrayLike, *,
-    eviction: Eviction = "balanced") -> Any:
+  num_samples: ArrayLike,
+  num_outcomes: ArrayLike,
+  num_final_outcomes: ArrayLike,
+  epochs: ArrayLike,
+  r: ArrayLike,
+  *,
+  eviction: Eviction = "balanced",
+) -> Any:
   """The variance of sample diversity: of the number of unique samples that a whole training run sees.
 
   >>> rtf.diversity.sample_diversity_variance(50_000, 16, 16, epochs=2, r=1)
@@ -168,8 +195,8 @@ def sample_diversity_variance(
 
   Args:
     num_samples: N, the number of samples in the data set, a whole number of at least 1.
-    num_outcomes, num_final_outcomes, epochs, r, eviction: as in `expected_unique_samples`, with the same errors, and one
-      if `num_outcomes` is not a whole multiple of `num_final_outcomes`: the variance is not defined in between.
+    num_outcomes, num_final_outcomes, epochs, r, eviction: as in `expected_unique_samples`, with the same errors, and
+      one if `num_outcomes` is not a whole multiple of `num_final_outcomes`: the variance is not defined in between.
 
   Returns:
     Samples squared, a float or an array. Its square root is the standard deviation of the diversity.
@@ -179,11 +206,12 @@ def sample_diversity_variance(
   # The remainder means nothing for numbers that had to be rounded.
   exact = outcomes < LARGEST_EXACT
   _check(
-      (np.fmod(final_outcomes, 1) != 0) | exact & (np.fmod(outcomes, final_outcomes) != 0),
-      {"num_outcomes": outcomes, "num_final_outcomes": final_outcomes},
-      "num_outcomes (|A|) must be a whole multiple of num_final_outcomes (|A_F|), itself a whole number, as each pair "
-      "of a partial and a final outcome makes one sample",
-      "Give num_outcomes as |A_P| * |A_F|, the product of both parts' numbers of outcomes.")
+    (np.fmod(final_outcomes, 1) != 0) | exact & (np.fmod(outcomes, final_outcomes) != 0),
+    {"num_outcomes": outcomes, "num_final_outcomes": final_outcomes},
+    "num_outcomes (|A|) must be a whole multiple of num_final_outcomes (|A_F|), itself a whole number, as each pair "
+    "of a partial and a final outcome makes one sample",
+    "Give num_outcomes as |A_P| * |A_F|, the product of both parts' numbers of outcomes.",
+  )
   return _plain(num_samples * _by_schedule(_variance, *rest, eviction))
 
 
@@ -194,8 +222,9 @@ def _by_schedule(function, outcomes, final_outcomes, epochs, r, eviction):
   for schedule in sorted(set(zip(epochs.flat, r.flat))):
     here = (epochs == schedule[0]) & (r == schedule[1])
     first_evictions, weights = _first_evictions(*schedule, eviction)
-    result[here] = function(
-        outcomes[here][:, np.newaxis], final_outcomes[here][:, np.newaxis], *schedule, first_evictions) @ weights
+    result[here] = (
+      function(outcomes[here][:, np.newaxis], final_outcomes[here][:, np.newaxis], *schedule, first_evictions) @ weights
+    )
   return _plain(result)
 
 
@@ -274,15 +303,21 @@ def _variance(outcomes, final_outcomes, epochs, r, first_evictions):
 def _checked(num_outcomes, num_final_outcomes, epochs, r, **num_samples):
   """The numbers as float arrays of one shape, `num_samples` first if it is given."""
   named = {
-      **num_samples, "num_outcomes": num_outcomes, "num_final_outcomes": num_final_outcomes, "epochs": epochs, "r": r}
+    **num_samples,
+    "num_outcomes": num_outcomes,
+    "num_final_outcomes": num_final_outcomes,
+    "epochs": epochs,
+    "r": r,
+  }
   named = {name: _real(name, value) for name, value in named.items()}
   try:
     named = dict(zip(named, np.broadcast_arrays(*named.values())))
   except ValueError:
     raise ValueError(
-        "The arrays must broadcast as in NumPy, got the shapes "
-        f"{', '.join(f'{value.shape} of {name}' for name, value in named.items())}. To have every combination, put them on "
-        "axes of their own: r[:, np.newaxis].") from None
+      "The arrays must broadcast as in NumPy, got the shapes "
+      f"{', '.join(f'{value.shape} of {name}' for name, value in named.items())}. To have every combination, put them "
+      "on axes of their own: r[:, np.newaxis]."
+    ) from None
   *_, outcomes, final_outcomes, epochs, r = named.values()
   for name, value in named.items():
     what, advice = _NUMBERS[name]
@@ -290,16 +325,23 @@ def _checked(num_outcomes, num_final_outcomes, epochs, r, **num_samples):
     if name in ("num_samples", "epochs"):
       _check(np.fmod(value, 1) != 0, {name: value}, f"{what} must be a whole number", "Round it.")
   _check(
-      epochs > MAX_EPOCHS, {"epochs": epochs}, f"epochs (k) must be at most {MAX_EPOCHS:,}",
-      "Give fewer, as the computation takes longer with each.")
+    epochs > MAX_EPOCHS,
+    {"epochs": epochs},
+    f"epochs (k) must be at most {MAX_EPOCHS:,}",
+    "Give fewer, as the computation takes longer with each.",
+  )
   _check(
-      final_outcomes > outcomes, {"num_outcomes": outcomes, "num_final_outcomes": final_outcomes},
-      "num_final_outcomes (|A_F|) must be at most num_outcomes (|A|), the number for the whole augmentation",
-      "Give num_outcomes as |A_P| * |A_F|, the product of both parts' numbers of outcomes.")
+    final_outcomes > outcomes,
+    {"num_outcomes": outcomes, "num_final_outcomes": final_outcomes},
+    "num_final_outcomes (|A_F|) must be at most num_outcomes (|A|), the number for the whole augmentation",
+    "Give num_outcomes as |A_P| * |A_F|, the product of both parts' numbers of outcomes.",
+  )
   _check(
-      r > epochs, {"epochs": epochs, "r": r},
-      "epochs (k) must be at least r, as a sample is used once in an epoch, so at most k times",
-      "Train for more epochs, or take a smaller reuse factor.")
+    r > epochs,
+    {"epochs": epochs, "r": r},
+    "epochs (k) must be at least r, as a sample is used once in an epoch, so at most k times",
+    "Train for more epochs, or take a smaller reuse factor.",
+  )
   return tuple(named.values())
 
 

@@ -1,4 +1,5 @@
 """The `echo` stage: `tf.data.Dataset.echo`."""
+
 from __future__ import annotations
 
 import numbers
@@ -15,9 +16,17 @@ Where = Literal["before_augment", "after_augment", "after_batch"]
 
 
 def echo(
-    e: float, where: Where | None = None, *, augment_fn: Callable[..., Any] | None = None, batch_size: int | None = None,
-    drop_remainder: bool = False, shuffle_buffer_size: int | None = None, max_e: int = 8, seed: int | None = None,
-    name: str | None = None) -> Callable[[tf.data.Dataset[Any]], tf.data.Dataset[Any]]:
+  e: float,
+  where: Where | None = None,
+  *,
+  augment_fn: Callable[..., Any] | None = None,
+  batch_size: int | None = None,
+  drop_remainder: bool = False,
+  shuffle_buffer_size: int | None = None,
+  max_e: int = 8,
+  seed: int | None = None,
+  name: str | None = None,
+) -> Callable[[tf.data.Dataset[Any]], tf.data.Dataset[Any]]:
   """Repeats each element `e` times, to reclaim an accelerator's idle time (data echoing).
 
   >>> images = tf.data.Dataset.from_tensor_slices(tf.zeros([8, 32, 32, 3], tf.uint8))
@@ -29,8 +38,8 @@ def echo(
   [0, 1, 2]
 
   `dataset.echo(...)` and `dataset.apply(rtf.echo(...))` are the same stage. Without `where` it repeats in place: put a
-  parallel `map` or a `prefetch` before it, so that the next element is read at the same time. With `where` it also builds
-  the rest of the pipeline, with one shuffle buffer of the same size for each of the paper's variants:
+  parallel `map` or a `prefetch` before it, so that the next element is read at the same time. With `where` it also
+  builds the rest of the pipeline, with one shuffle buffer of the same size for each of the paper's variants:
 
   | `where` | stages | how often `augment_fn` runs on N elements |
   | --- | --- | --- |
@@ -38,16 +47,16 @@ def echo(
   | "after_augment" | augment, echo, shuffle, batch | N |
   | "after_batch" | shuffle, augment, batch, echo | N |
 
-  `rtf.AUTOTUNE` repeats the newest element while no newer one is ready. It drops and delays none, but what comes out depends
-  on timing. The guide *Echo* says which variant and factor to choose.
+  `rtf.AUTOTUNE` repeats the newest element while no newer one is ready. It drops and delays none, but what comes out
+  depends on timing. The guide *Echo* says which variant and factor to choose.
 
   Args:
-    e: the echoing factor, a real number of at least 1, or `rtf.AUTOTUNE`. Each element is yielded floor(e) times, and once
-      more with the probability of the fraction, which `seed` and the position decide, the same in every epoch.
+    e: the echoing factor, a real number of at least 1, or `rtf.AUTOTUNE`. Each element is yielded floor(e) times, and
+      once more with the probability of the fraction, which `seed` and the position decide, the same in every epoch.
     where: None, or "before_augment", "after_augment" or "after_batch", which need `augment_fn` and `batch_size`.
     augment_fn: with `where`, a function as for `tf.data.Dataset.map`, called in parallel. If it has a keyword argument
-      `seed`, as the functions of `rtf.augment.compose` have, it gets a new int32 `[2]` for `tf.random.stateless_*` at each
-      call. If it draws random numbers without one, a restored run draws others.
+      `seed`, as the functions of `rtf.augment.compose` have, it gets a new int32 `[2]` for `tf.random.stateless_*` at
+      each call. If it draws random numbers without one, a restored run draws others.
     batch_size: with `where`, elements per batch.
     drop_remainder: with `where`, as in `tf.data.Dataset.batch`.
     shuffle_buffer_size: with `where`, elements in the shuffle buffer, also before `batch`. None does not shuffle.
@@ -57,25 +66,32 @@ def echo(
     name: a name for the stages, shown by `rtf.stats`.
 
   Returns:
-    A transformation for `tf.data.Dataset.apply`; the method `echo` applies it. It yields the same elements, or with `where`
-    batches of what `augment_fn` returns. In place, N elements become N * e if `e` is whole, otherwise an unknown number; with a
-    whole `e` there is random access if the input has it.
+    A transformation for `tf.data.Dataset.apply`; the method `echo` applies it. It yields the same elements, or with
+    `where` batches of what `augment_fn` returns. In place, N elements become N * e if `e` is whole, otherwise an
+    unknown number; with a whole `e` there is random access if the input has it.
 
   Raises:
-    TypeError, ValueError: an argument is not allowed; `where` lacks an argument, or one is given without it; the pipeline must
-      be deterministic and `e` is `rtf.AUTOTUNE`.
-    tf.errors.InvalidArgumentError: during an epoch, an option after `rtf.AUTOTUNE` makes the pipeline deterministic. Errors of
+    TypeError, ValueError: an argument is not allowed; `where` lacks an argument, or one is given without it; the
+      pipeline must be deterministic and `e` is `rtf.AUTOTUNE`.
+    tf.errors.InvalidArgumentError: during an epoch, an option after `rtf.AUTOTUNE` makes the pipeline deterministic.
+    Errors of
       the input come once and are not repeated; the iterator goes on with the next element.
 
   Implements Choi et al., *Faster Neural Network Training with Data Echoing*, 2019, section 2.
   """
   e = _check_echoing_factor(e)
   checks.check_whole_number("max_e", max_e, 1)
-  _check_where(where, {
-      "augment_fn": augment_fn, "batch_size": batch_size, "drop_remainder": drop_remainder or None,
-      "shuffle_buffer_size": shuffle_buffer_size})
+  _check_where(
+    where,
+    {
+      "augment_fn": augment_fn,
+      "batch_size": batch_size,
+      "drop_remainder": drop_remainder or None,
+      "shuffle_buffer_size": shuffle_buffer_size,
+    },
+  )
   if seed is not None:
-    checks.check_whole_number("seed", seed, -2**63)
+    checks.check_whole_number("seed", seed, -(2**63))
   if where is not None:
     checks.check_callable("augment_fn", augment_fn)
     augment_fn = composition.function_of("augment_fn", augment_fn)
@@ -88,10 +104,14 @@ def echo(
     with tracing.parameters_explained("augment_fn", augment_fn, element_spec, "what it is to augment"):
       if not tracing.takes_seed(augment_fn, element_spec):
         return AugmentDataset(dataset, function, name)
-      seeds = tf.data.Dataset.random(seed=seed, rerandomize_each_iteration=True, name=name).batch(2, drop_remainder=True)
+      seeds = tf.data.Dataset.random(seed=seed, rerandomize_each_iteration=True, name=name).batch(
+        2, drop_remainder=True
+      )
       return AugmentDataset(
-          tf.data.Dataset.zip(dataset, seeds, name=name),
-          lambda element, seed: tracing.call(function, element, seed=tf.cast(seed, tf.int32)), name)
+        tf.data.Dataset.zip(dataset, seeds, name=name),
+        lambda element, seed: tracing.call(function, element, seed=tf.cast(seed, tf.int32)),
+        name,
+      )
 
   def shuffle(dataset):
     return dataset.shuffle(shuffle_buffer_size, seed=seed, name=name) if shuffle_buffer_size else dataset
@@ -101,7 +121,9 @@ def echo(
 
   def transformation(dataset):
     if where is not None and (shuffle_buffer_size or tracing.takes_seed(augment_fn, dataset.element_spec)):
-      checks.check_not_in_function("echo with a shuffle buffer or seeds", f"files.interleave(read_file).echo(e, {where!r}, ...)")
+      checks.check_not_in_function(
+        "echo with a shuffle buffer or seeds", f"files.interleave(read_file).echo(e, {where!r}, ...)"
+      )
     if e == AUTOTUNE:
       _check_not_deterministic(dataset)
     # First, because other stages also derive seeds from tf.random.set_seed, and each uses the next one.
@@ -113,10 +135,10 @@ def echo(
       return _EchoDataset(dataset, e, stage_seed, name)
 
     stages = {
-        None: (repeat,),
-        "before_augment": (repeat, shuffle, augment, batch),
-        "after_augment": (augment, repeat, shuffle, batch),
-        "after_batch": (shuffle, augment, batch, repeat),
+      None: (repeat,),
+      "before_augment": (repeat, shuffle, augment, batch),
+      "after_augment": (augment, repeat, shuffle, batch),
+      "after_batch": (shuffle, augment, batch, repeat),
     }
     dataset = dataset_graph.without_autotuner(dataset)
     for stage in stages[where]:
@@ -135,7 +157,8 @@ class _EchoDataset(batches.ReadsFewAhead, dataset_ops.UnaryUnchangedStructureDat
     self._e = e
     with checks.build_errors():
       variant = native.ops().refurbish_tf_echo_dataset(
-          input_dataset._variant_tensor, echoing_factor=e, seed=seed, **self._common_args)
+        input_dataset._variant_tensor, echoing_factor=e, seed=seed, **self._common_args
+      )
     super().__init__(input_dataset, variant)
 
   def describe_stage(self):
@@ -160,8 +183,12 @@ class AugmentDataset(batches.MakesBatches, dataset_ops.UnaryDataset):
       op, sizes = ops.refurbish_tf_augment_batch_dataset, {"batch_size": batch_size, "drop_remainder": drop_remainder}
     function = self._wrapper.function
     return op(
-        self._input_dataset._variant_tensor, function.captured_inputs, f=function, **sizes,
-        **(of_batches or self)._common_args)
+      self._input_dataset._variant_tensor,
+      function.captured_inputs,
+      f=function,
+      **sizes,
+      **(of_batches or self)._common_args,
+    )
 
   def _functions(self):
     return [self._wrapper]
@@ -185,7 +212,8 @@ class _AdaptiveEchoDataset(batches.ReadsFewAhead, dataset_ops.UnaryUnchangedStru
     self.echo_stage = native.ops().refurbish_tf_stage_name()
     with checks.build_errors():
       variant = native.ops().refurbish_tf_adaptive_echo_dataset(
-          input_dataset._variant_tensor, stage=self.echo_stage, max_echoing_factor=max_e, **self._common_args)
+        input_dataset._variant_tensor, stage=self.echo_stage, max_echoing_factor=max_e, **self._common_args
+      )
     super().__init__(input_dataset, variant)
 
   def describe_stage(self):
@@ -200,8 +228,9 @@ def _check_echoing_factor(e):
   # The bound, far above any use, keeps the op's sums of repetitions below 2**63.
   if not number or not 1 <= e < 2**31:
     raise ValueError(
-        f"e, the echoing factor, must be a number of at least 1 and below 2**31 or rtf.AUTOTUNE, got {e!r}. Write e=2 "
-        "to use each element twice, e=1 for no echo, or e=rtf.AUTOTUNE to repeat while the input is not ready.")
+      f"e, the echoing factor, must be a number of at least 1 and below 2**31 or rtf.AUTOTUNE, got {e!r}. Write e=2 "
+      "to use each element twice, e=1 for no echo, or e=rtf.AUTOTUNE to repeat while the input is not ready."
+    )
   return float(e)
 
 
@@ -216,8 +245,9 @@ def _check_not_deterministic(dataset):
   else:
     return
   raise ValueError(
-      f"e=rtf.AUTOTUNE repeats elements depending on timing, but {asked} for the same stream each time. Give e a number, such "
-      f"as the R that the guide Echo finds with rtf.advise, or {way_out}.")
+    f"e=rtf.AUTOTUNE repeats elements depending on timing, but {asked} for the same stream each time. Give e a "
+    f"number, such as the R that the guide Echo finds with rtf.advise, or {way_out}."
+  )
 
 
 def _check_where(where, pipeline):
@@ -225,14 +255,16 @@ def _check_where(where, pipeline):
     given = [name for name, value in pipeline.items() if value is not None]
     if given:
       raise ValueError(
-          f"{', '.join(given)} given without where: echo then only repeats in place. Give where, one of "
-          f"{', '.join(map(repr, get_args(Where)))}, to have echo build the rest of the pipeline, or put map, shuffle "
-          "and batch around echo yourself.")
+        f"{', '.join(given)} given without where: echo then only repeats in place. Give where, one of "
+        f"{', '.join(map(repr, get_args(Where)))}, to have echo build the rest of the pipeline, or put map, shuffle "
+        "and batch around echo yourself."
+      )
     return
   checks.check_choice("where", where, (*get_args(Where), None))
   missing = [name for name in ("augment_fn", "batch_size") if pipeline[name] is None]
   if missing:
     raise ValueError(
-        f"where={where!r} needs augment_fn and batch_size, as it builds the rest of the pipeline, but "
-        f"{', '.join(missing)} is missing. Write dataset.echo(e, {where!r}, augment_fn=..., batch_size=..., "
-        "shuffle_buffer_size=...), or leave where out to repeat in place.")
+      f"where={where!r} needs augment_fn and batch_size, as it builds the rest of the pipeline, but "
+      f"{', '.join(missing)} is missing. Write dataset.echo(e, {where!r}, augment_fn=..., batch_size=..., "
+      "shuffle_buffer_size=...), or leave where out to repeat in place."
+    )

@@ -1,4 +1,5 @@
 """The position of a pipeline, for `tf.train.Checkpoint`, and the joined position of several workers."""
+
 from __future__ import annotations
 
 import json
@@ -50,8 +51,9 @@ class EpochPosition(tf.train.experimental.PythonState):
     self._value = None
     if not self._stages:
       raise ValueError(
-          "dataset has no refurbish stage, so there is no position between its epochs. Save an iterator of it, by "
-          "tf.train.Checkpoint(iterator=iter(dataset)).")
+        "dataset has no refurbish stage, so there is no position between its epochs. Save an iterator of it, by "
+        "tf.train.Checkpoint(iterator=iter(dataset))."
+      )
 
   @classmethod
   def joined(cls, saved: Sequence[str | os.PathLike[str] | Mapping[str, Any] | EpochPosition | None]) -> EpochPosition:
@@ -74,24 +76,29 @@ class EpochPosition(tf.train.experimental.PythonState):
       saved: what each worker has saved, in any order: the path of a `tf.train.Checkpoint` with an iterator or an
         `EpochPosition` in it, the `backup_dir` of an `rtf.keras.BackupAndRestore`, the `state_dict()` of a loader, an
         `EpochPosition`, or None for a lost one. The samples of a lost worker all come again in this epoch, and are
-        prepared again. If all others have left the loop over an epoch, the next one begins, without what the lost worker had
-        left of it. A warning says which.
+        prepared again. If all others have left the loop over an epoch, the next one begins, without what the lost
+        worker had left of it. A warning says which.
 
     Raises:
       TypeError: `saved` has something else.
       ValueError: there are not as many as there were workers; they are of different pipelines, seeds or epochs; a
-        checkpoint cannot be read, or has no position, or several; or an operation after `refurbish` has a position of its
-        own: `repeat(n)`, `take`, `concatenate`, `shuffle`, `prefetch` without `options.experimental_symbolic_checkpoint`.
+        checkpoint cannot be read, or has no position, or several; or an operation after `refurbish` has a position of
+        its own: `repeat(n)`, `take`, `concatenate`, `shuffle`, `prefetch` without
+          `options.experimental_symbolic_checkpoint`.
     """
     if isinstance(saved, (str, os.PathLike, Mapping, EpochPosition)) or not isinstance(saved, Sequence):
-      raise TypeError(f"saved of rtf.EpochPosition.joined must be a list, with what each worker has saved, got {type(saved).__name__}.")
+      raise TypeError(
+        "saved of rtf.EpochPosition.joined must be a list, with what each worker has saved, got "
+        f"{type(saved).__name__}."
+      )
     position = cls.__new__(cls)
     tf.train.experimental.PythonState.__init__(position)
     position._stages, position._value = [], joined_positions.joined(saved)
     return position
 
   def restore(self, pipeline: Any) -> None:
-    """Sets a pipeline to this position: a `tf.data.Dataset`, or a loader. Its next epoch is then the rest of the one that was saved.
+    """Sets a pipeline to this position: a `tf.data.Dataset`, or a loader. Its next epoch is then the rest of the one
+    that was saved.
 
     Raises:
       ValueError, tf.errors.InvalidArgumentError: it is another pipeline, which is left unchanged.
@@ -125,9 +132,10 @@ class EpochPosition(tf.train.experimental.PythonState):
       return self._value
     if any(stage.is_in_epoch() for stage in self._stages if hasattr(stage, "is_in_epoch")):
       raise ValueError(
-          "rtf.EpochPosition was saved in the middle of an epoch: an iterator over the pipeline is alive and has not come to "
-          "its end, so the rest of its epoch would be lost. Save it after the loop over an epoch, or delete the iterator "
-          "first; to continue in the middle, save the iterator itself.")
+        "rtf.EpochPosition was saved in the middle of an epoch: an iterator over the pipeline is alive and has not "
+        "come to its end, so the rest of its epoch would be lost. Save it after the loop over an epoch, or delete the "
+        "iterator first; to continue in the middle, save the iterator itself."
+      )
     return positions.of(self._stages)
 
 

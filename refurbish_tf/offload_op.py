@@ -1,4 +1,5 @@
 """The `offload` stage: `tf.data.Dataset.offload`, and batches that are finished already."""
+
 from __future__ import annotations
 
 import functools
@@ -22,9 +23,18 @@ _ENTRIES = {"unfinished_image": -1, "draws": -2, "layers": -3}
 
 
 def offload(
-    layers: Sequence[Any], batch_size: int, *, targets: dict[str | int, Any] | None = None, clips: bool = False,
-    device_fraction: float = AUTOTUNE, num_replicas: int | None = None, component: str | int | None = None, seed: int | None = None,
-    drop_remainder: bool = True, name: str | None = None) -> Callable[[tf.data.Dataset[Any]], tf.data.Dataset[Any]]:
+  layers: Sequence[Any],
+  batch_size: int,
+  *,
+  targets: dict[str | int, Any] | None = None,
+  clips: bool = False,
+  device_fraction: float = AUTOTUNE,
+  num_replicas: int | None = None,
+  component: str | int | None = None,
+  seed: int | None = None,
+  drop_remainder: bool = True,
+  name: str | None = None,
+) -> Callable[[tf.data.Dataset[Any]], tf.data.Dataset[Any]]:
   """Batches images, and leaves their last layers to the model's first layer, where the model is.
 
   It replaces the final augmentation and `batch`:
@@ -37,61 +47,66 @@ def offload(
   >>> batch["unfinished_image"].shape, batch["draws"].shape, labels.shape
   (TensorShape([4, 32, 96]), TensorShape([4, 6]), TensorShape([4]))
 
-  Train `rtf.keras.with_offloaded(layers, model)` on it, or a model that begins with `rtf.keras.Offloaded(layers)`; any other
-  model raises an error at its first step. A batch leaves the host as bytes, a quarter of what float32 takes, with the numbers
-  that its layers draw. The layers after the last policy (`rand_augment`, `auto_augment`, `trivial_augment`) are cheap on an
-  accelerator: it does them for all images. It does the *policy layers*, those up to the last policy, for a fraction of the
-  images, and the host for the others. The images are the same, bit for bit, whichever side makes them.
+  Train `rtf.keras.with_offloaded(layers, model)` on it, or a model that begins with `rtf.keras.Offloaded(layers)`; any
+  other model raises an error at its first step. A batch leaves the host as bytes, a quarter of what float32 takes, with
+  the numbers that its layers draw. The layers after the last policy (`rand_augment`, `auto_augment`, `trivial_augment`)
+  are cheap on an accelerator: it does them for all images. It does the *policy layers*, those up to the last policy,
+  for a fraction of the images, and the host for the others. The images are the same, bit for bit, whichever side makes
+  them.
 
-  Directly after `refurbish(partial_fn, None, r)` the layers draw what they would draw as its final augmentation. After any other
-  source the stage yields the elements in their order, with new draws in each epoch. docs/offload.md says when it pays.
+  Directly after `refurbish(partial_fn, None, r)` the layers draw what they would draw as its final augmentation. After
+  any other source the stage yields the elements in their order, with new draws in each epoch. docs/offload.md says when
+  it pays.
 
   Args:
     layers: a list of layers of `rtf.augment`: `rand_augment`, `auto_augment`, `trivial_augment`, `random_crop` with
       `padding_mode="constant"` and without a size, `random_flip`, `cutout`, `random_grayscale`, `random_solarize`, and
       `normalize` as the last. Other layers stay on the host, before `offload`.
     batch_size: how many elements a batch has, a whole number.
-    targets: masks, boxes and whatever else moves with the image, as for `rtf.augment.compose`. The host moves them, by the numbers
-      that it draws for the accelerator. Only directly after `refurbish`.
-    clips: whether samples are clips or volumes, uint8 `[frames, height, width, 3]`, whose frames share their draws. Their layers
-      have no policies.
+    targets: masks, boxes and whatever else moves with the image, as for `rtf.augment.compose`. The host moves them, by
+      the numbers that it draws for the accelerator. Only directly after `refurbish`.
+    clips: whether samples are clips or volumes, uint8 `[frames, height, width, 3]`, whose frames share their draws.
+      Their layers have no policies.
     device_fraction: the fraction of the images whose policy layers the accelerator does: 0, 1/8, 1/4, 1/2 or 1. With
       `rtf.AUTOTUNE` it rises by an eighth while training waits for batches, and falls while batches wait for training.
-    num_replicas: into how many equal parts a batch is split, each with the same fraction. None uses the number of replicas of
-      `tf.distribute.get_strategy()`. Give the number of devices for `jax.sharding` and `keras.distribution`.
-    component: the image in the element, the name of a dict's entry or the position in a tuple. None finds it as the element,
-      its first component, or the entry `"image"` or `"images"`.
+    num_replicas: into how many equal parts a batch is split, each with the same fraction. None uses the number of
+      replicas of `tf.distribute.get_strategy()`. Give the number of devices for `jax.sharding` and
+      `keras.distribution`.
+    component: the image in the element, the name of a dict's entry or the position in a tuple. None finds it as the
+      element, its first component, or the entry `"image"` or `"images"`.
     seed: an int that fixes what the layers draw, unless the source is `refurbish`. None derives one from
       `tf.random.set_seed`, or uses a random one.
     drop_remainder: whether a smaller last batch is left out. If not, the host does its policy layers.
     name: a name for the stage, shown by `rtf.stats`.
 
   Returns:
-    A transformation for `tf.data.Dataset.apply`; the method `offload` applies it. Three entries of a dict replace the image:
-    `"unfinished_image"`, the rows of bytes, uint8 `[batch, height, width * 3]`, with `frames` after `batch` for clips; `"draws"`,
-    int32 `[batch, 1 + number]`, 1 if the policy layers are still to be done, then the numbers drawn; `"layers"`, int32
+    A transformation for `tf.data.Dataset.apply`; the method `offload` applies it. Three entries of a dict replace the
+    image:
+    `"unfinished_image"`, the rows of bytes, uint8 `[batch, height, width * 3]`, with `frames` after `batch` for clips;
+    `"draws"`, int32 `[batch, 1 + number]`, 1 if the policy layers are still to be done, then the numbers drawn;
+    `"layers"`, int32
     `[batch, 0, number]`, which identifies the layers.
 
   Raises:
     TypeError: an argument is of the wrong type; the image is not uint8; a component is ragged or sparse.
-    ValueError: an argument is out of range; an accelerator cannot do the layers; the shape of the image is not known, or not
-      `[height, width, 3]`; there is no such component, or one that would have to move with the image and is not in `targets`;
-      `targets` are given after another source than `refurbish`, or `seed` after `refurbish`, which has its own; `batch_size` is
-      not a multiple of `num_replicas`.
+    ValueError: an argument is out of range; an accelerator cannot do the layers; the shape of the image is not known,
+      or not `[height, width, 3]`; there is no such component, or one that would have to move with the image and is not
+      in `targets`;
+      `targets` are given after another source than `refurbish`, or `seed` after `refurbish`, which has its own;
+      `batch_size` is not a multiple of `num_replicas`.
     tf.errors.InvalidArgumentError: during an epoch, the elements have different shapes.
 
-  Implements Kim et al., *FusionFlow: Accelerating Data Preprocessing for Machine Learning with CPU-GPU Cooperation*, VLDB
-  2023, sections 4 and 5.2, without a second runtime.
+  Implements Kim et al., *FusionFlow: Accelerating Data Preprocessing for Machine Learning with CPU-GPU Cooperation*,
+  VLDB 2023, sections 4 and 5.2, without a second runtime.
   """
   layers = device_layers.checked_layers(layers, "offload")
   checks.check_whole_number("batch_size", batch_size, 1)
   if num_replicas is not None:
     checks.check_whole_number("num_replicas", num_replicas, 1)
   if seed is not None:
-    checks.check_whole_number("seed", seed, -2**63)
+    checks.check_whole_number("seed", seed, -(2**63))
   if isinstance(component, bool) or not isinstance(component, (str, numbers.Integral, type(None))):
-    raise TypeError(
-        f"component must be the name of a dict's entry, a position in a tuple, or None, got {component!r}.")
+    raise TypeError(f"component must be the name of a dict's entry, a position in a tuple, or None, got {component!r}.")
   for flag, value in (("drop_remainder", drop_remainder), ("clips", clips)):
     if not isinstance(value, bool):
       raise TypeError(f"{flag} must be True or False, got {value!r}.")
@@ -104,16 +119,21 @@ def offload(
     replicas = tf.distribute.get_strategy().num_replicas_in_sync if num_replicas is None else num_replicas
     if batch_size % replicas:
       raise ValueError(
-          f"batch_size of offload must be a multiple of the number of replicas, {replicas}, got {batch_size}. Pass "
-          f"{batch_size // replicas * replicas or replicas}.")
-    return _OffloadDataset(source, layers, batch_size, targets, clips, eighths, replicas, component, seed, drop_remainder, name)
+        f"batch_size of offload must be a multiple of the number of replicas, {replicas}, got {batch_size}. Pass "
+        f"{batch_size // replicas * replicas or replicas}."
+      )
+    return _OffloadDataset(
+      source, layers, batch_size, targets, clips, eighths, replicas, component, seed, drop_remainder, name
+    )
 
   return transformation
 
 
 def as_offloaded(
-    dataset: tf.data.Dataset[Any], component: str | int | None = None, *, clips: bool = False) -> tf.data.Dataset[Any]:
-  """Makes validation data for a model that begins with `rtf.keras.Offloaded`: images to which nothing random is to be done.
+  dataset: tf.data.Dataset[Any], component: str | int | None = None, *, clips: bool = False
+) -> tf.data.Dataset[Any]:
+  """Makes validation data for a model that begins with `rtf.keras.Offloaded`: images to which nothing random is to be
+  done.
 
   >>> import numpy as np
   >>> images = tf.data.Dataset.from_tensor_slices((np.zeros([8, 32, 32, 3], np.uint8), np.arange(8)))
@@ -121,12 +141,12 @@ def as_offloaded(
   >>> batch["unfinished_image"].shape, batch["draws"].shape
   (TensorShape([4, 32, 96]), TensorShape([4, 0]))
 
-  `Offloaded` leaves such images as they are, but for a `normalize` among its layers, which draws nothing. Without a model that
-  begins with `Offloaded`, plain images are what a model takes: `model.evaluate(images)`.
+  `Offloaded` leaves such images as they are, but for a `normalize` among its layers, which draws nothing. Without a
+  model that begins with `Offloaded`, plain images are what a model takes: `model.evaluate(images)`.
 
   Args:
-    dataset: a dataset of images, or of batches of them, uint8 `[height, width, 3]` or `[batch, height, width, 3]`, of known
-      height and width.
+    dataset: a dataset of images, or of batches of them, uint8 `[height, width, 3]` or `[batch, height, width, 3]`, of
+      known height and width.
     component, clips: as for `offload`. Clips, too, may be batched.
 
   Returns:
@@ -148,10 +168,12 @@ def as_offloaded(
     static = spec.shape[:1] if batched else tf.TensorShape([])
     empty = lambda dtype, *dims: tf.ensure_shape(tf.zeros(tf.concat([lead, dims], 0), dtype), static.concatenate(dims))
     return {
-        "unfinished_image": tf.reshape(image, tf.concat([lead, [*frames, height, width * 3]], 0)),
-        # By this dtype tf.function distinguishes the batch from those of offload. For batches that differ only in shape it
-        # would make one trace, with unknown sizes.
-        "draws": empty(tf.int32, 0), "layers": empty(tf.uint8, 0, 0)}
+      "unfinished_image": tf.reshape(image, tf.concat([lead, [*frames, height, width * 3]], 0)),
+      # By this dtype tf.function distinguishes the batch from those of offload. For batches that differ only in shape
+      # it would make one trace, with unknown sizes.
+      "draws": empty(tf.int32, 0),
+      "layers": empty(tf.uint8, 0, 0),
+    }
 
   def convert(*element):
     element = element if type(dataset.element_spec) is tuple else element[0]
@@ -164,7 +186,8 @@ class _OffloadDataset(batches.ReadsFewAhead, dataset_ops.UnaryDataset):
   """Yields batches of images that an accelerator finishes."""
 
   def __init__(
-      self, source, layers, batch_size, targets, clips, eighths, num_replicas, component, seed, drop_remainder, name):
+    self, source, layers, batch_size, targets, clips, eighths, num_replicas, component, seed, drop_remainder, name
+  ):
     self._name = name
     self._given, self._batch_size, self._targets = layers, batch_size, targets
     given = source.element_spec
@@ -175,27 +198,32 @@ class _OffloadDataset(batches.ReadsFewAhead, dataset_ops.UnaryDataset):
     self._layers = device_layers.DeviceLayers.of(layers, "offload")
     if clips and self._layers.num_policy_layers:
       raise ValueError(
-          f"layers of offload with clips=True must have no policies, got {list(layers)}. Put {layers[0].__name__} into partial_fn of "
-          "refurbish.")
+        f"layers of offload with clips=True must have no policies, got {list(layers)}. Put {layers[0].__name__} into "
+        "partial_fn of refurbish."
+      )
     moves = device_layers.chain_of(layers, 0).moves_pixels
     if any((targets or {}).values()) and not _is_usual(path):
       raise ValueError(
-          f"targets of offload move what is beside an image that is first, or called 'image', got component={component!r}. Rename it to "
-          "'image', or put it first in a tuple, in Dataset.map before refurbish, and leave component out.")
+        "targets of offload move what is beside an image that is first, or called 'image', got "
+        f"component={component!r}. Rename it to 'image', or put it first in a tuple, in Dataset.map before refurbish, "
+        "and leave component out."
+      )
     _check_others(given, path, targets, moves)
     mover = functools.partial(_moving, layers, targets, moves) if any((targets or {}).values()) else None
     stage, first_position = _refurbish_stage(source, mover)
     if mover and stage is None:
       raise ValueError(
-          "targets of offload need a refurbish stage without final_fn directly before offload, which moves them. Put "
-          ".refurbish([lambda image: image], r=1, targets=...) there, or leave final_fn out.")
+        "targets of offload need a refurbish stage without final_fn directly before offload, which moves them. Put "
+        ".refurbish([lambda image: image], r=1, targets=...) there, or leave final_fn out."
+      )
     # Whether refurbish yields the seeds, and keeps the state.
     self.seeded = seeded = stage is not None
     if seeded:
       if seed is not None:
         raise ValueError(
-            f"seed of offload must be left out after refurbish, whose own seed fixes the draws, got {seed!r}. Give it to "
-            "refurbish.")
+          f"seed of offload must be left out after refurbish, whose own seed fixes the draws, got {seed!r}. Give it to "
+          "refurbish."
+        )
       source = stage
       given = source.element_spec[0]
     else:
@@ -208,20 +236,35 @@ class _OffloadDataset(batches.ReadsFewAhead, dataset_ops.UnaryDataset):
     self._eighths = eighths if num_policy_layers else 8
     batch = batch_size if drop_remainder else None
     entries = {
-        "unfinished_image": tf.TensorSpec([batch, *frames, height, width * 3], tf.uint8),
-        "draws": tf.TensorSpec([batch, 1 + self._layers.num_draws], tf.int32),
-        "layers": tf.TensorSpec([batch, 0, self._layers.fingerprint], tf.int32)}
+      "unfinished_image": tf.TensorSpec([batch, *frames, height, width * 3], tf.uint8),
+      "draws": tf.TensorSpec([batch, 1 + self._layers.num_draws], tf.int32),
+      "layers": tf.TensorSpec([batch, 0, self._layers.fingerprint], tf.int32),
+    }
     others = nest.map_structure(lambda spec: tf.TensorSpec([batch, *spec.shape], spec.dtype), given)
     self._element_spec = _replaced(others, path, entries)
     # Names the state in every graph that the op ends up in, as in refurbish.
     self.offload_stage = native.ops().refurbish_tf_stage_name()
     with checks.build_errors():
       variant = native.ops().refurbish_tf_offload_dataset(
-          source._variant_tensor, stage=self.offload_stage, seed=0 if seeded else stage_seed, layers=chain.texts,
-          batch_size=batch_size, num_parts=num_replicas, eighths=self._eighths, group=device_layers.GROUP,
-          tables=self._layers.num_tables, drop_remainder=drop_remainder, image=_at(numbered, path), image_height=height,
-          image_width=width, image_frames=sum(frames), seeded=seeded, any_seed=seed is None,
-          components=nest.flatten(_replaced(numbered, path, _ENTRIES)), **self._common_args)
+        source._variant_tensor,
+        stage=self.offload_stage,
+        seed=0 if seeded else stage_seed,
+        layers=chain.texts,
+        batch_size=batch_size,
+        num_parts=num_replicas,
+        eighths=self._eighths,
+        group=device_layers.GROUP,
+        tables=self._layers.num_tables,
+        drop_remainder=drop_remainder,
+        image=_at(numbered, path),
+        image_height=height,
+        image_width=width,
+        image_frames=sum(frames),
+        seeded=seeded,
+        any_seed=seed is None,
+        components=nest.flatten(_replaced(numbered, path, _ENTRIES)),
+        **self._common_args,
+      )
     super().__init__(source, variant)
 
   @property
@@ -234,18 +277,29 @@ class _OffloadDataset(batches.ReadsFewAhead, dataset_ops.UnaryDataset):
 
   def _restore_state(self, saved):
     native.ops().refurbish_tf_offload_restore(
-        stage=self.offload_stage, state=tf.constant(native.numbers_of(dict(saved), self._saved_state()), tf.int64))
+      stage=self.offload_stage, state=tf.constant(native.numbers_of(dict(saved), self._saved_state()), tf.int64)
+    )
 
   def describe_stage(self):
     names = [layer.__name__ for layer in self._given]
     num_policy_layers = self._layers.num_policy_layers
     fraction = "AUTOTUNE" if self._eighths == AUTOTUNE else f"{self._eighths / 8:g}"
     rows = [
-        ("batch", f"{self._batch_size:,} " + (f"clips of {self._frames[0]:,} frames" if self._frames else "images")),
-        ("policy", f"{', '.join(names[:num_policy_layers])}; device fraction {fraction}" if num_policy_layers else "none"),
-        ("device", ", ".join(names[num_policy_layers:]) or "none"),
-        *[("targets", f"{target_kinds.shown(path)}: {kind}, moved by the host") for path, kind in (self._targets or {}).items() if kind]]
-    return "\n".join([dataset_graph.stage_title("offload", self._name), *(f"  {name:<7} {text}" for name, text in rows)])
+      ("batch", f"{self._batch_size:,} " + (f"clips of {self._frames[0]:,} frames" if self._frames else "images")),
+      (
+        "policy",
+        f"{', '.join(names[:num_policy_layers])}; device fraction {fraction}" if num_policy_layers else "none",
+      ),
+      ("device", ", ".join(names[num_policy_layers:]) or "none"),
+      *[
+        ("targets", f"{target_kinds.shown(path)}: {kind}, moved by the host")
+        for path, kind in (self._targets or {}).items()
+        if kind
+      ],
+    ]
+    return "\n".join(
+      [dataset_graph.stage_title("offload", self._name), *(f"  {name:<7} {text}" for name, text in rows)]
+    )
 
 
 def _refurbish_stage(source, mover):
@@ -255,7 +309,7 @@ def _refurbish_stage(source, mover):
   """
   stage = source
   while type(stage).__name__ == "_OptionsDataset":
-    stage, = stage._inputs()
+    (stage,) = stage._inputs()
   seeded = None
   if hasattr(stage, "with_final_seeds"):
     seeded = stage.with_final_seeds(mover and mover(stage.num_partial_layers))
@@ -269,7 +323,11 @@ def _moving(layers, targets, moves, first_position):
   # The targets move with a blank image. It has one channel, unless a second image follows, which is also normalized.
   channels = 3 if "image" in targets.values() else 1
   blank_layers = layers if channels == 3 else [layer for layer in layers if layer.text.split(" ")[0] != "normalize"]
-  chain = LayerChain([(layer, first_position + i) for i, layer in enumerate(blank_layers)], clips=True) if blank_layers else None
+  chain = (
+    LayerChain([(layer, first_position + i) for i, layer in enumerate(blank_layers)], clips=True)
+    if blank_layers
+    else None
+  )
 
   def move(element, *rest, seed):
     image = composition.image_of(element)
@@ -288,8 +346,9 @@ def _checked_eighths(device_fraction):
     if 8 * device_fraction in _EIGHTHS:
       return int(8 * device_fraction)
   raise ValueError(
-      f"device_fraction must be 0, 1/8, 1/4, 1/2 or 1, the fraction of a batch that the accelerator does, or rtf.AUTOTUNE, got "
-      f"{device_fraction!r}.")
+    "device_fraction must be 0, 1/8, 1/4, 1/2 or 1, the fraction of a batch that the accelerator does, or "
+    f"rtf.AUTOTUNE, got {device_fraction!r}."
+  )
 
 
 def _path_of_image(spec, component, whose):
@@ -305,8 +364,10 @@ def _path_of_image(spec, component, whose):
   elif component is None:
     return path
   raise ValueError(
-      f"{whose} looks for the image as " + ("the element, its first component or an entry 'image' or 'images'" if component is None else repr(component))
-      + f", and the elements are {spec}. Pass component, the name of a dict's entry or the position in a tuple.")
+    f"{whose} looks for the image as "
+    + ("the element, its first component or an entry 'image' or 'images'" if component is None else repr(component))
+    + f", and the elements are {spec}. Pass component, the name of a dict's entry or the position in a tuple."
+  )
 
 
 def _at(element, path):
@@ -320,7 +381,7 @@ def _replaced(element, path, entries):
   if not path:
     return dict(entries)
   if isinstance(element, dict):
-    key, = path
+    (key,) = path
     return {**{name: value for name, value in element.items() if name != key}, **entries}
   parts = list(element)
   parts[path[0]] = _replaced(parts[path[0]], path[1:], entries)
@@ -331,19 +392,37 @@ def _checked_image(spec, whose, batched, clips):
   """The height and width of images of this spec, after the number of frames if they are clips."""
   image_layers.check_is_one(spec, whose)
   if not isinstance(spec, tf.TensorSpec) or spec.dtype != tf.uint8:
-    raise TypeError(f"{whose} takes images of uint8, got {spec}. " + (
-        image_layers.way_to_uint8(spec.dtype) if isinstance(spec, tf.TensorSpec) else
-        "Make them dense with map, as with tf.ensure_shape(image.to_tensor(), [height, width, 3])."))
-  shape, form = spec.shape[1:] if batched else spec.shape, "[frames, height, width, 3]" if clips else "[height, width, 3]"
-  if shape.rank != 3 + clips or not shape.is_fully_defined() or shape[-1] != 3 or 0 in shape or clips and shape[-2] == 1:
-    raise ValueError(f"{whose} takes images of one known size, {form}, got shape {spec.shape}. " + (
-        image_layers.way_to_channels(shape) if shape.rank in (2, 3, 3 + clips) and shape[-1] not in (None, 3) else
-        f"Crop or resize them to one size in front, or, if they have one, say so by tf.ensure_shape(image, {form}) in "
-        "map" + (".", ", and batch after.")[whose == "offload"] + " For clips, pass clips=True." * (not clips and shape.rank in (4, 5))))
+    raise TypeError(
+      f"{whose} takes images of uint8, got {spec}. "
+      + (
+        image_layers.way_to_uint8(spec.dtype)
+        if isinstance(spec, tf.TensorSpec)
+        else "Make them dense with map, as with tf.ensure_shape(image.to_tensor(), [height, width, 3])."
+      )
+    )
+  shape, form = (
+    spec.shape[1:] if batched else spec.shape,
+    "[frames, height, width, 3]" if clips else "[height, width, 3]",
+  )
+  if (
+    shape.rank != 3 + clips or not shape.is_fully_defined() or shape[-1] != 3 or 0 in shape or clips and shape[-2] == 1
+  ):
+    raise ValueError(
+      f"{whose} takes images of one known size, {form}, got shape {spec.shape}. "
+      + (
+        image_layers.way_to_channels(shape)
+        if shape.rank in (2, 3, 3 + clips) and shape[-1] not in (None, 3)
+        else "Crop or resize them to one size in front, or, if they have one, say so by tf.ensure_shape(image, "
+        f"{form}) in map"
+        + (".", ", and batch after.")[whose == "offload"]
+        + " For clips, pass clips=True." * (not clips and shape.rank in (4, 5))
+      )
+    )
   if max(shape[-3:-1]) > device_layers.LARGEST_SIDE:
     raise ValueError(
-        f"{whose} takes images with sides of at most {device_layers.LARGEST_SIDE:,} pixels, got shape {spec.shape}. Crop "
-        "or resize them in front.")
+      f"{whose} takes images with sides of at most {device_layers.LARGEST_SIDE:,} pixels, got shape {spec.shape}. Crop "
+      "or resize them in front."
+    )
   return shape[:-1].as_list()
 
 
@@ -358,11 +437,15 @@ def _check_others(spec, path, targets, moves):
   if path and isinstance(_at(spec, path[:-1]), dict):
     taken = sorted(set(_ENTRIES) & set(_at(spec, path[:-1])) - {path[-1]})
     if taken:
-      raise ValueError(f"offload adds the entries {sorted(_ENTRIES)}, and the elements have {taken} already. Rename them with map.")
+      raise ValueError(
+        f"offload adds the entries {sorted(_ENTRIES)}, and the elements have {taken} already. Rename them with map."
+      )
   others = [(name, each) for name, each in target_hints.leaves(spec) if each is not image]
   for _, each in others:
     if not isinstance(each, tf.TensorSpec) or each.shape.rank is None:
-      raise TypeError(f"offload batches dense tensors of known rank, got {each}. Make it dense with map, or leave it out.")
+      raise TypeError(
+        f"offload batches dense tensors of known rank, got {each}. Make it dense with map, or leave it out."
+      )
   if any((targets or {}).values()) or targets == {}:
     return  # Targets are checked when they are traced.
   if _is_usual(path):
@@ -371,7 +454,7 @@ def _check_others(spec, path, targets, moves):
     return
   if len(path) > 1:
     others = [(name[1:] if name[0] == 0 else name, each) for name, each in others]
-  others = [(name, each) for name, each in others if not any(name[:len(stays)] == stays for stays in targets or {})]
+  others = [(name, each) for name, each in others if not any(name[: len(stays)] == stays for stays in targets or {})]
   target_hints.check_sizes(others, image.shape[:-1].as_list())
   if moves:
     lead = image.shape.rank - 3

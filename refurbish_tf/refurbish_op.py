@@ -1,4 +1,5 @@
 """The `refurbish` stage: `tf.data.Dataset.refurbish`."""
+
 from __future__ import annotations
 
 import copy
@@ -11,11 +12,29 @@ from typing import Any, Callable, Literal, Sequence, get_args
 import tensorflow as tf
 
 from refurbish_tf import stats
-from refurbish_tf._internal import batches, checks, dataset_graph, fingerprint, pipeline_warnings, native, positions, tracing
+from refurbish_tf._internal import (
+  batches,
+  checks,
+  dataset_graph,
+  fingerprint,
+  pipeline_warnings,
+  native,
+  positions,
+  tracing,
+)
 from refurbish_tf._internal.tensorflow_internals import dataset_ops, structure
 from refurbish_tf.augment import composition, native_layers
 from refurbish_tf.cache_store import (
-    CacheStore, DECODERS, DECODERS_VERSION, LAYERS, UNLIMITED, check_store, describe_bytes, describe_store, opened_store)
+  CacheStore,
+  DECODERS,
+  DECODERS_VERSION,
+  LAYERS,
+  UNLIMITED,
+  check_store,
+  describe_bytes,
+  describe_store,
+  opened_store,
+)
 
 Eviction = Literal["balanced", "reference_count"]
 Shuffle = Literal["cache_aware", "uniform"]
@@ -23,18 +42,27 @@ OR_LAYERS = ", or a list of layers of rtf.augment"
 
 
 def refurbish(
-    partial_fn: Callable[..., Any] | Sequence[Any], final_fn: Callable[..., Any] | Sequence[Any] | None = None,
-    r: float = 3, *, targets: dict[str | int, Any] | None = None,
-    store: str | os.PathLike[str] | CacheStore | None = None, seed: int | None = None, order_seed: int | None = None,
-    shuffle_buffer_size: int | None = None, eviction: Eviction = "balanced", shuffle: Shuffle = "cache_aware",
-    num_parallel_calls: int | tf.Tensor | None = tf.data.AUTOTUNE, deterministic: bool | None = None,
-    name: str | None = None) -> Callable[[tf.data.Dataset[Any]], tf.data.Dataset[Any]]:
+  partial_fn: Callable[..., Any] | Sequence[Any],
+  final_fn: Callable[..., Any] | Sequence[Any] | None = None,
+  r: float = 3,
+  *,
+  targets: dict[str | int, Any] | None = None,
+  store: str | os.PathLike[str] | CacheStore | None = None,
+  seed: int | None = None,
+  order_seed: int | None = None,
+  shuffle_buffer_size: int | None = None,
+  eviction: Eviction = "balanced",
+  shuffle: Shuffle = "cache_aware",
+  num_parallel_calls: int | tf.Tensor | None = tf.data.AUTOTUNE,
+  deterministic: bool | None = None,
+  name: str | None = None,
+) -> Callable[[tf.data.Dataset[Any]], tf.data.Dataset[Any]]:
   """Caches each sample after the expensive part of its augmentation and uses it `r` times.
 
-  `partial_fn` runs once for every `r` uses of a sample, `final_fn` at every use. An epoch still yields every sample exactly
-  once, in a new random order. The first epoch prepares all N samples; each later epoch prepares N / r of them again, spread
-  evenly. Put the stage where `map` and `shuffle` would be: after reading, before `batch`, `repeat` and `prefetch`. The
-  stage's threads make the batches of a `batch` that directly follows it.
+  `partial_fn` runs once for every `r` uses of a sample, `final_fn` at every use. An epoch still yields every sample
+  exactly once, in a new random order. The first epoch prepares all N samples; each later epoch prepares N / r of them
+  again, spread evenly. Put the stage where `map` and `shuffle` would be: after reading, before `batch`, `repeat` and
+  `prefetch`. The stage's threads make the batches of a `batch` that directly follows it.
 
   >>> images = tf.data.Dataset.from_tensor_slices(tf.zeros([8, 32, 32, 3], tf.uint8))
   >>> train = images.refurbish(
@@ -45,31 +73,33 @@ def refurbish(
   >>> len(images.apply(rtf.refurbish(partial_fn, final_fn)))  # The same as images.refurbish(partial_fn, final_fn).
   8
 
-  The source must have the same order in every epoch, because a sample is identified by its position; the stage shuffles. A
-  function with a keyword argument `seed` gets an int32 `[2]` for `tf.random.stateless_*`: `partial_fn` a new one each time
-  it prepares the sample, `final_fn` a new one each epoch. The page *How it works* has the details: sources, seeds, memory,
-  checkpoints, and the options that the stage sets.
+  The source must have the same order in every epoch, because a sample is identified by its position; the stage
+  shuffles. A function with a keyword argument `seed` gets an int32 `[2]` for `tf.random.stateless_*`: `partial_fn` a
+  new one each time it prepares the sample, `final_fn` a new one each epoch. The page *How it works* has the details:
+  sources, seeds, memory, checkpoints, and the options that the stage sets.
 
   Args:
     partial_fn: the expensive first part: a list of layers as for `rtf.augment.compose`, or a function as for
       `tf.data.Dataset.map`. Its result is cached, so keep it small: uint8 rather than float32. Layers treat an image
       `[frames, height, width, channels]` as one clip, whose frames share their draws.
-    final_fn: the cheap last part: a list of layers if `partial_fn` is one, otherwise a function of what `partial_fn` returns.
-      None or an empty list yields the samples as they are cached, which is echoing across epochs.
+    final_fn: the cheap last part: a list of layers if `partial_fn` is one, otherwise a function of what `partial_fn`
+      returns. None or an empty list yields the samples as they are cached, which is echoing across epochs.
     r: the reuse factor, a real number of at least 1. 1 is standard training; 2 and 3 kept the accuracy in the paper.
-    targets: with layers, the components that follow the image, as for `rtf.augment.compose`: `{"boxes": "xyxy"}`, `{1: "mask"}`.
-    store: None keeps samples in memory, as far as it reaches; see `CacheStore`. A path of a local directory keeps them on
-      disk, for the next run and for other jobs. A `CacheStore` also limits the bytes. Jobs on one store have the same
-      source, `partial_fn`, `r` and `seed`, and different `order_seed`s.
-    seed: an int that fixes order, eviction and the functions' seeds. None uses the seed of the `store` on disk, otherwise one
-      derived from `tf.random.set_seed`, otherwise a random one.
+    targets: with layers, the components that follow the image, as for `rtf.augment.compose`: `{"boxes": "xyxy"}`,
+      `{1: "mask"}`.
+    store: None keeps samples in memory, as far as it reaches; see `CacheStore`. A path of a local directory keeps them
+      on disk, for the next run and for other jobs. A `CacheStore` also limits the bytes. Jobs on one store have the
+      same source, `partial_fn`, `r` and `seed`, and different `order_seed`s.
+    seed: an int that fixes order, eviction and the functions' seeds. None uses the seed of the `store` on disk,
+      otherwise one derived from `tf.random.set_seed`, otherwise a random one.
     order_seed: an int that fixes the order in place of `seed`.
     shuffle_buffer_size: elements in the shuffle buffer of a source without random access. None is 1,000, or 256 MB if
       that is less. 1 keeps the order of the stream.
-    eviction: "balanced", or "reference_count", the paper's naive baseline (section 5.2): all samples are evicted in one epoch.
+    eviction: "balanced", or "reference_count", the paper's naive baseline (section 5.2): all samples are evicted in one
+      epoch.
     shuffle: "cache_aware", or "uniform", the baseline that does not spread fresh samples evenly.
-    num_parallel_calls: how many calls of both functions run at once, at most 1,024. `tf.data.AUTOTUNE` is the size of the
-      thread pool. None calls them one at a time, in the thread that reads the dataset.
+    num_parallel_calls: how many calls of both functions run at once, at most 1,024. `tf.data.AUTOTUNE` is the size of
+      the thread pool. None calls them one at a time, in the thread that reads the dataset.
     deterministic: as for `tf.data.Dataset.map`. False yields samples as they become ready.
     name: a name for the stage, shown by `rtf.stats`.
 
@@ -78,12 +108,13 @@ def refurbish(
     returns, and has as many elements as the source.
 
   Raises:
-    TypeError, ValueError: an argument is not allowed; the source is empty, infinite, or changes its order; or `store` is
-      in use, cannot be opened, or holds samples of another source, structure or version of the layers.
+    TypeError, ValueError: an argument is not allowed; the source is empty, infinite, or changes its order; or `store`
+      is in use, cannot be opened, or holds samples of another source, structure or version of the layers.
     tf.errors.DataLossError: during an epoch, the source yields another number of elements than before.
     tf.errors.FailedPreconditionError: during an epoch, the order or an element of the source has changed, a restored
       checkpoint lost its position, or two shards of a `tf.data` service share a process or a store.
-    tf.errors.InvalidArgumentError: during an epoch, a sample is larger than `store` allows, or has another structure than
+    tf.errors.InvalidArgumentError: during an epoch, a sample is larger than `store` allows, or has another structure
+    than
       traced. Errors of the functions come with the index of their sample; the iterator goes on with the next one.
 
   Implements Lee et al., *Refurbish Your Training Data*, USENIX ATC 2021, section 4, with balanced eviction (5.2) and
@@ -98,7 +129,7 @@ def refurbish(
   check_store(store)
   for seed_name, value in (("seed", seed), ("order_seed", order_seed)):
     if value is not None:
-      checks.check_whole_number(seed_name, value, -2**63)
+      checks.check_whole_number(seed_name, value, -(2**63))
   if shuffle_buffer_size is not None:
     checks.check_whole_number("shuffle_buffer_size", shuffle_buffer_size, 1)
   checks.check_choice("eviction", eviction, get_args(Eviction))
@@ -107,7 +138,9 @@ def refurbish(
     if num_parallel_calls != tf.data.AUTOTUNE:
       checks.check_whole_number("num_parallel_calls", num_parallel_calls, 1)
   if not isinstance(deterministic, (bool, type(None))):
-    raise TypeError(f"deterministic must be True, False, or None to follow the option of the pipeline, got {deterministic!r}.")
+    raise TypeError(
+      f"deterministic must be True, False, or None to follow the option of the pipeline, got {deterministic!r}."
+    )
   if not isinstance(name, (str, type(None))):
     raise TypeError(f"name must be a string or None, got {name!r}.")
 
@@ -119,13 +152,24 @@ def refurbish(
       kept._check_holds(elements=False)
     stage_seed = checks.stage_seed(_seed_of(kept) if seed is None and on_disk else seed)
     seeds = {
-        "seed": stage_seed, "order_seed": stage_seed if order_seed is None else int(order_seed),
-        "any_seed": seed is None and not on_disk}
+      "seed": stage_seed,
+      "order_seed": stage_seed if order_seed is None else int(order_seed),
+      "any_seed": seed is None and not on_disk,
+    }
     dataset = _RefurbishDataset(
-        dataset_graph.without_autotuner(source), partial_fn, final_fn, r, kept, seeds,
-        {"eviction": eviction, "shuffle": shuffle}, shuffle_buffer_size or 0,
-        0 if num_parallel_calls is None else num_parallel_calls,
-        {True: "true", False: "false", None: "default"}[deterministic], name, num_partial_layers)
+      dataset_graph.without_autotuner(source),
+      partial_fn,
+      final_fn,
+      r,
+      kept,
+      seeds,
+      {"eviction": eviction, "shuffle": shuffle},
+      shuffle_buffer_size or 0,
+      0 if num_parallel_calls is None else num_parallel_calls,
+      {True: "true", False: "false", None: "default"}[deterministic],
+      name,
+      num_partial_layers,
+    )
     if on_disk:
       fingerprint.check_store(kept, r, dataset.fingerprint_of_samples())
     pipeline_warnings.check_source(source)
@@ -138,8 +182,21 @@ def refurbish(
 class _RefurbishDataset(positions.RefurbishStage, batches.MakesBatches, dataset_ops.UnaryDataset):
   """Yields every sample once: `final_fn` of what `partial_fn` returns, which is cached."""
 
-  def __init__(self, input_dataset, partial_fn, final_fn, r, store, seeds, order, shuffle_buffer_size, num_parallel_calls,
-               deterministic, name, num_partial_layers):
+  def __init__(
+    self,
+    input_dataset,
+    partial_fn,
+    final_fn,
+    r,
+    store,
+    seeds,
+    order,
+    shuffle_buffer_size,
+    num_parallel_calls,
+    deterministic,
+    name,
+    num_partial_layers,
+  ):
     self._name = name
     # The layers of a final augmentation are numbered from here.
     self.num_partial_layers = num_partial_layers
@@ -149,21 +206,26 @@ class _RefurbishDataset(positions.RefurbishStage, batches.MakesBatches, dataset_
     self._order = order
     self._shuffle_buffer_size = shuffle_buffer_size
     self._partial, partial_seed, python_layers = _trace(
-        partial_fn, input_dataset.element_spec, "partial_fn", "an element of the source")
+      partial_fn, input_dataset.element_spec, "partial_fn", "an element of the source"
+    )
     sample_spec = self._partial.output_structure
     self._described_clip = composition.described_clip(partial_fn, sample_spec)
-    self._final, final_seed, more = (None, False, []) if final_fn is None else _trace(
-        final_fn, sample_spec, "final_fn", "what partial_fn returns")
+    self._final, final_seed, more = (
+      (None, False, []) if final_fn is None else _trace(final_fn, sample_spec, "final_fn", "what partial_fn returns")
+    )
     self.python_layers = list(dict.fromkeys([*python_layers, *more]))
     if isinstance(num_parallel_calls, int) and num_parallel_calls == tf.data.AUTOTUNE:
       # Each call waits for a process. With two per process, the next call is ready when one ends.
-      num_parallel_calls = max([2 * layer.processes for layer in self.python_layers if layer.processes], default=num_parallel_calls)
+      num_parallel_calls = max(
+        [2 * layer.processes for layer in self.python_layers if layer.processes], default=num_parallel_calls
+      )
     self._element_spec = sample_spec if final_fn is None else self._final.output_structure
     self._input_dataset = input_dataset
     # Names the state of the stage in every graph that the op ends up in. An op makes the name, because a stage built in
     # a function, such as that of `interleave`, is a new stage at each call.
     self.refurbish_stage = native.ops().refurbish_tf_stage_name()
-    # The op holds the store itself. With this reference the store's name stays valid for a caller that holds only the dataset.
+    # The op holds the store itself. With this reference the store's name stays valid for a caller that holds only the
+    # dataset.
     self._store = store
     on_disk = store is not None and store.path is not None
     if on_disk:
@@ -174,13 +236,19 @@ class _RefurbishDataset(positions.RefurbishStage, batches.MakesBatches, dataset_
       # First, so that a rejected store keeps no setting of this stage.
       store._set_element_spec(sample_spec, exact=True)
     self._op_arguments = {
-        "stage": self.refurbish_stage, "reuse_factor": float(r),
-        "store": self.refurbish_stage if store is None else store._id,
-        "max_bytes": UNLIMITED if store is None or store.max_bytes is None else store.max_bytes,
-        "shuffle_buffer_size": shuffle_buffer_size, "num_parallel_calls": tf.cast(num_parallel_calls, tf.int64),
-        "deterministic": deterministic, "partial_seed": partial_seed,
-        "sample_types": structure.get_flat_tensor_types(sample_spec),
-        "sample_shapes": structure.get_flat_tensor_shapes(sample_spec), **seeds, **order}
+      "stage": self.refurbish_stage,
+      "reuse_factor": float(r),
+      "store": self.refurbish_stage if store is None else store._id,
+      "max_bytes": UNLIMITED if store is None or store.max_bytes is None else store.max_bytes,
+      "shuffle_buffer_size": shuffle_buffer_size,
+      "num_parallel_calls": tf.cast(num_parallel_calls, tf.int64),
+      "deterministic": deterministic,
+      "partial_seed": partial_seed,
+      "sample_types": structure.get_flat_tensor_types(sample_spec),
+      "sample_shapes": structure.get_flat_tensor_shapes(sample_spec),
+      **seeds,
+      **order,
+    }
     self._op_arguments["final_seed"] = final_seed
     super().__init__(input_dataset, self._variant())
     if on_disk:
@@ -194,13 +262,20 @@ class _RefurbishDataset(positions.RefurbishStage, batches.MakesBatches, dataset_
     functions = self._functions()
     with checks.build_errors():
       return native.ops().refurbish_tf_refurbish_dataset(
-          self._input_dataset._variant_tensor, self._partial.function.captured_inputs,
-          [] if self._final is None else self._final.function.captured_inputs,
-          partial_fn=functions[0].function, final_fn=[wrapper.function for wrapper in functions[1:]],
-          batch_size=batch_size, drop_remainder=drop_remainder, **self._op_arguments, **(of_batches or self)._common_args)
+        self._input_dataset._variant_tensor,
+        self._partial.function.captured_inputs,
+        [] if self._final is None else self._final.function.captured_inputs,
+        partial_fn=functions[0].function,
+        final_fn=[wrapper.function for wrapper in functions[1:]],
+        batch_size=batch_size,
+        drop_remainder=drop_remainder,
+        **self._op_arguments,
+        **(of_batches or self)._common_args,
+      )
 
   def with_final_seeds(self, final_fn=None):
-    """The same stage, which yields `(sample, seed)`, the arguments of a final function, or what `final_fn` makes of them.
+    """The same stage, which yields `(sample, seed)`, the arguments of a final function, or what `final_fn` makes of
+    them.
 
     None if the stage has a final function.
     """
@@ -243,31 +318,40 @@ class _RefurbishDataset(positions.RefurbishStage, batches.MakesBatches, dataset_
     num_samples, num_kept, random_access = stage["num_samples"], stage["num_kept"], stage["random_access"]
     if num_kept >= 0:
       cached = num_kept * (1 - 1 / self._r)
-      epoch = (f"{num_samples:,} samples; after the first epoch about {num_samples - cached:,.0f} fresh, "
-               f"{cached:,.0f} cached")
+      epoch = (
+        f"{num_samples:,} samples; after the first epoch about {num_samples - cached:,.0f} fresh, {cached:,.0f} cached"
+      )
     else:
       known = f"{num_samples:,} samples" if num_samples >= 0 else "number of samples not yet known"
       epoch = f"{known}; reuse begins after the first epoch that is read to its end"
-    order = [f"{self._order['eviction'].replace('_', '-')} eviction",
-             f"{self._order['shuffle'].replace('_', '-')} shuffle", f"seed {stage['seed']}"]
+    order = [
+      f"{self._order['eviction'].replace('_', '-')} eviction",
+      f"{self._order['shuffle'].replace('_', '-')} shuffle",
+      f"seed {stage['seed']}",
+    ]
     if stage["order_seed"] != stage["seed"]:
       order.append(f"order_seed {stage['order_seed']}")
     # With balanced eviction, some samples have their last use in each epoch.
     held = num_kept if self._order["eviction"] == "reference_count" else round(num_kept * (1 - 1 / self._r))
     kept = describe_store(self._store) + describe_bytes(
-        self._store, self._op_arguments["store"], held, "samples", stage["sample_bytes"], "prepared")
+      self._store, self._op_arguments["store"], held, "samples", stage["sample_bytes"], "prepared"
+    )
     if stage["num_in_transit"]:
       # It is below 0 if samples vary in size.
       room = f"room for {stage['num_in_transit']:,}" if stage["num_in_transit"] > 0 else "part of the room for those"
       kept += f"; {num_kept:,} of {num_samples:,} samples kept" if num_kept >= 0 else ""
       kept += f", {room} in transit"
     rows = [
-        ("epoch", epoch),
-        ("order", ", ".join(order)),
-        ("source", self._describe_source(random_access, num_samples, num_kept) + (
-            "; not checked for changes, as it draws random numbers" if stage["source_draws"] else "")),
-        ("fresh", self._describe_fresh(random_access)),
-        ("store", kept)]
+      ("epoch", epoch),
+      ("order", ", ".join(order)),
+      (
+        "source",
+        self._describe_source(random_access, num_samples, num_kept)
+        + ("; not checked for changes, as it draws random numbers" if stage["source_draws"] else ""),
+      ),
+      ("fresh", self._describe_fresh(random_access)),
+      ("store", kept),
+    ]
     if stage["bytes_beside_store"] >= 2**19:
       rows.append(("memory", f"{stage['bytes_beside_store']:,} bytes beside the store"))
     if self._described_clip:
@@ -305,9 +389,9 @@ class _RefurbishDataset(positions.RefurbishStage, batches.MakesBatches, dataset_
 
 # Hints, by the beginnings of names of TensorFlow's operations.
 _WAYS_OUT = {
-    ("TFRecord", "Interleave", "ParallelInterleave"): "rtf.sources.tfrecord reads TFRecord files by index",
-    ("Repeat",): "echo(n) with a whole n is read by index, repeat(n) is not",
-    ("FlatMap",): "rtf.sources.data_source reads Python objects by index",
+  ("TFRecord", "Interleave", "ParallelInterleave"): "rtf.sources.tfrecord reads TFRecord files by index",
+  ("Repeat",): "echo(n) with a whole n is read by index, repeat(n) is not",
+  ("FlatMap",): "rtf.sources.data_source reads Python objects by index",
 }
 
 
@@ -353,5 +437,6 @@ def _check_reuse_factor(r):
     factor = math.inf
   if not 1 <= factor < math.inf:
     raise ValueError(
-        f"r, the reuse factor, must be a finite number of at least 1, got {r!r}. r=1 is standard training; r=2 or r=3 "
-        "uses each partially augmented sample that many times.")
+      f"r, the reuse factor, must be a finite number of at least 1, got {r!r}. r=1 is standard training; r=2 or r=3 "
+      "uses each partially augmented sample that many times."
+    )

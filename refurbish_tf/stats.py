@@ -1,4 +1,5 @@
 """Counts of the stages of a dataset."""
+
 import dataclasses
 from typing import Any
 
@@ -25,6 +26,7 @@ class EpochStats:
       need not have waited: a `prefetch` after the stage may hide all of it.
     store_wait: seconds that the stage waited for reads of a cache store on disk. 0.0 for one in memory.
   """
+
   fresh: int
   cached: int
   from_other_jobs: int
@@ -44,6 +46,7 @@ class EchoStats:
     repeated: elements that were yielded again.
     fresh_wait: seconds that the stage waited for a fresh element after it had yielded the newest one `max_e` times.
   """
+
   fresh: int
   repeated: int
   fresh_wait: float
@@ -62,9 +65,10 @@ class OffloadStats:
     batches: batches that were handed out.
     host_images: their images whose policy layers the host did.
     device_images: their images whose policy layers were left to the accelerator.
-    host_wait: seconds that batches were waited for. Training need not have waited: a `prefetch` after the stage may hide
-      all of it.
+    host_wait: seconds that batches were waited for. Training need not have waited: a `prefetch` after the stage may
+      hide all of it.
   """
+
   batches: int
   host_images: int
   device_images: int
@@ -88,6 +92,7 @@ class ProcessStats:
     seconds: seconds that its function took in them.
     busy: which part of the processes' time this was, from the first call to the last, 0 to 1.
   """
+
   name: str
   processes: int
   calls: int
@@ -101,7 +106,11 @@ class ProcessStats:
 
 _COUNTS = {"refurbish": EpochStats, "echo": EchoStats, "offload": OffloadStats}
 # The counts that notebooks show as bars.
-_BARS = {EpochStats: ("fresh", "cached"), EchoStats: ("fresh", "repeated"), OffloadStats: ("host_images", "device_images")}
+_BARS = {
+  EpochStats: ("fresh", "cached"),
+  EchoStats: ("fresh", "repeated"),
+  OffloadStats: ("host_images", "device_images"),
+}
 # Numbers that are derived from the counts, and shown after them.
 DERIVED = {EpochStats: (), EchoStats: ("factor",), OffloadStats: ("device_fraction",)}
 
@@ -112,12 +121,13 @@ class StageStats:
 
   Attributes:
     name: the `name` that the stage was given, else "refurbish", "echo" or "offload".
-    epochs: a tuple of `EpochStats`, `EchoStats` or `OffloadStats`, one for each epoch that has begun in this process. An
-      epoch resumed from a checkpoint has an entry of its own, and so has one that was left early: under `tf.distribute`, and
-      on JAX and PyTorch, Keras' `fit` begins one to build the model.
+    epochs: a tuple of `EpochStats`, `EchoStats` or `OffloadStats`, one for each epoch that has begun in this process.
+      An epoch resumed from a checkpoint has an entry of its own, and so has one that was left early: under
+      `tf.distribute`, and on JAX and PyTorch, Keras' `fit` begins one to build the model.
     total: the same of all epochs together.
     processes: for `refurbish`, a tuple of `ProcessStats`, one for each `rtf.augment.numpy_layer` in its functions.
   """
+
   name: str
   # EpochStats, EchoStats or OffloadStats, depending on the stage, which the caller knows.
   epochs: tuple[Any, ...]
@@ -139,9 +149,17 @@ class StageStats:
   def _repr_html_(self) -> str:
     counts = _BARS[type(self.total)]
     waits = [field.name for field in dataclasses.fields(self.total) if field.name.endswith("_wait")]
-    most = [max((sum(getattr(epoch, name) for name in names) for epoch in self.epochs), default=0) for names in (counts, waits)]
-    bars = [[html.bar(most[0], *((name, getattr(epoch, name), colour) for name, colour in zip(counts, html.COLOURS))),
-             html.bar(most[1], *((_heading(name), getattr(epoch, name), html.COLOURS[2]) for name in waits))] for epoch in self.epochs]
+    most = [
+      max((sum(getattr(epoch, name) for name in names) for epoch in self.epochs), default=0)
+      for names in (counts, waits)
+    ]
+    bars = [
+      [
+        html.bar(most[0], *((name, getattr(epoch, name), colour) for name, colour in zip(counts, html.COLOURS))),
+        html.bar(most[1], *((_heading(name), getattr(epoch, name), html.COLOURS[2]) for name in waits)),
+      ]
+      for epoch in self.epochs
+    ]
     bars = [[" and ".join(counts), "waiting"], *bars, ["", ""]]
     rows = [[row[0], *made, *row[1:]] for row, made in zip(self._rows(), bars)]
     return html.table("; ".join([self.name, *map(str, self.processes)]), rows)
@@ -182,9 +200,10 @@ def stats(dataset: "tf.data.Dataset[Any]") -> list["StageStats"]:
     dataset: a `tf.data.Dataset`.
 
   Returns:
-    A list of `StageStats`, upstream first. Each prints as a table, and notebooks show bars beside it. It is empty if `dataset` has no such stage, or none
-    that can be seen: a stage that a function, such as that of `flat_map`, takes from outside, or of a dataset that has come as an
-    argument of a `tf.function` or through a tf.data service, is hidden.
+    A list of `StageStats`, upstream first. Each prints as a table, and notebooks show bars beside it. It is empty if
+    `dataset` has no such stage, or none that can be seen: a stage that a function, such as that of `flat_map`, takes
+    from outside, or of a dataset that has come as an argument of a `tf.function` or through a tf.data service, is
+    hidden.
 
   Raises:
     TypeError: `dataset` is not a `tf.data.Dataset`.
@@ -219,36 +238,48 @@ class _Stages(list):
   def __getitem__(self, index):
     if not self and not isinstance(index, slice):
       raise IndexError(
-          "dataset has no stage that rtf.stats counts, neither refurbish nor echo(rtf.AUTOTUNE) nor offload. Give it the dataset "
-          "with the stage or one made from it, such as dataset.refurbish(...).batch(128), not the source. A stage "
-          "that a function takes from outside, such as that of flat_map, cannot be seen, nor one on the workers of a tf.data service.")
+        "dataset has no stage that rtf.stats counts, neither refurbish nor echo(rtf.AUTOTUNE) nor offload. Give it "
+        "the dataset with the stage or one made from it, such as dataset.refurbish(...).batch(128), not the source. A "
+        "stage that a function takes from outside, such as that of flat_map, cannot be seen, nor one on the workers "
+        "of a tf.data service."
+      )
     return super().__getitem__(index)
 
 
 def datasets(function, dataset):
-  """`dataset` and all that it is made from, as from `upstream_first`. Raises like `stats`, in the name of `function`."""
+  """`dataset` and all that it is made from, as from `upstream_first`. Raises like `stats`, in the name of
+  `function`."""
   if not isinstance(dataset, tf.data.Dataset):
-    raise TypeError(f"dataset must be a tf.data.Dataset, got {type(dataset).__name__}: {function} looks for its stages.")
+    raise TypeError(
+      f"dataset must be a tf.data.Dataset, got {type(dataset).__name__}: {function} looks for its stages."
+    )
   if not tf.executing_eagerly():
-    raise RuntimeError(
-        f"{function} cannot be part of a tf.function, as it reads counts at once: call it outside.")
+    raise RuntimeError(f"{function} cannot be part of a tf.function, as it reads counts at once: call it outside.")
   found = dataset_graph.upstream_first(dataset)
   for each in found:
     kind, stage = _stage_of(each)
     if tf.is_symbolic_tensor(stage):
       raise RuntimeError(
-          f"{function} cannot count for {'an' if kind == 'echo' else 'a'} {kind} stage that was built inside a tf.function, which "
-          "builds a new stage at each call. Build the dataset outside.")
+        f"{function} cannot count for {'an' if kind == 'echo' else 'a'} {kind} stage that was built inside a "
+        "tf.function, which builds a new stage at each call. Build the dataset outside."
+      )
   return found
 
 
 def _by_epoch(kind, counts):
   """The counts that an op returned, as `kind`: those named `..._nanos` as seconds."""
-  return [kind(**{
-      name.removesuffix("_nanos"): 1e-9 * value if name.endswith("_nanos") else value for name, value in row.items()})
-          for row in native.rows(counts)]
+  return [
+    kind(
+      **{name.removesuffix("_nanos"): 1e-9 * value if name.endswith("_nanos") else value for name, value in row.items()}
+    )
+    for row in native.rows(counts)
+  ]
 
 
 def _total(kind, epochs):
-  return kind(**{field.name: sum((getattr(epoch, field.name) for epoch in epochs), field.type())
-                 for field in dataclasses.fields(kind)})
+  return kind(
+    **{
+      field.name: sum((getattr(epoch, field.name) for epoch in epochs), field.type())
+      for field in dataclasses.fields(kind)
+    }
+  )

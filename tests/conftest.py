@@ -1,12 +1,14 @@
 """How the tests are run.
 
-The folders mirror the package, and cc/ mirrors refurbish_tf/cc. refurbish/, echo/ and offload/ test the stages, store/ the
-cache store, internal/ refurbish_tf/_internal, trainings/ the folder of that name, and project/ the rest of the repository.
-test_reference.py and test_golden.py fix the bytes of the elements. support/ has code that several files share. No two files
-have the same name. `pytest -n auto` is the quick run. It leaves out the tests marked `slow`, which `pytest -n auto -m slow`
-runs. Both have a sample of the cases (support/cases.py); `--exhaustive` has all tests with all cases. With pytest-xdist a test
-marked `alone` runs after the others, by itself. mutants.py breaks the package and names the test that each break must fail.
+The folders mirror the package, and cc/ mirrors refurbish_tf/cc. refurbish/, echo/ and offload/ test the stages, store/
+the cache store, internal/ refurbish_tf/_internal, trainings/ the folder of that name, and project/ the rest of the
+repository. test_reference.py and test_golden.py fix the bytes of the elements. support/ has code that several files
+share. No two files have the same name. `pytest -n auto` is the quick run. It leaves out the tests marked `slow`, which
+`pytest -n auto -m slow` runs. Both have a sample of the cases (support/cases.py); `--exhaustive` has all tests with all
+cases. With pytest-xdist a test marked `alone` runs after the others, by itself. mutants.py breaks the package and names
+the test that each break must fail.
 """
+
 import collections
 import fcntl
 import gc
@@ -33,7 +35,9 @@ def pytest_addoption(parser):
 def pytest_configure(config):
   config.addinivalue_line("markers", "slow: not in the quick run; with 'exhaustive' not in -m slow either")
   config.addinivalue_line("markers", "each_value: each value of each parameter; each combination with --exhaustive")
-  config.addinivalue_line("markers", "alone: measures time or needs the machine for itself; runs at the end, beside no other")
+  config.addinivalue_line(
+    "markers", "alone: measures time or needs the machine for itself; runs at the end, beside no other"
+  )
   cases.exhaustive = config.getoption("--exhaustive")
   if cases.exhaustive and config.option.markexpr == "not slow":  # The default, in pyproject.toml.
     config.option.markexpr = ""
@@ -65,7 +69,10 @@ def pytest_collection_modifyitems(config, items):
 
 def pytest_collection_finish():
   """Freezes the objects that imports have created; otherwise they add a quarter of a second to each `gc.collect()`."""
-  from support import autograph  # Imported here because the process that distributes the tests need not import TensorFlow.
+  from support import (
+    autograph,
+  )  # Imported here because the process that distributes the tests need not import TensorFlow.
+
   autograph.parse_each_file_once()
   gc.collect()
   gc.freeze()

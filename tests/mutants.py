@@ -4,10 +4,11 @@
     python tests/mutants.py "eviction"      those whose names contain this
     python tests/mutants.py --jobs 4        four at once; default: half of the processors
 
-A mutant replaces a text in one file of a copy of the checkout. The named tests must pass without a mutant, each mutant must compile,
-and its text must occur exactly once. With ccache installed, only what a mutant changes is compiled. The exit status is 0 if all
-mutants were killed. CI runs it at night.
+A mutant replaces a text in one file of a copy of the checkout. The named tests must pass without a mutant, each mutant
+must compile, and its text must occur exactly once. With ccache installed, only what a mutant changes is compiled. The
+exit status is 0 if all mutants were killed. CI runs it at night.
 """
+
 import argparse
 import collections
 import dataclasses
@@ -30,7 +31,8 @@ TIMED_OUT = 124
 
 @dataclasses.dataclass(frozen=True)
 class Mutant:
-  """A text that occurs once in a file of refurbish_tf, what replaces it, and the test, in tests, that must fail then."""
+  """A text that occurs once in a file of refurbish_tf, what replaces it, and the test, in tests, that must fail
+  then."""
 
   name: str
   file: str
@@ -50,195 +52,263 @@ class Mutant:
 
 
 MUTANTS = [
-    # G1.
-    Mutant(
-        "a source that has grown is not noticed", "cc/kernels/refurbish/source_reader.cc",
-        "      if (failed_.ok() && !end) failed_ = OtherLength(\"more than\");\n",
-        "",
-        "refurbish/test_dataset_sources.py::test_a_source_whose_length_changes"),
-    Mutant(
-        "what other workers have yielded comes again", "cc/refurbish/stage_restore.cc",
-        "if (all(in_whole / 8) >> in_whole % 8 & 1) yielded.Note(i);",
-        "",
-        "refurbish/test_joined_positions.py::test_random_stops"),
-    Mutant(
-        "the rest of a worker that was lost is lost", "_internal/joined_positions.py",
-        "    number -= 1",
-        "    pass",
-        "refurbish/test_joined_positions.py::test_a_lost_worker_while_all_others_have_come_to_their_end"),
-    Mutant(
-        "a result out of order", "cc/workers/ordered_workers.cc",
-        "    return ring_.front()->state == State::kDone ? 0 : ring_.size();",
-        "    if (ring_.front()->state == State::kDone) return 0;",
-        "cc/test_cc.py::test_cc[address_undefined-ordered_workers_test]"),
-    # G2.
-    Mutant(
-        "what is kept for another generation is used", "cc/store/memory/memory_store.h",
-        "entry.page != nullptr && wanted.Contains(entry.generation());",
-        "entry.present();",
-        "refurbish/test_guarantees.py::test_unbroken_training"),
-    Mutant(
-        "samples of a lost worker are used from the store", "cc/refurbish/stage_restore.cc",
-        "  ForgetLost(saved, *store);\n",
-        "",
-        "refurbish/test_joined_positions.py::test_samples_of_a_lost_worker_are_prepared_again"),
-    # G3.
-    Mutant(
-        "an eviction skipped", "cc/plan/schedule.cc",
-        "evicted.count = NumBefore(cycle, now) - evicted.first;",
-        "evicted.count = NumBefore(cycle, now) - evicted.first - 1;",
-        "cc/test_cc.py::test_cc[address_undefined-schedule_test]"),
-    # G4.
-    Mutant(
-        "fresh samples all at the beginning", "cc/plan/schedule.cc",
-        "    fresh = remainder + num_fresh_ >= num_samples_;",
-        "    fresh = position < num_fresh_;",
-        "cc/test_cc.py::test_cc[address_undefined-schedule_test]"),
-    # G5.
-    Mutant(
-        "a generation is prepared twice", "cc/store/disk/shared_state.cc",
-        "? std::max<Generation>(after, least)",
-        "? least",
-        "cc/test_cc.py::test_cc[address_undefined-shared_state_test]"),
-    Mutant(
-        "nothing is taken", "cc/cooperation/shared/shared_job.cc",
-        "  if (!found.position.has_value()) return std::nullopt;",
-        "  return std::nullopt;",
-        "store/test_sharing.py::test_each_sample_is_prepared_about_once_for_all"),
-    # G6.
-    Mutant(
-        "the same order in every epoch", "cc/plan/schedule.cc",
-        "  RandomStream random(DeriveKey(seed, Purpose::kOrder, epoch_));",
-        "  RandomStream random(DeriveKey(seed, Purpose::kOrder));",
-        "refurbish/test_guarantees.py::test_seed_fixes_everything_and_another_seed_changes_everything"),
-    Mutant(
-        "a shuffle that leaves nothing at its place", "cc/plan/random.h",
-        "random.Below(size)]);",
-        "random.Below(size - 1)]);",
-        "cc/test_cc.py::test_cc[address_undefined-schedule_test]"),
-    Mutant(
-        "the seed of final_fn is the same in each epoch", "cc/kernels/refurbish/sample_work.cc",
-        "Purpose::kFinalFunction, epoch_->number(), piece));",
-        "Purpose::kFinalFunction, 0, piece));",
-        "refurbish/test_guarantees.py::test_seed_fixes_everything_and_another_seed_changes_everything"),
-    # G7.
-    Mutant(
-        "a lost position is the first epoch", "cc/kernels/refurbish/refurbish_iterator.cc",
-        "  if (to_be_restored_) dataset()",
-        "  if (false) dataset()",
-        "refurbish/test_epoch_position.py::test_without_the_position_a_lost_stage_is_an_error"),
-    Mutant(
-        "an iterator reads ahead, and its position is where that is", "_internal/positions.py",
-        "    if next_epoch >= 0:\n",
-        "    if False:\n",
-        "refurbish/test_pipeline_shapes.py"),
-    Mutant(
-        "a restore that reads an element begins the epoch twice", "_internal/positions.py",
-        "next_epoch=next_epoch)",
-        "next_epoch=0)",
-        "refurbish/test_pipeline_shapes.py"),
-    Mutant(
-        "an operation after a stream reads elements again", "_internal/positions.py",
-        "if stage.read_again_by and",
-        "if False and",
-        "refurbish/test_pipeline_shapes.py"),
-    Mutant(
-        "what shard has skipped of an interleave is not saved", "_internal/positions.py",
-        "if stage.skipped_by:",
-        "if False:",
-        "refurbish/test_pipeline_shapes.py"),
-    Mutant(
-        "a dataset that a captured one has captured is not known", "cc/kernels/refurbish/stages_in_graph.cc",
-        "        VisitDataset(*dataset, after);\n",
-        "",
-        "refurbish/test_pipeline_shapes.py"),
-    Mutant(
-        "a repetition is lost by a checkpoint", "cc/kernels/echo/echo_dataset_op.cc",
-        "writer->WriteScalar(prefix(), kLeft, left_));",
-        "writer->WriteScalar(prefix(), kLeft, int64_t{0}));",
-        "echo/test_echo_checkpoint.py::EchoCheckpointTest"),
-    Mutant(
-        "a checkpoint of offload is of what was read", "cc/kernels/offload/offload_iterator.cc",
-        "    } else if (saved_ != nullptr) {\n",
-        "    } else if (false) {\n",
-        "offload/test_offload_restart.py::test_at_every_step[refurbish, prefetch]"),
-    Mutant(
-        "another number of shards is not noticed within an epoch", "cc/refurbish/stage_restore.cc",
-        "  if (saved.begun && !saved.joined) {\n"
-        "    return refused(",
-        "  if (false) {\n"
-        "    return refused(",
-        "refurbish/test_shards.py::test_refused_in_the_middle_of_an_epoch"),
-    # G8.
-    Mutant(
-        "the limit of memory is exceeded by one sample", "cc/store/memory/memory_store.h",
-        "result = room_.Offer(stats_.bytes + bytes)",
-        "result = room_.Offer(stats_.bytes)",
-        "refurbish/test_guarantees.py::test_max_bytes_of_samples_of_different_size"),
-    Mutant(
-        "a store grows until memory runs out", "cc/store/memory/memory_pressure_limit.cc",
-        "!is_short_ && memory.free < reserve",
-        "memory.free < 0",
-        "cc/test_cc.py::test_cc[address_undefined-memory_store_test]"),
-    Mutant(
-        "what is dropped is spread over all regions", "cc/sample_store/memory_samples.h",
-        "    return RegionOf(sample);\n",
-        "    return MemoryStore<Sample>::Region(sample);\n",
-        "store/test_memory_short.py::test_what_is_dropped_is_what_is_short"),
-    # G9.
-    Mutant(
-        "the checksum of a sample dropped", "cc/store/disk/record.cc",
-        "header().payload_crc == Crc32c(payload(), payload_size());",
-        "payload() != nullptr;",
-        "cc/test_cc.py::test_cc[address_undefined-disk_damage_test]"),
-    Mutant(
-        "a record of another sample is taken", "cc/store/disk/record.cc",
-        "header.index == index &&",
-        "(header.index == index || true) &&",
-        "cc/test_cc.py::test_cc[address_undefined-disk_damage_test]"),
-    Mutant(
-        "an older generation replaces a newer one on disk", "cc/store/disk/disk_store.cc",
-        "    if (stored > generation) return PutResult::kNewerKept;\n",
-        "",
-        "cc/test_cc.py::test_cc[address_undefined-disk_store_test]"),
-    Mutant(
-        "samples outlive what says how they were prepared", "cc/store/disk/store_files.cc",
-        "  RTF_RETURN_IF_ERROR(directory.Sync());\n",
-        "",
-        "cc/test_cc.py::test_cc[address_undefined-power_loss_test]"),
-    Mutant(
-        "a record in transit is not checked", "cc/store/disk/read_ahead.cc",
-        "entry->buffer.Verify(records.store_id(), wanted.index, bytes)",
-        "bytes >= 64",
-        "cc/test_cc.py::test_cc[address_undefined-transit_attack_test]"),
-    Mutant(
-        "samples of another shape come out of a store", "cc/sample_store/sample_store.cc",
-        "        !shapes[i].IsCompatibleWith(sample[i].shape())) {",
-        "        shapes[i].unknown_rank()) {",
-        "store/test_disk_foreign.py::test_a_sample_of_another_kind_is_absent"),
-    # G10.
-    Mutant(
-        "a lost wake-up", "cc/workers/ordered_workers.cc",
-        "settling_ || IsReady() || ring_.empty())) {",
-        "settling_ || IsReady())) {",
-        "cc/test_cc.py::test_cc[address_undefined-ordered_workers_test]"),
-    Mutant(
-        "all threads start at once", "cc/workers/ordered_workers.cc",
-        "  if (num_sleeping_ > 0 || num_starting_ > 0 ||\n",
-        "  while (static_cast<int>(threads_.size()) + 1 < options_.max_calls) {\n"
-        "    ++num_starting_;\n"
-        "    threads_.push_back(start_thread_([this] { Loop(); }));\n"
-        "  }\n"
-        "  if (num_sleeping_ > 0 || num_starting_ > 0 ||\n",
-        "cc/test_cc.py::test_cc[address_undefined-ordered_workers_test]"),
+  # G1.
+  Mutant(
+    "a source that has grown is not noticed",
+    "cc/kernels/refurbish/source_reader.cc",
+    '      if (failed_.ok() && !end) failed_ = OtherLength("more than");\n',
+    "",
+    "refurbish/test_dataset_sources.py::test_a_source_whose_length_changes",
+  ),
+  Mutant(
+    "what other workers have yielded comes again",
+    "cc/refurbish/stage_restore.cc",
+    "if (all(in_whole / 8) >> in_whole % 8 & 1) yielded.Note(i);",
+    "",
+    "refurbish/test_joined_positions.py::test_random_stops",
+  ),
+  Mutant(
+    "the rest of a worker that was lost is lost",
+    "_internal/joined_positions.py",
+    "    number -= 1",
+    "    pass",
+    "refurbish/test_joined_positions.py::test_a_lost_worker_while_all_others_have_come_to_their_end",
+  ),
+  Mutant(
+    "a result out of order",
+    "cc/workers/ordered_workers.cc",
+    "    return ring_.front()->state == State::kDone ? 0 : ring_.size();",
+    "    if (ring_.front()->state == State::kDone) return 0;",
+    "cc/test_cc.py::test_cc[address_undefined-ordered_workers_test]",
+  ),
+  # G2.
+  Mutant(
+    "what is kept for another generation is used",
+    "cc/store/memory/memory_store.h",
+    "entry.page != nullptr && wanted.Contains(entry.generation());",
+    "entry.present();",
+    "refurbish/test_guarantees.py::test_unbroken_training",
+  ),
+  Mutant(
+    "samples of a lost worker are used from the store",
+    "cc/refurbish/stage_restore.cc",
+    "  ForgetLost(saved, *store);\n",
+    "",
+    "refurbish/test_joined_positions.py::test_samples_of_a_lost_worker_are_prepared_again",
+  ),
+  # G3.
+  Mutant(
+    "an eviction skipped",
+    "cc/plan/schedule.cc",
+    "evicted.count = NumBefore(cycle, now) - evicted.first;",
+    "evicted.count = NumBefore(cycle, now) - evicted.first - 1;",
+    "cc/test_cc.py::test_cc[address_undefined-schedule_test]",
+  ),
+  # G4.
+  Mutant(
+    "fresh samples all at the beginning",
+    "cc/plan/schedule.cc",
+    "    fresh = remainder + num_fresh_ >= num_samples_;",
+    "    fresh = position < num_fresh_;",
+    "cc/test_cc.py::test_cc[address_undefined-schedule_test]",
+  ),
+  # G5.
+  Mutant(
+    "a generation is prepared twice",
+    "cc/store/disk/shared_state.cc",
+    "? std::max<Generation>(after, least)",
+    "? least",
+    "cc/test_cc.py::test_cc[address_undefined-shared_state_test]",
+  ),
+  Mutant(
+    "nothing is taken",
+    "cc/cooperation/shared/shared_job.cc",
+    "  if (!found.position.has_value()) return std::nullopt;",
+    "  return std::nullopt;",
+    "store/test_sharing.py::test_each_sample_is_prepared_about_once_for_all",
+  ),
+  # G6.
+  Mutant(
+    "the same order in every epoch",
+    "cc/plan/schedule.cc",
+    "  RandomStream random(DeriveKey(seed, Purpose::kOrder, epoch_));",
+    "  RandomStream random(DeriveKey(seed, Purpose::kOrder));",
+    "refurbish/test_guarantees.py::test_seed_fixes_everything_and_another_seed_changes_everything",
+  ),
+  Mutant(
+    "a shuffle that leaves nothing at its place",
+    "cc/plan/random.h",
+    "random.Below(size)]);",
+    "random.Below(size - 1)]);",
+    "cc/test_cc.py::test_cc[address_undefined-schedule_test]",
+  ),
+  Mutant(
+    "the seed of final_fn is the same in each epoch",
+    "cc/kernels/refurbish/sample_work.cc",
+    "Purpose::kFinalFunction, epoch_->number(), piece));",
+    "Purpose::kFinalFunction, 0, piece));",
+    "refurbish/test_guarantees.py::test_seed_fixes_everything_and_another_seed_changes_everything",
+  ),
+  # G7.
+  Mutant(
+    "a lost position is the first epoch",
+    "cc/kernels/refurbish/refurbish_iterator.cc",
+    "  if (to_be_restored_) dataset()",
+    "  if (false) dataset()",
+    "refurbish/test_epoch_position.py::test_without_the_position_a_lost_stage_is_an_error",
+  ),
+  Mutant(
+    "an iterator reads ahead, and its position is where that is",
+    "_internal/positions.py",
+    "    if next_epoch >= 0:\n",
+    "    if False:\n",
+    "refurbish/test_pipeline_shapes.py",
+  ),
+  Mutant(
+    "a restore that reads an element begins the epoch twice",
+    "_internal/positions.py",
+    "next_epoch=next_epoch)",
+    "next_epoch=0)",
+    "refurbish/test_pipeline_shapes.py",
+  ),
+  Mutant(
+    "an operation after a stream reads elements again",
+    "_internal/positions.py",
+    "if stage.read_again_by and",
+    "if False and",
+    "refurbish/test_pipeline_shapes.py",
+  ),
+  Mutant(
+    "what shard has skipped of an interleave is not saved",
+    "_internal/positions.py",
+    "if stage.skipped_by:",
+    "if False:",
+    "refurbish/test_pipeline_shapes.py",
+  ),
+  Mutant(
+    "a dataset that a captured one has captured is not known",
+    "cc/kernels/refurbish/stages_in_graph.cc",
+    "        VisitDataset(*dataset, after);\n",
+    "",
+    "refurbish/test_pipeline_shapes.py",
+  ),
+  Mutant(
+    "a repetition is lost by a checkpoint",
+    "cc/kernels/echo/echo_dataset_op.cc",
+    "writer->WriteScalar(prefix(), kLeft, left_));",
+    "writer->WriteScalar(prefix(), kLeft, int64_t{0}));",
+    "echo/test_echo_checkpoint.py::EchoCheckpointTest",
+  ),
+  Mutant(
+    "a checkpoint of offload is of what was read",
+    "cc/kernels/offload/offload_iterator.cc",
+    "    } else if (saved_ != nullptr) {\n",
+    "    } else if (false) {\n",
+    "offload/test_offload_restart.py::test_at_every_step[refurbish, prefetch]",
+  ),
+  Mutant(
+    "another number of shards is not noticed within an epoch",
+    "cc/refurbish/stage_restore.cc",
+    "  if (saved.begun && !saved.joined) {\n    return refused(",
+    "  if (false) {\n    return refused(",
+    "refurbish/test_shards.py::test_refused_in_the_middle_of_an_epoch",
+  ),
+  # G8.
+  Mutant(
+    "the limit of memory is exceeded by one sample",
+    "cc/store/memory/memory_store.h",
+    "result = room_.Offer(stats_.bytes + bytes)",
+    "result = room_.Offer(stats_.bytes)",
+    "refurbish/test_guarantees.py::test_max_bytes_of_samples_of_different_size",
+  ),
+  Mutant(
+    "a store grows until memory runs out",
+    "cc/store/memory/memory_pressure_limit.cc",
+    "!is_short_ && memory.free < reserve",
+    "memory.free < 0",
+    "cc/test_cc.py::test_cc[address_undefined-memory_store_test]",
+  ),
+  Mutant(
+    "what is dropped is spread over all regions",
+    "cc/sample_store/memory_samples.h",
+    "    return RegionOf(sample);\n",
+    "    return MemoryStore<Sample>::Region(sample);\n",
+    "store/test_memory_short.py::test_what_is_dropped_is_what_is_short",
+  ),
+  # G9.
+  Mutant(
+    "the checksum of a sample dropped",
+    "cc/store/disk/record.cc",
+    "header().payload_crc == Crc32c(payload(), payload_size());",
+    "payload() != nullptr;",
+    "cc/test_cc.py::test_cc[address_undefined-disk_damage_test]",
+  ),
+  Mutant(
+    "a record of another sample is taken",
+    "cc/store/disk/record.cc",
+    "header.index == index &&",
+    "(header.index == index || true) &&",
+    "cc/test_cc.py::test_cc[address_undefined-disk_damage_test]",
+  ),
+  Mutant(
+    "an older generation replaces a newer one on disk",
+    "cc/store/disk/disk_store.cc",
+    "    if (stored > generation) return PutResult::kNewerKept;\n",
+    "",
+    "cc/test_cc.py::test_cc[address_undefined-disk_store_test]",
+  ),
+  Mutant(
+    "samples outlive what says how they were prepared",
+    "cc/store/disk/store_files.cc",
+    "  RTF_RETURN_IF_ERROR(directory.Sync());\n",
+    "",
+    "cc/test_cc.py::test_cc[address_undefined-power_loss_test]",
+  ),
+  Mutant(
+    "a record in transit is not checked",
+    "cc/store/disk/read_ahead.cc",
+    "entry->buffer.Verify(records.store_id(), wanted.index, bytes)",
+    "bytes >= 64",
+    "cc/test_cc.py::test_cc[address_undefined-transit_attack_test]",
+  ),
+  Mutant(
+    "samples of another shape come out of a store",
+    "cc/sample_store/sample_store.cc",
+    "        !shapes[i].IsCompatibleWith(sample[i].shape())) {",
+    "        shapes[i].unknown_rank()) {",
+    "store/test_disk_foreign.py::test_a_sample_of_another_kind_is_absent",
+  ),
+  # G10.
+  Mutant(
+    "a lost wake-up",
+    "cc/workers/ordered_workers.cc",
+    "settling_ || IsReady() || ring_.empty())) {",
+    "settling_ || IsReady())) {",
+    "cc/test_cc.py::test_cc[address_undefined-ordered_workers_test]",
+  ),
+  Mutant(
+    "all threads start at once",
+    "cc/workers/ordered_workers.cc",
+    "  if (num_sleeping_ > 0 || num_starting_ > 0 ||\n",
+    "  while (static_cast<int>(threads_.size()) + 1 < options_.max_calls) {\n"
+    "    ++num_starting_;\n"
+    "    threads_.push_back(start_thread_([this] { Loop(); }));\n"
+    "  }\n"
+    "  if (num_sleeping_ > 0 || num_starting_ > 0 ||\n",
+    "cc/test_cc.py::test_cc[address_undefined-ordered_workers_test]",
+  ),
 ]
 
 
 def copy_checkout(to):
   """Copies the files that git tracks or would add, as they are in the working tree."""
   names = subprocess.run(
-      ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT, check=True, capture_output=True,
-      text=True).stdout
+    ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+    cwd=ROOT,
+    check=True,
+    capture_output=True,
+    text=True,
+  ).stdout
   for name in filter(None, names.split("\0")):
     if (ROOT / name).is_file():
       (to / name).parent.mkdir(parents=True, exist_ok=True)
@@ -252,18 +322,26 @@ class Copy:
     self.root = directory / "checkout"
     shutil.copytree(checkout, self.root)
     self.environment = {
-        **os.environ, "PYTHONPATH": str(self.root), "XDG_CACHE_HOME": str(directory / "cache"), "TF_CPP_MIN_LOG_LEVEL": "2"}
+      **os.environ,
+      "PYTHONPATH": str(self.root),
+      "XDG_CACHE_HOME": str(directory / "cache"),
+      "TF_CPP_MIN_LOG_LEVEL": "2",
+    }
     if shutil.which("ccache"):
       # Shared by all copies: ccache goes by the contents.
       self.environment |= {
-          "REFURBISH_TF_SINGLE_FILES": "1", "CXX": f"ccache {os.environ.get('CXX', 'g++')}",
-          "CCACHE_BASEDIR": str(self.root), "CCACHE_NOHASHDIR": "1",
-          "CCACHE_DIR": os.environ.get("CCACHE_DIR", str(pathlib.Path.home() / ".cache" / "ccache"))}
+        "REFURBISH_TF_SINGLE_FILES": "1",
+        "CXX": f"ccache {os.environ.get('CXX', 'g++')}",
+        "CCACHE_BASEDIR": str(self.root),
+        "CCACHE_NOHASHDIR": "1",
+        "CCACHE_DIR": os.environ.get("CCACHE_DIR", str(pathlib.Path.home() / ".cache" / "ccache")),
+      }
 
   def run(self, *arguments):
     try:
       return subprocess.run(
-          [sys.executable, *arguments], cwd=self.root, env=self.environment, capture_output=True, text=True, timeout=LIMIT)
+        [sys.executable, *arguments], cwd=self.root, env=self.environment, capture_output=True, text=True, timeout=LIMIT
+      )
     except subprocess.TimeoutExpired as error:
       return subprocess.CompletedProcess(error.cmd, TIMED_OUT, "", f"not ended after {LIMIT} s")
 
@@ -286,8 +364,11 @@ def examine(checkout, mutant):
       return False, f"DOES NOT BUILD  {mutant.name}\n{built.stderr[-3000:]}"
     tested = copy.test(f"tests/{mutant.test}")
     # 1 is the exit status of failed tests; a signal means that TensorFlow aborted the process.
-    killed = tested.returncode < 0 or tested.returncode == 1 and re.search(
-        r"^\d+ failed", tested.stdout.splitlines()[-1]) is not None
+    killed = (
+      tested.returncode < 0
+      or tested.returncode == 1
+      and re.search(r"^\d+ failed", tested.stdout.splitlines()[-1]) is not None
+    )
     outcome = "killed  " if killed else "SURVIVED" if tested.returncode == 0 else f"EXIT STATUS {tested.returncode}"
     line = f"{outcome} {mutant.name}: {mutant.test} ({time.monotonic() - began:.0f} s)"
     return killed, line if killed else f"{line}\n{tested.stdout[-3000:]}{tested.stderr[-1000:]}"
@@ -296,7 +377,9 @@ def examine(checkout, mutant):
 def main():
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
   parser.add_argument("name", nargs="*", help="run only mutants whose names contain one of these")
-  parser.add_argument("--jobs", type=int, default=max(1, len(os.sched_getaffinity(0)) // 2), help="how many mutants run at once")
+  parser.add_argument(
+    "--jobs", type=int, default=max(1, len(os.sched_getaffinity(0)) // 2), help="how many mutants run at once"
+  )
   arguments = parser.parse_args()
   chosen = [mutant for mutant in MUTANTS if not arguments.name or any(name in mutant.name for name in arguments.name)]
   if not chosen:

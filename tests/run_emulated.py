@@ -3,9 +3,11 @@
     python build_wheel.py --machine aarch64
     python tests/run_emulated.py dist/refurbish_tf-*_aarch64.whl
 
-It runs on Debian and needs `apt-get install qemu-user`. The system stays as it is: Debian's Python for arm64 is unpacked into a
-folder, and pip puts the wheel and the packages for aarch64 beside it. The wheel is not built again, as no compiler is found.
+It runs on Debian and needs `apt-get install qemu-user`. The system stays as it is: Debian's Python for arm64 is
+unpacked into a folder, and pip puts the wheel and the packages for aarch64 beside it. The wheel is not built again, as
+no compiler is found.
 """
+
 import argparse
 import os
 import pathlib
@@ -20,8 +22,14 @@ from support.wheels import build_wheel
 
 # Importing TensorFlow takes a minute there, so most of these tests stay in their process or fork.
 TESTS = (
-    "test_golden.py", "refurbish/test_guarantees.py", "refurbish/test_restart.py", "store/test_disk_store.py",
-    "internal/test_processes.py", "loaders/test_loaders.py", "loaders/test_loader_restart.py")
+  "test_golden.py",
+  "refurbish/test_guarantees.py",
+  "refurbish/test_restart.py",
+  "store/test_disk_store.py",
+  "internal/test_processes.py",
+  "loaders/test_loaders.py",
+  "loaders/test_loader_restart.py",
+)
 PACKAGES = ("pip", "pytest", "pytest-xdist", "cloudpickle", "hypothesis", "pillow")
 # What the tests read from the root of the repository.
 READ = ("pyproject.toml", "setup.cfg", "build_wheel.py", "tests")
@@ -46,11 +54,19 @@ def unpack_python(root):
   for folder in ("lists/partial", "archives/partial"):
     (state / folder).mkdir(parents=True)
   options = (
-      "APT::Architecture=arm64", "APT::Architectures=arm64", "APT::Sandbox::User=root", "Debug::NoLocking=true",
-      f"Dir::State={state}", "Dir::State::status=/dev/null", f"Dir::Cache={state}")
+    "APT::Architecture=arm64",
+    "APT::Architectures=arm64",
+    "APT::Sandbox::User=root",
+    "Debug::NoLocking=true",
+    f"Dir::State={state}",
+    "Dir::State::status=/dev/null",
+    f"Dir::Cache={state}",
+  )
   apt_get = ("apt-get", "-qq", *(f"-o{option}" for option in options))
   subprocess.run([*apt_get, "update"], check=True)
-  subprocess.run([*apt_get, "-y", "--no-install-recommends", "--download-only", "install", "python3", "libstdc++6"], check=True)
+  subprocess.run(
+    [*apt_get, "-y", "--no-install-recommends", "--download-only", "install", "python3", "libstdc++6"], check=True
+  )
   for package in (state / "archives").glob("*.deb"):
     subprocess.run(["dpkg-deb", "-x", package, root], check=True)
   return next((root / "usr" / "bin").glob("python3.[0-9]*"))
@@ -67,9 +83,22 @@ def new_environment(directory, *packages):
   python.write_text(INTERPRETER.format(root=directory / "debian", python=program), encoding="utf-8")
   python.chmod(0o755)
   subprocess.run(
-      [sys.executable, "-m", "pip", "install", "--quiet", "--only-binary=:all:", "--python-version",
-       program.name.removeprefix("python"), "--target", site, *packages], check=True,
-      env=os.environ | {"_PYTHON_HOST_PLATFORM": "linux-aarch64"})  # pip then takes wheels for aarch64.
+    [
+      sys.executable,
+      "-m",
+      "pip",
+      "install",
+      "--quiet",
+      "--only-binary=:all:",
+      "--python-version",
+      program.name.removeprefix("python"),
+      "--target",
+      site,
+      *packages,
+    ],
+    check=True,
+    env=os.environ | {"_PYTHON_HOST_PLATFORM": "linux-aarch64"},
+  )  # pip then takes wheels for aarch64.
   return python
 
 
@@ -81,12 +110,19 @@ def run(wheel, minor, tests, directory):
     copy(ROOT / name, directory / name)
   # No path of this environment, and no compiler.
   environment = {
-      "PATH": "/usr/bin:/bin", "HOME": str(directory), "CXX": "none", "TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": "-1",
-      "REFURBISH_TF_TEST_TIMEOUT": "1800"}
+    "PATH": "/usr/bin:/bin",
+    "HOME": str(directory),
+    "CXX": "none",
+    "TF_CPP_MIN_LOG_LEVEL": "2",
+    "CUDA_VISIBLE_DEVICES": "-1",
+    "REFURBISH_TF_TEST_TIMEOUT": "1800",
+  }
   print(f"{wheel.name}: {wheel.stat().st_size:,} bytes", flush=True)
   for command in (
-      ["-m", "pip", "check"], ["-c", FACTS],
-      ["-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", *(f"tests/{test}" for test in tests)]):
+    ["-m", "pip", "check"],
+    ["-c", FACTS],
+    ["-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", *(f"tests/{test}" for test in tests)],
+  ):
     status = subprocess.run([python, *command], cwd=directory, env=environment).returncode
     if status != 0:
       return status
@@ -97,8 +133,14 @@ def main():
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
   parser.add_argument("wheel", type=pathlib.Path, help="the wheel for aarch64")
   parser.add_argument(
-      "--tensorflow", choices=build_wheel.MINORS, default=build_wheel.MINORS[-1], help="a minor version (default: the last)")
-  parser.add_argument("--tests", nargs="+", default=TESTS, metavar="FILE", help="files, relative to tests/ (default: those in TESTS)")
+    "--tensorflow",
+    choices=build_wheel.MINORS,
+    default=build_wheel.MINORS[-1],
+    help="a minor version (default: the last)",
+  )
+  parser.add_argument(
+    "--tests", nargs="+", default=TESTS, metavar="FILE", help="files, relative to tests/ (default: those in TESTS)"
+  )
   arguments = parser.parse_args()
   if not shutil.which("qemu-aarch64"):
     sys.exit("run_emulated.py needs qemu-aarch64, which is not installed: `apt-get install qemu-user`.")

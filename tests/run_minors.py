@@ -4,9 +4,10 @@
     python tests/run_minors.py 2.19    this one
     python tests/run_minors.py 2.22.0rc0    a release candidate, which setup.cfg does not allow yet
 
-Each has a new environment and a copy of the checkout, in which the package is built. The exit status is 0 if all tests pass
-with each, and if pip finds that the packages fit each other.
+Each has a new environment and a copy of the checkout, in which the package is built. The exit status is 0 if all tests
+pass with each, and if pip finds that the packages fit each other.
 """
+
 import argparse
 import pathlib
 import re
@@ -29,26 +30,31 @@ ALSO = {"2.19": ["tensorflow-metadata<1.18"]}
 
 
 def run(version):
-  """Runs the tests with a minor version or release candidate. Returns the exit status of the first command that failed, or 0."""
+  """Runs the tests with a minor version or release candidate. Returns the exit status of the first command that failed,
+  or 0."""
   minor = ".".join(version.split(".")[:2])
   with tempfile.TemporaryDirectory() as scratch:
     checkout = pathlib.Path(scratch, "checkout")
     copy_checkout(checkout)
-    binaries, environment = with_compiler(new_environment(
-        pathlib.Path(scratch, "venv"), f"tensorflow=={version}{'.*' if version == minor else ''}", "setuptools>=70.1"))
+    binaries, environment = with_compiler(
+      new_environment(
+        pathlib.Path(scratch, "venv"), f"tensorflow=={version}{'.*' if version == minor else ''}", "setuptools>=70.1"
+      )
+    )
     settings = checkout / "setup.cfg"
     required = settings.read_text(encoding="utf-8")
     keras = subprocess.run(
-        [binaries / "python", "-c", OLDEST_KERAS, required], env=environment, capture_output=True, text=True,
-        check=True).stdout.strip()
+      [binaries / "python", "-c", OLDEST_KERAS, required], env=environment, capture_output=True, text=True, check=True
+    ).stdout.strip()
     print(f"TensorFlow {version} with Keras {keras}", flush=True)
     pip = [binaries / "python", "-m", "pip"]
     if version != minor:
       settings.write_text(re.sub(r"(tensorflow >=2\.\d+), <2\.\d+", rf"\1, <={version}", required), encoding="utf-8")
     for command in (
-        [*pip, "install", "--quiet", f"keras=={keras}", *ALSO.get(minor, [])],
-        [*pip, "install", "--quiet", "--no-build-isolation", "-e", ".[test]"],
-        [*pip, "check"]):
+      [*pip, "install", "--quiet", f"keras=={keras}", *ALSO.get(minor, [])],
+      [*pip, "install", "--quiet", "--no-build-isolation", "-e", ".[test]"],
+      [*pip, "check"],
+    ):
       status = subprocess.run(command, cwd=checkout, env=environment).returncode
       if status != 0:
         return status
@@ -60,14 +66,20 @@ def run(version):
 def version_of(argument):
   if argument not in build_wheel.MINORS and not re.fullmatch(r"\d+\.\d+\.\d+rc\d+", argument):
     raise argparse.ArgumentTypeError(
-        f"{argument} is not one of {', '.join(build_wheel.MINORS)} or a release candidate, such as 2.22.0rc0")
+      f"{argument} is not one of {', '.join(build_wheel.MINORS)} or a release candidate, such as 2.22.0rc0"
+    )
   return argument
 
 
 def main():
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
   parser.add_argument(
-      "version", nargs="*", type=version_of, metavar="VERSION", help="minor versions or release candidates (default: all minors)")
+    "version",
+    nargs="*",
+    type=version_of,
+    metavar="VERSION",
+    help="minor versions or release candidates (default: all minors)",
+  )
   failed = [version for version in parser.parse_args().version or build_wheel.MINORS if run(version) != 0]
   sys.exit(f"Not with TensorFlow {', '.join(failed)}." if failed else 0)
 

@@ -1,4 +1,6 @@
-"""Runs notebooks and writes their outputs into them: `python tests/run_notebooks.py [NAME ...]`, by default all of them."""
+"""Runs notebooks and writes their outputs into them: `python tests/run_notebooks.py [NAME ...]`, by default all of
+them."""
+
 import argparse
 import re
 import subprocess

@@ -5,6 +5,7 @@
 
 A clone has what is committed, and this environment is not seen in it. The exit status is 0 if each block ends with 0.
 """
+
 import argparse
 import os
 import pathlib

@@ -2,13 +2,14 @@
 
     PYTHONPATH=. nohup setsid python trainings/all_images.py STATE >> STATE.log 2>&1 &
 
-It runs the trainings of the plan one after the other, at the lowest priority. The folder STATE has a checkpoint of the last
-whole epoch and the rows of finished trainings, all_images.csv. The program can be killed at any time: the same command
-continues after that epoch, with the same results. `kill -STOP $(cat STATE/pid)` pauses it, `kill -CONT` continues it. For a
-fixed version, run it in a separate work tree.
+It runs the trainings of the plan one after the other, at the lowest priority. The folder STATE has a checkpoint of the
+last whole epoch and the rows of finished trainings, all_images.csv. The program can be killed at any time: the same
+command continues after that epoch, with the same results. `kill -STOP $(cat STATE/pid)` pauses it, `kill -CONT`
+continues it. For a fixed version, run it in a separate work tree.
 
 A row's `seconds` are wall-clock seconds, including pauses and other work of the machine; `cpu_seconds` are its own.
 """
+
 import argparse
 import contextlib
 import csv
@@ -32,7 +33,19 @@ import refurbish_tf as rtf
 from refurbish_tf import augment
 from refurbish_tf.experiments import results, tables, training
 
-KEY = ("what", "dataset", "validation", "images", "network", "policy", "epochs", "batch_size", "learning_rate", "setting", "seed")
+KEY = (
+  "what",
+  "dataset",
+  "validation",
+  "images",
+  "network",
+  "policy",
+  "epochs",
+  "batch_size",
+  "learning_rate",
+  "setting",
+  "seed",
+)
 MAIN = ("standard", "refurbish r=2", "refurbish r=3")
 MOMENTUM, WEIGHT_DECAY, LABEL_SMOOTHING = 0.85, 0.009, 0.2
 # The pilot chooses the first number of epochs that reaches the accuracy. All are multiples of 2 and of 3.
@@ -43,17 +56,20 @@ PADDING, CACHED_SIDE, SIDE = 2, 112, 96
 SOME = 2_000
 COLOURS = "resized crop, colours"
 POLICIES = {
-    "none": list,
-    COLOURS: lambda: [
-        augment.random_resized_crop(32, scale=(0.6, 1.0)), augment.color_jitter(brightness=0.2, contrast=0.2, saturation=0.2)],
-    "RandAugment": lambda: augment.rand_augment(1, 5),
-    "AutoAugment": lambda: augment.auto_augment("cifar10"),
+  "none": list,
+  COLOURS: lambda: [
+    augment.random_resized_crop(32, scale=(0.6, 1.0)),
+    augment.color_jitter(brightness=0.2, contrast=0.2, saturation=0.2),
+  ],
+  "RandAugment": lambda: augment.rand_augment(1, 5),
+  "AutoAugment": lambda: augment.auto_augment("cifar10"),
 }
 
 
 @dataclasses.dataclass(frozen=True)
 class Part:
   """Trainings of the plan: all settings seed by seed, so that pairs are complete early."""
+
   what: str = "comparison"
   settings: tuple = MAIN
   seeds: range = range(4)
@@ -74,7 +90,9 @@ class Part:
     """The keys of the rows of this part. `rows` is a function that reads the finished rows."""
     fixed = {name: decided.get(name) if value is None else value for name, value in vars(self).items()}
     for seed in self.seeds:
-      found = tables.differences([row for row in rows() if row["what"] == self.what and row["seed"] < seed], paired=True)
+      found = tables.differences(
+        [row for row in rows() if row["what"] == self.what and row["seed"] < seed], paired=True
+      )
       if self.enough and all(found[setting][1] <= self.enough for setting in self.settings[1:]):
         return
       for setting in self.settings:
@@ -83,17 +101,20 @@ class Part:
 
 PILOT = Part("pilot", ("standard",), range(100, 101), validation="train", images=45_000)
 PARTS = (
-    Part(seeds=range(8)),
-    Part(seeds=range(8, 12), enough=0.2),
-    Part(settings=("refurbish r=5", cifar10.ALL_PARTIAL, "echo augmented e=3")),
-    Part("network", network="separable"),
-    Part("photographs", dataset="groceries", images=675, policy=COLOURS, epochs=90, batch_size=25, learning_rate=0.04),
-    Part("policy", policy="AutoAugment"))
+  Part(seeds=range(8)),
+  Part(seeds=range(8, 12), enough=0.2),
+  Part(settings=("refurbish r=5", cifar10.ALL_PARTIAL, "echo augmented e=3")),
+  Part("network", network="separable"),
+  Part("photographs", dataset="groceries", images=675, policy=COLOURS, epochs=90, batch_size=25, learning_rate=0.04),
+  Part("policy", policy="AutoAugment"),
+)
 
 
 def planned(rows):
   """The keys of the rows of all trainings, in order. `rows` is a function that reads the finished rows."""
-  reached = lambda *how: next(row["accuracy"] for row in rows() if row["what"] == "pilot" and (row["policy"], row["epochs"]) == how)
+  reached = lambda *how: next(
+    row["accuracy"] for row in rows() if row["what"] == "pilot" and (row["policy"], row["epochs"]) == how
+  )
   epochs = EPOCHS[0]
   for policy in ("none", "RandAugment", COLOURS):
     yield from PILOT.keys(rows, policy=policy, epochs=epochs)
@@ -105,7 +126,9 @@ def planned(rows):
     if reached(policy, epochs) >= ACCURACY:
       break
   else:
-    sys.exit(f"The pilot did not reach {ACCURACY:.0%}. Change the network or the schedule, and the plan in docs/results.md.")
+    sys.exit(
+      f"The pilot did not reach {ACCURACY:.0%}. Change the network or the schedule, and the plan in docs/results.md."
+    )
   for part in PARTS:
     yield from part.keys(rows, policy=policy, epochs=epochs)
 
@@ -136,13 +159,17 @@ class Samples:
   def __init__(self, row, data):
     train, test = data
     if row["validation"] == "train":
-      test = tuple(array[row["images"]:] for array in train)
-    self._train, self._row = tuple(array[:row["images"]] for array in train), row
+      test = tuple(array[row["images"] :] for array in train)
+    self._train, self._row = tuple(array[: row["images"]] for array in train), row
     unchanged, partial, final = _layers(row)
     self._layers = [*partial, *final]
-    self._classes, self._one_hot = int(train[1].max()) + 1, lambda image, label: (image, tf.one_hot(label, self._classes))
+    self._classes, self._one_hot = (
+      int(train[1].max()) + 1,
+      lambda image, label: (image, tf.one_hot(label, self._classes)),
+    )
     plain = lambda arrays: tf.data.Dataset.from_tensor_slices(arrays).map(
-        lambda image, label: (augment.compose(unchanged)(image) if unchanged else image, label), 2)
+      lambda image, label: (augment.compose(unchanged)(image) if unchanged else image, label), 2
+    )
     self.validation = plain(test).batch(500).map(self._one_hot)
     self.images = next(plain(self._train).batch(SOME).as_numpy_iterator())[0]
     self.saved = {}
@@ -150,8 +177,11 @@ class Samples:
       if row["setting"] == cifar10.ALL_PARTIAL or not partial:
         partial, final = self._layers, None
       r = 1 if row["setting"] == "standard" else int(row["setting"].split("r=")[1].split()[0])
-      self._stage = self._batches(tf.data.Dataset.from_tensor_slices(self._train).refurbish(partial, final, r, seed=row["seed"]).batch(
-          row["batch_size"]))
+      self._stage = self._batches(
+        tf.data.Dataset.from_tensor_slices(self._train)
+        .refurbish(partial, final, r, seed=row["seed"])
+        .batch(row["batch_size"])
+      )
       self.saved["position"] = rtf.EpochPosition(self._stage)
 
   def epoch(self, number):
@@ -159,9 +189,17 @@ class Samples:
     if self.saved:
       return self._stage
     # Each epoch reads every third image, with its own random numbers, so there is no state to save.
-    return self._batches(tf.data.Dataset.from_tensor_slices(tuple(array[number % 3::3] for array in self._train)).echo(
-        3, "after_augment", augment_fn=augment.compose(self._layers), batch_size=self._row["batch_size"], drop_remainder=True,
-        shuffle_buffer_size=len(self._train[0]), seed=1000 * self._row["seed"] + number))
+    return self._batches(
+      tf.data.Dataset.from_tensor_slices(tuple(array[number % 3 :: 3] for array in self._train)).echo(
+        3,
+        "after_augment",
+        augment_fn=augment.compose(self._layers),
+        batch_size=self._row["batch_size"],
+        drop_remainder=True,
+        shuffle_buffer_size=len(self._train[0]),
+        seed=1000 * self._row["seed"] + number,
+      )
+    )
 
   def _batches(self, dataset):
     return dataset.map(self._one_hot).prefetch(2)
@@ -169,13 +207,18 @@ class Samples:
 
 def _layers(row):
   """The layers for images that are not augmented, for the partial augmentation, and for the final one."""
-  policy, final = POLICIES[row["policy"]](), [augment.random_crop(padding=PADDING, padding_mode="reflect"), augment.random_flip()]
+  policy, final = (
+    POLICIES[row["policy"]](),
+    [augment.random_crop(padding=PADDING, padding_mode="reflect"), augment.random_flip()],
+  )
   if row["dataset"] == "cifar10":
     return [], policy, final
   # The policy's crop is replaced by one with another size.
-  return ([augment.decode(), augment.resize((CACHED_SIDE, CACHED_SIDE)), augment.center_crop(SIDE)],
-          [augment.decode_random_resized_crop(CACHED_SIDE, scale=(0.35, 1.0)), *policy[1:]],
-          [augment.random_crop(SIDE), augment.random_flip()])
+  return (
+    [augment.decode(), augment.resize((CACHED_SIDE, CACHED_SIDE)), augment.center_crop(SIDE)],
+    [augment.decode_random_resized_crop(CACHED_SIDE, scale=(0.35, 1.0)), *policy[1:]],
+    [augment.random_crop(SIDE), augment.random_flip()],
+  )
 
 
 def train(row, data, folder):
@@ -188,9 +231,11 @@ def train(row, data, folder):
   rising = round(training.WARM_UP * steps)
   rate = keras.optimizers.schedules.CosineDecay(0.0, steps - rising, 0.0, "cosine", row["learning_rate"], rising)
   model.compile(
-      keras.optimizers.SGD(rate, MOMENTUM, nesterov=True, weight_decay=WEIGHT_DECAY),
-      keras.losses.CategoricalCrossentropy(from_logits=True, label_smoothing=LABEL_SMOOTHING), metrics=["accuracy"],
-      jit_compile=training.jit_compile())
+    keras.optimizers.SGD(rate, MOMENTUM, nesterov=True, weight_decay=WEIGHT_DECAY),
+    keras.losses.CategoricalCrossentropy(from_logits=True, label_smoothing=LABEL_SMOOTHING),
+    metrics=["accuracy"],
+    jit_compile=training.jit_compile(),
+  )
   model.optimizer.build(model.trainable_variables)
   progress = Progress()
   checkpoint = tf.train.Checkpoint(model=model, optimizer=model.optimizer, progress=progress, **samples.saved)
@@ -200,16 +245,23 @@ def train(row, data, folder):
     began, cpu = time.perf_counter(), time.process_time()
     found = model.fit(samples.epoch(now["epochs"]), verbose=0, shuffle=False).history
     progress.now = {
-        "epochs": now["epochs"] + 1, "seconds": now["seconds"] + time.perf_counter() - began,
-        "cpu_seconds": now["cpu_seconds"] + time.process_time() - cpu, "train_accuracy": found["accuracy"][-1]}
+      "epochs": now["epochs"] + 1,
+      "seconds": now["seconds"] + time.perf_counter() - began,
+      "cpu_seconds": now["cpu_seconds"] + time.process_time() - cpu,
+      "train_accuracy": found["accuracy"][-1],
+    }
     manager.save()
     say(f"{name_of(row)}: {progress.serialize()}")
   reached = model.evaluate(samples.validation, verbose=0, return_dict=True)["accuracy"]
-  return {"steps": int(model.optimizer.iterations), "accuracy": round(reached, 4),
-          "train_accuracy": round(progress.now["train_accuracy"], 4),
-          "validation_images": len(data[1][1]) if row["validation"] == "test" else len(data[0][1]) - row["images"],
-          "parameters": model.count_params(), "seconds": round(progress.now["seconds"], 1),
-          "cpu_seconds": round(progress.now["cpu_seconds"], 1)}
+  return {
+    "steps": int(model.optimizer.iterations),
+    "accuracy": round(reached, 4),
+    "train_accuracy": round(progress.now["train_accuracy"], 4),
+    "validation_images": len(data[1][1]) if row["validation"] == "test" else len(data[0][1]) - row["images"],
+    "parameters": model.count_params(),
+    "seconds": round(progress.now["seconds"], 1),
+    "cpu_seconds": round(progress.now["cpu_seconds"], 1),
+  }
 
 
 def run(state, load):
@@ -219,7 +271,10 @@ def run(state, load):
     state: the folder of the table and the checkpoints.
     load: a function from the name of a data set to (images, labels) to train and to validate on.
   """
-  table, provenance = state / "all_images.csv", {**results.provenance(), "command": "python trainings/all_images.py STATE"}
+  table, provenance = (
+    state / "all_images.csv",
+    {**results.provenance(), "command": "python trainings/all_images.py STATE"},
+  )
   finished = lambda: results.read(table) if table.exists() else []
   loaded = {}
   for row in planned(finished):
@@ -254,9 +309,21 @@ def load(dataset):
   if dataset == "cifar10":
     return cifar10.load(None, cifar10.Plan())
   import tensorflow_datasets as tfds
-  return [tuple(np.array(column) for column in zip(*(
-      (element["image"], element["label"]) for element in tfds.as_numpy(tfds.load(
-          dataset, split=split, decoders={"image": tfds.decode.SkipDecoding()}, shuffle_files=False))))) for split in ("train", "test")]
+
+  return [
+    tuple(
+      np.array(column)
+      for column in zip(
+        *(
+          (element["image"], element["label"])
+          for element in tfds.as_numpy(
+            tfds.load(dataset, split=split, decoders={"image": tfds.decode.SkipDecoding()}, shuffle_files=False)
+          )
+        )
+      )
+    )
+    for split in ("train", "test")
+  ]
 
 
 def become_last():
@@ -283,7 +350,9 @@ def main(argv=None):
     try:
       fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-      parser.error(f"{args.state} is in use by the process in {args.state / 'pid'}. Kill it first, or pass another folder.")
+      parser.error(
+        f"{args.state} is in use by the process in {args.state / 'pid'}. Kill it first, or pass another folder."
+      )
     lock.truncate(0)
     print(os.getpid(), file=lock, flush=True)
     become_last()

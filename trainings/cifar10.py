@@ -2,11 +2,12 @@
 
     KERAS_BACKEND=jax PYTHONPATH=. python trainings/cifar10.py --minutes 8
 
-docs/results.md has the plan. A *turn* is one training in each setting with the same seed. The first turn is a pilot, which
-chooses the policy. A turn is written to the table when it is complete, so its trainings have one machine and one commit. The
-program begins no turn that it cannot end within its minutes; the same command continues with the next one. Nothing else should
-run on the machine, because a row also has CPU seconds.
+docs/results.md has the plan. A *turn* is one training in each setting with the same seed. The first turn is a pilot,
+which chooses the policy. A turn is written to the table when it is complete, so its trainings have one machine and one
+commit. The program begins no turn that it cannot end within its minutes; the same command continues with the next one.
+Nothing else should run on the machine, because a row also has CPU seconds.
 """
+
 import argparse
 import dataclasses
 import pathlib
@@ -22,11 +23,24 @@ from refurbish_tf.experiments import accuracy, images as image_sets, positive_nu
 from refurbish_tf.experiments.pipelines import Pipelines
 
 DATASET = "cifar10"
-KEY = ("what", "dataset", "validation", "images", "epochs", "batch_size", "width", "precision", "learning_rate", "policy",
-       "setting", "seed")
+KEY = (
+  "what",
+  "dataset",
+  "validation",
+  "images",
+  "epochs",
+  "batch_size",
+  "width",
+  "precision",
+  "learning_rate",
+  "policy",
+  "setting",
+  "seed",
+)
 COLUMNS = (*accuracy.COLUMNS, "cpu_seconds")
 PRECISION = "mixed_bfloat16"
-# Page, 2018. Keras decays weights once per step; Page decays them through a momentum of 0.9, which is ten times as much.
+# Page, 2018. Keras decays weights once per step; Page decays them through a momentum of 0.9, which is ten times as
+# much.
 LEARNING_RATE = 0.4
 WEIGHT_DECAY = 5e-3
 CROP_AND_FLIP = "simplified by 2"
@@ -45,6 +59,7 @@ MARGIN = 1.1
 @dataclasses.dataclass(frozen=True)
 class Plan:
   """What is trained. The pilot trains on all but `held_out` of the `images`, and is validated on these."""
+
   images: int = 50_000
   held_out: int = 10_000
   # A multiple of 2 and of 3, so that refurbish uses each prepared sample exactly r times.
@@ -52,31 +67,69 @@ class Plan:
   batch_size: int = 512
   width: int = 64
   # The number of trainings in each setting.
-  seeds: tuple = (("standard", 10), ("refurbish r=2", 10), ("refurbish r=3", 10), (ALL_PARTIAL, 5), ("echo augmented e=3", 5),
-                  (CROP_AND_FLIP, 5))
+  seeds: tuple = (
+    ("standard", 10),
+    ("refurbish r=2", 10),
+    ("refurbish r=3", 10),
+    (ALL_PARTIAL, 5),
+    ("echo augmented e=3", 5),
+    (CROP_AND_FLIP, 5),
+  )
 
   def pilot(self):
     """The keys of the pilot's rows."""
-    return [self._row("pilot", "train", self.images - self.held_out, policy, setting, PILOT_SEED) for policy, setting in (
-        *((policy, "standard") for policy in POLICIES), (NO_POLICY, CROP_AND_FLIP))]
+    return [
+      self._row("pilot", "train", self.images - self.held_out, policy, setting, PILOT_SEED)
+      for policy, setting in (*((policy, "standard") for policy in POLICIES), (NO_POLICY, CROP_AND_FLIP))
+    ]
 
   def turns(self, policy):
     """The keys of the comparison's rows, a list for each seed."""
-    return [[self._row("comparison", "test", self.images, NO_POLICY if setting == CROP_AND_FLIP else policy, setting, seed)
-             for setting, seeds in self.seeds if seed < seeds] for seed in range(max(seeds for _, seeds in self.seeds))]
+    return [
+      [
+        self._row("comparison", "test", self.images, NO_POLICY if setting == CROP_AND_FLIP else policy, setting, seed)
+        for setting, seeds in self.seeds
+        if seed < seeds
+      ]
+      for seed in range(max(seeds for _, seeds in self.seeds))
+    ]
 
   def _row(self, what, validation, images, policy, setting, seed):
-    return dict(zip(KEY, (what, DATASET, validation, images, self.epochs, self.batch_size, self.width, PRECISION, LEARNING_RATE,
-                          policy, setting, seed)))
+    return dict(
+      zip(
+        KEY,
+        (
+          what,
+          DATASET,
+          validation,
+          images,
+          self.epochs,
+          self.batch_size,
+          self.width,
+          PRECISION,
+          LEARNING_RATE,
+          policy,
+          setting,
+          seed,
+        ),
+      )
+    )
 
 
 # A plan that runs completely within a minute on a CPU. Its accuracies mean nothing.
-QUICK = Plan(images=192, held_out=96, epochs=1, batch_size=32, width=2,
-             seeds=(("standard", 2), ("refurbish r=3", 2), (ALL_PARTIAL, 1), ("echo augmented e=3", 1), (CROP_AND_FLIP, 1)))
+QUICK = Plan(
+  images=192,
+  held_out=96,
+  epochs=1,
+  batch_size=32,
+  width=2,
+  seeds=(("standard", 2), ("refurbish r=3", 2), (ALL_PARTIAL, 1), ("echo augmented e=3", 1), (CROP_AND_FLIP, 1)),
+)
 
 
 def chosen_policy(rows):
-  """The policy with the best accuracy in the pilot, or the first of `POLICIES` if none gains enough. None without a pilot."""
+  """The policy with the best accuracy in the pilot, or the first of `POLICIES` if none gains enough. None without a
+  pilot."""
   if (pilot := tables.pilot_gain(rows)) is None:
     return None
   best, gain = pilot
@@ -87,7 +140,8 @@ def load(path, plan):
   """Images and labels to train and to validate on, as pairs of arrays.
 
   Args:
-    path: a file of `numpy.savez` with "train_images", "train_labels", "test_images" and "test_labels", or None for TFDS.
+    path: a file of `numpy.savez` with "train_images", "train_labels", "test_images" and "test_labels", or None for
+      TFDS.
     plan: a `Plan`, which says how many images.
 
   Raises:
@@ -102,7 +156,10 @@ def load(path, plan):
   with np.load(path) as file:
     missing = {f"{part}_{what}" for part in ("train", "test") for what in ("images", "labels")} - set(file)
     if missing:
-      raise ValueError(f"--data must be a file that `benchmarks/offline.py` writes, got {path}, which lacks {', '.join(sorted(missing))}.")
+      raise ValueError(
+        f"--data must be a file that `benchmarks/offline.py` writes, got {path}, which lacks "
+        f"{', '.join(sorted(missing))}."
+      )
     return [(file[f"{part}_images"], file[f"{part}_labels"]) for part in ("train", "test")]
 
 
@@ -114,12 +171,21 @@ def _arrays(part, decode):
 
 def pipeline(data, row):
   """The batches that `row` is trained on, from a pair of arrays."""
-  policies = {"RandAugment": lambda: augment.rand_augment(2, accuracy.MAGNITUDE),
-              "TrivialAugment": lambda: [augment.trivial_augment()], NO_POLICY: list}[row["policy"]]()
+  policies = {
+    "RandAugment": lambda: augment.rand_augment(2, accuracy.MAGNITUDE),
+    "TrivialAugment": lambda: [augment.trivial_augment()],
+    NO_POLICY: list,
+  }[row["policy"]]()
   layers = [*policies, augment.random_crop(padding=accuracy.PADDING), augment.random_flip()]
   loaded = _as_images(data)
-  ways = Pipelines(loaded, layers, len(layers) if row["setting"] == ALL_PARTIAL else len(policies), row["seed"],
-                   row["batch_size"], drop_remainder=True)
+  ways = Pipelines(
+    loaded,
+    layers,
+    len(layers) if row["setting"] == ALL_PARTIAL else len(policies),
+    row["seed"],
+    row["batch_size"],
+    drop_remainder=True,
+  )
   make = {**accuracy.SETTINGS, ALL_PARTIAL: lambda ways: ways.refurbished(3)}[row["setting"]]
   return make(ways)
 
@@ -130,8 +196,15 @@ def _validation(data):
 
 def _as_images(data):
   images, labels = data
-  return image_sets.Images("", "", tf.data.Dataset.from_tensor_slices((images, labels.astype(np.int64))), None, tf.identity,
-                           images.shape[1:], int(labels.max()) + 1)
+  return image_sets.Images(
+    "",
+    "",
+    tf.data.Dataset.from_tensor_slices((images, labels.astype(np.int64))),
+    None,
+    tf.identity,
+    images.shape[1:],
+    int(labels.max()) + 1,
+  )
 
 
 class Trainings:
@@ -167,11 +240,19 @@ class Trainings:
     with training.computing_with(row["precision"]):
       training.restart(model, training.resnet9(_as_images(train), row["width"]).get_weights())
     began, cpu = time.perf_counter(), time.process_time()
-    history = model.fit(dataset, epochs=row["epochs"], validation_data=_validation(test), shuffle=False, verbose=0,
-                        validation_freq=[*range(row["epochs"], 0, -max(1, row["epochs"] // 3))]).history
+    history = model.fit(
+      dataset,
+      epochs=row["epochs"],
+      validation_data=_validation(test),
+      shuffle=False,
+      verbose=0,
+      validation_freq=[*range(row["epochs"], 0, -max(1, row["epochs"] // 3))],
+    ).history
     seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
-    return {**accuracy.found(model, history, dataset, row["setting"], row["images"] * row["epochs"], len(test[1]), seconds),
-            "cpu_seconds": round(cpu, 1)}
+    return {
+      **accuracy.found(model, history, dataset, row["setting"], row["images"] * row["epochs"], len(test[1]), seconds),
+      "cpu_seconds": round(cpu, 1),
+    }
 
   def _shape(self, row):
     return tuple(row[name] for name in ("images", "epochs", "batch_size", "width", "precision", "learning_rate"))
@@ -180,8 +261,8 @@ class Trainings:
     """The images and labels that `row` is trained and validated on, as pairs of arrays."""
     train, test = self._data
     if row["validation"] == "train":
-      test = tuple(array[row["images"]:] for array in train)
-    return tuple(array[:row["images"]] for array in train), test
+      test = tuple(array[row["images"] :] for array in train)
+    return tuple(array[: row["images"]] for array in train), test
 
 
 def complete(table, trainings, plan, minutes, clock=time.monotonic):
@@ -199,7 +280,9 @@ def complete(table, trainings, plan, minutes, clock=time.monotonic):
   """
   end, measured = clock() + 60 * minutes, {}
   while (turn := _next_turn(table, plan)) is not None:
-    if _is_too_late(_expected(turn, measured) + (0 if trainings.is_compiled(turn[0]) else COMPILING_SECONDS), end - clock()):
+    if _is_too_late(
+      _expected(turn, measured) + (0 if trainings.is_compiled(turn[0]) else COMPILING_SECONDS), end - clock()
+    ):
       return False
     trainings.compile(turn[0])
     rows = []
@@ -209,15 +292,19 @@ def complete(table, trainings, plan, minutes, clock=time.monotonic):
       began = clock()
       rows.append({**key, **trainings.run(key)})
       measured[key["setting"]] = max(measured.get(key["setting"], 0), (clock() - began) / key["images"])
-      print(f"{key['what']}, seed {key['seed']}, {key['policy']}, {key['setting']}: accuracy {rows[-1]['accuracy']:.4f} after "
-            f"{rows[-1]['seconds']:.1f} s", flush=True)
+      print(
+        f"{key['what']}, seed {key['seed']}, {key['policy']}, {key['setting']}: accuracy {rows[-1]['accuracy']:.4f} "
+        f"after {rows[-1]['seconds']:.1f} s",
+        flush=True,
+      )
     table.add(rows)
   print(f"{table.path} is complete.", flush=True)
   return True
 
 
 def _expected(keys, measured):
-  """Seconds for all of `keys`. `measured` has seconds per image by setting; for a missing setting the slowest is used."""
+  """Seconds for all of `keys`. `measured` has seconds per image by setting; for a missing setting the slowest is
+  used."""
   slowest = max(measured.values(), default=EXPECTED_SECONDS / Plan.images)
   return MARGIN * sum(key["images"] * measured.get(key["setting"], slowest) for key in keys)
 
@@ -226,8 +313,11 @@ def _is_too_late(needed, left):
   """Whether a turn, or its rest, cannot end in time. Says so."""
   if needed <= left:
     return False
-  print(f"Stopped: the turn needs about {needed:.0f} s more, and {max(0, left):.0f} s are left. The same command goes on with it.",
-        flush=True)
+  print(
+    f"Stopped: the turn needs about {needed:.0f} s more, and {max(0, left):.0f} s are left. The same command goes on "
+    "with it.",
+    flush=True,
+  )
   return True
 
 
@@ -241,15 +331,25 @@ def _next_turn(table, plan):
 
 def main(argv=None):
   """Adds to the table the turns that end in time."""
-  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-  parser.add_argument("--output", type=pathlib.Path, default="cifar10.csv", help="the table; an existing one is completed")
+  parser = argparse.ArgumentParser(
+    description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+  )
+  parser.add_argument(
+    "--output", type=pathlib.Path, default="cifar10.csv", help="the table; an existing one is completed"
+  )
   parser.add_argument("--minutes", type=positive_number, default=8.0, help="begin nothing that would end later")
-  parser.add_argument("--data", type=pathlib.Path, help="the images, as benchmarks/offline.py writes them; default: TFDS")
-  parser.add_argument("--quick", action="store_true", help="run all of it on a few drawn images, on any machine, as a test")
+  parser.add_argument(
+    "--data", type=pathlib.Path, help="the images, as benchmarks/offline.py writes them; default: TFDS"
+  )
+  parser.add_argument(
+    "--quick", action="store_true", help="run all of it on a few drawn images, on any machine, as a test"
+  )
   args = parser.parse_args(argv)
   backend, devices = results.backend()
   if not (devices or args.quick):
-    parser.error(f"it needs a GPU, and Keras{backend} finds none. KERAS_BACKEND chooses the backend; --quick runs anywhere.")
+    parser.error(
+      f"it needs a GPU, and Keras{backend} finds none. KERAS_BACKEND chooses the backend; --quick runs anywhere."
+    )
   plan = QUICK if args.quick else Plan()
   table, data = results.open_table(parser, args.output, KEY, COLUMNS, lambda: load(args.data, plan))
   complete(table, Trainings(data), plan, args.minutes)

@@ -1,4 +1,5 @@
 """Small networks for images of any size. Two cores train them on 50,000 images of 32 x 32 pixels in about a minute."""
+
 import keras
 import numpy as np
 
@@ -33,7 +34,9 @@ def whitened(images, classes, widths=(32, 96, 128)):
 
 
 def separable(images, classes, width=24):
-  """Alternating depthwise and pointwise convolutions, as in Howard et al., *MobileNets*, 2017, with seven of fourteen layers."""
+  """Alternating depthwise and pointwise convolutions, as in Howard et al., *MobileNets*, 2017, with seven of fourteen
+  layers."""
+
   def active(x):
     return layers.ReLU()(layers.BatchNormalization(momentum=0.9)(x))
 
@@ -83,7 +86,9 @@ def _standardized(images):
 def _whitening(standardized):
   """A kernel [2, 2, 3, 24]: the directions of patches, each scaled to a variance of 1, and their opposites."""
   height, width = standardized.shape[1] - 1, standardized.shape[2] - 1
-  patches = np.stack([standardized[:, i:i + height, j:j + width] for i in range(2) for j in range(2)], 3).reshape(-1, 12)
+  patches = np.stack([standardized[:, i : i + height, j : j + width] for i in range(2) for j in range(2)], 3).reshape(
+    -1, 12
+  )
   variances, directions = np.linalg.eigh(np.cov(patches.T, bias=True))
   kernel = (directions / np.sqrt(variances + 5e-4)).reshape(2, 2, 3, 12)
   return np.concatenate([kernel, -kernel], -1)

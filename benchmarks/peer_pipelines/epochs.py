@@ -2,6 +2,7 @@
 
 Imports only modules that every peer imports itself.
 """
+
 import json
 import os
 import pathlib
@@ -24,8 +25,8 @@ CPU_RESOLUTION = 1 / os.sysconf("SC_CLK_TCK")
 def serve(**make):
   """Runs an epoch for every line of the standard input. Answers its images, wall and CPU seconds, as a line of JSON.
 
-  Some pipelines work several batches ahead into the next epoch. So an epoch lasts until nothing is running any more, and
-  as many batches are ready as at its beginning.
+  Some pipelines work several batches ahead into the next epoch. So an epoch lasts until nothing is running any more,
+  and as many batches are ready as at its beginning.
 
   Args:
     **make: for each kind of images, a function from a sequence of them to `epoch()`, which yields one epoch's batches.

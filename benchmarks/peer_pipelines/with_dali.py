@@ -2,6 +2,7 @@
 
 It follows the chapters "Automatic Augmentations" and "External Source" of DALI's documentation.
 """
+
 import numpy as np
 from nvidia.dali import fn
 from nvidia.dali import pipeline_def
@@ -33,11 +34,17 @@ def large(files):
   def pipeline():
     batch = fn.external_source(source=source, batch=True)
     decoded = fn.decoders.image_random_crop(
-        batch, device="cpu", random_area=[0.08, 1.0], random_aspect_ratio=[3 / 4, 4 / 3])
+      batch, device="cpu", random_area=[0.08, 1.0], random_aspect_ratio=[3 / 4, 4 / 3]
+    )
     images = _augmented(fn.resize(decoded, size=[224, 224]), 224)
     return fn.crop_mirror_normalize(
-        images, mirror=fn.random.coin_flip(), mean=[255 * mean for mean in epochs.MEAN],
-        std=[255 * std for std in epochs.STD], dtype=types.FLOAT, output_layout="HWC")
+      images,
+      mirror=fn.random.coin_flip(),
+      mean=[255 * mean for mean in epochs.MEAN],
+      std=[255 * std for std in epochs.STD],
+      dtype=types.FLOAT,
+      output_layout="HWC",
+    )
 
   return _epochs(pipeline, len(files))
 
@@ -48,19 +55,19 @@ def _augmented(images, side):
   # The crop may reach as far outside the image as the crop of a padded image.
   places = [float(place) for place in range(-PADDING, PADDING + 1)]
   corner = fn.cast(fn.random.uniform(values=places, shape=[2]), dtype=types.INT32)
-  return fn.slice(
-      images, start=corner, shape=[side, side], axis_names="HW", out_of_bounds_policy="pad", fill_values=0)
+  return fn.slice(images, start=corner, shape=[side, side], axis_names="HW", out_of_bounds_policy="pad", fill_values=0)
 
 
 def _batches(samples):
   """Endless whole batches in random order. The last, smaller batch of an epoch is filled up from the next epoch."""
+
   def forever():
     generator = np.random.default_rng(7)
     places = np.empty([0], int)
     while True:
       while len(places) < epochs.BATCH:
         places = np.concatenate([places, generator.permutation(len(samples))])
-      batch, places = places[:epochs.BATCH], places[epochs.BATCH:]
+      batch, places = places[: epochs.BATCH], places[epochs.BATCH :]
       yield samples[batch] if isinstance(samples, np.ndarray) else [samples[place] for place in batch]
 
   return forever()

@@ -1,8 +1,9 @@
 """Grain: a `MapDataset` with a worker process for each core.
 
-Grain has no augmentations of its own; by its documentation, users provide theirs, on arrays. These are the operations of
-RandAugment, and the others, with Pillow.
+Grain has no augmentations of its own; by its documentation, users provide theirs, on arrays. These are the operations
+of RandAugment, and the others, with Pillow.
 """
+
 import io
 
 from absl import flags
@@ -29,25 +30,24 @@ def _affine(image, coefficients):
 
 
 OPERATIONS = (
-    lambda image, sign: image,
-    lambda image, sign: ImageOps.autocontrast(image),
-    lambda image, sign: ImageOps.equalize(image),
-    lambda image, sign: ImageOps.solarize(image, 230),
-    lambda image, sign: ImageOps.posterize(image, 3),
-    lambda image, sign: ImageEnhance.Color(image).enhance(FACTOR),
-    lambda image, sign: ImageEnhance.Contrast(image).enhance(FACTOR),
-    lambda image, sign: ImageEnhance.Brightness(image).enhance(FACTOR),
-    lambda image, sign: ImageEnhance.Sharpness(image).enhance(FACTOR),
-    lambda image, sign: image.rotate(sign * DEGREES),
-    lambda image, sign: _affine(image, (1, sign * SLOPE, 0, 0, 1, 0)),
-    lambda image, sign: _affine(image, (1, 0, 0, sign * SLOPE, 1, 0)),
-    lambda image, sign: _affine(image, (1, 0, sign * SHARE * image.width, 0, 1, 0)),
-    lambda image, sign: _affine(image, (1, 0, 0, 0, 1, sign * SHARE * image.height)),
+  lambda image, sign: image,
+  lambda image, sign: ImageOps.autocontrast(image),
+  lambda image, sign: ImageOps.equalize(image),
+  lambda image, sign: ImageOps.solarize(image, 230),
+  lambda image, sign: ImageOps.posterize(image, 3),
+  lambda image, sign: ImageEnhance.Color(image).enhance(FACTOR),
+  lambda image, sign: ImageEnhance.Contrast(image).enhance(FACTOR),
+  lambda image, sign: ImageEnhance.Brightness(image).enhance(FACTOR),
+  lambda image, sign: ImageEnhance.Sharpness(image).enhance(FACTOR),
+  lambda image, sign: image.rotate(sign * DEGREES),
+  lambda image, sign: _affine(image, (1, sign * SLOPE, 0, 0, 1, 0)),
+  lambda image, sign: _affine(image, (1, 0, 0, sign * SLOPE, 1, 0)),
+  lambda image, sign: _affine(image, (1, 0, sign * SHARE * image.width, 0, 1, 0)),
+  lambda image, sign: _affine(image, (1, 0, 0, 0, 1, sign * SHARE * image.height)),
 )
 
 
 class ReadArray(grain.transforms.Map):
-
   def map(self, element):
     return Image.fromarray(element)
 
@@ -60,18 +60,18 @@ class ReadRandomPart(grain.transforms.RandomMap):
     for _ in range(10):
       area = image.width * image.height * rng.uniform(0.08, 1)
       aspect_ratio = np.exp(rng.uniform(np.log(3 / 4), np.log(4 / 3)))
-      width, height = round((area * aspect_ratio)**0.5), round((area / aspect_ratio)**0.5)
+      width, height = round((area * aspect_ratio) ** 0.5), round((area / aspect_ratio) ** 0.5)
       if width <= image.width and height <= image.height:
         break
     else:
       width, height = image.size
     left, top = rng.integers(image.width - width + 1), rng.integers(image.height - height + 1)
-    return image.resize(
-        (224, 224), Image.Resampling.BILINEAR, box=(left, top, left + width, top + height)).convert("RGB")
+    return image.resize((224, 224), Image.Resampling.BILINEAR, box=(left, top, left + width, top + height)).convert(
+      "RGB"
+    )
 
 
 class RandAugment(grain.transforms.RandomMap):
-
   def random_map(self, element, rng):
     for _ in range(2):
       element = OPERATIONS[rng.integers(len(OPERATIONS))](element, 2 * rng.integers(2) - 1)
@@ -79,17 +79,15 @@ class RandAugment(grain.transforms.RandomMap):
 
 
 class CropAndFlip(grain.transforms.RandomMap):
-
   def random_map(self, element, rng):
     image = np.asarray(element)
     padded = np.pad(image, ((PADDING, PADDING), (PADDING, PADDING), (0, 0)))
     top, left = rng.integers(2 * PADDING + 1, size=2)
-    image = padded[top:top + image.shape[0], left:left + image.shape[1]]
+    image = padded[top : top + image.shape[0], left : left + image.shape[1]]
     return image[:, ::-1] if rng.integers(2) else image
 
 
 class Normalize(grain.transforms.Map):
-
   def map(self, element):
     return (element * SCALE + OFFSET).astype(np.float32, copy=False)
 

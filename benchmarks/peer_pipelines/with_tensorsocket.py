@@ -1,8 +1,11 @@
-"""A job with a DataLoader, alone or with TensorSocket, for `sharing`: `with_tensorsocket.py ROLE JOBS FILES EPOCHS OUTPUT`.
+"""A job with a DataLoader, alone or with TensorSocket, for `sharing`:
+`with_tensorsocket.py ROLE JOBS FILES EPOCHS OUTPUT`.
 
 The producer prepares each batch once, in two processes, and sends uint8 to all consumers, which start first: on CPUs by
-TCP. It sends two batches at a time: in version 0.0.5 one is an error, and with more, each message has the memory of all.
+TCP. It sends two batches at a time: in version 0.0.5 one is an error, and with more, each message has the memory of
+all.
 """
+
 import json
 import pathlib
 import pickle
@@ -18,7 +21,6 @@ BATCH = 32
 
 
 class Photographs(data.Dataset):
-
   def __init__(self, files):
     self._files = files
     self._transform = v2.Compose([v2.RandomResizedCrop(224, antialias=True), v2.RandAugment(num_ops=2, magnitude=27)])
@@ -35,14 +37,21 @@ class Photographs(data.Dataset):
 def main(role, jobs, files, epochs, output):
   if role == "consumer":
     from tensorsocket import TensorConsumer
+
     loader = TensorConsumer(batch_size=BATCH)
   else:
     torch.set_num_threads(1)
     loader = data.DataLoader(
-        Photographs(pickle.loads(pathlib.Path(files).read_bytes())), BATCH, shuffle=True, drop_last=True, persistent_workers=True,
-        num_workers=2 if role == "producer" else 1)
+      Photographs(pickle.loads(pathlib.Path(files).read_bytes())),
+      BATCH,
+      shuffle=True,
+      drop_last=True,
+      persistent_workers=True,
+      num_workers=2 if role == "producer" else 1,
+    )
   if role == "producer":
     from tensorsocket import TensorProducer
+
     producer = TensorProducer(loader, producer_batch_size=2)
     while len(producer.hb.consumers) < int(jobs):
       time.sleep(0.1)
@@ -55,7 +64,9 @@ def main(role, jobs, files, epochs, output):
     for images, _ in loader:
       batches.append((time.monotonic(), len(images)))
       # After each batch, because a consumer whose producer has ended never returns.
-      pathlib.Path(output).write_text(json.dumps({"began": began if role == "alone" else batches[0][0], "batches": batches}))
+      pathlib.Path(output).write_text(
+        json.dumps({"began": began if role == "alone" else batches[0][0], "batches": batches})
+      )
 
 
 if __name__ == "__main__":

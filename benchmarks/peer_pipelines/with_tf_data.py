@@ -4,6 +4,7 @@ The third argument says which: "tf_data", "refurbish", or "torch_loader" and "ja
 refurbish. With "_ops" the layers are TensorFlow's operations, as they once were in refurbish_tf; with "_decoded" the
 pipeline follows a `cache()` of the decoded images, for users with enough memory.
 """
+
 import itertools
 import sys
 
@@ -17,8 +18,8 @@ import throughput
 from refurbish_tf._internal import dataset_graph
 
 ENDLESS = 10**9
-# Without its autotuner, tf.data doubles the buffer of AUTOTUNE whenever it was empty. Then an epoch would make more batches
-# than it yields, and the buffer would take gigabytes.
+# Without its autotuner, tf.data doubles the buffer of AUTOTUNE whenever it was empty. Then an epoch would make more
+# batches than it yields, and the buffer would take gigabytes.
 BATCHES_AHEAD = 2
 KEY = sys.argv[3]
 IN_OPS, DECODED = KEY.endswith("_ops"), KEY.endswith("_decoded")
@@ -26,8 +27,16 @@ IN_OPS, DECODED = KEY.endswith("_ops"), KEY.endswith("_decoded")
 
 def small(images):
   # For small images, cropping and flipping whole batches is much cheaper.
-  return _epochs(tf.data.Dataset.from_tensor_slices(images), len(images), _rand_augment(), [], lambda dataset: dataset.map(
-      rtf.augment.compose([rtf.augment.random_crop(padding=4), rtf.augment.random_flip()], clips=False), tf.data.AUTOTUNE))
+  return _epochs(
+    tf.data.Dataset.from_tensor_slices(images),
+    len(images),
+    _rand_augment(),
+    [],
+    lambda dataset: dataset.map(
+      rtf.augment.compose([rtf.augment.random_crop(padding=4), rtf.augment.random_flip()], clips=False),
+      tf.data.AUTOTUNE,
+    ),
+  )
 
 
 def large(files):
@@ -36,7 +45,11 @@ def large(files):
   if DECODED:
     source = source.map(lambda file: tf.io.decode_jpeg(file, **throughput.LIKE_DECODE), common.PARALLEL_CALLS).cache()
     read = rtf.augment.random_resized_crop(throughput.SIDE)
-  final = [rtf.augment.random_crop(padding=4), rtf.augment.random_flip(), rtf.augment.normalize(epochs.MEAN, epochs.STD)]
+  final = [
+    rtf.augment.random_crop(padding=4),
+    rtf.augment.random_flip(),
+    rtf.augment.normalize(epochs.MEAN, epochs.STD),
+  ]
   return _epochs(source, len(files), [read, *_rand_augment()], final)
 
 
@@ -49,14 +62,18 @@ def _epochs(source, count, partial, final, on_batches=lambda dataset: dataset):
     augment = rtf.augment.compose([*partial, *final])
     seeds = tf.data.Dataset.random(seed=7, rerandomize_each_iteration=True).batch(2)
     dataset = tf.data.Dataset.zip(source.shuffle(count), seeds).map(
-        lambda image, seed: augment(image, seed=seed), common.PARALLEL_CALLS)
+      lambda image, seed: augment(image, seed=seed), common.PARALLEL_CALLS
+    )
   else:
     dataset = source.refurbish(partial, final or None, r=3, shuffle_buffer_size=count)
   read = next((getattr(rtf, name) for name in ("torch_loader", "jax_loader") if KEY.startswith(name)), iter)
   # One iterator, as with the other libraries, because making one takes the same time for any number of images. Loaders
   # reject a pipeline that repeats without end.
-  iterator = iter(read(dataset_graph.without_autotuner(
-      on_batches(dataset.batch(epochs.BATCH)).repeat(ENDLESS).prefetch(BATCHES_AHEAD))))
+  iterator = iter(
+    read(
+      dataset_graph.without_autotuner(on_batches(dataset.batch(epochs.BATCH)).repeat(ENDLESS).prefetch(BATCHES_AHEAD))
+    )
+  )
   return lambda: itertools.islice(iterator, count // epochs.BATCH)
 
 

@@ -1,7 +1,9 @@
-"""PyTorch's DataLoader and torchvision's `transforms.v2`, on uint8 tensors throughout, with a worker process for each core.
+"""PyTorch's DataLoader and torchvision's `transforms.v2`, on uint8 tensors throughout, with a worker process for each
+core.
 
 It follows "Getting started with transforms v2": v2, tensors rather than PIL images, uint8.
 """
+
 import torch
 from torch.utils import data
 from torchvision import io
@@ -46,7 +48,13 @@ def _augmentation(side):
 
 def _epochs(dataset):
   loader = data.DataLoader(
-      dataset, batch_size=epochs.BATCH, shuffle=True, num_workers=epochs.PROCESSORS, persistent_workers=True, drop_last=True)
+    dataset,
+    batch_size=epochs.BATCH,
+    shuffle=True,
+    num_workers=epochs.PROCESSORS,
+    persistent_workers=True,
+    drop_last=True,
+  )
   return lambda: loader
 
 

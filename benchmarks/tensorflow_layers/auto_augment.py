@@ -1,4 +1,5 @@
 """AutoAugment as TensorFlow operations."""
+
 import functools
 
 import numpy as np

@@ -1,4 +1,5 @@
 """Shared by the policies: draws, and the choice of a function."""
+
 import functools
 
 import tensorflow as tf
@@ -16,13 +17,17 @@ def switch(chosen, choices, graph_functions, image, *rest):
   """
   if tf.executing_eagerly():
     return choices[int(chosen)](image, *rest)
-  # Not `tf.switch_case`, which inlines its branches into the caller, where each operation of the other branches is still
-  # visited. At 32 x 32 that takes longer than the chosen distortion.
+  # Not `tf.switch_case`, which inlines its branches into the caller, where each operation of the other branches is
+  # still visited. At 32 x 32 that takes longer than the chosen distortion.
   inputs = [image, *rest]
   specifications = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in inputs]
   return tf.raw_ops.StatelessCase(
-      branch_index=chosen, input=inputs, Tout=[image.dtype], output_shapes=[image.shape],
-      branches=[function.get_concrete_function(*specifications) for function in graph_functions])[0]
+    branch_index=chosen,
+    input=inputs,
+    Tout=[image.dtype],
+    output_shapes=[image.shape],
+    branches=[function.get_concrete_function(*specifications) for function in graph_functions],
+  )[0]
 
 
 def distortions_at(level):
@@ -32,30 +37,31 @@ def distortions_at(level):
   """
   factor = 0.1 + 1.8 * level
   parameters = {
-      "identity": {},
-      "auto_contrast": {},
-      "equalize": {},
-      "invert": {},
-      "color": {"factor": factor},
-      "contrast": {"factor": factor},
-      "brightness": {"factor": factor},
-      "sharpness": {"factor": factor},
-      "solarize": {"threshold": int(256 * level)},
-      "posterize": {"bits": max(1, int(4 * level))},
+    "identity": {},
+    "auto_contrast": {},
+    "equalize": {},
+    "invert": {},
+    "color": {"factor": factor},
+    "contrast": {"factor": factor},
+    "brightness": {"factor": factor},
+    "sharpness": {"factor": factor},
+    "solarize": {"threshold": int(256 * level)},
+    "posterize": {"bits": max(1, int(4 * level))},
   }
   signed = {
-      "rotate": ("degrees", 30),
-      "shear_x": ("slope", 0.3),
-      "shear_y": ("slope", 0.3),
-      "translate_x": ("fraction", _LARGEST_TRANSLATION),
-      "translate_y": ("fraction", _LARGEST_TRANSLATION),
+    "rotate": ("degrees", 30),
+    "shear_x": ("slope", 0.3),
+    "shear_y": ("slope", 0.3),
+    "translate_x": ("fraction", _LARGEST_TRANSLATION),
+    "translate_y": ("fraction", _LARGEST_TRANSLATION),
   }
   pairs = {}
   for name, keywords in parameters.items():
     pairs[name] = (functools.partial(getattr(distortions, name), **keywords),) * 2
   for name, (keyword, largest) in signed.items():
     pairs[name] = tuple(
-        functools.partial(getattr(distortions, name), **{keyword: sign * largest * level}) for sign in (1, -1))
+      functools.partial(getattr(distortions, name), **{keyword: sign * largest * level}) for sign in (1, -1)
+    )
   return pairs
 
 

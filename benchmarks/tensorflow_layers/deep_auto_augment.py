@@ -1,4 +1,5 @@
 """Deep AutoAugment as TensorFlow operations."""
+
 import functools
 import math
 from typing import Callable, NamedTuple
@@ -23,6 +24,7 @@ def deep_auto_augment(policy):
 
 class _Operation(NamedTuple):
   """An operation, with the values of its parameter, if it has one, at the magnitudes 0 and 12."""
+
   function: Callable  # (image, parameter, seed) -> image
   lowest: float | None = None
   highest: float | None = None
@@ -94,32 +96,37 @@ def _resized_crop(image, seed):
   corner = tf.floor(tf.where(fits, draws[2:], 0.5) * (size - part + tf.cast(fits, tf.float32)))
   scale = size / part
   resized = tf.raw_ops.ScaleAndTranslate(
-      images=image[tf.newaxis], size=tf.shape(image)[:2], scale=scale, translation=-corner * scale,
-      kernel_type="keyscubic", antialias=True)[0]
+    images=image[tf.newaxis],
+    size=tf.shape(image)[:2],
+    scale=scale,
+    translation=-corner * scale,
+    kernel_type="keyscubic",
+    antialias=True,
+  )[0]
   return tf.cast(tf.clip_by_value(tf.floor(resized + 0.5), 0.0, 255.0), tf.uint8)
 
 
 _OPERATIONS = {
-    "identity": _fixed(distortions.identity),
-    "shear_x": _mirrored(distortions.shear_x, 0.3),
-    "shear_y": _mirrored(distortions.shear_y, 0.3),
-    "translate_x": _mirrored(distortions.translate_x, 0.45),
-    "translate_y": _mirrored(distortions.translate_y, 0.45),
-    "rotate": _mirrored(distortions.rotate, 30.0),
-    "auto_contrast": _fixed(distortions.auto_contrast),
-    "invert": _fixed(distortions.invert),
-    "equalize": _fixed(distortions.equalize),
-    "solarize": _graded(distortions.solarize, 0.0, 256.0, whole=math.ceil),
-    "posterize": _graded(distortions.posterize, 4.0, 8.0, whole=math.floor),
-    "contrast": _graded(distortions.contrast, 0.1, 1.9),
-    "color": _graded(distortions.color, 0.1, 1.9),
-    "brightness": _graded(distortions.brightness, 0.1, 1.9),
-    "sharpness": _graded(distortions.sharpness, 0.1, 1.9),
-    "random_flip": _random(final_layers.random_flip()),
-    "random_crop_4": _random(functools.partial(_crop, padding=4)),
-    "random_cutout_16": _random(functools.partial(_cutout, width=16)),
-    "random_cutout_60": _random(functools.partial(_cutout, width=60)),
-    "random_resized_crop": _random(_resized_crop),
+  "identity": _fixed(distortions.identity),
+  "shear_x": _mirrored(distortions.shear_x, 0.3),
+  "shear_y": _mirrored(distortions.shear_y, 0.3),
+  "translate_x": _mirrored(distortions.translate_x, 0.45),
+  "translate_y": _mirrored(distortions.translate_y, 0.45),
+  "rotate": _mirrored(distortions.rotate, 30.0),
+  "auto_contrast": _fixed(distortions.auto_contrast),
+  "invert": _fixed(distortions.invert),
+  "equalize": _fixed(distortions.equalize),
+  "solarize": _graded(distortions.solarize, 0.0, 256.0, whole=math.ceil),
+  "posterize": _graded(distortions.posterize, 4.0, 8.0, whole=math.floor),
+  "contrast": _graded(distortions.contrast, 0.1, 1.9),
+  "color": _graded(distortions.color, 0.1, 1.9),
+  "brightness": _graded(distortions.brightness, 0.1, 1.9),
+  "sharpness": _graded(distortions.sharpness, 0.1, 1.9),
+  "random_flip": _random(final_layers.random_flip()),
+  "random_crop_4": _random(functools.partial(_crop, padding=4)),
+  "random_cutout_16": _random(functools.partial(_cutout, width=16)),
+  "random_cutout_60": _random(functools.partial(_cutout, width=60)),
+  "random_resized_crop": _random(_resized_crop),
 }
 
 
@@ -127,8 +134,8 @@ _OPERATIONS = {
 def _graph_function(name):
   """Returns the operation as a graph function.
 
-  All magnitudes and all layers share it, with the parameter as an input. Otherwise there would be 130 functions, each of
-  which costs one to two milliseconds whenever an iterator is made.
+  All magnitudes and all layers share it, with the parameter as an input. Otherwise there would be 130 functions, each
+  of which costs one to two milliseconds whenever an iterator is made.
   """
   return tf.function(_OPERATIONS[name].function, autograph=False)
 
@@ -156,7 +163,8 @@ def _layer(outcomes):
     image, seed = tf.convert_to_tensor(image), tf.convert_to_tensor(seed)
     outcome = tf.raw_ops.UpperBound(sorted_inputs=edges[np.newaxis], values=choices.draw([1, 1], end, seed))[0, 0]
     return choices.switch(
-        tf.gather(numbers_of_choices, outcome), functions, graph_functions, image, tf.gather(parameters, outcome), seed)
+      tf.gather(numbers_of_choices, outcome), functions, graph_functions, image, tf.gather(parameters, outcome), seed
+    )
 
   return layer
 

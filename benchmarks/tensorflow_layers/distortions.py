@@ -18,6 +18,7 @@ pixel, which is most of the time at 32 x 32. At 224 x 224 one pass of integer or
 microseconds, but `tf.where`, a shift or a table look-up per value 60 to 400, and so does broadcasting along the three
 channels.
 """
+
 import math
 
 import numpy as np

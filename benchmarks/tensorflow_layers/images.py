@@ -1,4 +1,5 @@
 """Helpers of operations on images."""
+
 import tensorflow as tf
 
 

@@ -1,4 +1,5 @@
 """RandAugment as TensorFlow operations."""
+
 import functools
 
 import tensorflow as tf
@@ -26,8 +27,8 @@ def _choices(level):
   """Returns the functions of an image to draw from, as Python functions and as graph functions.
 
   There are two for every distortion, which differ in the sign if it has one. Because the sign is part of the choice, it
-  needs no draw of its own, and parameters are constants. Layers of one magnitude share the functions, because each costs
-  one to two milliseconds whenever an iterator is made.
+  needs no draw of its own, and parameters are constants. Layers of one magnitude share the functions, because each
+  costs one to two milliseconds whenever an iterator is made.
   """
   pairs = choices.distortions_at(level)
   del pairs["invert"]

@@ -1,4 +1,5 @@
 """Stages whose workers make the batches if `batch` directly follows them."""
+
 import tensorflow as tf
 
 from refurbish_tf._internal import dataset_graph
@@ -9,7 +10,8 @@ class ReadsFewAhead:
   """A mixin for datasets without tf.data's autotuner, which alone bounds the memory of `prefetch(AUTOTUNE)`."""
 
   def prefetch(self, buffer_size, name=None):
-    """Like `tf.data.Dataset.prefetch`, but AUTOTUNE is two elements if the autotuner, which bounds the buffer, is off."""
+    """Like `tf.data.Dataset.prefetch`, but AUTOTUNE is two elements if the autotuner, which bounds the buffer, is
+    off."""
     if buffer_size is None or isinstance(buffer_size, int) and buffer_size == tf.data.AUTOTUNE:
       buffer_size = tf.data.AUTOTUNE if dataset_graph.given_autotune(self).enabled else 2
     return super().prefetch(buffer_size, name)
@@ -21,8 +23,7 @@ class MakesBatches(ReadsFewAhead):
   def batch(self, batch_size, drop_remainder=False, num_parallel_calls=None, deterministic=None, name=None):
     """Like `tf.data.Dataset.batch`, but the workers of the stage write each element into its row."""
     as_usual = super().batch(batch_size, drop_remainder, num_parallel_calls, deterministic, name)
-    if debug_mode.DEBUG_MODE or not all(
-        shape is not None and shape.is_fully_defined() for shape in self._flat_shapes):
+    if debug_mode.DEBUG_MODE or not all(shape is not None and shape.is_fully_defined() for shape in self._flat_shapes):
       return as_usual
     return _BatchDataset(self, as_usual)
 

@@ -1,4 +1,5 @@
 """Checks of arguments, with errors that say what was given and what is allowed."""
+
 import contextlib
 import numbers
 import os
@@ -27,13 +28,16 @@ def save_errors(function):
   except (tf.errors.FailedPreconditionError, tf.errors.UnimplementedError) as error:
     if isinstance(error, tf.errors.FailedPreconditionError):
       way_out = (
-          "Draw random numbers with a seed (tf.random.stateless_*), and read Python objects by rtf.sources.data_source. Or "
-          "accept that a resumed run draws other numbers: options.experimental_external_state_policy = "
-          "tf.data.experimental.ExternalStatePolicy.IGNORE.")
+        "Draw random numbers with a seed (tf.random.stateless_*), and read Python objects by rtf.sources.data_source. "
+        "Or accept that a resumed run draws other numbers: options.experimental_external_state_policy = "
+        "tf.data.experimental.ExternalStatePolicy.IGNORE."
+      )
     else:
       way_out = (
-          "TensorFlow cannot save the position in one of its datasets, such as that of a tf.data service. Save the weights "
-          "alone: with the same job_name and trainer_id a service goes on where it is. Or prepare in this process.")
+        "TensorFlow cannot save the position in one of its datasets, such as that of a tf.data service. Save the "
+        "weights alone: with the same job_name and trainer_id a service goes on where it is. Or prepare in this "
+        "process."
+      )
     message = message_of(error).rstrip(".")
     raise type(error)(error.node_def, error.op, f"{function} cannot save the pipeline: {message}. {way_out}") from error
 
@@ -66,13 +70,16 @@ def check_whole_number(name, value, least):
 
 
 def check_not_in_function(method, after):
-  """Raises ValueError if a stage is built in a traced function or a graph: each call or iterator would make a new stage."""
+  """Raises ValueError if a stage is built in a traced function or a graph: each call or iterator would make a new
+  stage."""
   if tf.executing_eagerly():
     return
   raise ValueError(
-      f"{method} must not be built inside a function, such as one passed to interleave or flat_map, or a tf.function, nor in a graph of TensorFlow 1: "
-      f"each call would make a new one, which begins with its first epoch and knows nothing of earlier ones. Build it once, "
-      f"outside: {after}, where read_file(file) returns the elements of a file. Pass the dataset to a tf.function as an argument.")
+    f"{method} must not be built inside a function, such as one passed to interleave or flat_map, or a tf.function, "
+    "nor in a graph of TensorFlow 1: each call would make a new one, which begins with its first epoch and knows "
+    f"nothing of earlier ones. Build it once, outside: {after}, where read_file(file) returns the elements of a file. "
+    "Pass the dataset to a tf.function as an argument."
+  )
 
 
 # Each read may occupy a thread.
@@ -84,7 +91,8 @@ def check_parallel_reads(value):
   is_whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
   if not is_whole or value != tf.data.AUTOTUNE and not 1 <= value <= MOST_READS:
     raise (ValueError if is_whole else TypeError)(
-        f"num_parallel_reads must be tf.data.AUTOTUNE or a whole number from 1 to {MOST_READS:,}, got {value!r}.")
+      f"num_parallel_reads must be tf.data.AUTOTUNE or a whole number from 1 to {MOST_READS:,}, got {value!r}."
+    )
   return int(value)
 
 
@@ -129,12 +137,14 @@ def check_file_system(name, path):
   else:
     # The last tensorflow-io, 0.37.1, does not load with TensorFlow 2.19 to 2.21: undefined symbols.
     way_out = (
-        "No package brings it: the file systems of tensorflow-io, for s3:// and others, do not load with this TensorFlow. "
-        "Copy the files to a disk of this machine, or mount them as a directory; or read them in Python, by a class for "
-        "rtf.sources.data_source.")
+      "No package brings it: the file systems of tensorflow-io, for s3:// and others, do not load with this "
+      "TensorFlow. Copy the files to a disk of this machine, or mount them as a directory; or read them in Python, by "
+      "a class for rtf.sources.data_source."
+    )
   raise ValueError(
-      f"{name} must be on a file system that TensorFlow knows, such as gs:// or a disk of this machine, got "
-      f"{printable_path(path)}, and TensorFlow {tf.__version__} has none for {scheme}://. {way_out}")
+    f"{name} must be on a file system that TensorFlow knows, such as gs:// or a disk of this machine, got "
+    f"{printable_path(path)}, and TensorFlow {tf.__version__} has none for {scheme}://. {way_out}"
+  )
 
 
 def printable_path(path):

@@ -1,4 +1,6 @@
-"""The datasets of a pipeline: how to find them, name them in messages, and run them in parallel without the autotuner."""
+"""The datasets of a pipeline: how to find them, name them in messages, and run them in parallel without the
+autotuner."""
+
 import collections
 import math
 import os
@@ -13,18 +15,22 @@ PROCESSORS = machine.processors()
 # number that AUTOTUNE uses, its threads run out of work and are woken again for each element.
 PLAIN_MAP_CALLS = max(16, 2 * PROCESSORS)
 # Operations and datasets that read from a disk, or may do so.
-_READS = re.compile("ReadFile|.*(TFRecord|Tfrecord|ImageFiles|TextLine|FixedLengthRecord|DataSource|Csv|Sql|Snapshot|Load).*|(Eager)?PyFunc(Stateless)?")
+_READS = re.compile(
+  "ReadFile|.*(TFRecord|Tfrecord|ImageFiles|TextLine|FixedLengthRecord|DataSource|Csv|Sql|Snapshot|Load).*|(Eager)?PyFunc(Stateless)?"
+)
 
 
 def without_autotuner(dataset):
-  """Turns tf.data's autotuner off and bounds the memory of `prefetch(AUTOTUNE)`, unless the dataset's options set these.
+  """Turns tf.data's autotuner off and bounds the memory of `prefetch(AUTOTUNE)`, unless the dataset's options set
+  these.
 
   The destructor of an iterator waits for the autotuner's thread. That thread sleeps 10 ms at first and up to a minute
   later in the epoch, and misses the cancellation that should wake it. Keras destroys an iterator at the end of each
   epoch, which would take up to a second after an epoch of a few seconds and up to a minute after a long one.
 
-  Without the autotuner, `prefetch(AUTOTUNE)` still doubles its buffer after each pause, within the autotuner's budget. By
-  default this is half of the machine's free memory, regardless of a container's limit and of what the stores will keep.
+  Without the autotuner, `prefetch(AUTOTUNE)` still doubles its buffer after each pause, within the autotuner's budget.
+  By default this is half of the machine's free memory, regardless of a container's limit and of what the stores will
+  keep.
   """
   given = given_autotune(dataset)
   options = tf.data.Options()
@@ -71,8 +77,10 @@ def passes(dataset, upstream):
 
 def reads_endless_service(datasets):
   """Whether one of `datasets` is a tf.data service whose jobs never end: only its workers know how far they are."""
-  return any(type(each).__name__.startswith("_DataServiceDataset") and each.cardinality() == tf.data.INFINITE_CARDINALITY
-             for each in datasets)
+  return any(
+    type(each).__name__.startswith("_DataServiceDataset") and each.cardinality() == tf.data.INFINITE_CARDINALITY
+    for each in datasets
+  )
 
 
 def stage_title(kind, name):
@@ -81,7 +89,8 @@ def stage_title(kind, name):
 
 
 def method_name(name):
-  """The method that makes datasets of this class, such as `filter` for FilterDataset and _FilterDataset; otherwise the class."""
+  """The method that makes datasets of this class, such as `filter` for FilterDataset and _FilterDataset; otherwise the
+  class."""
   name = re.sub(r"(Dataset)?(V\d+)?$", "", name.rpartition(">")[2].lstrip("_"))
   method = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", re.sub("^(Parallel|Adaptive)", "", name)).lower()
   return method if hasattr(tf.data.Dataset, method) else f"{name}Dataset"
@@ -103,8 +112,10 @@ def files_of(source):
   """The files that a source reads, in its order, or None if they are unknown; and whether it may read from a disk."""
   last, reads = source, False
   # Skips stages that keep the order and yield one element for each.
-  while not hasattr(last, "file_paths") and re.fullmatch("_(Parallel)?MapDataset|_OptionsDataset|_PrefetchDataset", type(last).__name__):
-    last, = last._inputs()
+  while not hasattr(last, "file_paths") and re.fullmatch(
+    "_(Parallel)?MapDataset|_OptionsDataset|_PrefetchDataset", type(last).__name__
+  ):
+    (last,) = last._inputs()
   if hasattr(last, "file_paths"):
     return [os.fsencode(path) for path in last.file_paths], True
   for dataset in upstream_first(source):

@@ -3,6 +3,7 @@
 The same code has the same fingerprint in every process. If that is not certain, there is no fingerprint, and no
 warning.
 """
+
 import contextlib
 import functools
 import hashlib
@@ -23,14 +24,16 @@ from refurbish_tf._internal.tensorflow_internals import context, script_ops
 # The setting of a store on disk with the fingerprints of what may have prepared its samples, as JSON.
 PREPARED_WITH = "prepared_with"
 OTHER_FUNCTION = (
-    "store {path} holds samples that another partial_fn has prepared, and refurbish uses each of them until it is evicted. To "
-    "start with an empty store, write store=rtf.CacheStore({path!r}, overwrite=True), or give another directory. If you mean "
-    f"to use these samples, silence this: {pipeline_warnings.SILENCE}.")
+  "store {path} holds samples that another partial_fn has prepared, and refurbish uses each of them until it is "
+  "evicted. To start with an empty store, write store=rtf.CacheStore({path!r}, overwrite=True), or give another "
+  f"directory. If you mean to use these samples, silence this: {pipeline_warnings.SILENCE}."
+)
 OTHER_FILES = (
-    "store {path} holds samples of other files or labels than the source finds now: files were added, removed, renamed or "
-    "put into another class. A sample is identified by its position, so refurbish may take the sample of one file for another. "
-    "To start with an empty store, write store=rtf.CacheStore({path!r}, overwrite=True), or give another directory. If the "
-    f"samples are right, silence this: {pipeline_warnings.SILENCE}.")
+  "store {path} holds samples of other files or labels than the source finds now: files were added, removed, renamed "
+  "or put into another class. A sample is identified by its position, so refurbish may take the sample of one file "
+  "for another. To start with an empty store, write store=rtf.CacheStore({path!r}, overwrite=True), or give another "
+  f"directory. If the samples are right, silence this: {pipeline_warnings.SILENCE}."
+)
 
 # Attributes of operations that differ from run to run, or between machines, for the same code.
 _PASSING = frozenset({"config", "config_proto", "container", "executor_type", "seed", "seed2", "shared_name", "token"})
@@ -51,9 +54,12 @@ def of_stage(source, partial_fn):
   `files`. An unknown fingerprint is empty.
   """
   traced_by = {
-      "tensorflow": tf.__version__.rpartition(".")[0], "keras": keras.__version__,
-      "python": "{}.{}".format(*sys.version_info), "refurbish_tf": version.VERSION,
-      "source": str(source.element_spec)}
+    "tensorflow": tf.__version__.rpartition(".")[0],
+    "keras": keras.__version__,
+    "python": "{}.{}".format(*sys.version_info),
+    "refurbish_tf": version.VERSION,
+    "source": str(source.element_spec),
+  }
   try:
     function, constants = _Functions().of(partial_fn)
   except (LookupError, TypeError, ValueError, tf.errors.NotFoundError):
@@ -63,7 +69,9 @@ def of_stage(source, partial_fn):
 
 def of_files(source):
   """The fingerprints of the lists of files that a source reads; empty if it has none."""
-  files = [each.files_fingerprint() for each in dataset_graph.upstream_first(source) if hasattr(each, "files_fingerprint")]
+  files = [
+    each.files_fingerprint() for each in dataset_graph.upstream_first(source) if hasattr(each, "files_fingerprint")
+  ]
   return " ".join(files)
 
 
@@ -127,8 +135,14 @@ class _Functions:
       if name in _PASSING or name.startswith("_"):
         continue
       called = [value.func] if value.HasField("func") else value.list.func
-      found.append((name, [self._called(each.name, constants) for each in called] if called else
-                    value.SerializeToString(deterministic=True)))
+      found.append(
+        (
+          name,
+          [self._called(each.name, constants) for each in called]
+          if called
+          else value.SerializeToString(deterministic=True),
+        )
+      )
     return repr(found).encode()
 
   def _called(self, name, constants):
@@ -145,7 +159,8 @@ def _producer(name):
 
 
 def _value(array, constants):
-  """The digest of an array. For floating point, that of its dtype and shape; measures of the values go to `constants`."""
+  """The digest of an array. For floating point, that of its dtype and shape; measures of the values go to
+  `constants`."""
   array = np.asarray(array)
   kind = f"{array.dtype} {array.shape}".encode()
   if array.dtype == object:
@@ -155,11 +170,11 @@ def _value(array, constants):
   size = weighted = 0.0
   flat = array.ravel()
   for start in range(0, flat.size, len(_WEIGHTS) // 2):
-    part = flat[start:start + len(_WEIGHTS) // 2]
+    part = flat[start : start + len(_WEIGHTS) // 2]
     part = np.nan_to_num(part.astype(np.result_type(part, np.float64)).view(np.float64))
     part = np.clip(part, -1e30, 1e30)  # Keeps the sums finite.
     size += np.abs(part).sum()
-    weighted += part @ _WEIGHTS[:part.size]
+    weighted += part @ _WEIGHTS[: part.size]
   constants += [float(f"{size:.7g}"), round(float(weighted / size), 7) if size else 0.0]
   return kind
 
@@ -175,14 +190,19 @@ def _code_of(token):
 
 
 def _described_value(value, seen):
-  """Describes a function by its code and what it refers to, an object by its class and `held_by`, and a class by its name.
+  """Describes a function by its code and what it refers to, an object by its class and `held_by`, and a class by its
+  name.
 
   `seen`: the values described so far, by id. It keeps them alive, because Python reuses the ids of deleted objects.
   """
   if value is None or isinstance(value, (bool, int, float, complex, str, bytes, np.generic, np.dtype)):
     return repr(value)
   if isinstance(value, np.ndarray):
-    return (str(value.dtype), value.shape, hashlib.sha256(np.ascontiguousarray(value)).hexdigest() if value.dtype != object else "")
+    return (
+      str(value.dtype),
+      value.shape,
+      hashlib.sha256(np.ascontiguousarray(value)).hexdigest() if value.dtype != object else "",
+    )
   if id(value) in seen:
     return "again"
   seen[id(value)] = value
@@ -195,7 +215,11 @@ def _described_value(value, seen):
   if isinstance(value, types.FunctionType):
     cells = [worker.contents_of(cell) for cell in value.__closure__ or ()]
     names = [name for name in sorted(worker.names_in(value.__code__)) if name in value.__globals__]
-    used = {name: value.__globals__[name] for name in names if not isinstance(value.__globals__[name], (type, types.ModuleType))}
+    used = {
+      name: value.__globals__[name]
+      for name in names
+      if not isinstance(value.__globals__[name], (type, types.ModuleType))
+    }
     held = [cells, value.__defaults__, value.__kwdefaults__, used]
     return _described(value.__code__, value.__doc__), _described_value(held, seen)
   if isinstance(value, types.MethodType):
@@ -234,7 +258,9 @@ def check_store(store, r, stage):
   before = json.loads(settings.get(PREPARED_WITH, "[]")) if stats.entries else []
   ends = [min(since, stats.epochs) for since, _ in before[1:]] + [stats.epochs]
   # The others prepared nothing, or nothing that is still in use.
-  live = [(since, what) for (since, what), end in zip(before, ends) if since < end and end >= stats.epochs - math.ceil(r) + 2]
+  live = [
+    (since, what) for (since, what), end in zip(before, ends) if since < end and end >= stats.epochs - math.ceil(r) + 2
+  ]
   if any(function_differs(what, stage) for _, what in live):
     pipeline_warnings.warn(OTHER_FUNCTION.format(path=store.path))
   if any(what["files"] and stage["files"] and what["files"] != stage["files"] for _, what in live):
@@ -256,5 +282,7 @@ def function_differs(one, other):
   # For each constant its size, and how its values are arranged: from -1 to 1, near 0 for a large array.
   constants = [np.reshape(each["constants"], [-1, 2]).T for each in (one, other)]
   (sizes, other_sizes), (places, other_places) = zip(*constants)
-  return not (np.allclose(sizes, other_sizes, rtol=_TOLERANCE, atol=1e-8) and
-              np.allclose(places, other_places, rtol=0, atol=_TOLERANCE / 10))
+  return not (
+    np.allclose(sizes, other_sizes, rtol=_TOLERANCE, atol=1e-8)
+    and np.allclose(places, other_places, rtol=0, atol=_TOLERANCE / 10)
+  )

@@ -1,4 +1,5 @@
 """Joins the positions of several workers into one, which any number of workers can restore."""
+
 import base64
 import os
 import zlib
@@ -20,10 +21,14 @@ def joined(saved):
   value, lost = join(found)
   if lost:
     pipeline_warnings.warn(
-        f"rtf.EpochPosition.joined: the position of {len(lost)} of {len(found)} workers is missing (shards "
-        f"{', '.join(map(str, lost))}). " + (
-            "All their samples come again in this epoch, and are prepared again." if value["stages"][0]["begun"] else
-            "The others are between two epochs: what the missing ones had left of the one before does not come."))
+      f"rtf.EpochPosition.joined: the position of {len(lost)} of {len(found)} workers is missing (shards "
+      f"{', '.join(map(str, lost))}). "
+      + (
+        "All their samples come again in this epoch, and are prepared again."
+        if value["stages"][0]["begun"]
+        else "The others are between two epochs: what the missing ones had left of the one before does not come."
+      )
+    )
   return value
 
 
@@ -36,8 +41,9 @@ def read(saved):
       return position
   if not isinstance(saved, (str, os.PathLike)):
     raise TypeError(
-        "saved of rtf.EpochPosition.joined must have, for each worker, the path of a checkpoint or of a backup, the state_dict() of "
-        f"a loader, an EpochPosition, or None, got {type(saved).__name__}.")
+      "saved of rtf.EpochPosition.joined must have, for each worker, the path of a checkpoint or of a backup, the "
+      f"state_dict() of a loader, an EpochPosition, or None, got {type(saved).__name__}."
+    )
   return read_checkpoint(saved)
 
 
@@ -47,12 +53,14 @@ def read_checkpoint(path):
     found = positions.saved_in(os.fspath(path))
   except tf.errors.OpError as error:
     raise ValueError(
-        f"saved of rtf.EpochPosition.joined: {path} cannot be read as a checkpoint ({type(error).__name__}). Pass None for a worker whose "
-        "checkpoint was lost.") from error
+      f"saved of rtf.EpochPosition.joined: {path} cannot be read as a checkpoint ({type(error).__name__}). Pass None "
+      "for a worker whose checkpoint was lost."
+    ) from error
   if len(found) != 1:
     raise ValueError(
-        f"saved of rtf.EpochPosition.joined: {path} has {len(found)} positions, and must have one. Save one iterator, or one "
-        "rtf.EpochPosition, by tf.train.Checkpoint.")
+      f"saved of rtf.EpochPosition.joined: {path} has {len(found)} positions, and must have one. Save one iterator, "
+      "or one rtf.EpochPosition, by tf.train.Checkpoint."
+    )
   return found[0]
 
 
@@ -64,17 +72,25 @@ def join(found):
   blockers = sorted({position["not_movable"] for position in present if position.get("not_movable")})
   if blockers:
     _refuse(
-        f"{', '.join(blockers)} after refurbish has a position of its own, which cannot be divided among workers. Save between two epochs, or "
-        "finish the epoch with the former number of workers; for prefetch and parallel map set options.experimental_symbolic_checkpoint")
+      f"{', '.join(blockers)} after refurbish has a position of its own, which cannot be divided among workers. Save "
+      "between two epochs, or finish the epoch with the former number of workers; for prefetch and parallel map set "
+      "options.experimental_symbolic_checkpoint"
+    )
   if not all(position["stages"] for position in present):
     _refuse("the pipelines have no refurbish stage. Put refurbish into them")
   if len({(position["format"], *position["kinds"]) for position in present}) > 1:
     _refuse("they are of different pipelines. Take what the workers of one run have saved")
   at_end = not all(position["between"] for position in present)
   joined = [
-      _join_stage(list(states), len(found), at_end) for states in zip(*(position["stages"] for position in present), strict=True)]
+    _join_stage(list(states), len(found), at_end)
+    for states in zip(*(position["stages"] for position in present), strict=True)
+  ]
   # A worker that has left the epoch already counts the next one, though the joined position is in the epoch before.
-  epochs = [position["epoch"] - (position["between"] and _is_done(position["stages"][0], joined[0])) for position in present if "epoch" in position]
+  epochs = [
+    position["epoch"] - (position["between"] and _is_done(position["stages"][0], joined[0]))
+    for position in present
+    if "epoch" in position
+  ]
   value = {key: present[0][key] for key in ("format", "kinds")}
   if epochs:
     value["epoch"] = min(epochs)
@@ -85,26 +101,45 @@ def join(found):
 def _join_stage(states, num_workers, at_end):
   """`at_end`: whether a worker that is in no epoch may only have ended its own part, without leaving the loop."""
   if "num_shards" not in states[0]:
-    _refuse("only refurbish can continue in the middle of an epoch with another number of workers. Remove the offload stage that does not follow refurbish")
+    _refuse(
+      "only refurbish can continue in the middle of an epoch with another number of workers. Remove the offload stage "
+      "that does not follow refurbish"
+    )
   for name in _SAME:
     if len({state[name] for state in states}) > 1:
-      _refuse(f"their {name} differs: {', '.join(str(state[name]) for state in states)}. Take what the workers of one run have saved")
+      _refuse(
+        f"their {name} differs: {', '.join(str(state[name]) for state in states)}. Take what the workers of one run "
+        "have saved"
+      )
   count, shards = states[0]["num_shards"], [state["shard"] for state in states]
   if count != num_workers or len(set(shards)) != len(shards):
     _refuse(
-        f"the number of shards was {count}, but {num_workers} positions were given (of shards {', '.join(map(str, shards))}). Pass one "
-        "position per worker, and None for a lost one; shard by source.shard(n, i) before refurbish")
+      f"the number of shards was {count}, but {num_workers} positions were given (of shards "
+      f"{', '.join(map(str, shards))}). Pass one position per worker, and None for a lost one; shard by "
+      "source.shard(n, i) before refurbish"
+    )
   if count > 1 and states[0]["schedule_shards"] == 0:
-    _refuse("it is not known which samples a shard has. Shard next to refurbish, by source.shard(n, i).refurbish(...), and not file names")
+    _refuse(
+      "it is not known which samples a shard has. Shard next to refurbish, by source.shard(n, i).refurbish(...), and "
+      "not file names"
+    )
   number = min(state["number"] if state["begun"] else state["next_epoch"] for state in states)
-  if at_end and len(states) < count and number > 0 and not any(state["begun"] or state["next_epoch"] > number for state in states):
+  if (
+    at_end
+    and len(states) < count
+    and number > 0
+    and not any(state["begun"] or state["next_epoch"] > number for state in states)
+  ):
     number -= 1  # A lost worker may not have ended this epoch.
   # Whether each worker has ended the epoch.
   done = [not state["begun"] and state["next_epoch"] == number + 1 for state in states]
-  if any((state["number"] if state["begun"] else state["next_epoch"]) != number + ended for state, ended in zip(states, done)):
+  if any(
+    (state["number"] if state["begun"] else state["next_epoch"]) != number + ended for state, ended in zip(states, done)
+  ):
     _refuse(
-        "they are of different epochs. Take positions that were saved at the same time; under repeat shards of different lengths drift "
-        "apart, so end each epoch together, or take an equal number of samples for each worker")
+      "they are of different epochs. Take positions that were saved at the same time; under repeat shards of "
+      "different lengths drift apart, so end each epoch together, or take an equal number of samples for each worker"
+    )
   begun = any(done) or any(state["begun"] for state in states)
   sizes = [_size(state) for state in states]
   known = states[0]["whole"] >= 0 or min(sizes) >= 0 and len(sizes) == count
@@ -112,16 +147,28 @@ def _join_stage(states, num_workers, at_end):
   yielded = [np.ones(size, bool) if ended else _bits(state) for state, ended, size in zip(states, done, sizes)]
   bits = np.zeros(whole if known else max(shard + count * len(each) for shard, each in zip(shards, yielded)), bool)
   for shard, each in zip(shards, yielded):
-    bits[shard::count][:len(each)] = each
+    bits[shard::count][: len(each)] = each
   scheduled = all(state["scheduled"] for state in states)
   if scheduled and len({state["origin"] for state in states}) > 1:
     _refuse("their schedules began in different epochs. Finish the epoch with the former number of workers")
   keeps_all = all(state["num_kept"] == state["num_samples"] for state in states)
   return {
-      **states[0], "joined": 1, "begun": int(begun), "number": number, "next_epoch": number + begun, "scheduled": int(scheduled and known),
-      "num_samples": whole, "num_kept": 0 if not (scheduled and known) else whole if keeps_all else whole - 1, "store_id": 0,
-      "ring_head": 0, "shard": 0, "yielded": base64.b64encode(zlib.compress(np.packbits(bits if begun else bits[:0], bitorder="little").tobytes())).decode(),
-      "lost_shards": sorted(set(range(count)) - set(shards)) if begun else []}
+    **states[0],
+    "joined": 1,
+    "begun": int(begun),
+    "number": number,
+    "next_epoch": number + begun,
+    "scheduled": int(scheduled and known),
+    "num_samples": whole,
+    "num_kept": 0 if not (scheduled and known) else whole if keeps_all else whole - 1,
+    "store_id": 0,
+    "ring_head": 0,
+    "shard": 0,
+    "yielded": base64.b64encode(
+      zlib.compress(np.packbits(bits if begun else bits[:0], bitorder="little").tobytes())
+    ).decode(),
+    "lost_shards": sorted(set(range(count)) - set(shards)) if begun else [],
+  }
 
 
 def _is_done(state, joined):
@@ -136,7 +183,9 @@ def _size(state):
 
 
 def _bits(state):
-  bits = np.unpackbits(np.frombuffer(zlib.decompress(base64.b64decode(state["yielded"])), np.uint8), bitorder="little").astype(bool)
+  bits = np.unpackbits(
+    np.frombuffer(zlib.decompress(base64.b64decode(state["yielded"])), np.uint8), bitorder="little"
+  ).astype(bool)
   size = _size(state)
   return bits if size < 0 else np.resize(bits, size) if len(bits) >= size else np.pad(bits, (0, size - len(bits)))
 

@@ -1,4 +1,5 @@
 """The cores, memory, disk and accelerators that this process can use."""
+
 import contextlib
 import math
 import os
@@ -23,13 +24,16 @@ _DISK_FILE_BYTES = 2**26
 
 
 def processors() -> int:
-  """The number of CPU cores that the process' affinity and its control group, such as a container's, allow; rounded up."""
+  """The number of CPU cores that the process' affinity and its control group, such as a container's, allow; rounded
+  up."""
   number = len(os.sched_getaffinity(0))
   with contextlib.suppress(OSError, ValueError, ZeroDivisionError):
     quota, period = (_CONTROL_GROUPS / "cpu.max").read_text().split()
     number = min(number, max(1, math.ceil(int(quota) / int(period))))
   with contextlib.suppress(OSError, ValueError, ZeroDivisionError):
-    quota, period = (int((_CONTROL_GROUPS / "cpu" / name).read_text()) for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us"))
+    quota, period = (
+      int((_CONTROL_GROUPS / "cpu" / name).read_text()) for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+    )
     if quota > 0:
       number = min(number, max(1, math.ceil(quota / period)))
   return number
@@ -73,7 +77,8 @@ def room_for_samples() -> int:
 
 
 def room_for_reading_ahead() -> int:
-  """How many bytes a pipeline's `prefetch(AUTOTUNE)` may hold: a quarter of what samples leave free, at most 512 MiB."""
+  """How many bytes a pipeline's `prefetch(AUTOTUNE)` may hold: a quarter of what samples leave free, at most 512
+  MiB."""
   return min(_free_and_reserve()[1] // 4, 2**29)
 
 

@@ -3,8 +3,8 @@
 tf.data's C++ binary interface changes between TensorFlow minors, so a library built against one of them fails on
 another with an "undefined symbol", or worse, loads. Hence the package has one library for each minor, in
 `_native/<minor>/`: a wheel (`build_wheel.py`) has those of all supported minors, `pip install .` builds the one of the
-installed TensorFlow. A record beside each library says for which machine, against which TensorFlow and from which sources
-it was built.
+installed TensorFlow. A record beside each library says for which machine, against which TensorFlow and from which
+sources it was built.
 `library` compares the record with what is installed *before* it loads anything. If no library fits, it builds the
 packaged sources again, into a per-version directory of the user's cache.
 
@@ -13,6 +13,7 @@ Many .cc files are compiled together, so names in unnamed namespaces must differ
 setup.py loads this file by path, before TensorFlow and the rest of the package can be imported: import neither at the
 top level.
 """
+
 import contextlib
 import fcntl
 import fnmatch
@@ -38,8 +39,7 @@ PACKAGE = pathlib.Path(__file__).resolve().parent.parent
 # -DNDEBUG: TensorFlow's wheel was built with it, and it changes the layout of classes in the headers.
 # -ffp-contract=off: a fused product and sum are rounded once, and give other bytes than TensorFlow.
 # -fvisibility=hidden: kernels register themselves when the library is loaded, so our symbols need not be visible.
-COMPILE_FLAGS = (
-    "-O2", "-DNDEBUG", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off", "-Wall", "-Wextra")
+COMPILE_FLAGS = ("-O2", "-DNDEBUG", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off", "-Wall", "-Wextra")
 # -z defs: a function that TensorFlow's headers declare and its libraries lack fails the build, not the user's import.
 LINK_FLAGS = ("-shared", "-Wl,-z,defs")
 
@@ -49,8 +49,8 @@ GROUPS = ("[a-o]*", "*")
 # An environment variable for developers: compiles each file separately, so that with CXX="ccache g++" only changed
 # files are compiled. The library is the same.
 SINGLE_FILES = "REFURBISH_TF_SINGLE_FILES"
-# GCC 12 does not suppress the second warning for functions inlined from TensorFlow's headers. TensorFlow 2.22 deprecates
-# a lock's constructor that takes a pointer; earlier versions have no other.
+# GCC 12 does not suppress the second warning for functions inlined from TensorFlow's headers. TensorFlow 2.22
+# deprecates a lock's constructor that takes a pointer; earlier versions have no other.
 GROUP_HEAD = """\
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 #if defined(__GNUC__) && !defined(__clang__)
@@ -77,8 +77,9 @@ def ops():
     return tf.load_op_library(str(path))
   except tf.errors.NotFoundError as error:
     raise ImportError(
-        f"refurbish_tf's library {path} fits TensorFlow {tf.__version__} by its record but cannot be loaded "
-        f"({error.message}): delete it and import again to have it rebuilt.") from error
+      f"refurbish_tf's library {path} fits TensorFlow {tf.__version__} by its record but cannot be loaded "
+      f"({error.message}): delete it and import again to have it rebuilt."
+    ) from error
 
 
 def rows(output):
@@ -91,7 +92,8 @@ def rows(output):
 
 
 def numbers_of(saved, names):
-  """The values of a dict that was read from a file, in the order of `names`. ValueError if its keys differ from these."""
+  """The values of a dict that was read from a file, in the order of `names`. ValueError if its keys differ from
+  these."""
   if saved.keys() != names.keys():
     raise ValueError(f"it has {', '.join(saved) or 'nothing'}, but must have {', '.join(names)}")
   return [saved[name] for name in names]
@@ -115,8 +117,9 @@ def library(version):
         _rebuild(directory, version)
   except OSError as error:
     raise ImportError(
-        f"refurbish_tf {_mismatch(version)} and cannot be rebuilt in its cache {root} ({error}): "
-        "set XDG_CACHE_HOME to a directory that can be written and import again.") from error
+      f"refurbish_tf {_mismatch(version)} and cannot be rebuilt in its cache {root} ({error}): "
+      "set XDG_CACHE_HOME to a directory that can be written and import again."
+    ) from error
   return directory / LIBRARY
 
 
@@ -128,8 +131,7 @@ def packaged_directory(version, package=PACKAGE):
 def is_built(directory, version, sources):
   """Whether there is a library of these `sources`, a fingerprint, for TensorFlow `version` in `directory`."""
   record = _read_record(directory)
-  return (record is not None and record["sources"] == sources and
-          _interface(record["tensorflow"]) == _interface(version))
+  return record is not None and record["sources"] == sources and _interface(record["tensorflow"]) == _interface(version)
 
 
 def build(directory):
@@ -144,10 +146,12 @@ def build(directory):
   # other packages' directories must not come before TensorFlow's headers.
   framework_flags = [re.sub("^-I", "-isystem", flag) for flag in tf.sysconfig.get_compile_flags()]
   compile_flags = [
-      *framework_flags,
-      # TensorFlow's header for JPEG files includes libjpeg's, by a name that the system may also have.
-      *(f"{flag}/external/libjpeg_turbo" for flag in framework_flags if flag.startswith("-isystem")),
-      *COMPILE_FLAGS, f"-iquote{PACKAGE.parent}"]
+    *framework_flags,
+    # TensorFlow's header for JPEG files includes libjpeg's, by a name that the system may also have.
+    *(f"{flag}/external/libjpeg_turbo" for flag in framework_flags if flag.startswith("-isystem")),
+    *COMPILE_FLAGS,
+    f"-iquote{PACKAGE.parent}",
+  ]
   # No rpath: importing TensorFlow has loaded both libraries by the time ours is loaded.
   framework = tf.sysconfig.get_link_flags()
   link_flags = [*LINK_FLAGS, *framework, framework[-1].replace("_framework", "_cc")]
@@ -161,8 +165,11 @@ def build(directory):
     objects = [str(built / f"{i}.o") for i in range(len(units))]
     # Threads suffice, because they wait for processes. The first failure cancels the compilations not yet begun.
     with futures.ThreadPoolExecutor(min(len(units), os.cpu_count() or 1)) as pool:
-      warnings = list(pool.map(
-          lambda source, target: _run([*command, *compile_flags, "-c", str(source), "-o", target]), units, objects))
+      warnings = list(
+        pool.map(
+          lambda source, target: _run([*command, *compile_flags, "-c", str(source), "-o", target]), units, objects
+        )
+      )
     warnings.append(_run([*command, *objects, *link_flags, "-o", str(built / LIBRARY)]))
     (built / RECORD).write_text(json.dumps(record) + "\n")
     # A library without a record does not count, so a crash between these lines only costs a rebuild.
@@ -174,23 +181,28 @@ def build(directory):
 
 
 def compiler():
-  """The command of a C++ compiler: $CXX (which may be several words, such as "ccache g++"), otherwise g++ or clang++."""
+  """The command of a C++ compiler: $CXX (which may be several words, such as "ccache g++"), otherwise g++ or
+  clang++."""
   chosen = shlex.split(os.environ.get("CXX", ""))
   for command in [chosen] if chosen else [["g++"], ["clang++"]]:
     if shutil.which(command[0]):
       return command
   raise NoCompilerError(
-      f"CXX names {chosen[0]}, which does not exist: unset it or set it to a C++ compiler" if chosen else
-      "there is no C++ compiler: install one (`apt-get install g++`)")
+    f"CXX names {chosen[0]}, which does not exist: unset it or set it to a C++ compiler"
+    if chosen
+    else "there is no C++ compiler: install one (`apt-get install g++`)"
+  )
 
 
 def machine():
-  """The architecture to build for, such as "aarch64". For a cross build, Python's variable _PYTHON_HOST_PLATFORM sets it."""
+  """The architecture to build for, such as "aarch64". For a cross build, Python's variable _PYTHON_HOST_PLATFORM sets
+  it."""
   return sysconfig.get_platform().removeprefix("linux-")
 
 
 def fingerprint(architecture=None):
-  """A hash of all inputs of the build except TensorFlow: sources, our flags, the architecture (default: `machine()`)."""
+  """A hash of all inputs of the build except TensorFlow: sources, our flags, the architecture (default:
+  `machine()`)."""
   digest = hashlib.sha256(repr((COMPILE_FLAGS, LINK_FLAGS, architecture or machine())).encode())
   for path in _sources():
     content = path.read_bytes()
@@ -228,7 +240,8 @@ def _units(directory):
 
 def _run(command):
   result = subprocess.run(
-      command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+    command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+  )
   if result.returncode:
     raise BuildError(f"$ {shlex.join(command)}\n{result.stdout}\nexit status {result.returncode}\n")
   return result.stdout
@@ -255,7 +268,8 @@ def _read_record(directory):
 
 
 def _packaged_versions():
-  """The versions of TensorFlow for which the package has a library, the newest last, and the machines that they are for."""
+  """The versions of TensorFlow for which the package has a library, the newest last, and the machines that they are
+  for."""
   records = list(filter(None, map(_read_record, (PACKAGE / "_native").glob("*"))))
   return sorted((record["tensorflow"] for record in records), key=_numbers), {record["machine"] for record in records}
 
@@ -271,7 +285,10 @@ def _mismatch(version):
   if not versions:
     return f"has no library built yet (TensorFlow {version} is installed)"
   if machine() not in machines:
-    return f"was built for {' and '.join(sorted(machines))} but this machine is {machine()} (TensorFlow {version} is installed)"
+    return (
+      f"was built for {' and '.join(sorted(machines))} but this machine is {machine()} (TensorFlow {version} is "
+      "installed)"
+    )
   if record is not None and _interface(record["tensorflow"]) == _interface(version):
     return f"was built against TensorFlow {record['tensorflow']} from other C++ sources ({version} is installed)"
   return f"was built against TensorFlow {' and '.join(versions)} but {version} is installed"
@@ -281,7 +298,11 @@ def _way_back(version):
   """A command that helps without a compiler, if there is one, as the end of a sentence."""
   versions, machines = _packaged_versions()
   if versions and machine() not in machines:
-    return "" if machine() not in ("x86_64", "aarch64") else f", or install the wheel for this machine, refurbish_tf-*_{machine()}.whl"
+    return (
+      ""
+      if machine() not in ("x86_64", "aarch64")
+      else f", or install the wheel for this machine, refurbish_tf-*_{machine()}.whl"
+    )
   if not versions or _interface(version) in map(_interface, versions):
     return ""
   return f", or take another TensorFlow with `pip install tensorflow=={versions[-1]}`"
@@ -296,8 +317,12 @@ def _rebuild(directory, version):
     shutil.rmtree(leftover, ignore_errors=True)
   try:
     compiler()
-    print(f"refurbish_tf {_mismatch(version)}: building it for {version} in {directory} ...",
-          end=" ", file=sys.stderr, flush=True)
+    print(
+      f"refurbish_tf {_mismatch(version)}: building it for {version} in {directory} ...",
+      end=" ",
+      file=sys.stderr,
+      flush=True,
+    )
     began, outcome, warnings = time.monotonic(), "failed", ""
     try:
       warnings = build(provisional)
@@ -308,13 +333,14 @@ def _rebuild(directory, version):
     log.unlink(missing_ok=True)
   except NoCompilerError as error:
     raise ImportError(
-        f"refurbish_tf {_mismatch(version)} and cannot be rebuilt because {error} and import again"
-        f"{_way_back(version)}.") from None
+      f"refurbish_tf {_mismatch(version)} and cannot be rebuilt because {error} and import again{_way_back(version)}."
+    ) from None
   except BuildError as error:
     log.write_text(str(error))
     raise ImportError(
-        f"refurbish_tf {_mismatch(version)} and rebuilding it failed: read what the compiler said in {log}"
-        f"{_way_back(version)}.") from None
+      f"refurbish_tf {_mismatch(version)} and rebuilding it failed: read what the compiler said in {log}"
+      f"{_way_back(version)}."
+    ) from None
   finally:
     shutil.rmtree(provisional, ignore_errors=True)
 

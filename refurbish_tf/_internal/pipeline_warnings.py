@@ -1,4 +1,5 @@
 """Warns about a pipeline that is allowed but almost certainly a mistake."""
+
 import sys
 import warnings
 
@@ -7,32 +8,55 @@ import tensorflow as tf
 
 SILENCE = 'warnings.filterwarnings("ignore", category=rtf.PipelineWarning)'
 BATCHED_SOURCE = (
-    "The source of refurbish yields batches, and refurbish takes each batch for one sample: the same samples stay "
-    "together in every epoch, and files sorted by class make batches of one class. Leave .batch out of the source, "
-    "and batch after refurbish: source.refurbish(...).batch(...). For single images from a folder use "
-    "rtf.sources.image_folder, from TFDS batch_size=None; split anything else with .unbatch(). If a batch is meant to "
-    f"be one sample, such as a sequence, silence this: {SILENCE}.")
+  "The source of refurbish yields batches, and refurbish takes each batch for one sample: the same samples stay "
+  "together in every epoch, and files sorted by class make batches of one class. Leave .batch out of the source, "
+  "and batch after refurbish: source.refurbish(...).batch(...). For single images from a folder use "
+  "rtf.sources.image_folder, from TFDS batch_size=None; split anything else with .unbatch(). If a batch is meant to "
+  f"be one sample, such as a sequence, silence this: {SILENCE}."
+)
 SEEMS_BATCHED = (
-    "Each element of the source of refurbish is probably a batch: it has several images, and a label for each of them. refurbish takes it "
-    "for one sample, so the same images stay together in every epoch. Split the elements with .unbatch() before refurbish, and batch after "
-    "it: source.refurbish(...).batch(...). If each element is one sample, such as a bag of instances or a clip with a number for each "
-    f"frame, silence this: {SILENCE}.")
+  "Each element of the source of refurbish is probably a batch: it has several images, and a label for each of them. "
+  "refurbish takes it for one sample, so the same images stay together in every epoch. Split the elements with "
+  ".unbatch() before refurbish, and batch after it: source.refurbish(...).batch(...). If each element is one sample, "
+  f"such as a bag of instances or a clip with a number for each frame, silence this: {SILENCE}."
+)
 SHARDED_BY_KERAS = (
-    "Keras' distribution shards the dataset that fit is given, after refurbish: each process prepares all samples and drops those of the "
-    "others. Samples come twice, or not at all, if the source was sharded, too, or the processes have different seeds. Make "
-    "keras.distribution.DataParallel(auto_shard_dataset=False), and shard the source: "
-    "source.shard(processes, process).refurbish(...). If all processes have the same seed, and no shard, and may prepare all "
-    f"samples, silence this: {SILENCE}.")
+  "Keras' distribution shards the dataset that fit is given, after refurbish: each process prepares all samples and "
+  "drops those of the others. Samples come twice, or not at all, if the source was sharded, too, or the processes "
+  "have different seeds. Make keras.distribution.DataParallel(auto_shard_dataset=False), and shard the source: "
+  "source.shard(processes, process).refurbish(...). If all processes have the same seed, and no shard, and may "
+  f"prepare all samples, silence this: {SILENCE}."
+)
 
 # Class names of datasets that yield batches, that pass on elements unchanged, that make one element of each, and that
 # yield stored elements one by one.
-_BATCHES = frozenset({
-    "_BatchDataset", "_DenseToSparseBatchDataset", "_MapAndBatchDataset", "_PaddedBatchDataset", "_ParallelBatchDataset",
-    "_RebatchDataset"})
-_HANDS_ON = frozenset({
-    "CacheDataset", "_AssertCardinalityDataset", "_CachedDataset", "_FilterDataset", "_IgnoreErrorsDataset", "_OptionsDataset",
-    "_PrefetchDataset", "_RepeatDataset", "_ShardDataset", "_ShuffleDataset", "_SkipDataset", "_TakeDataset",
-    "_TakeWhileDataset"})
+_BATCHES = frozenset(
+  {
+    "_BatchDataset",
+    "_DenseToSparseBatchDataset",
+    "_MapAndBatchDataset",
+    "_PaddedBatchDataset",
+    "_ParallelBatchDataset",
+    "_RebatchDataset",
+  }
+)
+_HANDS_ON = frozenset(
+  {
+    "CacheDataset",
+    "_AssertCardinalityDataset",
+    "_CachedDataset",
+    "_FilterDataset",
+    "_IgnoreErrorsDataset",
+    "_OptionsDataset",
+    "_PrefetchDataset",
+    "_RepeatDataset",
+    "_ShardDataset",
+    "_ShuffleDataset",
+    "_SkipDataset",
+    "_TakeDataset",
+    "_TakeWhileDataset",
+  }
+)
 _MAPS = frozenset({"_MapDataset", "_ParallelMapDataset"})
 _SINGLES = frozenset({"_RangeDataset", "_TensorSliceDataset", "TFRecordDatasetV2"})
 
@@ -64,25 +88,43 @@ def yields_batches(source):
 
 
 def _keeps_rows(given, made):
-  """Whether a function of a batch seems to have kept its rows. A sequence has one dimension, and a stack of frames one label."""
+  """Whether a function of a batch seems to have kept its rows. A sequence has one dimension, and a stack of frames one
+  label."""
   if given == made or all(shape.rank is None for shape in made):
     return any((shape.rank or 0) > 1 + (len(given) == 1) for shape in given)
   images = [shape[0] for shape in made if shape.rank == 4]
   labels = [shape[0] for shape in made if shape.rank in (1, 2)]
   stacks = images + [shape[0] for shape in made if shape.rank == 3 and shape[2] not in (1, 3, 4, None)]
-  return not set(stacks).isdisjoint(labels) or bool(images) and all(shape.rank and shape[0] == images[0] for shape in made)
+  return (
+    not set(stacks).isdisjoint(labels) or bool(images) and all(shape.rank and shape[0] == images[0] for shape in made)
+  )
 
 
 def _seems_to_yield_batches(source):
   """Whether elements of unknown origin have several images and as many labels. A clip would have one label."""
-  kind, specs = _kind(source), [each for each in tf.nest.flatten(source.element_spec) if isinstance(each, tf.TensorSpec)]
+  kind, specs = (
+    _kind(source),
+    [each for each in tf.nest.flatten(source.element_spec) if isinstance(each, tf.TensorSpec)],
+  )
   # A clip may also come with a vector of as many numbers, or with its sound. In the label's place, they may be one-hot.
-  labels = [spec.shape for spec in specs if spec.shape.rank == 1 and spec.dtype.is_integer and spec.dtype != tf.int16 and (
-      spec.shape[0] is None or kind is None)]
-  labels += [spec.shape for spec in specs[1:2] if (
-      type(source.element_spec) is tuple and spec.shape.rank == 2 and spec.shape[0] is None)]
-  return kind in (None, "made") and 0 not in [spec.shape.rank for spec in specs] and any(
-      image[0] == label[0] for image in _images(source) for label in labels)
+  labels = [
+    spec.shape
+    for spec in specs
+    if spec.shape.rank == 1
+    and spec.dtype.is_integer
+    and spec.dtype != tf.int16
+    and (spec.shape[0] is None or kind is None)
+  ]
+  labels += [
+    spec.shape
+    for spec in specs[1:2]
+    if (type(source.element_spec) is tuple and spec.shape.rank == 2 and spec.shape[0] is None)
+  ]
+  return (
+    kind in (None, "made")
+    and 0 not in [spec.shape.rank for spec in specs]
+    and any(image[0] == label[0] for image in _images(source) for label in labels)
+  )
 
 
 def _shapes(source):
@@ -90,14 +132,21 @@ def _shapes(source):
 
 
 def _images(source):
-  return [spec.shape for spec in tf.nest.flatten(source.element_spec) if isinstance(spec, tf.TensorSpec) and (
-      spec.shape.rank == 4 and spec.shape[3] in (1, 3, 4, None) and (spec.dtype == tf.uint8 or spec.dtype.is_floating))]
+  return [
+    spec.shape
+    for spec in tf.nest.flatten(source.element_spec)
+    if isinstance(spec, tf.TensorSpec)
+    and (
+      spec.shape.rank == 4 and spec.shape[3] in (1, 3, 4, None) and (spec.dtype == tf.uint8 or spec.dtype.is_floating)
+    )
+  ]
 
 
 def _kind(source):
-  """What `source` yields: "batches", "mapped" batches, "single" elements, elements "made" from these; None if unknown."""
+  """What `source` yields: "batches", "mapped" batches, "single" elements, elements "made" from these; None if
+  unknown."""
   while type(source).__name__ in _HANDS_ON:
-    source, = source._inputs()
+    (source,) = source._inputs()
   name = type(source).__name__
   if name in _BATCHES:
     return "single" if _has_batches_of_one(source) else "batches"
@@ -105,7 +154,9 @@ def _kind(source):
     return {"batches": "mapped", "single": "made"}.get(kind := _kind(*source._inputs()), kind)
   if name in ("_ConcatenateDataset", "_ZipDataset"):
     # `enumerate` counts without end.
-    inputs = [each for each in source._inputs() if tf.get_static_value(each.cardinality()) != tf.data.INFINITE_CARDINALITY]
+    inputs = [
+      each for each in source._inputs() if tf.get_static_value(each.cardinality()) != tf.data.INFINITE_CARDINALITY
+    ]
     kinds = set(map(_kind, inputs))
     return kinds.pop() if len(kinds) == 1 and (len(inputs) == 1 or kinds <= {"single", "made"}) else None
   return "single" if name in _SINGLES else None
@@ -117,7 +168,11 @@ def check_distribution():
   if hasattr(keras, "distribution"):
     distribution = keras.distribution.distribution()
     # With model parallelism all processes may need the same samples.
-    if isinstance(distribution, keras.distribution.DataParallel) and distribution._is_multi_process and distribution._auto_shard_dataset:
+    if (
+      isinstance(distribution, keras.distribution.DataParallel)
+      and distribution._is_multi_process
+      and distribution._auto_shard_dataset
+    ):
       warn(SHARDED_BY_KERAS)
 
 
@@ -133,7 +188,8 @@ def _has_batches_of_one(batches):
 
 
 def _stacklevel_of_user():
-  """The `stacklevel`, for a warning of the caller, of the innermost line outside of this package, TensorFlow and Keras."""
+  """The `stacklevel`, for a warning of the caller, of the innermost line outside of this package, TensorFlow and
+  Keras."""
   frame, level = sys._getframe(1), 1
   while frame.f_back is not None and _package(frame) in ("refurbish_tf", "tensorflow", "keras"):
     frame, level = frame.f_back, level + 1

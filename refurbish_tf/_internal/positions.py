@@ -1,8 +1,10 @@
 """The position of a pipeline, as one value: which epoch each of its stages is in, and what was yielded.
 
-Checkpoints of iterators get it as a second tensor: TensorFlow's `batch` and others drop the iterator of a stage at the end of
-an epoch, and an iterator's own checkpoint then lacks the stage. Loaders and callbacks save such an iterator and nothing else.
+Checkpoints of iterators get it as a second tensor: TensorFlow's `batch` and others drop the iterator of a stage at the
+end of an epoch, and an iterator's own checkpoint then lacks the stage. Loaders and callbacks save such an iterator and
+nothing else.
 """
+
 import base64
 import contextlib
 import functools
@@ -19,9 +21,18 @@ _FORMAT = 3  # Raise it for a change that another package cannot read.
 _STATE, _STAGES = "_STATE", "_STAGES"
 _MOST_TRIES = 1000
 # Datasets that yield an element as soon as they have read it: every element that has left a stage was handed out.
-_PASSES_ON = frozenset({
-    "_BatchDataset", "_FilterDataset", "_MapDataset", "_OptionsDataset", "_PaddedBatchDataset", "_RepeatDataset", "_ZipDataset",
-    "LoaderOutputDataset"})
+_PASSES_ON = frozenset(
+  {
+    "_BatchDataset",
+    "_FilterDataset",
+    "_MapDataset",
+    "_OptionsDataset",
+    "_PaddedBatchDataset",
+    "_RepeatDataset",
+    "_ZipDataset",
+    "LoaderOutputDataset",
+  }
+)
 # The added ones read ahead, but their symbolic checkpoint is at the last element that was handed out.
 _PASSES_ON_SYMBOLIC = _PASSES_ON | {"_ParallelBatchDataset", "_ParallelMapDataset", "_PrefetchDataset"}
 
@@ -36,7 +47,8 @@ class RefurbishStage:
     return self.described()["random_access"]
 
   def saved_state(self):
-    """The position of the stage between two epochs, or in an epoch that was restored and not begun, as a dict for JSON."""
+    """The position of the stage between two epochs, or in an epoch that was restored and not begun, as a dict for
+    JSON."""
     return _state(native.ops().refurbish_tf_refurbish_position(stage=self.stage_name))
 
   def restore_state(self, state):
@@ -47,14 +59,19 @@ class RefurbishStage:
     del expected["yielded"]
     *numbers, reuse_factor = native.numbers_of(state, expected)
     native.ops().refurbish_tf_refurbish_set_position(
-        stage=self.stage_name, numbers=tf.constant(numbers, tf.int64), reuse_factor=tf.constant(reuse_factor, tf.float64),
-        yielded=yielded, lost_shards=tf.constant(lost_shards, tf.int64))
+      stage=self.stage_name,
+      numbers=tf.constant(numbers, tf.int64),
+      reuse_factor=tf.constant(reuse_factor, tf.float64),
+      yielded=yielded,
+      lost_shards=tf.constant(lost_shards, tf.int64),
+    )
 
 
 class _CapturedStage(RefurbishStage):
   """A stage of a dataset, or of a dataset that its functions have captured.
 
-  `read_again_by` and `skipped_by` name operations after it that make a symbolic checkpoint wrong; empty if there are none.
+  `read_again_by` and `skipped_by` name operations after it that make a symbolic checkpoint wrong; empty if there are
+  none.
   """
 
   def __init__(self, name, read_again_by, skipped_by):
@@ -75,12 +92,16 @@ def _captured_by(dataset):
 
 def _state(output):
   *rows, reuse_factor, yielded = output
-  return {**native.rows(rows)[0], "reuse_factor": float(reuse_factor),
-          "yielded": base64.b64encode(zlib.compress(yielded.numpy().tobytes(), 1)).decode()}
+  return {
+    **native.rows(rows)[0],
+    "reuse_factor": float(reuse_factor),
+    "yielded": base64.b64encode(zlib.compress(yielded.numpy().tobytes(), 1)).decode(),
+  }
 
 
 def stages_of(dataset):
-  """The stages of `dataset` that have a position, upstream first, with those of datasets that its functions have captured.
+  """The stages of `dataset` that have a position, upstream first, with those of datasets that its functions have
+  captured.
 
   Their names differ between processes, their order does not.
   """
@@ -93,7 +114,12 @@ def stages_of(dataset):
 
 def of(stages):
   """The position of stages that are in no epoch."""
-  return {"format": _FORMAT, "kinds": _kinds(stages), "between": True, "stages": [stage.saved_state() for stage in stages]}
+  return {
+    "format": _FORMAT,
+    "kinds": _kinds(stages),
+    "between": True,
+    "stages": [stage.saved_state() for stage in stages],
+  }
 
 
 def restore(what, stages, position):
@@ -103,25 +129,38 @@ def restore(what, stages, position):
   except (KeyError, TypeError) as error:
     raise damaged(what, error) from error
   if found != _FORMAT:
-    raise ValueError(f"{what}: the position has format {found}, but this refurbish_tf reads format {_FORMAT}. Use the one that saved it.")
+    raise ValueError(
+      f"{what}: the position has format {found}, but this refurbish_tf reads format {_FORMAT}. Use the one that saved "
+      "it."
+    )
   if not stages and kinds:
     raise ValueError(f"{what}: a joined position holds a value, and no pipeline. Call its restore(pipeline) instead.")
   if kinds != _kinds(stages):
     raise ValueError(
-        f"{what}: the position is of another pipeline, with the stages {kinds}, but this one has {_kinds(stages)}. Build the same "
-        "pipeline.")
+      f"{what}: the position is of another pipeline, with the stages {kinds}, but this one has {_kinds(stages)}. "
+      "Build the same pipeline."
+    )
   with unchanged_on_error(stages):
     try:
       for stage, state in zip(stages, states, strict=True):
         stage.restore_state(state)
-    except (ValueError, KeyError, TypeError, OverflowError, AttributeError, zlib.error, tf.errors.DataLossError) as error:
+    except (
+      ValueError,
+      KeyError,
+      TypeError,
+      OverflowError,
+      AttributeError,
+      zlib.error,
+      tf.errors.DataLossError,
+    ) as error:
       raise damaged(what, error) from error
 
 
 def damaged(what, error):
   return ValueError(
-      f"{what}: the position is damaged ({type(error).__name__}: {error}). Restore another checkpoint, or leave it out to begin with "
-      "the first epoch.")
+    f"{what}: the position is damaged ({type(error).__name__}: {error}). Restore another checkpoint, or leave it out "
+    "to begin with the first epoch."
+  )
 
 
 @contextlib.contextmanager
@@ -142,7 +181,9 @@ def in_epoch(position, checkpoint):
   for name, state in zip(position.get("names", ()), position["stages"], strict=True):
     *found, num_found, _ = native.ops().refurbish_tf_refurbish_saved_position(stage=name, checkpoint=checkpoint)
     if num_found > 1:
-      raise ValueError("several iterators of the pipeline are in an epoch of one refurbish stage. Read each stage once.")
+      raise ValueError(
+        "several iterators of the pipeline are in an epoch of one refurbish stage. Read each stage once."
+      )
     states.append({**_state(found), "next_epoch": state["next_epoch"]} if num_found else state)
   return {**position, "stages": states}
 
@@ -151,7 +192,9 @@ def saved_in(path):
   """The positions in a `tf.train.Checkpoint`: of iterators, and of `rtf.EpochPosition`."""
   found = []
   for name, _ in tf.train.list_variables(path):
-    tensor = lambda name, dtype: tf.raw_ops.RestoreV2(prefix=path, tensor_names=[name], shape_and_slices=[""], dtypes=[dtype])[0]
+    tensor = lambda name, dtype: tf.raw_ops.RestoreV2(
+      prefix=path, tensor_names=[name], shape_and_slices=[""], dtypes=[dtype]
+    )[0]
     if name.endswith(_STAGES):
       position = json.loads(tensor(name, tf.string).numpy())
       found.append(in_epoch(position, tensor(name.removesuffix(_STAGES) + _STATE, tf.variant)))
@@ -187,12 +230,15 @@ def _check_symbolic(dataset):
     by, skipped_by = map(dataset_graph.method_name, (stage.read_again_by, stage.skipped_by))
     if stage.read_again_by and not stage.is_random_access():
       raise ValueError(
-          f"A symbolic checkpoint of {by} after refurbish reads an element again, and a stream may yield another one. Put {by} before "
-          "refurbish, read the source by index (rtf.sources), or leave options.experimental_symbolic_checkpoint out.")
+        f"A symbolic checkpoint of {by} after refurbish reads an element again, and a stream may yield another one. "
+        f"Put {by} before refurbish, read the source by index (rtf.sources), or leave "
+        "options.experimental_symbolic_checkpoint out."
+      )
     if stage.skipped_by:
       raise ValueError(
-          f"A symbolic checkpoint of {skipped_by} after interleave lacks what it has skipped of a refurbish stage. Put {skipped_by} before "
-          "refurbish, or leave options.experimental_symbolic_checkpoint out.")
+        f"A symbolic checkpoint of {skipped_by} after interleave lacks what it has skipped of a refurbish stage. Put "
+        f"{skipped_by} before refurbish, or leave options.experimental_symbolic_checkpoint out."
+      )
 
 
 def _save(iterator, serialize):
@@ -202,12 +248,15 @@ def _save(iterator, serialize):
     return serialize(iterator)
   # The iterator may be reading ahead: no stage must have begun an epoch in the meantime.
   before, position, tries = None, of(stages), 0
-  while before is None or any(one["next_epoch"] != other["next_epoch"] for one, other in zip(before, position["stages"])):
+  while before is None or any(
+    one["next_epoch"] != other["next_epoch"] for one, other in zip(before, position["stages"])
+  ):
     tries += 1
     if tries > _MOST_TRIES:
       raise ValueError(
-          "The iterator cannot be saved: its pipeline began an epoch each time that it was tried. Stop other threads that read it, or "
-          "save between two epochs.")
+        "The iterator cannot be saved: its pipeline began an epoch each time that it was tried. Stop other threads "
+        "that read it, or save between two epochs."
+      )
     tensors = serialize(iterator)
     before, position = position["stages"], of(stages)
   symbolic = bool(iterator._dataset.options().experimental_symbolic_checkpoint)
@@ -218,7 +267,9 @@ def _save(iterator, serialize):
   for i, stage in enumerate(stages):
     if not hasattr(stage, "stage_name"):
       continue
-    *_, next_epoch = native.ops().refurbish_tf_refurbish_saved_position(stage=stage.stage_name, checkpoint=tensors[_STATE])
+    *_, next_epoch = native.ops().refurbish_tf_refurbish_saved_position(
+      stage=stage.stage_name, checkpoint=tensors[_STATE]
+    )
     if next_epoch >= 0:
       # The stage may have read further than the last element that was handed out.
       position["stages"][i]["next_epoch"] = int(next_epoch)

@@ -1,4 +1,5 @@
 """Warns about stages of one pipeline that draw the same random numbers because they were given the same seed."""
+
 import functools
 
 import tensorflow as tf
@@ -7,9 +8,11 @@ from refurbish_tf._internal import fingerprint, pipeline_warnings
 from refurbish_tf._internal.tensorflow_internals import iterator_ops
 
 SHARED_SEED = (
-    "{number} refurbish stages of this pipeline have seed={seed}, the same partial_fn and different sources: sample i of each gets the "
-    "same random numbers. Give each stage another seed, such as seed={seed} + k, or none, or make one stage of the concatenated "
-    f"sources. If the samples are to share their numbers, silence this: {pipeline_warnings.SILENCE}.")
+  "{number} refurbish stages of this pipeline have seed={seed}, the same partial_fn and different sources: sample i "
+  "of each gets the same random numbers. Give each stage another seed, such as seed={seed} + k, or none, or make one "
+  "stage of the concatenated sources. If the samples are to share their numbers, silence this: "
+  f"{pipeline_warnings.SILENCE}."
+)
 
 
 def check(dataset):
@@ -18,7 +21,9 @@ def check(dataset):
   Only the first part of a zip is checked: images and their targets may use the same random numbers on purpose.
   """
   by_seed = {}
-  drawing = [stage for stage in _merged(dataset) if stage._op_arguments["partial_seed"] or stage._op_arguments["final_seed"]]
+  drawing = [
+    stage for stage in _merged(dataset) if stage._op_arguments["partial_seed"] or stage._op_arguments["final_seed"]
+  ]
   for stage in drawing if len(drawing) > 1 else ():
     by_seed.setdefault((stage._op_arguments["seed"], *_shard(stage)), []).append(stage)
   for (seed, *_), stages in by_seed.items():
@@ -51,7 +56,8 @@ def _merged(dataset):
 
 
 def _shard(stage):
-  """The number of shards and the stage's shard: a sample's random numbers depend on its position in the whole source."""
+  """The number of shards and the stage's shard: a sample's random numbers depend on its position in the whole
+  source."""
   with tf.init_scope():  # It may be read in a tf.function.
     state = stage.saved_state()
   return (state["num_shards"], state["shard"]) if state["schedule_shards"] else (1, 0)
@@ -61,7 +67,7 @@ def _source(stage):
   source = stage._input_dataset
   # Each stage adds options of its own to its source.
   while type(source).__name__ == "_OptionsDataset":
-    source, = source._inputs()
+    (source,) = source._inputs()
   return source
 
 

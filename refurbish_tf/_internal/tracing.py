@@ -1,4 +1,5 @@
 """Users' functions: traces and calls them as `Dataset.map` does, with or without a seed, and finds what they draw."""
+
 import contextlib
 import functools
 import inspect
@@ -20,8 +21,10 @@ _OF_AUTOGRAPH = re.compile(r"(in user code:.*)\n\n    (\w+): (.*)", re.DOTALL)
 _TEXTS = {"_message", "_MultilineMessageKeyError__message"}
 # One of these lines, and the paths of code that is not the user's.
 _LINE = re.compile(r'    File "(.*)", line .*\n(?:        .*\n?)*')
-_OTHERS = (contextlib.__file__, *(
-    os.path.join(path, "") for path in (os.path.dirname(os.path.dirname(__file__)), *tf.__path__, *keras.__path__)))
+_OTHERS = (
+  contextlib.__file__,
+  *(os.path.join(path, "") for path in (os.path.dirname(os.path.dirname(__file__)), *tf.__path__, *keras.__path__)),
+)
 # More wrappers than this around a function count as an endless chain.
 MOST_DECORATORS = 100
 
@@ -61,12 +64,14 @@ def trace(function, name, what, **inputs):
     raise
   if isinstance(wrapper.output_structure, none_tensor.NoneTensorSpec):
     raise TypeError(
-        f"{what} returned None. Let it return the augmented sample: a function that ends without `return` returns None.")
+      f"{what} returned None. Let it return the augmented sample: a function that ends without `return` returns None."
+    )
   return wrapper
 
 
 def _put_cause_first(error):
-  """Moves the text of the error before AutoGraph's list of lines that led to it, and keeps only the user's own lines."""
+  """Moves the text of the error before AutoGraph's list of lines that led to it, and keeps only the user's own
+  lines."""
   found = _OF_AUTOGRAPH.fullmatch(str(error))
   if not found:
     return
@@ -74,7 +79,12 @@ def _put_cause_first(error):
   lines = [line[0] for line in _LINE.finditer(above) if not line[1].startswith(_OTHERS)]
   cause = textwrap.dedent(f"    {cause}").strip()
   # In place of some errors AutoGraph raises one of its own.
-  text = "\n\n".join([cause if name == type(error).__name__ else f"{name}: {cause}", *(["in user code:", "".join(lines)] if lines else [])])
+  text = "\n\n".join(
+    [
+      cause if name == type(error).__name__ else f"{name}: {cause}",
+      *(["in user code:", "".join(lines)] if lines else []),
+    ]
+  )
   error.args = (text,)
   for held in _TEXTS.intersection(vars(error)):
     setattr(error, held, text)
@@ -82,7 +92,8 @@ def _put_cause_first(error):
 
 @contextlib.contextmanager
 def in_stage():
-  """Entered while functions of a stage are traced, which get one sample per call. Yields the list that `note_layer` fills."""
+  """Entered while functions of a stage are traced, which get one sample per call. Yields the list that `note_layer`
+  fills."""
   before, _tracing.layers = getattr(_tracing, "layers", None), []
   try:
     yield _tracing.layers
@@ -117,9 +128,10 @@ def parameters_explained(what, function, element_spec, of):
       pass
     except TypeError as error:
       raise TypeError(
-          f"{what} cannot be called with {of}: {error}. As with tf.data.Dataset.map, it is called with "
-          + (f"the {len(element_spec)} components of {element_spec}" if is_tuple else f"one argument, {element_spec}")
-          + ", and with a seed if it has a parameter of that name.") from failed
+        f"{what} cannot be called with {of}: {error}. As with tf.data.Dataset.map, it is called with "
+        + (f"the {len(element_spec)} components of {element_spec}" if is_tuple else f"one argument, {element_spec}")
+        + ", and with a seed if it has a parameter of that name."
+      ) from failed
     raise
 
 
@@ -158,12 +170,14 @@ def signature_with_seed(function):
     if inspect.Parameter.VAR_POSITIONAL not in kinds:
       outermost = outermost or signature  # The one that takes the components.
     # For a decorated `__call__` the method has `__wrapped__`.
-    function = getattr(function, "__wrapped__", None) or getattr(getattr(function, "__call__", None), "__wrapped__", None)  # noqa: B004
+    call = getattr(function, "__call__", None)  # noqa: B004
+    function = getattr(function, "__wrapped__", None) or getattr(call, "__wrapped__", None)
   return None
 
 
 def seeds_a_state(function, parameter):
-  """Whether the parameter seeds a state inside TensorFlow or Keras, as in tf.image.random_flip_left_right(image, seed=None)."""
+  """Whether the parameter seeds a state inside TensorFlow or Keras, as in tf.image.random_flip_left_right(image,
+  seed=None)."""
   while isinstance(function, functools.partial):
     function = function.func
   module = getattr(function, "__module__", None) or ""
@@ -172,10 +186,11 @@ def seeds_a_state(function, parameter):
 
 # Operations that draw from a state which a dataset's checkpoint does not save.
 _DRAWS = re.compile(
-    "AllCandidateSampler|Multinomial|NonDeterministicInts|ParameterizedTruncatedNormal|RngReadAndSkip|TruncatedNormal|"
-    "Random(Crop|Gamma|Poisson|PoissonV2|Shuffle|StandardNormal|Uniform|UniformInt)|SampleDistortedBoundingBox(V2)?|"
-    "Stateful(RandomBinomial|StandardNormal|StandardNormalV2|TruncatedNormal|Uniform|UniformFullInt|UniformInt)|"
-    "(FixedUnigram|LearnedUnigram|LogUniform|ThreadUnsafeUnigram|Uniform)CandidateSampler")
+  "AllCandidateSampler|Multinomial|NonDeterministicInts|ParameterizedTruncatedNormal|RngReadAndSkip|TruncatedNormal|"
+  "Random(Crop|Gamma|Poisson|PoissonV2|Shuffle|StandardNormal|Uniform|UniformInt)|SampleDistortedBoundingBox(V2)?|"
+  "Stateful(RandomBinomial|StandardNormal|StandardNormalV2|TruncatedNormal|Uniform|UniformFullInt|UniformInt)|"
+  "(FixedUnigram|LearnedUnigram|LogUniform|ThreadUnsafeUnigram|Uniform)CandidateSampler"
+)
 _DRAWS_WITH_A_SEED = re.compile("Stateless(Random(?!Get)|Multinomial|(Parameterized)?TruncatedNormal)")
 
 

@@ -1,2 +1,3 @@
 """The version of the package, which setup.cfg and `refurbish-tf --version` read without importing it."""
+
 VERSION = "0.1.0"

@@ -1,4 +1,5 @@
 """Measures, for `rtf.advise`, what reading, each layer, and a stage cost on samples of a source."""
+
 from __future__ import annotations
 
 import contextlib
@@ -24,9 +25,11 @@ from refurbish_tf.cache_store import CacheStore
 
 # How often each pipeline is measured; the median counts.
 MOST_ROUNDS, FEWEST_ROUNDS = 7, 2
-# Fractions of the time: the first reading of the samples, an epoch of standard training, counting the outcomes of a layer.
+# Fractions of the time: the first reading of the samples, an epoch of standard training, counting the outcomes of a
+# layer.
 READING, EPOCH, COUNTING = 1 / 30, 1 / 60, 1 / 30
-# The least seconds of reading; how many epochs it may take to be measured within a pipeline; the most seconds of an epoch.
+# The least seconds of reading; how many epochs it may take to be measured within a pipeline; the most seconds of an
+# epoch.
 SHORTEST_READING, SLOW_READING, LONGEST_EPOCH = 0.05, 4, 0.08
 # A turn is a multiple of three epochs, in which each sample is fresh once with r = 3.
 LEAST_EPOCHS = 3
@@ -36,14 +39,15 @@ MAX_BYTES, PART_OF_FREE = 2**30, 1 / 8
 MOST_READ, MOST_SAMPLES, FEWEST_SAMPLES = 4096, 2**16, 16
 # A reuse factor so large that no sample is evicted while measuring.
 NEVER = 1e6
-# How many elements are read at a time; first show how long all layers take; have their outcomes counted. The element with the
-# most outcomes decides, because a flat image hides what a layer does.
+# How many elements are read at a time; first show how long all layers take; have their outcomes counted. The element
+# with the most outcomes decides, because a flat image hides what a layer does.
 WINDOW, TRIED_SAMPLES, COUNTED_SAMPLES = 64, 64, 3
 
 
 @dataclasses.dataclass(frozen=True)
 class Form:
   """A form in which elements may be kept permanently: the results of the first `prefix` of all `layers`."""
+
   name: str
   layers: tuple[Any, ...]
   prefix: int
@@ -60,6 +64,7 @@ class Form:
 @dataclasses.dataclass
 class Costs:
   """CPU seconds per sample, unless a comment says otherwise. Costs named `read` come on top of reading from memory."""
+
   # On elements in memory: plain tf.data, and a stage that keeps nothing, by the name of the elements' form.
   standard: float = 0.0
   fresh: dict[str, float] = dataclasses.field(default_factory=dict)
@@ -87,7 +92,8 @@ class Costs:
 
 
 class Measurement:
-  """Measures a source and layers; `costs` holds what was found. `splits`: the numbers of layers after which samples may be kept."""
+  """Measures a source and layers; `costs` holds what was found. `splits`: the numbers of layers after which samples may
+  be kept."""
 
   def __init__(self, source, forms, splits, *, is_by_index, batch_size, targets, disk, max_seconds, progress):
     self._source, self._forms, self._splits = source, forms, splits
@@ -121,21 +127,24 @@ class Measurement:
         break
     if not number:
       raise ValueError(
-          "source must have at least one element, got an empty one. Check the file names, filters and splits it is made from.")
+        "source must have at least one element, got an empty one. Check the file names, filters and splits it is made "
+        "from."
+      )
     self.num_read = number
     self._held = {}
     self._hold("encoded", self._source.take(number))
     files, self._reads_files = dataset_graph.files_of(self._source)
     if self._reads_files:
       costs.disk_is_known = files is not None and machine.drop_from_page_cache(files[:number])
-    # Windows copy nothing and, unlike `skip`, let no map leave its function out. The beginning of an epoch is subtracted, because
-    # the epochs are short here. Both datasets are repeated equally often.
+    # Windows copy nothing and, unlike `skip`, let no map leave its function out. The beginning of an epoch is
+    # subtracted, because the epochs are short here. Both datasets are repeated equally often.
     read, one = (_plain(self._source.take(count).window(WINDOW)) for count in (number, 1))
     cold = _seconds_of(read)[1]
     # A slow source is read only once.
     times = math.ceil(SHORTEST_READING / max(_seconds_of(read)[1], 1e-4))
     (cpu, warm), (cpu_of_beginning, beginning) = (
-        min(_seconds_of(dataset.repeat(times)) for _ in range(3 if times > 1 else 1)) for dataset in (read, one))
+      min(_seconds_of(dataset.repeat(times)) for _ in range(3 if times > 1 else 1)) for dataset in (read, one)
+    )
     costs.read = max(0.0, cpu - cpu_of_beginning) / (times * number)
     costs.read_cold = costs.read_warm = max(0.0, warm - beginning) / (times * number)
     if costs.disk_is_known:
@@ -174,7 +183,8 @@ class Measurement:
     decoded = {form.name: self._front(kept, form) for form in self._forms[1:]}
     largest += sum(max(map(_bytes, dataset.take(FEWEST_SAMPLES))) for dataset in decoded.values())
     number = min(
-        max(seconds * machine.processors() / max(cpu, 1e-9), FEWEST_SAMPLES), MOST_SAMPLES, self._max_bytes / largest)
+      max(seconds * machine.processors() / max(cpu, 1e-9), FEWEST_SAMPLES), MOST_SAMPLES, self._max_bytes / largest
+    )
     length = int(self._source.cardinality())
     number = max(1, int(min(number, length) if length > self.num_read else number))
     times = max(1, number // self.num_read)
@@ -215,16 +225,20 @@ class Measurement:
     held, layers = self._held["encoded"], self._layers
     # Threads with other work need less CPU time to read, so reading is measured within a pipeline, unless it is slow.
     source = self._held.get("source")
-    made = {"standard": self._batches(standard(held if source is None else source, layers, self._targets)),
-            "in batches": self._batches(self._stage(held, layers, None, 1, None))}
+    made = {
+      "standard": self._batches(standard(held if source is None else source, layers, self._targets)),
+      "in batches": self._batches(self._stage(held, layers, None, 1, None)),
+    }
     if source is not None:
       made["reading"] = _last(self._stage(source, layers, None, 1, None), self.num_samples)
     for form in self._forms:
       made["fresh", form.name] = _last(
-          self._stage(self._held[form.name], form.layers[form.prefix:], None, 1, None), self.num_samples)
+        self._stage(self._held[form.name], form.layers[form.prefix :], None, 1, None), self.num_samples
+      )
     for form in self._forms[1:]:
       made["missed", form.name] = _last(
-          self._stage(self._front(held, form), form.layers[form.prefix:], None, 1, None), self.num_samples)
+        self._stage(self._front(held, form), form.layers[form.prefix :], None, 1, None), self.num_samples
+      )
     for at in self._splits:
       made["hit", at] = _last(self._stage(held, layers, at, NEVER, None), self.num_samples)
       made["third", at] = _last(self._stage(held, layers, at, 3, None), self.num_samples)
@@ -239,7 +253,8 @@ class Measurement:
     return made
 
   def _measure(self, pipelines):
-    """CPU seconds of an epoch of each pipeline. They take turns, so that a slow period of the machine affects all alike."""
+    """CPU seconds of an epoch of each pipeline. They take turns, so that a slow period of the machine affects all
+    alike."""
     shortest, turns = min(LONGEST_EPOCH, EPOCH * self._max_seconds), {}
     for name, dataset in pipelines.items():
       # Once for one-off work, such as tracing and keeping, and once to see how long it takes.
@@ -282,8 +297,11 @@ class Measurement:
       hit, third = of_sample(("hit", at)), of_sample(("third", at))
       costs.hit[at] = min(hit, third)
       costs.first[at] = first(costs.hit[at], third)
-    on_disk = {at: [of_sample((f"{which} on disk", at)) for which in ("hit", "third")]
-               for at in self._splits if ("hit on disk", at) in measured}
+    on_disk = {
+      at: [of_sample((f"{which} on disk", at)) for which in ("hit", "third")]
+      for at in self._splits
+      if ("hit on disk", at) in measured
+    }
     if on_disk:
       costs.disk_hit = self._by_size({at: hit - costs.hit[at] for at, (hit, _) in on_disk.items()})
       costs.disk_put = self._by_size({at: first(*pair) - costs.first[at] for at, pair in on_disk.items()})
@@ -305,9 +323,11 @@ class Measurement:
     counts = []
     for element in before.take(COUNTED_SAMPLES):
       draws = tf.data.Dataset.zip(tf.data.Dataset.from_tensors(element).repeat(), _seeds()).map(
-          lambda element, seed: samples.call(function, element, seed), num_parallel_calls=dataset_graph.PLAIN_MAP_CALLS)
-      counts.append(outcomes.count_distinct(
-          map(outcomes.digest, _plain(draws)), fewest, lambda: time.perf_counter() > until))
+        lambda element, seed: samples.call(function, element, seed), num_parallel_calls=dataset_graph.PLAIN_MAP_CALLS
+      )
+      counts.append(
+        outcomes.count_distinct(map(outcomes.digest, _plain(draws)), fewest, lambda: time.perf_counter() > until)
+      )
     # If several have the most outcomes, prefer a lower bound: more draws might contradict the number.
     number, is_lower_bound, effective = max(counts)
     # A random layer whose outputs were all the same may have a rare other outcome.
@@ -324,7 +344,8 @@ def _seeded(dataset, layers, start, stop, targets):
     return dataset
   function = samples.part(layers, start, stop, targets)
   return tf.data.Dataset.zip(dataset, _seeds()).map(
-      lambda element, seed: samples.call(function, element, seed), num_parallel_calls=dataset_graph.PLAIN_MAP_CALLS)
+    lambda element, seed: samples.call(function, element, seed), num_parallel_calls=dataset_graph.PLAIN_MAP_CALLS
+  )
 
 
 def _seeds():

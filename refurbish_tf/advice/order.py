@@ -1,4 +1,5 @@
 """Whether another order of the layers would help, for `rtf.advise`."""
+
 import math
 
 from refurbish_tf.advice import strategies
@@ -51,6 +52,7 @@ def better_order(layers, specs, given, best, min_diversity, beside):
   named = ", ".join(f"{i + 1} {layers[i].name}" for i in arranged)
   last = arranged[count - len(final) - 1]
   return (
-      f"Another order would help: {named}, split after {layers[last].name} ({last + 1}), r = {r:g}: about "
-      f"{1e6 * seconds:,.3g} µs, normalised diversity {kept:.3f}. You decide whether the layers may change places, or "
-      "whether that changes their results too little to matter (Lee et al., section 4).")
+    f"Another order would help: {named}, split after {layers[last].name} ({last + 1}), r = {r:g}: about "
+    f"{1e6 * seconds:,.3g} µs, normalised diversity {kept:.3f}. You decide whether the layers may change places, or "
+    "whether that changes their results too little to matter (Lee et al., section 4)."
+  )

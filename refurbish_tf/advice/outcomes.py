@@ -1,4 +1,5 @@
 """Counts the outcomes of a layer: how many different outputs it has for one input."""
+
 import collections
 import hashlib
 import math

@@ -1,4 +1,5 @@
 """The lines of code of a strategy, which are also the lines that are run."""
+
 import os
 import sys
 import zlib
@@ -32,7 +33,13 @@ class Plan:
 
   def apply(self, strategy, source):
     # The package is in `sys.modules`; it imports this module.
-    names = {"tf": tf, "rtf": sys.modules[__name__.partition(".")[0]], "source": source, "layers": self._given, "targets": self._targets}
+    names = {
+      "tf": tf,
+      "rtf": sys.modules[__name__.partition(".")[0]],
+      "source": source,
+      "layers": self._given,
+      "targets": self._targets,
+    }
     exec(self.code(strategy), names)
     return names["train"]
 
@@ -46,10 +53,12 @@ class Plan:
     if not self._takes_seed:
       return [f"train = source.shuffle(1000).map({composed}, {calls})"]
     sample = "*sample" if self._is_tuple else "sample"
-    return [f"augment = {composed}",
-            "seeds = tf.data.Dataset.random(rerandomize_each_iteration=True).batch(2)",
-            "train = tf.data.Dataset.zip(source.shuffle(1000), seeds)",
-            f"train = train.map(lambda sample, seed: augment({sample}, seed=seed), {calls})"]
+    return [
+      f"augment = {composed}",
+      "seeds = tf.data.Dataset.random(rerandomize_each_iteration=True).batch(2)",
+      "train = tf.data.Dataset.zip(source.shuffle(1000), seeds)",
+      f"train = train.map(lambda sample, seed: augment({sample}, seed=seed), {calls})",
+    ]
 
   def _stage(self, strategy):
     lines, crop = [], []
@@ -89,7 +98,8 @@ class Plan:
     return f"rtf.CacheStore({', '.join(arguments)})" if arguments else ""
 
   def _path(self, layers, what):
-    # Named after the layers that made the contents. The repr of a user's function has an address, which differs from run to run.
+    # Named after the layers that made the contents. The repr of a user's function has an address, which differs from
+    # run to run.
     named = [layer_name(layer) if "0x" in repr(layer) else repr(layer) for layer in layers]
     return os.path.join(self._disk, f"{what}-{zlib.crc32(repr(named).encode()):08x}")
 
@@ -103,7 +113,9 @@ class Plan:
     if len(slices) == 1 and not names:
       return _sliced(*slices[0])
     members = (
-        f"{name}[{first}]" if last - first == 1 else f"*{_sliced(name, first, last, count)}" for name, first, last, count in slices)
+      f"{name}[{first}]" if last - first == 1 else f"*{_sliced(name, first, last, count)}"
+      for name, first, last, count in slices
+    )
     return f"[{', '.join([*names, *members])}]"
 
 

@@ -1,4 +1,5 @@
 """What `rtf.advise` returns, and how it prints."""
+
 from __future__ import annotations
 
 import dataclasses
@@ -20,10 +21,11 @@ class AdviceLayer:
     seconds: CPU seconds per sample, in this process and in those of `rtf.augment.numpy_layer`.
     num_outcomes: how many different outputs it has for one input; `math.inf` if all that were drawn differ.
     is_lower_bound: whether there may be more outcomes, as counting ended before each had come several times.
-    effective_outcomes: the number of equally likely outcomes with which two draws would be the same as often as they are.
-      Diversity is predicted with it.
+    effective_outcomes: the number of equally likely outcomes with which two draws would be the same as often as they
+      are. Diversity is predicted with it.
     sample_bytes: of a sample after this layer with all its components; None where it cannot be kept.
   """
+
   name: str
   seconds: float
   num_outcomes: float
@@ -40,14 +42,15 @@ class Advice:
     best: the strategy to take, a `Strategy`; standard if nothing is gained.
     strategies: a tuple of all strategies, the fastest first.
     layers: a tuple of `AdviceLayer`.
-    input_waits: whether an accelerator waits for standard training's input; None if `step_seconds` is not given, or if the
-      processors train.
+    input_waits: whether an accelerator waits for standard training's input; None if `step_seconds` is not given, or if
+      the processors train.
     reasons: a tuple of sentences: why, and what was left out.
     hints: a tuple of sentences: what only training tells.
-    settings: what it reckoned with: `num_samples`, `epochs`, `batch_size`, `processors`, `step_seconds`, `memory` and `disk` in
-      bytes, and what was measured, `costs`.
+    settings: what it reckoned with: `num_samples`, `epochs`, `batch_size`, `processors`, `step_seconds`, `memory` and
+      `disk` in bytes, and what was measured, `costs`.
     min_diversity: as given.
   """
+
   best: Strategy
   strategies: tuple[Strategy, ...]
   layers: tuple[AdviceLayer, ...]
@@ -69,13 +72,22 @@ class Advice:
     allowed = [strategy for strategy in self.strategies if strategy.diversity >= self.min_diversity]
     for strategy in [*allowed, *self.strategies]:
       found.setdefault(self._kind(strategy), strategy)
-    return tuple([self.best] + [strategy for strategy in sorted(found.values(), key=self.strategies.index) if strategy != self.best])
+    return tuple(
+      [self.best]
+      + [strategy for strategy in sorted(found.values(), key=self.strategies.index) if strategy != self.best]
+    )
 
   @staticmethod
   def _kind(strategy):
     if strategy.kind == "both":
       return strategy.kind, strategy.elements
-    return strategy.kind, strategy.elements, strategy.elements_in, strategy.samples_in, strategy.samples_in == "memory" and strategy.r
+    return (
+      strategy.kind,
+      strategy.elements,
+      strategy.elements_in,
+      strategy.samples_in,
+      strategy.samples_in == "memory" and strategy.r,
+    )
 
   @property
   def code(self) -> str:
@@ -87,16 +99,38 @@ class Advice:
     return self.best.apply(source)
 
   def __str__(self) -> str:
-    return "\n".join([
-        self._headline(), "", *table(self._layer_rows()), "", self._reading(), "", *table(self._strategy_rows()), "",
-        *self.reasons, *(f"Hint: {hint}" for hint in self.hints), "",
-        "Nothing to change. Standard training is:" if self.best.kind == "standard" else "Take:", "", self.code])
+    return "\n".join(
+      [
+        self._headline(),
+        "",
+        *table(self._layer_rows()),
+        "",
+        self._reading(),
+        "",
+        *table(self._strategy_rows()),
+        "",
+        *self.reasons,
+        *(f"Hint: {hint}" for hint in self.hints),
+        "",
+        "Nothing to change. Standard training is:" if self.best.kind == "standard" else "Take:",
+        "",
+        self.code,
+      ]
+    )
 
   def _repr_html_(self) -> str:
-    sentences = "".join(f"<p>{html.escape(each)}</p>" for each in (self._reading(), *self.reasons, *(f"Hint: {hint}" for hint in self.hints)))
-    return "".join([
-        html.table(self._headline(), _filled(self._strategy_rows())), html.table("", _filled(self._layer_rows())), sentences,
-        f"<pre>{html.escape(self.code)}</pre>"])
+    sentences = "".join(
+      f"<p>{html.escape(each)}</p>"
+      for each in (self._reading(), *self.reasons, *(f"Hint: {hint}" for hint in self.hints))
+    )
+    return "".join(
+      [
+        html.table(self._headline(), _filled(self._strategy_rows())),
+        html.table("", _filled(self._layer_rows())),
+        sentences,
+        f"<pre>{html.escape(self.code)}</pre>",
+      ]
+    )
 
   def _headline(self):
     best, standard = self.best, self.standard
@@ -106,21 +140,32 @@ class Advice:
       return f"Standard training: {_microseconds(standard.cpu_seconds)} µs of CPU time per sample. Nothing gains much."
     gain = best.samples_per_second / standard.samples_per_second
     return (
-        f"{best.name[0].upper()}{best.name[1:]}: {best.samples_per_second:,.0f} samples/s, standard "
-        f"{standard.samples_per_second:,.0f}: {gain:.2f}x; {_microseconds(best.cpu_seconds)} µs of CPU time per sample, standard "
-        f"{_microseconds(standard.cpu_seconds)}; normalised diversity {best.diversity:.3f}")
+      f"{best.name[0].upper()}{best.name[1:]}: {best.samples_per_second:,.0f} samples/s, standard "
+      f"{standard.samples_per_second:,.0f}: {gain:.2f}x; {_microseconds(best.cpu_seconds)} µs of CPU time per sample, "
+      f"standard {_microseconds(standard.cpu_seconds)}; normalised diversity {best.diversity:.3f}"
+    )
 
   def _layer_rows(self):
     unequal = any(layer.effective_outcomes != layer.num_outcomes for layer in self.layers)
     total = "" if self.settings.num_samples is None else f"of {self.settings.num_samples:,}"
-    rows = [["", "layer", "µs", "outcomes", "as if equally likely" if unequal else "", "bytes of a sample after it", total]]
+    rows = [
+      ["", "layer", "µs", "outcomes", "as if equally likely" if unequal else "", "bytes of a sample after it", total]
+    ]
     for position, layer in enumerate(self.layers, 1):
       size = layer.sample_bytes
-      rows.append([
-          str(position), layer.name, _microseconds(layer.seconds), _outcomes(layer),
+      rows.append(
+        [
+          str(position),
+          layer.name,
+          _microseconds(layer.seconds),
+          _outcomes(layer),
           "" if layer.effective_outcomes == layer.num_outcomes else f"{layer.effective_outcomes:,.3g}",
           "" if size is None else f"{size:,.0f}",
-          "" if size is None or self.settings.num_samples is None else machine.size_of(self.settings.num_samples * size)])
+          ""
+          if size is None or self.settings.num_samples is None
+          else machine.size_of(self.settings.num_samples * size),
+        ]
+      )
     return rows
 
   def _reading(self):
@@ -141,10 +186,18 @@ class Advice:
         notes.append("<- this")
       if strategy.diversity < self.min_diversity:
         notes.append(f"below {self.min_diversity:g}")
-      rows.append([
-          strategy.name, _microseconds(strategy.cpu_seconds), f"{strategy.samples_per_second:,.0f}",
-          machine.size_of(strategy.kept_bytes) if strategy.kept_bytes else "", machine.size_of(strategy.disk_bytes) if strategy.disk_bytes else "",
-          machine.size_of(strategy.read_bytes), f"{strategy.diversity:.3f}", ", ".join(notes)])
+      rows.append(
+        [
+          strategy.name,
+          _microseconds(strategy.cpu_seconds),
+          f"{strategy.samples_per_second:,.0f}",
+          machine.size_of(strategy.kept_bytes) if strategy.kept_bytes else "",
+          machine.size_of(strategy.disk_bytes) if strategy.disk_bytes else "",
+          machine.size_of(strategy.read_bytes),
+          f"{strategy.diversity:.3f}",
+          ", ".join(notes),
+        ]
+      )
     return rows
 
 

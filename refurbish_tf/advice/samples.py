@@ -1,4 +1,5 @@
 """Checks and traces the source and the layers for `rtf.advise`."""
+
 import collections
 import contextlib
 import re
@@ -16,8 +17,8 @@ _HARMLESS = frozenset({"Assert", "Case", "If", "PrintV2", "StatefulPartitionedCa
 _CALLS_PYTHON = re.compile("(Eager|Stateless)?PyFunc(Stateless)?")
 
 
-# Facts from the graph of a layer: whether it takes a seed; has no stateful operation, so that one input has one output; calls
-# Python in this process, where one call runs at a time.
+# Facts from the graph of a layer: whether it takes a seed; has no stateful operation, so that one input has one output;
+# calls Python in this process, where one call runs at a time.
 Traced = collections.namedtuple("Traced", ["takes_seed", "is_pure", "calls_python"])
 
 
@@ -41,8 +42,11 @@ def trace_layers(layers, source, targets):
       several, given = type(spec) is tuple, image_spec(spec)
       with tracing.in_stage() as in_processes:
         wrapper = tracing.trace(
-            lambda element, seed, function=function: call(function, element, seed), "advise", "the layer",
-            input_structure=(spec, tf.TensorSpec([2], tf.int32)))
+          lambda element, seed, function=function: call(function, element, seed),
+          "advise",
+          "the layer",
+          input_structure=(spec, tf.TensorSpec([2], tf.int32)),
+        )
       spec = wrapper.output_structure
       # If an image without a label becomes a tuple, that tuple is not an image with a label.
       returned = image_spec(spec) if several or type(spec) is not tuple else spec
@@ -50,16 +54,20 @@ def trace_layers(layers, source, targets):
     in_a_pair = any(getattr(layer, side, None) for side in ("hands_on", "takes_over"))
     if not in_a_pair and not _same_structure(given, returned):
       raise ValueError(
-          f"layers: layer {position + 1} of {len(layers)}, {layer_name(layer)}, must return the structure that it is "
-          "given, one image for one image, so that the augmentation can be split after it; it was given "
-          f"{given} and returned {returned}. Put functions that make several components from one before or after "
-          "refurbish.")
+        f"layers: layer {position + 1} of {len(layers)}, {layer_name(layer)}, must return the structure that it is "
+        "given, one image for one image, so that the augmentation can be split after it; it was given "
+        f"{given} and returned {returned}. Put functions that make several components from one before or after "
+        "refurbish."
+      )
     ops = dataset_graph.operations(wrapper)
     apart = any(each.processes for each in in_processes)
-    traced.append(Traced(
+    traced.append(
+      Traced(
         tracing.takes_seed(function, source.element_spec if position == 0 else specs[-1]),
         not any(map(_has_state, ops)) and not in_processes,
-        any(map(_CALLS_PYTHON.fullmatch, ops)) and not apart))
+        any(map(_CALLS_PYTHON.fullmatch, ops)) and not apart,
+      )
+    )
     specs.append(spec)
   return (source.element_spec, *specs), tuple(traced)
 
@@ -77,9 +85,10 @@ def naming(layers, position):
   except Exception as error:
     message = getattr(error, "message", None) or str(error)
     raise ValueError(
-        f"layers: layer {position + 1} of {len(layers)}, {layer_name(layers[position])}, fails on its input: "
-        f"{message.strip()} Every layer must take what the one before it returns, the first one the image of an "
-        "element; see rtf.augment.compose.") from error
+      f"layers: layer {position + 1} of {len(layers)}, {layer_name(layers[position])}, fails on its input: "
+      f"{message.strip()} Every layer must take what the one before it returns, the first one the image of an "
+      "element; see rtf.augment.compose."
+    ) from error
 
 
 def image_spec(element_spec):
@@ -100,17 +109,21 @@ def check_source(source):
   """Raises unless `source` is a dataset of single samples that can be read without beginning an epoch of a stage."""
   if not isinstance(source, tf.data.Dataset):
     raise TypeError(
-        f"source must be a tf.data.Dataset of single samples, the one after which refurbish would stand, got {source!r}.")
+      f"source must be a tf.data.Dataset of single samples, the one after which refurbish would stand, got {source!r}."
+    )
   datasets = dataset_graph.upstream_first(source)
   stages = [each for each in datasets if hasattr(each, "saved_state") or type(each).__name__ == "_CachedDataset"]
   if stages:
     raise ValueError(
-        f"source must not have a stage that keeps something yet, got {dataset_graph.method_name(type(stages[0]).__name__)}: "
-        "advise says which to use. Pass what stands before it, and all layers.")
+      "source must not have a stage that keeps something yet, got "
+      f"{dataset_graph.method_name(type(stages[0]).__name__)}: advise says which to use. Pass what stands before it, "
+      "and all layers."
+    )
   if pipeline_warnings.yields_batches(source):
     raise ValueError(
-        f"source must yield single samples, got batches: {source.element_spec}. Leave .batch out, and pass batch_size to "
-        "advise; split what cannot be read otherwise with .unbatch().")
+      f"source must yield single samples, got batches: {source.element_spec}. Leave .batch out, and pass batch_size to "
+      "advise; split what cannot be read otherwise with .unbatch()."
+    )
   if source.cardinality() == tf.data.INFINITE_CARDINALITY:
     raise ValueError("source must be finite, got one without an end. Leave .repeat() out: advise reckons with epochs.")
 
@@ -118,4 +131,5 @@ def check_source(source):
 def is_fixed(element_spec):
   """Whether all elements have the same shape, so that they can be batched."""
   return all(
-      isinstance(spec, tf.TensorSpec) and spec.shape.is_fully_defined() for spec in tf.nest.flatten(element_spec))
+    isinstance(spec, tf.TensorSpec) and spec.shape.is_fully_defined() for spec in tf.nest.flatten(element_spec)
+  )

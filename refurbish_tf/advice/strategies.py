@@ -1,4 +1,5 @@
 """The strategies to prepare samples that `rtf.advise` compares, and what each is predicted to cost."""
+
 from __future__ import annotations
 
 import collections
@@ -29,20 +30,22 @@ class Strategy:
 
   Attributes:
     kind: "standard" (plain tf.data), "kept" (elements are kept, `rtf.sources.cached`), "refurbish", or "both".
-    elements: of the elements that are kept: "encoded", as the source yields them, or "decoded", after the first layers. None if
-      none are.
+    elements: of the elements that are kept: "encoded", as the source yields them, or "decoded", after the first layers.
+      None if none are.
     elements_in: where they are: "memory" or "disk".
     elements_fraction: how much of them is kept, 0 to 1.
     split: the number of layers before the cache store of `refurbish`, or None.
     r: the reuse factor.
     samples_in: where the samples of `refurbish` are: "memory" or "disk".
-    cpu_seconds: of the input, per sample. `first_cpu_seconds` in the first epoch, `later_cpu_seconds` in each later one.
-    samples_per_second: the least that processors, disk and, where its step is known, accelerator allow. `input_per_second`
-      without the accelerator.
+    cpu_seconds: of the input, per sample. `first_cpu_seconds` in the first epoch, `later_cpu_seconds` in each later
+      one.
+    samples_per_second: the least that processors, disk and, where its step is known, accelerator allow.
+      `input_per_second` without the accelerator.
     kept_bytes, disk_bytes: in memory and on disk.
     read_bytes: read from the source and from `disk`, per sample.
     diversity: the normalised diversity, of `rtf.diversity.normalized_unique_samples`.
   """
+
   kind: str
   elements: str | None = None
   elements_in: str | None = None
@@ -91,6 +94,7 @@ class Strategy:
 @dataclasses.dataclass(frozen=True)
 class Settings:
   """What all strategies have in common."""
+
   costs: Any
   forms: tuple[Any, ...]
   splits: tuple[int, ...]
@@ -111,7 +115,7 @@ class Settings:
 
   def factors(self):
     few = self.num_samples is None or self.num_samples < FEW_SAMPLES
-    return [r for r in REUSE_FACTORS[:1 if few else None] if r <= self.epochs]
+    return [r for r in REUSE_FACTORS[: 1 if few else None] if r <= self.epochs]
 
   def read_seconds(self, is_first, kept):
     """Wall-clock seconds to read an element. Elements in the page cache do not come from a disk."""
@@ -124,7 +128,8 @@ class Settings:
 
 
 class Model:
-  """Predicts costs. CPU times add up; the slowest resource (cores, Python, reading, disk, step) limits the samples per second."""
+  """Predicts costs. CPU times add up; the slowest resource (cores, Python, reading, disk, step) limits the samples per
+  second."""
 
   def __init__(self, given, plan):
     self._given, self._plan = given, plan
@@ -148,13 +153,21 @@ class Model:
       if not form.kept or strategy.split is not None and form.replaced >= strategy.split:
         continue
       size = given.costs.element_bytes[form.name]
-      whole, room = given.num_samples * size, room - (self._bytes_of_samples(strategy) if strategy.samples_in == place else 0)
+      whole, room = (
+        given.num_samples * size,
+        room - (self._bytes_of_samples(strategy) if strategy.samples_in == place else 0),
+      )
       # cache() of a stream keeps all or nothing, and on a disk it would not notice another source.
       enough = max(LEAST_SHARE * whole, size) <= room if given.is_by_index else whole <= room and place == "memory"
       if enough:
         yield dataclasses.replace(
-            strategy, kind="kept" if strategy.split is None else "both", elements=form.name, elements_in=place,
-            elements_fraction=min(1.0, room / whole), elements_limit=_limit(whole, room))
+          strategy,
+          kind="kept" if strategy.split is None else "both",
+          elements=form.name,
+          elements_in=place,
+          elements_fraction=min(1.0, room / whole),
+          elements_limit=_limit(whole, room),
+        )
 
   def _stages(self):
     given = self._given
@@ -191,11 +204,20 @@ class Model:
       return (one + (given.epochs - 1) * other) / given.epochs
 
     return dataclasses.replace(
-        strategy, cpu_seconds=mean(first.cpu, later.cpu), first_cpu_seconds=first.cpu, later_cpu_seconds=later.cpu,
-        samples_per_second=1 / mean(first.seconds, later.seconds),
-        input_per_second=1 / mean(first.input_seconds, later.input_seconds), kept_bytes=kept, disk_bytes=on_disk,
-        read_bytes=mean(first.read_bytes, later.read_bytes), plan=self._plan,
-        diversity=1.0 if strategy.r == 1 else diversity_of(given, range(strategy.split, len(given.effective)), strategy.r))
+      strategy,
+      cpu_seconds=mean(first.cpu, later.cpu),
+      first_cpu_seconds=first.cpu,
+      later_cpu_seconds=later.cpu,
+      samples_per_second=1 / mean(first.seconds, later.seconds),
+      input_per_second=1 / mean(first.input_seconds, later.input_seconds),
+      kept_bytes=kept,
+      disk_bytes=on_disk,
+      read_bytes=mean(first.read_bytes, later.read_bytes),
+      plan=self._plan,
+      diversity=1.0
+      if strategy.r == 1
+      else diversity_of(given, range(strategy.split, len(given.effective)), strategy.r),
+    )
 
   def _epoch(self, strategy, is_first, fresh, share, kept, on_disk):
     """What a sample costs in an epoch that prepares `fresh` of all samples and finds `share` of the elements kept."""
@@ -210,28 +232,49 @@ class Model:
     if strategy.kind != "standard":
       cpu += costs.batch
     if strategy.elements:
-      cpu += fresh * (share * costs.fresh[strategy.elements] + (1 - share) * costs.missed[strategy.elements] - costs.fresh["encoded"])
+      cpu += fresh * (
+        share * costs.fresh[strategy.elements] + (1 - share) * costs.missed[strategy.elements] - costs.fresh["encoded"]
+      )
     # The parts are measured one by one, so with their errors the sum could be negative.
     cpu = max(cpu, 0.02 * costs.standard) + read * costs.read
     from_disk = 0.0
     for place, size, hits, puts in (
-        (strategy.samples_in, costs.sample_bytes.get(strategy.split), 1 - fresh, fresh if strategy.split is not None else 0),
-        (strategy.elements_in, costs.element_bytes.get(strategy.elements), fresh * share, strategy.elements_fraction if is_first else 0)):
+      (
+        strategy.samples_in,
+        costs.sample_bytes.get(strategy.split),
+        1 - fresh,
+        fresh if strategy.split is not None else 0,
+      ),
+      (
+        strategy.elements_in,
+        costs.element_bytes.get(strategy.elements),
+        fresh * share,
+        strategy.elements_fraction if is_first else 0,
+      ),
+    ):
       if place == "disk":
-        cpu += sum(number * (each + of_byte * size) for number, (each, of_byte) in ((hits, costs.disk_hit), (puts, costs.disk_put)))
+        cpu += sum(
+          number * (each + of_byte * size)
+          for number, (each, of_byte) in ((hits, costs.disk_hit), (puts, costs.disk_put))
+        )
         from_disk += hits * size
     room = given.free_memory / 2 - kept
     seconds = [
-        cpu / given.processors, self._serial(strategy, fresh, share), read * given.read_seconds(is_first, kept),
-        from_disk / costs.disk_rate if on_disk > room else 0.0]
+      cpu / given.processors,
+      self._serial(strategy, fresh, share),
+      read * given.read_seconds(is_first, kept),
+      from_disk / costs.disk_rate if on_disk > room else 0.0,
+    ]
     step = (given.step_seconds or 0.0) / given.batch_size
     whole = max(step + seconds[0], *seconds[1:]) if given.trains_on_cpu else max(step, *seconds)
     return _Epoch(cpu, whole, max(seconds), read * costs.element_bytes["encoded"] + from_disk)
 
   def _serial(self, strategy, fresh, share):
     serial = self._given.serial
-    kept = sum(serial[:self._given.form(strategy.elements).replaced]) if strategy.elements else 0.0
-    return fresh * (sum(serial[:strategy.split]) - share * kept) + (sum(serial[strategy.split:]) if strategy.split is not None else 0.0)
+    kept = sum(serial[: self._given.form(strategy.elements).replaced]) if strategy.elements else 0.0
+    return fresh * (sum(serial[: strategy.split]) - share * kept) + (
+      sum(serial[strategy.split :]) if strategy.split is not None else 0.0
+    )
 
 
 def _limit(needed, room):
@@ -242,8 +285,9 @@ def _limit(needed, room):
 def diversity_of(given, final, r):
   """The normalised diversity if the layers at the places in `final` are the final augmentation.
 
-  For the final augmentation the effective number of outcomes counts; for the partial one, their number: fewer would overstate what
-  standard training loses by rare outcomes. Each is limited, so that a float represents the product exactly.
+  For the final augmentation the effective number of outcomes counts; for the partial one, their number: fewer would
+  overstate what standard training loses by rare outcomes. Each is limited, so that a float represents the product
+  exactly.
   """
   partial = min(UNBOUNDED, math.prod(number for place, number in enumerate(given.outcomes) if place not in final))
   behind = min(UNBOUNDED, math.prod(given.effective[place] for place in final))
@@ -251,11 +295,19 @@ def diversity_of(given, final, r):
 
 
 def picked(strategies, min_diversity):
-  """The strategy to propose: of the fastest ones the most diverse, of those the smallest; standard if little is gained."""
+  """The strategy to propose: of the fastest ones the most diverse, of those the smallest; standard if little is
+  gained."""
   standard = next(strategy for strategy in strategies if strategy.kind == "standard")
   allowed = [strategy for strategy in strategies if strategy.diversity >= min_diversity]
   most = max(strategy.samples_per_second for strategy in allowed)
   if most < LEAST_GAIN * standard.samples_per_second:
     return standard
   best = [strategy for strategy in allowed if strategy.samples_per_second >= ALMOST_AS_FAST * most]
-  return min(best, key=lambda strategy: (-round(strategy.diversity, 3), strategy.kept_bytes + strategy.disk_bytes, -strategy.samples_per_second))
+  return min(
+    best,
+    key=lambda strategy: (
+      -round(strategy.diversity, 3),
+      strategy.kept_bytes + strategy.disk_bytes,
+      -strategy.samples_per_second,
+    ),
+  )

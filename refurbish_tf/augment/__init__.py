@@ -15,6 +15,7 @@ of which are partial augmentation. Adjacent layers of this module are one operat
 image, or of each image of a batch, as few times as it can. `mixup`, `cutmix` and
 `mixup_or_cutmix` mix the images of a batch.
 """
+
 from .auto_augment import auto_augment
 from .center_crop import center_crop
 from .color_layers import color_jitter, gaussian_blur, random_grayscale, random_solarize
@@ -23,7 +24,12 @@ from .decoding import decode, decode_random_resized_crop
 from .deep_auto_augment import deep_auto_augment
 from .depth_layers import random_depth_crop, random_depth_flip
 from .distort_layers import (
-    random_adjust_sharpness, random_autocontrast, random_equalize, random_invert, random_posterize)
+  random_adjust_sharpness,
+  random_autocontrast,
+  random_equalize,
+  random_invert,
+  random_posterize,
+)
 from .final_layers import cutout, normalize, random_crop, random_erasing, random_flip, random_resized_crop, resize
 from .gaussian_noise import gaussian_noise
 from .layers import seed_at
@@ -49,11 +55,53 @@ from .sanitize_boxes import sanitize_boxes
 from .trivial_augment import trivial_augment
 
 __all__ = [
-    "auto_augment", "center_crop", "color_jitter", "compose", "cutmix", "cutout", "decode",
-    "decode_random_resized_crop", "deep_auto_augment", "gaussian_blur", "gaussian_noise", "mixup", "mixup_or_cutmix",
-    "normalize", "numpy_layer", "pad", "rand_augment", "random_adjust_sharpness", "random_affine", "random_apply",
-    "random_autocontrast", "random_channel_permutation", "random_choice", "random_crop", "random_depth_crop",
-    "random_depth_flip", "random_equalize", "random_erasing", "random_flip", "random_grayscale", "random_intensity",
-    "random_invert", "random_iou_crop", "random_order", "random_perspective", "random_photometric_distort",
-    "random_posterize", "random_resize", "random_resized_crop", "random_rotate90", "random_rotation", "random_solarize",
-    "random_transpose", "random_zoom_out", "resize", "sanitize_boxes", "seed_at", "split", "trivial_augment"]
+  "auto_augment",
+  "center_crop",
+  "color_jitter",
+  "compose",
+  "cutmix",
+  "cutout",
+  "decode",
+  "decode_random_resized_crop",
+  "deep_auto_augment",
+  "gaussian_blur",
+  "gaussian_noise",
+  "mixup",
+  "mixup_or_cutmix",
+  "normalize",
+  "numpy_layer",
+  "pad",
+  "rand_augment",
+  "random_adjust_sharpness",
+  "random_affine",
+  "random_apply",
+  "random_autocontrast",
+  "random_channel_permutation",
+  "random_choice",
+  "random_crop",
+  "random_depth_crop",
+  "random_depth_flip",
+  "random_equalize",
+  "random_erasing",
+  "random_flip",
+  "random_grayscale",
+  "random_intensity",
+  "random_invert",
+  "random_iou_crop",
+  "random_order",
+  "random_perspective",
+  "random_photometric_distort",
+  "random_posterize",
+  "random_resize",
+  "random_resized_crop",
+  "random_rotate90",
+  "random_rotation",
+  "random_solarize",
+  "random_transpose",
+  "random_zoom_out",
+  "resize",
+  "sanitize_boxes",
+  "seed_at",
+  "split",
+  "trivial_augment",
+]

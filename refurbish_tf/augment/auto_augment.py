@@ -1,4 +1,5 @@
 """AutoAugment: two layers that apply the two operations of one randomly drawn sub-policy."""
+
 from __future__ import annotations
 
 from typing import Any, get_args
@@ -9,62 +10,63 @@ from .policy_layer import PolicyLayer, Ranges, distortions_at, torchvision_disto
 # Cubuk et al., *AutoAugment*, CVPR 2019, appendix, Tables 7 and 9: 25 sub-policies of two operations, each with its
 # probability in tenths and, where it has one, its magnitude. ImageNet's last five repeat earlier ones, as published.
 POLICIES = {
-    "cifar10": (
-        (("invert", 1), ("contrast", 2, 6)),
-        (("rotate", 7, 2), ("translate_x", 3, 9)),
-        (("sharpness", 8, 1), ("sharpness", 9, 3)),
-        (("shear_y", 5, 8), ("translate_y", 7, 9)),
-        (("auto_contrast", 5), ("equalize", 9)),
-        (("shear_y", 2, 7), ("posterize", 3, 7)),
-        (("color", 4, 3), ("brightness", 6, 7)),
-        (("sharpness", 3, 9), ("brightness", 7, 9)),
-        (("equalize", 6), ("equalize", 5)),
-        (("contrast", 6, 7), ("sharpness", 6, 5)),
-        (("color", 7, 7), ("translate_x", 5, 8)),
-        (("equalize", 3), ("auto_contrast", 4)),
-        (("translate_y", 4, 3), ("sharpness", 2, 6)),
-        (("brightness", 9, 6), ("color", 2, 8)),
-        (("solarize", 5, 2), ("invert", 0)),
-        (("equalize", 2), ("auto_contrast", 6)),
-        (("equalize", 2), ("equalize", 6)),
-        (("color", 9, 9), ("equalize", 6)),
-        (("auto_contrast", 8), ("solarize", 2, 8)),
-        (("brightness", 1, 3), ("color", 7, 0)),
-        (("solarize", 4, 5), ("auto_contrast", 9)),
-        (("translate_y", 9, 9), ("translate_y", 7, 9)),
-        (("auto_contrast", 9), ("solarize", 8, 3)),
-        (("equalize", 8), ("invert", 1)),
-        (("translate_y", 7, 9), ("auto_contrast", 9)),
-    ),
-    "imagenet": (
-        (("posterize", 4, 8), ("rotate", 6, 9)),
-        (("solarize", 6, 5), ("auto_contrast", 6)),
-        (("equalize", 8), ("equalize", 6)),
-        (("posterize", 6, 7), ("posterize", 6, 6)),
-        (("equalize", 4), ("solarize", 2, 4)),
-        (("equalize", 4), ("rotate", 8, 8)),
-        (("solarize", 6, 3), ("equalize", 6)),
-        (("posterize", 8, 5), ("equalize", 10)),
-        (("rotate", 2, 3), ("solarize", 6, 8)),
-        (("equalize", 6), ("posterize", 4, 6)),
-        (("rotate", 8, 8), ("color", 4, 0)),
-        (("rotate", 4, 9), ("equalize", 6)),
-        (("equalize", 0), ("equalize", 8)),
-        (("invert", 6), ("equalize", 10)),
-        (("color", 6, 4), ("contrast", 10, 8)),
-        (("rotate", 8, 8), ("color", 10, 2)),
-        (("color", 8, 8), ("solarize", 8, 7)),
-        (("sharpness", 4, 7), ("invert", 6)),
-        (("shear_x", 6, 5), ("equalize", 10)),
-        (("color", 4, 0), ("equalize", 6)),
-        (("equalize", 4), ("solarize", 2, 4)),
-        (("solarize", 6, 5), ("auto_contrast", 6)),
-        (("invert", 6), ("equalize", 10)),
-        (("color", 6, 4), ("contrast", 10, 8)),
-        (("equalize", 8), ("equalize", 6)),
-    ),
+  "cifar10": (
+    (("invert", 1), ("contrast", 2, 6)),
+    (("rotate", 7, 2), ("translate_x", 3, 9)),
+    (("sharpness", 8, 1), ("sharpness", 9, 3)),
+    (("shear_y", 5, 8), ("translate_y", 7, 9)),
+    (("auto_contrast", 5), ("equalize", 9)),
+    (("shear_y", 2, 7), ("posterize", 3, 7)),
+    (("color", 4, 3), ("brightness", 6, 7)),
+    (("sharpness", 3, 9), ("brightness", 7, 9)),
+    (("equalize", 6), ("equalize", 5)),
+    (("contrast", 6, 7), ("sharpness", 6, 5)),
+    (("color", 7, 7), ("translate_x", 5, 8)),
+    (("equalize", 3), ("auto_contrast", 4)),
+    (("translate_y", 4, 3), ("sharpness", 2, 6)),
+    (("brightness", 9, 6), ("color", 2, 8)),
+    (("solarize", 5, 2), ("invert", 0)),
+    (("equalize", 2), ("auto_contrast", 6)),
+    (("equalize", 2), ("equalize", 6)),
+    (("color", 9, 9), ("equalize", 6)),
+    (("auto_contrast", 8), ("solarize", 2, 8)),
+    (("brightness", 1, 3), ("color", 7, 0)),
+    (("solarize", 4, 5), ("auto_contrast", 9)),
+    (("translate_y", 9, 9), ("translate_y", 7, 9)),
+    (("auto_contrast", 9), ("solarize", 8, 3)),
+    (("equalize", 8), ("invert", 1)),
+    (("translate_y", 7, 9), ("auto_contrast", 9)),
+  ),
+  "imagenet": (
+    (("posterize", 4, 8), ("rotate", 6, 9)),
+    (("solarize", 6, 5), ("auto_contrast", 6)),
+    (("equalize", 8), ("equalize", 6)),
+    (("posterize", 6, 7), ("posterize", 6, 6)),
+    (("equalize", 4), ("solarize", 2, 4)),
+    (("equalize", 4), ("rotate", 8, 8)),
+    (("solarize", 6, 3), ("equalize", 6)),
+    (("posterize", 8, 5), ("equalize", 10)),
+    (("rotate", 2, 3), ("solarize", 6, 8)),
+    (("equalize", 6), ("posterize", 4, 6)),
+    (("rotate", 8, 8), ("color", 4, 0)),
+    (("rotate", 4, 9), ("equalize", 6)),
+    (("equalize", 0), ("equalize", 8)),
+    (("invert", 6), ("equalize", 10)),
+    (("color", 6, 4), ("contrast", 10, 8)),
+    (("rotate", 8, 8), ("color", 10, 2)),
+    (("color", 8, 8), ("solarize", 8, 7)),
+    (("sharpness", 4, 7), ("invert", 6)),
+    (("shear_x", 6, 5), ("equalize", 10)),
+    (("color", 4, 0), ("equalize", 6)),
+    (("equalize", 4), ("solarize", 2, 4)),
+    (("solarize", 6, 5), ("auto_contrast", 6)),
+    (("invert", 6), ("equalize", 10)),
+    (("color", 6, 4), ("contrast", 10, 8)),
+    (("equalize", 8), ("equalize", 6)),
+  ),
 }
-# How many draws each sub-policy has, all equally likely. Probabilities are whole tenths, half of them in either direction.
+# How many draws each sub-policy has, all equally likely. Probabilities are whole tenths, half of them in either
+# direction.
 CELLS = 20
 
 
@@ -89,9 +91,9 @@ def auto_augment(policy: str, *, ranges: Ranges = "paper") -> list[Any]:
 
   The policies are those of the paper's Tables 7 and 9. Magnitudes follow the authors' TensorFlow implementation, as in
   `rand_augment`, so solarize and posterize get milder as the magnitude grows, and factors do not flip about 1.
-  torchvision reads the tables differently. With `ranges="torchvision"` the layers are its `AutoAugment(policy)`: each distortion is,
-  bit for bit, what that makes of a Pillow image, and the outside of the image is black, not grey. The paper obtained the CIFAR-10 results with crop and flip,
-  and Cutout after them; add these yourself.
+  torchvision reads the tables differently. With `ranges="torchvision"` the layers are its `AutoAugment(policy)`: each
+  distortion is, bit for bit, what that makes of a Pillow image, and the outside of the image is black, not grey. The
+  paper obtained the CIFAR-10 results with crop and flip, and Cutout after them; add these yourself.
 
   Args:
     policy: "cifar10" or "imagenet", the data set that the policy was found for.
@@ -113,14 +115,17 @@ def auto_augment(policy: str, *, ranges: Ranges = "paper") -> list[Any]:
   """
   if not isinstance(policy, str) or policy not in POLICIES:
     raise ValueError(
-        f"policy of auto_augment must be one of {sorted(POLICIES)}, got {policy!r}. Pass the data set that is most like "
-        "yours: 'cifar10' for small images, else 'imagenet'.")
+      f"policy of auto_augment must be one of {sorted(POLICIES)}, got {policy!r}. Pass the data set that is most like "
+      "yours: 'cifar10' for small images, else 'imagenet'."
+    )
   checks.check_choice("ranges of auto_augment", ranges, get_args(Ranges))
   shown, fill = (repr(policy), {}) if ranges == "paper" else (f"{policy!r}, ranges={ranges!r}", {"fill": 0})
   # `compose` compares these texts to check that the two layers are adjacent.
   whole = f"auto_augment({shown})"
-  return [PolicyLayer("auto_augment_first", *_outcomes(policy, ranges, 0), shown, hands_on=whole, group=CELLS, **fill),
-          PolicyLayer("auto_augment_second", *_outcomes(policy, ranges, 1), shown, takes_over=whole, group=CELLS, **fill)]
+  return [
+    PolicyLayer("auto_augment_first", *_outcomes(policy, ranges, 0), shown, hands_on=whole, group=CELLS, **fill),
+    PolicyLayer("auto_augment_second", *_outcomes(policy, ranges, 1), shown, takes_over=whole, group=CELLS, **fill),
+  ]
 
 
 def _outcomes(policy, ranges, place):

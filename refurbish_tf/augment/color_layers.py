@@ -1,4 +1,5 @@
 """Layers that change colours and leave each pixel in its place: jitter, grey, solarisation, blur."""
+
 from __future__ import annotations
 
 import math
@@ -14,8 +15,11 @@ _LARGEST_KERNEL = 1023
 
 
 def color_jitter(
-    brightness: float | Sequence[float] = 0, contrast: float | Sequence[float] = 0, saturation: float | Sequence[float] = 0,
-    hue: float | Sequence[float] = 0) -> Any:
+  brightness: float | Sequence[float] = 0,
+  contrast: float | Sequence[float] = 0,
+  saturation: float | Sequence[float] = 0,
+  hue: float | Sequence[float] = 0,
+) -> Any:
   """Returns a layer that changes brightness, contrast, saturation and hue by random amounts, in a random order.
 
   >>> image = tf.constant([[[200, 100, 50], [10, 20, 30]]], tf.uint8)
@@ -24,18 +28,19 @@ def color_jitter(
   >>> rtf.augment.color_jitter(hue=(0.5, 0.5))(image, seed=[7, 0]).numpy().tolist()
   [[[50, 150, 200], [30, 20, 10]]]
 
-  The arguments mean what they do for torchvision's `ColorJitter`: a number `x` is the range from `max(0, 1 - x)` to `1 + x`, of
-  the hue that from `-x` to `x`. Each amount is drawn uniformly from its range, in steps of 1 / 4096, and the order of the four
-  is drawn, too. A factor of 0 makes the image black, or grey: of its mean for contrast, of each pixel for saturation. 1
-  changes nothing. A hue is turned by that part of the circle.
+  The arguments mean what they do for torchvision's `ColorJitter`: a number `x` is the range from `max(0, 1 - x)` to
+  `1 + x`, of the hue that from `-x` to `x`. Each amount is drawn uniformly from its range, in steps of 1 / 4096, and
+  the order of the four is drawn, too. A factor of 0 makes the image black, or grey: of its mean for contrast, of each
+  pixel for saturation. 1 changes nothing. A hue is turned by that part of the circle.
 
-  Brightness, contrast and saturation are Pillow's `ImageEnhance`, bit for bit. Each is within one level of torchvision's
+  Brightness, contrast and saturation are Pillow's `ImageEnhance`, bit for bit. Each is within one level of
+  torchvision's
   `transforms.v2` of uint8 tensors, which does not round grey values. The hue is within one level of that, too: it is
   turned in HSV without a rounding before the last. Pillow's own HSV has 8 bits, which shifts colours by several levels.
 
   Args:
-    brightness, contrast, saturation: a real number of at least 0, or a range, `(low, high)`, from 0 to 100. SimCLR takes 0.8
-      times the strength of the jitter.
+    brightness, contrast, saturation: a real number of at least 0, or a range, `(low, high)`, from 0 to 100. SimCLR
+      takes 0.8 times the strength of the jitter.
     hue: a real number from 0 to 0.5, or a range from -0.5 to 0.5. SimCLR takes 0.2 times the strength.
 
   Returns:
@@ -44,17 +49,21 @@ def color_jitter(
   Raises:
     TypeError, ValueError: an argument is of the wrong type, or out of range.
 
-  Implements the colour distortion of Chen et al., *A Simple Framework for Contrastive Learning of Visual Representations*, ICML
-  2020, appendix A, of which `random_apply` and `random_grayscale` are the rest.
+  Implements the colour distortion of Chen et al., *A Simple Framework for Contrastive Learning of Visual
+  Representations*, ICML 2020, appendix A, of which `random_apply` and `random_grayscale` are the rest.
   """
   ranges = {
-      name: checked_amounts("color_jitter", name, value)
-      for name, value in (("brightness", brightness), ("contrast", contrast), ("saturation", saturation), ("hue", hue))}
+    name: checked_amounts("color_jitter", name, value)
+    for name, value in (("brightness", brightness), ("contrast", contrast), ("saturation", saturation), ("hue", hue))
+  }
   active = {name: ends for name, ends in ranges.items() if ends != ((0, 0) if name == "hue" else (1, 1))}
   number = math.inf if any(high > low for low, high in active.values()) else math.factorial(len(active))
   return DrawingLayer(
-      "color_jitter", " ".join(f"{name}={low!r},{high!r}" for name, (low, high) in ranges.items()),
-      ", ".join(f"{name}=({low:g}, {high:g})" for name, (low, high) in active.items()), outcomes=(number, number))
+    "color_jitter",
+    " ".join(f"{name}={low!r},{high!r}" for name, (low, high) in ranges.items()),
+    ", ".join(f"{name}=({low:g}, {high:g})" for name, (low, high) in active.items()),
+    outcomes=(number, number),
+  )
 
 
 def random_grayscale(p: float = 0.1) -> Any:
@@ -68,8 +77,8 @@ def random_grayscale(p: float = 0.1) -> Any:
     p: a real number from 0 to 1.
 
   Returns:
-    A function `layer(image, seed)` like the one that `random_crop` returns, but of uint8 images with three channels, or with
-    one, which it leaves as they are.
+    A function `layer(image, seed)` like the one that `random_crop` returns, but of uint8 images with three channels, or
+    with one, which it leaves as they are.
 
   Raises:
     TypeError, ValueError: `p` is not a real number, or not from 0 to 1.
@@ -91,7 +100,8 @@ def random_solarize(threshold: int = 128, p: float = 0.5) -> Any:
     p: a real number from 0 to 1. BYOL and DINO take 0.2, for one of their two views.
 
   Returns:
-    A function `layer(image, seed)` like the one that `random_crop` returns, but of uint8 images with three channels or one.
+    A function `layer(image, seed)` like the one that `random_crop` returns, but of uint8 images with three channels or
+    one.
 
   Raises:
     TypeError, ValueError: `threshold` is not a whole number, or `p` not a real number, or out of range.
@@ -100,7 +110,8 @@ def random_solarize(threshold: int = 128, p: float = 0.5) -> Any:
   `ImageOps.solarize`.
   """
   threshold = checked_whole(
-      "threshold of solarize", threshold, 0, 256, "Pass 128, as Pillow and the papers have it, to invert what is bright.")
+    "threshold of solarize", threshold, 0, 256, "Pass 128, as Pillow and the papers have it, to invert what is bright."
+  )
   return ChanceLayer("random_solarize", p, f"threshold={threshold}", f"{threshold}", outcomes=(1, 1))
 
 
@@ -111,15 +122,18 @@ def gaussian_blur(kernel_size: int | None = None, sigma: float | Sequence[float]
   >>> rtf.augment.gaussian_blur(sigma=1)(image, seed=[7, 0]).numpy()[0, :, 0].tolist()
   [2, 14, 62, 102, 62, 14, 2]
 
-  The standard deviation is drawn uniformly. `random_apply([gaussian_blur()], p=0.5)` blurs half of the images. Beyond its edges the image is reflected about its outermost pixels. uint8 is
-  computed in fixed point, rows and then columns, and rounded. No value differs by more than 1 from torchvision's
-  `gaussian_blur` of the same kernel, nor, without a `kernel_size`, from that of a kernel of any size. uint16 and int16 are
-  rounded.
+  The standard deviation is drawn uniformly. `random_apply([gaussian_blur()], p=0.5)` blurs half of the images. Beyond
+  its edges the image is reflected about its outermost pixels. uint8 is computed in fixed point, rows and then columns,
+  and rounded. No value differs by more than 1 from torchvision's
+  `gaussian_blur` of the same kernel, nor, without a `kernel_size`, from that of a kernel of any size. uint16 and int16
+  are rounded.
 
   Args:
-    kernel_size: the side of the square kernel, an odd whole number from 1 to 1,023, in pixels. SimCLR uses a tenth of the image.
-      None, which torchvision does not have, is three times the drawn sigma to each side, rounded up; sigma is then at most 170.
-    sigma: the standard deviation in pixels, a real number above 0, or a range of them. SimCLR, BYOL and DINO use 0.1 to 2.
+    kernel_size: the side of the square kernel, an odd whole number from 1 to 1,023, in pixels. SimCLR uses a tenth of
+      the image. None, which torchvision does not have, is three times the drawn sigma to each side, rounded up; sigma
+      is then at most 170.
+    sigma: the standard deviation in pixels, a real number above 0, or a range of them. SimCLR, BYOL and DINO use 0.1 to
+      2.
 
   Returns:
     A function `layer(image, seed)` like the one that `random_crop` returns.
@@ -127,36 +141,52 @@ def gaussian_blur(kernel_size: int | None = None, sigma: float | Sequence[float]
   Raises:
     TypeError, ValueError: an argument is of the wrong type, or out of range.
 
-  Implements the blur of Chen et al., *A Simple Framework for Contrastive Learning of Visual Representations*, ICML 2020,
-  appendix A.
+  Implements the blur of Chen et al., *A Simple Framework for Contrastive Learning of Visual Representations*, ICML
+  2020, appendix A.
   """
   if is_real(sigma):
     sigma = (sigma, sigma)
   low, high = checked_range("gaussian_blur", "sigma", sigma, _LARGEST_KERNEL, "Pass (0.1, 2.0), as the papers have it.")
   if kernel_size is not None:
     kernel_size = checked_whole(
-        "kernel_size of gaussian_blur", kernel_size, 1, _LARGEST_KERNEL, "Leave it out for one that is as wide as sigma needs.")
+      "kernel_size of gaussian_blur",
+      kernel_size,
+      1,
+      _LARGEST_KERNEL,
+      "Leave it out for one that is as wide as sigma needs.",
+    )
     if kernel_size % 2 == 0:
       raise ValueError(
-          f"kernel_size of gaussian_blur must be odd, with a pixel in the middle, got {kernel_size}. Pass {kernel_size + 1}.")
+        f"kernel_size of gaussian_blur must be odd, with a pixel in the middle, got {kernel_size}. Pass "
+        f"{kernel_size + 1}."
+      )
   elif high > _LARGEST_KERNEL // 6:
     raise ValueError(
-        f"sigma of gaussian_blur must be at most {_LARGEST_KERNEL // 6} without a kernel_size, got {high:g}. Make the image "
-        "smaller with resize, and blur that.")
+      f"sigma of gaussian_blur must be at most {_LARGEST_KERNEL // 6} without a kernel_size, got {high:g}. Make the "
+      "image smaller with resize, and blur that."
+    )
   number = math.inf if high > low else 1
   return DrawingLayer(
-      "gaussian_blur", f"sigma={low!r},{high!r} kernel={kernel_size or 0}",
-      ("" if kernel_size is None else f"{kernel_size}, ") + f"sigma=({low:g}, {high:g})", outcomes=(number, number))
+    "gaussian_blur",
+    f"sigma={low!r},{high!r} kernel={kernel_size or 0}",
+    ("" if kernel_size is None else f"{kernel_size}, ") + f"sigma=({low:g}, {high:g})",
+    outcomes=(number, number),
+  )
 
 
 def checked_amounts(whose, name, value):
   """Returns `value` as a range; a single number means a range around the value that changes nothing."""
   middle, lowest, highest = _TURNS if name == "hue" else _FACTORS
   low, high = (
-      (max(lowest, middle - value) if middle else -value, middle + value) if is_real(value) else
-      value if is_pair(value) else (1, 0))
+    (max(lowest, middle - value) if middle else -value, middle + value)
+    if is_real(value)
+    else value
+    if is_pair(value)
+    else (1, 0)
+  )
   if not lowest <= low <= high <= highest or is_real(value) and value < 0:
     raise (ValueError if is_real(value) or is_pair(value) else TypeError)(
-        f"{name} of {whose} must be a number from 0 to {highest - middle}, or two from {lowest} to {highest}, the second not "
-        f"the smaller one, got {value!r}. Pass 0 for no change.")
+      f"{name} of {whose} must be a number from 0 to {highest - middle}, or two from {lowest} to {highest}, the "
+      f"second not the smaller one, got {value!r}. Pass 0 for no change."
+    )
   return float(low), float(high)

@@ -1,4 +1,5 @@
 """Makes functions for `refurbish` and `Dataset.map` from augmentation layers."""
+
 from __future__ import annotations
 
 import copy
@@ -17,14 +18,24 @@ from .layers import check_is_one, checked_batch, checked_seed, checked_whole, ne
 from .native_layers import MOST_LAYERS, HalfAugmented, LayerChain, NativeLayer
 from .numpy_layer import NumpyLayer
 from .target_kinds import IMAGE_NAMES, checked_targets
-from .targets import Following, check_layer, check_layer_of_clips, has_stacked, layer_name, mover, shape_of, warn_of_first_alone
+from .targets import (
+  Following,
+  check_layer,
+  check_layer_of_clips,
+  has_stacked,
+  layer_name,
+  mover,
+  shape_of,
+  warn_of_first_alone,
+)
 
 # Layers that are given the targets with the image.
 _GIVEN_TARGETS = (LayerChain, Decoder, DepthLayer, NumpyLayer)
 
 
 def compose(
-    layers: Sequence[Any], targets: dict[str | int, Any] | None = None, *, clips: bool | None = None) -> Callable[..., Any]:
+  layers: Sequence[Any], targets: dict[str | int, Any] | None = None, *, clips: bool | None = None
+) -> Callable[..., Any]:
   """Returns a function that applies the layers in order to the image of an element, and moves what follows the image.
 
   >>> fn = rtf.augment.compose(
@@ -34,11 +45,11 @@ def compose(
   >>> element["mask"].shape, element["boxes"].numpy().tolist()
   (TensorShape([64, 64]), [[0.0, 16.0, 64.0, 32.0]])
 
-  The layer at position p gets the seed `seed_at(seed, p)`. Adjacent layers of this module become one operation, except those
-  that decode. Layers may also be functions `layer(image)`, or `layer(image, seed)` with the seeds of `tf.random.stateless_*`.
-  TensorFlow's functions with an optional seed are called without it, and draw from a state that no checkpoint holds. Keras layers are
-  called as in training, with the seed in place of their own. If no other layers draw, the seed may be left out, and each call draws
-  other numbers.
+  The layer at position p gets the seed `seed_at(seed, p)`. Adjacent layers of this module become one operation, except
+  those that decode. Layers may also be functions `layer(image)`, or `layer(image, seed)` with the seeds of
+  `tf.random.stateless_*`. TensorFlow's functions with an optional seed are called without it, and draw from a state
+  that no checkpoint holds. Keras layers are called as in training, with the seed in place of their own. If no other
+  layers draw, the seed may be left out, and each call draws other numbers.
 
   | kind of target | shape | |
   | --- | --- | --- |
@@ -53,29 +64,33 @@ def compose(
   | `"xy"` | `[n, 2]` or, with visibility, `[n, 3]`, int32, int64 or floating | key points in pixels |
   | `"rel_xy"` | the same, floating | key points in fractions of the image |
 
-  A box becomes the upright box around its four moved corners, clipped to the image; it keeps its row, and is all 0 if nothing of
-  it is left (`sanitize_boxes` drops such rows). Points outside get visibility 0. Rows of -1 are padding. Only layers of
+  A box becomes the upright box around its four moved corners, clipped to the image; it keeps its row, and is all 0 if
+  nothing of it is left (`sanitize_boxes` drops such rows). Points outside get visibility 0. Rows of -1 are padding.
+  Only layers of
   `rtf.augment` move targets: other functions must leave pixels in their place. The page *Targets* has the details.
 
   Args:
     layers: a list or tuple of callables, or of lists of them, such as a policy returns.
-    targets: a dict from components to kinds: names of a dict's entries, or positions in a tuple, of which the image is 0, such as
-      `{1: "mask"}`. A nested dict has a dict of kinds, `{"objects": {"bbox": "rel_yxyx"}}`. None says that a component stays as it
-      is, `{}` that all do. An undeclared component that looks like a target is an error or a `rtf.PipelineWarning`.
-    clips: what an image of four dimensions is. True: a clip `[frames, height, width, channels]`, or a volume, whose frames share
-      their draws, like their targets. False: a batch, each of whose images draws for itself; `seed` may then be left out. None: a
-      batch, but an error inside `refurbish` and `echo`.
+    targets: a dict from components to kinds: names of a dict's entries, or positions in a tuple, of which the image is
+      0, such as `{1: "mask"}`. A nested dict has a dict of kinds, `{"objects": {"bbox": "rel_yxyx"}}`. None says that a
+      component stays as it is, `{}` that all do. An undeclared component that looks like a target is an error or a
+      `rtf.PipelineWarning`.
+    clips: what an image of four dimensions is. True: a clip `[frames, height, width, channels]`, or a volume, whose
+      frames share their draws, like their targets. False: a batch, each of whose images draws for itself; `seed` may
+      then be left out. None: a batch, but an error inside `refurbish` and `echo`.
 
   Returns:
-    A function `fn(image, *rest, seed)` as for `Dataset.map`, with an int32 or int64 seed `[2]`; without `seed` if no layer takes
-    one. It returns `image`, or `(image, *rest)`. The image may be the entry `"image"` or `"images"` of a dict. If all layers are
-    of this module it takes batches, and has their `draws` and `pixels`.
+    A function `fn(image, *rest, seed)` as for `Dataset.map`, with an int32 or int64 seed `[2]`; without `seed` if no
+    layer takes one. It returns `image`, or `(image, *rest)`. The image may be the entry `"image"` or `"images"` of a
+    dict. If all layers are of this module it takes batches, and has their `draws` and `pixels`.
 
   Raises:
     TypeError: an argument has the wrong type, or, when the function is called, the seed or a target has.
-    ValueError: `layers` is empty, or has a layer that would not move targets, or not all frames alike. When it is called: the
-      seed or a target has another shape, a component or the image is missing, or one that looks like a target is not declared.
-    tf.errors.InvalidArgumentError: when it runs, a box or point is not finite or not within the image, or a map has another
+    ValueError: `layers` is empty, or has a layer that would not move targets, or not all frames alike. When it is
+      called: the seed or a target has another shape, a component or the image is missing, or one that looks like a
+        target is not declared.
+    tf.errors.InvalidArgumentError: when it runs, a box or point is not finite or not within the image, or a map has
+    another
       size than its image.
 
   Lee et al., *Refurbish Your Training Data*, USENIX ATC 2021, section 2.2: an augmentation is a sequence of layers.
@@ -85,8 +100,8 @@ def compose(
 
 
 def split(
-    layers: Sequence[Any], at: int, targets: dict[str | int, Any] | None = None, *,
-    clips: bool | None = None) -> tuple[Callable[..., Any], Callable[..., Any] | None]:
+  layers: Sequence[Any], at: int, targets: dict[str | int, Any] | None = None, *, clips: bool | None = None
+) -> tuple[Callable[..., Any], Callable[..., Any] | None]:
   """Returns `(partial_fn, final_fn)`: the first `at` layers as one function, and the rest as another.
 
   >>> layers = [rtf.augment.rand_augment(1), rtf.augment.random_crop(padding=4), rtf.augment.random_flip()]
@@ -115,8 +130,14 @@ def split(
   2021, section 4.
   """
   layers = checked_layers(layers, "split")
-  at = checked_whole("at", at, 1, len(layers), "Pass the number of layers of the partial augmentation" + (
-      "; to cache nothing, use refurbish(layers, r=1)." if at == 0 else "."))
+  at = checked_whole(
+    "at",
+    at,
+    1,
+    len(layers),
+    "Pass the number of layers of the partial augmentation"
+    + ("; to cache nothing, use refurbish(layers, r=1)." if at == 0 else "."),
+  )
   return _split(layers, at, checked_targets(targets, "split"), _checked_clips(clips, "split"))
 
 
@@ -127,19 +148,22 @@ def functions_of(partial, final, targets):
   if not is_list(partial) and not is_list(final):
     if targets is not None:
       raise TypeError(
-          f"targets of refurbish is for lists of layers, got {targets!r} and functions. Pass targets to compose or split of "
-          "rtf.augment, which make such functions, or lists of layers to refurbish.")
+        f"targets of refurbish is for lists of layers, got {targets!r} and functions. Pass targets to compose or "
+        "split of rtf.augment, which make such functions, or lists of layers to refurbish."
+      )
     return function_of("partial_fn", partial), function_of("final_fn", final)
   if not is_list(partial) or not is_list(final) and final is not None:
     raise TypeError(
-        f"partial_fn and final_fn must be two functions or two lists of layers, got {partial!r} and {final!r}. Pass "
-        "rtf.augment.compose(layers) in place of the list, or put the function into a list; [lambda image: image] caches the elements "
-        "as they are.")
+      f"partial_fn and final_fn must be two functions or two lists of layers, got {partial!r} and {final!r}. Pass "
+      "rtf.augment.compose(layers) in place of the list, or put the function into a list; [lambda image: image] "
+      "caches the elements as they are."
+    )
   partial, final = flattened(partial), flattened(final or [])
   if not partial:
     raise ValueError(
-        "partial_fn must have at least one layer, got an empty list. To cache nothing, use refurbish(layers, r=1); to cache "
-        "the elements as they are, use [lambda image: image].")
+      "partial_fn must have at least one layer, got an empty list. To cache nothing, use refurbish(layers, r=1); to "
+      "cache the elements as they are, use [lambda image: image]."
+    )
   layers, targets = checked_layers(partial + final, "refurbish"), checked_targets(targets, "refurbish")
   return _split(layers, len(partial), targets, clips=True, is_sample=True)
 
@@ -159,8 +183,9 @@ def _split(layers, at, targets, clips, is_sample=False):
 def _checked_clips(clips, whose):
   if clips is not None and not isinstance(clips, bool):
     raise TypeError(
-        f"clips of {whose} must be True, False or None, got {clips!r}. True: an image of four dimensions is a clip, all of "
-        "whose frames are treated alike.")
+      f"clips of {whose} must be True, False or None, got {clips!r}. True: an image of four dimensions is a clip, all "
+      "of whose frames are treated alike."
+    )
   return clips
 
 
@@ -180,28 +205,36 @@ def compose_part(layers, start, stop, targets=None, clips=None, is_sample=False)
   `is_sample`: whether the function is called with single samples.
   """
   taking_seed = [
-      position for position in range(start, stop)
-      if keras_layers.draws(layers[position]) or tracing.signature_with_seed(layers[position]) is not None]
+    position
+    for position in range(start, stop)
+    if keras_layers.draws(layers[position]) or tracing.signature_with_seed(layers[position]) is not None
+  ]
   part = _Part if not taking_seed else _BatchPart if clips is False else _SeededPart
   return part(_steps(layers, start, stop, clips), taking_seed, targets, clips, is_sample)
 
 
 class _Part:
   """Layers as a function. It is a class, so that it can be pickled if the layers can."""
+
   __name__ = "a composed function"
 
   def __init__(self, steps, taking_seed, targets, clips, is_sample):
     self._steps = steps
     # Keras layers have their own seeds; other random layers must be given one.
-    self._needs_seed = not {position for position, layer in steps if keras_layers.is_keras(layer)}.issuperset(taking_seed)
+    self._needs_seed = not {position for position, layer in steps if keras_layers.is_keras(layer)}.issuperset(
+      taking_seed
+    )
     # The layers that are given a seed; a chain derives the seeds of its layers.
-    self._positions = [position for position, layer in steps if position in taking_seed and not isinstance(layer, LayerChain)]
+    self._positions = [
+      position for position, layer in steps if position in taking_seed and not isinstance(layer, LayerChain)
+    ]
     self._targets, self._clips, self._is_sample = targets, clips, is_sample
     for position, layer in steps:
       if isinstance(layer, DepthLayer) and not clips:
         raise ValueError(
-            f"clips must be True for layers that choose the slices of a volume, got clips={clips} and {layer_name(layer)} at position "
-            f"{position}. Pass clips=True, and put the layers before batch.")
+          f"clips must be True for layers that choose the slices of a volume, got clips={clips} and "
+          f"{layer_name(layer)} at position {position}. Pass clips=True, and put the layers before batch."
+        )
     own = [layer for _, layer in steps if isinstance(layer, _GIVEN_TARGETS)]
     others = [(layer, position) for position, layer in steps if not isinstance(layer, _GIVEN_TARGETS)]
     if any((targets or {}).values()):
@@ -230,12 +263,14 @@ class _Part:
       rank = shape_of(image).rank
       if self._is_sample and isinstance(layer, LayerChain) and rank is not None and rank > 4:
         raise ValueError(
-            f"image of refurbish must be one sample, an image of three dimensions or a clip of four, got shape {image.shape}. "
-            "Put refurbish before batch, or pass functions of rtf.augment.compose in place of the lists.")
+          "image of refurbish must be one sample, an image of three dimensions or a clip of four, got shape "
+          f"{image.shape}. Put refurbish before batch, or pass functions of rtf.augment.compose in place of the lists."
+        )
       if isinstance(layer, Decoder) and rank == 1 and not self._clips:
         raise ValueError(
-            f"file of {layer.__name__} must be a single one, of shape [], got shape {image.shape}. If it is that of the frames "
-            "of a clip, pass clips=True to rtf.augment.compose or split; put the layers before batch.")
+          f"file of {layer.__name__} must be a single one, of shape [], got shape {image.shape}. If it is that of the "
+          "frames of a clip, pass clips=True to rtf.augment.compose or split; put the layers before batch."
+        )
       if isinstance(layer, _GIVEN_TARGETS):
         check_is_one(image, f"the layer at position {position}")
         image = following.through_layer(layer, image, seed if isinstance(layer, LayerChain) else seeds.get(position))
@@ -255,9 +290,10 @@ class _SeededPart(_Part):
   def __call__(self, image, *rest, seed=None):
     if seed is None and self._needs_seed:
       raise TypeError(
-          "seed of a composed function must be given by keyword, int32 [2], got none. refurbish and echo give one. In Dataset.map, zip "
-          "the dataset with tf.data.Dataset.random(rerandomize_each_iteration=True).batch(2) and pass its elements; after batch, pass "
-          "clips=False to compose, and each image of a batch draws without a seed.")
+        "seed of a composed function must be given by keyword, int32 [2], got none. refurbish and echo give one. In "
+        "Dataset.map, zip the dataset with tf.data.Dataset.random(rerandomize_each_iteration=True).batch(2) and pass "
+        "its elements; after batch, pass clips=False to compose, and each image of a batch draws without a seed."
+      )
     return self._applied(image, rest, new_seed() if seed is None else checked_seed(seed, self.__name__))
 
 
@@ -268,7 +304,9 @@ class _BatchPart(_SeededPart):
     images = image_of(image)
     check_is_one(images, self.__name__)
     if tf.convert_to_tensor(images).dtype != tf.string:
-      image = with_image(image, checked_batch(images, self.__name__, "Put it after batch, or leave clips=False out for single images."))
+      image = with_image(
+        image, checked_batch(images, self.__name__, "Put it after batch, or leave clips=False out for single images.")
+      )
     return super().__call__(image, *rest, seed=new_seed() if seed is None else seed)
 
 
@@ -285,14 +323,16 @@ def _made_by(layer, position, image, seed):
       pass
     except TypeError as error:
       raise TypeError(
-          f"layers of a list are called with the image alone, and a seed if they have a parameter of that name, which {layer_name(layer)} at "
-          f"position {position} cannot be: {error}. To use the other components, pass two functions in place of the lists, "
-          "refurbish(partial_fn, final_fn), which are called with all of them.") from failed
+        "layers of a list are called with the image alone, and a seed if they have a parameter of that name, which "
+        f"{layer_name(layer)} at position {position} cannot be: {error}. To use the other components, pass two "
+        "functions in place of the lists, refurbish(partial_fn, final_fn), which are called with all of them."
+      ) from failed
     raise
 
 
 def described_clip(function, made):
-  """Describes the clips that a composed function returns; None if it returns none. `made`: the structure that it returns."""
+  """Describes the clips that a composed function returns; None if it returns none. `made`: the structure that it
+  returns."""
   if not isinstance(function, _Part) or not function._clips:
     return None
   shape = shape_of(image_of(made[0] if isinstance(made, tuple) and not isinstance(made, HalfAugmented) else made))
@@ -302,7 +342,8 @@ def described_clip(function, made):
 
 
 def normalization_of(function):
-  """The mean and the standard deviation of a composed function that ends with `normalize`, as arrays; otherwise None."""
+  """The mean and the standard deviation of a composed function that ends with `normalize`, as arrays; otherwise
+  None."""
   found = re.match(r"normalize .*mean=(\S+) std=(\S+)", getattr(_last_layer(function), "text", ""))
   return found and tuple(np.array(numbers.split(","), np.float64) for numbers in found.groups())
 
@@ -345,8 +386,9 @@ def image_of(element):
   """Returns the image of an element: its entry `"image"` or `"images"` if it is a dict."""
   if hasattr(element, "_fields") and not isinstance(element, HalfAugmented):
     raise TypeError(
-        f"element must be an image, a tuple or a dict, got a named tuple, {type(element).__name__}{element._fields}. Make it a dict "
-        "with an entry 'image', in Dataset.map before: element._asdict().")
+      f"element must be an image, a tuple or a dict, got a named tuple, {type(element).__name__}{element._fields}. "
+      "Make it a dict with an entry 'image', in Dataset.map before: element._asdict()."
+    )
   return element[_image_name(element)] if isinstance(element, dict) else element
 
 
@@ -363,8 +405,9 @@ def _image_name(element):
   names = [name for name in IMAGE_NAMES if name in element]
   if len(names) != 1:
     raise ValueError(
-        f"image must be a tensor, or a dict with one entry 'image' or 'images', got a dict with the entries {sorted(element)}. "
-        "Rename the entry that holds the image with Dataset.map first, or take the other one out.")
+      "image must be a tensor, or a dict with one entry 'image' or 'images', got a dict with the entries "
+      f"{sorted(element)}. Rename the entry that holds the image with Dataset.map first, or take the other one out."
+    )
   return names[0]
 
 
@@ -372,28 +415,32 @@ def checked_layers(layers, whose):
   """The layers of nested lists, as a tuple; raises unless they can be composed."""
   if not is_list(layers):
     raise TypeError(
-        f"layers of {whose} must be a list or tuple of functions, got {layers!r}. Put even a single layer into a list.")
+      f"layers of {whose} must be a list or tuple of functions, got {layers!r}. Put even a single layer into a list."
+    )
   layers = flattened(layers)
   if not layers:
     raise ValueError(
-        f"layers of {whose} must have at least one layer, got an empty list. Without layers, leave the augmentation "
-        "out.")
+      f"layers of {whose} must have at least one layer, got an empty list. Without layers, leave the augmentation out."
+    )
   for position, layer in enumerate(layers):
     if not callable(layer):
       raise TypeError(
-          f"layers of {whose} must be callable as layer(image, seed) or layer(image), got {layer!r} at position "
-          f"{position} of {len(layers)}. Pass a function from an image to an image, such as random_flip().")
+        f"layers of {whose} must be callable as layer(image, seed) or layer(image), got {layer!r} at position "
+        f"{position} of {len(layers)}. Pass a function from an image to an image, such as random_flip()."
+      )
     other_libraries.check_is_none(f"layers of {whose}", layer, f" at position {position}")
     keras_layers.check(f"layers of {whose}", layer, f" at position {position}")
     if getattr(layer, "needs_labels", False):
       raise ValueError(
-          f"layers of {whose} are given images alone, but {layer.__name__} at position {position} mixes the labels, too. Put it after "
-          f"batch: .batch(B).map(rtf.augment.{layer.__name__}(...)).")
+        f"layers of {whose} are given images alone, but {layer.__name__} at position {position} mixes the labels, "
+        f"too. Put it after batch: .batch(B).map(rtf.augment.{layer.__name__}(...))."
+      )
   for position, (layer, following) in enumerate(zip([None, *layers], [*layers, None])):
     handed_on, taken_over = getattr(layer, "hands_on", None), getattr(following, "takes_over", None)
     if handed_on != taken_over:
       there = "second" if handed_on is None else "first"
       raise ValueError(
-          f"layers of {whose} must have both layers of {handed_on or taken_over}, one after the other, got only the "
-          f"{there} one at position {position - (handed_on is not None)}. Pass [*auto_augment(policy), ...].")
+        f"layers of {whose} must have both layers of {handed_on or taken_over}, one after the other, got only the "
+        f"{there} one at position {position - (handed_on is not None)}. Pass [*auto_augment(policy), ...]."
+      )
   return tuple(layers)

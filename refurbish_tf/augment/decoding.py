@@ -1,4 +1,6 @@
-"""Decoding as the first layer of a partial augmentation: only the part of a photograph that is needed, at the size needed."""
+"""Decoding as the first layer of a partial augmentation: only the part of a photograph that is needed, at the size
+needed."""
+
 from __future__ import annotations
 
 import math
@@ -17,9 +19,14 @@ MAX_PIXELS = 178_956_970
 
 
 def decode_random_resized_crop(
-    size: int | Sequence[int] | None = None, *, scale: Sequence[float] = (0.08, 1.0),
-    ratio: Sequence[float] = (3 / 4, 4 / 3), apply_exif_orientation: bool | None = None,
-    max_pixels: int = MAX_PIXELS, dtype: Any = "uint8") -> Callable[..., tf.Tensor]:
+  size: int | Sequence[int] | None = None,
+  *,
+  scale: Sequence[float] = (0.08, 1.0),
+  ratio: Sequence[float] = (3 / 4, 4 / 3),
+  apply_exif_orientation: bool | None = None,
+  max_pixels: int = MAX_PIXELS,
+  dtype: Any = "uint8",
+) -> Callable[..., tf.Tensor]:
   """Returns a layer that decodes only a random part of an image file, and resizes it.
 
   >>> file = tf.io.encode_jpeg(tf.zeros([300, 400, 3], tf.uint8))
@@ -34,11 +41,12 @@ def decode_random_resized_crop(
 
   The window has a random share of the image's area and a random aspect ratio, uniform in its logarithm, at a random
   place. Up to ten are drawn until one fits into the image; if none fits, the layer takes the largest window in the
-  middle of the image whose aspect ratio is allowed. It is resized as by `augment.resize(size)`. A JPEG file whose window
-  is at least twice the size, in both directions, is decoded at 1/2, 1/4 or 1/8 of its size, which takes less time and
-  gives nearly the same pixels; at full size they are Pillow's. Other files are decoded whole.
+  middle of the image whose aspect ratio is allowed. It is resized as by `augment.resize(size)`. A JPEG file whose
+  window is at least twice the size, in both directions, is decoded at 1/2, 1/4 or 1/8 of its size, which takes less
+  time and gives nearly the same pixels; at full size they are Pillow's. Other files are decoded whole.
 
-  Several files are the frames of a clip: all have the same window. In a list of layers masks, boxes and key points follow, as
+  Several files are the frames of a clip: all have the same window. In a list of layers masks, boxes and key points
+  follow, as
   `targets` of `compose` names them. They belong to the image of the file as it stands: turned, unless
   `apply_exif_orientation` is False.
 
@@ -48,19 +56,20 @@ def decode_random_resized_crop(
     scale: the least and the largest share of the image's area, above 0 and at most 1.
     ratio: the least and the largest aspect ratio, width divided by height, above 0.
     apply_exif_orientation: whether a photograph is first turned, or mirrored, as the EXIF block of a JPEG, PNG or WebP
-      file says. Cameras and phones store a photograph in sensor orientation; viewers turn it. None turns it, but is an error
-      with targets: pass True if they were drawn on turned photographs, and False if on the pixels as they are stored. A
-      damaged block says nothing.
+      file says. Cameras and phones store a photograph in sensor orientation; viewers turn it. None turns it, but is an
+      error with targets: pass True if they were drawn on turned photographs, and False if on the pixels as they are
+      stored. A damaged block says nothing.
     max_pixels: the most pixels that a file may claim, height times width, a whole number of at least 1. A larger one is
       an error before memory is allocated, as a file of a few bytes can claim any size. Without it, Pillow's bound.
-    dtype: "uint8" or "uint16", or TensorFlow's names for them. A PNG file of 16 bits a value needs uint16, as uint8 would
-      cut it; other files need uint8.
+    dtype: "uint8" or "uint16", or TensorFlow's names for them. A PNG file of 16 bits a value needs uint16, as uint8
+      would cut it; other files need uint8.
 
   Returns:
-    A function `layer(file, seed)` of the bytes of a JPEG, PNG, GIF (its first frame), BMP or WebP file, string `[]`, or of
-    several, `[frames]`, and a seed, int32 or int64 `[2]` as for `tf.random.stateless_uniform`. It returns `[height, width, 3]`,
-    or `[frames, height, width, 3]`, in `dtype`, of the given size or one that differs from call to call, the same for the same
-    file and seed. It raises `TypeError` for another dtype and `ValueError` for another shape, and
+    A function `layer(file, seed)` of the bytes of a JPEG, PNG, GIF (its first frame), BMP or WebP file, string `[]`, or
+    of several, `[frames]`, and a seed, int32 or int64 `[2]` as for `tf.random.stateless_uniform`. It returns
+    `[height, width, 3]`, or `[frames, height, width, 3]`, in `dtype`, of the given size or one that differs from call
+    to call, the same for the same file and seed. It raises `TypeError` for another dtype and `ValueError` for another
+    shape, and
     `tf.errors.InvalidArgumentError`, when it runs, for a damaged file, one of another format, one that claims more than
     `max_pixels`, one with other bits than `dtype`, or frames of unequal size.
 
@@ -77,43 +86,67 @@ def decode_random_resized_crop(
   to_size = 1 if size is None else checked_size(size, "decode_random_resized_crop")
   crop = random_resized_crop(to_size, scale, ratio, antialias=True)
   return _DrawingDecoder(
-      "decode_random_resized_crop", crop, size is not None, f"{size}, scale={scale}, ratio={ratio}", apply_exif_orientation,
-      max_pixels, dtype)
+    "decode_random_resized_crop",
+    crop,
+    size is not None,
+    f"{size}, scale={scale}, ratio={ratio}",
+    apply_exif_orientation,
+    max_pixels,
+    dtype,
+  )
 
 
 def decode(
-    size: int | Sequence[int] | None = None, *, crop_to_aspect_ratio: bool = False, pad_to_aspect_ratio: bool = False,
-    fill_value: int = 0, apply_exif_orientation: bool | None = None, max_pixels: int = MAX_PIXELS,
-    dtype: Any = "uint8") -> Callable[..., tf.Tensor]:
-  """Returns a layer that decodes an image file, and resizes it: for validation, what `decode_random_resized_crop` is for training.
+  size: int | Sequence[int] | None = None,
+  *,
+  crop_to_aspect_ratio: bool = False,
+  pad_to_aspect_ratio: bool = False,
+  fill_value: int = 0,
+  apply_exif_orientation: bool | None = None,
+  max_pixels: int = MAX_PIXELS,
+  dtype: Any = "uint8",
+) -> Callable[..., tf.Tensor]:
+  """Returns a layer that decodes an image file, and resizes it: for validation, what `decode_random_resized_crop` is
+  for training.
 
   >>> file = tf.io.encode_jpeg(tf.zeros([300, 400, 3], tf.uint8))
   >>> rtf.augment.decode(256)(file).shape, rtf.augment.decode((224, 224), crop_to_aspect_ratio=True)(file).shape
   (TensorShape([256, 341, 3]), TensorShape([224, 224, 3]))
 
-  It resizes as `augment.resize` does. A JPEG file that is at least twice as large, in both directions, is decoded at 1/2, 1/4
-  or 1/8 of its size.
+  It resizes as `augment.resize` does. A JPEG file that is at least twice as large, in both directions, is decoded at
+  1/2, 1/4 or 1/8 of its size.
 
   Args:
-    size: the shortest side, a whole number of pixels from 1 to 65,535; or the exact `(height, width)`. None for the image's own.
-    crop_to_aspect_ratio, pad_to_aspect_ratio, fill_value: as for `resize`. None of them is for a decoder without a size.
+    size: the shortest side, a whole number of pixels from 1 to 65,535; or the exact `(height, width)`. None for the
+      image's own.
+    crop_to_aspect_ratio, pad_to_aspect_ratio, fill_value: as for `resize`. None of them is for a decoder without a
+      size.
     apply_exif_orientation, max_pixels, dtype: as for `decode_random_resized_crop`.
 
   Returns:
-    A function `layer(file)` of the bytes of one file, or of those of a clip, as for the one that `decode_random_resized_crop` returns. It
-    returns `[height, width, 3]`, or `[frames, height, width, 3]`, in `dtype`, and raises the same errors.
+    A function `layer(file)` of the bytes of one file, or of those of a clip, as for the one that
+    `decode_random_resized_crop` returns. It returns `[height, width, 3]`, or `[frames, height, width, 3]`, in `dtype`,
+    and raises the same errors.
 
   Raises:
     TypeError, ValueError: an argument is of the wrong type, or out of range.
   """
   if size is None and (crop_to_aspect_ratio or pad_to_aspect_ratio or fill_value):
     raise ValueError(
-        "size of decode must be (height, width) with crop_to_aspect_ratio, pad_to_aspect_ratio or fill_value, got None. Pass (224, 224).")
-  arguments, shown = resized("decode", (1, 1) if size is None else size, True, crop_to_aspect_ratio, pad_to_aspect_ratio, fill_value)
+      "size of decode must be (height, width) with crop_to_aspect_ratio, pad_to_aspect_ratio or fill_value, got None. "
+      "Pass (224, 224)."
+    )
+  arguments, shown = resized(
+    "decode", (1, 1) if size is None else size, True, crop_to_aspect_ratio, pad_to_aspect_ratio, fill_value
+  )
   if fill_value and name_of_dtype(dtype) == "uint16":
-    raise ValueError(f"fill_value of decode must be 0 with dtype=tf.uint16, got {fill_value}. Leave it out for black borders.")
+    raise ValueError(
+      f"fill_value of decode must be 0 with dtype=tf.uint16, got {fill_value}. Leave it out for black borders."
+    )
   shown = "" if size is None else shown.replace(", antialias=True", "")
-  return Decoder("decode", NativeLayer("resize", arguments), size is not None, shown, apply_exif_orientation, max_pixels, dtype)
+  return Decoder(
+    "decode", NativeLayer("resize", arguments), size is not None, shown, apply_exif_orientation, max_pixels, dtype
+  )
 
 
 class Decoder:
@@ -122,26 +155,40 @@ class Decoder:
   def __init__(self, name, layer, resizes, shown, applies_orientation, max_pixels, dtype):
     if applies_orientation is not None and not isinstance(applies_orientation, (bool, np.bool_)):
       raise TypeError(
-          f"apply_exif_orientation of {name} must be True or False, got {applies_orientation!r}. True turns photographs as "
-          "viewers do.")
+        f"apply_exif_orientation of {name} must be True or False, got {applies_orientation!r}. True turns photographs "
+        "as viewers do."
+      )
     self._turns = None if applies_orientation is None else bool(applies_orientation)
     dtype_name = name_of_dtype(dtype)
     if dtype_name not in ("uint8", "uint16"):
       raise ValueError(
-          f"dtype of {name} must be uint8 or uint16, got {dtype!r}. Pass tf.uint16 for PNG files of 16 bits, and leave it "
-          "out for all others. Make floats with normalize.")
+        f"dtype of {name} must be uint8 or uint16, got {dtype!r}. Pass tf.uint16 for PNG files of 16 bits, and leave "
+        "it out for all others. Make floats with normalize."
+      )
     self.__name__ = name
     self._layer, self._resizes = layer, resizes
     # See `NativeLayer.outcomes`.
     self.outcomes = layer.outcomes
     self._arguments = {
-        "layers": pieces(layer.text, -1), "resizes": resizes, "apply_exif_orientation": self._turns is not False,
-        "max_pixels": checked_whole(
-            f"max_pixels of {name}", max_pixels, 1, 2**62, f"Leave it out for {MAX_PIXELS:,}, the bound of Pillow."),
-        "T": tf.as_dtype(dtype_name)}
-    self._shown = ", ".join(filter(None, [
-        shown, "" if self._turns is None else f"apply_exif_orientation={self._turns}",
-        f"max_pixels={max_pixels}" if max_pixels != MAX_PIXELS else "", "dtype=tf.uint16" if dtype_name == "uint16" else ""]))
+      "layers": pieces(layer.text, -1),
+      "resizes": resizes,
+      "apply_exif_orientation": self._turns is not False,
+      "max_pixels": checked_whole(
+        f"max_pixels of {name}", max_pixels, 1, 2**62, f"Leave it out for {MAX_PIXELS:,}, the bound of Pillow."
+      ),
+      "T": tf.as_dtype(dtype_name),
+    }
+    self._shown = ", ".join(
+      filter(
+        None,
+        [
+          shown,
+          "" if self._turns is None else f"apply_exif_orientation={self._turns}",
+          f"max_pixels={max_pixels}" if max_pixels != MAX_PIXELS else "",
+          "dtype=tf.uint16" if dtype_name == "uint16" else "",
+        ],
+      )
+    )
     # Whether pixels may move. They may also if the user has not said whether targets match turned photographs.
     self.moves_pixels = layer.takes_seed or resizes or self._turns is None
 
@@ -149,9 +196,10 @@ class Decoder:
     """Raises ValueError unless the user has said whether targets belong to the turned photograph."""
     if self._turns is None:
       raise ValueError(
-          f"{self.__name__} must be told with targets whether it turns photographs, got no apply_exif_orientation. Boxes and masks "
-          "match only one of the two. Pass apply_exif_orientation=True if yours were drawn on photographs as viewers show them, and "
-          "False if on the pixels as they are stored.")
+        f"{self.__name__} must be told with targets whether it turns photographs, got no apply_exif_orientation. "
+        "Boxes and masks match only one of the two. Pass apply_exif_orientation=True if yours were drawn on "
+        "photographs as viewers show them, and False if on the pixels as they are stored."
+      )
 
   def __repr__(self):
     return f"{self.__name__}({self._shown})"
@@ -164,15 +212,19 @@ class Decoder:
   def with_targets(self, file, targets, seed=None):
     """Returns the image and its targets. `targets`: triples of a path, a kind and a tensor."""
     seed = tf.zeros([2], tf.int32) if seed is None else checked_seed(seed, self.__name__)
-    return tuple(native.ops().refurbish_tf_decode_resized(
-        file=_checked_file(file, self.__name__), seed=seed, **target_arguments(targets), **self._arguments))
+    return tuple(
+      native.ops().refurbish_tf_decode_resized(
+        file=_checked_file(file, self.__name__), seed=seed, **target_arguments(targets), **self._arguments
+      )
+    )
 
 
 class _DrawingDecoder(Decoder):
   """Decodes a random part."""
 
   def apart(self):
-    """Returns two layers for its two steps: a deterministic one that decodes the whole image, and a crop. None without a size.
+    """Returns two layers for its two steps: a deterministic one that decodes the whole image, and a crop. None without
+    a size.
 
     Their pixels differ from this layer's, which decodes a large window of a JPEG file at a smaller size.
     """
@@ -191,12 +243,14 @@ def _checked_file(file, whose):
   file = tf.convert_to_tensor(file)
   if file.dtype != tf.string:
     raise TypeError(
-        f"file of {whose} must be the bytes of an image file, a string, got dtype {file.dtype.name}. Put it first, "
-        "before anything else that decodes; for decoded images use random_resized_crop or resize.")
+      f"file of {whose} must be the bytes of an image file, a string, got dtype {file.dtype.name}. Put it first, "
+      "before anything else that decodes; for decoded images use random_resized_crop or resize."
+    )
   if file.shape.rank is not None and file.shape.rank > 1:
     raise ValueError(
-        f"file of {whose} must be a single one, of shape [], or those of the frames of a clip, [frames], got shape {file.shape}. "
-        "Put the layer before batch.")
+      f"file of {whose} must be a single one, of shape [], or those of the frames of a clip, [frames], got shape "
+      f"{file.shape}. Put the layer before batch."
+    )
   if file.shape.rank is None:
     return of_rank(file, 0, "a single file, of shape []", "tf.ensure_shape(files, [None]) for those of a clip")
   return file

@@ -1,4 +1,5 @@
 """Deep AutoAugment: each layer draws an operation and its magnitude from its own distribution."""
+
 from __future__ import annotations
 
 import math
@@ -66,6 +67,7 @@ def deep_auto_augment(policy: str | Sequence[Any]) -> list[Any]:
 
 class _Operation(NamedTuple):
   """An operation of the native layers, with the values of its parameter at the magnitudes 0 and 12."""
+
   name: str
   lowest: float
   highest: float | None = None  # None: it has no magnitude.
@@ -75,16 +77,26 @@ class _Operation(NamedTuple):
 
 _LARGEST_MAGNITUDE = 12
 _OPERATIONS = {
-    **{name: _Operation(name, 0.0) for name in ("identity", "auto_contrast", "invert", "equalize", "random_flip",
-                                                "random_resized_crop")},
-    **{name: _Operation(name, -largest, largest, signed=True) for name, largest in (
-        ("shear_x", 0.3), ("shear_y", 0.3), ("translate_x", 0.45), ("translate_y", 0.45), ("rotate", 30.0))},
-    **{name: _Operation(name, 0.1, 1.9) for name in ("contrast", "color", "brightness", "sharpness")},
-    "solarize": _Operation("solarize", 0.0, 256.0, whole=math.ceil),
-    "posterize": _Operation("posterize", 4.0, 8.0, whole=math.floor),
-    "random_crop_4": _Operation("random_crop", 4.0),
-    "random_cutout_16": _Operation("random_cutout", 16.0),
-    "random_cutout_60": _Operation("random_cutout", 60.0),
+  **{
+    name: _Operation(name, 0.0)
+    for name in ("identity", "auto_contrast", "invert", "equalize", "random_flip", "random_resized_crop")
+  },
+  **{
+    name: _Operation(name, -largest, largest, signed=True)
+    for name, largest in (
+      ("shear_x", 0.3),
+      ("shear_y", 0.3),
+      ("translate_x", 0.45),
+      ("translate_y", 0.45),
+      ("rotate", 30.0),
+    )
+  },
+  **{name: _Operation(name, 0.1, 1.9) for name in ("contrast", "color", "brightness", "sharpness")},
+  "solarize": _Operation("solarize", 0.0, 256.0, whole=math.ceil),
+  "posterize": _Operation("posterize", 4.0, 8.0, whole=math.floor),
+  "random_crop_4": _Operation("random_crop", 4.0),
+  "random_cutout_16": _Operation("random_cutout", 16.0),
+  "random_cutout_60": _Operation("random_cutout", 60.0),
 }
 
 
@@ -94,17 +106,20 @@ def outcomes_of(policy):
     tables = {"cifar10": policies.CIFAR, "imagenet": policies.IMAGENET}
     if policy not in tables:
       raise ValueError(
-          f"policy of deep_auto_augment must be one of {sorted(tables)}, or a list of layers, got {policy!r}. Pass the "
-          "data set that is most like yours: 'cifar10' for small images, else 'imagenet'.")
+        f"policy of deep_auto_augment must be one of {sorted(tables)}, or a list of layers, got {policy!r}. Pass the "
+        "data set that is most like yours: 'cifar10' for small images, else 'imagenet'."
+      )
     return [_outcomes(table) for table in tables[policy]]
   if not isinstance(policy, (list, tuple)):
     raise TypeError(
-        f"policy of deep_auto_augment must be 'cifar10', 'imagenet' or a list of layers, got {policy!r}. Pass the name "
-        "of the data set that is most like yours.")
+      f"policy of deep_auto_augment must be 'cifar10', 'imagenet' or a list of layers, got {policy!r}. Pass the name "
+      "of the data set that is most like yours."
+    )
   if not policy:
     raise ValueError(
-        f"policy of deep_auto_augment must have at least one layer, got {policy!r}. Without layers, leave the "
-        "augmentation out.")
+      f"policy of deep_auto_augment must have at least one layer, got {policy!r}. Without layers, leave the "
+      "augmentation out."
+    )
   return [_checked_outcomes(outcomes, position) for position, outcomes in enumerate(policy)]
 
 
@@ -132,8 +147,7 @@ def _layer(outcomes, position):
       probabilities.append(probability / (2 if operation.signed else 1))
   # An outcome is chosen by the draws from the previous edge up to, but not including, its own.
   edges = np.floor(np.cumsum(probabilities) / sum(probabilities) * _END).astype(np.int64)
-  return PolicyLayer(
-      f"deep_auto_augment_{position + 1}", drawn, [*edges.tolist()[:-1], _END], fill=0, exact_turns=True)
+  return PolicyLayer(f"deep_auto_augment_{position + 1}", drawn, [*edges.tolist()[:-1], _END], fill=0, exact_turns=True)
 
 
 def _parameter(operation, magnitude):
@@ -147,31 +161,37 @@ def _checked_outcomes(outcomes, position):
   where = f"policy of deep_auto_augment, layer {position}:"
   if not isinstance(outcomes, (list, tuple)) or not outcomes:
     raise ValueError(
-        f"{where} {outcomes!r}; it must be a list of tuples (operation, magnitude, probability), at least one. Pass "
-        "[('identity', None, 1.0)] for a layer that does nothing.")
+      f"{where} {outcomes!r}; it must be a list of tuples (operation, magnitude, probability), at least one. Pass "
+      "[('identity', None, 1.0)] for a layer that does nothing."
+    )
   for outcome in outcomes:
     if not isinstance(outcome, (list, tuple)) or len(outcome) != 3:
       raise ValueError(
-          f"{where} {outcome!r}; it must be (operation, magnitude, probability). Pass None for an operation without a "
-          "magnitude.")
+        f"{where} {outcome!r}; it must be (operation, magnitude, probability). Pass None for an operation without a "
+        "magnitude."
+      )
     name, magnitude, probability = outcome
     if not isinstance(name, str) or name not in _OPERATIONS:
       raise ValueError(
-          f"{where} the operation {name!r}; it must be one of {sorted(_OPERATIONS)}. For another one write your own "
-          "layer: compose and split take any function layer(image, seed).")
+        f"{where} the operation {name!r}; it must be one of {sorted(_OPERATIONS)}. For another one write your own "
+        "layer: compose and split take any function layer(image, seed)."
+      )
     if _OPERATIONS[name].highest is None:
       if magnitude is not None:
         raise ValueError(f"{where} {outcome!r}; {name} has no magnitude. Pass None in its place.")
     elif not is_real(magnitude) or not 0 <= magnitude <= _LARGEST_MAGNITUDE:
       raise ValueError(
-          f"{where} {outcome!r}; the magnitude of {name} must be a real number from 0 to {_LARGEST_MAGNITUDE}. Pass 6 "
-          "for the middle of its range.")
+        f"{where} {outcome!r}; the magnitude of {name} must be a real number from 0 to {_LARGEST_MAGNITUDE}. Pass 6 "
+        "for the middle of its range."
+      )
     if not is_real(probability) or not 0 < probability <= 1:
       raise ValueError(
-          f"{where} {outcome!r}; the probability must be a number above 0 and at most 1. Leave out operations that "
-          "never happen.")
+        f"{where} {outcome!r}; the probability must be a number above 0 and at most 1. Leave out operations that "
+        "never happen."
+      )
   total = sum(probability for _, _, probability in outcomes)
   if abs(total - 1) > 1e-3:
     raise ValueError(
-        f"{where} its probabilities must add up to 1, got a sum of {total:g}. Divide each of them by {total:g}.")
+      f"{where} its probabilities must add up to 1, got a sum of {total:g}. Divide each of them by {total:g}."
+    )
   return outcomes

@@ -1,4 +1,5 @@
 """Layers along the first axis of a volume, its depth, or of a clip, its time."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -6,7 +7,14 @@ from typing import Any
 import tensorflow as tf
 
 from refurbish_tf._internal import pipeline_warnings
-from .layers import checked_real, checked_seed, checked_when_it_runs, checked_whole, looks_like_volume_of_channels, way_to_channels
+from .layers import (
+  checked_real,
+  checked_seed,
+  checked_when_it_runs,
+  checked_whole,
+  looks_like_volume_of_channels,
+  way_to_channels,
+)
 from .native_layers import of_rank
 from .target_kinds import shown
 
@@ -25,21 +33,23 @@ def random_depth_crop(size: int) -> Any:
   >>> rtf.augment.compose(patch, clips=True)(tf.zeros([48, 96, 96, 1]), seed=[7, 0]).shape
   TensorShape([32, 64, 64, 1])
 
-  With `random_crop` after it, it is MONAI's `RandSpatialCrop` with `random_size=False`. All places are equally likely. Put it first
-  in its list: layers after it have less to do. Every declared target loses the same slices.
+  With `random_crop` after it, it is MONAI's `RandSpatialCrop` with `random_size=False`. All places are equally likely.
+  Put it first in its list: layers after it have less to do. Every declared target loses the same slices.
 
   Args:
     size: how many slices are kept, a whole number from 1 to 65,535.
 
   Returns:
-    A function `layer(image, seed)` of a volume `[depth, height, width, channels]` of any dtype, and an int32 or int64 seed `[2]`.
-    Beside other layers it needs `clips=True` in `compose` and `split`; `refurbish` needs nothing.
+    A function `layer(image, seed)` of a volume `[depth, height, width, channels]` of any dtype, and an int32 or int64
+    seed `[2]`. Beside other layers it needs `clips=True` in `compose` and `split`; `refurbish` needs nothing.
 
   Raises:
-    TypeError, ValueError: `size` is not a whole number, or out of range. When the layer is called: the image is not of four
-      dimensions, or has fewer slices. If that is known only when it runs, `tf.errors.InvalidArgumentError`.
+    TypeError, ValueError: `size` is not a whole number, or out of range. When the layer is called: the image is not of
+      four dimensions, or has fewer slices. If that is known only when it runs, `tf.errors.InvalidArgumentError`.
   """
-  return _DepthCrop(checked_whole("size of random_depth_crop", size, 1, _LARGEST_DEPTH, "Pass a number of slices, such as 64."))
+  return _DepthCrop(
+    checked_whole("size of random_depth_crop", size, 1, _LARGEST_DEPTH, "Pass a number of slices, such as 64.")
+  )
 
 
 def random_depth_flip(p: float = 0.5) -> Any:
@@ -49,9 +59,9 @@ def random_depth_flip(p: float = 0.5) -> Any:
   >>> rtf.augment.random_depth_flip(p=1)(volume, seed=[7, 0]).numpy().ravel().tolist()
   [3, 2, 1, 0]
 
-  Together with `random_flip("horizontal_and_vertical")` it mirrors all three axes of a volume, each with probability 1/2. Every
-  declared target is reversed with the image. In a target of the kind `"vectors"` with x, y and z, a flip also changes the sign of z,
-  which points along the depth of a volume.
+  Together with `random_flip("horizontal_and_vertical")` it mirrors all three axes of a volume, each with probability
+  1/2. Every declared target is reversed with the image. In a target of the kind `"vectors"` with x, y and z, a flip
+  also changes the sign of z, which points along the depth of a volume.
 
   Args:
     p: the probability of a flip, a real number from 0 to 1.
@@ -62,7 +72,11 @@ def random_depth_flip(p: float = 0.5) -> Any:
   Raises:
     TypeError, ValueError: `p` is not a real number, or not from 0 to 1.
   """
-  return _DepthFlip(checked_real("p of random_depth_flip", p, 0, 1, "Pass 0.5 to flip half of the volumes.", "a probability, a real number"))
+  return _DepthFlip(
+    checked_real(
+      "p of random_depth_flip", p, 0, 1, "Pass 0.5 to flip half of the volumes.", "a probability, a real number"
+    )
+  )
 
 
 class DepthLayer:
@@ -82,13 +96,18 @@ class DepthLayer:
       image = of_rank(image, 4, form, "tf.ensure_shape(image, [None, None, None, 1])")
     if image.shape.rank != 4:
       raise ValueError(
-          f"image of {self.__name__} must be a volume {form}, or a clip, got shape {image.shape}. {way_to_channels(image.shape)}"
-          if image.shape.rank != 5 else
-          f"image of {self.__name__} must be one volume {form}, got shape {image.shape}. Put the layer before batch.")
+        (
+          f"image of {self.__name__} must be a volume {form}, or a clip, got shape {image.shape}. "
+          f"{way_to_channels(image.shape)}"
+        )
+        if image.shape.rank != 5
+        else f"image of {self.__name__} must be one volume {form}, got shape {image.shape}. Put the layer before batch."
+      )
     if looks_like_volume_of_channels(image.shape):
       pipeline_warnings.warn(
-          f"image of {self.__name__} has the shape {image.shape}, which is taken for {form}. {way_to_channels(image.shape)} If it is as it "
-          f"should be, silence this: {pipeline_warnings.SILENCE}.")
+        f"image of {self.__name__} has the shape {image.shape}, which is taken for {form}. "
+        f"{way_to_channels(image.shape)} If it is as it should be, silence this: {pipeline_warnings.SILENCE}."
+      )
     chosen = self._chosen(tf.shape(image)[0], image.shape[0], seed)
     return chosen(image), [self._followed(chosen, image, *target) for target in targets]
 
@@ -96,17 +115,29 @@ class DepthLayer:
     sides, of_image = tf.shape(tensor)[:3], tf.shape(image)[:3]
     is_alike = tf.reduce_all(tf.equal(sides, of_image)) if tensor.shape.rank in (3, 4) else False
     if kind == "unnamed":
-      return checked_when_it_runs(tensor, tf.logical_not(is_alike), (
-          f"The component {shown(path)} has the sides of the volume, but `targets` does not name it. Say there that it is a 'mask', "
-          "or None if it stays as it is. Got its sides:"), sides)
-    tensor = checked_when_it_runs(tensor, tf.equal(sides[0], of_image[0]), (
-        f"targets: the component {shown(path)} must have a part for each slice of its volume, or frame of its clip. Got how many "
-        "there are, and how many slices:"), sides[0], of_image[0])
+      return checked_when_it_runs(
+        tensor,
+        tf.logical_not(is_alike),
+        (
+          f"The component {shown(path)} has the sides of the volume, but `targets` does not name it. Say there that "
+          "it is a 'mask', or None if it stays as it is. Got its sides:"
+        ),
+        sides,
+      )
+    tensor = checked_when_it_runs(
+      tensor,
+      tf.equal(sides[0], of_image[0]),
+      (
+        f"targets: the component {shown(path)} must have a part for each slice of its volume, or frame of its clip. "
+        "Got how many there are, and how many slices:"
+      ),
+      sides[0],
+      of_image[0],
+    )
     return chosen(tensor, is_vectors=kind == "vectors")
 
 
 class _DepthCrop(DepthLayer):
-
   def __init__(self, size):
     self.__name__, self._size = "random_depth_crop", size
 
@@ -117,13 +148,17 @@ class _DepthCrop(DepthLayer):
     way = "Pass a smaller size, or pad the volumes before, as by MONAI's SpatialPad"
     if known_depth is not None and known_depth < self._size:
       raise ValueError(f"image of {self.__name__} must have at least {self._size} slices, got {known_depth}. {way}.")
-    depth = checked_when_it_runs(depth, depth >= self._size, (
-        f"image of {self.__name__} must have at least {self._size} slices. {way}. Got:"), depth)
+    depth = checked_when_it_runs(
+      depth,
+      depth >= self._size,
+      (f"image of {self.__name__} must have at least {self._size} slices. {way}. Got:"),
+      depth,
+    )
     begin = tf.random.stateless_uniform([], seed, maxval=depth - self._size + 1, dtype=tf.int32, alg=_ALGORITHM)
 
     def chosen(tensor, is_vectors=False):
       del is_vectors
-      made = tensor[begin:begin + self._size]
+      made = tensor[begin : begin + self._size]
       made.set_shape([self._size, *tensor.shape[1:]])
       return made
 
@@ -131,7 +166,6 @@ class _DepthCrop(DepthLayer):
 
 
 class _DepthFlip(DepthLayer):
-
   def __init__(self, p):
     self.__name__, self._p = "random_depth_flip", p
 
@@ -148,7 +182,11 @@ class _DepthFlip(DepthLayer):
       if is_vectors:
         # Three channels are x, y and z; any other number of channels is pairs of x and y.
         channels = tf.shape(tensor)[-1]
-        made *= tf.where(flips & tf.equal(channels, 3) & tf.equal(tf.range(channels), 2), tf.cast(-1, made.dtype), tf.cast(1, made.dtype))
+        made *= tf.where(
+          flips & tf.equal(channels, 3) & tf.equal(tf.range(channels), 2),
+          tf.cast(-1, made.dtype),
+          tf.cast(1, made.dtype),
+        )
       made.set_shape(tensor.shape)
       return made
 

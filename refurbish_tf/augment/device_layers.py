@@ -1,4 +1,5 @@
 """The layers that an accelerator can apply to a batch, and what `offload` and `Offloaded` must agree on."""
+
 from __future__ import annotations
 
 import collections
@@ -18,22 +19,42 @@ _MOST_OVERFLOW = 0.005
 # Distortions that map values with a table computed from the whole image.
 TABLE_DISTORTIONS = frozenset({"auto_contrast", "equalize"})
 _DISTORTIONS = TABLE_DISTORTIONS | {
-    "identity", "invert", "color", "contrast", "brightness", "sharpness", "solarize", "posterize", "rotate", "shear_x",
-    "shear_y", "translate_x", "translate_y", "truncate_x", "truncate_y", "move_x", "move_y"}
+  "identity",
+  "invert",
+  "color",
+  "contrast",
+  "brightness",
+  "sharpness",
+  "solarize",
+  "posterize",
+  "rotate",
+  "shear_x",
+  "shear_y",
+  "translate_x",
+  "translate_y",
+  "truncate_x",
+  "truncate_y",
+  "move_x",
+  "move_y",
+}
 # Layers as text, by fingerprint, for messages.
 _shown: dict[int, str] = {}
-_KINDS = frozenset({"random_crop", "random_flip", "cutout", "random_grayscale", "random_solarize", "policy", "normalize"})
+_KINDS = frozenset(
+  {"random_crop", "random_flip", "cutout", "random_grayscale", "random_solarize", "policy", "normalize"}
+)
 
 
 class DeviceLayer(collections.namedtuple("DeviceLayer", ["kind", "arguments", "num_draws", "is_policy"])):
-  """A layer: its kind, its arguments (lists of texts by name), how many numbers it draws, and whether it is a policy."""
+  """A layer: its kind, its arguments (lists of texts by name), how many numbers it draws, and whether it is a
+  policy."""
+
   __slots__ = ()
 
   def numbers(self, name):
     return [float(text) for text in self.arguments[name]]
 
   def number(self, name):
-    value, = self.numbers(name)
+    (value,) = self.numbers(name)
     return int(value)
 
   @property
@@ -43,7 +64,9 @@ class DeviceLayer(collections.namedtuple("DeviceLayer", ["kind", "arguments", "n
       return 0.0
     edges = self.numbers("edges")
     widths = [edge - before for before, edge in zip([0, *edges], edges)]
-    return sum(width for name, width in zip(self.arguments["operations"], widths) if name in TABLE_DISTORTIONS) / edges[-1]
+    return (
+      sum(width for name, width in zip(self.arguments["operations"], widths) if name in TABLE_DISTORTIONS) / edges[-1]
+    )
 
 
 class DeviceLayers:
@@ -52,11 +75,11 @@ class DeviceLayers:
   Attributes:
     texts: each layer as text, without the position of its seed. Enough to rebuild this object.
     layers: a `DeviceLayer` for each.
-    num_policy_layers: the number of layers up to and including the last policy, which either side can run. The accelerator
-      always runs those after it.
+    num_policy_layers: the number of layers up to and including the last policy, which either side can run. The
+      accelerator always runs those after it.
     num_draws: how many int32 numbers the layers draw for an image.
-    num_tables: how many of `GROUP` consecutive images can get a table in one layer. For images beyond that, which are few, the
-      host runs the policy layers.
+    num_tables: how many of `GROUP` consecutive images can get a table in one layer. For images beyond that, which are
+      few, the host runs the policy layers.
     fingerprint: a number from 1 to 2**24 - 1 that is almost certainly different for other layers.
   """
 
@@ -96,8 +119,9 @@ def checked_layers(layers: Sequence[Any], whose: str) -> tuple[NativeLayer, ...]
     here = f"at position {position} of {len(layers)}"
     if not isinstance(layer, NativeLayer):
       raise TypeError(
-          f"layers of {whose} must be layers of rtf.augment, got {layer!r} {here}. Let partial_fn of refurbish, or "
-          "Dataset.map, do what stands before the first layer that the accelerator is to do.")
+        f"layers of {whose} must be layers of rtf.augment, got {layer!r} {here}. Let partial_fn of refurbish, or "
+        "Dataset.map, do what stands before the first layer that the accelerator is to do."
+      )
     reason = _reason_against(_parsed(layer.text, known=False), last=position == len(layers) - 1)
     if reason:
       raise ValueError(f"layers of {whose} cannot have {layer!r} {here}: {reason}")
@@ -113,15 +137,17 @@ def _reason_against(layer, last):
   # A layer with a height changes the size of images.
   if layer.kind == "resize" or "height" in layer.arguments or layer.arguments.get("reflect") == ["1"]:
     return (
-        "crops to a size, resizing and reflecting stay on the host. Put the layer, and those before it, into partial_fn of refurbish, or "
-        "into Dataset.map, and for a crop take random_crop(padding=...) with padding_mode='constant'.")
+      "crops to a size, resizing and reflecting stay on the host. Put the layer, and those before it, into partial_fn "
+      "of refurbish, or into Dataset.map, and for a crop take random_crop(padding=...) with padding_mode='constant'."
+    )
   if layer.kind not in _KINDS:
     return "it stays on the host. Put it into partial_fn or final_fn of refurbish, or into Dataset.map."
   others = sorted(set(layer.arguments.get("operations", ())) - _DISTORTIONS)
   if others:
     return (
-        f"its {', '.join(others)} stay on the host. Put the layer into partial_fn of refurbish, or take rand_augment, "
-        "auto_augment or trivial_augment.")
+      f"its {', '.join(others)} stay on the host. Put the layer into partial_fn of refurbish, or take rand_augment, "
+      "auto_augment or trivial_augment."
+    )
   if layer.kind == "normalize" and not last:
     return "an accelerator makes floats last. Put normalize last."
   if layer.kind == "normalize" and len(layer.arguments["mean"]) not in (1, 3):
@@ -134,8 +160,11 @@ def _parsed(text, known=True):
   kind, *arguments = text.split(" ")
   told = facts_of(tuple(pieces(text, -1)))
   layer = DeviceLayer(
-      kind, {name: value.split(",") for name, _, value in (each.partition("=") for each in arguments)}, *told.num_draws,
-      *told.is_policy)
+    kind,
+    {name: value.split(",") for name, _, value in (each.partition("=") for each in arguments)},
+    *told.num_draws,
+    *told.is_policy,
+  )
   if known and _reason_against(layer, last=True):
     raise ValueError(f"The layer {text!r} is none that an accelerator can do.")
   return layer
@@ -145,8 +174,9 @@ def _num_tables(probability):
   """The least number of tables for a group with which few images that need one do not get it."""
   for num_tables in range(GROUP):
     overflow = sum(
-        (number - num_tables) * math.comb(GROUP, number) * probability**number * (1 - probability)**(GROUP - number)
-        for number in range(num_tables + 1, GROUP + 1))
+      (number - num_tables) * math.comb(GROUP, number) * probability**number * (1 - probability) ** (GROUP - number)
+      for number in range(num_tables + 1, GROUP + 1)
+    )
     if overflow <= _MOST_OVERFLOW * GROUP:
       return num_tables
   return GROUP

@@ -1,4 +1,5 @@
 """The operations of the policies as separate layers, each with a probability. They equal Pillow's, bit for bit."""
+
 from __future__ import annotations
 
 import math
@@ -18,23 +19,33 @@ def random_adjust_sharpness(sharpness_factor: float | Sequence[float], p: float 
   [10, 60, 10]
 
   Args:
-    sharpness_factor: a real number from 0 to 100, or a range of them, `(low, high)`, from which it is drawn uniformly, in steps
-      of 1 / 4096. 0 is a smoothed image, 1 the image as it is, 2 twice as sharp. torchvision has no range.
+    sharpness_factor: a real number from 0 to 100, or a range of them, `(low, high)`, from which it is drawn uniformly,
+      in steps of 1 / 4096. 0 is a smoothed image, 1 the image as it is, 2 twice as sharp. torchvision has no range.
     p: a real number from 0 to 1.
 
   Returns:
-    A function `layer(image, seed)` like the one that `random_crop` returns, but of uint8 images with three channels or one.
+    A function `layer(image, seed)` like the one that `random_crop` returns, but of uint8 images with three channels or
+    one.
 
   Raises:
     TypeError, ValueError: an argument is of the wrong type, or out of range.
 
-  It is torchvision's `RandomAdjustSharpness` with the bytes of Pillow's `ImageEnhance.Sharpness`, which leaves the outermost
-  pixels as they are.
+  It is torchvision's `RandomAdjustSharpness` with the bytes of Pillow's `ImageEnhance.Sharpness`, which leaves the
+  outermost pixels as they are.
   """
   low, high = (
-      checked_real("sharpness_factor of random_adjust_sharpness", value, 0, _MOST_SHARPNESS, "Pass 2 for twice as sharp, or (0.5, 2).")
-      for value in _ends(sharpness_factor))
-  return _with_range("random_adjust_sharpness", "sharpness_factor", low, high, p, math.inf if low < high else int(low != 1))
+    checked_real(
+      "sharpness_factor of random_adjust_sharpness",
+      value,
+      0,
+      _MOST_SHARPNESS,
+      "Pass 2 for twice as sharp, or (0.5, 2).",
+    )
+    for value in _ends(sharpness_factor)
+  )
+  return _with_range(
+    "random_adjust_sharpness", "sharpness_factor", low, high, p, math.inf if low < high else int(low != 1)
+  )
 
 
 def random_autocontrast(p: float = 0.5) -> Any:
@@ -48,7 +59,8 @@ def random_autocontrast(p: float = 0.5) -> Any:
     p: a real number from 0 to 1.
 
   Returns:
-    A function `layer(image, seed)` like the one that `random_crop` returns, but of uint8 images with three channels or one.
+    A function `layer(image, seed)` like the one that `random_crop` returns, but of uint8 images with three channels or
+    one.
 
   Raises:
     TypeError, ValueError: `p` is not a real number, or not from 0 to 1.
@@ -69,13 +81,14 @@ def random_equalize(p: float = 0.5) -> Any:
     p: a real number from 0 to 1.
 
   Returns:
-    A function `layer(image, seed)` like the one that `random_crop` returns, but of uint8 images with three channels or one.
+    A function `layer(image, seed)` like the one that `random_crop` returns, but of uint8 images with three channels or
+    one.
 
   Raises:
     TypeError, ValueError: `p` is not a real number, or not from 0 to 1.
 
-  It is torchvision's `RandomEqualize` with the bytes of Pillow's `ImageOps.equalize`, which leaves a channel of less than 256
-  pixels as it is.
+  It is torchvision's `RandomEqualize` with the bytes of Pillow's `ImageOps.equalize`, which leaves a channel of less
+  than 256 pixels as it is.
   """
   return ChanceLayer("random_equalize", p)
 
@@ -90,7 +103,8 @@ def random_invert(p: float = 0.5) -> Any:
     p: a real number from 0 to 1.
 
   Returns:
-    A function `layer(image, seed)` like the one that `random_crop` returns, but of uint8 images with three channels or one.
+    A function `layer(image, seed)` like the one that `random_crop` returns, but of uint8 images with three channels or
+    one.
 
   Raises:
     TypeError, ValueError: `p` is not a real number, or not from 0 to 1.
@@ -108,12 +122,13 @@ def random_posterize(bits: int | Sequence[int], p: float = 0.5) -> Any:
   [0, 128, 192]
 
   Args:
-    bits: a whole number from 1 to 8, or a range of them, `(low, high)`, from which it is drawn uniformly, both ends included.
-      torchvision has no range.
+    bits: a whole number from 1 to 8, or a range of them, `(low, high)`, from which it is drawn uniformly, both ends
+      included. torchvision has no range.
     p: a real number from 0 to 1.
 
   Returns:
-    A function `layer(image, seed)` like the one that `random_crop` returns, but of uint8 images with three channels or one.
+    A function `layer(image, seed)` like the one that `random_crop` returns, but of uint8 images with three channels or
+    one.
 
   Raises:
     TypeError, ValueError: an argument is of the wrong type, or out of range.
@@ -121,7 +136,9 @@ def random_posterize(bits: int | Sequence[int], p: float = 0.5) -> Any:
   It is torchvision's `RandomPosterize` and Pillow's `ImageOps.posterize`.
   """
   low, high = (
-      checked_whole("bits of random_posterize", value, 1, 8, "Pass 4 to keep 16 values, or (2, 6).") for value in _ends(bits))
+    checked_whole("bits of random_posterize", value, 1, 8, "Pass 4 to keep 16 values, or (2, 6).")
+    for value in _ends(bits)
+  )
   return _with_range("random_posterize", "bits", low, high, p, high - low + 1 if low < 8 else 0)
 
 
@@ -132,6 +149,8 @@ def _ends(value):
 
 def _with_range(name, parameter, low, high, p, number):
   if low > high:
-    raise ValueError(f"{parameter} of {name} must be a range with the smaller end first, got ({low:g}, {high:g}). Swap the two.")
+    raise ValueError(
+      f"{parameter} of {name} must be a range with the smaller end first, got ({low:g}, {high:g}). Swap the two."
+    )
   text, shown = (f"{low!r}", f"{low:g}") if low == high else (f"{low!r},{high!r}", f"({low:g}, {high:g})")
   return ChanceLayer(name, p, f"{parameter}={text}", shown, outcomes=(number, number))

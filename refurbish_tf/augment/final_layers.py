@@ -1,4 +1,5 @@
 """Cheap layers, most of them for a final augmentation: crop, flip, resizing, cutout, erasing, normalisation."""
+
 from __future__ import annotations
 
 import math
@@ -20,8 +21,12 @@ _DTYPES = ("float32", "bfloat16", "float16")
 
 
 def random_crop(
-    size: int | Sequence[int] | None = None, *, padding: int = 0, padding_mode: Literal["constant", "reflect"] = "constant",
-    pad_if_needed: bool = False) -> Any:
+  size: int | Sequence[int] | None = None,
+  *,
+  padding: int = 0,
+  padding_mode: Literal["constant", "reflect"] = "constant",
+  pad_if_needed: bool = False,
+) -> Any:
   """Returns a layer that crops the image at a random place, optionally after padding it.
 
   >>> rtf.augment.random_crop(224)(tf.zeros([256, 300, 3], tf.uint8), seed=[7, 0]).shape
@@ -30,68 +35,86 @@ def random_crop(
   >>> rtf.augment.random_crop(padding=1)(image, seed=[7, 0]).numpy()[..., 0].tolist()
   [[0, 0], [0, 1]]
 
-  All places are equally likely. The arguments mean what they do for torchvision's `RandomCrop`, which has no `size=None`, but also
-  a `fill`, more padding modes and a padding for each side; Keras' `RandomCrop` resizes images that are too small.
+  All places are equally likely. The arguments mean what they do for torchvision's `RandomCrop`, which has no
+  `size=None`, but also a `fill`, more padding modes and a padding for each side; Keras' `RandomCrop` resizes images
+  that are too small.
 
   Args:
-    size: the size of the crop, a whole number of pixels from 1 to 65,535 for a square, or `(height, width)`. With None it is the size
-      of the image, and there are (2 * padding + 1)² places.
+    size: the size of the crop, a whole number of pixels from 1 to 65,535 for a square, or `(height, width)`. With None
+      it is the size of the image, and there are (2 * padding + 1)² places.
     padding: how many pixels are added on each side first, a whole number from 0 to 16,383. Lee et al. use 3.
-    padding_mode: "constant", which pads with zeros, or "reflect" for the image mirrored at its outermost pixels, as in `numpy.pad`. It
-      needs a padding smaller than both sides of the image.
-    pad_if_needed: whether to pad an image whose height or width is still smaller than `size`, by the difference at both ends. Without
-      it a smaller image is an error.
+    padding_mode: "constant", which pads with zeros, or "reflect" for the image mirrored at its outermost pixels, as in
+      `numpy.pad`. It needs a padding smaller than both sides of the image.
+    pad_if_needed: whether to pad an image whose height or width is still smaller than `size`, by the difference at both
+      ends. Without it a smaller image is an error.
 
   Returns:
-    A function `layer(image, seed)` of an image `[height, width, channels]`, or of a batch of them, `[batch, height, width,
-    channels]`, of uint8, uint16, int16 or float32, with 1 to 64 channels, its sides known while tracing or not, and a seed,
-    int32 or int64 `[2]` as for `tf.random.stateless_uniform`. It returns the same dtype and, apart from `size`, the same shape, with
-    equal results for equal images and seeds. Image b of a batch gets the seed `seed_at(seed, b)`. For clips, and what follows an
-    image, there is `compose`; inside a stage such as `refurbish` four dimensions are therefore an error. It raises `TypeError` for
-    another dtype and `ValueError` for another shape, and warns of a shape that looks as if channels came first, or were missing.
+    A function `layer(image, seed)` of an image `[height, width, channels]`, or of a batch of them,
+    `[batch, height, width, channels]`, of uint8, uint16, int16 or float32, with 1 to 64 channels, its sides known while
+    tracing or not, and a seed, int32 or int64 `[2]` as for `tf.random.stateless_uniform`. It returns the same dtype
+    and, apart from `size`, the same shape, with equal results for equal images and seeds. Image b of a batch gets the
+    seed `seed_at(seed, b)`. For clips, and what follows an image, there is `compose`; inside a stage such as
+    `refurbish` four dimensions are therefore an error. It raises `TypeError` for another dtype and `ValueError` for
+    another shape, and warns of a shape that looks as if channels came first, or were missing.
 
     It can also run in two steps, even on two machines or devices: `layer.draws(seed, batch_size=None)` returns int32
     `[number]`, or `[batch_size, number]`, and `layer.pixels(image, draws)` the result.
 
   Raises:
-    TypeError, ValueError: an argument has the wrong type or is out of range, or `pad_if_needed` is set without a `size`.
+    TypeError, ValueError: an argument has the wrong type or is out of range, or `pad_if_needed` is set without a
+      `size`.
 
   Implements the random crop of Lee et al., *Refurbish Your Training Data*, USENIX ATC 2021, sections 2.2 and 4: many
   outcomes for little work, which suits the final augmentation.
   """
   padding = checked_whole(
-      "padding of random_crop", padding, 0, LARGEST_PADDING,
-      "Pass a number of pixels, such as 4; one beyond the size of the image mostly yields black ones.")
+    "padding of random_crop",
+    padding,
+    0,
+    LARGEST_PADDING,
+    "Pass a number of pixels, such as 4; one beyond the size of the image mostly yields black ones.",
+  )
   if not isinstance(padding_mode, str) or padding_mode not in ("constant", "reflect"):
     raise ValueError(
-        f"padding_mode of random_crop must be 'constant' or 'reflect', got {padding_mode!r}. Pass 'constant' for the crop of the papers.")
+      f"padding_mode of random_crop must be 'constant' or 'reflect', got {padding_mode!r}. Pass 'constant' for the "
+      "crop of the papers."
+    )
   if not isinstance(pad_if_needed, (bool, np.bool_)):
-    raise TypeError(f"pad_if_needed of random_crop must be True or False, got {pad_if_needed!r}. Pass a padding as padding=4.")
-  text, shown = f"padding={padding} reflect={padding_mode == 'reflect':d}", f"padding={padding}, padding_mode={padding_mode!r}"
+    raise TypeError(
+      f"pad_if_needed of random_crop must be True or False, got {pad_if_needed!r}. Pass a padding as padding=4."
+    )
+  text, shown = (
+    f"padding={padding} reflect={padding_mode == 'reflect':d}",
+    f"padding={padding}, padding_mode={padding_mode!r}",
+  )
   if size is None:
     if pad_if_needed:
       raise ValueError("pad_if_needed=True of random_crop needs a size, got size=None. Pass one, such as 224.")
-    places = (2 * padding + 1)**2
+    places = (2 * padding + 1) ** 2
     return DrawingLayer("random_crop", text, shown, outcomes=(places, places))
   height, width = checked_size(size, "random_crop")
   return DrawingLayer(
-      "random_crop", f"{text} height={height} width={width} pad_if_needed={pad_if_needed:d}",
-      f"({height}, {width}), {shown}, pad_if_needed={bool(pad_if_needed)}")
+    "random_crop",
+    f"{text} height={height} width={width} pad_if_needed={pad_if_needed:d}",
+    f"({height}, {width}), {shown}, pad_if_needed={bool(pad_if_needed)}",
+  )
 
 
 def random_flip(
-    mode: Literal["horizontal", "vertical", "horizontal_and_vertical"] = "horizontal", p: float = 0.5) -> Any:
+  mode: Literal["horizontal", "vertical", "horizontal_and_vertical"] = "horizontal", p: float = 0.5
+) -> Any:
   """Returns a layer that mirrors the image left to right, top to bottom, or both, each with probability `p`.
 
   >>> image = tf.constant([[[1, 2, 3], [4, 5, 6]]], tf.uint8)
   >>> rtf.augment.random_flip()(image, seed=[1, 0]).numpy().tolist()
   [[[4, 5, 6], [1, 2, 3]]]
 
-  It is torchvision's `RandomHorizontalFlip(p)` or `RandomVerticalFlip(p)`. The modes are those of Keras' `RandomFlip`, whose default is
-  "horizontal_and_vertical", always with p = 0.5.
+  It is torchvision's `RandomHorizontalFlip(p)` or `RandomVerticalFlip(p)`. The modes are those of Keras' `RandomFlip`,
+  whose default is "horizontal_and_vertical", always with p = 0.5.
 
   Args:
-    mode: "horizontal", left to right; "vertical", top to bottom; or "horizontal_and_vertical", which draws for each axis separately.
+    mode: "horizontal", left to right; "vertical", top to bottom; or "horizontal_and_vertical", which draws for each
+      axis separately.
     p: the probability of a flip, a real number from 0 to 1.
 
   Returns:
@@ -106,19 +129,29 @@ def random_flip(
   axes = {"horizontal": 1, "vertical": 1, "horizontal_and_vertical": 2}.get(mode) if isinstance(mode, str) else None
   if axes is None:
     raise ValueError(
-        f"mode of random_flip must be 'horizontal', 'vertical' or 'horizontal_and_vertical', got {mode!r}. Pass 'horizontal' for "
-        "photographs.")
-  p = checked_real("p of random_flip", p, 0, 1, "Pass 0.5 to flip half of the images.", form="a probability, a real number")
+      f"mode of random_flip must be 'horizontal', 'vertical' or 'horizontal_and_vertical', got {mode!r}. Pass "
+      "'horizontal' for photographs."
+    )
+  p = checked_real(
+    "p of random_flip", p, 0, 1, "Pass 0.5 to flip half of the images.", form="a probability, a real number"
+  )
   if (mode, p) == ("horizontal", 0.5):
     return DrawingLayer("random_flip", outcomes=(2, 2))
-  number, effective = (p > 0) + (p < 1), 1 / (p**2 + (1 - p)**2)
+  number, effective = (p > 0) + (p < 1), 1 / (p**2 + (1 - p) ** 2)
   return DrawingLayer(
-      "random_flip", f"mode={mode} below={round(p * 2**31)}", f"{mode!r}, p={p:g}", outcomes=(number**axes, effective**axes))
+    "random_flip",
+    f"mode={mode} below={round(p * 2**31)}",
+    f"{mode!r}, p={p:g}",
+    outcomes=(number**axes, effective**axes),
+  )
 
 
 def random_resized_crop(
-    size: int | Sequence[int], scale: Sequence[float] = (0.08, 1.0), ratio: Sequence[float] = (3 / 4, 4 / 3),
-    antialias: bool = False) -> Any:
+  size: int | Sequence[int],
+  scale: Sequence[float] = (0.08, 1.0),
+  ratio: Sequence[float] = (3 / 4, 4 / 3),
+  antialias: bool = False,
+) -> Any:
   """Returns a layer that resizes a random part of the image, of random area and aspect ratio, to a size.
 
   >>> rtf.augment.random_resized_crop(224)(tf.zeros([348, 500, 3], tf.uint8), seed=[7, 0]).shape
@@ -132,7 +165,8 @@ def random_resized_crop(
     size: a whole number of pixels from 1 to 65,535, or `(height, width)`.
     scale: the least and the largest share of the image's area, above 0 and at most 1.
     ratio: the least and the largest width / height, above 0.
-    antialias: whether a part that shrinks is averaged over all of its pixels, not two in each direction. torchvision's default is True.
+    antialias: whether a part that shrinks is averaged over all of its pixels, not two in each direction. torchvision's
+      default is True.
 
   Returns:
     A function `layer(image, seed)` like the one that `random_crop` returns, except that its result has that size.
@@ -148,13 +182,21 @@ def random_resized_crop(
   check_antialias(antialias, "random_resized_crop")
   texts = [f"{name}={low!r},{high!r}" for name, (low, high) in (("scale", scale), ("ratio", ratio))]
   return DrawingLayer(
-      "random_resized_crop", f"height={height} width={width} {' '.join(texts)} antialias={antialias:d}",
-      f"({height}, {width}), scale={scale}, ratio={ratio}, antialias={bool(antialias)}", outcomes=(math.inf, math.inf))
+    "random_resized_crop",
+    f"height={height} width={width} {' '.join(texts)} antialias={antialias:d}",
+    f"({height}, {width}), scale={scale}, ratio={ratio}, antialias={bool(antialias)}",
+    outcomes=(math.inf, math.inf),
+  )
 
 
 def resize(
-    size: int | Sequence[int], antialias: bool = True, *, crop_to_aspect_ratio: bool = False, pad_to_aspect_ratio: bool = False,
-    fill_value: int = 0) -> Any:
+  size: int | Sequence[int],
+  antialias: bool = True,
+  *,
+  crop_to_aspect_ratio: bool = False,
+  pad_to_aspect_ratio: bool = False,
+  fill_value: int = 0,
+) -> Any:
   """Returns a layer that resizes the image, so that its shortest side has `size` pixels, or to an exact size.
 
   >>> image = tf.zeros([300, 400, 3], tf.uint8)
@@ -164,53 +206,63 @@ def resize(
   >>> letterbox(image)[:, 0, 0].numpy()[[0, 79, 80, 559, 560, 639]].tolist()
   [114, 114, 0, 0, 114, 114]
 
-  It is `tf.image.resize(image, size, "bilinear", antialias=antialias)`, in the dtype of the image. uint8 is computed in fixed
-  point, and no value differs by more than 1. uint16 and int16 are rounded.
+  It is `tf.image.resize(image, size, "bilinear", antialias=antialias)`, in the dtype of the image. uint8 is computed in
+  fixed point, and no value differs by more than 1. uint16 and int16 are rounded.
 
   Args:
-    size: a whole number of pixels from 1 to 65,535: the shortest side, as in torchvision; the longest is rounded down. Or the
-      exact `(height, width)`, whatever the aspect ratio of the image.
+    size: a whole number of pixels from 1 to 65,535: the shortest side, as in torchvision; the longest is rounded down.
+      Or the exact `(height, width)`, whatever the aspect ratio of the image.
     antialias: whether an image that shrinks is averaged over all of its pixels, not two in each direction.
     crop_to_aspect_ratio: with a pair, whether to cut the image to the aspect ratio of `size` first, around its middle.
-    pad_to_aspect_ratio: with a pair, whether to keep the whole image, and put borders around it (letterbox). Keras pads before
-      it resizes, which blends the borders into the image.
+    pad_to_aspect_ratio: with a pair, whether to keep the whole image, and put borders around it (letterbox). Keras pads
+      before it resizes, which blends the borders into the image.
     fill_value: the value of the borders, from 0 to 255; other than 0 only for uint8 images of at most four channels.
 
   Returns:
-    A function `layer(image)` of an image or a batch as for the one that `random_crop` returns, except that its result has
-    that size. It takes no seed. Masks, maps, boxes and key points follow; masks and maps are 0 in the borders.
+    A function `layer(image)` of an image or a batch as for the one that `random_crop` returns, except that its result
+    has that size. It takes no seed. Masks, maps, boxes and key points follow; masks and maps are 0 in the borders.
 
   Raises:
     TypeError, ValueError: an argument is of the wrong type, or out of range.
   """
   check_antialias(antialias, "resize")
-  return NativeLayer("resize", *resized("resize", size, antialias, crop_to_aspect_ratio, pad_to_aspect_ratio, fill_value))
+  return NativeLayer(
+    "resize", *resized("resize", size, antialias, crop_to_aspect_ratio, pad_to_aspect_ratio, fill_value)
+  )
 
 
 def resized(whose, size, antialias, crops, pads, fill_value):
   """Checks the arguments of a resize. Returns them as text for the op, and as text for users."""
   for name, value in (("crop_to_aspect_ratio", crops), ("pad_to_aspect_ratio", pads)):
     if not isinstance(value, (bool, np.bool_)):
-      raise TypeError(f"{name} of {whose} must be True or False, got {value!r}. Leave it out to resize to the exact size.")
+      raise TypeError(
+        f"{name} of {whose} must be True or False, got {value!r}. Leave it out to resize to the exact size."
+      )
   fill_value = checked_whole(f"fill_value of {whose}", fill_value, 0, 255, "Leave it out for black.")
   if crops and pads:
     raise ValueError(
-        f"crop_to_aspect_ratio and pad_to_aspect_ratio of {whose} must not both be True. Pass the first to cut off what does not "
-        "fit, or the second to keep all of the image.")
+      f"crop_to_aspect_ratio and pad_to_aspect_ratio of {whose} must not both be True. Pass the first to cut off what "
+      "does not fit, or the second to keep all of the image."
+    )
   if (crops or pads) and not isinstance(size, (list, tuple)):
     raise ValueError(
-        f"size of {whose} must be (height, width) with crop_to_aspect_ratio or pad_to_aspect_ratio, got {size!r}, which keeps the "
-        f"aspect ratio. Pass ({size}, {size}) for a square.")
+      f"size of {whose} must be (height, width) with crop_to_aspect_ratio or pad_to_aspect_ratio, got {size!r}, which "
+      f"keeps the aspect ratio. Pass ({size}, {size}) for a square."
+    )
   if fill_value and not pads:
-    raise ValueError(f"fill_value of {whose} is for pad_to_aspect_ratio=True, got {fill_value} without it. Leave it out.")
+    raise ValueError(
+      f"fill_value of {whose} is for pad_to_aspect_ratio=True, got {fill_value} without it. Leave it out."
+    )
   height, width = checked_size(size, whose)
   if not isinstance(size, (list, tuple)):
     return f"short={height} antialias={antialias:d}", f"{height}, antialias={bool(antialias)}"
   crops, pads = bool(crops), bool(pads)
   return (
-      f"height={height} width={width} antialias={antialias:d}" + crops * " crop=1" + pads * f" fill={fill_value}",
-      f"({height}, {width}), antialias={bool(antialias)}" + crops * ", crop_to_aspect_ratio=True" + pads * (
-          ", pad_to_aspect_ratio=True" + (f", fill_value={fill_value}" if fill_value else "")))
+    f"height={height} width={width} antialias={antialias:d}" + crops * " crop=1" + pads * f" fill={fill_value}",
+    f"({height}, {width}), antialias={bool(antialias)}"
+    + crops * ", crop_to_aspect_ratio=True"
+    + pads * (", pad_to_aspect_ratio=True" + (f", fill_value={fill_value}" if fill_value else "")),
+  )
 
 
 def cutout(size: int) -> Any:
@@ -220,7 +272,8 @@ def cutout(size: int) -> Any:
   [[0, 1, 1, 1], [1, 1, 1, 1], [1, 1, 1, 1]]
 
   Args:
-    size: the side of the square, a whole number of pixels of at least 1. The paper takes 16 for CIFAR-10, 8 for CIFAR-100.
+    size: the side of the square, a whole number of pixels of at least 1. The paper takes 16 for CIFAR-10, 8 for
+      CIFAR-100.
 
   Returns:
     A function `layer(image, seed)` like the one that `random_crop` returns.
@@ -235,17 +288,21 @@ def cutout(size: int) -> Any:
 
 
 def random_erasing(
-    p: float = 0.5, scale: Sequence[float] = (0.02, 0.33), ratio: Sequence[float] = (0.3, 3.3),
-    value: int | Sequence[int] = 0) -> Any:
+  p: float = 0.5,
+  scale: Sequence[float] = (0.02, 0.33),
+  ratio: Sequence[float] = (0.3, 3.3),
+  value: int | Sequence[int] = 0,
+) -> Any:
   """Returns a layer that, with probability `p`, fills a rectangle of random area and aspect ratio, within the image.
 
   >>> image = tf.ones([4, 4, 1], tf.uint8)
   >>> rtf.augment.random_erasing(p=1, scale=(0.25, 0.25), ratio=(1, 1), value=7)(image, seed=[7, 0]).numpy()[..., 0].tolist()
   [[1, 1, 1, 1], [1, 1, 1, 1], [7, 7, 1, 1], [7, 7, 1, 1]]
 
-  The arguments mean what they do for torchvision's `RandomErasing`: the share of the area, and the logarithm of height / width,
-  are drawn uniformly, up to ten times, until the rectangle is smaller than the image on both sides; then its place is
-  drawn. If none fits, the image stays as it is. `cutout` is another layer: its square may reach beyond the edges.
+  The arguments mean what they do for torchvision's `RandomErasing`: the share of the area, and the logarithm of height
+  / width, are drawn uniformly, up to ten times, until the rectangle is smaller than the image on both sides; then its
+  place is drawn. If none fits, the image stays as it is. `cutout` is another layer: its square may reach beyond the
+  edges.
 
   Args:
     p: a real number from 0 to 1.
@@ -255,8 +312,8 @@ def random_erasing(
       `normalize`, ImageNet's mean is `(124, 116, 104)`.
 
   Returns:
-    A function `layer(image, seed)` like the one that `random_crop` returns; with another value than 0, of uint8 images with at
-    most four channels, or with three for three values.
+    A function `layer(image, seed)` like the one that `random_crop` returns; with another value than 0, of uint8 images
+    with at most four channels, or with three for three values.
 
   Raises:
     TypeError, ValueError: an argument is of the wrong type, or out of range.
@@ -269,13 +326,21 @@ def random_erasing(
   values = checked_fill(f"value of {whose}", value)
   texts = [f"{name}={low!r},{high!r}" for name, (low, high) in (("scale", scale), ("ratio", ratio))]
   return ChanceLayer(
-      whose, p, f"{' '.join(texts)} value={','.join(map(str, values))}", f"scale={scale}, ratio={ratio}, value={value!r}",
-      outcomes=None)
+    whose,
+    p,
+    f"{' '.join(texts)} value={','.join(map(str, values))}",
+    f"scale={scale}, ratio={ratio}, value={value!r}",
+    outcomes=None,
+  )
 
 
 def normalize(
-    mean: float | Sequence[float] = (0.485, 0.456, 0.406), std: float | Sequence[float] = (0.229, 0.224, 0.225),
-    dtype: Any = "float32", *, max_pixel_value: float | None = None) -> Any:
+  mean: float | Sequence[float] = (0.485, 0.456, 0.406),
+  std: float | Sequence[float] = (0.229, 0.224, 0.225),
+  dtype: Any = "float32",
+  *,
+  max_pixel_value: float | None = None,
+) -> Any:
   """Returns a layer that normalises the image: `(image / max_pixel_value - mean) / std`.
 
   >>> rtf.augment.normalize()
@@ -284,25 +349,26 @@ def normalize(
   >>> layer(tf.constant([[[0, 255, 51]]], tf.uint8))
   <tf.Tensor: shape=(1, 1, 3), dtype=bfloat16, numpy=array([[[-2, 2, -0.601562]]], dtype=bfloat16)>
 
-  Without `max_pixel_value`, uint8 is divided by 255 if all of mean and std are within 0 to 1, and nothing else is divided. If
-  they are within 0 to 1, uint16 and int16 are an error, as only their user knows the range, and so is, when it runs, a
-  float32 image with a value above 16.
+  Without `max_pixel_value`, uint8 is divided by 255 if all of mean and std are within 0 to 1, and nothing else is
+  divided. If they are within 0 to 1, uint16 and int16 are an error, as only their user knows the range, and so is, when
+  it runs, a float32 image with a value above 16.
 
-  It is `image * scale + offset`, rounded to float32 after each of the two, with `scale = 1 / (max_pixel_value * std)` and
-  `offset = -mean / std` as float32; then rounded to `dtype`. What is no number stays so. It draws no numbers. Beside other
-  layers of this module it is part of their pass over the image. Policies take uint8, and so stand before it.
+  It is `image * scale + offset`, rounded to float32 after each of the two, with `scale = 1 / (max_pixel_value * std)`
+  and
+  `offset = -mean / std` as float32; then rounded to `dtype`. What is no number stays so. It draws no numbers. Beside
+  other layers of this module it is part of their pass over the image. Policies take uint8, and so stand before it.
 
   Args:
-    mean: a real number, or one for each of up to 64 channels, of the divided values. Without it, ImageNet's, with which most
-      trained networks for photographs of three channels were trained.
+    mean: a real number, or one for each of up to 64 channels, of the divided values. Without it, ImageNet's, with which
+      most trained networks for photographs of three channels were trained.
     std: the same, and above 0.
     dtype: "float32", "bfloat16" or "float16", or TensorFlow's names for them.
     max_pixel_value: what values are divided by first, a real number above 0: 255 for floats of 0 to 255, 10,000 for
       reflectance. None for the rule above.
 
   Returns:
-    A function `layer(image)` of an image or a batch as for the one that `random_crop` returns, which returns the same shape
-    in `dtype`.
+    A function `layer(image)` of an image or a batch as for the one that `random_crop` returns, which returns the same
+    shape in `dtype`.
 
   Raises:
     TypeError: `mean` or `std` does not consist of real numbers, or `max_pixel_value` is not one.
@@ -312,12 +378,14 @@ def normalize(
   name = name_of_dtype(dtype)
   if name not in _DTYPES:
     raise ValueError(
-        f"dtype of normalize must be one of {', '.join(_DTYPES)}, got {dtype!r}. Leave the layer out for uint8.")
+      f"dtype of normalize must be one of {', '.join(_DTYPES)}, got {dtype!r}. Leave the layer out for uint8."
+    )
   return _Normalize(*checked_normalization(mean, std, max_pixel_value, "normalize"), name)
 
 
 class _Normalize(NativeLayer):
-  """Its text omits max_pixel_value if it is 255 for uint8, or was not given for floats or for a mean and std within 0 to 1."""
+  """Its text omits max_pixel_value if it is 255 for uint8, or was not given for floats or for a mean and std within 0
+  to 1."""
 
   def __init__(self, mean, std, max_pixel_value, dtype):
     texts = [f"{key}={','.join(map(repr, values))}" for key, values in (("mean", mean), ("std", std))]
@@ -333,7 +401,8 @@ class _Normalize(NativeLayer):
     return self._text if unit is None or unit == 255 and dtype == tf.uint8 else f"{self._text} max_pixel_value={unit!r}"
 
   def highest_of(self, dtype):
-    """The highest value after the division. If it is given, `max_pixel_value` counts as the highest of all dtypes but uint8."""
+    """The highest value after the division. If it is given, `max_pixel_value` counts as the highest of all dtypes but
+    uint8."""
     if self._given is None:
       return 1 if self._within_1 else 255
     return 255 / self._given if dtype in (tf.uint8, tf.string) else 1
@@ -348,44 +417,55 @@ def checked_normalization(mean, std, max_pixel_value, whose):
   """Returns two lists of floats of equal length, one number for all channels or one for each, and a float or None."""
   if max_pixel_value is not None:
     max_pixel_value = checked_real(
-        f"max_pixel_value of {whose}", max_pixel_value, 1e-30, 1e30, "Pass the value that becomes 1, such as 255, or leave it out.")
+      f"max_pixel_value of {whose}",
+      max_pixel_value,
+      1e-30,
+      1e30,
+      "Pass the value that becomes 1, such as 255, or leave it out.",
+    )
   checked = []
   for name, values in (("mean", mean), ("std", std)):
     channels = np.atleast_1d(values).tolist() if isinstance(values, (np.ndarray, np.number)) else values
     channels = channels if isinstance(channels, (list, tuple)) else [channels]
     if not channels or not all(map(is_real, channels)):
       raise TypeError(
-          f"{name} of {whose} must be a real number, or a list of one for each channel, got {values!r}. Pass Python "
-          "numbers, such as 0.5.")
+        f"{name} of {whose} must be a real number, or a list of one for each channel, got {values!r}. Pass Python "
+        "numbers, such as 0.5."
+      )
     try:
       checked.append(np.asarray(channels, np.float64))
     except OverflowError:
-      raise ValueError(f"{name} of {whose} must be finite, got {values!r}. Look for an overflow in what it was computed of.") from None
+      raise ValueError(
+        f"{name} of {whose} must be finite, got {values!r}. Look for an overflow in what it was computed of."
+      ) from None
   mean, std = checked
   if not np.isfinite(mean).all():
-    raise ValueError(
-        f"mean of {whose} must be finite, got {mean.tolist()}. Look for NaN in what it was computed of.")
+    raise ValueError(f"mean of {whose} must be finite, got {mean.tolist()}. Look for NaN in what it was computed of.")
   with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
     usable = np.isfinite(std) & (std > 0) & np.isfinite(np.float32(1 / ((max_pixel_value or 1) * std)))
   if not usable.all():
     raise ValueError(
-        f"std of {whose} must be above 0, finite, and not as small as 1e-38, got {std.tolist()}. Pass 1 for a channel that is "
-        "not to be scaled.")
+      f"std of {whose} must be above 0, finite, and not as small as 1e-38, got {std.tolist()}. Pass 1 for a channel "
+      "that is not to be scaled."
+    )
   for name, values in (("mean", mean), ("std", std)):
     if len(values) > _MOST_CHANNELS:
       raise ValueError(
-          f"{name} of {whose} must have at most {_MOST_CHANNELS} channels, as images have, got {len(values)}. Pass one number "
-          "for all channels, or one for each.")
+        f"{name} of {whose} must have at most {_MOST_CHANNELS} channels, as images have, got {len(values)}. Pass one "
+        "number for all channels, or one for each."
+      )
   if 1 not in (len(mean), len(std)) and len(mean) != len(std):
     raise ValueError(
-        f"mean and std of {whose} must have equal numbers of channels, got {len(mean)} and {len(std)}. Pass one number "
-        "for all channels, or one for each.")
+      f"mean and std of {whose} must have equal numbers of channels, got {len(mean)} and {len(std)}. Pass one number "
+      "for all channels, or one for each."
+    )
   mean, std = np.broadcast_arrays(mean, std)
   with np.errstate(over="ignore"):
     if not np.isfinite(np.float32(-mean / std)).all():
       raise ValueError(
-          f"mean / std of {whose} must be within float32, got mean={mean.tolist()} and std={std.tolist()}. Pass both in the same "
-          "units.")
+        f"mean / std of {whose} must be within float32, got mean={mean.tolist()} and std={std.tolist()}. Pass both in "
+        "the same units."
+      )
   return mean.tolist(), std.tolist(), max_pixel_value
 
 
@@ -401,6 +481,7 @@ def checked_size(size, whose):
   is_size = len(sides) == 2 and all(isinstance(side, numbers.Integral) and not isinstance(side, bool) for side in sides)
   if not is_size or not all(1 <= side <= LARGEST_RESIZED for side in sides):
     raise (ValueError if is_size else TypeError)(
-        f"size of {whose} must be a whole number of pixels from 1 to {LARGEST_RESIZED:,}, or (height, width), got {size!r}. Pass "
-        "224, or (192, 256).")
+      f"size of {whose} must be a whole number of pixels from 1 to {LARGEST_RESIZED:,}, or (height, width), got "
+      f"{size!r}. Pass 224, or (192, 256)."
+    )
   return tuple(map(int, sides))

@@ -1,4 +1,5 @@
 """Noise."""
+
 from __future__ import annotations
 
 import math
@@ -18,21 +19,22 @@ def gaussian_noise(mean: float = 0.0, sigma: float | Sequence[float] = 0.1, clip
   >>> noisy.dtype.name, round(float(tf.math.reduce_std(tf.cast(noisy, tf.float32))) / 255, 2)
   ('uint8', 0.1)
 
-  It is torchvision's `GaussianNoise`. `mean` and `sigma` are in units of the values 0 to 1, that is, of 255 for uint8, which is rounded
-  to the nearest. The noise is a function of the seed and the place of a value: the same bytes on every processor, and the same in all frames of a clip. Its
-  distribution function is within 0.00011 of a normal one, and no noise is beyond 5.3 times sigma. `random_apply([gaussian_noise()],
-  p=0.5)` adds it to half of the images.
+  It is torchvision's `GaussianNoise`. `mean` and `sigma` are in units of the values 0 to 1, that is, of 255 for uint8,
+  which is rounded to the nearest. The noise is a function of the seed and the place of a value: the same bytes on every
+  processor, and the same in all frames of a clip. Its distribution function is within 0.00011 of a normal one, and no
+  noise is beyond 5.3 times sigma. `random_apply([gaussian_noise()], p=0.5)` adds it to half of the images.
 
   Args:
     mean: a real number from -1,000,000 to 1,000,000.
-    sigma: the standard deviation, a real number from 0 to 1,000,000, or a range of them, `(low, high)`, from which it is drawn
-      uniformly for each image. torchvision has no range.
-    clip: whether results are cut to 0 to 1, or to 0 to 255. uint8 always is. False is for floats in other units, such as those
-      that `normalize` makes.
+    sigma: the standard deviation, a real number from 0 to 1,000,000, or a range of them, `(low, high)`, from which it
+      is drawn uniformly for each image. torchvision has no range.
+    clip: whether results are cut to 0 to 1, or to 0 to 255. uint8 always is. False is for floats in other units, such
+      as those that `normalize` makes.
 
   Returns:
-    A function `layer(image, seed)` like the one that `random_crop` returns, but of uint8 or float32 images, with 1 to 64 channels.
-    If floats that are to be clipped are below -0.75 or above 16, it raises an error: they are in other units.
+    A function `layer(image, seed)` like the one that `random_crop` returns, but of uint8 or float32 images, with 1 to
+    64 channels. If floats that are to be clipped are below -0.75 or above 16, it raises an error: they are in other
+    units.
 
   Raises:
     TypeError, ValueError: an argument is of the wrong type, or out of range.
@@ -40,13 +42,22 @@ def gaussian_noise(mean: float = 0.0, sigma: float | Sequence[float] = 0.1, clip
   mean = checked_real("mean of gaussian_noise", mean, -_MOST, _MOST, "Leave it out for 0.")
   ends = sigma if isinstance(sigma, (list, tuple)) and len(sigma) == 2 else (sigma, sigma)
   low, high = (
-      checked_real("sigma of gaussian_noise", value, 0, _MOST, "Pass 0.1 for a tenth of the range, or (0, 0.2).") for value in ends)
+    checked_real("sigma of gaussian_noise", value, 0, _MOST, "Pass 0.1 for a tenth of the range, or (0, 0.2).")
+    for value in ends
+  )
   if low > high:
-    raise ValueError(f"sigma of gaussian_noise must be a range with the smaller end first, got {sigma!r}. Swap the two.")
+    raise ValueError(
+      f"sigma of gaussian_noise must be a range with the smaller end first, got {sigma!r}. Swap the two."
+    )
   if not isinstance(clip, bool):
-    raise TypeError(f"clip of gaussian_noise must be True or False, got {clip!r}. Leave it out to cut values to their range.")
+    raise TypeError(
+      f"clip of gaussian_noise must be True or False, got {clip!r}. Leave it out to cut values to their range."
+    )
   number = math.inf if high > 0 else 1
   shown = f"{low:g}" if low == high else f"({low:g}, {high:g})"
   return DrawingLayer(
-      "gaussian_noise", f"mean={mean!r} sigma={low!r},{high!r} clip={int(clip)}",
-      f"mean={mean:g}, sigma={shown}{'' if clip else ', clip=False'}", outcomes=(number, number))
+    "gaussian_noise",
+    f"mean={mean!r} sigma={low!r},{high!r} clip={int(clip)}",
+    f"mean={mean:g}, sigma={shown}{'' if clip else ', clip=False'}",
+    outcomes=(number, number),
+  )

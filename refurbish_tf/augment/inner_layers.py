@@ -1,4 +1,5 @@
 """Helpers for layers that apply other layers."""
+
 from __future__ import annotations
 
 import math
@@ -24,10 +25,14 @@ def check_native(layers, whose):
   for position, layer in enumerate(layers):
     if not isinstance(layer, NativeLayer):
       raise TypeError(
-          f"layers of {whose} must be layers of rtf.augment that take images, got {layer!r} at position {position}. Draw in a "
-          "function of your own, with a parameter named seed, which of them are applied.")
+        f"layers of {whose} must be layers of rtf.augment that take images, got {layer!r} at position {position}. "
+        "Draw in a function of your own, with a parameter named seed, which of them are applied."
+      )
   if len(layers) > MOST_LAYERS:
-    raise ValueError(f"layers of {whose} must be 1 to {MOST_LAYERS} layers, got {len(layers)}. Put several of them into one random_order or random_choice.")
+    raise ValueError(
+      f"layers of {whose} must be 1 to {MOST_LAYERS} layers, got {len(layers)}. Put several of them into one "
+      "random_order or random_choice."
+    )
 
 
 def text_of(layers, first=0):

@@ -1,4 +1,5 @@
 """Keras layers in lists: called as in training, with the seeds of the stage."""
+
 from __future__ import annotations
 
 import contextlib
@@ -16,7 +17,9 @@ from .layers import seed_at, way_to_uint8
 
 # Layers of Keras that mix images, and their counterparts in rtf.augment.
 _OF_BATCHES = {"CutMix": "cutmix", "MixUp": "mixup"}
-_NO_STRINGS = f"{{name}}, a Keras layer, takes numbers, got strings, such as the bytes of a file. {way_to_uint8(tf.string)}"
+_NO_STRINGS = (
+  f"{{name}}, a Keras layer, takes numbers, got strings, such as the bytes of a file. {way_to_uint8(tf.string)}"
+)
 _TO_PREDICT = "To call a model as it predicts, pass lambda image: model(image[tf.newaxis], training=False)[0]."
 _CHANGES = re.compile("Assign|Resource(Scatter|Apply|SparseApply)")
 # Several threads may trace one layer, and its seed generators are replaced during a call.
@@ -32,13 +35,15 @@ def check(what, layer, where=""):
   for each in layer._flatten_layers() if is_keras(layer) else ():
     if isinstance(each, getattr(keras.layers, "AugMix", ())):
       raise ValueError(
-          f"{what} must draw for each sample, but AugMix of Keras{where} chooses its operations once, when it is traced. Use "
-          "rtf.augment.rand_augment() or trivial_augment().")
+        f"{what} must draw for each sample, but AugMix of Keras{where} chooses its operations once, when it is "
+        "traced. Use rtf.augment.rand_augment() or trivial_augment()."
+      )
     for name, ours in _OF_BATCHES.items():
       if isinstance(each, getattr(keras.layers, name, ())):
         raise ValueError(
-            f"{what} must take a single image, but {name} of Keras{where} mixes the images of a batch, and would leave a single one as it "
-            f"is. Put it after batch: .batch(B).map(rtf.augment.{ours}(...)).")
+          f"{what} must take a single image, but {name} of Keras{where} mixes the images of a batch, and would leave "
+          f"a single one as it is. Put it after batch: .batch(B).map(rtf.augment.{ours}(...))."
+        )
 
 
 def draws(layer):
@@ -69,18 +74,26 @@ def call(layer, *element, seed=None):
     raise TypeError(_NO_STRINGS.format(name=layer.name))
   if _changes_variables(nodes):
     raise ValueError(
-        f"{type(layer).__name__}, a Keras layer, changes its variables at each call in training: samples would depend on those before "
-        f"them. Put it into the model, or make it trainable = False. {_TO_PREDICT}")
+      f"{type(layer).__name__}, a Keras layer, changes its variables at each call in training: samples would depend "
+      f"on those before them. Put it into the model, or make it trainable = False. {_TO_PREDICT}"
+    )
   return tf.nest.map_structure(lambda each: each[0], made) if is_alone else made
 
 
 def _build(layer, element, draws):
-  if not layer.built and not getattr(layer.build, "_is_default", False) and len(element) == 1 and tf.is_tensor(element[0]):
+  if (
+    not layer.built
+    and not getattr(layer.build, "_is_default", False)
+    and len(element) == 1
+    and tf.is_tensor(element[0])
+  ):
     with tf.init_scope():
       layer.build(tuple(element[0].shape))
   if draws and not all(each.built for each in layer._flatten_layers()):
     # Building may also draw, so it happens in a separate graph.
-    tf.function(functools.partial(layer, training=True)).get_concrete_function(*tf.nest.map_structure(tf.type_spec_from_value, element))
+    tf.function(functools.partial(layer, training=True)).get_concrete_function(
+      *tf.nest.map_structure(tf.type_spec_from_value, element)
+    )
 
 
 @contextlib.contextmanager
@@ -93,17 +106,22 @@ def _explained(layer, element):
       raise TypeError(_NO_STRINGS.format(name=layer.name)) from error
     if len(element) > 1:
       raise TypeError(
-          f"{layer.name}, a Keras layer, is called with all {len(element)} components, which it cannot take. To call it with the image alone, "
-          "put it into a list: refurbish([layer]).") from error
+        f"{layer.name}, a Keras layer, is called with all {len(element)} components, which it cannot take. To call it "
+        "with the image alone, put it into a list: refurbish([layer])."
+      ) from error
     raise
 
 
 def _takes_batch(layer, image):
   """Whether a single image must become a batch of one: for most Keras layers, and for layers built for batches."""
   rank = getattr(getattr(image, "shape", None), "rank", None)
-  known = [getattr(each, "ndim", None) or getattr(each, "min_ndim", None)
-           for each in tf.nest.flatten(getattr(layer, "inputs", None) or layer.input_spec)]
-  built = [len(shape) for shape in (getattr(layer, "_build_shapes_dict", None) or {}).values() if isinstance(shape, tuple)]
+  known = [
+    getattr(each, "ndim", None) or getattr(each, "min_ndim", None)
+    for each in tf.nest.flatten(getattr(layer, "inputs", None) or layer.input_spec)
+  ]
+  built = [
+    len(shape) for shape in (getattr(layer, "_build_shapes_dict", None) or {}).values() if isinstance(shape, tuple)
+  ]
   for ranks in (known, built):
     if len(ranks) == 1 and ranks[0] and ranks[0] > 1:
       return ranks[0] - 1 == rank
@@ -119,9 +137,9 @@ def _changes_variables(nodes, seen=()):
     if _CHANGES.match(node.op) and not (only_floats and not tf.as_dtype(node.attr["dtype"].type).is_floating):
       return True
   names = {
-      function.name for node in nodes for value in node.attr.values() for function in (value.func, *value.list.func)} - {"", *seen}
-  return any(
-      _changes_variables(context.context().get_function_def(name).node_def, {*names, *seen}) for name in names)
+    function.name for node in nodes for value in node.attr.values() for function in (value.func, *value.list.func)
+  } - {"", *seen}
+  return any(_changes_variables(context.context().get_function_def(name).node_def, {*names, *seen}) for name in names)
 
 
 def _call_with_seed(layer, *element, seed):
@@ -130,7 +148,9 @@ def _call_with_seed(layer, *element, seed):
 
 def _generators(layer):
   # Layers may share a generator.
-  return list({id(generator): generator for each in layer._flatten_layers() for generator in each._seed_generators}.values())
+  return list(
+    {id(generator): generator for each in layer._flatten_layers() for generator in each._seed_generators}.values()
+  )
 
 
 @contextlib.contextmanager

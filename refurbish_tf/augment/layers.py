@@ -1,4 +1,5 @@
 """Seeds of augmentation layers, and checks of arguments that several layers share."""
+
 from __future__ import annotations
 
 import math
@@ -38,14 +39,19 @@ def seed_at(seed: Any, index: Any) -> tf.Tensor:
   """
   seed, index = checked_seed(seed, "seed_at"), tf.convert_to_tensor(index)
   if not index.dtype.is_integer:
-    raise TypeError(f"index of seed_at must have an integer dtype, got dtype {index.dtype.name}. Pass a position, such as 3.")
+    raise TypeError(
+      f"index of seed_at must have an integer dtype, got dtype {index.dtype.name}. Pass a position, such as 3."
+    )
   if index.shape.rank not in (None, 0, 1):
-    raise ValueError(f"index of seed_at must be [] or [n], got shape {index.shape}. Pass one position, or a list of them.")
+    raise ValueError(
+      f"index of seed_at must be [] or [n], got shape {index.shape}. Pass one position, or a list of them."
+    )
   known = tf.get_static_value(index)
   if known is not None and (known < 0).any():
     raise ValueError(
-        f"index of seed_at must be at least 0, got {known.tolist()}. Pass the position of an image in its batch, or of "
-        "a layer among its layers.")
+      f"index of seed_at must be at least 0, got {known.tolist()}. Pass the position of an image in its batch, or of "
+      "a layer among its layers."
+    )
   return native.ops().refurbish_tf_seed_at(seed=seed, index=tf.cast(index, tf.int64))
 
 
@@ -54,12 +60,14 @@ def checked_seed(seed, whose):
   seed = tf.convert_to_tensor(seed)
   if seed.dtype not in (tf.int32, tf.int64):
     raise TypeError(
-        f"seed of {whose} must be int32 or int64, got dtype {seed.dtype.name}. Pass a seed as for "
-        "tf.random.stateless_uniform, such as [7, 0].")
+      f"seed of {whose} must be int32 or int64, got dtype {seed.dtype.name}. Pass a seed as for "
+      "tf.random.stateless_uniform, such as [7, 0]."
+    )
   if not seed.shape.is_compatible_with([2]):
     raise ValueError(
-        f"seed of {whose} must be [2], got shape {seed.shape}. Pass a seed as for tf.random.stateless_uniform, such as "
-        "[7, 0].")
+      f"seed of {whose} must be [2], got shape {seed.shape}. Pass a seed as for tf.random.stateless_uniform, such as "
+      "[7, 0]."
+    )
   return seed
 
 
@@ -70,7 +78,8 @@ def new_seed():
 
 
 def checked_when_it_runs(value, condition, told, *tensors):
-  """Returns the value, a tensor or nested ones. At run time, raises with this text and the tensors unless the condition holds."""
+  """Returns the value, a tensor or nested ones. At run time, raises with this text and the tensors unless the condition
+  holds."""
   check = tf.debugging.Assert(condition, [told, *tensors])
   with tf.control_dependencies([] if check is None else [check]):
     return tf.nest.map_structure(tf.identity, value)
@@ -80,11 +89,15 @@ def way_to_uint8(dtype):
   """For errors: how to convert images of another dtype to uint8 without losing their content."""
   if dtype.is_floating:
     return (
-        "Put it before any conversion to float. Or convert values from 0 to 1 with tf.image.convert_image_dtype(image, tf.uint8, "
-        "saturate=True), values from 0 to 255 with tf.saturate_cast(tf.round(image), tf.uint8), and scale others first.")
+      "Put it before any conversion to float. Or convert values from 0 to 1 with tf.image.convert_image_dtype(image, "
+      "tf.uint8, saturate=True), values from 0 to 255 with tf.saturate_cast(tf.round(image), tf.uint8), and scale "
+      "others first."
+    )
   if dtype == tf.string:
     return "Decode it first, as with rtf.augment.decode()."
-  of_16_bits = ", values that reach 65,535 with tf.image.convert_image_dtype(image, tf.uint8)" if dtype == tf.uint16 else ""
+  of_16_bits = (
+    ", values that reach 65,535 with tf.image.convert_image_dtype(image, tf.uint8)" if dtype == tf.uint16 else ""
+  )
   if dtype == tf.bool:
     return "Make it tf.cast(image, tf.uint8) * 255."
   return f"Convert values from 0 to 255 with tf.cast(image, tf.uint8){of_16_bits}, and scale others to 0 to 255 first."
@@ -98,7 +111,10 @@ def way_to_dtype(dtype, only_uint8):
     return "Take its magnitude, tf.abs(image), or its parts, as two channels, and cast them to tf.float32."
   if dtype.is_floating:
     return "Put it before what makes that of it, or convert it with tf.cast(image, tf.float32)."
-  return "Convert values from 0 to 255 with tf.cast(image, tf.uint8), and others with tf.cast(image, tf.float32), to 24 bits."
+  return (
+    "Convert values from 0 to 255 with tf.cast(image, tf.uint8), and others with tf.cast(image, tf.float32), to "
+    "24 bits."
+  )
 
 
 def way_to_channels(shape, most=None):
@@ -106,8 +122,9 @@ def way_to_channels(shape, most=None):
   shape = shape.as_list()
   if len(shape) > 4:
     return (
-        "If each image may be augmented by itself, make one batch of them: tf.reshape(image, tf.concat([[-1], "
-        "tf.shape(image)[-3:]], 0)).")
+      "If each image may be augmented by itself, make one batch of them: tf.reshape(image, tf.concat([[-1], "
+      "tf.shape(image)[-3:]], 0))."
+    )
   if len(shape) < 2:
     return "Give it its sides by tf.reshape."
   if len(shape) == 2:
@@ -122,8 +139,9 @@ def way_to_channels(shape, most=None):
   # There are more channels than any layer takes.
   if most:
     ways.append(
-        f"If the last axis holds bands, make those after the first {most} a component of its own that follows the image: "
-        f'image[..., :{most}], image[..., {most}:] with targets={{1: "mask"}}, or "bilinear" for floats.')
+      f"If the last axis holds bands, make those after the first {most} a component of its own that follows the image: "
+      f'image[..., :{most}], image[..., {most}:] with targets={{1: "mask"}}, or "bilinear" for floats.'
+    )
   if looks_like_volume_of_channels(shape):
     ways.append("If it is a volume whose channels come first, put them last: tf.transpose(image, [1, 2, 3, 0]).")
   if all(None not in (shape[-3], side) and shape[-3] < side for side in shape[-2:]):
@@ -131,8 +149,9 @@ def way_to_channels(shape, most=None):
     ways.append(f"If channels come first, put them last: tf.transpose(image, {last}).")
   if len(shape) == 3 and any(side is not None and side <= (shape[-1] or 0) for side in shape[:2]):
     ways.append(
-        "If the last axis is the width, of a batch, a clip or a volume without channels, add that of channels: "
-        "image[..., tf.newaxis].")
+      "If the last axis is the width, of a batch, a clip or a volume without channels, add that of channels: "
+      "image[..., tf.newaxis]."
+    )
   if not ways:
     of_three = ", or to three of the channels: image[..., :3]" if (shape[-1] or 0) > 4 else ""
     ways.append(f"Do it with a function of your own in place of the layer{of_three}.")
@@ -140,7 +159,8 @@ def way_to_channels(shape, most=None):
 
 
 def looks_like_volume_of_channels(shape):
-  """Whether a clip of this shape, a list, is probably a volume whose channels come first: few frames of many channels."""
+  """Whether a clip of this shape, a list, is probably a volume whose channels come first: few frames of many
+  channels."""
   return len(shape) == 4 and None not in (shape[0], shape[-1]) and shape[0] <= 4 < shape[-1]
 
 
@@ -149,7 +169,8 @@ def checked_whole(what, value, least, most, advice):
   is_whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
   if not is_whole or not least <= value <= most:
     raise (ValueError if is_whole else TypeError)(
-        f"{what} must be a whole number from {least} to {most:,}, got {value!r}. {advice}")
+      f"{what} must be a whole number from {least} to {most:,}, got {value!r}. {advice}"
+    )
   return operator.index(value)
 
 
@@ -158,14 +179,17 @@ def checked_fill(what, value):
   values = list(value) if isinstance(value, (list, tuple)) else [value]
   if len(values) not in (1, 3):
     raise ValueError(
-        f"{what} must be one whole number, or three, got {value!r}. Leave it out for black, or pass one for each channel.")
+      f"{what} must be one whole number, or three, got {value!r}. Leave it out for black, or pass one for each channel."
+    )
   return [checked_whole(what, each, 0, 255, "Leave it out for black.") for each in values]
 
 
 def checked_real(what, value, least, most, advice, form="a number"):
   """Returns `value` as a float; raises unless it is a real number from `least` to `most`."""
   if not is_real(value) or not least <= value <= most:
-    raise (ValueError if is_real(value) else TypeError)(f"{what} must be {form} from {least:,} to {most:,}, got {value!r}. {advice}")
+    raise (ValueError if is_real(value) else TypeError)(
+      f"{what} must be {form} from {least:,} to {most:,}, got {value!r}. {advice}"
+    )
   return float(value)
 
 
@@ -178,9 +202,12 @@ def check_is_one(image, whose):
   """Raises ValueError for a tuple of images, which TensorFlow would stack into a batch."""
   if isinstance(image, tuple) and not hasattr(image, "_fields"):
     raise ValueError(
-        f"image of {whose} must be one tensor, got a tuple of {len(image)}. For a model of several inputs make a dict of them in "
-        'Dataset.map before, {"image": first, "second": second}, and pass to refurbish or compose targets={"second": "image"} if '
-        'the second is to be augmented as the first, "mask" if it follows by its nearest pixels, or None if it stays as it is.')
+      f"image of {whose} must be one tensor, got a tuple of {len(image)}. For a model of several inputs make a dict "
+      "of them in "
+      'Dataset.map before, {"image": first, "second": second}, and pass to refurbish or compose targets={"second": '
+      '"image"} if the second is to be augmented as the first, "mask" if it follows by its nearest pixels, or None if '
+      "it stays as it is."
+    )
 
 
 def checked_batch(images, whose, advice):
@@ -189,17 +216,21 @@ def checked_batch(images, whose, advice):
   images = tf.convert_to_tensor(images)
   if not images.shape.is_compatible_with([None] * 4):
     raise ValueError(
-        f"images of {whose} must be [batch, height, width, channels], got shape {images.shape}. {advice} Add the axis of channels to "
-        "images that have none: images[..., tf.newaxis].")
+      f"images of {whose} must be [batch, height, width, channels], got shape {images.shape}. {advice} Add the axis "
+      "of channels to images that have none: images[..., tf.newaxis]."
+    )
   return tf.ensure_shape(images, [None] * 4) if images.shape.rank is None else images
 
 
 def checked_range(whose, name, values, highest, advice="Leave it out for that of Inception."):
   """Returns `values` as two floats; raises unless they are above 0, at most `highest` and in order."""
-  allowed = f"two numbers above 0{'' if highest == math.inf else f' and at most {highest}'}, the second not the smaller one"
+  allowed = (
+    f"two numbers above 0{'' if highest == math.inf else f' and at most {highest}'}, the second not the smaller one"
+  )
   low, high = map(float, values) if is_pair(values) else (0.0, 0.0)
   # The op treats smaller numbers, which are denormal, as 0.
   if not sys.float_info.min <= low <= high <= highest or math.isinf(high):
     raise (ValueError if is_pair(values) else TypeError)(
-        f"{name} of {whose} must be {allowed}, got {values!r}. {advice}")
+      f"{name} of {whose} must be {allowed}, got {values!r}. {advice}"
+    )
   return low, high

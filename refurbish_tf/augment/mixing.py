@@ -1,4 +1,5 @@
 """mixup and CutMix: functions of a batch that mix each image, and its label, with another one."""
+
 from __future__ import annotations
 
 import numbers
@@ -21,8 +22,8 @@ _FLOATS = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
 
 
 def mixup(
-    alpha: float = 0.2, num_classes: int | None = None,
-    components: dict[str | int, Any] | None = None) -> Callable[..., Any]:
+  alpha: float = 0.2, num_classes: int | None = None, components: dict[str | int, Any] | None = None
+) -> Callable[..., Any]:
   """Returns a function that blends each image of a batch, and its label, with another one.
 
   >>> images = tf.data.Dataset.from_tensor_slices((tf.zeros([8, 32, 32, 3], tf.uint8), tf.range(8)))
@@ -31,13 +32,14 @@ def mixup(
   TensorSpec(shape=(None, 10), dtype=tf.float32, name=None)
 
   An image becomes `lambda * image + (1 - lambda) * partner`, and its label the same, with a lambda of its own from
-  Beta(alpha, alpha). The partner is another image of the batch: image b has image b + shift, around the end of the batch, with
-  one shift that is drawn for the batch. So no image is mixed with itself, each is a partner once, and all pairs are equally
-  likely. An image that is alone in its batch stays as it is, with its label as float32.
+  Beta(alpha, alpha). The partner is another image of the batch: image b has image b + shift, around the end of the
+  batch, with one shift that is drawn for the batch. So no image is mixed with itself, each is a partner once, and all
+  pairs are equally likely. An image that is alone in its batch stays as it is, with its label as float32.
 
   The labels become probabilities: train with `keras.losses.CategoricalCrossentropy`, which also has `label_smoothing`.
 
-  Put it after `batch`, and before it what draws for single images. The seed may be left out. What is drawn is independent of what that, or `compose`, draws of the same seed:
+  Put it after `batch`, and before it what draws for single images. The seed may be left out. What is drawn is
+  independent of what that, or `compose`, draws of the same seed:
 
   >>> seeds = tf.data.Dataset.random(seed=7, rerandomize_each_iteration=True).batch(2)
   >>> mixed = rtf.augment.mixup(0.2, num_classes=10)
@@ -48,10 +50,10 @@ def mixup(
     num_classes: a whole number from 2 on, if labels are numbers of classes, from 0: they become one-hot. None if they
       are one-hot already, or other floats.
     components: what is beside the images: a dict from names of a dict's entries, or positions in a tuple, to `"label"`,
-      `"weight"` or None, as `{"fine": "label", "id": None}`. In a component that is itself a dict or a tuple, all have the
-      same kind, or one each: `{1: {"fine": "label", "id": None}}`. What need not be named: entries that are called `label`
-      or `labels`; or `weight`, `weights`, `sample_weight` or `sample_weights`; and in a tuple what `keras.Model.fit` takes for
-      labels and sample weights, at positions 1 and 2.
+      `"weight"` or None, as `{"fine": "label", "id": None}`. In a component that is itself a dict or a tuple, all have
+      the same kind, or one each: `{1: {"fine": "label", "id": None}}`. What need not be named: entries that are called
+      `label` or `labels`; or `weight`, `weights`, `sample_weight` or `sample_weights`; and in a tuple what
+      `keras.Model.fit` takes for labels and sample weights, at positions 1 and 2.
 
   | kind | shape | becomes, float32 |
   | --- | --- | --- |
@@ -62,12 +64,13 @@ def mixup(
 
   Returns:
     A function that is called as `Dataset.map` calls its own, `fn(images, *rest, seed=None)`, with images
-    `[batch, height, width, channels]`, uint8 or float32, sizes known while tracing or not, or with a dict in their place, and a
-    seed, int32 or int64 `[2]` as for `tf.random.stateless_uniform`. It returns the images with the same shape and dtype, and what
-    is beside them. lambda is a multiple of 1/32,768. float32 is computed as written above, each step rounded; uint8
-    exactly, and rounded to the nearest number, a half up. Images, lambdas and partners depend on the seed alone, on every
-    processor. It raises `TypeError` or `ValueError` for another dtype or shape, such as those of masks and boxes, and for
-    components that nobody has named; and when it runs `tf.errors.InvalidArgumentError` for a class beyond `num_classes`.
+    `[batch, height, width, channels]`, uint8 or float32, sizes known while tracing or not, or with a dict in their
+    place, and a seed, int32 or int64 `[2]` as for `tf.random.stateless_uniform`. It returns the images with the same
+    shape and dtype, and what is beside them. lambda is a multiple of 1/32,768. float32 is computed as written above,
+    each step rounded; uint8 exactly, and rounded to the nearest number, a half up. Images, lambdas and partners depend
+    on the seed alone, on every processor. It raises `TypeError` or `ValueError` for another dtype or shape, such as
+    those of masks and boxes, and for components that nobody has named; and when it runs
+    `tf.errors.InvalidArgumentError` for a class beyond `num_classes`.
 
   Raises:
     TypeError: `alpha` is no number, `num_classes` no whole number, or `components` no dict as above.
@@ -79,17 +82,18 @@ def mixup(
 
 
 def cutmix(
-    alpha: float = 1.0, num_classes: int | None = None,
-    components: dict[str | int, Any] | None = None) -> Callable[..., Any]:
+  alpha: float = 1.0, num_classes: int | None = None, components: dict[str | int, Any] | None = None
+) -> Callable[..., Any]:
   """Returns a function that puts a box of another image into each image of a batch, and mixes the labels by area.
 
   >>> images = tf.data.Dataset.from_tensor_slices((tf.zeros([8, 32, 32, 3], tf.uint8), tf.range(8)))
   >>> train = images.batch(4).map(rtf.augment.cutmix(num_classes=10), tf.data.AUTOTUNE)
 
-  For an image of H x W pixels and its lambda from Beta(alpha, alpha) the box has the sides `int(H * sqrt(1 - lambda))` and
-  `int(W * sqrt(1 - lambda))`, made even, around any pixel of the image with the same probability, and ends where the image ends.
-  The box has the same place in both images. lambda of the labels is the part of the pixels that are left of the image.
-  Partners, seeds, components and what else is said there are as for `mixup`.
+  For an image of H x W pixels and its lambda from Beta(alpha, alpha) the box has the sides `int(H * sqrt(1 - lambda))`
+  and
+  `int(W * sqrt(1 - lambda))`, made even, around any pixel of the image with the same probability, and ends where the
+  image ends. The box has the same place in both images. lambda of the labels is the part of the pixels that are left of
+  the image. Partners, seeds, components and what else is said there are as for `mixup`.
 
   Args:
     alpha, num_classes, components: as for `mixup`.
@@ -100,14 +104,21 @@ def cutmix(
   Raises:
     TypeError, ValueError: as for `mixup`.
 
-  Implements Yun et al., *CutMix: Regularization Strategy to Train Strong Classifiers with Localizable Features*, ICCV 2019.
+  Implements Yun et al., *CutMix: Regularization Strategy to Train Strong Classifiers with Localizable Features*, ICCV
+  2019.
   """
-  return _Mixing("cutmix", num_classes, components, cutmix_alpha=_checked_alpha("alpha", alpha, "cutmix"), switch_prob=1.0)
+  return _Mixing(
+    "cutmix", num_classes, components, cutmix_alpha=_checked_alpha("alpha", alpha, "cutmix"), switch_prob=1.0
+  )
 
 
 def mixup_or_cutmix(
-    mixup_alpha: float = 0.2, cutmix_alpha: float = 1.0, switch_prob: float = 0.5, num_classes: int | None = None,
-    components: dict[str | int, Any] | None = None) -> Callable[..., Any]:
+  mixup_alpha: float = 0.2,
+  cutmix_alpha: float = 1.0,
+  switch_prob: float = 0.5,
+  num_classes: int | None = None,
+  components: dict[str | int, Any] | None = None,
+) -> Callable[..., Any]:
   """Returns a function that does either `mixup` or `cutmix` to each image of a batch.
 
   >>> images = tf.data.Dataset.from_tensor_slices((tf.zeros([8, 32, 32, 3], tf.uint8), tf.range(8)))
@@ -117,7 +128,8 @@ def mixup_or_cutmix(
 
   Args:
     mixup_alpha, cutmix_alpha: `alpha` of `mixup` and of `cutmix`.
-    switch_prob: a number from 0 to 1: the probability that an image gets CutMix and not mixup. It is drawn for each image.
+    switch_prob: a number from 0 to 1: the probability that an image gets CutMix and not mixup. It is drawn for each
+      image.
     num_classes, components: as for `mixup`.
 
   Returns:
@@ -128,10 +140,16 @@ def mixup_or_cutmix(
   """
   whose = "mixup_or_cutmix"
   switch_prob = layers.checked_real(
-      f"switch_prob of {whose}", switch_prob, 0, 1, "It is the probability of CutMix: pass 0.5 for both alike.")
+    f"switch_prob of {whose}", switch_prob, 0, 1, "It is the probability of CutMix: pass 0.5 for both alike."
+  )
   return _Mixing(
-      whose, num_classes, components, mixup_alpha=_checked_alpha("mixup_alpha", mixup_alpha, whose),
-      cutmix_alpha=_checked_alpha("cutmix_alpha", cutmix_alpha, whose), switch_prob=switch_prob)
+    whose,
+    num_classes,
+    components,
+    mixup_alpha=_checked_alpha("mixup_alpha", mixup_alpha, whose),
+    cutmix_alpha=_checked_alpha("cutmix_alpha", cutmix_alpha, whose),
+    switch_prob=switch_prob,
+  )
 
 
 class _Mixing:
@@ -144,8 +162,12 @@ class _Mixing:
     self.__name__ = whose
     if num_classes is not None:
       num_classes = layers.checked_whole(
-          f"num_classes of {whose}", num_classes, 2, 2**31 - 1,
-          "Pass the number of classes, or None if labels are one-hot. Labels of two classes, 0.0 and 1.0, need none.")
+        f"num_classes of {whose}",
+        num_classes,
+        2,
+        2**31 - 1,
+        "Pass the number of classes, or None if labels are one-hot. Labels of two classes, 0.0 and 1.0, need none.",
+      )
     self._num_classes = num_classes
     self._kinds = _checked_kinds(components, whose)
     self._arguments = {"mixup_alpha": mixup_alpha, "cutmix_alpha": cutmix_alpha, "switch_prob": switch_prob}
@@ -164,7 +186,8 @@ class _Mixing:
         continue
       rows, num_classes = self._checked_rows(path, kinds[path], value, images.shape[0])
       made = native.ops().refurbish_tf_mix_rows(
-          rows=rows, lambdas=lambdas, partners=partners, num_classes=num_classes, called=self._called(path, kinds[path]))
+        rows=rows, lambdas=lambdas, partners=partners, num_classes=num_classes, called=self._called(path, kinds[path])
+      )
       if isinstance(path[0], int):
         rest[path[0]] = replaced(rest[path[0]], path[1:], made)
       else:
@@ -179,9 +202,13 @@ class _Mixing:
     images = layers.checked_batch(images, self.__name__, "Put it after batch.")
     if images.dtype not in (tf.uint8, tf.float32):
       raise TypeError(
-          f"images of {self.__name__} must be uint8 or float32, got dtype {images.dtype.name}. "
-          + ("Convert them with tf.cast(images, tf.float32)." if images.dtype.is_floating else
-             layers.way_to_dtype(images.dtype, only_uint8=False)))
+        f"images of {self.__name__} must be uint8 or float32, got dtype {images.dtype.name}. "
+        + (
+          "Convert them with tf.cast(images, tf.float32)."
+          if images.dtype.is_floating
+          else layers.way_to_dtype(images.dtype, only_uint8=False)
+        )
+      )
     return images
 
   def _kinds_of(self, found):
@@ -194,8 +221,9 @@ class _Mixing:
     for path in self._kinds:
       if path not in used:
         raise ValueError(
-            f"components of {self.__name__}: there is no {shown(path)} beside the images, but "
-            f"{', '.join(shown(path) for path, _ in found) or 'nothing'}. {_TELL}")
+          f"components of {self.__name__}: there is no {shown(path)} beside the images, but "
+          f"{', '.join(shown(path) for path, _ in found) or 'nothing'}. {_TELL}"
+        )
     return kinds
 
   def _usual_kind(self, path, value):
@@ -207,10 +235,12 @@ class _Mixing:
       if is_floating and (path == (2,) or name in _WEIGHT_NAMES):
         return WEIGHT
     raise ValueError(
-        f"components of {self.__name__} must say what the component {shown(path)} is, of shape {getattr(value, 'shape', None)}: "
-        f"labels are mixed with their images, and what is where in an image is no longer true. Pass "
-        f"{_named(path, LABEL)} or {_named(path, WEIGHT)} to mix it, {_named(path, None)} if it stays right as it is. Masks, "
-        f"boxes and key points cannot be mixed: leave {self.__name__} out, or drop them in Dataset.map before.")
+      f"components of {self.__name__} must say what the component {shown(path)} is, of shape "
+      f"{getattr(value, 'shape', None)}: labels are mixed with their images, and what is where in an image is no "
+      f"longer true. Pass {_named(path, LABEL)} or {_named(path, WEIGHT)} to mix it, {_named(path, None)} if it stays "
+      f"right as it is. Masks, boxes and key points cannot be mixed: leave {self.__name__} out, or drop them in "
+      "Dataset.map before."
+    )
 
   def _checked_rows(self, path, kind, value, batch_size):
     """Returns the component as int64 or float32, and its number of classes, 0 if it is not given."""
@@ -221,33 +251,48 @@ class _Mixing:
       rows = None
     if rows is None or isinstance(value, (tf.RaggedTensor, tf.SparseTensor)):
       raise TypeError(
-          f"{whose} must be a dense tensor, got a {type(value).__name__}. Make it one in Dataset.map before, with tf.sparse.to_dense "
-          f"or to_tensor(), or pass {_named(path, None)} if it stays as it is.")
+        f"{whose} must be a dense tensor, got a {type(value).__name__}. Make it one in Dataset.map before, with "
+        f"tf.sparse.to_dense or to_tensor(), or pass {_named(path, None)} if it stays as it is."
+      )
     shape, dtype = rows.shape, rows.dtype
     classes = kind == LABEL and dtype.is_integer
     if not classes and dtype not in _FLOATS:
       raise TypeError(
-          f"{whose} must be {'numbers of classes, or floats' if kind == LABEL else 'floats'}, got dtype {dtype.name}. "
-          + ("Make them numbers, as with tf.keras.layers.StringLookup. " if dtype == tf.string else "Convert it with tf.cast(..., tf.float32). ")
-          + f"Or pass {_named(path, None)} if it stays as it is.")
+        f"{whose} must be {'numbers of classes, or floats' if kind == LABEL else 'floats'}, got dtype {dtype.name}. "
+        + (
+          "Make them numbers, as with tf.keras.layers.StringLookup. "
+          if dtype == tf.string
+          else "Convert it with tf.cast(..., tf.float32). "
+        )
+        + f"Or pass {_named(path, None)} if it stays as it is."
+      )
     if shape.rank is not None and (not 1 <= shape.rank <= 2 or not shape[:1].is_compatible_with([batch_size])):
       raise ValueError(
-          f"{whose} must be [batch] or [batch, n], got shape {shape} beside {batch_size or 'a batch of'} images. A mask, boxes or key "
-          f"points cannot be mixed: leave {self.__name__} out, or drop them in Dataset.map before. Pass {_named(path, None)} for what "
-          "stays right as it is.")
+        f"{whose} must be [batch] or [batch, n], got shape {shape} beside {batch_size or 'a batch of'} images. A "
+        f"mask, boxes or key points cannot be mixed: leave {self.__name__} out, or drop them in Dataset.map before. "
+        f"Pass {_named(path, None)} for what stays right as it is."
+      )
     if classes and self._num_classes is None:
       raise ValueError(
-          f"{whose} are whole numbers, {dtype.name}, which cannot be mixed. Pass num_classes= if they are numbers of classes, convert "
-          "them with tf.cast(labels, tf.float32) if they are one-hot or quantities.")
+        f"{whose} are whole numbers, {dtype.name}, which cannot be mixed. Pass num_classes= if they are numbers of "
+        "classes, convert them with tf.cast(labels, tf.float32) if they are one-hot or quantities."
+      )
     if classes and shape.rank == 2 and shape[1] not in (1, None):
       raise ValueError(
-          f"{whose} must be [batch] or [batch, 1] as numbers of classes, got shape {shape}. If they are one-hot, or several labels an "
-          "image, convert them with tf.cast(labels, tf.float32).")
-    if kind == LABEL and not classes and self._num_classes is not None and not shape.is_compatible_with(
-        [None, self._num_classes]):
+        f"{whose} must be [batch] or [batch, 1] as numbers of classes, got shape {shape}. If they are one-hot, or "
+        "several labels an image, convert them with tf.cast(labels, tf.float32)."
+      )
+    if (
+      kind == LABEL
+      and not classes
+      and self._num_classes is not None
+      and not shape.is_compatible_with([None, self._num_classes])
+    ):
       raise ValueError(
-          f"{whose} must be [batch, {self._num_classes}] as floats, as num_classes={self._num_classes} says, got shape {shape}. If they "
-          "are numbers of classes, convert them with tf.cast(labels, tf.int32); else leave num_classes out.")
+        f"{whose} must be [batch, {self._num_classes}] as floats, as num_classes={self._num_classes} says, got shape "
+        f"{shape}. If they are numbers of classes, convert them with tf.cast(labels, tf.int32); else leave "
+        "num_classes out."
+      )
     return tf.cast(rows, tf.int64 if classes else tf.float32), (self._num_classes or 0) if kind == LABEL else 0
 
 
@@ -260,8 +305,11 @@ def _named(path, kind):
 
 def _checked_alpha(name, alpha, whose):
   return layers.checked_real(
-      f"{name} of {whose}", alpha, *_ALPHAS,
-      f"Pass 0.2 for little mixing, 1 for all lambdas alike; to mix nothing, leave {whose} out.")
+    f"{name} of {whose}",
+    alpha,
+    *_ALPHAS,
+    f"Pass 0.2 for little mixing, 1 for all lambdas alike; to mix nothing, leave {whose} out.",
+  )
 
 
 def _checked_kinds(components, whose):
@@ -269,7 +317,9 @@ def _checked_kinds(components, whose):
   if components is None:
     return {}
   if not isinstance(components, dict):
-    raise TypeError(f"components of {whose} must be a dict from names or positions to kinds, or None, got {components!r}. {_TELL}")
+    raise TypeError(
+      f"components of {whose} must be a dict from names or positions to kinds, or None, got {components!r}. {_TELL}"
+    )
   return dict(_paths((), components, whose))
 
 
@@ -279,13 +329,16 @@ def _paths(path, components, whose):
       raise TypeError(f"components of {whose} must be names, or positions in a tuple, got {name!r}. {_TELL}")
     if not path and (name in target_kinds.IMAGE_NAMES or isinstance(name, numbers.Integral) and name < 1):
       raise ValueError(
-          f"components of {whose} must be beside the images, which are the first one, 0, got {name!r}. {_TELL}")
+        f"components of {whose} must be beside the images, which are the first one, 0, got {name!r}. {_TELL}"
+      )
     inner = (*path, name if isinstance(name, str) else int(name))
     if isinstance(kind, dict):
       yield from _paths(inner, kind, whose)
     elif kind not in (LABEL, WEIGHT, None):
       raise (ValueError if isinstance(kind, str) else TypeError)(
-          f'components of {whose} must say of {shown(inner)} that it is "{LABEL}" or "{WEIGHT}", or None if it stays as it is, got '
-          f"{kind!r}. {_TELL}")
+        f'components of {whose} must say of {shown(inner)} that it is "{LABEL}" or "{WEIGHT}", or None if it stays as '
+        "it is, got "
+        f"{kind!r}. {_TELL}"
+      )
     else:
       yield inner, kind

@@ -4,6 +4,7 @@ The op draws int32 numbers from a seed and applies them to the image, in as few 
 values. The draws depend on the seed alone. Drawing and applying are also separate ops, so that draws can be sent to
 where the pixels are.
 """
+
 from __future__ import annotations
 
 import collections
@@ -16,7 +17,14 @@ import tensorflow as tf
 
 from refurbish_tf._internal import pipeline_warnings, native, tracing
 from .layers import (
-    check_is_one, checked_real, checked_seed, checked_when_it_runs, looks_like_volume_of_channels, way_to_channels, way_to_dtype)
+  check_is_one,
+  checked_real,
+  checked_seed,
+  checked_when_it_runs,
+  looks_like_volume_of_channels,
+  way_to_channels,
+  way_to_dtype,
+)
 from .target_kinds import BOXES, shown
 
 # The most layers of one op. Further layers go to another op.
@@ -26,8 +34,9 @@ _LONGEST_PIECE = 79
 
 
 class Facts(NamedTuple):
-  """What layers report. Each: how many numbers it draws for an image, whether it is a policy, and whether it moves pixels.
-  All together: the dtype that they return, or why they refuse such images, and which layer does."""
+  """What layers report. Each: how many numbers it draws for an image, whether it is a policy, and whether it moves
+  pixels. All together: the dtype that they return, or why they refuse such images, and which layer does."""
+
   num_draws: tuple[int, ...]
   is_policy: tuple[bool, ...]
   moves: tuple[bool, ...]
@@ -43,10 +52,19 @@ class Facts(NamedTuple):
 def facts_of(texts: tuple[str, ...], dtype: tf.DType = tf.uint8, shape: tuple[int | None, ...] = (None,) * 3) -> Facts:
   """Describes layers, in pieces as for the ops, for images of this dtype and shape."""
   num_draws, is_policy, returned, problem, problem_layer, version, moves, refused_in, row_changes = _run(
-      lambda: native.ops().refurbish_tf_describe_layers(layers=list(texts), S=dtype, shape=shape))
+    lambda: native.ops().refurbish_tf_describe_layers(layers=list(texts), S=dtype, shape=shape)
+  )
   return Facts(
-      tuple(num_draws.tolist()), tuple(is_policy.tolist()), tuple(moves.tolist()), None if problem else tf.as_dtype(int(returned)), problem.decode(),
-      int(problem_layer), int(version), refused_in.decode(), tuple(change.decode() for change in row_changes.tolist()))
+    tuple(num_draws.tolist()),
+    tuple(is_policy.tolist()),
+    tuple(moves.tolist()),
+    None if problem else tf.as_dtype(int(returned)),
+    problem.decode(),
+    int(problem_layer),
+    int(version),
+    refused_in.decode(),
+    tuple(change.decode() for change in row_changes.tolist()),
+  )
 
 
 def _run(op):
@@ -62,7 +80,8 @@ def _run(op):
 
 
 def draws_version() -> int:
-  """The version of the layers' draws and results. Stores on disk record it, because a later run must not mix two versions."""
+  """The version of the layers' draws and results. Stores on disk record it, because a later run must not mix two
+  versions."""
   return facts_of(("random_flip position=-1",)).version
 
 
@@ -84,6 +103,7 @@ class HalfAugmented(collections.namedtuple("HalfAugmented", ["image", "sub_polic
 
   `Dataset.map` unpacks plain tuples into arguments, but not this one, so it passes through a dataset in one piece.
   """
+
   __slots__ = ()
 
 
@@ -91,8 +111,8 @@ class NativeLayer:
   """A layer that `compose` joins with adjacent ones into one op. This one takes no seed."""
 
   takes_seed = False
-  # How many outcomes it has for an image, and the effective number: of so many equally likely ones, two would be the same as
-  # often. None if they depend on the image.
+  # How many outcomes it has for an image, and the effective number: of so many equally likely ones, two would be the
+  # same as often. None if they depend on the image.
   outcomes: tuple[float, float] | None = (1, 1)
   # Equal texts of AutoAugment's two layers: the first passes its sub-policy to the second.
   hands_on: str | None = None
@@ -145,21 +165,28 @@ class ChanceLayer(DrawingLayer):
 
   def __init__(self, name, p, arguments="", shown="", *, outcomes=(1, 1)):
     p = checked_real(
-        f"p of {name}", p, 0, 1, "Pass 0.1 for a tenth of the images.", form="a probability, a real number")
+      f"p of {name}", p, 0, 1, "Pass 0.1 for a tenth of the images.", form="a probability, a real number"
+    )
     if outcomes == (0, 0):
       outcomes = (1, 1)
     elif outcomes is not None:
       number, effective = outcomes
-      same = (1 - p)**2 + p**2 / effective
+      same = (1 - p) ** 2 + p**2 / effective
       outcomes = (p < 1) + (number if p > 0 else 0), 1 / same if same else math.inf
     super().__init__(
-        name, f"below={round(p * 2**31)} {arguments}".rstrip(), f"{shown}{', ' if shown else ''}p={p:g}", outcomes=outcomes)
+      name,
+      f"below={round(p * 2**31)} {arguments}".rstrip(),
+      f"{shown}{', ' if shown else ''}p={p:g}",
+      outcomes=outcomes,
+    )
 
 
 def target_arguments(targets):
   """The arguments of an op for the targets of its images, triples of a path, a kind and a tensor."""
   # At most `_LONGEST_PIECE` characters, so that TensorFlow's cache of kernels does not confuse them.
-  names = [f"the component {shown(path)[:40]}" + ("" if kind == "unnamed" else f", '{kind}',") for path, kind, _ in targets]
+  names = [
+    f"the component {shown(path)[:40]}" + ("" if kind == "unnamed" else f", '{kind}',") for path, kind, _ in targets
+  ]
   return {"targets": [tensor for _, _, tensor in targets], "kinds": [kind for _, kind, _ in targets], "names": names}
 
 
@@ -189,8 +216,10 @@ class LayerChain:
     for layer, position, change in zip(self._layers, self._positions, facts_of(self.texts).row_changes):
       if change:
         raise ValueError(
-            f"targets: the disparity {shown(path)} cannot follow {layer!r} at position {position}, which may {change}. Use layers that keep "
-            "rows: crops, resizes, random_flip(\"vertical\"), padding with zeros.")
+          f"targets: the disparity {shown(path)} cannot follow {layer!r} at position {position}, which may {change}. "
+          "Use layers that keep "
+          'rows: crops, resizes, random_flip("vertical"), padding with zeros.'
+        )
 
   @tf.autograph.experimental.do_not_convert
   def with_targets(self, image, targets, seed=None):
@@ -202,14 +231,18 @@ class LayerChain:
     if self._takes_over:
       if not isinstance(image, HalfAugmented):
         raise TypeError(
-            f"image of {self._whose} must be what the first layer of {self._takes_over} returned, got a "
-            f"{type(image).__name__}. Keep the two layers together, with nothing between them.")
+          f"image of {self._whose} must be what the first layer of {self._takes_over} returned, got a "
+          f"{type(image).__name__}. Keep the two layers together, with nothing between them."
+        )
       image, sub_policy = image
     check_is_one(image, self._whose)
     image = self._checked_image(_of_known_rank(image))
     if self.is_whole and self._takes_seed:
-      return tuple(native.ops().refurbish_tf_image_layers(
-          images=image, seed=checked_seed(seed, self._whose), **self._arguments(image, targets)))
+      return tuple(
+        native.ops().refurbish_tf_image_layers(
+          images=image, seed=checked_seed(seed, self._whose), **self._arguments(image, targets)
+        )
+      )
     if not self._takes_seed:
       return self._made(image, tf.zeros([0], tf.int32), targets)
     draws = self._draws(seed, tf.shape(image)[0] if image.shape.rank == self._batch_rank else None)
@@ -232,8 +265,9 @@ class LayerChain:
     """Returns the draws for a seed, int32 `[number]`, or `[batch_size, number]` for the images of a batch."""
     if self._takes_over:
       raise ValueError(
-          f"draws of {self._whose} go on from those of the first layer of {self._takes_over}. Compose both layers, and "
-          "take the draws of that.")
+        f"draws of {self._whose} go on from those of the first layer of {self._takes_over}. Compose both layers, and "
+        "take the draws of that."
+      )
     return self._draws(seed, batch_size)
 
   def _draws(self, seed, batch_size):
@@ -251,8 +285,9 @@ class LayerChain:
       raise TypeError(f"draws of {self._whose} must be the int32 that draws returns, got dtype {draws.dtype.name}.")
     if self._takes_seed and None not in (rank, draws.shape.rank) and draws.shape.rank != rank:
       raise ValueError(
-          f"draws of {self._whose} must be [batch_size, number] for a batch, else [number], got shape "
-          f"{draws.shape} for images of shape {image.shape}. Pass what draws returns.")
+        f"draws of {self._whose} must be [batch_size, number] for a batch, else [number], got shape "
+        f"{draws.shape} for images of shape {image.shape}. Pass what draws returns."
+      )
     return self._made(image, draws)[0]
 
   def _made(self, image, draws, targets=()):
@@ -262,14 +297,22 @@ class LayerChain:
     looking = [layer.__name__ for layer in self._layers if layer.looks_at_boxes]
     if looking and not any(kind in BOXES for _, kind, _ in targets):
       raise TypeError(
-          f"{looking[0]} looks at the boxes of an image, got none. Put it into the layers of compose, split or refurbish, and name "
-          'the component that holds them there: targets={"boxes": "xyxy"}.')
+        f"{looking[0]} looks at the boxes of an image, got none. Put it into the layers of compose, split or "
+        "refurbish, and name "
+        'the component that holds them there: targets={"boxes": "xyxy"}.'
+      )
     texts = self._texts_of(image.dtype)
     return {
-        "layers": texts, "clips": bool(self._clips), "looks_at_channels": _has_more_channels_than_rows(image.shape) is None,
-        "T": facts_of(texts, image.dtype).dtype, "Tmoved": [
-            self._dtype_of_second(path, tensor, image.dtype) if kind == "image" else tensor.dtype for path, kind, tensor in targets],
-        **target_arguments(targets)}
+      "layers": texts,
+      "clips": bool(self._clips),
+      "looks_at_channels": _has_more_channels_than_rows(image.shape) is None,
+      "T": facts_of(texts, image.dtype).dtype,
+      "Tmoved": [
+        self._dtype_of_second(path, tensor, image.dtype) if kind == "image" else tensor.dtype
+        for path, kind, tensor in targets
+      ],
+      **target_arguments(targets),
+    }
 
   def _dtype_of_second(self, path, image, first_dtype):
     """The dtype of a second image after the layers; raises unless they take it."""
@@ -277,8 +320,9 @@ class LayerChain:
     whose, texts = f"targets: the component {shown(path)}, 'image',", self._texts_of(dtype)
     if texts != self._texts_of(first_dtype):
       raise ValueError(
-          f"{whose} must have the dtype of its image, {first_dtype.name}, beside a normalize whose numbers depend on it, got "
-          f"{dtype.name}. Cast one of them by Dataset.map before.")
+        f"{whose} must have the dtype of its image, {first_dtype.name}, beside a normalize whose numbers depend on "
+        f"it, got {dtype.name}. Cast one of them by Dataset.map before."
+      )
     told = facts_of(texts, dtype, (None, None, None if shape.rank is None else shape[-1]))
     if told.problem:
       error = self._refusal(told, dtype, shape)
@@ -287,35 +331,45 @@ class LayerChain:
 
   def _texts_of(self, dtype):
     """The layers, in pieces, for images of this dtype."""
-    return tuple(piece for layer, position in zip(self._layers, self._positions) for piece in pieces(layer.text_of(dtype), position))
+    return tuple(
+      piece
+      for layer, position in zip(self._layers, self._positions)
+      for piece in pieces(layer.text_of(dtype), position)
+    )
 
   def _checked_image(self, image, in_stage=True):
     image = tf.convert_to_tensor(image)
     dtype, shape = image.dtype, image.shape
     if dtype == tf.string:
       raise TypeError(
-          f"image of {self._whose} must be pixels, got strings of shape {shape}, such as the bytes of a file. Decode it first, by "
-          "rtf.augment.decode() before this layer.")
+        f"image of {self._whose} must be pixels, got strings of shape {shape}, such as the bytes of a file. Decode it "
+        "first, by rtf.augment.decode() before this layer."
+      )
     sizes = (None,) * 3 if shape.rank is None else tuple(shape.as_list())
     if not 3 <= len(sizes) <= self._batch_rank or 0 in sizes[-3:-1]:
       forms = (
-          "[frames, height, width, channels] or, for a batch of clips, [batch, frames, height, width, channels]" if self._clips
-          else "[height, width, channels] or, for a batch, [batch, height, width, channels]")
+        "[frames, height, width, channels] or, for a batch of clips, [batch, frames, height, width, channels]"
+        if self._clips
+        else "[height, width, channels] or, for a batch, [batch, height, width, channels]"
+      )
       way = "For clips, pass clips=True to rtf.augment.compose. " * (len(sizes) == 5) + way_to_channels(shape)
       raise ValueError(f"image of {self._whose} must be {forms}, with at least one pixel, got shape {shape}. {way}")
     if in_stage and len(sizes) == 4 and self._clips is None and tracing.is_in_stage():
       raise ValueError(
-          f"image of {self._whose} must be [height, width, channels] inside a stage of samples, got shape {shape}. If it is a "
-          "clip, or a volume, whose frames are to be treated alike, pass clips=True to rtf.augment.compose or split, or the list of "
-          "layers to refurbish itself. If it is a batch, each of whose images draws for itself, pass clips=False.")
+        f"image of {self._whose} must be [height, width, channels] inside a stage of samples, got shape {shape}. If "
+        "it is a clip, or a volume, whose frames are to be treated alike, pass clips=True to rtf.augment.compose or "
+        "split, or the list of layers to refurbish itself. If it is a batch, each of whose images draws for itself, "
+        "pass clips=False."
+      )
     told = facts_of(self._texts_of(dtype), dtype, sizes[-3:])
     if told.problem:
       raise self._refusal(told, dtype, shape)
     if _has_more_channels_than_rows(shape) or self._clips and looks_like_volume_of_channels(list(sizes)):
       pipeline_warnings.warn(
-          f"image of {self._whose} has the shape {shape}, which is taken for {'[frames, ' if self._clips and shape.rank == 4 else '['}"
-          f"height, width, channels], {shape[-1]} of them. "
-          f"{way_to_channels(shape)} If it is as it should be, silence this: {pipeline_warnings.SILENCE}.")
+        f"image of {self._whose} has the shape {shape}, which is taken for "
+        f"{'[frames, ' if self._clips and shape.rank == 4 else '['}height, width, channels], {shape[-1]} of them. "
+        f"{way_to_channels(shape)} If it is as it should be, silence this: {pipeline_warnings.SILENCE}."
+      )
     return image
 
   def _refusal(self, told, dtype, shape):
@@ -330,10 +384,21 @@ class LayerChain:
       way = advice or way_to_dtype(dtype, must == "be uint8")
     elif "channels" in must and shape.rank is not None:
       # Policies take fewer channels than other layers.
-      most = (number for number in (64, 3) if not facts_of(
-          self._texts_of(dtype), dtype, (*shape[-3:-1].as_list(), number)).problem)
-      got, way = f"shape {shape}", f"{advice}." if advice else way_to_channels(shape, next(most, None) if "to 64" in must else None)
-    return error(f"image of {told.refused_in}{self._layers[told.problem_layer].__name__} must {must}, got {got}. {way}".rstrip(". ") + ".")
+      most = (
+        number
+        for number in (64, 3)
+        if not facts_of(self._texts_of(dtype), dtype, (*shape[-3:-1].as_list(), number)).problem
+      )
+      got, way = (
+        f"shape {shape}",
+        f"{advice}." if advice else way_to_channels(shape, next(most, None) if "to 64" in must else None),
+      )
+    return error(
+      f"image of {told.refused_in}{self._layers[told.problem_layer].__name__} must {must}, got {got}. {way}".rstrip(
+        ". "
+      )
+      + "."
+    )
 
 
 def _has_more_channels_than_rows(shape):
@@ -348,8 +413,9 @@ def _of_known_rank(image):
   """The image as a tensor. One of unknown rank is taken for a single image, not for a batch."""
   if isinstance(image, (tf.RaggedTensor, tf.SparseTensor)):
     raise TypeError(
-        f"image must be a dense tensor, got a {type(image).__name__}. Make it one in map before: image.to_tensor(), or resize "
-        "images of many sizes to one before they are batched.")
+      f"image must be a dense tensor, got a {type(image).__name__}. Make it one in map before: image.to_tensor(), or "
+      "resize images of many sizes to one before they are batched."
+    )
   image = tf.convert_to_tensor(image)
   if image.shape.rank is not None:
     return image
@@ -358,9 +424,15 @@ def _of_known_rank(image):
 
 def of_rank(tensor, rank, form, way):
   """Sets the rank of a tensor that is not known while tracing; raises at run time if it has another."""
-  tensor = checked_when_it_runs(tensor, tf.equal(tf.rank(tensor), rank), (
-      f"It must be {form} where the rank is not known while tracing, as after tf.numpy_function. Say what it is in a function "
-      f"before: {way}. Got shape:"), tf.shape(tensor))
+  tensor = checked_when_it_runs(
+    tensor,
+    tf.equal(tf.rank(tensor), rank),
+    (
+      f"It must be {form} where the rank is not known while tracing, as after tf.numpy_function. Say what it is in a "
+      f"function before: {way}. Got shape:"
+    ),
+    tf.shape(tensor),
+  )
   tensor.set_shape([None] * rank)
   return tensor
 

@@ -1,4 +1,5 @@
 """Layers of Python functions, which worker processes run."""
+
 from __future__ import annotations
 
 import functools
@@ -34,14 +35,20 @@ _pickling = threading.Lock()
 # Held by functions that run in this process, because all threads share the states that they draw from.
 _here = threading.RLock()
 _UNSTEADY = (
-    "fn of numpy_layer, {name}, has made two different results of one sample with one seed. What it draws from is not seeded: a state "
-    "that is made or kept inside of a library, or the clock. Draw from rng alone, or pass it on, as with "
-    f"seed=int(rng.integers(2**31)). If it need not be the same after a restart, silence this: {pipeline_warnings.SILENCE}.")
+  "fn of numpy_layer, {name}, has made two different results of one sample with one seed. What it draws from is not "
+  "seeded: a state that is made or kept inside of a library, or the clock. Draw from rng alone, or pass it on, as with "
+  "seed=int(rng.integers(2**31)). If it need not be the same after a restart, silence this: "
+  f"{pipeline_warnings.SILENCE}."
+)
 
 
 def numpy_layer(
-    fn: Callable[..., Any], output_signature: tf.TensorSpec | None = None, *, processes: int | None = None,
-    name: str | None = None) -> Any:
+  fn: Callable[..., Any],
+  output_signature: tf.TensorSpec | None = None,
+  *,
+  processes: int | None = None,
+  name: str | None = None,
+) -> Any:
   """Returns a layer of a function in Python and NumPy, which processes call, as many at once as there are processors.
 
   >>> import numpy as np
@@ -55,37 +62,42 @@ def numpy_layer(
   >>> train.element_spec.shape
   TensorShape([32, 32, 3])
 
-  In a `tf.numpy_function` Python runs one thread at a time, whatever there are of processors. Here each sample goes to a
-  process, by memory that both share, and comes back: about 0.2 ms for an image of 150 kB. So it pays for functions that take
-  a millisecond or more, such as those of albumentations, torchvision and MONAI.
+  In a `tf.numpy_function` Python runs one thread at a time, whatever there are of processors. Here each sample goes to
+  a process, by memory that both share, and comes back: about 0.2 ms for an image of 150 kB. So it pays for functions
+  that take a millisecond or more, such as those of albumentations, torchvision and MONAI.
 
-  The generator `rng` is made of the layer's seed. As long as the function draws from it alone, the same sample gets the same
-  bytes, whichever process it goes to. Also seeded for each sample are `random`, `numpy.random`, `torch` if it is imported, and
-  what the function holds, or uses as a global variable, if it is a generator of random numbers or has a method
-  `set_random_seed` (albumentations) or `set_random_state` (MONAI). A first call of less than a second is made twice, and a
+  The generator `rng` is made of the layer's seed. As long as the function draws from it alone, the same sample gets the
+  same bytes, whichever process it goes to. Also seeded for each sample are `random`, `numpy.random`, `torch` if it is
+  imported, and what the function holds, or uses as a global variable, if it is a generator of random numbers or has a
+  method
+  `set_random_seed` (albumentations) or `set_random_state` (MONAI). A first call of less than a second is made twice,
+  and a
   `rtf.PipelineWarning` says so if the results differ.
 
-  The function goes to the processes by cloudpickle: `pip install 'refurbish_tf[python]'`, as it is when it is called or traced.
-  It may be a lambda or stand in a notebook, and a script needs no `if __name__ == "__main__"`. Modules outside of Python's own
-  folders go with it. What it changes in global variables stays in its process. Processes end with
+  The function goes to the processes by cloudpickle: `pip install 'refurbish_tf[python]'`, as it is when it is called or
+  traced. It may be a lambda or stand in a notebook, and a script needs no `if __name__ == "__main__"`. Modules outside
+  of Python's own folders go with it. What it changes in global variables stays in its process. Processes end with
   this one, and five minutes after the last pipeline that uses them is gone.
 
   Args:
-    fn: a transform of albumentations, imgaug, kornia, MONAI or torchvision, which is called as it expects, or a function,
-      called as `fn(image, rng)`, with an array, `bytes` for a string, and a `numpy.random.Generator`; it may write into the
-      array. It returns an array. Beside `targets` it is called by keywords, with the names that they have, and returns a dict:
-      `fn(image=..., mask=..., bboxes=..., rng=...)`. A target in a tuple is called `mask`, `bboxes`, `keypoints`, `second` (an
-      image), `flow`, `vectors` or `disparity`, by what it is. Among these libraries, only albumentations accepts targets.
-    output_signature: what it returns, a `tf.TensorSpec`. None: the dtype, the rank and the channels of the image, with sides
-      that are not known.
+    fn: a transform of albumentations, imgaug, kornia, MONAI or torchvision, which is called as it expects, or a
+      function, called as `fn(image, rng)`, with an array, `bytes` for a string, and a `numpy.random.Generator`; it may
+      write into the array. It returns an array. Beside `targets` it is called by keywords, with the names that they
+      have, and returns a dict:
+      `fn(image=..., mask=..., bboxes=..., rng=...)`. A target in a tuple is called `mask`, `bboxes`, `keypoints`,
+      `second` (an image), `flow`, `vectors` or `disparity`, by what it is. Among these libraries, only albumentations
+      accepts targets.
+    output_signature: what it returns, a `tf.TensorSpec`. None: the dtype, the rank and the channels of the image, with
+      sides that are not known.
     processes: how many call it, a whole number. Layers with the same number share them. None: as many as there are
-      processors for this process, or its container. 0: none, it is called in this process, one call at a time, for debugging.
+      processors for this process, or its container. 0: none, it is called in this process, one call at a time, for
+      debugging.
     name: what errors call it. None takes the name of `fn`.
 
   Returns:
     A function `layer(image, seed)` of a tensor of any shape and dtype, and a seed, int32 or int64 `[2]` as for
-    `tf.random.stateless_uniform`. It raises `tf.errors.InvalidArgumentError`, when it runs, with the function's own traceback,
-    if the function raises an error, or returns what `output_signature` does not say; and
+    `tf.random.stateless_uniform`. It raises `tf.errors.InvalidArgumentError`, when it runs, with the function's own
+    traceback, if the function raises an error, or returns what `output_signature` does not say; and
     `tf.errors.UnknownError` if a process that calls it has died twice, as for lack of memory: once it is tried again.
 
   Raises:
@@ -96,11 +108,17 @@ def numpy_layer(
     raise TypeError(f"fn of numpy_layer must be callable as fn(image, rng), got {fn!r}. Pass a function of arrays.")
   if output_signature is not None and not isinstance(output_signature, tf.TensorSpec):
     raise TypeError(
-        f"output_signature of numpy_layer must be a tf.TensorSpec or None, got {output_signature!r}. Pass "
-        "tf.TensorSpec([224, 224, 3], tf.uint8), with None for sides that vary.")
+      f"output_signature of numpy_layer must be a tf.TensorSpec or None, got {output_signature!r}. Pass "
+      "tf.TensorSpec([224, 224, 3], tf.uint8), with None for sides that vary."
+    )
   if processes is not None:
     processes = checked_whole(
-        "processes of numpy_layer", processes, 0, _MOST_PROCESSES, "Leave it out for one on each processor; 0 calls fn in this process.")
+      "processes of numpy_layer",
+      processes,
+      0,
+      _MOST_PROCESSES,
+      "Leave it out for one on each processor; 0 calls fn in this process.",
+    )
   if name is not None and not isinstance(name, str):
     raise TypeError(f"name of numpy_layer must be a string or None, got {name!r}.")
   return NumpyLayer(fn, output_signature, processes, name)
@@ -139,18 +157,24 @@ class NumpyLayer:
     names = [_name_in_call(path, kind) for path, kind, _ in targets]
     names = ("image", *keywords(self._called, self.fn, names, targets)) if targets else None
     if targets and "rng" in names:
-      raise ValueError(f"fn of numpy_layer, {self.__name__}, gets its generator as rng, and a target has that name. Give it another one.")
+      raise ValueError(
+        f"fn of numpy_layer, {self.__name__}, gets its generator as rng, and a target has that name. Give it another "
+        "one."
+      )
     if targets and len(set(names)) < len(names):
       raise ValueError(
-          f"fn of numpy_layer, {self.__name__}, is called by the names of what follows the image, and two have the same, got "
-          f"{list(names)}. Put them into a dict, by Dataset.map, where each has a name of its own.")
+        f"fn of numpy_layer, {self.__name__}, is called by the names of what follows the image, and two have the "
+        f"same, got {list(names)}. Put them into a dict, by Dataset.map, where each has a name of its own."
+      )
     call = _Call(self, names, specs, targets)
     given = [seed, image, *(each for _, _, each in targets)]
     if tf.executing_eagerly():
       # `numpy_function` would cut zeros off the end of strings.
       made = [tf.convert_to_tensor(each) for each in call(*(each.numpy() for each in given))]
       return made[0], made[1:]
-    made = tf.nest.flatten(tf.numpy_function(_held_by_its_graph(call), given, [spec.dtype for spec in specs], stateful=False))
+    made = tf.nest.flatten(
+      tf.numpy_function(_held_by_its_graph(call), given, [spec.dtype for spec in specs], stateful=False)
+    )
     for each, spec in zip(made, specs):
       each.set_shape(spec.shape)
     return made[0], made[1:]
@@ -192,7 +216,9 @@ class NumpyLayer:
       before = random.getstate(), np.random.get_state(), torch and torch.get_rng_state()
       try:
         self._here = self._here or worker.Function(self._called)
-        made = self._here.call(seed, names, lambda: [each if isinstance(each, bytes) else np.array(each) for each in values])
+        made = self._here.call(
+          seed, names, lambda: [each if isinstance(each, bytes) else np.array(each) for each in values]
+        )
         # Copies, because the function may reuse its arrays.
         made = [each if isinstance(each, bytes) else each.copy() for each in made]
       except BaseException as error:
@@ -209,8 +235,13 @@ class NumpyLayer:
     """The counts that `rtf.stats` shows."""
     with self._lock:
       span = (self.ended - self.began) * max(1, self.processes) if self.num_calls else 0
-      return {"name": self.__name__, "processes": self.processes, "calls": self.num_calls, "seconds": self.busy_seconds,
-              "busy": self.busy_seconds / span if span else 0.0}
+      return {
+        "name": self.__name__,
+        "processes": self.processes,
+        "calls": self.num_calls,
+        "seconds": self.busy_seconds,
+        "busy": self.busy_seconds / span if span else 0.0,
+      }
 
   def _count(self, began, seconds):
     with self._lock:
@@ -221,9 +252,11 @@ class NumpyLayer:
 
 
 def _held_by_its_graph(call):
-  """Returns a function that makes `call` as long as the graph that is being traced lives: of a dataset, or a `tf.function`.
+  """Returns a function that makes `call` as long as the graph that is being traced lives: of a dataset, or a
+  `tf.function`.
 
-  TensorFlow never frees a function that was given to `tf.numpy_function`, so the result must not hold the call and the layer.
+  TensorFlow never frees a function that was given to `tf.numpy_function`, so the result must not hold the call and the
+  layer.
   """
   graph = tf.compat.v1.get_default_graph()
   graph.refurbish_tf_calls = [*getattr(graph, "refurbish_tf_calls", ()), call]
@@ -235,7 +268,9 @@ def _held_by_its_graph(call):
     call = held()
     if call is None:
       raise RuntimeError(
-          f"fn of numpy_layer, {name}, is called for a tf.data.Dataset that is gone. Keep the dataset as long as something reads it.")
+        f"fn of numpy_layer, {name}, is called for a tf.data.Dataset that is gone. Keep the dataset as long as "
+        "something reads it."
+      )
     return call(*arguments)
 
   # For the fingerprint of a store's samples.
@@ -252,7 +287,9 @@ class _Call:
     self._has_rows = [number for number, (_, kind, _) in enumerate(targets, 1) if kind not in WITH_SIDES]
     self.layer, self._names, self._specs = layer, names, specs
     # NumPy's dtypes and shapes, with which the results of every call are compared.
-    self._declared = [(spec.dtype.as_numpy_dtype, None if spec.shape.rank is None else tuple(spec.shape)) for spec in specs]
+    self._declared = [
+      (spec.dtype.as_numpy_dtype, None if spec.shape.rank is None else tuple(spec.shape)) for spec in specs
+    ]
 
   def __call__(self, seed, *values):
     whose = f"fn of numpy_layer, {self.layer.__name__},"
@@ -263,15 +300,22 @@ class _Call:
       raise ValueError(f"{whose} raised {raised.name}:\n{raised.text}") from None
     except pool.Died as died:
       raise RuntimeError(
-          f"{whose} has ended its process twice for this sample, with {pool.told(died.code)}. Look for what it does to memory: "
-          "processes=0 calls it in this process." if died.in_call else
-          f"{whose} has no process: each ends with {pool.told(died.code)} before it is ready. Look for what it says above.") from None
+        f"{whose} has ended its process twice for this sample, with {pool.told(died.code)}. Look for what it does to "
+        "memory: processes=0 calls it in this process."
+        if died.in_call
+        else (
+          f"{whose} has no process: each ends with {pool.told(died.code)} before it is ready. Look for what it "
+          "says above."
+        )
+      ) from None
     for number in self._has_rows:
       if made[number].shape[:-1] != values[number].shape[:-1]:
         raise ValueError(
-            f"{whose} must return a row for each one that it is given, got {self._names[number]!r} of shape {list(made[number].shape)} for one "
-            f"of {list(values[number].shape)}: what lies beside it, such as labels, would be that of other rows. Return zeros for a "
-            "box that is gone, and let sanitize_boxes(with_rows=...) drop them.")
+          f"{whose} must return a row for each one that it is given, got {self._names[number]!r} of shape "
+          f"{list(made[number].shape)} for one of {list(values[number].shape)}: what lies beside it, such as labels, "
+          "would be that of other rows. Return zeros for a box that is gone, and let sanitize_boxes(with_rows=...) "
+          "drop them."
+        )
     return [self._checked(each, whose, number) for number, each in enumerate(made)]
 
   def _checked(self, value, whose, number):
@@ -279,13 +323,17 @@ class _Call:
     spec, (dtype, sides) = self._specs[number], self._declared[number]
     if number and value.dtype.kind == "f" and spec.dtype.is_floating:
       value = value.astype(dtype)  # Some libraries compute boxes in float64.
-    if value.dtype != dtype or sides is not None and (
-        len(sides) != value.ndim or any(side not in (None, there) for side, there in zip(sides, value.shape))):
+    if (
+      value.dtype != dtype
+      or sides is not None
+      and (len(sides) != value.ndim or any(side not in (None, there) for side, there in zip(sides, value.shape)))
+    ):
       dtype = tf.string if value.dtype == object else tf.as_dtype(value.dtype)
       what = f"the entry {self._names[number]!r}" if self._names else "its result"
       raise ValueError(
-          f"{whose} must return as declared, {spec.dtype.name} of shape {spec.shape}, got {what} of {dtype.name} and shape "
-          f"{value.shape}. {self._remedy(value, spec, dtype, number)}")
+        f"{whose} must return as declared, {spec.dtype.name} of shape {spec.shape}, got {what} of {dtype.name} and "
+        f"shape {value.shape}. {self._remedy(value, spec, dtype, number)}"
+      )
     return value
 
   @staticmethod
@@ -293,9 +341,13 @@ class _Call:
     if number:
       return "Convert what it returns."
     if spec.shape.rank == value.ndim == 3 and value.shape[0] == spec.shape[-1] != value.shape[-1]:
-      return "Its channels come first: leave out what puts them there, such as ToTensorV2, ToTensor or EnsureChannelFirst."
-    return (f"Pass output_signature=tf.TensorSpec({list(value.shape)}, tf.{dtype.name}), with None for sides that vary, or convert what it "
-            "returns.")
+      return (
+        "Its channels come first: leave out what puts them there, such as ToTensorV2, ToTensor or EnsureChannelFirst."
+      )
+    return (
+      f"Pass output_signature=tf.TensorSpec({list(value.shape)}, tf.{dtype.name}), with None for sides that vary, or "
+      "convert what it returns."
+    )
 
 
 def _of_unknown_sides(image):
@@ -309,13 +361,22 @@ def _spec_behind(kind, target):
   """The spec of a target after the function: maps of any size, as many boxes and key points as before."""
   if kind == "image":
     return _of_unknown_sides(target)
-  return tf.TensorSpec(None if target.shape.rank is None else [None] * target.shape.rank if kind in WITH_SIDES else target.shape, target.dtype)
+  return tf.TensorSpec(
+    None if target.shape.rank is None else [None] * target.shape.rank if kind in WITH_SIDES else target.shape,
+    target.dtype,
+  )
 
 
 def _name_in_call(path, kind):
   """The keyword by which the function gets a target."""
   name = next((key for key in reversed(path) if isinstance(key, str)), None)
-  return name or ("bboxes" if kind in BOXES else "keypoints" if kind in KEY_POINTS else {"bilinear": "mask", "image": "second"}.get(kind, kind))
+  return name or (
+    "bboxes"
+    if kind in BOXES
+    else "keypoints"
+    if kind in KEY_POINTS
+    else {"bilinear": "mask", "image": "second"}.get(kind, kind)
+  )
 
 
 def _pickled(fn, name):
@@ -323,13 +384,18 @@ def _pickled(fn, name):
     import cloudpickle
   except ImportError:
     raise ImportError(
-        "numpy_layer needs cloudpickle, which brings functions to other processes: pip install 'refurbish_tf[python]'. "
-        "processes=0 does without.") from None
+      "numpy_layer needs cloudpickle, which brings functions to other processes: pip install 'refurbish_tf[python]'. "
+      "processes=0 does without."
+    ) from None
   with _pickling:
     before = cloudpickle.list_registry_pickle_by_value()
-    own = list({
-        module.__name__: module for module in list(sys.modules.values())
-        if _is_own(module) and module.__name__ not in before}.values())
+    own = list(
+      {
+        module.__name__: module
+        for module in list(sys.modules.values())
+        if _is_own(module) and module.__name__ not in before
+      }.values()
+    )
     for module in own:
       cloudpickle.register_pickle_by_value(module)
     met = []
@@ -338,10 +404,14 @@ def _pickled(fn, name):
     except Exception as error:
       held = _held_by_modules(cloudpickle, [module for module in own if module in met])
       raise TypeError(
-          f"fn of numpy_layer, {name}, must be able to go to another process, which cloudpickle cannot do: {error}. " + (
-              f"A module that fn uses goes along as a whole, and cannot: {held}. Use what fn needs by its name, as with "
-              "`from module import function`, or pass processes=0." if held else
-              "Make what cannot be pickled, such as an open file or a lock, inside of fn, or pass processes=0.")) from error
+        f"fn of numpy_layer, {name}, must be able to go to another process, which cloudpickle cannot do: {error}. "
+        + (
+          f"A module that fn uses goes along as a whole, and cannot: {held}. Use what fn needs by its name, as with "
+          "`from module import function`, or pass processes=0."
+          if held
+          else "Make what cannot be pickled, such as an open file or a lock, inside of fn, or pass processes=0."
+        )
+      ) from error
     finally:
       for module in own:
         cloudpickle.unregister_pickle_by_value(module)
@@ -364,8 +434,8 @@ def _held_by_modules(cloudpickle, modules):
 
 def _dumps(cloudpickle, fn, met):
   """Returns the pickled bytes. Adds the modules that it meets to `met`, even if it fails."""
-  class Pickler(cloudpickle.CloudPickler):
 
+  class Pickler(cloudpickle.CloudPickler):
     def reducer_override(self, value):
       if isinstance(value, types.ModuleType):
         met.append(value)
@@ -382,12 +452,12 @@ def _dumps(cloudpickle, fn, met):
 
 
 def _imported_later(name):
-  """A module that is imported when it is first used: the user's modules may import it without needing it in a process."""
+  """A module that is imported when it is first used: the user's modules may import it without needing it in a
+  process."""
   import importlib
   import types
 
   class Later(types.ModuleType):
-
     def __getattr__(self, attribute):
       if attribute.startswith("__"):
         raise AttributeError(attribute)
@@ -398,6 +468,7 @@ def _imported_later(name):
 
 def _cached(function, parameters):
   import functools
+
   return functools.lru_cache(**parameters)(function)
 
 
@@ -420,12 +491,15 @@ def _is_installed(file):
   if path.startswith(_installed()) or {"site-packages", "dist-packages"}.intersection(file.split(os.sep)):
     return True
   folders = [os.path.join(os.path.abspath(folder), "") for folder in sys.path]
-  return any(path.startswith(folder) and path[len(folder):].split(os.sep)[0] in _names_in(folder) for folder in folders)
+  return any(
+    path.startswith(folder) and path[len(folder) :].split(os.sep)[0] in _names_in(folder) for folder in folders
+  )
 
 
 @functools.cache
 def _names_in(folder):
-  """The top-level names that were installed into a folder, such as by `pip install --target`, from the RECORD files there."""
+  """The top-level names that were installed into a folder, such as by `pip install --target`, from the RECORD files
+  there."""
   names = set()
   for path in glob.iglob(os.path.join(glob.escape(folder), "*.dist-info", "RECORD")):
     with open(path, encoding="utf-8") as record:
@@ -435,5 +509,9 @@ def _names_in(folder):
 
 @functools.cache
 def _installed():
-  folders = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+  folders = (
+    sysconfig.get_path("stdlib"),
+    sysconfig.get_path("platstdlib"),
+    os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
+  )
   return tuple(f"{os.path.abspath(folder)}{os.sep}" for folder in folders)

@@ -1,4 +1,6 @@
-"""Callables of libraries that do not take TensorFlow's tensors: in a list of layers they would leave them unchanged, or fail."""
+"""Callables of libraries that do not take TensorFlow's tensors: in a list of layers they would leave them unchanged, or
+fail."""
+
 from __future__ import annotations
 
 import functools
@@ -14,13 +16,19 @@ from .target_kinds import BOXES, KEY_POINTS, shown
 _LIBRARIES = ("albumentations", "imgaug", "kornia", "monai", "torch", "torchaudio", "torchvision")
 _LONGEST_SHOWN = 80
 # For albumentations: its names of targets, the arguments of Compose for their format, and its names of formats.
-_KEYWORDS = {"mask": "mask", "bilinear": "mask", **dict.fromkeys(BOXES, "bboxes"), **dict.fromkeys(KEY_POINTS, "keypoints")}
+_KEYWORDS = {
+  "mask": "mask",
+  "bilinear": "mask",
+  **dict.fromkeys(BOXES, "bboxes"),
+  **dict.fromkeys(KEY_POINTS, "keypoints"),
+}
 _PARAMETERS = {"bboxes": "bbox_params=BboxParams", "keypoints": "keypoint_params=KeypointParams"}
 _FORMATS = {"xyxy": "pascal_voc", "xywh": "coco", "rel_center_xywh": "yolo", "rel_xyxy": "albumentations", "xy": "xy"}
 
 
 def library_of(function):
-  """The library that a callable, or a base of its class, comes from; None for other callables, including Keras layers."""
+  """The library that a callable, or a base of its class, comes from; None for other callables, including Keras
+  layers."""
   function = _unwrapped(function)
   if isinstance(function, types.MethodType):
     if function.__name__ not in ("__call__", "forward"):
@@ -38,7 +46,9 @@ def _unwrapped(function):
 def _first_of(objects):
   packages = [(getattr(each, "__module__", None) or "").split(".")[0] for each in objects]
   # With KERAS_BACKEND=torch, Keras layers are also torch modules.
-  return next((package if package != "keras" else None for package in packages if package in ("keras", *_LIBRARIES)), None)
+  return next(
+    (package if package != "keras" else None for package in packages if package in ("keras", *_LIBRARIES)), None
+  )
 
 
 def check_is_none(what, function, where=""):
@@ -49,25 +59,35 @@ def check_is_none(what, function, where=""):
     if "\n" in shown or "<" in shown or len(shown) > _LONGEST_SHOWN:
       shown = None
     raise TypeError(
-        f"{what} must take TensorFlow's tensors, got {shown or _name_of(function)} of {library}{where}. It would leave them as they are, or "
-        f"fail. Put rtf.augment.numpy_layer({shown or 'transform'}) into a list, which calls it with arrays in processes; or a layer of "
-        "rtf.augment, which is faster: the page From torchvision, albumentations, Keras has a table.")
+      f"{what} must take TensorFlow's tensors, got {shown or _name_of(function)} of {library}{where}. It would leave "
+      f"them as they are, or fail. Put rtf.augment.numpy_layer({shown or 'transform'}) into a list, which calls it "
+      "with arrays in processes; or a layer of rtf.augment, which is faster: the page From torchvision, "
+      "albumentations, Keras has a table."
+    )
 
 
 def adapted(fn):
-  """`fn` itself or, for a callable of a library, a function `augment(image, rng)` that calls it with the arrays that it takes."""
+  """`fn` itself or, for a callable of a library, a function `augment(image, rng)` that calls it with the arrays that it
+  takes."""
   library = library_of(fn)
   if library is None or _takes_rng(fn):
     return fn
   if library == "monai" and _takes_dict(fn):
     raise TypeError(
-        f"fn of numpy_layer must take an image, got {_name_of(fn)} of monai, which takes a dict. Pass a function of arrays that calls it: "
-        "the page Volumes has a program.")
+      f"fn of numpy_layer must take an image, got {_name_of(fn)} of monai, which takes a dict. Pass a function of "
+      "arrays that calls it: the page Volumes has a program."
+    )
   if library == "torchvision" and _name_of(fn) in ("CutMix", "MixUp"):
     raise TypeError(
-        f"fn of numpy_layer must take a single image, got {_name_of(fn)} of torchvision, which mixes the images of a batch. Put ours after "
-        f"batch: .batch(B).map(rtf.augment.{_name_of(fn).lower()}(...)).")
-  adapters = {"albumentations": _by_keywords, "imgaug": _by_keyword, "kornia": _with_fractions, "monai": _with_channels_first}
+      f"fn of numpy_layer must take a single image, got {_name_of(fn)} of torchvision, which mixes the images of a "
+      f"batch. Put ours after batch: .batch(B).map(rtf.augment.{_name_of(fn).lower()}(...))."
+    )
+  adapters = {
+    "albumentations": _by_keywords,
+    "imgaug": _by_keyword,
+    "kornia": _with_fractions,
+    "monai": _with_channels_first,
+  }
   augment = adapters.get(library, _with_tensors)(fn)
   augment.__name__, augment.library = _name_of(fn), library
   return augment
@@ -77,8 +97,9 @@ def check_is_decoded(augment, image):
   """Raises TypeError if `adapted` made the function, which needs pixels, and the image is the bytes of a file."""
   if hasattr(augment, "library") and image.dtype == tf.string:
     raise TypeError(
-        f"image of {augment.__name__} of {augment.library} must be pixels, got strings of shape {image.shape}, such as the bytes of a file. "
-        f"{way_to_uint8(image.dtype)}")
+      f"image of {augment.__name__} of {augment.library} must be pixels, got strings of shape {image.shape}, such as "
+      f"the bytes of a file. {way_to_uint8(image.dtype)}"
+    )
 
 
 def keywords(augment, fn, names, targets):
@@ -90,7 +111,10 @@ def keywords(augment, fn, names, targets):
   if library is None:
     return names
   whose = f"fn of numpy_layer, {augment.__name__} of {library},"
-  own = "Pass your own function with a parameter for each target, fn(image, mask, rng), which calls the transform and returns a dict."
+  own = (
+    "Pass your own function with a parameter for each target, fn(image, mask, rng), which calls the transform and "
+    "returns a dict."
+  )
   if library != "albumentations":
     raise ValueError(f"{whose} is called with the image alone, but targets are declared. {own}")
   transform, found = _unwrapped(fn), []
@@ -99,8 +123,9 @@ def keywords(augment, fn, names, targets):
     keyword = name if name in more else _KEYWORDS.get(kind)
     if keyword is None or keyword in found:
       raise ValueError(
-          f"{whose} must know what the component {shown(path)} is, a target {kind!r}. Without additional_targets of its Compose "
-          f"albumentations takes one mask, one array of boxes and one of key points. {own}")
+        f"{whose} must know what the component {shown(path)} is, a target {kind!r}. Without additional_targets of its "
+        f"Compose albumentations takes one mask, one array of boxes and one of key points. {own}"
+      )
     found.append(keyword)
     processor = more.get(name, keyword)
     if processor in _PARAMETERS:
@@ -108,9 +133,13 @@ def keywords(augment, fn, names, targets):
       there, wanted = getattr(params, "format", None), _FORMATS.get(kind)
       if wanted is None or there != wanted:
         raise ValueError(
-            f"{whose} must have the format of the component {shown(path)}, a target {kind!r}, got {there!r}. "
-            + (f"Make it with Compose([...], {_PARAMETERS[processor]}({wanted!r}))." if wanted else
-               f"Its formats are those of {', '.join(map(repr, _FORMATS))}: convert the target in Dataset.map before."))
+          f"{whose} must have the format of the component {shown(path)}, a target {kind!r}, got {there!r}. "
+          + (
+            f"Make it with Compose([...], {_PARAMETERS[processor]}({wanted!r}))."
+            if wanted
+            else f"Its formats are those of {', '.join(map(repr, _FORMATS))}: convert the target in Dataset.map before."
+          )
+        )
   return found
 
 
@@ -136,13 +165,22 @@ def _name_of(fn):
 
 # The adapters run in processes without TensorFlow, so they do not use this package.
 
+
 def _by_keywords(fn):
 
   def augment(image, rng, **targets):
     if image.ndim > 3:
-      raise ValueError("It takes one image [height, width, channels]. Call it for each frame, in a function of your own.")
+      raise ValueError(
+        "It takes one image [height, width, channels]. Call it for each frame, in a function of your own."
+      )
     made = fn(image=image, **targets)
-    return {name: made[name] for name in ("image", *targets)} if targets else made["image"] if isinstance(made, dict) else made
+    return (
+      {name: made[name] for name in ("image", *targets)}
+      if targets
+      else made["image"]
+      if isinstance(made, dict)
+      else made
+    )
 
   return augment
 
@@ -165,12 +203,14 @@ def _with_tensors(fn):
 
   def augment(image, rng):
     import torch
+
     has_channels, tensor = image.ndim > 2, torch.from_numpy(image)
     made = fn(tensor.movedim(-1, -3) if has_channels else tensor)
     if not isinstance(made, torch.Tensor):
       raise TypeError(
-          f"It must return one tensor, got {type(made).__name__}. End a Compose that has ToPILImage with PILToTensor. For several crops call "
-          "it in a function of yours.")
+        f"It must return one tensor, got {type(made).__name__}. End a Compose that has ToPILImage with PILToTensor. "
+        "For several crops call it in a function of yours."
+      )
     return (made.movedim(-3, -1) if has_channels else made).detach().numpy()
 
   return augment
@@ -180,11 +220,14 @@ def _with_fractions(fn):
 
   def augment(image, rng):
     import torch
+
     if image.ndim != 3:
       raise ValueError("It takes one image [height, width, channels]. Call it in a function of your own.")
     is_whole = image.dtype == np.uint8
     if not is_whole and image.size and image.max() > 20:
-      raise ValueError(f"kornia takes floats of 0 to 1, got values up to {image.max():g}. Divide by 255 before, or pass uint8.")
+      raise ValueError(
+        f"kornia takes floats of 0 to 1, got values up to {image.max():g}. Divide by 255 before, or pass uint8."
+      )
     tensor = torch.from_numpy(image).movedim(-1, 0)[None]
     made = fn(tensor.float() / 255 if is_whole else tensor)[0].movedim(0, -1).detach()
     return ((255 * made).round().clamp(0, 255).to(torch.uint8) if is_whole else made).numpy()

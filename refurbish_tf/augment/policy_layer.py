@@ -1,4 +1,5 @@
 """Layers that each apply one of several operations: those of RandAugment, AutoAugment and Deep AutoAugment."""
+
 import collections
 import math
 from typing import Literal
@@ -30,18 +31,21 @@ class PolicyLayer(DrawingLayer):
     exact_turns: whether the cosine and sine of a rotation are exact, not rounded as Pillow does.
   """
 
-  def __init__(self, name, outcomes, edges, shown="", *, hands_on=None, takes_over=None, group=1, fill=_FILL,
-               exact_turns=False):
+  def __init__(
+    self, name, outcomes, edges, shown="", *, hands_on=None, takes_over=None, group=1, fill=_FILL, exact_turns=False
+  ):
     self.hands_on, self.takes_over, self.group = hands_on, takes_over, group
     names, parameters = zip(*outcomes)
     lists = {"operations": names, "parameters": map(repr, parameters), "edges": map(str, edges)}
     texts = [
-        f"end={edges[-1]} group={group} goes_on={takes_over is not None:d} fill={fill} exact_turns={exact_turns:d}",
-        *(f"{key}={','.join(values)}" for key, values in lists.items())]
+      f"end={edges[-1]} group={group} goes_on={takes_over is not None:d} fill={fill} exact_turns={exact_turns:d}",
+      *(f"{key}={','.join(values)}" for key, values in lists.items()),
+    ]
     super().__init__(name, " ".join(texts), shown, kind="policy", outcomes=self._outcomes_of(outcomes, edges))
 
   def _outcomes_of(self, outcomes, edges):
-    """The number of outcomes, and the effective number. For AutoAugment's second layer, the average over sub-policies."""
+    """The number of outcomes, and the effective number. For AutoAugment's second layer, the average over
+    sub-policies."""
     in_a_pair = self.hands_on or self.takes_over
     chances = collections.Counter()
     for outcome, start, end in zip(outcomes, [0, *edges], edges):
@@ -62,18 +66,33 @@ def distortions_at(level):
   """
   factor = 0.1 + 1.8 * level
   unsigned = {
-      "identity": 0.0, "auto_contrast": 0.0, "equalize": 0.0, "invert": 0.0, "color": factor, "contrast": factor,
-      "brightness": factor, "sharpness": factor, "solarize": int(256 * level), "posterize": max(1, int(4 * level))}
+    "identity": 0.0,
+    "auto_contrast": 0.0,
+    "equalize": 0.0,
+    "invert": 0.0,
+    "color": factor,
+    "contrast": factor,
+    "brightness": factor,
+    "sharpness": factor,
+    "solarize": int(256 * level),
+    "posterize": max(1, int(4 * level)),
+  }
   largest = {
-      "rotate": 30, "shear_x": 0.3, "shear_y": 0.3, "translate_x": _LARGEST_TRANSLATION,
-      "translate_y": _LARGEST_TRANSLATION}
+    "rotate": 30,
+    "shear_x": 0.3,
+    "shear_y": 0.3,
+    "translate_x": _LARGEST_TRANSLATION,
+    "translate_y": _LARGEST_TRANSLATION,
+  }
   return {
-      **{name: (parameter, None) for name, parameter in unsigned.items()},
-      **{name: (limit * level, -limit * level) for name, limit in largest.items()}}
+    **{name: (parameter, None) for name, parameter in unsigned.items()},
+    **{name: (limit * level, -limit * level) for name, limit in largest.items()},
+  }
 
 
 def torchvision_distortions(step, last, *, wide=False):
-  """Like `distortions_at`, for torchvision with Pillow images at a `step` from 0 to `last`. `wide`: of TrivialAugmentWide."""
+  """Like `distortions_at`, for torchvision with Pillow images at a `step` from 0 to `last`. `wide`: of
+  TrivialAugmentWide."""
 
   def at(end, start=0.0):
     # As torch.linspace: float32, counted from the nearer end, with one rounding for product and sum.
@@ -83,11 +102,17 @@ def torchvision_distortions(step, last, *, wide=False):
 
   factor, slope, degrees, bits = (0.99, 0.99, 135, 6) if wide else (0.9, 0.3, 30, 4)
   moves = {"move": int(at(32))} if wide else {"truncate": _LARGEST_TRANSLATION * step / last}
-  signed = {"rotate": at(degrees), "shear_x": at(slope), "shear_y": at(slope),
-            **{f"{name}_{axis}": value for name, value in moves.items() for axis in "xy"}}
+  signed = {
+    "rotate": at(degrees),
+    "shear_x": at(slope),
+    "shear_y": at(slope),
+    **{f"{name}_{axis}": value for name, value in moves.items() for axis in "xy"},
+  }
   return {
-      **dict.fromkeys(("identity", "auto_contrast", "equalize", "invert"), (0.0, None)),
-      **{name: (value, -value) for name, value in signed.items()},
-      **dict.fromkeys(("color", "contrast", "brightness", "sharpness"), (1 + at(factor), 1 - at(factor))),
-      # Pixels are whole numbers, so the threshold can be rounded up.
-      "solarize": (math.ceil(255 * at(0, 1)), None), "posterize": (8 - round(bits * step / last), None)}
+    **dict.fromkeys(("identity", "auto_contrast", "equalize", "invert"), (0.0, None)),
+    **{name: (value, -value) for name, value in signed.items()},
+    **dict.fromkeys(("color", "contrast", "brightness", "sharpness"), (1 + at(factor), 1 - at(factor))),
+    # Pixels are whole numbers, so the threshold can be rounded up.
+    "solarize": (math.ceil(255 * at(0, 1)), None),
+    "posterize": (8 - round(bits * step / last), None),
+  }

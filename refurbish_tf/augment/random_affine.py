@@ -1,4 +1,5 @@
 """Turns, moves, scales and shears."""
+
 from __future__ import annotations
 
 import math
@@ -12,8 +13,11 @@ _STEEPEST = 80
 
 
 def random_affine(
-    degrees: float | Sequence[float], translate: Sequence[float] | None = None, scale: Sequence[float] | None = None,
-    shear: float | Sequence[float] | None = None) -> Any:
+  degrees: float | Sequence[float],
+  translate: Sequence[float] | None = None,
+  scale: Sequence[float] | None = None,
+  shear: float | Sequence[float] | None = None,
+) -> Any:
   """Returns a layer that turns the image by a random angle, and moves, scales and shears it.
 
   >>> image = tf.constant([[[1], [2]], [[3], [4]]], tf.uint8)
@@ -22,42 +26,51 @@ def random_affine(
   >>> rtf.augment.random_affine(15, translate=(0.1, 0.1), scale=(0.9, 1.1), shear=5)(image, seed=[7, 0]).shape
   TensorShape([2, 2, 1])
 
-  The arguments mean what they do for torchvision's `RandomAffine`. Each amount is drawn uniformly. The image keeps its size, and
-  its middle stays in the middle, but for the translation. Each pixel is the nearest one, as torchvision has it by default, in
-  the arithmetic of Pillow; what comes from outside is 0. Masks, boxes and key points follow.
+  The arguments mean what they do for torchvision's `RandomAffine`. Each amount is drawn uniformly. The image keeps its
+  size, and its middle stays in the middle, but for the translation. Each pixel is the nearest one, as torchvision has
+  it by default, in the arithmetic of Pillow; what comes from outside is 0. Masks, boxes and key points follow.
 
   Args:
-    degrees: a range `(low, high)` of angles, clockwise, from -360 to 360; or a number `d`, for that from `-d` to `d`. 0 does
-      not turn.
-    translate: by how much the image moves at most, to the right or the left and up or down, in parts of its width and height,
-      from 0 to 1. It moves by whole pixels.
+    degrees: a range `(low, high)` of angles, clockwise, from -360 to 360; or a number `d`, for that from `-d` to `d`. 0
+      does not turn.
+    translate: by how much the image moves at most, to the right or the left and up or down, in parts of its width and
+      height, from 0 to 1. It moves by whole pixels.
     scale: a range of factors, from 0.01 to 100. 2 shows a part of the image twice as large.
-    shear: a range of angles in degrees, from -80 to 80, by which vertical edges are slanted; or a number, as for `degrees`;
-      or four numbers, the second two for horizontal edges.
+    shear: a range of angles in degrees, from -80 to 80, by which vertical edges are slanted; or a number, as for
+      `degrees`; or four numbers, the second two for horizontal edges.
 
   Returns:
-    A function `layer(image, seed)` like the one that `random_crop` returns, but of uint8 images with three channels or one, with
-    sides of at most 32,767 pixels.
+    A function `layer(image, seed)` like the one that `random_crop` returns, but of uint8 images with three channels or
+    one, with sides of at most 32,767 pixels.
 
   Raises:
     TypeError, ValueError: an argument is of the wrong type, or out of range.
   """
   shears = shear if isinstance(shear, (list, tuple)) and len(shear) == 4 else None
-  horizontal, vertical = (0, 0) if translate is None else checked_amounts("translate", translate, 0, 1, _PAIR, ordered=False)
+  horizontal, vertical = (
+    (0, 0) if translate is None else checked_amounts("translate", translate, 0, 1, _PAIR, ordered=False)
+  )
   ranges = {
-      "degrees": checked_amounts("degrees", around_zero(degrees), -360, 360, ANGLES),
-      "translate_x": (-horizontal, horizontal), "translate_y": (-vertical, vertical),
-      "scale": (1.0, 1.0) if scale is None else checked_amounts(
-          "scale", scale, 0.01, 100, "two numbers, the second not the smaller one,"),
-      "shear_x": (0.0, 0.0) if shear is None else checked_amounts(
-          "shear", shears[:2] if shears else around_zero(shear), -_STEEPEST, _STEEPEST, ANGLES),
-      "shear_y": checked_amounts("shear", shears[2:], -_STEEPEST, _STEEPEST, ANGLES) if shears else (0.0, 0.0)}
+    "degrees": checked_amounts("degrees", around_zero(degrees), -360, 360, ANGLES),
+    "translate_x": (-horizontal, horizontal),
+    "translate_y": (-vertical, vertical),
+    "scale": (1.0, 1.0)
+    if scale is None
+    else checked_amounts("scale", scale, 0.01, 100, "two numbers, the second not the smaller one,"),
+    "shear_x": (0.0, 0.0)
+    if shear is None
+    else checked_amounts("shear", shears[:2] if shears else around_zero(shear), -_STEEPEST, _STEEPEST, ANGLES),
+    "shear_y": checked_amounts("shear", shears[2:], -_STEEPEST, _STEEPEST, ANGLES) if shears else (0.0, 0.0),
+  }
   number = math.inf if any(high > low for low, high in ranges.values()) else 1
   given = {"translate": translate, "scale": scale, "shear": shear}
   shown = [f"{name}={value}" for name, value in given.items() if value is not None]
   return DrawingLayer(
-      "random_affine", " ".join(f"{name}={low!r},{high!r}" for name, (low, high) in ranges.items()), ", ".join([f"{degrees}", *shown]),
-      outcomes=(number, number))
+    "random_affine",
+    " ".join(f"{name}={low!r},{high!r}" for name, (low, high) in ranges.items()),
+    ", ".join([f"{degrees}", *shown]),
+    outcomes=(number, number),
+  )
 
 
 ANGLES = "a number of at least 0, or two, the second not the smaller one,"
@@ -70,7 +83,11 @@ def around_zero(value):
 
 def checked_amounts(name, values, lowest, highest, form, *, ordered=True, whose="random_affine"):
   """Returns two floats; raises unless they are in their range."""
-  if not is_pair(values) or not all(lowest <= value <= highest for value in values) or ordered and values[0] > values[1]:
+  if (
+    not is_pair(values) or not all(lowest <= value <= highest for value in values) or ordered and values[0] > values[1]
+  ):
     way = "Pass 0 for no turn." if name == "degrees" else "Leave it out for no change."
-    raise (ValueError if is_pair(values) else TypeError)(f"{name} of {whose} must be {form} from {lowest} to {highest}, got {values!r}. {way}")
+    raise (ValueError if is_pair(values) else TypeError)(
+      f"{name} of {whose} must be {form} from {lowest} to {highest}, got {values!r}. {way}"
+    )
   return float(values[0]), float(values[1])

@@ -1,4 +1,5 @@
 """Applies all of several layers, or none."""
+
 from __future__ import annotations
 
 from typing import Any, Sequence
@@ -14,7 +15,8 @@ def random_apply(layers: Sequence[Any], p: float = 0.5) -> Any:
   >>> jitter = rtf.augment.color_jitter(0.8, 0.8, 0.8, 0.2)
   >>> layer = rtf.augment.random_apply([jitter], p=0.8)
   >>> layer
-  random_apply([color_jitter(brightness=(0.2, 1.8), contrast=(0.2, 1.8), saturation=(0.2, 1.8), hue=(-0.2, 0.2))], p=0.8)
+  random_apply([color_jitter(brightness=(0.2, 1.8), contrast=(0.2, 1.8), saturation=(0.2, 1.8), hue=(-0.2, 0.2))],
+  p=0.8)
   >>> layer(tf.zeros([32, 32, 3], tf.uint8), seed=[7, 0]).shape
   TensorShape([32, 32, 3])
 
@@ -26,8 +28,8 @@ def random_apply(layers: Sequence[Any], p: float = 0.5) -> Any:
     p: a real number from 0 to 1.
 
   Returns:
-    A function `layer(image, seed)` like the one that `random_crop` returns, of images that all of its layers take. In `compose`
-    it moves targets as they do.
+    A function `layer(image, seed)` like the one that `random_crop` returns, of images that all of its layers take. In
+    `compose` it moves targets as they do.
 
   Raises:
     TypeError: `layers` is not a list or tuple of layers of this module, or `p` not a real number.

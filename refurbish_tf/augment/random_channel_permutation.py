@@ -1,4 +1,5 @@
 """Channels in another order."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -16,7 +17,7 @@ def random_channel_permutation() -> Any:
   It is torchvision's `RandomChannelPermutation`: each of the six orders is equally likely, that of the image included.
 
   Returns:
-    A function `layer(image, seed)` like the one that `random_crop` returns, but of uint8 images with three channels, or with
-    one, which it leaves as they are.
+    A function `layer(image, seed)` like the one that `random_crop` returns, but of uint8 images with three channels, or
+    with one, which it leaves as they are.
   """
   return DrawingLayer("random_channel_permutation", f"below={2**31} order=0,5", outcomes=(6, 6))

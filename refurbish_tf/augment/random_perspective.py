@@ -1,4 +1,5 @@
 """Views from a random viewpoint."""
+
 from __future__ import annotations
 
 import math
@@ -17,23 +18,25 @@ def random_perspective(distortion_scale: float = 0.5, p: float = 0.5) -> Any:
   >>> rtf.augment.random_perspective(p=1)(image, seed=[1, 0]).numpy()[:2, :, 0].tolist()
   [[0, 0, 0, 4, 6, 7, 0, 0], [0, 11, 13, 14, 16, 27, 0, 0]]
 
-  The arguments mean what they do for torchvision's `RandomPerspective`: each corner of the image moves inwards, in both directions,
-  by a whole number of pixels from 0 to `distortion_scale` times half of the side, each equally likely. Each pixel is the nearest
-  one, for which torchvision has to be told `interpolation=NEAREST`; what comes from outside is 0. Masks, boxes and key points
-  follow.
+  The arguments mean what they do for torchvision's `RandomPerspective`: each corner of the image moves inwards, in both
+  directions, by a whole number of pixels from 0 to `distortion_scale` times half of the side, each equally likely. Each
+  pixel is the nearest one, for which torchvision has to be told `interpolation=NEAREST`; what comes from outside is 0.
+  Masks, boxes and key points follow.
 
   Args:
-    distortion_scale: how far corners move, a real number from 0 to 0.5. With larger ones, as torchvision takes them, an image could
-      be folded.
+    distortion_scale: how far corners move, a real number from 0 to 0.5. With larger ones, as torchvision takes them, an
+      image could be folded.
     p: a real number from 0 to 1.
 
   Returns:
-    A function `layer(image, seed)` like the one that `random_crop` returns, but of uint8 images with three channels or one, with
-    sides of 5 to 32,767 pixels.
+    A function `layer(image, seed)` like the one that `random_crop` returns, but of uint8 images with three channels or
+    one, with sides of 5 to 32,767 pixels.
 
   Raises:
     TypeError, ValueError: an argument is of the wrong type, or out of range.
   """
-  scale = checked_real("distortion_scale of random_perspective", distortion_scale, 0, 0.5, "Pass 0.5, torchvision's default, or less.")
+  scale = checked_real(
+    "distortion_scale of random_perspective", distortion_scale, 0, 0.5, "Pass 0.5, torchvision's default, or less."
+  )
   number = math.inf if scale else 0
   return ChanceLayer("random_perspective", p, f"scale=0,{scale!r}", f"{scale:g}", outcomes=(number, number))

@@ -1,4 +1,5 @@
 """Resizing to a random size."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -15,9 +16,10 @@ def random_resize(min_size: int, max_size: int, antialias: bool = True) -> Any:
   >>> layer(tf.zeros([300, 400, 3], tf.uint8), seed=[7, 0]).shape
   TensorShape([512, 682, 3])
 
-  The arguments mean what they do for torchvision's `RandomResize`: all lengths from `min_size` to below `max_size` are equally
-  likely. The longest side is rounded down. The image is resized as by `resize(size, antialias)`. Images get different sizes: put a
-  layer after it that makes all of one, such as `random_crop(size, pad_if_needed=True)`, before they are batched.
+  The arguments mean what they do for torchvision's `RandomResize`: all lengths from `min_size` to below `max_size` are
+  equally likely. The longest side is rounded down. The image is resized as by `resize(size, antialias)`. Images get
+  different sizes: put a layer after it that makes all of one, such as `random_crop(size, pad_if_needed=True)`, before
+  they are batched.
 
   Args:
     min_size: the least length of the shortest side, a whole number of pixels from 1 to 65,535.
@@ -31,10 +33,20 @@ def random_resize(min_size: int, max_size: int, antialias: bool = True) -> Any:
     TypeError, ValueError: an argument is of the wrong type, or out of range.
   """
   check_antialias(antialias, "random_resize")
-  low = checked_whole("min_size of random_resize", min_size, 1, LARGEST_RESIZED, "Pass a number of pixels, such as 480.")
+  low = checked_whole(
+    "min_size of random_resize", min_size, 1, LARGEST_RESIZED, "Pass a number of pixels, such as 480."
+  )
   high = checked_whole(
-      "max_size of random_resize", max_size, low + 1, LARGEST_RESIZED + 1, "Pass one above min_size, as max_size is not drawn itself.")
+    "max_size of random_resize",
+    max_size,
+    low + 1,
+    LARGEST_RESIZED + 1,
+    "Pass one above min_size, as max_size is not drawn itself.",
+  )
   number = high - low
   return DrawingLayer(
-      "random_resize", f"short={low} number={number} antialias={antialias:d}", f"{low}, {high}, antialias={bool(antialias)}",
-      outcomes=(number, number))
+    "random_resize",
+    f"short={low} number={number} antialias={antialias:d}",
+    f"{low}, {high}, antialias={bool(antialias)}",
+    outcomes=(number, number),
+  )

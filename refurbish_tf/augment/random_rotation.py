@@ -1,4 +1,5 @@
 """Rotations."""
+
 from __future__ import annotations
 
 import math
@@ -15,16 +16,18 @@ def random_rotation(degrees: float | Sequence[float]) -> Any:
   >>> rtf.augment.random_rotation((90, 90))(image, seed=[7, 0]).numpy()[..., 0].tolist()
   [[2, 4], [1, 3]]
 
-  It is torchvision's `RandomRotation(degrees)`. The angle is drawn uniformly, and the image keeps its size. Each pixel is the
-  nearest one, as torchvision has it by default, in the arithmetic of Pillow; what comes from outside is 0. The angles of
+  It is torchvision's `RandomRotation(degrees)`. The angle is drawn uniformly, and the image keeps its size. Each pixel
+  is the nearest one, as torchvision has it by default, in the arithmetic of Pillow; what comes from outside is 0. The
+  angles of
   `random_affine` are clockwise, as torchvision has them there. Masks, boxes and key points follow.
 
   Args:
-    degrees: a range `(low, high)` of angles, counterclockwise, from -360 to 360; or a number `d`, for that from `-d` to `d`.
+    degrees: a range `(low, high)` of angles, counterclockwise, from -360 to 360; or a number `d`, for that from `-d` to
+      `d`.
 
   Returns:
-    A function `layer(image, seed)` like the one that `random_crop` returns, but of uint8 images with three channels or one, with
-    sides of at most 32,767 pixels.
+    A function `layer(image, seed)` like the one that `random_crop` returns, but of uint8 images with three channels or
+    one, with sides of at most 32,767 pixels.
 
   Raises:
     TypeError, ValueError: `degrees` is of the wrong type, or out of range.

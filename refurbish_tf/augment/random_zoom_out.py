@@ -1,4 +1,5 @@
 """Puts images into larger, empty ones."""
+
 from __future__ import annotations
 
 import math
@@ -17,8 +18,9 @@ def random_zoom_out(fill: int | Sequence[int] = 0, side_range: Sequence[float] =
   >>> layer(tf.constant([[[1], [2]]], tf.uint8), seed=[5, 0]).numpy()[..., 0].tolist()
   [[9, 1, 2, 9], [9, 9, 9, 9]]
 
-  The arguments mean what they do for torchvision's `RandomZoomOut`, with which SSD makes objects small. Masks are 0 in the empty
-  part for any `fill`. Images get different sizes: put a `resize((height, width))` after it before they are batched.
+  The arguments mean what they do for torchvision's `RandomZoomOut`, with which SSD makes objects small. Masks are 0 in
+  the empty part for any `fill`. Images get different sizes: put a `resize((height, width))` after it before they are
+  batched.
 
   Args:
     fill: the value of new pixels, a whole number from 0 to 255, or three of them, for the channels.
@@ -26,8 +28,8 @@ def random_zoom_out(fill: int | Sequence[int] = 0, side_range: Sequence[float] =
     p: a real number from 0 to 1.
 
   Returns:
-    A function `layer(image, seed)` like the one that `random_crop` returns. With another `fill` than 0 it takes uint8 images with at
-    most four channels, or with three for three values.
+    A function `layer(image, seed)` like the one that `random_crop` returns. With another `fill` than 0 it takes uint8
+    images with at most four channels, or with three for three values.
 
   Raises:
     TypeError, ValueError: an argument is of the wrong type, or out of range.
@@ -38,8 +40,13 @@ def random_zoom_out(fill: int | Sequence[int] = 0, side_range: Sequence[float] =
   low, high = map(float, side_range) if is_pair(side_range) else (0.0, 0.0)
   if not 1 <= low <= high <= _LARGEST:
     raise (ValueError if is_pair(side_range) else TypeError)(
-        f"side_range of random_zoom_out must be two numbers from 1 to {_LARGEST:,}, the second not the smaller one, got {side_range!r}. "
-        "Pass (1, 4), torchvision's default.")
+      f"side_range of random_zoom_out must be two numbers from 1 to {_LARGEST:,}, the second not the smaller one, got "
+      f"{side_range!r}. Pass (1, 4), torchvision's default."
+    )
   return ChanceLayer(
-      "random_zoom_out", p, f"sides={low!r},{high!r} fill={','.join(map(str, values))}", f"fill={fill!r}, side_range=({low:g}, {high:g})",
-      outcomes=(math.inf, math.inf) if high > 1 else (0, 0))
+    "random_zoom_out",
+    p,
+    f"sides={low!r},{high!r} fill={','.join(map(str, values))}",
+    f"fill={fill!r}, side_range=({low:g}, {high:g})",
+    outcomes=(math.inf, math.inf) if high > 1 else (0, 0),
+  )

@@ -1,4 +1,5 @@
 """Finds components that should probably follow the image although `targets=` does not name them."""
+
 from __future__ import annotations
 
 import re
@@ -9,11 +10,46 @@ import tensorflow as tf
 from refurbish_tf._internal import pipeline_warnings
 from .target_kinds import BOX_NAMES, IMAGE_NAMES, MAYBE_POINT_NAMES, POINT_NAMES, named, shown
 
-# Rows with one of these words in their name are not key points. Neither are more than _MOST_POINTS rows: a face mesh has 468.
-_NOT_POINTS = frozenset({
-    "attribute", "attributes", "audio", "board", "caption", "captions", "chars", "class", "classes", "embedding",
-    "embeddings", "extrinsics", "feature", "features", "hot", "imu", "label", "labels", "logits", "mean", "onehot",
-    "prob", "probs", "score", "scores", "sound", "speech", "std", "tag", "tags", "text", "token", "tokens", "waveform"})
+# Rows with one of these words in their name are not key points. Neither are more than _MOST_POINTS rows: a face mesh
+# has 468.
+_NOT_POINTS = frozenset(
+  {
+    "attribute",
+    "attributes",
+    "audio",
+    "board",
+    "caption",
+    "captions",
+    "chars",
+    "class",
+    "classes",
+    "embedding",
+    "embeddings",
+    "extrinsics",
+    "feature",
+    "features",
+    "hot",
+    "imu",
+    "label",
+    "labels",
+    "logits",
+    "mean",
+    "onehot",
+    "prob",
+    "probs",
+    "score",
+    "scores",
+    "sound",
+    "speech",
+    "std",
+    "tag",
+    "tags",
+    "text",
+    "token",
+    "tokens",
+    "waveform",
+  }
+)
 _MOST_POINTS = 500
 # Shapes of matrices, such as those of cameras.
 _MATRICES = ([3, 3], [8, 8])
@@ -51,8 +87,11 @@ def _to_points(shape, lead):
   count = own[-1] if len(own) in (1, 2) else None
   if not count or len(own) == 2 and count in (2, 3) or count % 2 and count % 3:
     return ""
-  shapes = [f"[{'n, ' * (len(own) - 1)}{count // numbers}, {numbers}]{more}" for numbers, more in ((2, ""), (3, " with visibility"))
-            if count % numbers == 0]
+  shapes = [
+    f"[{'n, ' * (len(own) - 1)}{count // numbers}, {numbers}]{more}"
+    for numbers, more in ((2, ""), (3, " with visibility"))
+    if count % numbers == 0
+  ]
   return f", after a reshape to {' or '.join(shapes)} in Dataset.map"
 
 
@@ -81,10 +120,12 @@ def check_names(found, lead):
     kind = kind_by_name(path, value, lead)
     if kind:
       raise ValueError(
-          f"targets must say what the component {shown(path)} is, which has a name of {'boxes' if kind == 'xyxy' else 'key points'}: "
-          f"layers that move pixels would leave it where it is. Pass {named(path, kind)}, or the format that it has, if it is to follow "
-          f"the image{_to_points(tf.TensorShape(getattr(value, 'shape', None)), lead) if kind == 'xy' else ''}. Otherwise pass "
-          f"{named(path, None)}, or targets={{}} if nothing follows the image.")
+        f"targets must say what the component {shown(path)} is, which has a name of "
+        f"{'boxes' if kind == 'xyxy' else 'key points'}: layers that move pixels would leave it where it is. Pass "
+        f"{named(path, kind)}, or the format that it has, if it is to follow the "
+        f"image{_to_points(tf.TensorShape(getattr(value, 'shape', None)), lead) if kind == 'xy' else ''}. Otherwise "
+        f"pass {named(path, None)}, or targets={{}} if nothing follows the image."
+      )
 
 
 def warn_of_companions(found, lead):
@@ -99,8 +140,9 @@ def warn_of_companions(found, lead):
     held = list(_may_hold(path, shape, dtype, lead))
     if held:
       pipeline_warnings.warn(
-          f"The component {shown(path)} of shape {shape} stays where it is, although layers move pixels. If it holds "
-          f"{'; if it holds '.join(held)}; if it holds anything else, such as labels, {named(path, None)}.")
+        f"The component {shown(path)} of shape {shape} stays where it is, although layers move pixels. If it holds "
+        f"{'; if it holds '.join(held)}; if it holds anything else, such as labels, {named(path, None)}."
+      )
 
 
 def _may_hold(path, shape, dtype, lead):
@@ -111,14 +153,19 @@ def _may_hold(path, shape, dtype, lead):
   # Bytes are colours, classes or pictures: they hold coordinates only up to 255.
   has_other_name = bool(names) and not _NOT_POINTS.isdisjoint(re.split("[^a-z]+", names[-1]))
   if _may_be_points(shape, lead) and dtype.size > 1 and not is_many and not has_other_name:
-    what = {8: "four corners", 51: "17 key points of each person"}.get(last, "key points, with or without their visibility")
+    what = {8: "four corners", 51: "17 key points of each person"}.get(
+      last, "key points, with or without their visibility"
+    )
     yield f"{what}, pass {named(path, 'xy')}" + (_to_points(shape, lead) or ' or, in fractions of the image, "rel_xy"')
   # YOLO calls its rows of a class and a box labels.
   is_matrix = shape.as_list()[lead:] in ([8, 8], [9, 9]) or bool(names) and names[-1] in MAYBE_POINT_NAMES
-  may_be_rows = own == 2 and last in range(4, 10) and not is_matrix and not is_many and (not has_other_name or "label" in names[-1])
+  may_be_rows = (
+    own == 2 and last in range(4, 10) and not is_matrix and not is_many and (not has_other_name or "label" in names[-1])
+  )
   if may_be_rows or bool(names) and "box" in names[-1] and last == 4:
     more = ". Of longer rows, split the boxes off in Dataset.map before" * (last > 4) + (
-        '; boxes with an angle follow as their four corners, [n, 4, 2], "xy"' * (last == 5))
+      '; boxes with an angle follow as their four corners, [n, 4, 2], "xy"' * (last == 5)
+    )
     yield f"boxes, pass {named(path, 'xyxy')}, or the format that it has{more}"
   if own == 3 and last == 2 and dtype.is_floating:
     yield f"an optical flow, pass {named(path, 'flow')}, resized to the image's size"
@@ -127,14 +174,16 @@ def _may_hold(path, shape, dtype, lead):
 
 
 def warn_of_slices(found, shape, whose):
-  """Warns of components with as many parts as a volume of this shape has slices, or frames. `whose`: the layer that selects them."""
+  """Warns of components with as many parts as a volume of this shape has slices, or frames. `whose`: the layer that
+  selects them."""
   for path, value in found:
     there = tf.TensorShape(getattr(value, "shape", None))
     if there.rank and shape.rank and shape[0] is not None and there[0] == shape[0] > 1:
       pipeline_warnings.warn(
-          f"The component {shown(path)} of shape {there} stays as it is, although {whose} changes the slices or frames, and both have "
-          f"{shape[0]} of them. If these belong together, cut both in a function that calls those of rtf.augment.split. Otherwise pass "
-          f"{named(path, None)}.")
+        f"The component {shown(path)} of shape {there} stays as it is, although {whose} changes the slices or frames, "
+        f"and both have {shape[0]} of them. If these belong together, cut both in a function that calls those of "
+        f"rtf.augment.split. Otherwise pass {named(path, None)}."
+      )
 
 
 def _floating_kinds(path, component, channels):
@@ -147,22 +196,24 @@ def _floating_kinds(path, component, channels):
   if channels == [2]:
     kinds.append(("flow", "an optical flow"))
   if channels == [3] or len(channels) == 1 and channels[0] and channels[0] % 2 == 0:
-    kinds.append(("vectors", "directions, such as surface normals, which \"bilinear\" does not turn"))
+    kinds.append(("vectors", 'directions, such as surface normals, which "bilinear" does not turn'))
   return "".join(f", {named(path, kind)} for {what}" for kind, what in kinds)
 
 
 def way_of_second(path):
   """For errors: what to do with a component that has the height and width of a second image."""
   return (
-      f"Pass {named(path, 'image')} for another picture, or {named(path, None)} if it stays as it is. To let a mask follow, resize it to "
-      "the size of the first image in Dataset.map.")
+    f"Pass {named(path, 'image')} for another picture, or {named(path, None)} if it stays as it is. To let a mask "
+    "follow, resize it to the size of the first image in Dataset.map."
+  )
 
 
 def check_sizes(found, sides, is_known=True, second=None):
   """Raises if a component has the height and width of the image. Returns those whose size is known only at run time.
 
-  `found`: pairs of a path and a tensor, like the result. `sides`: the dimensions of a batch or of frames, then the image's height and
-  width. `is_known`: whether the rank of the image is known. `second`: the path of the image, unless it is the first.
+  `found`: pairs of a path and a tensor, like the result. `sides`: the dimensions of a batch or of frames, then the
+  image's height and width. `is_known`: whether the rank of the image is known. `second`: the path of the image, unless
+  it is the first.
   """
   maybe = []
   for path, component in found:
@@ -172,17 +223,34 @@ def check_sizes(found, sides, is_known=True, second=None):
       continue
     there = shape.as_list()
     # Other dimensions may come first, such as for masks of instances, and those of a batch or a clip may be missing.
-    pairs = [there[place:place + 2] for place in range(len(there) - 1)]
-    is_map = there[:len(sides)] == sides
+    pairs = [there[place : place + 2] for place in range(len(there) - 1)]
+    is_map = there[: len(sides)] == sides
     if is_known and (is_map or None not in sides[-2:] and sides[-2:] in pairs):
-      first = "" if is_map else (
-          " It would have to be [height, width, channels], after the dimensions of a batch or of frames.")
-      of, way = (f"component {shown(second)}, 'image'", way_of_second(path)) if second else ("image", (
-          f"Pass {named(path, 'mask')} for classes, {named(path, 'image')} for a second picture"
-          f"{_floating_kinds(path, component, there[len(sides):])}, or {named(path, None)} if it stays as it is.{first}"))
+      first = (
+        ""
+        if is_map
+        else (" It would have to be [height, width, channels], after the dimensions of a batch or of frames.")
+      )
+      of, way = (
+        (f"component {shown(second)}, 'image'", way_of_second(path))
+        if second
+        else (
+          "image",
+          (
+            f"Pass {named(path, 'mask')} for classes, {named(path, 'image')} for a second picture"
+            f"{_floating_kinds(path, component, there[len(sides) :])}, or {named(path, None)} if it stays as it "
+            f"is.{first}"
+          ),
+        )
+      )
       raise ValueError(
-          f"The component {shown(path)} of shape {shape} has the height and width of the {of}, but `targets` does not name it. {way}")
-    if len(there) >= len(sides) and None in there[:len(sides)] + sides and (
-        shape[:len(sides)].is_compatible_with(sides) and isinstance(component, tf.Tensor)):
+        f"The component {shown(path)} of shape {shape} has the height and width of the {of}, but `targets` does not "
+        f"name it. {way}"
+      )
+    if (
+      len(there) >= len(sides)
+      and None in there[: len(sides)] + sides
+      and (shape[: len(sides)].is_compatible_with(sides) and isinstance(component, tf.Tensor))
+    ):
       maybe.append((path, component))
   return maybe

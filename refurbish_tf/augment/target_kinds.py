@@ -1,4 +1,5 @@
 """What may follow an image: the kinds of `targets=`, and which tensors each takes."""
+
 from __future__ import annotations
 
 import numbers
@@ -8,7 +9,8 @@ import tensorflow as tf
 
 # Boxes [n, 4], with Keras' names of their formats.
 BoxFormat = Literal[
-    "xyxy", "yxyx", "xywh", "center_xywh", "center_yxhw", "rel_xyxy", "rel_yxyx", "rel_xywh", "rel_center_xywh"]
+  "xyxy", "yxyx", "xywh", "center_xywh", "center_yxhw", "rel_xyxy", "rel_yxyx", "rel_xywh", "rel_center_xywh"
+]
 BOXES = get_args(BoxFormat)
 KEY_POINTS = ("xy", "rel_xy")
 MAPS = ("mask", "bilinear", "flow", "vectors", "disparity")
@@ -22,8 +24,10 @@ POINT_NAMES = ("keypoints", "key_points", "kpts", "landmarks", "joints", "polygo
 MAYBE_POINT_NAMES = ("pose", "poses")
 IMAGE_NAMES = ("image", "images")
 TELL = (
-    'Pass targets={"mask": "mask", "boxes": "xyxy"} for entries of a dict, targets={1: "mask"} for the second component of a '
-    "tuple.")
+  'Pass targets={"mask": "mask", "boxes": "xyxy"} for entries of a dict, targets={1: "mask"} for the second component '
+  "of a "
+  "tuple."
+)
 _FLOATS = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
 _OF_IMAGES = (tf.uint8, tf.uint16, tf.int16, tf.float16, tf.bfloat16, tf.float32)
 _INTEGERS = (tf.int8, tf.uint8, tf.int16, tf.uint16, tf.int32, tf.uint32, tf.int64, tf.uint64)
@@ -38,12 +42,14 @@ def checked_targets(targets, whose):
     return None
   if not isinstance(targets, dict):
     raise TypeError(
-        f"targets of {whose} must be a dict from names or positions to what they are, or None, got {targets!r}. {TELL}")
+      f"targets of {whose} must be a dict from names or positions to what they are, or None, got {targets!r}. {TELL}"
+    )
   paths = {}
   for name, kind in targets.items():
     if name in IMAGE_NAMES or isinstance(name, numbers.Integral) and not isinstance(name, bool) and name < 1:
       raise ValueError(
-          f"targets of {whose} must name components beside the image, which is the first one, got {name!r}. {TELL}")
+        f"targets of {whose} must name components beside the image, which is the first one, got {name!r}. {TELL}"
+      )
     paths.update(_checked_paths((), name, kind, whose))
   return paths
 
@@ -59,8 +65,9 @@ def _checked_paths(path, name, kind, whose):
     return
   if kind is not None and (not isinstance(kind, str) or kind not in KINDS):
     raise (ValueError if isinstance(kind, str) else TypeError)(
-        f"targets of {whose} must say of the component {shown(path)} that it is one of {', '.join(KINDS)}, or None if it "
-        f"stays as it is, got {kind!r}. {TELL}")
+      f"targets of {whose} must say of the component {shown(path)} that it is one of {', '.join(KINDS)}, or None if it "
+      f"stays as it is, got {kind!r}. {TELL}"
+    )
   yield path, kind
 
 
@@ -89,13 +96,18 @@ def checked_dtype(path, kind, value):
       tensor, is_dense = value, False
   if not is_dense or isinstance(tensor, tf.SparseTensor):
     raise TypeError(
-        f"targets: the component {shown(path)} must be a dense tensor, got a {type(value).__name__}. Name what is inside, as by "
-        f"{named((*path, 'boxes'), kind)}, and make each mask a tensor of its own by Dataset.map.")
+      f"targets: the component {shown(path)} must be a dense tensor, got a {type(value).__name__}. Name what is "
+      f"inside, as by {named((*path, 'boxes'), kind)}, and make each mask a tensor of its own by Dataset.map."
+    )
   dtype = tensor.dtype
   if kind == "mask":
     must, allowed, way = "a number or a bool", (*_INTEGERS, *_FLOATS, tf.bool), "as with tf.io.decode_png"
   elif kind == "image":
-    must, allowed, way = "the dtype of an image: uint8, uint16, int16 or at most 32 floating bits", _OF_IMAGES, "as the image itself"
+    must, allowed, way = (
+      "the dtype of an image: uint8, uint16, int16 or at most 32 floating bits",
+      _OF_IMAGES,
+      "as the image itself",
+    )
   elif kind in ("flow", "vectors", "disparity"):
     must, allowed, way = "a floating dtype", _FLOATS, f"with tf.cast({kind}, tf.float32)"
     if kind == "vectors" and dtype == tf.uint8:
@@ -114,18 +126,21 @@ def checked_dtype(path, kind, value):
   if dtype not in allowed:
     way = way if dtype != tf.string else "as with tf.io.decode_png for a mask"
     raise TypeError(
-        f"targets: the component {shown(path)}, {kind!r}, must have {must}, got dtype {dtype.name}. Convert it in Dataset.map "
-        f"before, {way}.")
+      f"targets: the component {shown(path)}, {kind!r}, must have {must}, got dtype {dtype.name}. Convert it in "
+      f"Dataset.map before, {way}."
+    )
   return tensor
 
 
 # Each kind's least and most dimensions of its own, and what they are.
 _FORMS = {
-    "mask": (2, 3, "[height, width] or [height, width, channels]"), "bilinear": (2, 3, "[height, width] or [height, width, channels]"),
-    "flow": (3, 3, "[height, width, 2]"),
-    "vectors": (3, 3, "[height, width, 3], with x, y and z, or [height, width, 2 * n], with x and y of n vectors"),
-    "disparity": (2, 3, "[height, width] or [height, width, 1]"),
-    "image": (3, 3, "[height, width, channels]")}
+  "mask": (2, 3, "[height, width] or [height, width, channels]"),
+  "bilinear": (2, 3, "[height, width] or [height, width, channels]"),
+  "flow": (3, 3, "[height, width, 2]"),
+  "vectors": (3, 3, "[height, width, 3], with x, y and z, or [height, width, 2 * n], with x and y of n vectors"),
+  "disparity": (2, 3, "[height, width] or [height, width, 1]"),
+  "image": (3, 3, "[height, width, channels]"),
+}
 
 _OF_ANGLES = "Make vectors of a map of angles by Dataset.map: tf.stack([tf.cos(angles), tf.sin(angles)], axis=-1)."
 
@@ -133,19 +148,28 @@ _OF_ANGLES = "Make vectors of a map of angles by Dataset.map: tf.stack([tf.cos(a
 def are_multiples(sides, of):
   """Whether static sides may all be the same multiple of the sides `of`."""
   known = [(side, first) for side, first in zip(sides, of) if None not in (side, first) and first]
-  return all(side >= first and side % first == 0 for side, first in known) and len({side // first for side, first in known}) <= 1
+  return (
+    all(side >= first and side % first == 0 for side, first in known)
+    and len({side // first for side, first in known}) <= 1
+  )
 
 
 def _way_to_resize(kind, dtype, own_sides, sides, is_plain):
-  """For errors: how to resize a map to the static sides of its image. `is_plain`: whether it has no dimension of channels."""
+  """For errors: how to resize a map to the static sides of its image. `is_plain`: whether it has no dimension of
+  channels."""
   own_height, own_width = (side or f"{kind}_{name}" for side, name in zip(own_sides, ("height", "width")))
   height, width = (side or name for side, name in zip(sides, ("height", "width")))
   channels, size = "[..., tf.newaxis]" * is_plain, f"[{height}, {width}]"
   if kind in ("mask", "bilinear", "vectors"):
-    cast, method = ("map", "") if kind != "mask" else ("mask" if dtype.is_floating else "tf.cast(mask, tf.int64)", ', "nearest"')
+    cast, method = (
+      ("map", "") if kind != "mask" else ("mask" if dtype.is_floating else "tf.cast(mask, tf.int64)", ', "nearest"')
+    )
     return f"a {'mask' if kind == 'mask' else 'map'} with tf.image.resize({cast}{channels}, {size}{method})"
-  scaled, factors = ("the vectors of a flow with it", f"[{width} / {own_width}, {height} / {own_height}]") if kind == "flow" else (
-      "a disparity with its width", f"({width} / {own_width})")
+  scaled, factors = (
+    ("the vectors of a flow with it", f"[{width} / {own_width}, {height} / {own_height}]")
+    if kind == "flow"
+    else ("a disparity with its width", f"({width} / {own_width})")
+  )
   return f"and scale {scaled}: tf.image.resize({kind}{channels}, {size}) * {factors}"
 
 
@@ -155,45 +179,66 @@ def check_shape(path, kind, tensor, lead, image_shape):
   if shape.rank is None:
     return
   own, most, forms = _FORMS.get(kind) or (
-      (1, 2, "[n, 4]") if kind in BOXES else (1, 3, "[n, 2] or [n, 3], or these for several people"))
+    (1, 2, "[n, 4]") if kind in BOXES else (1, 3, "[n, 2] or [n, 3], or these for several people")
+  )
   before = f", after the dimensions {lead} of the images" if len(lead) else ""
-  if not len(lead) + own <= shape.rank <= len(lead) + most or not shape[:len(lead)].is_compatible_with(lead):
+  if not len(lead) + own <= shape.rank <= len(lead) + most or not shape[: len(lead)].is_compatible_with(lead):
     way = "Put the layers before batch, or batch both; each frame of a clip has its own."
     if kind == "image" and shape.rank == len(lead) + 2:
       way = "Give it a dimension of channels in Dataset.map before: image[..., tf.newaxis]."
     if kind == "vectors" and shape.rank == len(lead) + 2:
       way = _OF_ANGLES
     raise ValueError(
-        f"targets: the component {shown(path)}, {kind!r}, must be {forms}{before}, got shape {shape} beside an image of shape "
-        f"{image_shape}. {way}")
+      f"targets: the component {shown(path)}, {kind!r}, must be {forms}{before}, got shape {shape} beside an image of "
+      f"shape {image_shape}. {way}"
+    )
   if kind in WITH_SIDES:
     sides = tf.TensorShape([None, None]) if image_shape.rank is None or image_shape.rank < 3 else image_shape[-3:-1]
     channels = {"flow": [2], "disparity": [1], "vectors": [3, *range(2, 1 + (shape[-1] or 0), 2)]}.get(kind)
     if channels and shape.rank == len(lead) + 3 and shape[-1] not in (*channels, None):
-      way = _OF_ANGLES if (kind, shape[-1]) == ("vectors", 1) else (
-          "Put what else is there into a component of its own, by Dataset.map; what says where the map is known is a \"mask\".")
-      raise ValueError(f"targets: the component {shown(path)}, {kind!r}, must be {forms}{before}, got shape {shape}. {way}")
-    own_sides = shape[len(lead):len(lead) + 2]
+      way = (
+        _OF_ANGLES
+        if (kind, shape[-1]) == ("vectors", 1)
+        else (
+          "Put what else is there into a component of its own, by Dataset.map; what says where the map is known is a "
+          '"mask".'
+        )
+      )
+      raise ValueError(
+        f"targets: the component {shown(path)}, {kind!r}, must be {forms}{before}, got shape {shape}. {way}"
+      )
+    own_sides = shape[len(lead) : len(lead) + 2]
     if kind == "image":
       if not are_multiples(own_sides.as_list(), sides.as_list()):
         raise ValueError(
-            f"targets: the component {shown(path)}, 'image', must have the height and width of the image, {sides}, or the same "
-            f"multiple of both, got shape {shape}. Crop or resize one of them in Dataset.map before; the smaller one is the image.")
+          f"targets: the component {shown(path)}, 'image', must have the height and width of the image, {sides}, or "
+          f"the same multiple of both, got shape {shape}. Crop or resize one of them in Dataset.map before; the "
+          "smaller one is the image."
+        )
     elif not own_sides.is_compatible_with(sides):
-      way = f"Resize one of them in Dataset.map before, {_way_to_resize(kind, tensor.dtype, own_sides, sides, shape.rank == len(lead) + 2)}."
+      way = (
+        "Resize one of them in Dataset.map before, "
+        f"{_way_to_resize(kind, tensor.dtype, own_sides, sides, shape.rank == len(lead) + 2)}."
+      )
       if shape.rank == len(lead) + 3 and shape[-2:].is_compatible_with(sides):
         order = [*range(len(lead)), *(len(lead) + place for place in (1, 2, 0))]
         way = f"Put the masks last by Dataset.map: tf.transpose(mask, {order})."
       raise ValueError(
-          f"targets: the component {shown(path)}, {kind!r}, must have the height and width of the image, {sides}, got shape "
-          f"{shape}. {way}")
+        f"targets: the component {shown(path)}, {kind!r}, must have the height and width of the image, {sides}, got "
+        f"shape {shape}. {way}"
+      )
     return
   last = shape[-1]
   if last is not None and last not in ((4,) if kind in BOXES else (2, 3)):
     told = "three numbers a point: x, y and visibility" if kind in KEY_POINTS else "four numbers a box"
-    way = "Reshape it" + ", as [n, 51] to [n, 17, 3] and [n, 8] to [n, 4, 2]" * (kind in KEY_POINTS) + (
-        ", or put what else is there into a component of its own")
+    way = (
+      "Reshape it"
+      + ", as [n, 51] to [n, 17, 3] and [n, 8] to [n, 4, 2]" * (kind in KEY_POINTS)
+      + (", or put what else is there into a component of its own")
+    )
     if last == 0:
       way = f"An empty list has no columns: write tf.reshape(component, [-1, {4 if kind in BOXES else 2}])"
     raise ValueError(
-        f"targets: the component {shown(path)}, {kind!r}, must be {forms}, {told}, got shape {shape}. {way}, by Dataset.map.")
+      f"targets: the component {shown(path)}, {kind!r}, must be {forms}, {told}, got shape {shape}. {way}, by "
+      "Dataset.map."
+    )

@@ -1,4 +1,5 @@
 """Targets: components of an element that follow the geometry of its image, but not its colours."""
+
 from __future__ import annotations
 
 import copy
@@ -18,7 +19,8 @@ from .target_kinds import BOXES, BOX_NAMES, KEY_POINTS, POINT_NAMES, TELL, WITH_
 
 # Names of Keras' and TensorFlow's functions that move pixels and keep the size of the image.
 _MOVERS = re.compile(
-    "crop|flip|rot90|rotat|translat|zoom|shear|perspective|elastic|transpose|augment|augmix", re.IGNORECASE)
+  "crop|flip|rot90|rotat|translat|zoom|shear|perspective|elastic|transpose|augment|augmix", re.IGNORECASE
+)
 # Names of those that draw for each image of a batch.
 _DRAW_FOR_EACH = re.compile("random_flip|^Random|RandAugment|AugMix|CutMix|MixUp|Erasing", re.IGNORECASE)
 # Names of those that draw: colors, if they do not move pixels.
@@ -34,7 +36,8 @@ def layer_name(layer):
 
 
 def _known_as(layer):
-  """A layer's package, its names there, and its inner layers. For a user's class, the Keras classes that it inherits from."""
+  """A layer's package, its names there, and its inner layers. For a user's class, the Keras classes that it inherits
+  from."""
   name = layer_name(layer)
   while isinstance(layer, functools.partial):
     layer = layer.func
@@ -65,8 +68,9 @@ def check_layer(layer, position):
   found = mover(layer, position)
   if found:
     raise ValueError(
-        f"layers with targets must move them with the image, but {found[0]} is given the image alone. {found[1]}, or move both "
-        "in Dataset.map before.")
+      f"layers with targets must move them with the image, but {found[0]} is given the image alone. {found[1]}, or "
+      "move both in Dataset.map before."
+    )
 
 
 def warn_of_first_alone(layer, position, targets):
@@ -75,9 +79,10 @@ def warn_of_first_alone(layer, position, targets):
   followers = [shown(path) for path, kind in targets.items() if kind == "image"]
   if followers and room and any(map(_RANDOM.search, names)):
     pipeline_warnings.warn(
-        f"{layer_name(layer)} at position {position} is given the first image alone, and leaves the component {followers[0]}, 'image', as "
-        "it is. Use a layer of rtf.augment for both, such as color_jitter. If the images are to differ, silence this: "
-        f"{pipeline_warnings.SILENCE}.")
+      f"{layer_name(layer)} at position {position} is given the first image alone, and leaves the component "
+      f"{followers[0]}, 'image', as it is. Use a layer of rtf.augment for both, such as color_jitter. If the images "
+      f"are to differ, silence this: {pipeline_warnings.SILENCE}."
+    )
   for each in inner if room else ():
     warn_of_first_alone(each, position, targets)
 
@@ -89,15 +94,20 @@ def check_layer_of_clips(layer, position):
     check_layer_of_clips(each, position)
   if room == "refurbish_tf" or room and any(map(_DRAW_FOR_EACH.search, names)):
     raise ValueError(
-        f"layers must treat all frames of a clip alike, but {layer_name(layer)} at position {position} draws for each frame by "
-        "itself. Use layers of rtf.augment themselves, or a function that draws once, as with tf.random.stateless_uniform.")
+      f"layers must treat all frames of a clip alike, but {layer_name(layer)} at position {position} draws for each "
+      "frame by itself. Use layers of rtf.augment themselves, or a function that draws once, as with "
+      "tf.random.stateless_uniform."
+    )
 
 
 def has_stacked(layer, images, made):
   """Whether a function of Keras or TensorFlow was given a tuple of images, and stacked it into a batch."""
   rank = shape_of(images[0]).rank if isinstance(images, tuple) else None
-  return rank is not None and shape_of(made).rank == 1 + rank and (
-      _known_as(layer)[0] in ("keras", "tensorflow") and layer_name(layer) != "stack")
+  return (
+    rank is not None
+    and shape_of(made).rank == 1 + rank
+    and (_known_as(layer)[0] in ("keras", "tensorflow") and layer_name(layer) != "stack")
+  )
 
 
 class Following:
@@ -105,8 +115,8 @@ class Following:
 
   @_as_it_is
   def __init__(self, targets, element, rest, image, moves):
-    """`targets`: from `checked_targets`. `moves`: whether layers certainly move pixels. Raises ValueError if an undeclared
-    component looks like a target."""
+    """`targets`: from `checked_targets`. `moves`: whether layers certainly move pixels. Raises ValueError if an
+    undeclared component looks like a target."""
     self._element, self._rest = element, rest
     self._kinds, self._tensors, self._ragged = {}, {}, {}
     lead = self._lead(image)
@@ -120,9 +130,15 @@ class Following:
       self._tensors[path] = self._dense(path, target_kinds.checked_dtype(path, kind, value))
       target_kinds.check_shape(path, kind, self._tensors[path], lead, shape_of(image))
     # Undeclared components.
-    self._others = [] if targets == {} else [
-        (path, value) for path, value in target_hints.components(element, rest)
-        if path not in self._kinds and stays.isdisjoint(path[:end] for end in range(1, len(path) + 1))]
+    self._others = (
+      []
+      if targets == {}
+      else [
+        (path, value)
+        for path, value in target_hints.components(element, rest)
+        if path not in self._kinds and stays.isdisjoint(path[:end] for end in range(1, len(path) + 1))
+      ]
+    )
     self._check_others(image)
     self._check_others_beside_second_images()
     if moves:
@@ -131,19 +147,21 @@ class Following:
 
   @_as_it_is
   def through_layer(self, layer, image, seed):
-    """Returns the image after a layer that also moves targets: native layers, a decoder, a depth layer or a Python layer."""
+    """Returns the image after a layer that also moves targets: native layers, a decoder, a depth layer or a Python
+    layer."""
     named = [(path, kind, self._tensors[path]) for path, kind in self._kinds.items()]
     others, is_by_depth = [], isinstance(layer, DepthLayer)
     if is_by_depth and self._ragged:
       raise ValueError(
-          f"targets beside {layer_name(layer)} must have as many rows in each slice or frame, got the ragged component "
-          f"{shown(next(iter(self._ragged)))}. Pad it with rows of -1 in Dataset.map before: tensor.to_tensor(-1).")
+        f"targets beside {layer_name(layer)} must have as many rows in each slice or frame, got the ragged component "
+        f"{shown(next(iter(self._ragged)))}. Pad it with rows of -1 in Dataset.map before: tensor.to_tensor(-1)."
+      )
     if not isinstance(layer, NumpyLayer):
       others, self._maybe_maps = [(path, "unnamed", tensor) for path, tensor in self._maybe_maps], []
     if isinstance(layer, DepthLayer):
       target_hints.warn_of_slices(self._others, shape_of(image), layer.__name__)
     image, moved = layer.with_targets(image, others + named, seed)
-    for (path, kind, given), tensor in zip(named, moved[len(others):]):
+    for (path, kind, given), tensor in zip(named, moved[len(others) :]):
       # Native layers keep the number of rows, but the static shape of their op's output may be less exact.
       if kind not in WITH_SIDES and not is_by_depth and not isinstance(layer, NumpyLayer):
         tensor.set_shape(given.shape)
@@ -158,16 +176,18 @@ class Following:
     if not _is_file(image):
       before, after = _sides(image), _sides(made)
       # A side that is no longer known is checked at run time. A side that is known only now was changed.
-      is_resized = shape_of(made).rank is not None and (len(before) != len(after) or any(
-          side not in (None, known) for side, known in zip(after, before)))
+      is_resized = shape_of(made).rank is not None and (
+        len(before) != len(after) or any(side not in (None, known) for side, known in zip(after, before))
+      )
       if is_resized:
         target_hints.check_names(self._others, len(self._lead(image)))
       if is_resized and self._kinds:
         raise ValueError(
-            f"layers with targets must leave the image its size, {before}, unless they are of rtf.augment and move the "
-            f"targets, too: {layer_name(layer)} at position {position} is given the image alone, and returned {after}. "
-            "Use a layer of rtf.augment, such as random_resized_crop, or resize both in Dataset.map before. Draw a window of frames "
-            "of both around the functions of rtf.augment.split.")
+          f"layers with targets must leave the image its size, {before}, unless they are of rtf.augment and move the "
+          f"targets, too: {layer_name(layer)} at position {position} is given the image alone, and returned {after}. "
+          "Use a layer of rtf.augment, such as random_resized_crop, or resize both in Dataset.map before. Draw a "
+          "window of frames of both around the functions of rtf.augment.split."
+        )
       if self._kinds and None in before + after:
         made = _checked_to_keep_its_size(made, image, layer, position)
     if not _is_file(made):
@@ -183,11 +203,14 @@ class Following:
 
   @_as_it_is
   def beside(self, element):
-    """Returns the element with its targets. `element` holds the image after all layers; if it is a dict, it is changed."""
+    """Returns the element with its targets. `element` holds the image after all layers; if it is a dict, it is
+    changed."""
     whole = dict(enumerate(self._rest, 1))
     whole.update(element if isinstance(element, dict) else {})
     for path, tensor in self._tensors.items():
-      whole[path[0]] = replaced(whole[path[0]], path[1:], self._ragged[path](tensor) if path in self._ragged else tensor)
+      whole[path[0]] = replaced(
+        whole[path[0]], path[1:], self._ragged[path](tensor) if path in self._ragged else tensor
+      )
     rest = [whole[number] for number in range(1, 1 + len(self._rest))]
     if isinstance(element, dict):
       element.update((name, whole[name]) for name in element)
@@ -201,7 +224,8 @@ class Following:
     return shape[:-3] if shape.rank is not None and shape.rank > 3 else tf.TensorShape([])
 
   def _component(self, path, kind):
-    """The path to the component, and its value. If that is a dict with an entry named like boxes, or points, it is the entry."""
+    """The path to the component, and its value. If that is a dict with an entry named like boxes, or points, it is the
+    entry."""
     name, *inner = path
     if isinstance(name, str):
       there = self._element if isinstance(self._element, dict) else {}
@@ -211,7 +235,9 @@ class Following:
       held = f"of {1 + len(there)} components, the image among them"
     if name not in there:
       inside = [number for number, each in enumerate(self._rest, 1) if isinstance(each, dict) and name in each]
-      way = f"It is in the component {inside[0]}: pass {target_kinds.named((inside[0], *path), kind)}." if inside else TELL
+      way = (
+        f"It is in the component {inside[0]}: pass {target_kinds.named((inside[0], *path), kind)}." if inside else TELL
+      )
       raise ValueError(f"targets: there is no component {name!r} in an element {held}. {way}")
     value = there[name]
     for number, key in enumerate(inner, 1):
@@ -235,12 +261,15 @@ class Following:
     return tensor.to_tensor(tf.cast(padding, tensor.dtype))
 
   def _check_others(self, image):
-    """Raises if an undeclared component has the size of the image. If that is unknown while tracing, the next layer checks it."""
+    """Raises if an undeclared component has the size of the image. If that is unknown while tracing, the next layer
+    checks it."""
     rank = shape_of(image).rank
     if _is_file(image):
       self._maybe_maps = target_hints.check_sizes(self._others, [*self._lead(image), None, None])
     elif rank is None or rank >= 3:
-      self._maybe_maps = target_hints.check_sizes(self._others, [None, None] if rank is None else _sides(image), rank is not None)
+      self._maybe_maps = target_hints.check_sizes(
+        self._others, [None, None] if rank is None else _sides(image), rank is not None
+      )
     else:
       self._maybe_maps = []
 
@@ -249,11 +278,20 @@ class Following:
     for second in [path for path, kind in self._kinds.items() if kind == "image" and self._tensors[path].shape.rank]:
       image = self._tensors[second]
       for path, other in target_hints.check_sizes(self._others, _sides(image), second=second):
-        sides, there = tf.shape(image)[:-1], tf.shape(other)[:image.shape.rank - 1]
-        is_other = tf.not_equal(tf.size(there), tf.size(sides)) | tf.reduce_any(tf.not_equal(there, sides[:tf.size(there)]))
-        self._tensors[second] = checked_when_it_runs(self._tensors[second], is_other, (
-            f"The component {shown(path)} has the height and width of the component {shown(second)}, 'image', but `targets` does not "
-            f"name it. {target_hints.way_of_second(path)} Got the sizes:"), there, sides)
+        sides, there = tf.shape(image)[:-1], tf.shape(other)[: image.shape.rank - 1]
+        is_other = tf.not_equal(tf.size(there), tf.size(sides)) | tf.reduce_any(
+          tf.not_equal(there, sides[: tf.size(there)])
+        )
+        self._tensors[second] = checked_when_it_runs(
+          self._tensors[second],
+          is_other,
+          (
+            f"The component {shown(path)} has the height and width of the component {shown(second)}, 'image', but "
+            f"`targets` does not name it. {target_hints.way_of_second(path)} Got the sizes:"
+          ),
+          there,
+          sides,
+        )
 
 
 def replaced(value, path, tensor):
@@ -272,7 +310,8 @@ def replaced(value, path, tensor):
 def _ragged_as(given, tensor):
   """A padded tensor with the rows of a ragged one."""
   return tf.RaggedTensor.from_tensor(
-      tensor, lengths=given.nested_row_lengths(), ragged_rank=given.ragged_rank, row_splits_dtype=given.row_splits.dtype)
+    tensor, lengths=given.nested_row_lengths(), ragged_rank=given.ragged_rank, row_splits_dtype=given.row_splits.dtype
+  )
 
 
 def _is_file(image):
@@ -305,14 +344,29 @@ def _checked_to_have_its_size(path, kind, tensor, image):
   if is_image:
     times = tf.maximum(sides[-1] // tf.maximum(expected[-1], 1), 1)
     expected = tf.concat([expected[:-2], expected[-2:] * times], 0)
-  return checked_when_it_runs(tensor, tf.reduce_all(tf.equal(sides, expected)), (
+  return checked_when_it_runs(
+    tensor,
+    tf.reduce_all(tf.equal(sides, expected)),
+    (
       f"targets: the component {shown(path)} must have the height and width of the image"
-      + ", or the same multiple of both" * is_image + ". Got those of both:"), sides, first)
+      + ", or the same multiple of both" * is_image
+      + ". Got those of both:"
+    ),
+    sides,
+    first,
+  )
 
 
 def _checked_to_keep_its_size(made, given, layer, position):
   """Returns the image after a function, which must not have changed its size."""
   before, after = tf.shape(_pixels(given))[:-1], tf.shape(_pixels(made))[:-1]
-  return checked_when_it_runs(made, tf.reduce_all(tf.equal(before, after)), (
-      f"layers with targets must leave the image its size, unless they are of rtf.augment: {layer_name(layer)} at position "
-      f"{position} is given the image alone. Got the sizes before and after it:"), before, after)
+  return checked_when_it_runs(
+    made,
+    tf.reduce_all(tf.equal(before, after)),
+    (
+      f"layers with targets must leave the image its size, unless they are of rtf.augment: {layer_name(layer)} at "
+      f"position {position} is given the image alone. Got the sizes before and after it:"
+    ),
+    before,
+    after,
+  )

@@ -1,4 +1,5 @@
 """TrivialAugment: one of 14 distortions, of any strength."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -17,7 +18,8 @@ def trivial_augment() -> list[Any]:
   >>> fn(tf.zeros([32, 32, 3], tf.uint8), seed=[7, 0]).shape
   TensorShape([32, 32, 3])
 
-  It is torchvision's `TrivialAugmentWide()`: it returns the bytes that torchvision makes of a Pillow image. It has no parameters:
+  It is torchvision's `TrivialAugmentWide()`: it returns the bytes that torchvision makes of a Pillow image. It has no
+  parameters:
 
   | Distortion                             | Parameter                 | Sign   |
   | -------------------------------------- | ------------------------- | ------ |
@@ -29,14 +31,14 @@ def trivial_augment() -> list[Any]:
   | solarize                               | threshold 255 to 0        |        |
   | posterize                              | 8 to 2 bits               |        |
 
-  The distortions are those of `rand_augment`, but for the translation, which is in pixels, and the outside of the image, which
-  is black.
+  The distortions are those of `rand_augment`, but for the translation, which is in pixels, and the outside of the
+  image, which is black.
 
   Returns:
     A list of one function like those that `rand_augment` returns, with draws of one number, from 0 to 867.
 
-  Implements Mueller & Hutter, *TrivialAugment: Tuning-free Yet State-of-the-Art Data Augmentation*, ICCV 2021, section 3 and
-  its wide space.
+  Implements Mueller & Hutter, *TrivialAugment: Tuning-free Yet State-of-the-Art Data Augmentation*, ICCV 2021, section
+  3 and its wide space.
   """
   outcomes, edges = [], []
   for position, (name, parameters) in enumerate(_distortions().items()):
@@ -50,6 +52,8 @@ def _distortions():
   """A dict from the name of a distortion to its parameters, all equally likely."""
   steps = [torchvision_distortions(k, _BINS - 1, wide=True) for k in range(_BINS)]
   found = {
-      name: [step[name][sign] for sign in (0, 1) for step in steps if step[name][sign] is not None]
-      for name in steps[0] if name != "invert"}
+    name: [step[name][sign] for sign in (0, 1) for step in steps if step[name][sign] is not None]
+    for name in steps[0]
+    if name != "invert"
+  }
   return {name: parameters if any(parameters) else [0.0] for name, parameters in found.items()}

@@ -1,4 +1,5 @@
 """`python -m refurbish_tf.cli` is `refurbish-tf`, but shows the messages of TensorFlow's import."""
+
 import sys
 
 from refurbish_tf.cli import startup

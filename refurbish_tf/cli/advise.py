@@ -1,4 +1,5 @@
 """The command `refurbish-tf advise FOLDER`: advice for a folder of images, before any code is written."""
+
 import pathlib
 import sys
 
@@ -29,12 +30,14 @@ def run(args):
   parser = args.parser
   if checks.scheme_of(args.folder) is not None:
     parser.error(
-        f"argument FOLDER: must be a directory of this machine, got {args.folder!r}. In Python, "
-        "rtf.advise(rtf.sources.image_folder(FOLDER), layers, batch_size=64) takes gs:// as well.")
+      f"argument FOLDER: must be a directory of this machine, got {args.folder!r}. In Python, "
+      "rtf.advise(rtf.sources.image_folder(FOLDER), layers, batch_size=64) takes gs:// as well."
+    )
   args.folder = pathlib.Path(args.folder)
   try:
     of_source = (_WITH_CLASSES if _has_classes(args.folder) else _WITHOUT_CLASSES).format(
-        folder=str(args.folder), formats=FORMATS)
+      folder=str(args.folder), formats=FORMATS
+    )
     # What is measured is what is printed.
     program = f"{_IMPORTS}\n\n{of_source}\n{_LAYERS.format(size=args.size)}"
     names = {}
@@ -47,8 +50,15 @@ def run(args):
     parser.error(f"argument --disk: {str(args.disk)!r} is not a directory")
   try:
     advice = rtf.advise(
-        names["source"], names["layers"], batch_size=args.batch_size, epochs=args.epochs, memory=args.memory, disk=args.disk,
-        step_seconds=args.step_seconds, max_seconds=args.max_seconds)
+      names["source"],
+      names["layers"],
+      batch_size=args.batch_size,
+      epochs=args.epochs,
+      memory=args.memory,
+      disk=args.disk,
+      step_seconds=args.step_seconds,
+      max_seconds=args.max_seconds,
+    )
   except (ValueError, tf.errors.OpError) as error:
     # Such as for a damaged file.
     print(f"refurbish-tf advise: {getattr(error, 'message', str(error)).partition(chr(10))[0]}", file=sys.stderr)
@@ -62,4 +72,5 @@ def _has_classes(folder):
   """Whether to read the folder with `image_folder`, which also says what is wrong with a folder without images."""
   inside = list(folder.iterdir()) if folder.is_dir() else []
   return any(path.is_dir() and not path.name.startswith(".") for path in inside) or not any(
-      path.suffix.lower() in FORMATS for path in inside)
+    path.suffix.lower() in FORMATS for path in inside
+  )

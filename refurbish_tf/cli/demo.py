@@ -1,8 +1,9 @@
 """The command `refurbish-tf demo`: how fast photographs are prepared with reuse, and without.
 
-    refurbish-tf demo                       # generated ones
-    refurbish-tf demo --photos DIRECTORY    # yours
+refurbish-tf demo                       # generated ones
+refurbish-tf demo --photos DIRECTORY    # yours
 """
+
 import dataclasses
 import os
 import shutil
@@ -32,6 +33,7 @@ class Costs:
     partial: including the decoding.
     final: of the final augmentation.
   """
+
   decode: float
   partial: float
   final: float
@@ -50,6 +52,7 @@ class Row:
     cpu: CPU seconds per image.
     kept_bytes: the most bytes of decoded and of partially augmented images that it keeps in memory.
   """
+
   name: str
   meaning: str
   r: float | None
@@ -74,9 +77,12 @@ class _Ways(Pipelines):
 
   def decoded_once(self):
     return Pipelines(
-        dataclasses.replace(self.images, decode=augment.decode(), shape=(None, None, 3)),
-        [augment.random_resized_crop(SIZE, antialias=True), *self.layers[1:]], self.at, self.seed,
-        self.batch_size).decoded_once()
+      dataclasses.replace(self.images, decode=augment.decode(), shape=(None, None, 3)),
+      [augment.random_resized_crop(SIZE, antialias=True), *self.layers[1:]],
+      self.at,
+      self.seed,
+      self.batch_size,
+    ).decoded_once()
 
   def parts(self):
     return super().parts() | {"decode": self.decoded_once().parts()["partial_fn"]}
@@ -88,11 +94,22 @@ def run(args):
     tf.config.list_logical_devices()
   try:
     photographs = image_sets.photographs(getattr(args, "photos", None), args.images)
-    print("\n".join(_wrapped(f"{name:10}{fact}", " " * 10) for name, fact in (
-        ("data", photographs.title),
-        ("partial", f"decode a random part, resize to {SIZE} x {SIZE}, RandAugment, RandAugment (magnitude {MAGNITUDE})"),
-        ("final", f"random crop (padding {PADDING}), random flip, normalise"),
-        ("measured", f"the input alone, on {len(os.sched_getaffinity(0))} CPU cores: no model is trained"))) + "\n", flush=True)
+    print(
+      "\n".join(
+        _wrapped(f"{name:10}{fact}", " " * 10)
+        for name, fact in (
+          ("data", photographs.title),
+          (
+            "partial",
+            f"decode a random part, resize to {SIZE} x {SIZE}, RandAugment, RandAugment (magnitude {MAGNITUDE})",
+          ),
+          ("final", f"random crop (padding {PADDING}), random flip, normalise"),
+          ("measured", f"the input alone, on {len(os.sched_getaffinity(0))} CPU cores: no model is trained"),
+        )
+      )
+      + "\n",
+      flush=True,
+    )
     rows, costs = measure(photographs, tuple(dict.fromkeys(args.reuse)))
   except image_sets.DatasetError as error:
     args.parser.error(f"argument --photos: {error}")
@@ -111,10 +128,18 @@ def measure(photographs, reuse):
     The rows, standard first, and the `Costs` of the parts.
   """
   ways = _Ways(
-      dataclasses.replace(photographs, decode=tf.identity, shape=()),
-      [augment.decode_random_resized_crop(SIZE), augment.rand_augment(2, MAGNITUDE),
-       augment.random_crop(padding=PADDING), augment.random_flip(), augment.normalize()],
-      at=3, seed=0, batch_size=min(BATCH_SIZE, len(photographs.train)))
+    dataclasses.replace(photographs, decode=tf.identity, shape=()),
+    [
+      augment.decode_random_resized_crop(SIZE),
+      augment.rand_augment(2, MAGNITUDE),
+      augment.random_crop(padding=PADDING),
+      augment.random_flip(),
+      augment.normalize(),
+    ],
+    at=3,
+    seed=0,
+    batch_size=min(BATCH_SIZE, len(photographs.train)),
+  )
   rows = _rows(reuse)
   pipelines = {row.name: row.make(ways) for row in rows}
   measured = measure_input(pipelines | ways.parts(), EPOCHS, on_turn=_say)
@@ -126,8 +151,11 @@ def measure(photographs, reuse):
     row.rate = 1 / wall
     row.kept_bytes = sum(max(epoch.bytes for epoch in stage.epochs) for stage in rtf.stats(pipelines[row.name]))
     if row.keeps_decoded:
-      row.kept_bytes += int(ways.decoded_once().images.train.reduce(
-          tf.constant(0, tf.int64), lambda total, sample: total + tf.size(sample[0], tf.int64)))
+      row.kept_bytes += int(
+        ways.decoded_once().images.train.reduce(
+          tf.constant(0, tf.int64), lambda total, sample: total + tf.size(sample[0], tf.int64)
+        )
+      )
   decode, partial, final = (best[name][1] for name in ("decode", "partial_fn", "final_fn"))
   return rows, Costs(partial - decode, partial, final)
 
@@ -135,41 +163,58 @@ def measure(photographs, reuse):
 def _rows(reuse):
   most = max(reuse)
   return [
-      Row("standard", "every image is read, decoded and augmented again in every epoch", None),
-      *(Row(f"refurbish r={r:g}", "each partially augmented image is used r times, with a new final augmentation each time", r)
-        for r in reuse),
-      Row("cache decoded", "Dataset.cache() of the decoded images saves the decoding, in every epoch", None, True),
-      Row(f"both, r={most:g}", f"refurbish r={most:g} after a cache of the decoded images", most, True)]
+    Row("standard", "every image is read, decoded and augmented again in every epoch", None),
+    *(
+      Row(
+        f"refurbish r={r:g}",
+        "each partially augmented image is used r times, with a new final augmentation each time",
+        r,
+      )
+      for r in reuse
+    ),
+    Row("cache decoded", "Dataset.cache() of the decoded images saves the decoding, in every epoch", None, True),
+    Row(f"both, r={most:g}", f"refurbish r={most:g} after a cache of the decoded images", most, True),
+  ]
 
 
 def _say(number=None, name=""):
   """Says on a terminal, in one line, which epoch of which way is measured. Without arguments, clears the line."""
   if sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
     line = "" if number is None else f"epoch {number + 1} of {EPOCHS}: {name}"
-    print(f"\r\x1b[K{line[:shutil.get_terminal_size().columns - 1]}", end="", file=sys.stderr, flush=True)
+    print(f"\r\x1b[K{line[: shutil.get_terminal_size().columns - 1]}", end="", file=sys.stderr, flush=True)
 
 
 def _table(rows, costs):
   """The table, and below it the meaning of rows and columns. 80 columns wide."""
   heads = ["", "images/s", "CPU ms/image", "MB kept", "gain: images/s", "CPU", "theory"]
   standard = rows[0]
-  cells = [[row.name, f"{row.rate:,.0f}", f"{1000 * row.cpu:.2f}", f"{row.kept_bytes / 1e6:,.0f}",
-            *map(_gain, (row.rate / standard.rate, standard.cpu / row.cpu, standard.least(costs) / row.least(costs)))]
-           for row in rows]
+  cells = [
+    [
+      row.name,
+      f"{row.rate:,.0f}",
+      f"{1000 * row.cpu:.2f}",
+      f"{row.kept_bytes / 1e6:,.0f}",
+      *map(_gain, (row.rate / standard.rate, standard.cpu / row.cpu, standard.least(costs) / row.least(costs))),
+    ]
+    for row in rows
+  ]
   names, *widths = (max(map(len, column)) for column in zip(heads, *cells))
-  lines = ["  ".join([name.ljust(names), *(cell.rjust(width) for cell, width in zip(others, widths))])
-           for name, *others in (heads, *cells)]
+  lines = [
+    "  ".join([name.ljust(names), *(cell.rjust(width) for cell, width in zip(others, widths))])
+    for name, *others in (heads, *cells)
+  ]
   # Once for all reuse factors.
   meanings = {row.meaning: row.name if row.keeps_decoded else row.name.partition(" r=")[0] for row in rows}
   notes = [
-      *(f"{name}: {meaning}" for meaning, name in meanings.items()),
-      f"images/s, CPU ms: of the best of {EPOCHS - 1} epochs after the first",
-      "MB kept: the most memory used by decoded and partially augmented images",
-      "CPU gain: the CPU time of standard divided by the row's; refurbish may exceed the theory, as a map costs more than its "
-      "function, and refurbish has no map",
-      f"theory: (t_p + t_f) / (t_p/r + t_f), with t_p = {1000 * costs.partial:.3f} and t_f = {1000 * costs.final:.3f} CPU ms "
-      "for the maps of the partial and the final augmentation, each measured alone; with a cache of decoded images t_p is "
-      f"without the decoding ({1000 * costs.decode:.2f})"]
+    *(f"{name}: {meaning}" for meaning, name in meanings.items()),
+    f"images/s, CPU ms: of the best of {EPOCHS - 1} epochs after the first",
+    "MB kept: the most memory used by decoded and partially augmented images",
+    "CPU gain: the CPU time of standard divided by the row's; refurbish may exceed the theory, as a map costs more "
+    "than its function, and refurbish has no map",
+    f"theory: (t_p + t_f) / (t_p/r + t_f), with t_p = {1000 * costs.partial:.3f} and t_f = {1000 * costs.final:.3f} "
+    "CPU ms for the maps of the partial and the final augmentation, each measured alone; with a cache of decoded "
+    f"images t_p is without the decoding ({1000 * costs.decode:.2f})",
+  ]
   return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:], "", *(_wrapped(note, "  ") for note in notes)])
 
 
@@ -179,9 +224,10 @@ def _findings(rows):
   best = max(refurbished, key=lambda row: row.r)
   gain = lambda row: f"{_gain(standard.cpu / row.cpu)} times less, for {row.kept_bytes / 1e6:,.0f} MB"
   return _wrapped(
-      f"With r={best.r:g} the input takes {1000 * best.cpu:.3f} CPU ms per image instead of {1000 * standard.cpu:.3f}: "
-      f"{gain(best)}. A cache of the decoded images saves the decoding alone, in every epoch: {gain(cached)}. Both together: "
-      f"{gain(both)}.")
+    f"With r={best.r:g} the input takes {1000 * best.cpu:.3f} CPU ms per image instead of {1000 * standard.cpu:.3f}: "
+    f"{gain(best)}. A cache of the decoded images saves the decoding alone, in every epoch: {gain(cached)}. Both "
+    f"together: {gain(both)}."
+  )
 
 
 def _gain(gain):

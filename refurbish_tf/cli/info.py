@@ -1,4 +1,5 @@
 """The command `refurbish-tf info [FOLDER]`: what a bug report needs about the machine and a folder of images."""
+
 import collections
 import os
 import pathlib
@@ -20,9 +21,14 @@ _PACKAGES = ("tensorflow", "keras", "numpy", "matplotlib", "cloudpickle", "jax",
 _BEGINNINGS = {b"\xff\xd8\xff": "JPEG", b"\x89PNG": "PNG", b"GIF8": "GIF", b"RIFF": "WebP", b"BM": "BMP"}
 # How stored pixels are turned, by the orientation in EXIF.
 _TURNS = {
-    2: lambda image: image[:, ::-1], 3: lambda image: image[::-1, ::-1], 4: lambda image: image[::-1],
-    5: lambda image: image.swapaxes(0, 1), 6: lambda image: np.rot90(image, -1),
-    7: lambda image: image[::-1, ::-1].swapaxes(0, 1), 8: np.rot90}
+  2: lambda image: image[:, ::-1],
+  3: lambda image: image[::-1, ::-1],
+  4: lambda image: image[::-1],
+  5: lambda image: image.swapaxes(0, 1),
+  6: lambda image: np.rot90(image, -1),
+  7: lambda image: image[::-1, ::-1].swapaxes(0, 1),
+  8: np.rot90,
+}
 _MOST_SHOWN = 10
 
 
@@ -31,13 +37,18 @@ def run(args):
   if args.folder is not None and not os.path.isdir(args.folder):
     args.parser.error(f"argument FOLDER: {args.folder!r} is not a directory of this machine")
   with stderr_held_back():
-    devices = [tf.config.experimental.get_device_details(each).get("device_name", each.name)
-               for each in tf.config.list_physical_devices() if each.device_type != "CPU"]
+    devices = [
+      tf.config.experimental.get_device_details(each).get("device_name", each.name)
+      for each in tf.config.list_physical_devices()
+      if each.device_type != "CPU"
+    ]
   versions = {each.name.lower(): each.version for each in metadata.distributions()}
   library = native.library(tf.__version__)
   place = "in the package" if native.PACKAGE in library.parents else "rebuilt in the cache"
   limit = machine.memory_limit()
-  _print("refurbish_tf", {
+  _print(
+    "refurbish_tf",
+    {
       "version": rtf.__version__,
       "python": f"{platform.python_version()}, {platform.platform()}",
       "packages": ", ".join(f"{name} {versions[name]}" for name in _PACKAGES if name in versions),
@@ -45,9 +56,14 @@ def run(args):
       "layers": f"version {native_layers.draws_version()}; {DECODERS_VERSION}",
       "processors": f"{machine.processors()} of {os.cpu_count()}, {machine.processor()}",
       "memory": f"{machine.size_of(os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES'))}, "
-                + ("without a limit" if limit is None else f"limited to {machine.size_of(limit)}")
-                + f"; {machine.size_of(machine.free_memory())} free, room for {machine.size_of(machine.room_for_samples())} of samples",
-      "devices": ", ".join(devices) or "no accelerator"})
+      + ("without a limit" if limit is None else f"limited to {machine.size_of(limit)}")
+      + (
+        f"; {machine.size_of(machine.free_memory())} free, room for {machine.size_of(machine.room_for_samples())} of "
+        "samples"
+      ),
+      "devices": ", ".join(devices) or "no accelerator",
+    },
+  )
   if args.folder is not None:
     _print(args.folder, _facts(args.folder, args.images))
   return 0
@@ -57,27 +73,37 @@ def _facts(folder, most):
   """Facts about the files in and below a folder."""
   paths = sorted(path for path in pathlib.Path(folder).rglob("*") if path.is_file() or path.is_symlink())
   images = [path for path in paths if path.name.lower().endswith(FORMATS)]
-  left_out = collections.Counter(path.suffix.lower() or "without an extension" for path in paths if path not in set(images))
+  left_out = collections.Counter(
+    path.suffix.lower() or "without an extension" for path in paths if path not in set(images)
+  )
   looked_at = [images[number * len(images) // most] for number in range(most)] if len(images) > most else images
   with futures.ThreadPoolExecutor(machine.processors()) as pool:
     found = list(pool.map(_look_at, looked_at))
   sizes = sorted((size for _, size, _, error in found if error is None), key=lambda size: size[0] * size[1])
   turns = collections.Counter(turn for *_, turn, error in found if turn and error is None)
-  broken = [f"{checks.printable_path(path)}: {error}" for path, (*_, error) in zip(looked_at, found) if error is not None]
+  broken = [
+    f"{checks.printable_path(path)}: {error}" for path, (*_, error) in zip(looked_at, found) if error is not None
+  ]
   facts = {
-      "files": f"{len(images):,} images" + (f", {len(looked_at):,} of them looked at" if len(looked_at) < len(images) else "")
-               + (f"; others: {_counts(left_out)}" if left_out else ""),
-      "formats": _counts(collections.Counter(name for name, *_ in found)) or "none"}
+    "files": f"{len(images):,} images"
+    + (f", {len(looked_at):,} of them looked at" if len(looked_at) < len(images) else "")
+    + (f"; others: {_counts(left_out)}" if left_out else ""),
+    "formats": _counts(collections.Counter(name for name, *_ in found)) or "none",
+  }
   if sizes:
     shown = (f"{width} x {height}" for height, width in (sizes[0], sizes[len(sizes) // 2], sizes[-1]))
     facts["sizes"] = "smallest {}, median {}, largest {}".format(*shown)
   facts["EXIF"] = "; ".join(f"orientation {turn}: {number:,}" for turn, number in sorted(turns.items())) or "turns none"
-  facts["broken"] = "\n".join(broken[:_MOST_SHOWN] + [f"and {len(broken) - _MOST_SHOWN:,} more"] * (len(broken) > _MOST_SHOWN)) or "none"
+  facts["broken"] = (
+    "\n".join(broken[:_MOST_SHOWN] + [f"and {len(broken) - _MOST_SHOWN:,} more"] * (len(broken) > _MOST_SHOWN))
+    or "none"
+  )
   return facts
 
 
 def _look_at(path):
-  """The format of an image file, its height and width as stored, how EXIF turns it, and why it cannot be decoded, or None."""
+  """The format of an image file, its height and width as stored, how EXIF turns it, and why it cannot be decoded, or
+  None."""
   name = "unknown"
   try:
     file = path.read_bytes()

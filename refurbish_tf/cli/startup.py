@@ -3,6 +3,7 @@
 `refurbish_tf_launcher` loads this file by its path. It imports neither the package nor anything slow at its top, so
 that --help, --version and a mistyped option do not wait for TensorFlow.
 """
+
 import argparse
 import contextlib
 import importlib
@@ -77,9 +78,11 @@ def stderr_held_back():
 
 
 def _parser():
-  """The parser of the command line. Its result, with the subcommand's parser, is the argument of the subcommand's `run`."""
+  """The parser of the command line. Its result, with the subcommand's parser, is the argument of the subcommand's
+  `run`."""
   parser = argparse.ArgumentParser(
-      prog="refurbish-tf", description="Reuse partially augmented training samples in tf.data pipelines.")
+    prog="refurbish-tf", description="Reuse partially augmented training samples in tf.data pipelines."
+  )
   parser.add_argument("--version", action="version", version=f"refurbish-tf {_version()}")
   commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
   _add_advise(commands)
@@ -98,72 +101,132 @@ def _version():
 
 def _add_advise(commands):
   parser = commands.add_parser(
-      "advise", help="measure the input of a training on a folder of images, and say what to do",
-      description=(
-          "Measures the input pipeline of a training run on the images of a folder, with RandAugment, crop and flip, and "
-          "predicts how much faster each strategy would make it. Prints a table, the best first, and a program to start from. "
-          "It is rtf.advise for users who have no pipeline yet."))
+    "advise",
+    help="measure the input of a training on a folder of images, and say what to do",
+    description=(
+      "Measures the input pipeline of a training run on the images of a folder, with RandAugment, crop and flip, and "
+      "predicts how much faster each strategy would make it. Prints a table, the best first, and a program to start "
+      "from. It is rtf.advise for users who have no pipeline yet."
+    ),
+  )
   parser.add_argument(
-      "folder", metavar="FOLDER", help="a directory with a directory of images for each class, or with images")
+    "folder", metavar="FOLDER", help="a directory with a directory of images for each class, or with images"
+  )
   parser.add_argument(
-      "--size", type=_number(int, "a whole number", 1), default=224, metavar="PIXELS",
-      help="height and width of the prepared images (default: %(default)s)")
+    "--size",
+    type=_number(int, "a whole number", 1),
+    default=224,
+    metavar="PIXELS",
+    help="height and width of the prepared images (default: %(default)s)",
+  )
   parser.add_argument(
-      "--batch-size", type=_number(int, "a whole number", 1), default=64, metavar="N", help="images per training step (default: %(default)s)")
+    "--batch-size",
+    type=_number(int, "a whole number", 1),
+    default=64,
+    metavar="N",
+    help="images per training step (default: %(default)s)",
+  )
   parser.add_argument(
-      "--step-seconds", type=_number(float, "a real number", 1e-6), metavar="S",
-      help="the time of a training step when its input is ready; with it, the first line says whether the input is too slow")
+    "--step-seconds",
+    type=_number(float, "a real number", 1e-6),
+    metavar="S",
+    help="the time of a training step when its input is ready; with it, the first line says whether the input is too "
+    "slow",
+  )
   parser.add_argument(
-      "--epochs", type=_number(int, "a whole number", 1), default=90, metavar="N", help="training epochs (default: %(default)s)")
+    "--epochs",
+    type=_number(int, "a whole number", 1),
+    default=90,
+    metavar="N",
+    help="training epochs (default: %(default)s)",
+  )
   parser.add_argument(
-      "--memory", type=_size, metavar="SIZE",
-      help="the most memory to use for kept samples, such as 8GB (default: half of the free memory)")
+    "--memory",
+    type=_size,
+    metavar="SIZE",
+    help="the most memory to use for kept samples, such as 8GB (default: half of the free memory)",
+  )
   parser.add_argument(
-      "--disk", type=pathlib.Path, metavar="DIRECTORY",
-      help="also consider keeping samples in this directory of a local disk (default: memory only)")
+    "--disk",
+    type=pathlib.Path,
+    metavar="DIRECTORY",
+    help="also consider keeping samples in this directory of a local disk (default: memory only)",
+  )
   parser.add_argument(
-      "--max-seconds", type=_number(float, "a real number", 1e-3), default=30, metavar="N", help="about how long to measure (default: %(default)s)")
+    "--max-seconds",
+    type=_number(float, "a real number", 1e-3),
+    default=30,
+    metavar="N",
+    help="about how long to measure (default: %(default)s)",
+  )
 
 
 def _add_demo(commands):
   parser = commands.add_parser(
-      "demo", formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-      help="measure how fast photographs are prepared with reuse, and without",
-      description=(
-          "Prepares photographs at 224x224 in the standard way, with refurbish for each reuse factor, and with a cache of the "
-          "decoded images. Prints images per second, CPU time and memory of each. Takes less than a minute on two idle CPU "
-          "cores. No model is trained."))
+    "demo",
+    formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    help="measure how fast photographs are prepared with reuse, and without",
+    description=(
+      "Prepares photographs at 224x224 in the standard way, with refurbish for each reuse factor, and with a cache of "
+      "the decoded images. Prints images per second, CPU time and memory of each. Takes less than a minute on two "
+      "idle CPU cores. No model is trained."
+    ),
+  )
   parser.add_argument(
-      "--photos", nargs="?", default=argparse.SUPPRESS, metavar="DIRECTORY",
-      help="the JPEG files in and below DIRECTORY (default: generated photographs)")
+    "--photos",
+    nargs="?",
+    default=argparse.SUPPRESS,
+    metavar="DIRECTORY",
+    help="the JPEG files in and below DIRECTORY (default: generated photographs)",
+  )
   parser.add_argument(
-      "--images", type=_number(int, "a whole number", 2), default=384, metavar="N", help="use at most the first N")
+    "--images", type=_number(int, "a whole number", 2), default=384, metavar="N", help="use at most the first N"
+  )
   parser.add_argument(
-      "-r", dest="reuse", type=_number(float, "a real number", 1), nargs="+", default=_Factors([2.0, 3.0]), metavar="R",
-      help="reuse factors, real numbers of at least 1")
+    "-r",
+    dest="reuse",
+    type=_number(float, "a real number", 1),
+    nargs="+",
+    default=_Factors([2.0, 3.0]),
+    metavar="R",
+    help="reuse factors, real numbers of at least 1",
+  )
 
 
 def _add_info(commands):
   parser = commands.add_parser(
-      "info", help="print what a bug report needs: versions, the machine, and a folder's images",
-      description=(
-          "Prints versions, processors, memory and its limits, and how the library was built; for a folder also the formats and "
-          "sizes of its images, how EXIF turns them, and which cannot be decoded."))
+    "info",
+    help="print what a bug report needs: versions, the machine, and a folder's images",
+    description=(
+      "Prints versions, processors, memory and its limits, and how the library was built; for a folder also the "
+      "formats and sizes of its images, how EXIF turns them, and which cannot be decoded."
+    ),
+  )
   parser.add_argument("folder", metavar="FOLDER", nargs="?", help="look at the images in and below it")
   parser.add_argument(
-      "--images", type=_number(int, "a whole number", 1), default=1000, metavar="N", help="look at most at N of them (default: %(default)s)")
+    "--images",
+    type=_number(int, "a whole number", 1),
+    default=1000,
+    metavar="N",
+    help="look at most at N of them (default: %(default)s)",
+  )
 
 
 def _add_store(commands):
   parser = commands.add_parser(
-      "store", help="print what is in a cache store on disk",
-      description=(
-          "Prints what is in a cache store on disk, how it was written, and which training jobs use it: their processes, "
-          "and where each is in its epoch."))
+    "store",
+    help="print what is in a cache store on disk",
+    description=(
+      "Prints what is in a cache store on disk, how it was written, and which training jobs use it: their processes, "
+      "and where each is in its epoch."
+    ),
+  )
   parser.add_argument("path", metavar="PATH", help="the directory of the store")
   parser.add_argument(
-      "--verify", action="store_true",
-      help="read every sample; samples with a wrong checksum are missing from then on, and the exit status is 1")
+    "--verify",
+    action="store_true",
+    help="read every sample; samples with a wrong checksum are missing from then on, and the exit status is 1",
+  )
 
 
 class _Factors(list):

@@ -1,4 +1,5 @@
 """The command `refurbish-tf store PATH`: prints the contents of a cache store on disk, and which jobs use it."""
+
 import pathlib
 import textwrap
 
@@ -30,7 +31,8 @@ def run(args):
     # empty one.
     with checks.build_errors():
       handle = native.ops().refurbish_tf_cache_store_handle(
-          store=str(path), max_bytes=cache_store.UNLIMITED, mode="inspect")
+        store=str(path), max_bytes=cache_store.UNLIMITED, mode="inspect"
+      )
     store = cache_store.CacheStore(path)
   except ValueError as error:
     parser.error(str(error))
@@ -43,15 +45,27 @@ def run(args):
 def _print(store, settings, verify):
   stats = store.stats()
   facts = {
-      "samples": f"{stats.entries:,}{_of(settings)}",
-      "bytes": f"{machine.size_of(stats.bytes)} live, {machine.size_of(stats.disk_bytes)} on disk in {stats.segments} segments"}
+    "samples": f"{stats.entries:,}{_of(settings)}",
+    "bytes": (
+      f"{machine.size_of(stats.bytes)} live, {machine.size_of(stats.disk_bytes)} on disk in {stats.segments} segments"
+    ),
+  }
   if stats.ring_bytes:
     facts["bytes"] += f" and a ring of {machine.size_of(stats.ring_bytes)} for samples in transit"
   if stats.entries:
     facts["bytes"] += f"; {machine.size_of(stats.bytes / stats.entries)} a sample"
-  facts |= {name: settings[key] for name, key in (
-      ("structure", "element_spec" if "element_spec" in settings else "samples"), ("r", "r"), ("eviction", "eviction"),
-      ("seed", "seed"), ("layers", "layers"), ("version", "version")) if settings.get(key)}
+  facts |= {
+    name: settings[key]
+    for name, key in (
+      ("structure", "element_spec" if "element_spec" in settings else "samples"),
+      ("r", "r"),
+      ("eviction", "eviction"),
+      ("seed", "seed"),
+      ("layers", "layers"),
+      ("version", "version"),
+    )
+    if settings.get(key)
+  }
   facts["jobs"] = "\n".join(_jobs(store, settings)) or "none at work"
   damaged = 0
   if verify:

@@ -2,10 +2,11 @@
 
     python -m refurbish_tf.experiments.plots
 
-This draws the figures and writes the tables of the documentation. A clone has programs that train for hours, in trainings/.
-The tables in `results/` come with the package; each row names the command and the commit that made it. CIFAR-10 is read by
-TensorFlow Datasets, and figures are drawn by Matplotlib: the extra `demo` installs both.
+This draws the figures and writes the tables of the documentation. A clone has programs that train for hours, in
+trainings/. The tables in `results/` come with the package; each row names the command and the commit that made it.
+CIFAR-10 is read by TensorFlow Datasets, and figures are drawn by Matplotlib: the extra `demo` installs both.
 """
+
 import argparse
 import math
 import numbers
@@ -24,7 +25,8 @@ def check_parameters(**parameters):
     is_whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
     if not is_whole or value < least:
       raise (ValueError if is_whole else TypeError)(
-          f"{name} must be a whole number of at least {least}, got {value!r}. Change it in the parameters cell.")
+        f"{name} must be a whole number of at least {least}, got {value!r}. Change it in the parameters cell."
+      )
 
 
 def positive_number(text):

@@ -1,4 +1,5 @@
 """Accuracy and speed: standard, refurbished, echoed, cached and simplified (Lee et al., 2021, Figures 9 to 12, 14)."""
+
 import refurbish_tf as rtf
 from refurbish_tf import augment
 from refurbish_tf.experiments.pipelines import Pipelines
@@ -11,16 +12,16 @@ COLUMNS = ("steps", "fresh", "accuracy", "train_accuracy", "accuracies", "valida
 AUGMENTATIONS = ("RandAugment", "AutoAugment")
 # The settings of the paper's comparison.
 SETTINGS = {
-    "standard": Pipelines.standard,
-    "refurbish r=2": lambda ways: ways.refurbished(2),
-    "refurbish r=3": lambda ways: ways.refurbished(3),
-    "echo augmented e=2": lambda ways: ways.echoed(2, "after_augment"),
-    "echo augmented e=3": lambda ways: ways.echoed(3, "after_augment"),
-    "echo batches e=2": lambda ways: ways.echoed(2, "after_batch"),
-    "echo batches e=3": lambda ways: ways.echoed(3, "after_batch"),
-    "cache after augmentation": Pipelines.cached,
-    "simplified by 1": Pipelines.standard,
-    "simplified by 2": Pipelines.standard,
+  "standard": Pipelines.standard,
+  "refurbish r=2": lambda ways: ways.refurbished(2),
+  "refurbish r=3": lambda ways: ways.refurbished(3),
+  "echo augmented e=2": lambda ways: ways.echoed(2, "after_augment"),
+  "echo augmented e=3": lambda ways: ways.echoed(3, "after_augment"),
+  "echo batches e=2": lambda ways: ways.echoed(2, "after_batch"),
+  "echo batches e=3": lambda ways: ways.echoed(3, "after_batch"),
+  "cache after augmentation": Pipelines.cached,
+  "simplified by 1": Pipelines.standard,
+  "simplified by 2": Pipelines.standard,
 }
 
 
@@ -39,7 +40,12 @@ def found(model, history, train, setting, samples, validation_images, seconds):
     factor = int(setting[-1]) if setting.startswith("echo") else 1
     fresh = samples // len(history["accuracy"]) if setting.startswith("cache") else samples // factor
   return {
-      "steps": int(model.optimizer.iterations), "fresh": fresh, "accuracy": round(history["val_accuracy"][-1], 4),
-      "train_accuracy": round(history["accuracy"][-1], 4),
-      "accuracies": " ".join(f"{accuracy:.4f}" for accuracy in history["val_accuracy"]),
-      "validation_images": validation_images, "parameters": model.count_params(), "seconds": round(seconds, 1)}
+    "steps": int(model.optimizer.iterations),
+    "fresh": fresh,
+    "accuracy": round(history["val_accuracy"][-1], 4),
+    "train_accuracy": round(history["accuracy"][-1], 4),
+    "accuracies": " ".join(f"{accuracy:.4f}" for accuracy in history["val_accuracy"]),
+    "validation_images": validation_images,
+    "parameters": model.count_params(),
+    "seconds": round(seconds, 1),
+  }

@@ -1,8 +1,9 @@
 """Fresh samples to a target accuracy with data echoing (Choi et al., 2019, Figures 3 and 5 to 7).
 
-Trains a small network until it reaches the target on the validation images, and counts the fresh samples that this took:
-steps times batch size over e. Only the echo differs, and each pipeline has one shuffle buffer of the same size.
+Trains a small network until it reaches the target on the validation images, and counts the fresh samples that this
+took: steps times batch size over e. Only the echo differs, and each pipeline has one shuffle buffer of the same size.
 """
+
 import time
 
 import keras
@@ -22,21 +23,43 @@ STEPS_PER_EXECUTION = 4
 def of_figure(rows, by):
   """The rows that vary `by`, "e", "batch_size" or "shuffle_buffer_size", with the usual values of the others."""
   usual = {"batch_size": 128, "shuffle_buffer_size": SHUFFLE_BUFFER_SIZE}
-  return [row for row in rows if (by == "e" or row["e"] <= 2) and all(
-      row[column] == value for column, value in usual.items() if column != by)]
+  return [
+    row
+    for row in rows
+    if (by == "e" or row["e"] <= 2) and all(row[column] == value for column, value in usual.items() if column != by)
+  ]
 
 
 def pipeline(images, where, e, batch_size, shuffle_buffer_size, seed):
   """Endless batches; "baseline" is an echo by 1."""
-  return decoded(images.train, images).repeat().echo(
-      e, "before_augment" if where == "baseline" else where, augment_fn=augment.compose(
-          [augment.random_crop(padding=PADDING), augment.random_flip()]),
-      batch_size=batch_size, shuffle_buffer_size=shuffle_buffer_size, seed=seed).prefetch(tf.data.AUTOTUNE)
+  return (
+    decoded(images.train, images)
+    .repeat()
+    .echo(
+      e,
+      "before_augment" if where == "baseline" else where,
+      augment_fn=augment.compose([augment.random_crop(padding=PADDING), augment.random_flip()]),
+      batch_size=batch_size,
+      shuffle_buffer_size=shuffle_buffer_size,
+      seed=seed,
+    )
+    .prefetch(tf.data.AUTOTUNE)
+  )
 
 
 def fresh_samples_to_target(
-    images, where, e, batch_size, shuffle_buffer_size, seed, *, target, most_steps, samples_between,
-    learning_rate=training.ECHOING_LEARNING_RATE):
+  images,
+  where,
+  e,
+  batch_size,
+  shuffle_buffer_size,
+  seed,
+  *,
+  target,
+  most_steps,
+  samples_between,
+  learning_rate=training.ECHOING_LEARNING_RATE,
+):
   """Trains until the target is reached, or for `most_steps`.
 
   Args:
@@ -57,17 +80,20 @@ def fresh_samples_to_target(
   """
   if not 0 < target <= 1:
     raise ValueError(
-        f"target of fresh_samples_to_target must be an accuracy of more than 0 and at most 1, got {target!r}. Pass one "
-        "that the baseline reaches, such as 0.6 for CIFAR-10.")
+      f"target of fresh_samples_to_target must be an accuracy of more than 0 and at most 1, got {target!r}. Pass one "
+      "that the baseline reaches, such as 0.6 for CIFAR-10."
+    )
   keras.utils.set_random_seed(seed)
   validation = decoded(images.validation.take(VALIDATION_IMAGES), images).batch(500).cache()
   model = training.small_cnn(images)
   model.compile(
-      keras.optimizers.SGD(learning_rate, momentum=training.MOMENTUM, nesterov=True),
-      keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"],
-      jit_compile=training.jit_compile(),
-      # Keras takes a millisecond per call, a large part of a step of this network.
-      steps_per_execution=STEPS_PER_EXECUTION)
+    keras.optimizers.SGD(learning_rate, momentum=training.MOMENTUM, nesterov=True),
+    keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    metrics=["accuracy"],
+    jit_compile=training.jit_compile(),
+    # Keras takes a millisecond per call, a large part of a step of this network.
+    steps_per_execution=STEPS_PER_EXECUTION,
+  )
 
   def stop_at_target(_, logs):
     model.stop_training = logs["val_accuracy"] >= target
@@ -76,12 +102,21 @@ def fresh_samples_to_target(
   steps = max(1, samples_between // batch_size // STEPS_PER_EXECUTION) * STEPS_PER_EXECUTION
   began = time.perf_counter()
   accuracies = model.fit(
-      pipeline(images, where, e, batch_size, shuffle_buffer_size, seed), steps_per_epoch=steps,
-      epochs=max(1, most_steps // steps), validation_data=validation, shuffle=False, verbose=0,
-      callbacks=[keras.callbacks.LambdaCallback(on_epoch_end=stop_at_target)]).history["val_accuracy"]
+    pipeline(images, where, e, batch_size, shuffle_buffer_size, seed),
+    steps_per_epoch=steps,
+    epochs=max(1, most_steps // steps),
+    validation_data=validation,
+    shuffle=False,
+    verbose=0,
+    callbacks=[keras.callbacks.LambdaCallback(on_epoch_end=stop_at_target)],
+  ).history["val_accuracy"]
   seconds = time.perf_counter() - began
   reached = accuracies[-1] >= target
   taken = int(model.optimizer.iterations)
   keras.backend.clear_session()
-  return {"fresh": taken * batch_size // e if reached else -1, "steps": taken if reached else -1,
-          "accuracies": " ".join(f"{accuracy:.4f}" for accuracy in accuracies), "seconds": round(seconds, 1)}
+  return {
+    "fresh": taken * batch_size // e if reached else -1,
+    "steps": taken if reached else -1,
+    "accuracies": " ".join(f"{accuracy:.4f}" for accuracy in accuracies),
+    "seconds": round(seconds, 1),
+  }

@@ -1,12 +1,13 @@
 """Seconds to a target accuracy with data echoing, when reading is slow (Choi et al., 2019, Figures 3, 4 and 8).
 
-Trains a small network on images that are read as if from a slow disk: one file after the other, each in a latency plus its
-bytes divided by a rate. Reading a batch takes R times as long as a training step.
+Trains a small network on images that are read as if from a slow disk: one file after the other, each in a latency plus
+its bytes divided by a rate. Reading a batch takes R times as long as a training step.
 
-A step takes `STEP_SECONDS` by the clock: the CPU computes it in less and sleeps for the rest, like a host that waits for its
-accelerator. A network that really took so long would take the cores from the input. Only the seconds of reading and training
-count: while the network is validated, the disk pauses. Keras must compute with TensorFlow.
+A step takes `STEP_SECONDS` by the clock: the CPU computes it in less and sleeps for the rest, like a host that waits
+for its accelerator. A network that really took so long would take the cores from the input. Only the seconds of reading
+and training count: while the network is validated, the disk pauses. Keras must compute with TensorFlow.
 """
+
 import dataclasses
 import time
 
@@ -28,7 +29,8 @@ INPUT_THREADS = 8
 
 
 def by_index(images, ratio):
-  """`images` in memory, with a source by index, on a disk where reading a batch takes `ratio` steps, half of it latency.
+  """`images` in memory, with a source by index, on a disk where reading a batch takes `ratio` steps, half of it
+  latency.
 
   Returns:
     The images and the disk.
@@ -65,9 +67,10 @@ def train(images, where, e, ratio, learning_rate, target, most_steps, steps_betw
     seed: of weights, order and augmentation.
 
   Returns:
-    A dict. "fresh": fresh samples on which the network was trained until it reached the target, -1 if it did not. "steps":
-    of the optimizer. "accuracy": the best of "accuracies", one for each validation. "seconds": of reading and training.
-    "read": samples that were read, including those in buffers. "late_steps": steps that took longer than `STEP_SECONDS`.
+    A dict. "fresh": fresh samples on which the network was trained until it reached the target, -1 if it did not.
+    "steps": of the optimizer. "accuracy": the best of "accuracies", one for each validation. "seconds": of reading and
+    training. "read": samples that were read, including those in buffers. "late_steps": steps that took longer than
+    `STEP_SECONDS`.
   """
   keras.utils.set_random_seed(seed)
   step, right = _training_step(images, learning_rate)
@@ -93,9 +96,14 @@ def train(images, where, e, ratio, learning_rate, target, most_steps, steps_betw
   seconds = time.perf_counter() - began - paused
   keras.backend.clear_session()
   return {
-      "fresh": steps * BATCH_SIZE // e if accuracies[-1] >= target else -1, "steps": steps, "accuracy": round(max(accuracies), 4),
-      "accuracies": " ".join(f"{found:.4f}" for found in accuracies), "seconds": round(seconds, 2),
-      "read": disk.reads, "late_steps": late}
+    "fresh": steps * BATCH_SIZE // e if accuracies[-1] >= target else -1,
+    "steps": steps,
+    "accuracy": round(max(accuracies), 4),
+    "accuracies": " ".join(f"{found:.4f}" for found in accuracies),
+    "seconds": round(seconds, 2),
+    "read": disk.reads,
+    "late_steps": late,
+  }
 
 
 def _training_step(images, learning_rate):

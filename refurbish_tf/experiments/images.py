@@ -1,4 +1,5 @@
 """Labelled images: small ones of TensorFlow Datasets (TFDS), generated shapes, or photographs."""
+
 import dataclasses
 import pathlib
 import threading
@@ -37,6 +38,7 @@ class Images:
     shape: the static shape of the image, with None for sizes that vary.
     classes: the number of classes.
   """
+
   title: str
   note: str
   train: tf.data.Dataset
@@ -71,9 +73,14 @@ def load(name, count, seed=0):
     obstacle = _prepare(builder)
     if not obstacle:
       return _from_tfds(builder, count)
-    return shapes(count, seed, (
+    return shapes(
+      count,
+      seed,
+      (
         f"{name} is neither prepared on this machine (there is no {builder.data_dir}) nor can it be downloaded "
-        f"({obstacle}): using the built-in shapes instead."))
+        f"({obstacle}): using the built-in shapes instead."
+      ),
+    )
   finally:
     absl.logging.set_verbosity(verbosity)
 
@@ -86,9 +93,13 @@ def load_all(name, count, seed=0):
   """
   images = load(name, count, seed)
   if images.note:
-    raise DatasetError(f"{images.note.partition(':')[0]}. Copy it there from a machine that has it, or connect to the internet.")
+    raise DatasetError(
+      f"{images.note.partition(':')[0]}. Copy it there from a machine that has it, or connect to the internet."
+    )
   if len(images.train) < count:
-    raise DatasetError(f"{name} has only {len(images.train):,} training images, not the {count:,} asked for. Ask for fewer.")
+    raise DatasetError(
+      f"{name} has only {len(images.train):,} training images, not the {count:,} asked for. Ask for fewer."
+    )
   return images
 
 
@@ -103,10 +114,17 @@ def shapes(count, seed=0, note=""):
   # Compressed like the records of TFDS, so that decoding is also part of the augmentation here.
   records = np.array([tf.io.encode_png(image).numpy() for image in images], object)
   train, validation = (
-      tf.data.Dataset.from_tensor_slices((records[part], labels[part])) for part in (slice(count), slice(count, None)))
+    tf.data.Dataset.from_tensor_slices((records[part], labels[part])) for part in (slice(count), slice(count, None))
+  )
   return Images(
-      title=f"shapes (generated): {count:,} training and {validation_count:,} validation images", note=note,
-      train=train, validation=validation, decode=_decoder((32, 32, 3)), shape=(32, 32, 3), classes=10)
+    title=f"shapes (generated): {count:,} training and {validation_count:,} validation images",
+    note=note,
+    train=train,
+    validation=validation,
+    decode=_decoder((32, 32, 3)),
+    shape=(32, 32, 3),
+    classes=10,
+  )
 
 
 def draw_shapes(count, seed=0):
@@ -122,7 +140,7 @@ def draw_shapes(count, seed=0):
   y, x = np.mgrid[-1:1:32j, -1:1:32j].astype(np.float32)
   # In parts, to save memory.
   for start in range(0, count, 1000):
-    part = labels[start:start + 1000]
+    part = labels[start : start + 1000]
     column = lambda low, high: rng.uniform(low, high, [len(part), 1, 1]).astype(np.float32)
     size, angle = column(0.75, 0.95), column(-0.15, 0.15)
     right, down = x - column(-0.1, 0.1), y - column(-0.1, 0.1)
@@ -137,7 +155,7 @@ def draw_shapes(count, seed=0):
     slope = (column(-10, 10) * x + column(-10, 10) * y)[..., None]
     noise = rng.normal(0, 5, [len(part), 32, 32, 3]).astype(np.float32)
     image = np.where(inside[..., None], shape, background + slope) + noise
-    images[start:start + 1000] = np.clip(image, 0, 255)
+    images[start : start + 1000] = np.clip(image, 0, 255)
   return images, labels
 
 
@@ -171,8 +189,14 @@ def photographs(directory, count, seed=0):
   shape = (None, None, 3)
   train = train.map(lambda record: (record, tf.constant(0, tf.int64)))
   return Images(
-      title=f"{title}, about {sizes[1]} x {sizes[0]} pixels and {kilobytes:.0f} kB", note="", train=train,
-      validation=train.take(0), decode=_decoder(shape), shape=shape, classes=1)
+    title=f"{title}, about {sizes[1]} x {sizes[0]} pixels and {kilobytes:.0f} kB",
+    note="",
+    train=train,
+    validation=train.take(0),
+    decode=_decoder(shape),
+    shape=shape,
+    classes=1,
+  )
 
 
 def _jpeg_files(directory, count):
@@ -191,7 +215,8 @@ def _jpeg_files(directory, count):
     raise DatasetError(f"cannot read {error.filename!r}: {error.strerror}") from None
   if len(files) < 2:
     raise DatasetError(
-        f"there are {len(files) or 'no'} JPEG files in and below {str(directory)!r}, but at least two are needed")
+      f"there are {len(files) or 'no'} JPEG files in and below {str(directory)!r}, but at least two are needed"
+    )
   return files
 
 
@@ -219,28 +244,30 @@ def _shapes(u, v):
   """Whether the point (u, v) is inside, for each shape: they fill about the unit circle."""
   radius, largest = np.hypot(u, v), np.maximum(abs(u), abs(v))
   return [
-      radius < 0.9,  # disk
-      (radius < 1) & (radius > 0.55),  # ring
-      (radius < 1) & (v > 0),  # half disk
-      (radius < 1) & (np.hypot(u - 0.5, v) > 0.8),  # crescent
-      largest < 0.8,  # square
-      (largest < 0.85) & (largest > 0.45),  # frame
-      (abs(u) < 1) & (abs(v) < 0.3),  # bar
-      np.maximum(-v, np.sqrt(0.75) * abs(u) + 0.5 * v) < 0.5,  # triangle
-      (largest < 1) & (np.minimum(abs(u), abs(v)) < 0.28),  # cross
-      radius < 0.62 + 0.38 * np.cos(5 * np.arctan2(v, u)),  # star
+    radius < 0.9,  # disk
+    (radius < 1) & (radius > 0.55),  # ring
+    (radius < 1) & (v > 0),  # half disk
+    (radius < 1) & (np.hypot(u - 0.5, v) > 0.8),  # crescent
+    largest < 0.8,  # square
+    (largest < 0.85) & (largest > 0.45),  # frame
+    (abs(u) < 1) & (abs(v) < 0.3),  # bar
+    np.maximum(-v, np.sqrt(0.75) * abs(u) + 0.5 * v) < 0.5,  # triangle
+    (largest < 1) & (np.minimum(abs(u), abs(v)) < 0.28),  # cross
+    radius < 0.62 + 0.38 * np.cos(5 * np.arctan2(v, u)),  # star
   ]
 
 
 def _builder(name):
   try:
     import tensorflow_datasets as tfds
+
     # If one of its packages is missing or does not fit, TFDS may be imported without its contents, and logs why.
     builder = tfds.builder
   except (ImportError, AttributeError) as error:
     raise DatasetError(
-        f"{name} is read by tensorflow-datasets, which cannot be imported ({error}): install the extra `demo` of refurbish-tf, "
-        "or `pip install tensorflow-datasets importlib_resources` (with TensorFlow 2.19 also `'tensorflow-metadata<1.18'`)"
+      f"{name} is read by tensorflow-datasets, which cannot be imported ({error}): install the extra `demo` of "
+      "refurbish-tf, or `pip install tensorflow-datasets importlib_resources` (with TensorFlow 2.19 also "
+      "`'tensorflow-metadata<1.18'`)"
     ) from None
   try:
     return builder(name)
@@ -288,28 +315,40 @@ def _answers(url):
 
 def _from_tfds(builder, count):
   import tensorflow_datasets as tfds
+
   sizes = {split: info.num_examples for split, info in builder.info.splits.items()}
   counts = {"train": min(count, sizes["train"]), "test": min(VALIDATION_IMAGES, sizes["test"])}
 
   def read(split, **options):
     # Records stay compressed: decoding is a part of the partial augmentation, done for fresh samples only.
     dataset = builder.as_dataset(
-        split=f"{split}[:{counts[split]}]", decoders={"image": tfds.decode.SkipDecoding()}, shuffle_files=False,
-        read_config=tfds.ReadConfig(**options))
+      split=f"{split}[:{counts[split]}]",
+      decoders={"image": tfds.decode.SkipDecoding()},
+      shuffle_files=False,
+      read_config=tfds.ReadConfig(**options),
+    )
     return dataset.map(lambda element: (element["image"], element["label"]))
 
   height, width, _ = builder.info.features["image"].shape
   shape = (height, width, 3)
   return Images(
-      title=(f"{builder.info.full_name} (TFDS): {counts['train']:,} of {sizes['train']:,} train images; "
-             f"validation on {counts['test']:,} test images"),
-      # Without TFDS's cache, which warns if only a part is read.
-      note="", train=read("train"), validation=read("test", try_autocache=False),
-      decode=_decoder(shape), shape=shape, classes=builder.info.features["label"].num_classes)
+    title=(
+      f"{builder.info.full_name} (TFDS): {counts['train']:,} of {sizes['train']:,} train images; "
+      f"validation on {counts['test']:,} test images"
+    ),
+    # Without TFDS's cache, which warns if only a part is read.
+    note="",
+    train=read("train"),
+    validation=read("test", try_autocache=False),
+    decode=_decoder(shape),
+    shape=shape,
+    classes=builder.info.features["label"].num_classes,
+  )
 
 
 def _decoder(shape):
-  """A function from a compressed image, string [], to the image, uint8 `shape`. Grey and transparent images become RGB."""
+  """A function from a compressed image, string [], to the image, uint8 `shape`. Grey and transparent images become
+  RGB."""
 
   def decode(record):
     return tf.ensure_shape(augment.decode()(record), shape)

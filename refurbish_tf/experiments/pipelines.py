@@ -1,4 +1,5 @@
 """The input pipelines that the experiments compare."""
+
 import dataclasses
 import random
 import time
@@ -32,6 +33,7 @@ class Pipelines:
     batch_size: of the training.
     drop_remainder: as in `tf.data.Dataset.batch`. If true, all have the same number of steps for any number of images.
   """
+
   images: Images
   layers: list
   at: int
@@ -47,8 +49,9 @@ class Pipelines:
     """`Dataset.refurbish` with reuse factor `r`; `options` are other arguments for it."""
     partial_fn, final_fn = self._split
     # The shuffle buffer, for a source that is read as a stream, is as large as in `standard`.
-    return self._batched(self.images.train.refurbish(
-        partial_fn, final_fn, r=r, seed=self.seed, shuffle_buffer_size=self._count, **options))
+    return self._batched(
+      self.images.train.refurbish(partial_fn, final_fn, r=r, seed=self.seed, shuffle_buffer_size=self._count, **options)
+    )
 
   def echoed(self, e, where):
     """`Dataset.echo` with a whole echoing factor `e`; each epoch reads one of `e` parts of the images.
@@ -68,9 +71,19 @@ class Pipelines:
 
     part = tf.data.Dataset.from_tensors(0).map(part).flat_map(lambda number: train.shard(e, number))
     part = part.apply(tf.data.experimental.assert_cardinality(count))
-    return decoded(part, self.images).echo(
-        e, where, augment_fn=rtf.augment.compose(self.layers), batch_size=self.batch_size, drop_remainder=self.drop_remainder,
-        shuffle_buffer_size=self._count, seed=self.seed).prefetch(tf.data.AUTOTUNE)
+    return (
+      decoded(part, self.images)
+      .echo(
+        e,
+        where,
+        augment_fn=rtf.augment.compose(self.layers),
+        batch_size=self.batch_size,
+        drop_remainder=self.drop_remainder,
+        shuffle_buffer_size=self._count,
+        seed=self.seed,
+      )
+      .prefetch(tf.data.AUTOTUNE)
+    )
 
   def cached(self):
     """`Dataset.cache` after the augmentation: fast, but each image is augmented only once in the whole training."""
@@ -78,8 +91,12 @@ class Pipelines:
 
   def decoded_once(self):
     """The same pipelines after a `Dataset.cache` of the decoded images, which are read and decoded once."""
-    return dataclasses.replace(self, images=dataclasses.replace(
-        self.images, train=decoded(self.images.train, self.images).cache(), decode=tf.identity))
+    return dataclasses.replace(
+      self,
+      images=dataclasses.replace(
+        self.images, train=decoded(self.images.train, self.images).cache(), decode=tf.identity
+      ),
+    )
 
   def parts(self):
     """A dict from name to a pipeline of one part of the augmentation, each alone in a map of its own."""
@@ -87,11 +104,14 @@ class Pipelines:
     source = self.images.train.cache()
     decode = decoded(source, self.images)
     if None in self.images.shape:
-      # Images of several sizes cannot be batched, but one pixel of each can. In another map, so that whole images are decoded.
+      # Images of several sizes cannot be batched, but one pixel of each can. In another map, so that whole images are
+      # decoded.
       decode = decode.map(lambda image, label: (image[:1, :1], label))
-    return {"decode": self._batched(decode),
-            "partial_fn": self._batched(self._mapped(source, partial_fn)),
-            "final_fn": self._batched(self._mapped(self._mapped(self.images.train, partial_fn).cache(), final_fn))}
+    return {
+      "decode": self._batched(decode),
+      "partial_fn": self._batched(self._mapped(source, partial_fn)),
+      "final_fn": self._batched(self._mapped(self._mapped(self.images.train, partial_fn).cache(), final_fn)),
+    }
 
   @property
   def _split(self):
@@ -113,8 +133,9 @@ class Pipelines:
     takes_seed = tracing.takes_seed(function, dataset.element_spec)
     seeds = tf.data.Dataset.random(self.seed, rerandomize_each_iteration=True).batch(2)
     return tf.data.Dataset.zip((dataset, seeds)).map(
-        lambda element, seed: function(*element, **({"seed": seed} if takes_seed else {})),
-        num_parallel_calls=dataset_graph.PLAIN_MAP_CALLS)
+      lambda element, seed: function(*element, **({"seed": seed} if takes_seed else {})),
+      num_parallel_calls=dataset_graph.PLAIN_MAP_CALLS,
+    )
 
   def _batched(self, dataset):
     return dataset.batch(self.batch_size, self.drop_remainder).prefetch(tf.data.AUTOTUNE)
@@ -122,7 +143,9 @@ class Pipelines:
 
 def decoded(dataset, images):
   """The decoded images of `dataset`, which is a part of `images`, with their labels."""
-  return dataset.map(lambda record, label: (images.decode(record), label), num_parallel_calls=dataset_graph.PLAIN_MAP_CALLS)
+  return dataset.map(
+    lambda record, label: (images.decode(record), label), num_parallel_calls=dataset_graph.PLAIN_MAP_CALLS
+  )
 
 
 def measure_input(pipelines, rounds, epochs=1, on_turn=None):

@@ -1,4 +1,5 @@
 """The tables of the experiments: CSV files that grow by a row for each training and come with the package."""
+
 import contextlib
 import csv
 import errno
@@ -27,8 +28,23 @@ DIRECTORY = pathlib.Path(__file__).parent / "results"
 # Columns that say what made a row. Their values stay text, even if they look like numbers.
 PROVENANCE = ("command", "commit", "machine", "refurbish_tf", "tensorflow", "keras", "python")
 # Columns with results. The other columns identify a row.
-MEASURED = ("steps", "fresh", "dice", "accuracy", "train_accuracy", "accuracies", "validation_images", "parameters", "seconds",
-            "cpu_seconds", "input_cpu_seconds", "images_per_second", "cpu_microseconds", "read", "late_steps")
+MEASURED = (
+  "steps",
+  "fresh",
+  "dice",
+  "accuracy",
+  "train_accuracy",
+  "accuracies",
+  "validation_images",
+  "parameters",
+  "seconds",
+  "cpu_seconds",
+  "input_cpu_seconds",
+  "images_per_second",
+  "cpu_microseconds",
+  "read",
+  "late_steps",
+)
 # The environment variable that names the commit of a copy without git.
 COMMIT = "REFURBISH_TF_COMMIT"
 # The probability that an interval contains the true value.
@@ -47,8 +63,8 @@ class Table:
   >>> read(table.path)[0]["accuracy"]
   0.5
 
-  Each process appends to its own file, some.csv or some.TIME-PROCESS.csv in the same folder, so that none can harm the rows
-  of another. A program that was stopped can resume with the missing rows.
+  Each process appends to its own file, some.csv or some.TIME-PROCESS.csv in the same folder, so that none can harm the
+  rows of another. A program that was stopped can resume with the missing rows.
 
   Args:
     path: the path of the table, whose folder is made if it is missing.
@@ -78,7 +94,8 @@ class Table:
       tempfile.TemporaryFile(dir=self.path.parent).close()
     except OSError as error:
       raise OSError(
-          f"--output must be a file that can be written, got {path} ({error.strerror}). Give another --output.") from error
+        f"--output must be a file that can be written, got {path} ({error.strerror}). Give another --output."
+      ) from error
     heading = ",".join(self._heading)
     for file in _files(self.path):
       content = file.read_bytes()
@@ -107,7 +124,9 @@ class Table:
     """
     for row in rows:
       if {*row, *PROVENANCE} != {*self._heading}:
-        raise ValueError(f"a row of {self.path} must have the columns {', '.join(self._heading)}, got {', '.join(row)}.")
+        raise ValueError(
+          f"a row of {self.path} must have the columns {', '.join(self._heading)}, got {', '.join(row)}."
+        )
     rows = [{**row, **self._provenance} for row in rows if not self.has(row)]
     if not rows:
       return 0
@@ -121,7 +140,7 @@ class Table:
       left = memoryview(text.getvalue().encode())
       try:
         while left:
-          left = left[file.write(left):]
+          left = left[file.write(left) :]
       except BaseException:
         file.truncate(end)
         raise
@@ -137,15 +156,23 @@ class Table:
 
   def _refusal(self, file, there):
     """What is wrong with a heading."""
-    told = [f"{what} {', '.join(map(ascii, names))[:200]}" for what, names in (
+    told = [
+      f"{what} {', '.join(map(ascii, names))[:200]}"
+      for what, names in (
         ("lacks", [name for name in self._heading if name not in there]),
-        ("also has", [name for name in there if name not in self._heading])) if names]
-    return (f"--output {file} must be a table of this experiment, got another file: its first line "
-            f"{' and '.join(told) or 'has the columns in another order'}. It was not changed. Give another --output.")
+        ("also has", [name for name in there if name not in self._heading]),
+      )
+      if names
+    ]
+    return (
+      f"--output {file} must be a table of this experiment, got another file: its first line "
+      f"{' and '.join(told) or 'has the columns in another order'}. It was not changed. Give another --output."
+    )
 
 
 def open_table(parser, path, key, columns, load):
-  """The `Table` of a program, and its images, which `load()` returns. Errors end the program, through `parser.error`."""
+  """The `Table` of a program, and its images, which `load()` returns. Errors end the program, through
+  `parser.error`."""
   try:
     return Table(path, key, columns), load()
   except (OSError, ValueError, images.DatasetError) as error:
@@ -155,8 +182,8 @@ def open_table(parser, path, key, columns, load):
 def read(path):
   """The rows of a table from all of its files, as dicts. Values that look like numbers become numbers.
 
-  If two processes have made the same row, the first counts. An incomplete last line, of a program that was killed, is not a
-  row.
+  If two processes have made the same row, the first counts. An incomplete last line, of a program that was killed, is
+  not a row.
 
   Args:
     path: of a table, or the name of one that comes with the package, such as "accuracy".
@@ -226,9 +253,10 @@ def difference(ones, others):
   variances = [statistics.variance(values) / len(values) for values in (ones, others)]
   if not any(variances):
     return middle, 0.0
-  freedom = sum(variances)**2 / sum(
-      variance**2 / (len(values) - 1) for variance, values in zip(variances, (ones, others)))
-  return middle, student_t(freedom) * sum(variances)**0.5
+  freedom = sum(variances) ** 2 / sum(
+    variance**2 / (len(values) - 1) for variance, values in zip(variances, (ones, others))
+  )
+  return middle, student_t(freedom) * sum(variances) ** 0.5
 
 
 def quotient(ones, others):
@@ -243,7 +271,7 @@ def quotient(ones, others):
 def mean_interval(values):
   """The mean, and half the width of its 95 % interval with Student's t, which is None for a single value."""
   middle, spread = mean_and_spread(values)
-  return middle, student_t(len(values) - 1) * spread / len(values)**0.5 if len(values) > 1 else None
+  return middle, student_t(len(values) - 1) * spread / len(values) ** 0.5 if len(values) > 1 else None
 
 
 def seeds_needed(half, spread):
@@ -252,7 +280,7 @@ def seeds_needed(half, spread):
   `spread` is the standard deviation of a training, in the same unit, the same in both settings.
   """
   count = 2
-  while student_t(2 * count - 2) * spread * (2 / count)**0.5 > half:
+  while student_t(2 * count - 2) * spread * (2 / count) ** 0.5 > half:
     count += 1
   return count
 
@@ -263,8 +291,9 @@ def student_t(freedom):
   for _ in range(60):
     t = (below + above) / 2
     # The probability of both tails.
-    tails = float(tf.math.betainc(*(tf.constant(value, tf.float64) for value in (
-        freedom / 2, 0.5, freedom / (freedom + t * t)))))
+    tails = float(
+      tf.math.betainc(*(tf.constant(value, tf.float64) for value in (freedom / 2, 0.5, freedom / (freedom + t * t))))
+    )
     below, above = (t, above) if tails > 1 - CONFIDENCE else (below, t)
   return below
 
@@ -284,9 +313,11 @@ def markdown(heads, rows):
 
 
 def filled(text, place, content):
-  """A page with `content` between <!-- place --> and the next <!-- end -->. ValueError unless there is one such place."""
-  text, count = re.subn(f"(?s)<!-- {place} -->((?!<!-- ).)*<!-- end -->",
-                        lambda _: f"<!-- {place} -->\n\n{content}\n\n<!-- end -->", text)
+  """A page with `content` between <!-- place --> and the next <!-- end -->. ValueError unless there is one such
+  place."""
+  text, count = re.subn(
+    f"(?s)<!-- {place} -->((?!<!-- ).)*<!-- end -->", lambda _: f"<!-- {place} -->\n\n{content}\n\n<!-- end -->", text
+  )
   if count != 1:
     raise ValueError(f"must have one table between <!-- {place} --> and <!-- end -->, got {count}")
   return text
@@ -295,12 +326,15 @@ def filled(text, place, content):
 def _files(path):
   """The existing files of a table, in the order in which they were made."""
   own = re.compile(rf"{re.escape(path.stem)}\.\d+-\d+{re.escape(path.suffix)}")
-  return [*([path] if path.exists() else []), *sorted(file for file in path.parent.glob("*") if own.fullmatch(file.name))]
+  return [
+    *([path] if path.exists() else []),
+    *sorted(file for file in path.parent.glob("*") if own.fullmatch(file.name)),
+  ]
 
 
 def _rows(file):
   content = file.read_bytes()
-  lines = csv.reader(io.StringIO(content[:content.rfind(b"\n") + 1].decode(errors="replace"), newline=""))
+  lines = csv.reader(io.StringIO(content[: content.rfind(b"\n") + 1].decode(errors="replace"), newline=""))
   rows = []
   try:
     heading = next(lines, [])
@@ -329,15 +363,19 @@ def provenance():
   arguments = [shlex.quote(pathlib.Path(argument).name if "/" in argument else argument) for argument in sys.argv[1:]]
   program = f"python -m {sys.modules['__main__'].__spec__.name}" if sys.modules["__main__"].__spec__ else "python"
   return {
-      "command": " ".join([program, *arguments]).replace("\n", " "),
-      "commit": commit(),
-      "machine": ", ".join([
-          f"{len(os.sched_getaffinity(0))} processors ({machine.processor()})",
-          *([] if machine.has_bfloat16() else ["no bfloat16"]), *devices]),
-      "refurbish_tf": rtf.__version__,
-      "tensorflow": tf.__version__,
-      "keras": f"{keras.__version__}{by}",
-      "python": platform.python_version(),
+    "command": " ".join([program, *arguments]).replace("\n", " "),
+    "commit": commit(),
+    "machine": ", ".join(
+      [
+        f"{len(os.sched_getaffinity(0))} processors ({machine.processor()})",
+        *([] if machine.has_bfloat16() else ["no bfloat16"]),
+        *devices,
+      ]
+    ),
+    "refurbish_tf": rtf.__version__,
+    "tensorflow": tf.__version__,
+    "keras": f"{keras.__version__}{by}",
+    "python": platform.python_version(),
   }
 
 
@@ -360,10 +398,12 @@ def backend():
   name = keras.backend.backend()
   if name == "jax":
     import jax
+
     return f" on jax {jax.__version__}", [device.device_kind for device in jax.devices() if device.platform != "cpu"]
   return "" if name == "tensorflow" else f" on {name}", [
-      tf.config.experimental.get_device_details(device).get("device_name", "GPU")
-      for device in tf.config.list_physical_devices("GPU")]
+    tf.config.experimental.get_device_details(device).get("device_name", "GPU")
+    for device in tf.config.list_physical_devices("GPU")
+  ]
 
 
 def commit(directory=pathlib.Path(__file__).parent.parent):

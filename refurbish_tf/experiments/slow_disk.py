@@ -1,4 +1,5 @@
 """A source that is as slow as a disk."""
+
 import contextlib
 import threading
 import time

@@ -1,38 +1,63 @@
 """The tables of the documentation and of the notebooks, as Markdown, made from the rows of the experiments."""
+
 from refurbish_tf.experiments import results
 
 # The names of settings, in the order of a table.
 NAMES = {
-    "standard": "standard", "refurbish r=2": "refurbish, r = 2", "refurbish r=3": "refurbish, r = 3",
-    "refurbish r=5": "refurbish, r = 5",
-    "refurbish r=2 split 4": "refurbish, r = 2, nothing fresh", "refurbish r=3 split 4": "refurbish, r = 3, nothing fresh",
-    "echo augmented e=2": "echoing after augmentation, e = 2",
-    "echo augmented e=3": "echoing after augmentation, e = 3", "echo batches e=2": "batch echoing, e = 2",
-    "echo batches e=3": "batch echoing, e = 3", "cache after augmentation": "`cache()` after augmentation",
-    "simplified by 1": "one expensive layer fewer", "simplified by 2": "crop and flip only"}
+  "standard": "standard",
+  "refurbish r=2": "refurbish, r = 2",
+  "refurbish r=3": "refurbish, r = 3",
+  "refurbish r=5": "refurbish, r = 5",
+  "refurbish r=2 split 4": "refurbish, r = 2, nothing fresh",
+  "refurbish r=3 split 4": "refurbish, r = 3, nothing fresh",
+  "echo augmented e=2": "echoing after augmentation, e = 2",
+  "echo augmented e=3": "echoing after augmentation, e = 3",
+  "echo batches e=2": "batch echoing, e = 2",
+  "echo batches e=3": "batch echoing, e = 3",
+  "cache after augmentation": "`cache()` after augmentation",
+  "simplified by 1": "one expensive layer fewer",
+  "simplified by 2": "crop and flip only",
+}
 # Top-1 accuracy of ResNet-50 on ImageNet, in %, of Lee et al., 2021, section 7.1.
 # Its echoing keeps augmented samples in the cache of refurbish.
-PAPER = {"standard": 77.82, "refurbish r=2": 77.81, "refurbish r=3": 77.77, "refurbish r=2 split 4": 77.37,
-         "refurbish r=3 split 4": 76.93}
+PAPER = {
+  "standard": 77.82,
+  "refurbish r=2": 77.81,
+  "refurbish r=3": 77.77,
+  "refurbish r=2 split 4": 77.37,
+  "refurbish r=3 split 4": 76.93,
+}
 # The settings whose partial and final augmentations are those of the paper.
 REUSE = ("refurbish r=2", "refurbish r=3")
 # Trained long after standard, with another version, so that their seconds cannot be compared.
 TRAINED_LATER = ("refurbish r=2 split 4", "refurbish r=3 split 4")
 # The differences to show besides those from standard: a setting minus another.
 PAIRS = (
-    ("refurbish r=3", "refurbish r=2"), ("refurbish r=3", "echo augmented e=3"), ("refurbish r=3", "simplified by 2"),
-    ("refurbish r=2", "refurbish r=2 split 4"), ("refurbish r=3", "refurbish r=3 split 4"),
-    ("refurbish r=3 split 4", "echo augmented e=3"))
+  ("refurbish r=3", "refurbish r=2"),
+  ("refurbish r=3", "echo augmented e=3"),
+  ("refurbish r=3", "simplified by 2"),
+  ("refurbish r=2", "refurbish r=2 split 4"),
+  ("refurbish r=3", "refurbish r=3 split 4"),
+  ("refurbish r=3 split 4", "echo augmented e=3"),
+)
 # The seeds of trainings/volumes.py.
 SEEDS_OF_VOLUMES = (0, 1, 2, 3, 4)
 # The gain, in points, over crop and flip alone that a policy must have in the pilot of trainings/cifar10.py.
 LEAST_GAIN = 0.3
 # The parts of the plan of all images, in the order of their tables.
-ALL_IMAGES = {"comparison": "CIFAR-10, convolutions", "network": "CIFAR-10, separable convolutions",
-              "policy": "CIFAR-10, AutoAugment", "photographs": "photographs of groceries"}
+ALL_IMAGES = {
+  "comparison": "CIFAR-10, convolutions",
+  "network": "CIFAR-10, separable convolutions",
+  "policy": "CIFAR-10, AutoAugment",
+  "photographs": "photographs of groceries",
+}
 NOT_YET = "No training has been run yet."
-PLACE_NAMES = {"baseline": "baseline", "before_augment": "example echoing before augmentation",
-               "after_augment": "example echoing after augmentation", "after_batch": "batch echoing"}
+PLACE_NAMES = {
+  "baseline": "baseline",
+  "before_augment": "example echoing before augmentation",
+  "after_augment": "example echoing after augmentation",
+  "after_batch": "batch echoing",
+}
 
 
 def comparison(rows, title="", paired=False):
@@ -41,22 +66,34 @@ def comparison(rows, title="", paired=False):
   lines = []
   for setting in (setting for setting in NAMES if setting in accuracies):
     mean, spread, count = accuracies[setting]
-    lines.append([
-        NAMES[setting], f"{100 * mean:.2f} ± {100 * spread:.2f} %" if count > 1 else f"{100 * mean:.2f} %", f"{count}",
+    lines.append(
+      [
+        NAMES[setting],
+        f"{100 * mean:.2f} ± {100 * spread:.2f} %" if count > 1 else f"{100 * mean:.2f} %",
+        f"{count}",
         *(_told(*found[setting]) if setting in found else ("", "")),
-        f"{PAPER[setting] - PAPER['standard']:+.2f}" if setting in PAPER and setting != "standard" else ""])
+        f"{PAPER[setting] - PAPER['standard']:+.2f}" if setting in PAPER and setting != "standard" else "",
+      ]
+    )
   return results.markdown(
-      [title, "accuracy", "trainings", "minus standard, points", "against standard", "minus standard in the paper"], lines)
+    [title, "accuracy", "trainings", "minus standard, points", "against standard", "minus standard in the paper"], lines
+  )
 
 
 def pairs(rows):
   """Differences of the accuracies of `PAIRS`. `rows` as for `comparison`."""
   accuracies = _points(rows)
   return results.markdown(
-      ["", "points", "against the other"],
-      [[f"{NAMES[one]}, minus {NAMES[other].removeprefix('refurbish, ')}",
-        *_told(*results.difference(accuracies[one], accuracies[other]))]
-       for one, other in PAIRS if one in accuracies and other in accuracies])
+    ["", "points", "against the other"],
+    [
+      [
+        f"{NAMES[one]}, minus {NAMES[other].removeprefix('refurbish, ')}",
+        *_told(*results.difference(accuracies[one], accuracies[other])),
+      ]
+      for one, other in PAIRS
+      if one in accuracies and other in accuracies
+    ],
+  )
 
 
 def prices(rows):
@@ -66,14 +103,28 @@ def prices(rows):
     rows: with "setting", "seed", "input_cpu_seconds", "cpu_seconds" and "seconds", one for each training.
   """
   heads, columns = [""], []
-  for name, column in (("CPU seconds, input alone", "input_cpu_seconds"), ("CPU seconds, all", "cpu_seconds"),
-                       ("seconds by the clock", "seconds")):
+  for name, column in (
+    ("CPU seconds, input alone", "input_cpu_seconds"),
+    ("CPU seconds, all", "cpu_seconds"),
+    ("seconds by the clock", "seconds"),
+  ):
     heads += [name, "of standard's"]
     columns.append((results.summary(rows, "setting", column), parts(rows, column)))
   return results.markdown(
-      heads, [[NAMES[setting], *(cell for seconds, part in columns for cell in (
-          f"{seconds[setting][0]:,.0f}", _part(part, setting) if setting != "standard" else ""))]
-              for setting in NAMES if setting in columns[0][0] and setting not in TRAINED_LATER])
+    heads,
+    [
+      [
+        NAMES[setting],
+        *(
+          cell
+          for seconds, part in columns
+          for cell in (f"{seconds[setting][0]:,.0f}", _part(part, setting) if setting != "standard" else "")
+        ),
+      ]
+      for setting in NAMES
+      if setting in columns[0][0] and setting not in TRAINED_LATER
+    ],
+  )
 
 
 def reuse(rows, of_all_images=()):
@@ -86,12 +137,28 @@ def reuse(rows, of_all_images=()):
   part, trainings = parts(rows, "input_cpu_seconds"), results.summary(rows, "setting", "accuracy")
   large = differences([row for row in of_all_images if row["what"] == "comparison"], paired=True)
   return results.markdown(
-      ["", "accuracy minus standard, points", "against standard", "seeds", *(["50,000 images"] if large else []),
-       "ImageNet, in the paper", "CPU time of the input"],
-      [[NAMES[setting].replace("refurbish, ", ""), *_told(*difference), f"{trainings[setting][2]}",
+    [
+      "",
+      "accuracy minus standard, points",
+      "against standard",
+      "seeds",
+      *(["50,000 images"] if large else []),
+      "ImageNet, in the paper",
+      "CPU time of the input",
+    ],
+    [
+      [
+        NAMES[setting].replace("refurbish, ", ""),
+        *_told(*difference),
+        f"{trainings[setting][2]}",
         *([_told(*large[setting])[0] if setting in large else ""] if large else []),
-        f"{PAPER[setting] - PAPER['standard']:+.2f}", _part(part, setting)]
-       for setting, difference in differences(rows).items() if setting in REUSE])
+        f"{PAPER[setting] - PAPER['standard']:+.2f}",
+        _part(part, setting),
+      ]
+      for setting, difference in differences(rows).items()
+      if setting in REUSE
+    ],
+  )
 
 
 def all_images(rows):
@@ -99,24 +166,47 @@ def all_images(rows):
   if not rows:
     return NOT_YET
   parts = {what: [row for row in rows if row["what"] == what] for what in ("pilot", *ALL_IMAGES)}
-  pilot = results.markdown(["pilot", "epochs", "accuracy on 5,000 images of the training set"], [
-      ["crop and flip only" if row["policy"] == "none" else row["policy"], f"{row['epochs']}", f"{100 * row['accuracy']:.2f} %"] for row in parts.pop("pilot")])
-  return "\n\n".join([*(comparison(found, ALL_IMAGES[what], paired=True) for what, found in parts.items() if found), pilot])
+  pilot = results.markdown(
+    ["pilot", "epochs", "accuracy on 5,000 images of the training set"],
+    [
+      [
+        "crop and flip only" if row["policy"] == "none" else row["policy"],
+        f"{row['epochs']}",
+        f"{100 * row['accuracy']:.2f} %",
+      ]
+      for row in parts.pop("pilot")
+    ],
+  )
+  return "\n\n".join(
+    [*(comparison(found, ALL_IMAGES[what], paired=True) for what, found in parts.items() if found), pilot]
+  )
 
 
 def all_on_gpu(rows):
   """The pilot, which chose the policy, and the comparison of all settings. `rows` of `cifar10`."""
   if not rows:
     return NOT_YET
-  pilot = [["pilot: " + (row["policy"] if row["setting"] == "standard" else "crop and flip only"), f"{100 * row['accuracy']:.2f} %"]
-           for row in rows if row["what"] == "pilot"]
+  pilot = [
+    [
+      "pilot: " + (row["policy"] if row["setting"] == "standard" else "crop and flip only"),
+      f"{100 * row['accuracy']:.2f} %",
+    ]
+    for row in rows
+    if row["what"] == "pilot"
+  ]
   compared = [row for row in rows if row["what"] == "comparison"]
-  return "\n\n".join([results.markdown(["", "accuracy on 10,000 images of the training set"], pilot), policy_taken(rows),
-                      *([comparison(compared)] if compared else [])])
+  return "\n\n".join(
+    [
+      results.markdown(["", "accuracy on 10,000 images of the training set"], pilot),
+      policy_taken(rows),
+      *([comparison(compared)] if compared else []),
+    ]
+  )
 
 
 def pilot_gain(rows):
-  """The best policy of the pilot and its gain over crop and flip, in points; None without a pilot. `rows` of `cifar10`."""
+  """The best policy of the pilot and its gain over crop and flip, in points; None without a pilot. `rows` of
+  `cifar10`."""
   found = {row["policy"]: 100 * row["accuracy"] for row in rows if row["what"] == "pilot"}
   if not found:
     return None
@@ -146,9 +236,11 @@ def precision_reached(rows, wanted=0.3):
     if half is not None and setting in REUSE:
       said = f"with {NAMES[setting].removeprefix('refurbish, ')} it is ± {half:.2f} points"
       if half > wanted:
-        spread = 100 * ((spreads[setting][1]**2 + spreads["standard"][1]**2) / 2)**0.5
-        said += (f", as seeds differ by {spread:.2f}: {results.seeds_needed(wanted, spread)} seeds of each of the two would "
-                 f"have made it ± {wanted}")
+        spread = 100 * ((spreads[setting][1] ** 2 + spreads["standard"][1] ** 2) / 2) ** 0.5
+        said += (
+          f", as seeds differ by {spread:.2f}: {results.seeds_needed(wanted, spread)} seeds of each of the two would "
+          f"have made it ± {wanted}"
+        )
       sentences.append(f"{said}.".capitalize())
   return " ".join([f"The interval was to be ± {wanted} points or less.", *sentences] if sentences else [])
 
@@ -180,16 +272,23 @@ def echoes(rows):
   factors = sorted({e for _, e in found})
 
   def cell(fresh):
-    return "" if not fresh else "not reached" if min(fresh) < 0 else f"{results.mean_and_spread(fresh)[0] / baseline:.2f}"
+    return (
+      "" if not fresh else "not reached" if min(fresh) < 0 else f"{results.mean_and_spread(fresh)[0] / baseline:.2f}"
+    )
 
   return results.markdown(
-      [f"of the baseline's {baseline:,.0f} fresh samples", *(f"e = {e}" for e in factors)],
-      [[name, *(cell(found.get((where, e))) for e in factors)]
-       for where, name in PLACE_NAMES.items() if where != "baseline"])
+    [f"of the baseline's {baseline:,.0f} fresh samples", *(f"e = {e}" for e in factors)],
+    [
+      [name, *(cell(found.get((where, e))) for e in factors)]
+      for where, name in PLACE_NAMES.items()
+      if where != "baseline"
+    ],
+  )
 
 
 def times(rows):
-  """Seconds to the target of each pipeline, compared with the baseline with the same R (Choi et al., 2019, Figures 3 and 4).
+  """Seconds to the target of each pipeline, compared with the baseline with the same R (Choi et al., 2019, Figures 3
+  and 4).
 
   Args:
     rows: of `echoing_time`. Only those of its part "time" count.
@@ -200,29 +299,51 @@ def times(rows):
     middle, spread = results.mean_and_spread(seconds) if seconds else (None, None)
     found = faster(rows, ratio, where, e)
     told = ["", ""] if found is None else [_quotient(*found[0]), f"{found[1]:.2f}"]
-    lines.append([
-        _way(where, e), f"{ratio}", f"{of_way[0]['learning_rate']:g}", f"{middle:.1f} ± {spread:.1f}" if seconds else "",
-        f"{len(seconds)} of {len(of_way)}", *told, f"{min(ratio, ratio if e == 'AUTOTUNE' else e)}",
-        f"{sum(row['late_steps'] for row in of_way) / sum(row['steps'] for row in of_way):.1%}".replace("%", " %")])
+    lines.append(
+      [
+        _way(where, e),
+        f"{ratio}",
+        f"{of_way[0]['learning_rate']:g}",
+        f"{middle:.1f} ± {spread:.1f}" if seconds else "",
+        f"{len(seconds)} of {len(of_way)}",
+        *told,
+        f"{min(ratio, ratio if e == 'AUTOTUNE' else e)}",
+        f"{sum(row['late_steps'] for row in of_way) / sum(row['steps'] for row in of_way):.1%}".replace("%", " %"),
+      ]
+    )
   return results.markdown(
-      ["", "R", "learning rate", "seconds to the target", "reached it", "baseline's over these", "predicted", "min(e, R)",
-       "late steps"], lines)
+    [
+      "",
+      "R",
+      "learning rate",
+      "seconds to the target",
+      "reached it",
+      "baseline's over these",
+      "predicted",
+      "min(e, R)",
+      "late steps",
+    ],
+    lines,
+  )
 
 
 def faster(rows, ratio, where, e):
-  """How many times as fast as the baseline with the same R a pipeline is, as `results.quotient`, and the predicted number.
+  """How many times as fast as the baseline with the same R a pipeline is, as `results.quotient`, and the predicted
+  number.
 
-  The prediction is how many times fewer fresh samples it needs, times min(e, R) / e: beyond R, an echo's steps take longer
-  than reading. For AUTOTUNE and refurbish, and the baseline compared with them, all samples read count, including those in
-  buffers. None if not all trainings of both have reached the target, or the pipeline is the baseline.
+  The prediction is how many times fewer fresh samples it needs, times min(e, R) / e: beyond R, an echo's steps take
+  longer than reading. For AUTOTUNE and refurbish, and the baseline compared with them, all samples read count,
+  including those in buffers. None if not all trainings of both have reached the target, or the pipeline is the
+  baseline.
   """
   found = of_ways(rows)
   ones, others = (found.get((ratio, *way), ()) for way in (("baseline", 1), (where, e)))
   if where == "baseline" or not (ones and others) or min(row["fresh"] for row in (*ones, *others)) < 0:
     return None
   samples = "read" if e == "AUTOTUNE" or where == "refurbish" else "fresh"
-  seconds, fresh = (results.quotient(*([row[column] for row in some] for some in (ones, others)))
-                    for column in ("seconds", samples))
+  seconds, fresh = (
+    results.quotient(*([row[column] for row in some] for some in (ones, others))) for column in ("seconds", samples)
+  )
   return seconds, fresh[0] * (1 if e == "AUTOTUNE" else min(e, ratio) / e)
 
 
@@ -232,8 +353,11 @@ def headline(rows, ratio=4, e=4):
   if found is None:
     return ""
   seconds, predicted = found
-  return (f"With R = {ratio}, echoing {e} times before augmentation reached the target {_quotient(*seconds)} times as fast as the "
-          f"baseline, and {predicted:.2f} times were predicted. The paper measured 3.25 times, with e = 5 and R of about 6.")
+  return (
+    f"With R = {ratio}, echoing {e} times before augmentation reached the target {_quotient(*seconds)} times as fast "
+    f"as the baseline, and {predicted:.2f} times were predicted. The paper measured 3.25 times, with e = 5 and R of "
+    "about 6."
+  )
 
 
 def gains(rows, ratio=4, factors=None):
@@ -243,32 +367,45 @@ def gains(rows, ratio=4, factors=None):
     rows: of `echoing_time`. Only those with this R count.
     factors: the values of e that are columns; by default all.
   """
+
   def cell(where, e):
     of_way = ways.get((where, e), ())
     if found := faster(rows, ratio, where, e):
       return _quotient(*found[0])
     return f"{sum(row['fresh'] >= 0 for row in of_way)} of {len(of_way)} reached it" if of_way else ""
 
-  ways = {(where, e): of_way for (of_ratio, where, e), of_way in of_ways(rows).items()
-          if of_ratio == ratio and where in PLACE_NAMES and where != "baseline" and e != "AUTOTUNE"}
+  ways = {
+    (where, e): of_way
+    for (of_ratio, where, e), of_way in of_ways(rows).items()
+    if of_ratio == ratio and where in PLACE_NAMES and where != "baseline" and e != "AUTOTUNE"
+  }
   factors = factors or sorted({e for _, e in ways})
   return results.markdown(
-      ["", *(f"e = {e}" for e in factors)],
-      [[name, *(cell(where, e) for e in factors)] for where, name in PLACE_NAMES.items() if any(where == place for place, _ in ways)])
+    ["", *(f"e = {e}" for e in factors)],
+    [
+      [name, *(cell(where, e) for e in factors)]
+      for where, name in PLACE_NAMES.items()
+      if any(where == place for place, _ in ways)
+    ],
+  )
 
 
 def budget(rows):
-  """The best accuracy of each pipeline with the same fresh samples (Choi et al., 2019, Figure 8). `rows` of `echoing_time`."""
+  """The best accuracy of each pipeline with the same fresh samples (Choi et al., 2019, Figure 8). `rows` of
+  `echoing_time`."""
   chosen = [{**row, "accuracy": 100 * row["accuracy"]} for row in rows if row["what"] == "budget"]
-  found, baseline = results.grouped(chosen, ("where", "e", "learning_rate"), "accuracy"), [
-      row["accuracy"] for row in chosen if row["where"] == "baseline"]
+  found, baseline = (
+    results.grouped(chosen, ("where", "e", "learning_rate"), "accuracy"),
+    [row["accuracy"] for row in chosen if row["where"] == "baseline"],
+  )
   lines = []
   for (where, e, rate), accuracies in found.items():
     mean, spread = results.mean_and_spread(accuracies)
     told = _told(*results.difference(accuracies, baseline)) if baseline and where != "baseline" else ("", "")
     lines.append([_way(where, e), f"{rate:g}", f"{mean:.1f} ± {spread:.1f} %", f"{len(accuracies)}", *told])
   return results.markdown(
-      ["", "learning rate", "best accuracy", "trainings", "minus baseline, points", "against the baseline"], lines)
+    ["", "learning rate", "best accuracy", "trainings", "minus baseline, points", "against the baseline"], lines
+  )
 
 
 def of_ways(rows):
@@ -304,19 +441,28 @@ def differences(rows, paired=False):
     for row in rows:
       seeds.setdefault(row["setting"], {})[row["seed"]] = 100 * row["accuracy"]
     standard = seeds.get("standard", {})
-    found = {setting: [of_setting[seed] - standard[seed] for seed in of_setting if seed in standard]
-             for setting, of_setting in seeds.items()}
-    return {setting: results.mean_interval(found[setting]) for setting in NAMES if setting != "standard" and found.get(setting)}
+    found = {
+      setting: [of_setting[seed] - standard[seed] for seed in of_setting if seed in standard]
+      for setting, of_setting in seeds.items()
+    }
+    return {
+      setting: results.mean_interval(found[setting])
+      for setting in NAMES
+      if setting != "standard" and found.get(setting)
+    }
   accuracies = _points(rows)
-  return {setting: results.difference(accuracies[setting], accuracies["standard"])
-          for setting in NAMES if setting != "standard" and setting in accuracies and "standard" in accuracies}
+  return {
+    setting: results.difference(accuracies[setting], accuracies["standard"])
+    for setting in NAMES
+    if setting != "standard" and setting in accuracies and "standard" in accuracies
+  }
 
 
 def parts(rows, column):
   """By setting: a column in % of standard's, and half the 95 % interval, None for a single training.
 
-  It is the mean over the seeds, because settings with the same seed were trained in the same turn, and the machine's speed
-  varies. A setting without a seed that standard also has is missing.
+  It is the mean over the seeds, because settings with the same seed were trained in the same turn, and the machine's
+  speed varies. A setting without a seed that standard also has is missing.
 
   Args:
     rows: with "setting", "seed" and the column.
@@ -327,14 +473,19 @@ def parts(rows, column):
     if row["setting"] not in TRAINED_LATER:
       values.setdefault(row["setting"], {})[row["seed"]] = row[column]
   standard = values.get("standard", {})
-  found = {setting: [100 * value / standard[seed] for seed, value in of_setting.items() if seed in standard]
-           for setting, of_setting in values.items()}
+  found = {
+    setting: [100 * value / standard[seed] for seed, value in of_setting.items() if seed in standard]
+    for setting, of_setting in values.items()
+  }
   return {setting: results.mean_interval(of_seeds) for setting, of_seeds in found.items() if of_seeds}
 
 
 def _points(rows):
   """Accuracies in %, by setting."""
-  return {setting: [100 * value for value in values] for setting, values in results.grouped(rows, "setting", "accuracy").items()}
+  return {
+    setting: [100 * value for value in values]
+    for setting, values in results.grouped(rows, "setting", "accuracy").items()
+  }
 
 
 def _part(found, setting):
@@ -349,7 +500,9 @@ def _told(middle, half):
   """A difference, and whether it is significant, as cells of a table."""
   if half is None:
     return f"{middle:+.2f}", ""
-  return f"{middle:+.2f} ± {half:.2f}", "not significant" if abs(middle) <= half else "**higher**" if middle > 0 else "**lower**"
+  return f"{middle:+.2f} ± {half:.2f}", "not significant" if abs(
+    middle
+  ) <= half else "**higher**" if middle > 0 else "**lower**"
 
 
 def _accuracies(rows, columns, settings):
@@ -358,21 +511,38 @@ def _accuracies(rows, columns, settings):
   lines = []
   for how in dict.fromkeys(key[:-1] for key in found):
     accuracies = [found.get((*how, setting)) for setting in settings]
-    lines.append([*(f"{value:,}" if isinstance(value, int) else f"{value}" for value in how),
-                  *(f"{100 * results.mean_and_spread(values)[0]:.1f} %" if values else "" for values in accuracies)])
+    lines.append(
+      [
+        *(f"{value:,}" if isinstance(value, int) else f"{value}" for value in how),
+        *(f"{100 * results.mean_and_spread(values)[0]:.1f} %" if values else "" for values in accuracies),
+      ]
+    )
   return results.markdown(
-      [*(column.replace("_", " ") for column in columns), *(NAMES[setting] for setting in settings)], lines)
+    [*(column.replace("_", " ") for column in columns), *(NAMES[setting] for setting in settings)], lines
+  )
 
 
 def volumes(rows):
   """The results of trainings/volumes.py: means with their 95 % intervals, of trainings that reached the target."""
-  rows, lines = [{**row, "dice": [*map(float, str(row["dice"]).split())]} for row in rows if row["seed"] in SEEDS_OF_VOLUMES], []
+  rows, lines = (
+    [{**row, "dice": [*map(float, str(row["dice"]).split())]} for row in rows if row["seed"] in SEEDS_OF_VOLUMES],
+    [],
+  )
   of = {r: [row for row in rows if row["r"] == r and row["dice"][-1] >= row["target"]] for r in (1, 2, 3)}
   for r, reached in of.items():
     cells = [f"{r}", f"{len(reached)} of {sum(row['r'] == r for row in rows)}"]
-    for values in ([len(row["dice"]) for row in reached], *([row[name] for row in reached] for name in ("seconds", "cpu_seconds"))):
+    for values in (
+      [len(row["dice"]) for row in reached],
+      *([row[name] for row in reached] for name in ("seconds", "cpu_seconds")),
+    ):
       middle, half = results.mean_interval(values) if values else (0, None)
       cells.append("" if half is None else f"{middle:.1f} ± {half:.1f}")
-    told = results.quotient(*([row["seconds"] for row in of[each]] for each in (1, r))) if min(len(reached), len(of[1])) > 1 else None
+    told = (
+      results.quotient(*([row["seconds"] for row in of[each]] for each in (1, r)))
+      if min(len(reached), len(of[1])) > 1
+      else None
+    )
     lines.append([*cells, "{:.2f} ({:.2f} to {:.2f})".format(*told) if told and r > 1 else ""])
-  return results.markdown(["r", "reached the target", "epochs", "seconds", "CPU seconds", "times as fast as r = 1"], lines)
+  return results.markdown(
+    ["r", "reached the target", "epochs", "seconds", "CPU seconds", "times as fast as r = 1"], lines
+  )

@@ -1,4 +1,5 @@
 """The networks that the experiments train."""
+
 import contextlib
 
 import keras
@@ -19,8 +20,8 @@ WARM_UP = 0.2
 def small_resnet(images, width=16):
   """A residual network of eight layers for images of about 32 x 32 pixels, for a few cores.
 
-  Like the networks for CIFAR-10 in He et al., *Deep Residual Learning for Image Recognition*, CVPR 2016, section 4.2, but
-  with one block in each of the three stages, and the first layer at half the resolution.
+  Like the networks for CIFAR-10 in He et al., *Deep Residual Learning for Image Recognition*, CVPR 2016, section 4.2,
+  but with one block in each of the three stages, and the first layer at half the resolution.
   """
   inputs = keras.Input(images.shape, dtype="uint8")
   x = _conv(keras.layers.Rescaling(1 / 64, offset=-2)(inputs), width, strides=2)
@@ -50,7 +51,8 @@ def resnet9(images, width=64):
 
 def small_cnn(images):
   """A network of two convolutions, for many short trainings."""
-  return keras.Sequential([
+  return keras.Sequential(
+    [
       keras.Input(images.shape, dtype="uint8"),
       keras.layers.Rescaling(2 / 127.5, offset=-2),
       keras.layers.Conv2D(16, 5, strides=2, padding="same", activation="relu"),
@@ -58,7 +60,9 @@ def small_cnn(images):
       keras.layers.Conv2D(48, 3, padding="same", activation="relu"),
       keras.layers.MaxPooling2D(),
       keras.layers.Flatten(),
-      keras.layers.Dense(images.classes)])
+      keras.layers.Dense(images.classes),
+    ]
+  )
 
 
 @contextlib.contextmanager
@@ -73,25 +77,30 @@ def computing_with(precision):
 
 
 def compiled(model, steps, learning_rate=LEARNING_RATE, warm_up=0, weight_decay=WEIGHT_DECAY):
-  """Compiles a model for `steps` training steps: SGD with Nesterov momentum, and a cosine decay of the learning rate to 0.
+  """Compiles a model for `steps` training steps: SGD with Nesterov momentum, and a cosine decay of the learning rate to
+  0.
 
   In the first `warm_up`, a fraction of the steps, the learning rate rises linearly from 0.
   """
   rising = round(warm_up * steps)
   schedule = keras.optimizers.schedules.CosineDecay(
-      *((0.0, steps - rising, 0.0, "cosine", learning_rate, rising) if rising else (learning_rate, steps)))
+    *((0.0, steps - rising, 0.0, "cosine", learning_rate, rising) if rising else (learning_rate, steps))
+  )
   model.compile(
-      keras.optimizers.SGD(schedule, momentum=MOMENTUM, nesterov=True, weight_decay=weight_decay),
-      keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"],
-      jit_compile=jit_compile(), steps_per_execution=8)
+    keras.optimizers.SGD(schedule, momentum=MOMENTUM, nesterov=True, weight_decay=weight_decay),
+    keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    metrics=["accuracy"],
+    jit_compile=jit_compile(),
+    steps_per_execution=8,
+  )
   return model
 
 
 def jit_compile():
   """The `jit_compile` of `Model.compile` for a model with the current dtype policy.
 
-  In TensorFlow on a CPU, XLA takes longer to compile such models than it saves, unless they compute with bfloat16 on a CPU
-  without bfloat16: there TensorFlow's own convolutions take ten times as long as XLA's. JAX is slow without XLA.
+  In TensorFlow on a CPU, XLA takes longer to compile such models than it saves, unless they compute with bfloat16 on a
+  CPU without bfloat16: there TensorFlow's own convolutions take ten times as long as XLA's. JAX is slow without XLA.
   """
   if keras.backend.backend() != "tensorflow" or tf.config.list_physical_devices("GPU"):
     return "auto"

@@ -1,4 +1,6 @@
-"""The backup of `rtf.keras.BackupAndRestore`: the variables of the model, and a checkpoint of the iterator with its position."""
+"""The backup of `rtf.keras.BackupAndRestore`: the variables of the model, and a checkpoint of the iterator with its
+position."""
+
 import contextlib
 import json
 import os
@@ -19,8 +21,8 @@ _FORMAT = 4  # Of a backup. Raise it for a change that another package cannot re
 class Backup:
   """A backup in a directory. It is either complete or missing.
 
-  A new backup is written to another folder. Then the latest one is renamed to "previous", and the new one to "latest". If a
-  process is killed between the two renames, the previous one counts.
+  A new backup is written to another folder. Then the latest one is renamed to "previous", and the new one to "latest".
+  If a process is killed between the two renames, the previous one counts.
 
   Args:
     keeps_two: whether the previous one stays, and counts if the latest is damaged.
@@ -39,8 +41,8 @@ class Backup:
 
   def _refuse_damaged(self, error):
     raise ValueError(
-        f"backup_dir: the backup in {self._path()} is damaged ({type(error).__name__}: {error}). Delete it to start "
-        "over.") from error
+      f"backup_dir: the backup in {self._path()} is damaged ({type(error).__name__}: {error}). Delete it to start over."
+    ) from error
 
   def _path(self):
     return next((path for path in (self._latest, self._previous) if path.is_dir()), None)
@@ -52,7 +54,10 @@ class Backup:
       return None
     if self._keeps_two and path == self._latest and self._previous.is_dir() and not _is_whole(path):
       warnings.warn(
-          f"backup_dir: the backup in {path} is damaged. fit resumes from the one before it, and the damaged one is now {self._damaged}.", stacklevel=2)
+        f"backup_dir: the backup in {path} is damaged. fit resumes from the one before it, and the damaged one is now "
+        f"{self._damaged}.",
+        stacklevel=2,
+      )
       shutil.rmtree(self._damaged, ignore_errors=True)
       path.rename(self._damaged)
       path = self._previous
@@ -82,11 +87,22 @@ class Backup:
     values = [keras.ops.convert_to_numpy(variable.value) for group in variables.values() for variable in group]
     with tf.device("cpu"):
       tf.raw_ops.SaveV2(
-          prefix=str(self._new / "variables"), tensor_names=list(map(_key, range(len(values)))),
-          shape_and_slices=[""] * len(values), tensors=list(map(tf.convert_to_tensor, values)))
-    (self._new / "state.json").write_text(json.dumps({
-        "format": _FORMAT, **state, "metrics": _metric_names(model),
-        "variables": {name: _specs(group) for name, group in variables.items()}}) + "\n")
+        prefix=str(self._new / "variables"),
+        tensor_names=list(map(_key, range(len(values)))),
+        shape_and_slices=[""] * len(values),
+        tensors=list(map(tf.convert_to_tensor, values)),
+      )
+    (self._new / "state.json").write_text(
+      json.dumps(
+        {
+          "format": _FORMAT,
+          **state,
+          "metrics": _metric_names(model),
+          "variables": {name: _specs(group) for name, group in variables.items()},
+        }
+      )
+      + "\n"
+    )
     # Against a loss of power: the files are on disk before they are renamed.
     for path in [*self._new.iterdir(), self._new]:
       _synchronize(path)
@@ -106,14 +122,17 @@ class Backup:
     error = _build(model, iterator.element_spec)
     variables = _variables(model)
     if _specs(variables["optimizer"]) != state["variables"]["optimizer"]:
-      _build_optimizers(_optimizers(model), model)  # Saved after a first step, in which the model's own code has built them.
+      _build_optimizers(
+        _optimizers(model), model
+      )  # Saved after a first step, in which the model's own code has built them.
       variables = _variables(model)
     for name in ("weights", "random states", "optimizer"):
       if _specs(variables[name]) != state["variables"][name]:
         self.refuse(
-            f"a model whose {name} have the variables {state['variables'][name]}, but this model's have "
-            f"{_specs(variables[name])}. Make and compile the same model, and if it has a class of your own, call it "
-            "on a batch before fit")
+          f"a model whose {name} have the variables {state['variables'][name]}, but this model's have "
+          f"{_specs(variables[name])}. Make and compile the same model, and if it has a class of your own, call it "
+          "on a batch before fit"
+        )
     path = self._path()
     try:
       reader = tf.train.load_checkpoint(str(path / "variables"))
@@ -132,8 +151,10 @@ class Backup:
     if _metric_names(model) != state["metrics"] or _specs(variables["metrics"]) != state["variables"]["metrics"]:
       if error is not None:
         warnings.warn(
-            "The metrics of the resumed epoch cover only the steps after the interruption, as Keras could not build them before the first "
-            f"step: {type(error).__name__}: {error}", stacklevel=2)
+          "The metrics of the resumed epoch cover only the steps after the interruption, as Keras could not build "
+          f"them before the first step: {type(error).__name__}: {error}",
+          stacklevel=2,
+        )
       return {}  # They count from the break on.
     for variable in variables["metrics"]:
       variable.assign(next(values))
@@ -151,14 +172,21 @@ class Backup:
 
 
 def position_in(directory):
-  """The position in a backup, with the number of its epoch in `fit`; None if it is not a directory, ValueError if it has no backup."""
+  """The position in a backup, with the number of its epoch in `fit`; None if it is not a directory, ValueError if it
+  has no backup."""
   if not isinstance(directory, (str, os.PathLike)) or not os.path.isdir(directory):
     return None
   backup = Backup(pathlib.Path(directory))
   state = backup.state()
   if state is None:
-    raise ValueError(f"{directory} has no backup of rtf.keras.BackupAndRestore. Pass None for a worker whose backup was lost.")
-  return {**joined_positions.read_checkpoint(backup._path() / "iterator"), "epoch": state["epoch"], "between": state["step"] == 0}
+    raise ValueError(
+      f"{directory} has no backup of rtf.keras.BackupAndRestore. Pass None for a worker whose backup was lost."
+    )
+  return {
+    **joined_positions.read_checkpoint(backup._path() / "iterator"),
+    "epoch": state["epoch"],
+    "between": state["step"] == 0,
+  }
 
 
 joined_positions.READERS.append(position_in)
@@ -187,7 +215,8 @@ def _is_whole(path):
 
 
 def build_before_training(model, element_spec):
-  """Makes the layers' and the optimizer's variables before the first step, because a resumed model may already have them.
+  """Makes the layers' and the optimizer's variables before the first step, because a resumed model may already have
+  them.
 
   Metrics begin with zero in any case.
   """
@@ -228,11 +257,12 @@ def _variables(model):
   """All variables that training changes: a list for each group, in an order that depends on the model alone."""
   weights = {id(variable) for variable in model.weights}
   return {
-      "weights": [*model.weights, *torch_state.buffers(model)],
-      # The variables of dropout and similar layers, which are not among Keras' weights.
-      "random states": [*(each for each in model.variables if id(each) not in weights), *torch_state.generators()],
-      "optimizer": [variable for optimizer in _optimizers(model) for variable in optimizer.variables],
-      "metrics": model.metrics_variables}
+    "weights": [*model.weights, *torch_state.buffers(model)],
+    # The variables of dropout and similar layers, which are not among Keras' weights.
+    "random states": [*(each for each in model.variables if id(each) not in weights), *torch_state.generators()],
+    "optimizer": [variable for optimizer in _optimizers(model) for variable in optimizer.variables],
+    "metrics": model.metrics_variables,
+  }
 
 
 def _key(number):

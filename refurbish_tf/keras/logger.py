@@ -1,4 +1,5 @@
 """A callback that logs what the stages do, and how long training waits for its input."""
+
 from __future__ import annotations
 
 import os
@@ -41,14 +42,15 @@ class RefurbishLogger(StepCallback):
     that a call of the training step waited for its input, for all of its batches with `steps_per_execution`. Waits come
     in bursts: a median near 0 does not mean that the input keeps up.
   - for each stage of the dataset that `rtf.stats` lists, its counts: `refurbish_fresh` and all others of
-    `rtf.EpochStats`, `echo_fresh` ... `echo_factor` of `rtf.EchoStats`, `offload_batches` ... `offload_device_fraction` of
+    `rtf.EpochStats`, `echo_fresh` ... `echo_factor` of `rtf.EchoStats`, `offload_batches` ... `offload_device_fraction`
+    of
     `rtf.OffloadStats`.
 
   TensorFlow measures the waits for all pipelines of the process together: under a distribution strategy they are the
   sum over its devices, and the fraction is the mean.
 
-  The `name` of a stage, if it has one, replaces `refurbish`, `echo` or `offload`. With `log_dir` all values are also written
-  for TensorBoard, as `refurbish/fresh`, `input_wait/max` and so on, beside those of
+  The `name` of a stage, if it has one, replaces `refurbish`, `echo` or `offload`. With `log_dir` all values are also
+  written for TensorBoard, as `refurbish/fresh`, `input_wait/max` and so on, beside those of
   `keras.callbacks.TensorBoard(log_dir)`. The callback takes about 0.1 ms a step.
 
   Attributes:
@@ -71,7 +73,9 @@ class RefurbishLogger(StepCallback):
     super().__init__()
     stats(dataset)  # Raises if it is not a dataset with known stages.
     if log_dir is not None and not isinstance(log_dir, (str, os.PathLike)):
-      raise TypeError(f"log_dir must be the path of a directory, or None to write nothing for TensorBoard, got {log_dir!r}.")
+      raise TypeError(
+        f"log_dir must be the path of a directory, or None to write nothing for TensorBoard, got {log_dir!r}."
+      )
     if log_dir is not None:
       checks.check_file_system("log_dir", log_dir)
     self._dataset = dataset
@@ -108,7 +112,9 @@ class RefurbishLogger(StepCallback):
   def on_epoch_end(self, epoch, logs=None):
     values = {}
     if self._waits:
-      self._times.append((sum(self._waits) / _num_devices(self.model), (self._ended or time.perf_counter()) - self._began))
+      self._times.append(
+        (sum(self._waits) / _num_devices(self.model), (self._ended or time.perf_counter()) - self._began)
+      )
       median, high = np.percentile(self._waits, [50, 95]).tolist()
       values = {"input_wait": {"p50": median, "p95": high, "max": max(self._waits)}}
       logs["input_wait_fraction"] = _fraction(self._times[-1:])
@@ -140,24 +146,37 @@ class RefurbishLogger(StepCallback):
 
 
 def _check_scale(model, dataset):
-  """Warns if a network that scales images of 0 to 255 itself gets images of a small range, which would look nearly equal."""
+  """Warns if a network that scales images of 0 to 255 itself gets images of a small range, which would look nearly
+  equal."""
   ranges = [
-      normalized for stage in datasets("RefurbishLogger", dataset) if hasattr(stage, "given_functions")
-      for function, spec in zip(stage.given_functions, (stage._input_dataset.element_spec, stage._partial.output_structure))
-      if (normalized := composition.normalized_range(function, spec)) and normalized[1] - normalized[0] < _SMALL_RANGE]
+    normalized
+    for stage in datasets("RefurbishLogger", dataset)
+    if hasattr(stage, "given_functions")
+    for function, spec in zip(
+      stage.given_functions, (stage._input_dataset.element_spec, stage._partial.output_structure)
+    )
+    if (normalized := composition.normalized_range(function, spec)) and normalized[1] - normalized[0] < _SMALL_RANGE
+  ]
   scaling = keras.layers.Normalization, keras.layers.Rescaling
   # The first layer that scales decides, if only layers such as RandomFlip come before it.
-  layer = next((each for each in _leaves(model) if isinstance(each, scaling) or each.weights or not _keeps_range(each)), None)
+  layer = next(
+    (each for each in _leaves(model) if isinstance(each, scaling) or each.weights or not _keeps_range(each)), None
+  )
   if not isinstance(layer, scaling):
     return
-  scales = (np.max(np.abs(layer.scale)) < 0.1 if isinstance(layer, keras.layers.Rescaling) else
-            not layer.invert and layer.input_mean is not None and np.max(layer.input_mean) > 10)
+  scales = (
+    np.max(np.abs(layer.scale)) < 0.1
+    if isinstance(layer, keras.layers.Rescaling)
+    else not layer.invert and layer.input_mean is not None and np.max(layer.input_mean) > 10
+  )
   if scales and ranges:
     low, high = ranges[0]
     pipeline_warnings.warn(
-        f"The layer {layer.name} of the model scales images of 0 to 255, but normalize makes images of {low + 0.0:.3g} to {high:.3g}, which would "
-        "all look nearly alike to the network. Leave normalize out, and let the last layer be lambda image: tf.cast(image, tf.float32); "
-        f"or make the network with include_preprocessing=False, if it has that argument. Silence this otherwise: {pipeline_warnings.SILENCE}.")
+      f"The layer {layer.name} of the model scales images of 0 to 255, but normalize makes images of {low + 0.0:.3g} "
+      f"to {high:.3g}, which would all look nearly alike to the network. Leave normalize out, and let the last layer "
+      "be lambda image: tf.cast(image, tf.float32); or make the network with include_preprocessing=False, if it has "
+      f"that argument. Silence this otherwise: {pipeline_warnings.SILENCE}."
+    )
 
 
 def _keeps_range(layer):
@@ -165,7 +184,8 @@ def _keeps_range(layer):
 
 
 def _leaves(layer):
-  """Yields the layers of a model and of the models in it, in order; none of a model whose order or inputs are unknown."""
+  """Yields the layers of a model and of the models in it, in order; none of a model whose order or inputs are
+  unknown."""
   is_known = isinstance(layer, keras.Sequential) or len(getattr(layer, "inputs", None) or ()) == 1
   for each in layer.layers if is_known else ():
     yield from _leaves(each) if isinstance(each, keras.Model) else [each]
@@ -184,7 +204,9 @@ def _num_devices(model):
 def _trains_on_processors(model):
   values = [variable.value for variable in model.trainable_variables]
   # On JAX the `device` of an array may be a sharding.
-  devices = [device for value in values for device in (value.devices() if hasattr(value, "devices") else [value.device])]
+  devices = [
+    device for value in values for device in (value.devices() if hasattr(value, "devices") else [value.device])
+  ]
   return all("cpu" in str(device).lower() for device in devices)
 
 
@@ -197,8 +219,10 @@ def _verdict(fraction, on_processors):
   waited = f"Training waited for its input during {100 * fraction:.0f} % of its time"
   if not on_processors:
     return f"{waited}, which is about the most that a faster input can save."
-  return (f"{waited}. It runs on the processors that prepare the input, so a cheaper input may save more than that: try it for "
-          "some epochs.")
+  return (
+    f"{waited}. It runs on the processors that prepare the input, so a cheaper input may save more than that: try it "
+    "for some epochs."
+  )
 
 
 def _difference(before, after):

@@ -1,4 +1,5 @@
 """Keras' side of `Dataset.offload`: a layer that finishes its batches, and a model that begins with this layer."""
+
 from __future__ import annotations
 
 from typing import Any, Sequence
@@ -20,7 +21,8 @@ _ENTRIES = f"'{IMAGE}', '{DRAWS}' and '{LAYERS}'"
 
 @keras.saving.register_keras_serializable("refurbish_tf")
 class Offloaded(keras.layers.Layer):
-  """A layer that does to a batch of `Dataset.offload`, or of `rtf.as_offloaded`, what is still to be done to its images.
+  """A layer that does to a batch of `Dataset.offload`, or of `rtf.as_offloaded`, what is still to be done to its
+  images.
 
   >>> import numpy as np
   >>> finish = rtf.keras.Offloaded([rtf.augment.random_flip(), rtf.augment.normalize(0.5, 0.5)])
@@ -30,36 +32,39 @@ class Offloaded(keras.layers.Layer):
   >>> np.array(finish(finished)).tolist()
   [[[[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]]]
 
-  It is the first layer of a model that is trained on these batches; `rtf.keras.with_offloaded` puts it before a model that
-  there is. The images are those that `rtf.augment.compose(layers)` makes on the host, bit for bit: jitted or not, on the
-  TensorFlow, JAX and PyTorch backends, with any dtype policy. An image is changed by draws of its own, without a branch for
-  what it draws: after `offload(..., device_fraction=1)` this is an exact RandAugment on the accelerator, while Keras' own layer draws
-  once for a batch and computes all distortions. One trace serves all fractions: the layers up to the last policy are compiled for an eighth, a quarter, half and
-  all of a batch, and the draws say which. To read that, a GPU sends the host four bytes a step. Under `jax.sharding`, devices
-  do not exchange pixels if the part of each is a multiple of 8 images; make the mesh by `jax.sharding.Mesh`, as the axes of
+  It is the first layer of a model that is trained on these batches; `rtf.keras.with_offloaded` puts it before a model
+  that there is. The images are those that `rtf.augment.compose(layers)` makes on the host, bit for bit: jitted or not,
+  on the TensorFlow, JAX and PyTorch backends, with any dtype policy. An image is changed by draws of its own, without a
+  branch for what it draws: after `offload(..., device_fraction=1)` this is an exact RandAugment on the accelerator,
+  while Keras' own layer draws once for a batch and computes all distortions. One trace serves all fractions: the layers
+  up to the last policy are compiled for an eighth, a quarter, half and all of a batch, and the draws say which. To read
+  that, a GPU sends the host four bytes a step. Under `jax.sharding`, devices do not exchange pixels if the part of each
+  is a multiple of 8 images; make the mesh by `jax.sharding.Mesh`, as the axes of
   `jax.make_mesh` may be explicit.
 
-  It has no weights. Images have sides of 1 to 2,048 pixels. The layer is called on a dict, in which other entries do not
-  matter:
+  It has no weights. Images have sides of 1 to 2,048 pixels. The layer is called on a dict, in which other entries do
+  not matter:
 
-  - `"unfinished_image"`: uint8 `[batch, height, 3 * width]`, the bytes of images `[height, width, 3]`, or `[batch, frames,
-    height, 3 * width]` of clips. Models that cannot finish them do not take them by mistake, as they need another rank.
+  - `"unfinished_image"`: uint8 `[batch, height, 3 * width]`, the bytes of images `[height, width, 3]`, or
+    `[batch, frames, height, 3 * width]` of clips. Models that cannot finish them do not take them by mistake, as they
+    need another rank.
   - `"draws"`: int32 `[batch, 1 + number]`. Column 0 is 1 for the images to which the layers up to the last policy are
     still to be done, and those after it have what the layers draw. `[batch, 0]` if there is nothing random to be done.
-  - `"layers"`: int32 `[batch, 0, number]`, without contents: its shape says which layers the batch was made for. uint8 or
-    int32 `[batch, 0, 0]` if there is nothing random to be done.
+  - `"layers"`: int32 `[batch, 0, number]`, without contents: its shape says which layers the batch was made for. uint8
+    or int32 `[batch, 0, 0]` if there is nothing random to be done.
 
   Args:
     layers: the list of layers of `rtf.augment` that `Dataset.offload` was given.
     **kwargs: as for `keras.layers.Layer`.
 
   Returns:
-    When it is called, the images, `[batch, height, width, 3]`, or clips, with `frames` after `batch`: uint8, or the dtype of
+    When it is called, the images, `[batch, height, width, 3]`, or clips, with `frames` after `batch`: uint8, or the
+    dtype of
     `normalize`.
 
   Raises:
-    TypeError: `layers` is not a list or tuple of layers of `rtf.augment`. When it is called: on something else than a dict
-      with these three entries, such as plain images; or one of them has another dtype.
+    TypeError: `layers` is not a list or tuple of layers of `rtf.augment`. When it is called: on something else than a
+      dict with these three entries, such as plain images; or one of them has another dtype.
     ValueError: `layers` is empty, or has a layer that stays on the host, as `offload` says. When it is called:
       an entry has another shape or an unknown one, or the batch was made for other layers.
 
@@ -87,7 +92,8 @@ class Offloaded(keras.layers.Layer):
   def compute_output_spec(self, inputs):
     *frames, height, width, _ = self._checked(inputs)
     return keras.KerasTensor(
-        (inputs[IMAGE].shape[0], *frames, height, width, 3), offloaded_pixels.dtype(self._device_layers))
+      (inputs[IMAGE].shape[0], *frames, height, width, 3), offloaded_pixels.dtype(self._device_layers)
+    )
 
   def get_config(self):
     return {**super().get_config(), "layers": list(self._device_layers.texts)}
@@ -97,38 +103,51 @@ class Offloaded(keras.layers.Layer):
     return cls(**{**config, "layers": DeviceLayers(config["layers"])})
 
   def _checked(self, inputs):
-    """The frames of clips, height, width, and whether nothing random is to be done; raises unless the shapes say all of that."""
+    """The frames of clips, height, width, and whether nothing random is to be done; raises unless the shapes say all of
+    that."""
     if not isinstance(inputs, dict) or not _DTYPES.keys() <= inputs.keys():
-      given = f"one with {sorted(map(str, inputs))}" if isinstance(inputs, dict) else (
-          f"an array of shape {inputs.shape}" if hasattr(inputs, "shape") else f"a {type(inputs).__name__}")
+      given = (
+        f"one with {sorted(map(str, inputs))}"
+        if isinstance(inputs, dict)
+        else (f"an array of shape {inputs.shape}" if hasattr(inputs, "shape") else f"a {type(inputs).__name__}")
+      )
       raise TypeError(
-          f"Offloaded must be called on a dict with the entries {_ENTRIES}, got {given}. Give it batches of Dataset.offload or "
-          "of rtf.as_offloaded; the model that was given to with_offloaded takes plain images, and is the one to export.")
+        f"Offloaded must be called on a dict with the entries {_ENTRIES}, got {given}. Give it batches of "
+        "Dataset.offload or of rtf.as_offloaded; the model that was given to with_offloaded takes plain images, and "
+        "is the one to export."
+      )
     for name, allowed in _DTYPES.items():
       dtype = keras.backend.standardize_dtype(inputs[name].dtype)
       if dtype not in allowed and not _builds_under_a_strategy():
         raise TypeError(
-            f"{name} of Offloaded must be {' or '.join(allowed)}, got {dtype}. Give it batches of Dataset.offload or of "
-            "rtf.as_offloaded as they are; normalize among the layers is what makes floats.")
+          f"{name} of Offloaded must be {' or '.join(allowed)}, got {dtype}. Give it batches of Dataset.offload or of "
+          "rtf.as_offloaded as they are; normalize among the layers is what makes floats."
+        )
     shapes = {name: _static_shape(inputs[name]) for name in _DTYPES}
     fingerprint = self._checked_sizes(LAYERS, shapes, "[batch, 0, number]")[1]
-    number, = self._checked_sizes(DRAWS, shapes, "[batch, number]")
+    (number,) = self._checked_sizes(DRAWS, shapes, "[batch, number]")
     # Images end in 3 channels, and are not clips with a width of 1.
     forms = ["[batch, height, 3 * width]", "[batch, frames, height, 3 * width]"]
-    *frames, height, width = self._checked_sizes(IMAGE, shapes, forms[len(shapes[IMAGE] or ()) == 4 and shapes[IMAGE][-1] != 3])
+    *frames, height, width = self._checked_sizes(
+      IMAGE, shapes, forms[len(shapes[IMAGE] or ()) == 4 and shapes[IMAGE][-1] != 3]
+    )
     is_finished = fingerprint == number == 0
     if not is_finished and fingerprint != self._device_layers.fingerprint:
       raise ValueError(
-          f"Offloaded has the layers {device_layers.shown(self._device_layers.fingerprint)}, but the batch was made for "
-          f"{device_layers.shown(fingerprint)}. Give the same list to Dataset.offload and to Offloaded, or to with_offloaded.")
+        f"Offloaded has the layers {device_layers.shown(self._device_layers.fingerprint)}, but the batch was made for "
+        f"{device_layers.shown(fingerprint)}. Give the same list to Dataset.offload and to Offloaded, or to "
+        "with_offloaded."
+      )
     if not is_finished and number != 1 + self._device_layers.num_draws:
       raise ValueError(
-          f"draws of Offloaded must have {1 + self._device_layers.num_draws} columns, got {number}. Give it the batches of "
-          "Dataset.offload as they are.")
+        f"draws of Offloaded must have {1 + self._device_layers.num_draws} columns, got {number}. Give it the batches "
+        "of Dataset.offload as they are."
+      )
     if width % 3 or not all(1 <= side <= device_layers.LARGEST_SIDE for side in (height, width // 3)):
       raise ValueError(
-          f"{IMAGE} of Offloaded must be {forms[bool(frames)]}, with sides of 1 to {device_layers.LARGEST_SIDE:,} pixels, "
-          f"got shape {shapes[IMAGE]}. Resize images in partial_fn of refurbish, or in Dataset.map.")
+        f"{IMAGE} of Offloaded must be {forms[bool(frames)]}, with sides of 1 to {device_layers.LARGEST_SIDE:,} "
+        f"pixels, got shape {shapes[IMAGE]}. Resize images in partial_fn of refurbish, or in Dataset.map."
+      )
     return *frames, height, width // 3, is_finished
 
   def _checked_sizes(self, name, shapes, allowed):
@@ -136,10 +155,11 @@ class Offloaded(keras.layers.Layer):
     shape = shapes[name]
     if shape is None or len(shape) != allowed.count(",") + 1 or None in shape[1:]:
       raise ValueError(
-          f"{name} of Offloaded must be {allowed}, all but the batch known when the model is traced, got "
-          f"{'an unknown shape' if shape is None else f'shape {shape}'}. Give it the batches of Dataset.offload as they are. A "
-          "model that has had batches for other layers or of other images is traced for all of them: compile it again, "
-          "or make another one.")
+        f"{name} of Offloaded must be {allowed}, all but the batch known when the model is traced, got "
+        f"{'an unknown shape' if shape is None else f'shape {shape}'}. Give it the batches of Dataset.offload as they "
+        "are. A model that has had batches for other layers or of other images is traced for all of them: compile it "
+        "again, or make another one."
+      )
     return shape[1:]
 
 
@@ -161,7 +181,8 @@ def with_offloaded(layers: Sequence[Any], model: keras.Model) -> keras.Model:
   Both share their weights. The model that is returned takes the batches of `Dataset.offload`, for `fit`, and of
   `rtf.as_offloaded`, for `evaluate`, `predict` and `validation_data`. `model`, which is also the attribute
   `model` of the one that is returned, is what to save and to export for use. It predicts on plain images; if the layers
-  normalise, normalise them first: `model.predict(rtf.augment.compose(layers[-1:])(images))`. Where there are other entries beside those of the images,
+  normalise, normalise them first: `model.predict(rtf.augment.compose(layers[-1:])(images))`. Where there are other
+  entries beside those of the images,
   `model` is called on a dict of them and of the images, `"image"`.
 
   Compile, save and load it like any model; `keras.models.load_model` needs `import refurbish_tf` before. Under a
@@ -181,7 +202,8 @@ def with_offloaded(layers: Sequence[Any], model: keras.Model) -> keras.Model:
   """
   if not isinstance(model, keras.Model):
     raise TypeError(
-        f"model of with_offloaded must be a keras.Model, got {model!r}. Put layers into keras.Sequential([...]) first.")
+      f"model of with_offloaded must be a keras.Model, got {model!r}. Put layers into keras.Sequential([...]) first."
+    )
   return WithOffloaded(Offloaded(layers), model)
 
 
@@ -205,14 +227,17 @@ class WithOffloaded(keras.Model):
 
   def get_config(self):
     return {
-        **super().get_config(), "finish": keras.saving.serialize_keras_object(self.finish),
-        "model": keras.saving.serialize_keras_object(self.model)}
+      **super().get_config(),
+      "finish": keras.saving.serialize_keras_object(self.finish),
+      "model": keras.saving.serialize_keras_object(self.model),
+    }
 
   @classmethod
   def from_config(cls, config, custom_objects=None):
     made = {
-        name: keras.saving.deserialize_keras_object(config[name], custom_objects=custom_objects)
-        for name in ("finish", "model")}
+      name: keras.saving.deserialize_keras_object(config[name], custom_objects=custom_objects)
+      for name in ("finish", "model")
+    }
     return cls(**{**config, **made})
 
 
@@ -221,7 +246,9 @@ def _builds_under_a_strategy():
 
   The mean has floats. The replicas' own steps check their real batches.
   """
-  return keras.backend.backend() == "tensorflow" and not tf.executing_eagerly() and tf.distribute.in_cross_replica_context()
+  return (
+    keras.backend.backend() == "tensorflow" and not tf.executing_eagerly() and tf.distribute.in_cross_replica_context()
+  )
 
 
 def _static_shape(array):

@@ -1,13 +1,14 @@
 """Finishes the pixels of a batch on an accelerator, in `keras.ops` alone, with the same bytes as the host.
 
 Every image has its own draws, but there is no branch for an image: policies are one formula with a row of numbers for
-each image, see offloaded_rows.py. The program's only switch is for how many images the policy layers are still to be done.
-A pixel is one int32, red + 256 * green + 65536 * blue: one index, one load and one thread for three values.
+each image, see offloaded_rows.py. The program's only switch is for how many images the policy layers are still to be
+done. A pixel is one int32, red + 256 * green + 65536 * blue: one index, one load and one thread for three values.
 
 Images are combined only within groups of `GROUP`, and each look-up has an axis for the images or the groups. So devices
 need not exchange pixels of a sharded batch. Each floating-point value is rounded only once, and compilers can neither
 skip nor move this rounding.
 """
+
 import functools
 import itertools
 
@@ -25,12 +26,12 @@ def finish(device_layers, images, draws):
   Column 0 of the draws is 0 for images whose policy layers are already done.
   """
   count = ops.shape(images)[0]
-  number = sum(layer.num_draws for layer in device_layers.layers[:device_layers.num_policy_layers])
-  x, own = _packed(images), draws[:, 1 + number:]
+  number = sum(layer.num_draws for layer in device_layers.layers[: device_layers.num_policy_layers])
+  x, own = _packed(images), draws[:, 1 + number :]
   if device_layers.num_policy_layers:
-    policies = _in_whole_groups(draws[:, :1 + number])
+    policies = _in_whole_groups(draws[:, : 1 + number])
     x = ops.switch(_which(policies[:, 0]), _branches(device_layers), _in_whole_groups(x), policies)[:count]
-  x = _after(x, device_layers.layers[device_layers.num_policy_layers:], own)
+  x = _after(x, device_layers.layers[device_layers.num_policy_layers :], own)
   return without_draws(device_layers, _spread(x))
 
 
@@ -47,7 +48,7 @@ def _which(todo):
 
 def _branches(device_layers):
   """A function of images and draws for each value of `_which`."""
-  layers = device_layers.layers[:device_layers.num_policy_layers]
+  layers = device_layers.layers[: device_layers.num_policy_layers]
 
   def branch(stride):
     def run(x, draws):
@@ -70,7 +71,7 @@ def _after(x, layers, draws, todo=None, group=0, num_tables=0):
   placed, column = [], 0
   for layer in layers:
     if layer.kind != "normalize":  # `without_draws` does it.
-      placed.append((layer, draws[:, column:column + layer.num_draws], todo))
+      placed.append((layer, draws[:, column : column + layer.num_draws], todo))
     column += layer.num_draws
   after_policies = functools.partial(_after_policies, group=group, num_tables=min(group, num_tables))
   doing = {"policy": after_policies, "random_grayscale": _recolored, "random_solarize": _recolored}
@@ -100,7 +101,8 @@ def _normalized(layer, images):
 
 
 def _rounded(product):
-  """The unchanged product, which no compiler can fuse with a sum: a fused multiply-add would round once instead of twice."""
+  """The unchanged product, which no compiler can fuse with a sum: a fused multiply-add would round once instead of
+  twice."""
   return ops.maximum(product, np.float32(-65536))
 
 
@@ -110,7 +112,7 @@ def _in_whole_groups(array):
   if count is not None and count % GROUP == 0:
     return array
   padded = ops.pad(array, [[0, GROUP - 1]] + [[0, 0]] * (len(array.shape) - 1))
-  return padded[:(ops.shape(array)[0] + GROUP - 1) // GROUP * GROUP]
+  return padded[: (ops.shape(array)[0] + GROUP - 1) // GROUP * GROUP]
 
 
 def _packed(images):
@@ -139,8 +141,10 @@ def _each(numbers):
 
 def _places(height, width):
   """The rows and the columns of the pixels of an image, broadcastable to `[n, H, W]`."""
-  return (ops.reshape(ops.arange(height, dtype="int32"), (1, -1, 1)),
-          ops.reshape(ops.arange(width, dtype="int32"), (1, 1, -1)))
+  return (
+    ops.reshape(ops.arange(height, dtype="int32"), (1, -1, 1)),
+    ops.reshape(ops.arange(width, dtype="int32"), (1, 1, -1)),
+  )
 
 
 def _look_up(values, index):
@@ -181,11 +185,13 @@ def _rearranged(x, run):
       outside = [ops.logical_or(place < 0, place >= size) for place, size in ((row, height), (column, width))]
       hides = ops.logical_or(*outside)
     else:
-      side = min(layer.number("side"), 2 * max(height, width))  # A side this large hides everything, and no sum overflows.
+      side = min(
+        layer.number("side"), 2 * max(height, width)
+      )  # A side this large hides everything, and no sum overflows.
       top, left = (_scaled(each, size) - side // 2 for each, size in zip(number, (height, width)))
       hides = ops.logical_and(
-          ops.logical_and(row >= top, row < top + side * done),
-          ops.logical_and(column >= left, column < left + side))
+        ops.logical_and(row >= top, row < top + side * done), ops.logical_and(column >= left, column < left + side)
+      )
     hidden = hides if hidden is None else ops.logical_or(hidden, hides)
   taken = _taken(x, row, column, 0)
   return taken if hidden is None else ops.where(hidden, 0, taken)
@@ -216,7 +222,7 @@ def _solarized(value, threshold):
 
 def _scaled(fraction, size):
   """A fraction in units of 2**-31 of a size below 2**15, (fraction * size) >> 31, in 32 bits."""
-  high, low = ops.right_shift(fraction, 16), fraction & 0xffff
+  high, low = ops.right_shift(fraction, 16), fraction & 0xFFFF
   return ops.right_shift(high * size + ops.right_shift(low * size, 16), 15)
 
 
@@ -247,8 +253,11 @@ def _distorted(x, ints, factors, group, num_tables):
   whole = lambda k: _each(ints[:, k])
   row, column = _places(height, width)
   pixels = _taken(
-      x, ops.right_shift(whole(3) * column + whole(4) * row + whole(5), 16),
-      ops.right_shift(whole(0) * column + whole(1) * row + whole(2), 16), whole(FILL))
+    x,
+    ops.right_shift(whole(3) * column + whole(4) * row + whole(5), 16),
+    ops.right_shift(whole(0) * column + whole(1) * row + whole(2), 16),
+    whole(FILL),
+  )
   # Joined between the steps, so that a step keeps at most one array, not three.
   pixels = _joined([_solarized(value, whole(THRESHOLD)) & whole(MASK) for value in _planes(pixels)])
   if num_tables:
@@ -259,8 +268,7 @@ def _distorted(x, ints, factors, group, num_tables):
   grey = _grey(_planes(x))
   size = height * width
   mean = (2 * ops.sum(grey, axis=(1, 2), keepdims=True) + size) // (2 * size)
-  inner = ops.logical_and(
-      ops.logical_and(row > 0, row < height - 1), ops.logical_and(column > 0, column < width - 1))
+  inner = ops.logical_and(ops.logical_and(row > 0, row < height - 1), ops.logical_and(column > 0, column < width - 1))
   kind, factor = whole(BASE), _each(factors)
   flat = ops.where(kind == GREY, grey, ops.where(kind == MEAN_GREY, mean, 0))
   blended = []
@@ -276,15 +284,16 @@ def _smoothed(x):
   """Three planes: 3 x 3 neighbourhoods with weights 1 and 5, divided by 13; 0 at the edges."""
   _, height, width = x.shape
   sums = []
-  for half in (x & 0xff00ff, ops.right_shift(x, 8) & 0xff):  # Two channels at a time: sums are below 2**12.
+  for half in (x & 0xFF00FF, ops.right_shift(x, 8) & 0xFF):  # Two channels at a time: sums are below 2**12.
     total = 4 * half[:, 1:-1, 1:-1]
     for i in range(3):
       for j in range(3):
-        total = total + half[:, i:i + height - 2, j:j + width - 2]
+        total = total + half[:, i : i + height - 2, j : j + width - 2]
     sums.append(ops.pad(total, [[0, 0], [1, 1], [1, 1]]))
   # Rounded, without a division: right for every sum up to 13 * 255.
-  return [ops.right_shift((2 * total + 13) * 40330, 20)
-          for total in (sums[0] & 0xffff, sums[1], ops.right_shift(sums[0], 16))]
+  return [
+    ops.right_shift((2 * total + 13) * 40330, 20) for total in (sums[0] & 0xFFFF, sums[1], ops.right_shift(sums[0], 16))
+  ]
 
 
 def _image_tables(x, kinds, group, num_tables):
@@ -310,7 +319,8 @@ def _image_tables(x, kinds, group, num_tables):
 
 
 def _tables(x, kinds):
-  """int32 `[groups, num_tables, pixels]`, `[groups, num_tables]` kinds -> the tables, int32 `[groups, num_tables, 3, 256]`."""
+  """int32 `[groups, num_tables, pixels]`, `[groups, num_tables]` kinds -> the tables, int32
+  `[groups, num_tables, 3, 256]`."""
   _, num_tables, size = x.shape
   every = ops.arange(256, dtype="int32")
   below = _counts_below(ops.stack(_planes(x), axis=2))
@@ -328,19 +338,22 @@ def _tables(x, kinds):
   errors, nearest = map(ops.convert_to_tensor, offloaded_rows.stretch_errors())
   error = lambda value: ops.cast(ops.take(errors, some * 256 + value, axis=0), "int32")
   low = ops.logical_and(
-      stretched * some == scaled,
-      2 * (error(every) - error(darkest)) < -ops.cast(ops.take(nearest, stretched, axis=0), "int32"))
+    stretched * some == scaled,
+    2 * (error(every) - error(darkest)) < -ops.cast(ops.take(nearest, stretched, axis=0), "int32"),
+  )
   stretched = ops.where(span > 0, stretched - ops.cast(low, "int32"), every)
   return ops.where(ops.reshape(kinds, (-1, num_tables, 1, 1)) == AUTO_CONTRAST, stretched, spread)
 
 
 def _counts_below(values):
-  """int32 `[groups, num_tables, 3, pixels]` -> int32 `[groups, num_tables, 3, 256]`: how many are below 0, 1, ... 255."""
+  """int32 `[groups, num_tables, 3, pixels]` -> int32 `[groups, num_tables, 3, 256]`: how many are below 0, 1, ...
+  255."""
   _, num_tables, channels, size = values.shape
   place = values + ops.reshape(ops.arange(num_tables * channels, dtype="int32") * 256, (1, num_tables, channels, 1))
   place = ops.reshape(place, (-1, num_tables * channels * size))
   # Vectorized over groups: with one index for all groups, devices would have to communicate.
   counts = ops.vectorized_map(
-      lambda group: ops.segment_sum(ops.ones_like(group), group, num_segments=num_tables * channels * 256), place)
+    lambda group: ops.segment_sum(ops.ones_like(group), group, num_segments=num_tables * channels * 256), place
+  )
   counts = ops.reshape(counts, (-1, num_tables, channels, 256))
   return ops.cumsum(counts, axis=-1) - counts

@@ -5,10 +5,12 @@ batch needs no branch. In offloaded_pixels.py, a distortion is
 
     pixel   = the pixel at 16.16 fixed-point affine (x, y), or the fill colour outside
     value   = ((pixel >= threshold ? pixel ^ 255 : pixel) & mask), looked up in the image's table if it has one
-    result  = clip(base + factor * (value - base)),  base: 0 | mean grey of the image | grey of the pixel | smoothed pixel
+    result  = clip(base + factor * (value - base)),  base: 0 | mean grey of the image | grey of the pixel | smoothed
+    pixel
 
 and the row of a distortion makes the other parts of the formula do nothing.
 """
+
 import collections
 import functools
 import math
@@ -24,8 +26,9 @@ MEAN_GREY, GREY, SMOOTHED = 1, 2, 3
 _TABLES = {"auto_contrast": AUTO_CONTRAST, "equalize": EQUALIZE}
 _BASES = {"brightness": 0, "contrast": MEAN_GREY, "color": GREY, "sharpness": SMOOTHED}
 
-# The rows of consecutive policy layers. `ints` int32 `[rows, 11]` and `factors` float32 `[rows]` begin with the identity;
-# the outcomes of layer l begin at row `first[l]`. A draw selects the first outcome whose edge is above it; `edges` int32
+# The rows of consecutive policy layers. `ints` int32 `[rows, 11]` and `factors` float32 `[rows]` begin with the
+# identity; the outcomes of layer l begin at row `first[l]`. A draw selects the first outcome whose edge is above it;
+# `edges` int32
 # `[layers, most outcomes]` is padded with a number that is never drawn.
 PolicyRows = collections.namedtuple("PolicyRows", ["ints", "factors", "first", "edges"])
 
@@ -42,16 +45,19 @@ def policy_rows(policies, height, width):
   most = max(map(len, edges))
   ints, factors = zip(*rows)
   return PolicyRows(
-      np.array(ints, np.int32), np.array(factors, np.float32), np.array(first, np.int32),
-      np.array([each + [2**31 - 1] * (most - len(each)) for each in edges], np.int32))
+    np.array(ints, np.int32),
+    np.array(factors, np.float32),
+    np.array(first, np.int32),
+    np.array([each + [2**31 - 1] * (most - len(each)) for each in edges], np.int32),
+  )
 
 
 @functools.cache
 def stretch_errors():
   """Where Pillow's float64 contrast stretch falls just below a whole number: int16 `[256 * span + value]`, `[result]`.
 
-  With s = 255 / span it computes trunc(v * s - darkest * s), each product rounded. If the exact quotient is a whole k > 0,
-  the result is k - 1 if and only if 2 * (errors[v] - errors[darkest]) < -below[k]: errors are those of the rounded
+  With s = 255 / span it computes trunc(v * s - darkest * s), each product rounded. If the exact quotient is a whole k >
+  0, the result is k - 1 if and only if 2 * (errors[v] - errors[darkest]) < -below[k]: errors are those of the rounded
   products in units of 2**-52, `below` the distance from k to the next float64 below it in units of 2**-52 (0 where
   that is less). Checked for all 2.8 million (darkest, brightest, value).
   """
@@ -107,8 +113,14 @@ def _turn(degrees, exact, height, width):
     sine, cosine = (round(value, 15) for value in _sine_and_cosine(degrees % 360.0 * (math.pi / 180)))
   x, y = width / 2, height / 2
   # The order of the operations decides the last digit.
-  return [_fixed(cosine), _fixed(-sine), _fixed((cosine * -x + -sine * -y) + x + cosine * 0.5 + -sine * 0.5),
-          _fixed(sine), _fixed(cosine), _fixed((sine * -x + cosine * -y) + y + sine * 0.5 + cosine * 0.5)]
+  return [
+    _fixed(cosine),
+    _fixed(-sine),
+    _fixed((cosine * -x + -sine * -y) + x + cosine * 0.5 + -sine * 0.5),
+    _fixed(sine),
+    _fixed(cosine),
+    _fixed((sine * -x + cosine * -y) + y + sine * 0.5 + cosine * 0.5),
+  ]
 
 
 def _sine_and_cosine(radians):

@@ -1,4 +1,6 @@
-"""The dataset that `fit` reads on JAX and PyTorch, where Keras reads batches in Python, some of them ahead of training."""
+"""The dataset that `fit` reads on JAX and PyTorch, where Keras reads batches in Python, some of them ahead of
+training."""
+
 import keras
 import tensorflow as tf
 
@@ -9,9 +11,9 @@ class Reader:
   """Stands in for the dataset of the running `fit`.
 
   It calls `begin(iterator)` with the `tf.data` iterator of the first epoch. `begin` may restore it to a position in the
-  epoch, and returns how many steps were done before. Before it reads the first batch of an execution of the training step,
-  it calls `before(number, place, iterator)`: the number of the execution in this fit, its place in the epoch, and the
-  iterator. Its position then is the one between the execution before and this one, however far training is behind.
+  epoch, and returns how many steps were done before. Before it reads the first batch of an execution of the training
+  step, it calls `before(number, place, iterator)`: the number of the execution in this fit, its place in the epoch, and
+  the iterator. Its position then is the one between the execution before and this one, however far training is behind.
 
   Attributes:
     num_read: the number of executions whose first batch has been read.
@@ -23,8 +25,9 @@ class Reader:
     self._dataset = getattr(epoch_iterator.data_adapter, "_dataset", None)
     if not isinstance(self._dataset, tf.data.Dataset):
       raise TypeError(
-          f"{name} saves the position in a tf.data.Dataset, but fit was given something else. Make one of arrays by "
-          "tf.data.Dataset.from_tensor_slices(...).batch(...).")
+        f"{name} saves the position in a tf.data.Dataset, but fit was given something else. Make one of arrays by "
+        "tf.data.Dataset.from_tensor_slices(...).batch(...)."
+      )
     epoch_iterator.data_adapter._dataset = self
     self._begin = begin
     self._before = before
@@ -57,8 +60,9 @@ class Reader:
     self._number = number + 1
     if not 0 < self.num_read - number <= 2:
       raise RuntimeError(
-          f"{self._name} cannot follow Keras {keras.__version__}, which reads otherwise than one step ahead of training. "
-          f"Install a supported version: Keras {step.KNOWN_VERSIONS}.")
+        f"{self._name} cannot follow Keras {keras.__version__}, which reads otherwise than one step ahead of training. "
+        f"Install a supported version: Keras {step.KNOWN_VERSIONS}."
+      )
 
   def __iter__(self):
     self.begin()

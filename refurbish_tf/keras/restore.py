@@ -1,9 +1,10 @@
 """A callback that resumes training where it stopped.
 
-The backup is saved before a training step. On TensorFlow the iterator is then exactly at the position of training; on other
-backends the `Reader` has saved its position just before it read the step's batch. `fit` cannot begin in the middle of an
-epoch, so in a resumed epoch the steps that were done before are called and do nothing.
+The backup is saved before a training step. On TensorFlow the iterator is then exactly at the position of training; on
+other backends the `Reader` has saved its position just before it read the step's batch. `fit` cannot begin in the
+middle of an epoch, so in a resumed epoch the steps that were done before are called and do nothing.
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -36,19 +37,21 @@ class BackupAndRestore(StepCallback):
   Run the same program again after it was killed: `fit` resumes at the epoch and the step that were saved last. The rest
   of the epoch has exactly the samples that were not yielded before. With functions that take a `seed` and a source with
   random access, the finished run is the same as one without a break: the weights, and the history of the resumed
-  epochs. The arguments are those of Keras' own `BackupAndRestore`, which does not save the position in the data: there a
-  resumed run gets the samples of the first epoch again.
+  epochs. The arguments are those of Keras' own `BackupAndRestore`, which does not save the position in the data: there
+  a resumed run gets the samples of the first epoch again.
 
   Before a training step it saves the weights of the model, the states of its optimizers and of its random layers, such
   as dropout, the metrics of the epoch so far, the iterator that `fit` reads, and the schedule of each `refurbish`
-  stage. They are saved together, so a process killed at any time leaves a complete backup. What Keras reads ahead of the
-  step, on JAX and PyTorch, is read again. On PyTorch the states of its generators, from which `Dropout` without a seed
-  draws, and the buffers of its modules are saved, too. It does not save the state of other callbacks, such as how long
-  `EarlyStopping` has waited, nor other global random states, such as that of `keras.random` without a seed. Steps of the
-  resumed epoch that were done before are counted but not run, so the progress bar and the other callbacks show what they
-  would have shown without a break.
+  stage. They are saved together, so a process killed at any time leaves a complete backup. What Keras reads ahead of
+  the step, on JAX and PyTorch, is read again. On PyTorch the states of its generators, from which `Dropout` without a
+  seed draws, and the buffers of its modules are saved, too. It does not save the state of other callbacks, such as how
+  long
+  `EarlyStopping` has waited, nor other global random states, such as that of `keras.random` without a seed. Steps of
+  the resumed epoch that were done before are counted but not run, so the progress bar and the other callbacks show what
+  they would have shown without a break.
 
-  If `model.stop_training` ended `fit` early, as `EarlyStopping` does, the backup stays, and the same program would resume there.
+  If `model.stop_training` ended `fit` early, as `EarlyStopping` does, the backup stays, and the same program would
+  resume there.
 
   Any pipeline of `tf.data` that can be checkpointed will do, if its order is repeatable: give `refurbish` a `seed`, or
   call `keras.utils.set_random_seed`. Set `options.experimental_symbolic_checkpoint` to keep the buffers of `prefetch`
@@ -57,20 +60,21 @@ class BackupAndRestore(StepCallback):
   Args:
     backup_dir: a directory for the backup of this run alone, a str or a `pathlib.Path`. It is made if it is missing.
       Give each of several workers its own, and each of several calls of `fit`, with `delete_checkpoint=False`.
-    save_freq: "epoch", to save when an epoch begins, or the number of batches after which to save, an int. A backup is also
-      saved before the first step of a fit that does not resume.
-    double_checkpoint: whether the backup before is kept as well, and used if the latest is damaged. It takes twice the space.
-    delete_checkpoint: whether the backup is deleted after the last epoch, so that the same program trains from the start. If
-      not, a fit of more epochs resumes at what was saved last.
+    save_freq: "epoch", to save when an epoch begins, or the number of batches after which to save, an int. A backup is
+      also saved before the first step of a fit that does not resume.
+    double_checkpoint: whether the backup before is kept as well, and used if the latest is damaged. It takes twice the
+      space.
+    delete_checkpoint: whether the backup is deleted after the last epoch, so that the same program trains from the
+      start. If not, a fit of more epochs resumes at what was saved last.
     former_dirs: the `backup_dir` of each former worker if the number of workers has changed; None for a lost one.
       While `backup_dir` has no backup, `fit` resumes with the model of the first one, and with its part of what all of
       them had left of the epoch (`rtf.EpochPosition.joined`).
 
   Raises:
-    ValueError: `save_freq` is neither; `backup_dir` is, or lies in, a file; when `fit` begins, the backup is damaged, of
-      another format than this version reads, of more epochs than asked for, or of a fit with another number of batches in an
-      epoch or in an execution; at the first step, it is of another model or optimizer, or of a pipeline with another
-      number of `refurbish` stages, or the model is not built. The model is then left unchanged.
+    ValueError: `save_freq` is neither; `backup_dir` is, or lies in, a file; when `fit` begins, the backup is damaged,
+      of another format than this version reads, of more epochs than asked for, or of a fit with another number of
+      batches in an epoch or in an execution; at the first step, it is of another model or optimizer, or of a pipeline
+      with another number of `refurbish` stages, or the model is not built. The model is then left unchanged.
     TypeError: `backup_dir` is not a path; when `fit` begins, on JAX and PyTorch, it was not given a `tf.data.Dataset`.
     RuntimeError: this version of Keras has other internals than the known ones; when `fit` begins, there are two
       `BackupAndRestore`, or a distribution of Keras over several processes; at its first step, it reads through a
@@ -82,18 +86,26 @@ class BackupAndRestore(StepCallback):
   """
 
   def __init__(
-      self, backup_dir: str | os.PathLike[str], save_freq: int | Literal["epoch"] = "epoch", double_checkpoint: bool = False,
-      delete_checkpoint: bool = True, former_dirs: Sequence[str | os.PathLike[str] | None] | None = None) -> None:
+    self,
+    backup_dir: str | os.PathLike[str],
+    save_freq: int | Literal["epoch"] = "epoch",
+    double_checkpoint: bool = False,
+    delete_checkpoint: bool = True,
+    former_dirs: Sequence[str | os.PathLike[str] | None] | None = None,
+  ) -> None:
     super().__init__()
-    self._need(keras.Model, "fit", "_initial_epoch", *([] if keras.backend.backend() == "tensorflow" else ["epoch_iterator"]))
+    self._need(
+      keras.Model, "fit", "_initial_epoch", *([] if keras.backend.backend() == "tensorflow" else ["epoch_iterator"])
+    )
     self._need(keras.Model, "_symbolic_build", "data_batch")
     if not isinstance(backup_dir, (str, os.PathLike)) or not os.fspath(backup_dir):
       raise TypeError(f"backup_dir must be the path of a directory, a str or a pathlib.Path, got {backup_dir!r}.")
     if checks.scheme_of(backup_dir) is not None:
       # As a local path it would be a directory "gs:", which is lost with the machine.
       raise ValueError(
-          f"backup_dir must be a directory of this machine, or one that is mounted there, got {backup_dir!r}. Copy the "
-          "backup elsewhere from there, or mount the bucket as a directory.")
+        f"backup_dir must be a directory of this machine, or one that is mounted there, got {backup_dir!r}. Copy the "
+        "backup elsewhere from there, or mount the bucket as a directory."
+      )
     if save_freq != "epoch":
       if isinstance(save_freq, str):
         raise ValueError(f'save_freq must be "epoch" or a number of batches of at least 1, got {save_freq!r}.')
@@ -106,8 +118,9 @@ class BackupAndRestore(StepCallback):
     present = next(path for path in (directory, *directory.parents) if os.path.exists(path))
     if not present.is_dir():
       raise ValueError(
-          f"backup_dir must be a directory, or a path for a new one, got {backup_dir!r}, where {present} is a file. "
-          "Pass another path, or remove the file.")
+        f"backup_dir must be a directory, or a path for a new one, got {backup_dir!r}, where {present} is a file. "
+        "Pass another path, or remove the file."
+      )
     self._backup = backup.Backup(directory, double_checkpoint)
     self._save_freq, self._deletes, self._former_dirs = save_freq, delete_checkpoint, former_dirs
 
@@ -116,10 +129,11 @@ class BackupAndRestore(StepCallback):
     if getattr(keras.distribution.distribution(), "_is_multi_process", False):
       # A process may be killed between its own backup and that of another.
       raise RuntimeError(
-          "BackupAndRestore cannot resume a fit that goes over several processes, as their backups may be of different steps. "
-          "keras.callbacks.BackupAndRestore would lose the position in the data, and train on the samples of the first epoch again. In "
-          "a training loop of your own read rtf.jax_loader(dataset, sharding), and save the state_dict() of each process and "
-          "the weights in one checkpoint of all, as orbax makes them.")
+        "BackupAndRestore cannot resume a fit that goes over several processes, as their backups may be of different "
+        "steps. keras.callbacks.BackupAndRestore would lose the position in the data, and train on the samples of the "
+        "first epoch again. In a training loop of your own read rtf.jax_loader(dataset, sharding), and save the "
+        "state_dict() of each process and the weights in one checkpoint of all, as orbax makes them."
+      )
     # Kept: on JAX, a callback that looks up its `model` in a step takes the state of training away from `fit`.
     self._fitted = self.model
     # The backup to resume from, until this fit begins to read.
@@ -153,8 +167,10 @@ class BackupAndRestore(StepCallback):
     epochs = self.params["epochs"]
     if saved["epoch"] >= epochs:
       self._backup.refuse(
-          f"epoch {saved['epoch']} (from 0), but this fit has epochs={epochs}. If a later fit of this program saved it, leave out the "
-          "fits before that one now, and give each a directory of its own, with delete_checkpoint=False. Otherwise give fit more epochs")
+        f"epoch {saved['epoch']} (from 0), but this fit has epochs={epochs}. If a later fit of this program saved it, "
+        "leave out the fits before that one now, and give each a directory of its own, with delete_checkpoint=False. "
+        "Otherwise give fit more epochs"
+      )
 
   def _fit_arguments(self):
     return {"steps": self.params["steps"], "steps_per_execution": self._fitted.steps_per_execution}
@@ -178,7 +194,9 @@ class BackupAndRestore(StepCallback):
 
   def _join(self, callbacks):
     if any(isinstance(callback, BackupAndRestore) for callback in callbacks):
-      raise RuntimeError("callbacks must have one BackupAndRestore, got two: only one can say where fit resumes. Leave one out.")
+      raise RuntimeError(
+        "callbacks must have one BackupAndRestore, got two: only one can say where fit resumes. Leave one out."
+      )
     # Outermost, so that no other callback sees the steps that are not run.
     callbacks.insert(0, self)
 
@@ -233,15 +251,18 @@ class BackupAndRestore(StepCallback):
   def _begin(self, iterator):
     if not isinstance(iterator, tf.data.Iterator):
       raise RuntimeError(
-          f"BackupAndRestore cannot save the {type(iterator).__name__} of a distribution strategy. Leave the strategy "
-          "out. keras.callbacks.BackupAndRestore loses the position in the data: it trains on the samples of the first epoch again.")
+        f"BackupAndRestore cannot save the {type(iterator).__name__} of a distribution strategy. Leave the strategy "
+        "out. keras.callbacks.BackupAndRestore loses the position in the data: it trains on the samples of the first "
+        "epoch again."
+      )
     if self._saved is None:
       backup.build_before_training(self.model, iterator.element_spec)
       _tell_of_draws(iterator)
     else:
       if self._saved["epoch"] != self._epoch:
         self._backup.refuse(
-            f"epoch {self._saved['epoch']}, but fit begins with epoch {self._epoch}. Leave initial_epoch out")
+          f"epoch {self._saved['epoch']}, but fit begins with epoch {self._epoch}. Leave initial_epoch out"
+        )
       self._resumed_logs = self._restored_backup.restore(self.model, iterator, self._saved, self._joined)
       self._num_resumed = self._saved["step"]
       self._saved = None
@@ -264,15 +285,24 @@ def _state_of(model, args):
   """A scope in which the variables of `model` have the values of a step's arguments, which hold them on JAX."""
   if len(args) == 1:
     return contextlib.nullcontext()
-  groups = (model.trainable_variables, model.non_trainable_variables, model.optimizer.variables, model.metrics_variables)
-  return keras.StatelessScope(state_mapping=[
-      pair for variables, values in zip(groups, args[0], strict=True) for pair in zip(variables, values, strict=True)])
+  groups = (
+    model.trainable_variables,
+    model.non_trainable_variables,
+    model.optimizer.variables,
+    model.metrics_variables,
+  )
+  return keras.StatelessScope(
+    state_mapping=[
+      pair for variables, values in zip(groups, args[0], strict=True) for pair in zip(variables, values, strict=True)
+    ]
+  )
 
 
 def _tell_of_draws(iterator):
   found = set().union(*(stage.draws() for stage in backup.pipeline(iterator) if hasattr(stage, "draws")))
   if found:
     warnings.warn(
-        f"A function of refurbish or echo draws random numbers of its own, by {', '.join(sorted(found))}. A resumed run "
-        "yields every sample once, but draws other numbers; with functions that take a seed it draws the same.",
-        stacklevel=2)
+      f"A function of refurbish or echo draws random numbers of its own, by {', '.join(sorted(found))}. A resumed run "
+      "yields every sample once, but draws other numbers; with functions that take a seed it draws the same.",
+      stacklevel=2,
+    )

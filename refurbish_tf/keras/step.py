@@ -6,17 +6,20 @@ says how long the step waited.
 
 Beyond Keras' public interface, the callbacks rely only on this:
 
-- `fit` calls `model.train_function`, on TensorFlow with the `tf.data` iterator. It begins with `model._initial_epoch`, if that is
-  set. Each `fit` makes the list `History.epoch` again.
-- `model._symbolic_build(data_batch=...)` makes the variables of the metrics. `model._flatten_layers()` yields all layers.
-- A local variable of `fit`, `epoch_iterator`, has `reset()`, which forgets how many steps an epoch has. On JAX and PyTorch it has
-  `steps_per_epoch` and `data_adapter`, which is a `TFDatasetAdapter`: whenever an epoch begins it iterates in Python over its
+- `fit` calls `model.train_function`, on TensorFlow with the `tf.data` iterator. It begins with `model._initial_epoch`,
+  if that is set. Each `fit` makes the list `History.epoch` again.
+- `model._symbolic_build(data_batch=...)` makes the variables of the metrics. `model._flatten_layers()` yields all
+  layers.
+- A local variable of `fit`, `epoch_iterator`, has `reset()`, which forgets how many steps an epoch has. On JAX and
+  PyTorch it has `steps_per_epoch` and `data_adapter`, which is a `TFDatasetAdapter`: whenever an epoch begins it
+    iterates in Python over its
   `_dataset`, and reads at most one step ahead.
 - A distribution of `keras.distribution` over several processes has `_is_multi_process`.
 
-`StepCallback` checks the names when a callback is made, and `tests/keras/test_keras_versions.py` checks all of it with each
-supported version.
+`StepCallback` checks the names when a callback is made, and `tests/keras/test_keras_versions.py` checks all of it with
+each supported version.
 """
+
 import functools
 import inspect
 import sys
@@ -48,8 +51,9 @@ class StepCallback(keras.callbacks.Callback):
     missing = set(names).difference(*(code.co_names + code.co_varnames for code in codes))
     if missing:
       raise RuntimeError(
-          f"{type(self).__name__} needs {cls.__name__}.{method} of Keras to use {', '.join(sorted(missing))}, which "
-          f"Keras {keras.__version__} does not. Install a supported version: Keras {KNOWN_VERSIONS}.")
+        f"{type(self).__name__} needs {cls.__name__}.{method} of Keras to use {', '.join(sorted(missing))}, which "
+        f"Keras {keras.__version__} does not. Install a supported version: Keras {KNOWN_VERSIONS}."
+      )
 
   def on_epoch_begin(self, epoch, logs=None):
     if self._step is None:
@@ -116,5 +120,6 @@ def epoch_iterator_of(name, model):
 
 
 def _fit_of(model):
-  """An object that identifies the running `fit` of `model`: the list of epochs in its history, which each fit makes again."""
+  """An object that identifies the running `fit` of `model`: the list of epochs in its history, which each fit makes
+  again."""
   return getattr(getattr(model, "history", None), "epoch", None)

@@ -1,4 +1,5 @@
 """State of PyTorch that is not in the variables of a Keras model."""
+
 import keras
 
 
@@ -23,6 +24,7 @@ class _Held:
 
   def assign(self, array):
     import torch
+
     self._put(torch.as_tensor(array))
 
 
@@ -40,5 +42,6 @@ def generators():
   if keras.backend.backend() != "torch":
     return []
   import torch
+
   devices = [torch, *([torch.cuda] if torch.cuda.is_available() else [])]
   return [_Held(device.get_rng_state, device.set_rng_state) for device in devices]

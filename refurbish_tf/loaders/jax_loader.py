@@ -1,4 +1,5 @@
 """`rtf.jax_loader`: a `tf.data` pipeline for JAX."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,8 @@ if TYPE_CHECKING:
 
 
 def jax_loader(
-    dataset: tf.data.Dataset[Any], device_or_sharding: jax.Device | jax.sharding.Sharding | None = None) -> loader.Loader:
+  dataset: tf.data.Dataset[Any], device_or_sharding: jax.Device | jax.sharding.Sharding | None = None
+) -> loader.Loader:
   """The batches of a `tf.data` pipeline as JAX arrays.
 
   >>> import jax
@@ -27,10 +29,10 @@ def jax_loader(
   >>> len(loader), batch.shape
   (3, (2, 32, 32, 3))
 
-  Each iteration over the loader is an epoch. Batches have the structure, names and shapes of the pipeline's elements, and
-  come in the pipeline's order. Their dtypes are those that `jax.numpy.asarray` gives: int64 becomes int32, and float64
-  float32, unless `jax_enable_x64` is set. Batches may be donated. End the pipeline with `.prefetch(tf.data.AUTOTUNE)`, so
-  that batches are made in parallel with training.
+  Each iteration over the loader is an epoch. Batches have the structure, names and shapes of the pipeline's elements,
+  and come in the pipeline's order. Their dtypes are those that `jax.numpy.asarray` gives: int64 becomes int32, and
+  float64 float32, unless `jax_enable_x64` is set. Batches may be donated. End the pipeline with
+  `.prefetch(tf.data.AUTOTUNE)`, so that batches are made in parallel with training.
 
   To the CPU they come without a copy. To other devices the next batch is sent by an asynchronous `jax.device_put` while
   you use this one. TensorFlow must not take the accelerator: call `tf.config.set_visible_devices([], "GPU")` first.
@@ -39,10 +41,10 @@ def jax_loader(
   process gives its part of the batch: let it read its own part of the data, by `dataset.shard(jax.process_count(),
   jax.process_index())` before `refurbish`.
 
-  `loader.state_dict()` and `loader.load_state_dict(state)` resume in mid-epoch. The state is that of the last batch that
-  was handed out, a NumPy array that orbax and others save with your weights. The rest of the epoch has exactly the samples
-  that were not handed out; with functions that take a `seed` it is the same bit for bit. After the last batch of an epoch
-  comes the next one. `loader.epoch` is the number of the epoch: a program that may be started again trains
+  `loader.state_dict()` and `loader.load_state_dict(state)` resume in mid-epoch. The state is that of the last batch
+  that was handed out, a NumPy array that orbax and others save with your weights. The rest of the epoch has exactly the
+  samples that were not handed out; with functions that take a `seed` it is the same bit for bit. After the last batch
+  of an epoch comes the next one. `loader.epoch` is the number of the epoch: a program that may be started again trains
   `for epoch in range(loader.epoch, num_epochs)`.
 
   Implements the reuse of one preparation by several frameworks (Kakaraparthi et al., "The Case for Unifying Data
@@ -59,8 +61,8 @@ def jax_loader(
     An `rtf.Loader`. Its `len` is that of the dataset, and raises TypeError where it is not known.
 
   Raises:
-    TypeError: `dataset` is not a `tf.data.Dataset`, or it yields strings, ragged or sparse tensors, or another type that
-      JAX does not have; `device_or_sharding` is neither.
+    TypeError: `dataset` is not a `tf.data.Dataset`, or it yields strings, ragged or sparse tensors, or another type
+      that JAX does not have; `device_or_sharding` is neither.
     ValueError: `dataset` repeats without end; when it is read, a batch cannot be divided as the sharding asks.
     OverflowError: when it is read, an integer does not fit into 32 bits.
     RuntimeError: called while a `tf.function` is traced.
@@ -70,15 +72,19 @@ def jax_loader(
   try:
     import jax
   except ModuleNotFoundError as error:
-    raise ModuleNotFoundError("rtf.jax_loader needs JAX, which is not installed: pip install jax.", name="jax") from error
+    raise ModuleNotFoundError(
+      "rtf.jax_loader needs JAX, which is not installed: pip install jax.", name="jax"
+    ) from error
   return loader.Loader("rtf.jax_loader", dataset, _Mover(jax, device_or_sharding))
 
 
 class _Mover:
   """Sends arrays to a device or a sharding.
 
-  JAX never writes into memory that it was given. So on the CPU an array is the pipeline's memory, which others may also use.
+  JAX never writes into memory that it was given. So on the CPU an array is the pipeline's memory, which others may also
+  use.
   """
+
   exclusive = False
 
   def __init__(self, jax, target):
@@ -94,7 +100,9 @@ class _Mover:
       devices = jax.numpy.zeros([]).devices()
     else:
       raise TypeError(
-          f"device_or_sharding must be a jax.Device, such as jax.devices()[0], a jax.sharding.Sharding, or None, got {target!r}.")
+        "device_or_sharding must be a jax.Device, such as jax.devices()[0], a jax.sharding.Sharding, or None, got "
+        f"{target!r}."
+      )
     on_cpu = all(device.platform == "cpu" for device in devices)
     self.num_ahead = 0 if on_cpu else 1
     if not on_cpu:
@@ -108,9 +116,10 @@ class _Mover:
       return self._jax.device_put(arrays, self._target)
     except (ValueError, AssertionError) as error:  # AssertionError for a scalar.
       raise ValueError(
-          f"rtf.jax_loader cannot divide components of the shapes {', '.join(str(array.shape) for array in arrays)} as the "
-          "sharding asks. Give it batches that it can divide, by .batch(..., drop_remainder=True), and no component without a "
-          f"batch dimension. {error}") from error
+        f"rtf.jax_loader cannot divide components of the shapes {', '.join(str(array.shape) for array in arrays)} as "
+        "the sharding asks. Give it batches that it can divide, by .batch(..., drop_remainder=True), and no component "
+        f"without a batch dimension. {error}"
+      ) from error
 
   def finish(self, begun):
     return begun
@@ -132,7 +141,9 @@ def _narrowed(array, dtype):
     least, most = array.min(), array.max()
     if least < limits.min or most > limits.max:
       raise OverflowError(
-          f"rtf.jax_loader makes {array.dtype} {dtype}, as jax.numpy.asarray does, but the values are from {least} to {most}. "
-          'Call jax.config.update("jax_enable_x64", True), or make them smaller.')
+        f"rtf.jax_loader makes {array.dtype} {dtype}, as jax.numpy.asarray does, but the values are from {least} to "
+        f"{most}. "
+        'Call jax.config.update("jax_enable_x64", True), or make them smaller.'
+      )
   with np.errstate(over="ignore"):
     return array.astype(dtype)

@@ -1,4 +1,5 @@
 """The common part of `torch_loader` and `jax_loader`: epochs, and their state."""
+
 from __future__ import annotations
 
 import collections
@@ -17,15 +18,15 @@ from refurbish_tf.loaders import state as states
 class Loader:
   """Batches of a `tf.data` pipeline for another framework. Made by `rtf.torch_loader` and `rtf.jax_loader`.
 
-  `iter` gives the batches of the next epoch, `len` their number where it is known, `epoch` which one it is. `state_dict`
-  and `load_state_dict` are those of a checkpoint.
+  `iter` gives the batches of the next epoch, `len` their number where it is known, `epoch` which one it is.
+  `state_dict` and `load_state_dict` are those of a checkpoint.
   """
 
   def __init__(self, function: str, dataset: tf.data.Dataset[Any], mover: Any) -> None:
     """Makes a loader, as the user's `function` does, with a `mover` of tensors.
 
-    Its `begin(tensors)` sends them on their way, `finish(begun)` returns what the user gets of them, `state(array)` a uint8
-    array as the framework has it. `num_ahead` and `exclusive` are those of `loader_output.pipeline`.
+    Its `begin(tensors)` sends them on their way, `finish(begun)` returns what the user gets of them, `state(array)` a
+    uint8 array as the framework has it. `num_ahead` and `exclusive` are those of `loader_output.pipeline`.
     """
     self._function = function
     self._mover = mover
@@ -50,8 +51,9 @@ class Loader:
 
   def __reduce__(self):
     raise TypeError(
-        f"{self._function}: a loader cannot be copied or pickled, as its pipeline is of this process. Make one where it is "
-        "needed. What belongs into a checkpoint is its state_dict().")
+      f"{self._function}: a loader cannot be copied or pickled, as its pipeline is of this process. Make one where it "
+      "is needed. What belongs into a checkpoint is its state_dict()."
+    )
 
   def __iter__(self) -> Iterator[Any]:
     with self._lock:
@@ -62,8 +64,9 @@ class Loader:
   def epoch(self) -> int:
     """The number of the epoch that is being read, from 0; where none is, of the next one.
 
-    It is part of the state. After `load_state_dict` it is the number of the epoch whose rest comes next, or, where nothing
-    is left of it, of the one after that: to know, this reads a batch. So a program that may be started again trains
+    It is part of the state. After `load_state_dict` it is the number of the epoch whose rest comes next, or, where
+    nothing is left of it, of the one after that: to know, this reads a batch. So a program that may be started again
+    trains
     `for epoch in range(loader.epoch, num_epochs)`.
     """
     with self._lock:
@@ -89,9 +92,11 @@ class Loader:
     """
     if self._is_read_early:
       pipeline_warnings.warn(
-          f"{self._function}: Lightning does not know how many batches an epoch has, so it reads one more than it trains on. A "
-          "state saved in mid-epoch lacks that batch, and training that goes on from the end of an epoch begins with the order "
-          "of the first one. Tell the number: .apply(tf.data.experimental.assert_cardinality(number)).")
+        f"{self._function}: Lightning does not know how many batches an epoch has, so it reads one more than it "
+        "trains on. A state saved in mid-epoch lacks that batch, and training that goes on from the end of an epoch "
+        "begins with the order of the first one. Tell the number: "
+        ".apply(tf.data.experimental.assert_cardinality(number))."
+      )
     with self._lock, checks.save_errors(self._function):
       if self._reads_endless_service:
         # Also between epochs: the stages that count them are on the workers.
@@ -105,8 +110,8 @@ class Loader:
   def load_state_dict(self, state_dict: dict[str, Any]) -> None:
     """Goes to the position that `state_dict` has saved: the next epoch that is read is the rest of that one.
 
-    Where nothing is left of it, it is the whole next one; `epoch` tells which one it is. The epoch that is being read is
-    left: its iterator gives an error when it is read again.
+    Where nothing is left of it, it is the whole next one; `epoch` tells which one it is. The epoch that is being read
+    is left: its iterator gives an error when it is read again.
 
     Args:
       state_dict: what `state_dict()` has returned, of a loader of the same pipeline in this or another process, for
@@ -115,15 +120,17 @@ class Loader:
     Raises:
       ValueError: it is damaged, of another pipeline, or of another version.
       TypeError: it is not what `state_dict()` returns.
-      tf.errors.OpError: the pipeline does not fit. The next epoch follows, or the rest that was loaded before and not read.
+      tf.errors.OpError: the pipeline does not fit. The next epoch follows, or the rest that was loaded before and not
+      read.
     """
     state = states.as_array(f"{self._function}: load_state_dict", state_dict)
     with self._lock:
       saved = states.read(self._function, state)
       if saved.described != self._described:
         raise ValueError(
-            f"{self._function}: the state is of another pipeline, with {saved.described}, but this one has {self._described}. "
-            "Build the same pipeline.")
+          f"{self._function}: the state is of another pipeline, with {saved.described}, but this one has "
+          f"{self._described}. Build the same pipeline."
+        )
       self._load(saved, state)
 
   def load_position(self, position: dict[str, Any]) -> None:
@@ -150,7 +157,8 @@ class Loader:
         self._load(unread.saved, unread.state)
       if isinstance(error, tf.errors.OpError):
         raise type(error)(
-            error.node_def, error.op, f"{self._function} cannot load the state: {checks.message_of(error)}") from error
+          error.node_def, error.op, f"{self._function} cannot load the state: {checks.message_of(error)}"
+        ) from error
       raise
     self._next_number = saved.epoch
     self._told = None
@@ -169,7 +177,8 @@ class Loader:
     return None if self._epoch is None else self._epoch.position()
 
   def _tell(self, number):
-    """Called when Lightning begins epoch `number`. If it does not know the number of batches, it has read the first one."""
+    """Called when Lightning begins epoch `number`. If it does not know the number of batches, it has read the first
+    one."""
     with self._lock:
       is_first, self._told = self._told is None, number
       if not is_first:
@@ -181,15 +190,17 @@ class Loader:
         for stage, passes in zip(self._stages, dataset_graph.passes(self._pipeline, self._stages)):
           if passes == math.inf:
             pipeline_warnings.warn(
-                f"{self._function}: training goes on with epoch {number}, whose samples come in the order of the first one "
-                "again, as after .repeat() without a number nobody knows how many epochs of the source were read. Give "
-                ".repeat() a number, or save the loader's state in a LightningDataModule, as in docs/torch_jax.md.")
+              f"{self._function}: training goes on with epoch {number}, whose samples come in the order of the first "
+              "one again, as after .repeat() without a number nobody knows how many epochs of the source were read. "
+              "Give .repeat() a number, or save the loader's state in a LightningDataModule, as in docs/torch_jax.md."
+            )
           elif (saved := stage.saved_state())["next_epoch"] < number * passes:
             stage.restore_state({**saved, "next_epoch": number * passes})
 
 
 class _Epoch:
   """The batches of an epoch, or of its rest. The pipeline is started by the first `next`."""
+
   number = None  # Of the epoch, once it is begun.
 
   def __init__(self, loader):
@@ -216,8 +227,9 @@ class _Epoch:
       self._begin()
     if self._num_loads != self._loader._num_loads:
       raise RuntimeError(
-          f"{self._loader._function}: load_state_dict() has gone to another position since this iterator was begun. Call "
-          "iter() again.")
+        f"{self._loader._function}: load_state_dict() has gone to another position since this iterator was begun. Call "
+        "iter() again."
+      )
     self._batches.read_ahead(self._mover.num_ahead)
     if self._batches.is_empty():
       self._ended = True
@@ -289,10 +301,11 @@ class _Rest:
 class _BatchSampler:
   """Receives the number of the epoch, which Lightning gives to a batch sampler's sampler when an epoch begins.
 
-  Some versions of Lightning continue a checkpoint of an epoch's last batch with the empty rest of that epoch. If Lightning
-  gives another number than the state has, the loader begins another epoch. No version loads the loader's state from a
-  checkpoint of an epoch's end: a new loader begins with the epoch that Lightning gives.
+  Some versions of Lightning continue a checkpoint of an epoch's last batch with the empty rest of that epoch. If
+  Lightning gives another number than the state has, the loader begins another epoch. No version loads the loader's
+  state from a checkpoint of an epoch's end: a new loader begins with the epoch that Lightning gives.
   """
+
   batch_size = 1  # Lightning's DeepSpeed strategy asks for it.
 
   def __init__(self, loader):
@@ -310,10 +323,13 @@ def _packer(element_spec):
   """A function that packs a list of tensors in the structure `element_spec`, whose Nones the list lacks."""
   flat = tf.nest.flatten(element_spec)
   if any(isinstance(spec, none_tensor.NoneTensorSpec) for spec in flat):
+
     def pack(tensors):
       tensors = iter(tensors)
       return tf.nest.map_structure(
-          lambda spec: None if isinstance(spec, none_tensor.NoneTensorSpec) else next(tensors), element_spec)
+        lambda spec: None if isinstance(spec, none_tensor.NoneTensorSpec) else next(tensors), element_spec
+      )
+
     return pack
   # The two usual cases first: the third takes 10 us.
   if flat == [element_spec]:

@@ -1,4 +1,5 @@
 """The end of a pipeline that goes to another framework."""
+
 import tensorflow as tf
 
 from refurbish_tf._internal import pipeline_warnings, native
@@ -6,16 +7,47 @@ from refurbish_tf._internal.tensorflow_internals import dataset_ops, none_tensor
 
 # The dtypes that both PyTorch and JAX have.
 DTYPES = (
-    tf.bool, tf.uint8, tf.uint16, tf.uint32, tf.uint64, tf.int8, tf.int16, tf.int32, tf.int64, tf.float16, tf.bfloat16,
-    tf.float32, tf.float64, tf.complex64, tf.complex128)
+  tf.bool,
+  tf.uint8,
+  tf.uint16,
+  tf.uint32,
+  tf.uint64,
+  tf.int8,
+  tf.int16,
+  tf.int32,
+  tf.int64,
+  tf.float16,
+  tf.bfloat16,
+  tf.float32,
+  tf.float64,
+  tf.complex64,
+  tf.complex128,
+)
 # In place of `prefetch(AUTOTUNE)`: one batch to hand out, and one that is being made.
 _AUTOTUNED_BUFFER = 2
-# Datasets that hold no elements: saving them takes some microseconds, and waits for nothing. Before a refurbish stage any
-# dataset will do, because the stage's checkpoint has nothing of the source.
-_HOLDS_NOTHING = frozenset({
-    "_BatchDataset", "_ConcatenateDataset", "_EchoDataset", "_FilterDataset", "_MapDataset", "_OptionsDataset",
-    "_PaddedBatchDataset", "_RandomDataset", "_RangeDataset", "_RepeatDataset", "_ShardDataset", "_SkipDataset",
-    "_TakeDataset", "_TensorDataset", "_TensorSliceDataset", "_UnbatchDataset", "_ZipDataset"})
+# Datasets that hold no elements: saving them takes some microseconds, and waits for nothing. Before a refurbish stage
+# any dataset will do, because the stage's checkpoint has nothing of the source.
+_HOLDS_NOTHING = frozenset(
+  {
+    "_BatchDataset",
+    "_ConcatenateDataset",
+    "_EchoDataset",
+    "_FilterDataset",
+    "_MapDataset",
+    "_OptionsDataset",
+    "_PaddedBatchDataset",
+    "_RandomDataset",
+    "_RangeDataset",
+    "_RepeatDataset",
+    "_ShardDataset",
+    "_SkipDataset",
+    "_TakeDataset",
+    "_TensorDataset",
+    "_TensorSliceDataset",
+    "_UnbatchDataset",
+    "_ZipDataset",
+  }
+)
 
 _told_of_gpu = False
 
@@ -29,8 +61,12 @@ class LoaderOutputDataset(dataset_ops.UnaryUnchangedStructureDataset):
     self.holds_nothing = buffer_size > 0 or num_ahead == 0
     self._name = None
     variant = native.ops().refurbish_tf_loader_output_dataset(
-        input_dataset._variant_tensor, buffer_size=buffer_size, num_ahead=num_ahead, exclusive=exclusive,
-        **self._common_args)
+      input_dataset._variant_tensor,
+      buffer_size=buffer_size,
+      num_ahead=num_ahead,
+      exclusive=exclusive,
+      **self._common_args,
+    )
     super().__init__(input_dataset, variant)
 
 
@@ -46,9 +82,10 @@ def pipeline(function, dataset, num_ahead, exclusive):
   _check_elements(function, dataset.element_spec)
   if dataset.cardinality() == tf.data.INFINITE_CARDINALITY:
     raise ValueError(
-        f"{function} needs a dataset that ends, got one that repeats without end. Leave .repeat() out, or give it a "
-        "number, and iterate over the loader once for each epoch. TensorFlow also takes sample_from_datasets(..., "
-        "stop_on_empty_dataset=True) for infinite: put .take(n) after it, with the number of elements that it has.")
+      f"{function} needs a dataset that ends, got one that repeats without end. Leave .repeat() out, or give it a "
+      "number, and iterate over the loader once for each epoch. TensorFlow also takes sample_from_datasets(..., "
+      "stop_on_empty_dataset=True) for infinite: put .take(n) after it, with the number of elements that it has."
+    )
   options = tf.data.Options()
   options.experimental_optimization.inject_prefetch = False  # It would read ahead after this end.
   buffer_size = 0
@@ -66,8 +103,9 @@ def tell_of_gpu(function):
   if not _told_of_gpu and tf.config.get_visible_devices("GPU"):
     _told_of_gpu = True
     pipeline_warnings.warn(
-        f"{function} loads to an accelerator, and TensorFlow can see a GPU: it will take nearly all of its memory. Call "
-        'tf.config.set_visible_devices([], "GPU") at the beginning of the program, before anything else of TensorFlow.')
+      f"{function} loads to an accelerator, and TensorFlow can see a GPU: it will take nearly all of its memory. Call "
+      'tf.config.set_visible_devices([], "GPU") at the beginning of the program, before anything else of TensorFlow.'
+    )
 
 
 def _check_elements(function, element_spec):
@@ -77,13 +115,17 @@ def _check_elements(function, element_spec):
     name = f"component {path}" if path else "what the dataset yields"
     if not isinstance(spec, tf.TensorSpec):
       raise TypeError(
-          f"{function} hands over dense tensors, but {name} is a {type(spec).__name__.removesuffix('Spec')}. Make it "
-          "dense with .map, as by to_tensor() or tf.sparse.to_dense, or leave it out.")
+        f"{function} hands over dense tensors, but {name} is a {type(spec).__name__.removesuffix('Spec')}. Make it "
+        "dense with .map, as by to_tensor() or tf.sparse.to_dense, or leave it out."
+      )
     if spec.dtype not in DTYPES:
-      way_out = "Decode it, or leave it out, with .map" if spec.dtype == tf.string else "Cast it, or leave it out, with .map"
+      way_out = (
+        "Decode it, or leave it out, with .map" if spec.dtype == tf.string else "Cast it, or leave it out, with .map"
+      )
       raise TypeError(
-          f"{function} cannot hand over {name} of dtype {spec.dtype.name}. {way_out}. Allowed are "
-          f"{', '.join(dtype.name for dtype in DTYPES)}.")
+        f"{function} cannot hand over {name} of dtype {spec.dtype.name}. {way_out}. Allowed are "
+        f"{', '.join(dtype.name for dtype in DTYPES)}."
+      )
 
 
 def _without_prefetch(dataset):
@@ -93,7 +135,7 @@ def _without_prefetch(dataset):
     if type(upstream).__name__ == "_PrefetchDataset":
       size = int(tf.get_static_value(upstream._buffer_size))
       most = max(most, _AUTOTUNED_BUFFER if size == tf.data.AUTOTUNE else size)
-    upstream, = upstream._inputs()
+    (upstream,) = upstream._inputs()
   return upstream, most
 
 

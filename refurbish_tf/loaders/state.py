@@ -1,4 +1,5 @@
 """The state of a loader, as bytes: the position of its stages, and, in mid-epoch, the checkpoint of its iterator."""
+
 from __future__ import annotations
 
 import collections
@@ -18,6 +19,7 @@ _LEAST_BYTES = 1 << 16
 
 class Saved(NamedTuple):
   """The contents of a state."""
+
   position: dict
   iterator: list | None  # Parts of its checkpoint.
   described: dict
@@ -30,8 +32,8 @@ def of(stages, iterator, described, epoch, told):
 
   `told` is the number by which the program knows the epoch, None if it gave none.
 
-  `described`, for JSON, must be equal when the state is loaded. The length is a power of two that does not depend on the
-  position in a pipeline: some libraries restore arrays only into arrays of the same shape.
+  `described`, for JSON, must be equal when the state is loaded. The length is a power of two that does not depend on
+  the position in a pipeline: some libraries restore arrays only into arrays of the same shape.
   """
   position, parts = positions.of(stages), []
   if iterator is not None:
@@ -40,15 +42,22 @@ def of(stages, iterator, described, epoch, told):
     parts = [tf.io.serialize_tensor(part).numpy() for part in tf.unstack(tensors["_STATE"])]
     if stages:
       position = json.loads(tensors["_STAGES"].numpy())
-  header = json.dumps({
-      "format": _FORMAT, "described": described, "epoch": epoch, "told": told, "position": position,
-      "iterator": None if iterator is None else list(map(len, parts))})
+  header = json.dumps(
+    {
+      "format": _FORMAT,
+      "described": described,
+      "epoch": epoch,
+      "told": told,
+      "position": position,
+      "iterator": None if iterator is None else list(map(len, parts)),
+    }
+  )
   body = b"".join([len(header.encode()).to_bytes(8, "little"), header.encode(), *parts])
   content = b"".join([_MAGIC, len(body).to_bytes(8, "little"), zlib.crc32(body).to_bytes(4, "little"), body])
   # A bit for each sample is most of it. `num_samples` is -1 while it is unknown, and missing for `offload`.
   samples = sum(max(0, each.get("num_samples", 0)) for each in position["stages"])
   state = np.zeros(_power_of_two(max(_LEAST_BYTES, samples // 4, len(content))), np.uint8)
-  state[:len(content)] = np.frombuffer(content, np.uint8)
+  state[: len(content)] = np.frombuffer(content, np.uint8)
   return state
 
 
@@ -56,22 +65,24 @@ def read(function, state):
   """The contents of the state; ValueError if they cannot be used."""
   content = state.tobytes()
   size = len(_MAGIC) + 12
-  body = content[size:size + int.from_bytes(content[size - 12:size - 4], "little")]
-  if content[:len(_MAGIC)] != _MAGIC or zlib.crc32(body).to_bytes(4, "little") != content[size - 4:size]:
+  body = content[size : size + int.from_bytes(content[size - 12 : size - 4], "little")]
+  if content[: len(_MAGIC)] != _MAGIC or zlib.crc32(body).to_bytes(4, "little") != content[size - 4 : size]:
     raise ValueError(
-        f'{function}: "state" is damaged, or not what state_dict() has returned. Load another checkpoint, or leave out '
-        "load_state_dict() to start over.")
+      f'{function}: "state" is damaged, or not what state_dict() has returned. Load another checkpoint, or leave out '
+      "load_state_dict() to start over."
+    )
   begin = 8 + int.from_bytes(body[:8], "little")
   header = json.loads(body[8:begin])
   if header["format"] != _FORMAT:
     raise ValueError(
-        f"{function}: the state has format {header['format']}, but this refurbish_tf reads format {_FORMAT}. Use the one that "
-        "saved it.")
+      f"{function}: the state has format {header['format']}, but this refurbish_tf reads format {_FORMAT}. Use the "
+      "one that saved it."
+    )
   parts = None
   if header["iterator"] is not None:
     parts = []
     for length in header["iterator"]:
-      parts.append(body[begin:begin + length])
+      parts.append(body[begin : begin + length])
       begin += length
   return Saved(header["position"], parts, header["described"], header["epoch"], header["told"])
 
@@ -87,7 +98,8 @@ def as_array(function, state_dict):
     array = None
   if array is None or array.dtype != np.uint8 or array.ndim != 1:
     raise TypeError(
-        f'{function} takes what state_dict() has returned, {{"state": a vector of uint8}}, got {_described(state_dict)}.')
+      f'{function} takes what state_dict() has returned, {{"state": a vector of uint8}}, got {_described(state_dict)}.'
+    )
   return array
 
 

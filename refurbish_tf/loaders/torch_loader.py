@@ -1,4 +1,5 @@
 """`rtf.torch_loader`: a `tf.data` pipeline for PyTorch."""
+
 from __future__ import annotations
 
 import collections
@@ -37,10 +38,10 @@ def torch_loader(dataset: tf.data.Dataset[Any], device: torch.device | str | int
   use this one. TensorFlow must not take the GPU: call `tf.config.set_visible_devices([], "GPU")` first.
 
   `loader.state_dict()` and `loader.load_state_dict(state)` resume in mid-epoch, as those of torchdata's
-  `StatefulDataLoader` do, also within Lightning. The state is that of the last batch that was handed out. The rest of the
-  epoch has exactly the samples that were not handed out; with functions that take a `seed` it is the same bit for bit.
-  After the last batch of an epoch comes the next one. `loader.epoch` is the number of the epoch: a program that may be
-  started again trains `for epoch in range(loader.epoch, num_epochs)`.
+  `StatefulDataLoader` do, also within Lightning. The state is that of the last batch that was handed out. The rest of
+  the epoch has exactly the samples that were not handed out; with functions that take a `seed` it is the same bit for
+  bit. After the last batch of an epoch comes the next one. `loader.epoch` is the number of the epoch: a program that
+  may be started again trains `for epoch in range(loader.epoch, num_epochs)`.
 
   Implements the reuse of one preparation by several frameworks (Kakaraparthi et al., "The Case for Unifying Data
   Loading in Machine Learning Clusters", HotCloud 2019, section 3): jobs in PyTorch, JAX and TensorFlow can share a
@@ -49,15 +50,15 @@ def torch_loader(dataset: tf.data.Dataset[Any], device: torch.device | str | int
   Args:
     dataset: a finite `tf.data.Dataset`. Its elements have dense tensors: any nest of tuples, dicts and named tuples, of
       booleans, integers, floating point or complex numbers.
-    device: where the batches are to be: a `torch.device`, or what it can be made from, such as "cuda" or 0. None for the
-      CPU.
+    device: where the batches are to be: a `torch.device`, or what it can be made from, such as "cuda" or 0. None for
+      the CPU.
 
   Returns:
     An `rtf.Loader`. Its `len` is that of the dataset, and raises TypeError where it is not known.
 
   Raises:
-    TypeError: `dataset` is not a `tf.data.Dataset`, or it yields strings, ragged or sparse tensors, or another type that
-      PyTorch does not have.
+    TypeError: `dataset` is not a `tf.data.Dataset`, or it yields strings, ragged or sparse tensors, or another type
+      that PyTorch does not have.
     ValueError: `dataset` repeats without end.
     RuntimeError: `device` is none; called while a `tf.function` is traced.
     ModuleNotFoundError: PyTorch is not installed.
@@ -67,7 +68,8 @@ def torch_loader(dataset: tf.data.Dataset[Any], device: torch.device | str | int
     import torch
   except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        "rtf.torch_loader needs PyTorch, which is not installed: pip install torch.", name="torch") from error
+      "rtf.torch_loader needs PyTorch, which is not installed: pip install torch.", name="torch"
+    ) from error
   _tell_of_triton()
   device = torch.device("cpu" if device is None else device)
   if device.type == "cpu":
@@ -75,8 +77,9 @@ def torch_loader(dataset: tf.data.Dataset[Any], device: torch.device | str | int
   else:
     if device.type == "cuda" and not torch.cuda.is_available():
       raise RuntimeError(
-          f'rtf.torch_loader: device is "{device}", but PyTorch finds no GPU that it can use. Give it "cpu" where '
-          "torch.cuda.is_available() is false, or install a driver and a PyTorch that fit your GPU.")
+        f'rtf.torch_loader: device is "{device}", but PyTorch finds no GPU that it can use. Give it "cpu" where '
+        "torch.cuda.is_available() is false, or install a driver and a PyTorch that fit your GPU."
+      )
     loader_output.tell_of_gpu("rtf.torch_loader")
     mover = _ToCuda(torch, device) if device.type == "cuda" else _ToDevice(torch, device)
   return loader.Loader("rtf.torch_loader", dataset, mover)
@@ -90,13 +93,15 @@ def _tell_of_triton():
     return
   if "triton" not in sys.modules and tuple(map(int, triton.split(".")[:2])) >= (3, 7):
     pipeline_warnings.warn(
-        f"PyTorch will crash when it imports Triton {triton}, at the latest with the first optimizer, as TensorFlow was imported "
-        "before it (tensorflow#124205). Begin the program with `import torch._dynamo`, which imports Triton, before TensorFlow "
-        "and refurbish_tf.")
+      f"PyTorch will crash when it imports Triton {triton}, at the latest with the first optimizer, as TensorFlow was "
+      "imported before it (tensorflow#124205). Begin the program with `import torch._dynamo`, which imports Triton, "
+      "before TensorFlow and refurbish_tf."
+    )
 
 
 class _ToCpu:
   """Hands over the memory itself."""
+
   num_ahead = 0
   exclusive = True
 
@@ -120,6 +125,7 @@ class _ToCpu:
 
 class _ToDevice(_ToCpu):
   """Copies to a device."""
+
   num_ahead = 1
   exclusive = False
 
@@ -156,6 +162,7 @@ class _ToCuda(_ToDevice):
     current = self._cuda.current_stream(self._device)
     current.wait_event(copied)
     for tensor in moved:
-      # Its memory belongs to the copying stream. Once freed, it must not be reused before the current stream is done with it.
+      # Its memory belongs to the copying stream. Once freed, it must not be reused before the current stream is done
+      # with it.
       tensor.record_stream(current)
     return moved

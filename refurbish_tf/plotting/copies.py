@@ -1,8 +1,10 @@
 """Computes what a pipeline yields for a few samples in its first epochs, without beginning an epoch.
 
-A sample of `refurbish` is a function of an element of the source and of seeds. So the stage is not run: its functions are called
-with the seeds that the schedule gives them. The datasets after the stage are copied, and the copies are given the results.
+A sample of `refurbish` is a function of an element of the source and of seeds. So the stage is not run: its functions
+are called with the seeds that the schedule gives them. The datasets after the stage are copied, and the copies are
+given the results.
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -21,7 +23,9 @@ from refurbish_tf.plotting import schedule
 # Class names of datasets that a copy leaves out, because they keep, repeat or reorder samples.
 _LEFT_OUT = frozenset({"CacheDataset", "_AdaptiveEchoDataset", "_CachedDataset", "_EchoDataset", "_RepeatDataset"})
 # Class names of datasets that do not change a few samples.
-_HANDS_ON = frozenset({"_AssertCardinalityDataset", "_IgnoreErrorsDataset", "_OptionsDataset", "_PrefetchDataset", "_TakeDataset"})
+_HANDS_ON = frozenset(
+  {"_AssertCardinalityDataset", "_IgnoreErrorsDataset", "_OptionsDataset", "_PrefetchDataset", "_TakeDataset"}
+)
 _MAPS = frozenset({"AugmentDataset", "_DenseToRaggedDataset", "_MapDataset", "_ParallelMapDataset"})
 _BATCHES = frozenset({"_BatchDataset", "_PaddedBatchDataset", "_ParallelBatchDataset"})
 _WAY_OUT = "Pass rtf.show the dataset from before it"
@@ -31,8 +35,10 @@ _WAY_OUT = "Pass rtf.show the dataset from before it"
 class Samples:
   """The first samples of a dataset in its first epochs: for each epoch the samples, and whether they are fresh.
 
-  Also the stage that they come from, if any, the first sample as the stage yields it, and how many samples the stage yielded.
+  Also the stage that they come from, if any, the first sample as the stage yields it, and how many samples the stage
+  yielded.
   """
+
   epochs: list[list[Any]]
   fresh: list[list[bool]]
   stage: Any = None
@@ -50,8 +56,9 @@ def samples_of(dataset, num_samples, num_epochs):
     rows = [[row for element in epoch for row in _rows(element, depth)] for epoch in made.epochs]
   if len({*map(len, rows), made.num_yielded} - {None}) > 1:
     raise ValueError(
-        "dataset must yield a sample for each of its stage, as a row is a sample, but what follows the stage changes their number. "
-        f"{_WAY_OUT}.")
+      "dataset must yield a sample for each of its stage, as a row is a sample, but what follows the stage changes "
+      f"their number. {_WAY_OUT}."
+    )
   # The datasets after the stage were given whole batches, so there may be more samples.
   number = min([num_samples, *map(len, made.fresh)])
   made.epochs = [samples[:number] for samples in rows]
@@ -85,39 +92,63 @@ def _elements(dataset, num_samples, num_epochs, swapped):
 
 def _of_stage(stage, num_samples, num_epochs, swapped):
   """The `Samples` of a `refurbish` stage."""
-  described, = native.rows(native.ops().refurbish_tf_refurbish_description(stage=stage.refurbish_stage))
+  (described,) = native.rows(native.ops().refurbish_tf_refurbish_description(stage=stage.refurbish_stage))
   arguments, seed = stage._op_arguments, described["seed"]
-  shards = math.prod(int(tf.get_static_value(each._num_shards)) for each in dataset_graph.upstream_first(stage)
-                     if type(each).__name__ == "_ShardDataset")
+  shards = math.prod(
+    int(tf.get_static_value(each._num_shards))
+    for each in dataset_graph.upstream_first(stage)
+    if type(each).__name__ == "_ShardDataset"
+  )
   made = Samples([[] for _ in range(num_epochs)], [[] for _ in range(num_epochs)], stage)
   for index, element in _first_elements(stage, seed, described["order_seed"], num_samples, swapped):
     before = None
     for epoch in range(num_epochs):
-      generation = int(native.ops().refurbish_tf_refurbish_generation(
-          stage=stage.refurbish_stage, index=index // shards, epoch=epoch))
+      generation = int(
+        native.ops().refurbish_tf_refurbish_generation(stage=stage.refurbish_stage, index=index // shards, epoch=epoch)
+      )
       made.fresh[epoch].append(generation != before)
       if generation != before:
-        prepared = _called(stage._partial, element, arguments["partial_seed"] and schedule.seed_of(
-            seed, schedule.PARTIAL_FN, generation, index))
+        prepared = _called(
+          stage._partial,
+          element,
+          arguments["partial_seed"] and schedule.seed_of(seed, schedule.PARTIAL_FN, generation, index),
+        )
       before, yielded = generation, prepared
       if stage._final is not None:
-        yielded = _called(stage._final, prepared, arguments["final_seed"] and schedule.seed_of(
-            seed, schedule.FINAL_FN, epoch, index))
+        yielded = _called(
+          stage._final, prepared, arguments["final_seed"] and schedule.seed_of(seed, schedule.FINAL_FN, epoch, index)
+        )
       made.epochs[epoch].append(structure.from_compatible_tensor_list(stage.element_spec, yielded))
   made.of_stage = made.epochs[0][0]
   return made
 
 
 def _first_elements(stage, seed, order_seed, num_samples, swapped):
-  """Yields pairs of a sample's number and its source element, for the first samples of the first epoch, or of a stream."""
+  """Yields pairs of a sample's number and its source element, for the first samples of the first epoch, or of a
+  stream."""
   source = _copied(stage._input_dataset, swapped)
-  # A second stage with the same order, which keeps nothing. The sample's number can be computed from its function's seed.
+  # A second stage with the same order, which keeps nothing. The sample's number can be computed from its function's
+  # seed.
   numbered = type(stage)(
-      dataset_graph.without_autotuner(source), _with_seed, None, 1, None,
-      {"seed": seed, "order_seed": order_seed, "any_seed": False}, stage._order, 1, 0, "true", None, 0)
+    dataset_graph.without_autotuner(source),
+    _with_seed,
+    None,
+    1,
+    None,
+    {"seed": seed, "order_seed": order_seed, "any_seed": False},
+    stage._order,
+    1,
+    0,
+    "true",
+    None,
+    0,
+  )
   for element, given in numbered.take(num_samples):
     element = element if type(source.element_spec) is tuple else element[0]
-    yield schedule.index_of(seed, schedule.PARTIAL_FN, given.numpy()), structure.to_tensor_list(source.element_spec, element)
+    yield (
+      schedule.index_of(seed, schedule.PARTIAL_FN, given.numpy()),
+      structure.to_tensor_list(source.element_spec, element),
+    )
 
 
 def _with_seed(*element, seed):
@@ -158,18 +189,22 @@ def _keeper(dataset):
   keepers = [each for each in found if each[0] is not None]
   if len({id(keeper) for keeper, _ in keepers}) > 1:
     raise ValueError(
-        "dataset must have one stage that keeps samples, as a row is a sample, got several side by side in "
-        f"{dataset_graph.method_name(type(dataset).__name__)}. {_WAY_OUT}.")
+      "dataset must have one stage that keeps samples, as a row is a sample, got several side by side in "
+      f"{dataset_graph.method_name(type(dataset).__name__)}. {_WAY_OUT}."
+    )
   keeper, path = (keepers or found or [(None, [])])[0]
   return keeper, [*path, dataset]
 
 
 def _refusal(dataset):
-  return ValueError(f"rtf.show cannot follow samples through {dataset_graph.method_name(type(dataset).__name__)}. {_WAY_OUT}.")
+  return ValueError(
+    f"rtf.show cannot follow samples through {dataset_graph.method_name(type(dataset).__name__)}. {_WAY_OUT}."
+  )
 
 
 def _copied(dataset, swapped):
-  """A copy of the dataset with the inputs whose ids are in `swapped` replaced; the dataset itself if nothing changes."""
+  """A copy of the dataset with the inputs whose ids are in `swapped` replaced; the dataset itself if nothing
+  changes."""
   if id(dataset) in swapped:
     return swapped[id(dataset)]
   kind, before = type(dataset).__name__, dataset._inputs()
@@ -185,14 +220,24 @@ def _copied(dataset, swapped):
   given = {"input_dataset": inputs[0]._variant_tensor, "output_shapes": dataset._flat_shapes}
   types = {"output_types": dataset._flat_types}
   if kind in _MAPS:
-    wrapper, = dataset._functions() or dataset._mapped_dataset._functions()
+    (wrapper,) = dataset._functions() or dataset._mapped_dataset._functions()
     made = tf.raw_ops.ParallelMapDatasetV2(
-        other_arguments=wrapper.function.captured_inputs, num_parallel_calls=tf.constant(tf.data.AUTOTUNE, tf.int64),
-        f=wrapper.function, deterministic="true", preserve_cardinality=True, **given, **types)
+      other_arguments=wrapper.function.captured_inputs,
+      num_parallel_calls=tf.constant(tf.data.AUTOTUNE, tf.int64),
+      f=wrapper.function,
+      deterministic="true",
+      preserve_cardinality=True,
+      **given,
+      **types,
+    )
   elif kind == "_PaddedBatchDataset":
     made = tf.raw_ops.PaddedBatchDatasetV2(
-        batch_size=dataset._batch_size, padded_shapes=nest.flatten(dataset._padded_shapes),
-        padding_values=nest.flatten(dataset._padding_values), drop_remainder=False, **given)
+      batch_size=dataset._batch_size,
+      padded_shapes=nest.flatten(dataset._padded_shapes),
+      padding_values=nest.flatten(dataset._padding_values),
+      drop_remainder=False,
+      **given,
+    )
   elif kind in _BATCHES:
     made = tf.raw_ops.BatchDatasetV2(batch_size=dataset._batch_size, drop_remainder=False, **given, **types)
   else:
@@ -203,15 +248,25 @@ def _copied(dataset, swapped):
 def _random_again(dataset):
   """A copy of a `Dataset.random` that starts with its first iteration."""
   made = tf.raw_ops.RandomDatasetV2(
-      seed=dataset._seed, seed2=dataset._seed2, seed_generator=tf.raw_ops.DummySeedGenerator(), rerandomize_each_iteration=True,
-      output_types=dataset._flat_types, output_shapes=dataset._flat_shapes)
+    seed=dataset._seed,
+    seed2=dataset._seed2,
+    seed_generator=tf.raw_ops.DummySeedGenerator(),
+    rerandomize_each_iteration=True,
+    output_types=dataset._flat_types,
+    output_shapes=dataset._flat_shapes,
+  )
   return dataset_ops._VariantDataset(made, dataset.element_spec)
 
 
 @contextlib.contextmanager
 def _undisturbed(datasets):
   """Restores variables of functions, such as the seeds of Keras layers, afterwards."""
-  variables = {id(each): each for dataset in datasets for wrapper in dataset._functions() for each in wrapper.function.graph.variables}
+  variables = {
+    id(each): each
+    for dataset in datasets
+    for wrapper in dataset._functions()
+    for each in wrapper.function.graph.variables
+  }
   before = [(each, each.value()) for each in variables.values()]
   try:
     with warnings.catch_warnings():

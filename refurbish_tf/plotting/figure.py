@@ -1,4 +1,5 @@
 """Draws panels with matplotlib."""
+
 from __future__ import annotations
 
 import textwrap
@@ -7,7 +8,8 @@ import numpy as np
 
 FRESH, CACHED = "#e69f00", "#0072b2"
 _LEGEND = {True: "prepared in this epoch", False: "from the cache"}
-# A notebook's width in inches; the least width of a column, so that texts do not overlap; dots per inch; font size in points.
+# A notebook's width in inches; the least width of a column, so that texts do not overlap; dots per inch; font size in
+# points.
 _WIDTH, _LEAST_COLUMN, _DPI, _FONT = 9.6, 0.9, 100, 9
 # The gap between panels of a cell, which are 1 high, and the most panels in a line.
 _GAP, _MOST_IN_LINE = 0.03, 4
@@ -44,15 +46,22 @@ def draw(figure, rows, columns, visible):
   """
   arranged = [[_arranged(panels) for panels, *_ in cells] for _, cells in rows]
   heights = [max(height / width for _, width, height in row) for row in arranged]
-  texts = [[textwrap.fill(text, max(12, 120 // len(columns)), max_lines=3, placeholder=" …") if title is None else " " * (title != "")
-            for _, text, _ in cells] for title, cells in rows]
+  texts = [
+    [
+      textwrap.fill(text, max(12, 120 // len(columns)), max_lines=3, placeholder=" …")
+      if title is None
+      else " " * (title != "")
+      for _, text, _ in cells
+    ]
+    for title, cells in rows
+  ]
   if hasattr(figure, "set_size_inches"):
     inches = max(_WIDTH, _LEAST_COLUMN * len(columns))
     above = sum(0.07 + 0.17 * max(len(text.splitlines()) for text in row) for row in texts)
     figure.set_size_inches(inches, inches / len(columns) * sum(heights) + above + (0.55 if any(columns) else 0.05))
   places = figure.subplots(len(rows), len(columns), squeeze=False, gridspec_kw={"height_ratios": heights})
   for (title, cells), row, made, line in zip(rows, arranged, texts, places):
-    for place in line[len(cells):]:
+    for place in line[len(cells) :]:
       place.axis("off")
     for place, (panels, _, fresh), (boxes, width, height), text in zip(line, cells, row, made):
       for panel, box in zip(panels, boxes):
@@ -65,15 +74,29 @@ def draw(figure, rows, columns, visible):
       # It spans the columns, must not widen the first one, and is above the tallest image of the row.
       tallest = max(zip(line, row), key=lambda pair: pair[1][2] / pair[1][1])[0]
       line[0].annotate(
-          textwrap.shorten(title, 120, placeholder=" …"), (0, 1), (0, 5), xycoords=(line[0].transAxes, tallest.transAxes),
-          textcoords="offset points", fontsize=_FONT, fontweight="bold", parse_math=False).set_in_layout(False)
+        textwrap.shorten(title, 120, placeholder=" …"),
+        (0, 1),
+        (0, 5),
+        xycoords=(line[0].transAxes, tallest.transAxes),
+        textcoords="offset points",
+        fontsize=_FONT,
+        fontweight="bold",
+        parse_math=False,
+      ).set_in_layout(False)
   for place, name in zip(places[-1], columns):
     place.set_xlabel(name, fontsize=_FONT)
   found = {fresh for _, cells in rows for *_, fresh in cells} - {None}
   if found:
     figure.legend(
-        handles=[matplotlib().patches.Patch(color=FRESH if fresh else CACHED, label=_LEGEND[fresh]) for fresh in sorted(found)[::-1]],
-        loc="outside lower center", ncols=2, frameon=False, fontsize=_FONT)
+      handles=[
+        matplotlib().patches.Patch(color=FRESH if fresh else CACHED, label=_LEGEND[fresh])
+        for fresh in sorted(found)[::-1]
+      ],
+      loc="outside lower center",
+      ncols=2,
+      frameon=False,
+      fontsize=_FONT,
+    )
   return figure
 
 
@@ -102,8 +125,16 @@ def _draw_panel(place, panel, image, left, top, panel_width):
     place.add_patch(matplotlib().patches.Rectangle(first, *(second - first), fill=False, linewidth=1.5, color=colour))
     if text:
       place.annotate(
-          textwrap.shorten(text, 20, placeholder="…"), first, (2, -2), textcoords="offset points", va="top", fontsize=_FONT - 2,
-          parse_math=False, clip_on=True, bbox={"facecolor": colour, "linewidth": 0, "pad": 1, "alpha": 0.8}).set_in_layout(False)
+        textwrap.shorten(text, 20, placeholder="…"),
+        first,
+        (2, -2),
+        textcoords="offset points",
+        va="top",
+        fontsize=_FONT - 2,
+        parse_math=False,
+        clip_on=True,
+        bbox={"facecolor": colour, "linewidth": 0, "pad": 1, "alpha": 0.8},
+      ).set_in_layout(False)
   for number, point in panel.points:
     # The middle of its pixel.
     x, y = (point + 0.5) * scale + corner
@@ -116,10 +147,14 @@ def _overlay(kind, values):
     values = np.where(np.isfinite(values), values, 0).astype(np.float64)
     size = np.sqrt((values**2).sum(axis=-1))
     size /= max(size.max(), 1e-9)
-    # The hue is the direction in which a pixel moves, or vectors point: red to the right, green down, cyan to the left, violet up.
-    x, y = (values[..., begin:values.shape[-1] // 2 * 2:2].sum(axis=-1) for begin in (0, 1))
-    made = matplotlib().colormaps["hsv"](np.arctan2(y, x) / (2 * np.pi) % 1) if kind in ("flow", "vectors") else (
-        matplotlib().colormaps["magma"](size))
+    # The hue is the direction in which a pixel moves, or vectors point: red to the right, green down, cyan to the left,
+    # violet up.
+    x, y = (values[..., begin : values.shape[-1] // 2 * 2 : 2].sum(axis=-1) for begin in (0, 1))
+    made = (
+      matplotlib().colormaps["hsv"](np.arctan2(y, x) / (2 * np.pi) % 1)
+      if kind in ("flow", "vectors")
+      else (matplotlib().colormaps["magma"](size))
+    )
     made[..., 3] = 0.7 * size
     return made
   made = np.zeros((*values.shape[:2], 4))
@@ -127,6 +162,8 @@ def _overlay(kind, values):
     classes = values[..., channel].astype(np.int64)
     # If there are several channels, each has its own colour.
     for found in set(np.unique(classes)) - {0}:
-      colour = "white" if found == _VOID else _COLOURS[(found - 1 if values.shape[-1] == 1 else channel) % len(_COLOURS)]
+      colour = (
+        "white" if found == _VOID else _COLOURS[(found - 1 if values.shape[-1] == 1 else channel) % len(_COLOURS)]
+      )
       made[classes == found] = matplotlib().colors.to_rgba(colour, 0.45)
   return made

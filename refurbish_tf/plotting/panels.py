@@ -1,4 +1,5 @@
 """What is drawn for a sample: its images, their targets, and its labels in words."""
+
 from __future__ import annotations
 
 import dataclasses
@@ -18,17 +19,20 @@ _LABELS = ("label", "labels", "class", "classes", "category")
 _SMALLEST_SIDE = 8
 # The tolerance for rounding, such as to bfloat16.
 _ROUNDED = 0.02
-# Common normalisations, pairs of mean and standard deviation: images of 0 to 1, of 0 to 255, of -1 to 1, and ImageNet's.
+# Common normalisations, pairs of mean and standard deviation: images of 0 to 1, of 0 to 255, of -1 to 1, and
+# ImageNet's.
 _USUAL = ((0, 1), (0, 1 / 255), (0.5, 0.5), (np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])))
 
 
 @dataclasses.dataclass
 class Panel:
-  """An image as the pipeline yields it, with what is drawn over it: `maps` are pairs of a kind and an array [height, width,
-  channels], `boxes` of a row's number, the corners x, y, x, y and a text, `points` of a row's number and x, y, all in pixels.
+  """An image as the pipeline yields it, with what is drawn over it: `maps` are pairs of a kind and an array [height,
+  width, channels], `boxes` of a row's number, the corners x, y, x, y and a text, `points` of a row's number and x, y,
+  all in pixels.
 
   `view`: panels with the same view have a common range of values.
   """
+
   image: np.ndarray
   view: Any
   maps: list[Any] = dataclasses.field(default_factory=list)
@@ -39,8 +43,8 @@ class Panel:
 def kinds_of(targets, sample, of_stage=None):
   """The kinds of `checked_targets` by path in a sample.
 
-  With `of_stage`, a sample as the stage yields it, the targets are those of the stage. If a later function has moved a component, it
-  is found by its values.
+  With `of_stage`, a sample as the stage yields it, the targets are those of the stage. If a later function has moved a
+  component, it is found by its values.
   """
   found, there = {}, _arrays(sample)
   before = {} if of_stage is None else _arrays(of_stage)
@@ -53,8 +57,9 @@ def kinds_of(targets, sample, of_stage=None):
       places = [place for place, value in there.items() if any(_is_same(value, each) for each in own)]
     if not places:
       raise ValueError(
-          f"targets: there is no component {shown(path)} in the samples to be drawn, which have {list(there)}. Name it as it is "
-          f"there, as by {named((1,), kind)}, or pass targets={{}} to draw none.")
+        f"targets: there is no component {shown(path)} in the samples to be drawn, which have {list(there)}. Name it "
+        f"as it is there, as by {named((1,), kind)}, or pass targets={{}} to draw none."
+      )
     found[places[0]] = kind
   return found
 
@@ -62,13 +67,14 @@ def kinds_of(targets, sample, of_stage=None):
 def _inside(path, there, sample):
   """The path of the component or, if that is a dict of boxes and labels, of the boxes, in a list."""
   path = (0, *path) if isinstance(sample, tuple) and isinstance(path[0], str) else path
-  return [path] if path in there else [
-      each for each, value in there.items() if each[:len(path)] == path and value.ndim > 1]
+  return (
+    [path] if path in there else [each for each, value in there.items() if each[: len(path)] == path and value.ndim > 1]
+  )
 
 
 def _is_same(value, before):
   """Whether the values are equal, apart from dimensions of 1 and rows of padding."""
-  value = value[:len(before)] if value.ndim and before.ndim else value
+  value = value[: len(before)] if value.ndim and before.ndim else value
   return np.array_equal(np.squeeze(value), np.squeeze(before))
 
 
@@ -77,7 +83,11 @@ def _arrays(sample):
   made = {}
   for path, value in leaves(sample):
     # Rows of -1 are also padding for boxes and points.
-    value = value.to_tensor(-1) if isinstance(value, tf.RaggedTensor) and value.dtype.is_integer | value.dtype.is_floating else value
+    value = (
+      value.to_tensor(-1)
+      if isinstance(value, tf.RaggedTensor) and value.dtype.is_integer | value.dtype.is_floating
+      else value
+    )
     value = tf.sparse.to_dense(value) if isinstance(value, tf.SparseTensor) else value
     made[path] = np.asarray(tf.cast(value, tf.float32) if value.dtype == tf.bfloat16 else value)
   return made
@@ -88,12 +98,14 @@ def panels_of(sample, kinds, class_names, most_frames):
   there = _arrays(sample)
   others = {path: value for path, value in there.items() if path not in kinds}
   images = {path: value for path, value in others.items() if _is_image(path, value)} or {
-      path: _decoded(value) for path, value in others.items() if _is_file(value)}
+    path: _decoded(value) for path, value in others.items() if _is_file(value)
+  }
   if not images:
     described = ", ".join(f"{value.dtype.name}{list(value.shape)}" for value in there.values())
     raise ValueError(
-        f"dataset must yield images, [height, width, channels], clips of them, or image files, got {described}. Pass the dataset "
-        "from before they become something else.")
+      f"dataset must yield images, [height, width, channels], clips of them, or image files, got {described}. Pass "
+      "the dataset from before they become something else."
+    )
   labels = {path: value for path, value in others.items() if path not in images}
   of_rows = {place: there[place].shape[:-1] for place, kind in kinds.items() if kind in BOXES and there[place].ndim > 1}
   # The image that targets follow comes first.
@@ -107,22 +119,35 @@ def panels_of(sample, kinds, class_names, most_frames):
     for frame in frames:
       panels.append(Panel(value[frame], path))
       for place, kind in following.items() if path == main else ():
-        rows = next((each for each in labels.values() if each.shape == of_rows.get(place) and each.dtype.kind in "iuO"), None)
+        rows = next(
+          (each for each in labels.values() if each.shape == of_rows.get(place) and each.dtype.kind in "iuO"), None
+        )
         texts = None if rows is None else [_name(each, class_names) for each in rows[frame].ravel()]
         _follow(panels[-1], kind, there[place][frame], texts)
-  return panels, _label({path: value for path, value in labels.items() if value.shape not in of_rows.values()}, class_names)
+  return panels, _label(
+    {path: value for path, value in labels.items() if value.shape not in of_rows.values()}, class_names
+  )
 
 
 def _is_image(path, value):
   if value.dtype.kind not in "buif" or not value.size:
     return False
   is_first = path in ((), (0,)) or path[-1] in IMAGE_NAMES
-  return value.ndim in (3, 4) and (is_first or value.shape[-1] <= 4) or value.ndim == 2 and min(value.shape) >= _SMALLEST_SIDE
+  return (
+    value.ndim in (3, 4)
+    and (is_first or value.shape[-1] <= 4)
+    or value.ndim == 2
+    and min(value.shape) >= _SMALLEST_SIDE
+  )
 
 
 def _is_file(value):
   beginnings = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"RIFF", b"BM")
-  return value.dtype.kind == "O" and value.ndim < 2 and all(isinstance(each, bytes) and each.startswith(beginnings) for each in value.ravel())
+  return (
+    value.dtype.kind == "O"
+    and value.ndim < 2
+    and all(isinstance(each, bytes) and each.startswith(beginnings) for each in value.ravel())
+  )
 
 
 def _decoded(files):
@@ -135,11 +160,15 @@ def _follow(panel, kind, value, texts):
   height, width = panel.image.shape[:2]
   if kind in BOXES:
     value = value.reshape(-1, 4)
-    corners = keras.ops.convert_to_numpy(keras.utils.bounding_boxes.convert_format(
-        value.astype(np.float32), kind, "xyxy", height=height, width=width))
+    corners = keras.ops.convert_to_numpy(
+      keras.utils.bounding_boxes.convert_format(value.astype(np.float32), kind, "xyxy", height=height, width=width)
+    )
     # Boxes without area were cropped away, or are padding.
-    panel.boxes += [(row, corner, text) for row, (corner, text) in enumerate(zip(corners, texts or [""] * len(corners)))
-                    if (corner[2:] > corner[:2]).all()]
+    panel.boxes += [
+      (row, corner, text)
+      for row, (corner, text) in enumerate(zip(corners, texts or [""] * len(corners)))
+      if (corner[2:] > corner[:2]).all()
+    ]
   elif kind in KEY_POINTS:
     points = value.reshape(-1, value.shape[-1]).astype(np.float64)
     is_seen = (points != -1).any(axis=1) & (points[:, 2:] != 0).all(axis=1)
@@ -164,17 +193,23 @@ def _label(others, class_names):
     names = None if name else class_names
     if value.size == 1:
       words.append(name + _name(value.ravel()[0], names))
-    elif value.ndim == 1 and value.dtype.kind in "fiu" and value.min() >= 0 and math.isclose(value.sum(), 1, abs_tol=_ROUNDED):
+    elif (
+      value.ndim == 1
+      and value.dtype.kind in "fiu"
+      and value.min() >= 0
+      and math.isclose(value.sum(), 1, abs_tol=_ROUNDED)
+    ):
       most = [place for place in np.argsort(-value, kind="stable")[:2] if value[place] > _ROUNDED]
       words.append(name + " + ".join(_name(place, names) + f" {value[place]:.0%}" * (len(most) > 1) for place in most))
   return ", ".join(words)
 
 
 def visible(images, normalization=None):
-  """Returns a function that scales images of one view to 0 to 1, all in the same way: [height, width], or 3 or 4 channels.
+  """Returns a function that scales images of one view to 0 to 1, all in the same way: [height, width], or 3 or 4
+  channels.
 
-  `normalization`: the mean and the standard deviation of the stage, or None. The function undoes it, or a common normalisation if the
-  result would not be 0 to 1, because another function may have changed the images.
+  `normalization`: the mean and the standard deviation of the stage, or None. The function undoes it, or a common
+  normalisation if the result would not be 0 to 1, because another function may have changed the images.
   """
   known = [] if normalization is None else [normalization, tuple(each / 255 for each in normalization)]
   for mean, std in (*known, *_USUAL):
@@ -200,4 +235,6 @@ def _undone(image, mean, std):
   image = image / 255 if image.dtype == np.uint8 else image.astype(np.float64)
   if np.ndim(mean) == 0 or image.ndim == 3 and len(mean) in (1, image.shape[2]):
     image = image * std + mean
-  return image if image.ndim == 2 or image.shape[2] in (3, 4) else image[..., :3] if image.shape[2] > 4 else image[..., 0]
+  return (
+    image if image.ndim == 2 or image.shape[2] in (3, 4) else image[..., :3] if image.shape[2] > 4 else image[..., 0]
+  )

@@ -1,13 +1,14 @@
 """The seeds of a few samples, as `cc/plan/random.h` makes them."""
+
 import numpy as np
 
 PARTIAL_FN, FINAL_FN = 4, 5
-_FIRST, _SECOND, _MASK = 0xbf58476d1ce4e5b9, 0x94d049bb133111eb, 2**64 - 1
+_FIRST, _SECOND, _MASK = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB, 2**64 - 1
 
 
 def _mix(word):
   """The finalizer of SplitMix64."""
-  word = (word + 0x9e3779b97f4a7c15) & _MASK
+  word = (word + 0x9E3779B97F4A7C15) & _MASK
   word = (word ^ word >> 30) * _FIRST & _MASK
   word = (word ^ word >> 27) * _SECOND & _MASK
   return word ^ word >> 31
@@ -17,7 +18,7 @@ def _unmix(word):
   """The inverse of `_mix`."""
   word = (word ^ word >> 31 ^ word >> 62) * pow(_SECOND, -1, 2**64) & _MASK
   word = (word ^ word >> 27 ^ word >> 54) * pow(_FIRST, -1, 2**64) & _MASK
-  return (word ^ word >> 30 ^ word >> 60) - 0x9e3779b97f4a7c15 & _MASK
+  return (word ^ word >> 30 ^ word >> 60) - 0x9E3779B97F4A7C15 & _MASK
 
 
 def _key(seed, purpose):

@@ -1,4 +1,5 @@
 """Draws samples: `rtf.show`."""
+
 from __future__ import annotations
 
 from typing import Any, Sequence
@@ -16,32 +17,41 @@ _MOST_FRAMES = 12
 
 
 def show(
-    dataset: tf.data.Dataset[Any] | Sequence[Any], image: Any = None, *, num_samples: int = 4, num_epochs: int = 4,
-    targets: dict[str | int, Any] | None = None, class_names: Sequence[str] | None = None, figure: Any = None) -> Any:
+  dataset: tf.data.Dataset[Any] | Sequence[Any],
+  image: Any = None,
+  *,
+  num_samples: int = 4,
+  num_epochs: int = 4,
+  targets: dict[str | int, Any] | None = None,
+  class_names: Sequence[str] | None = None,
+  figure: Any = None,
+) -> Any:
   """A figure of the samples of a dataset, a row for each, in its first epochs, a column for each; or of what layers do.
 
   >>> images = tf.data.Dataset.from_tensor_slices((tf.zeros([8, 32, 32, 3], tf.uint8), tf.range(8)))
   >>> train = images.refurbish(
-  ...     [rtf.augment.rand_augment()], [rtf.augment.random_crop(padding=4), rtf.augment.normalize()], r=3, seed=7).batch(4)
+  ...     [rtf.augment.rand_augment()], [rtf.augment.random_crop(padding=4), rtf.augment.normalize()], r=3,
+  seed=7).batch(4)
   >>> rtf.show(train, num_samples=2).savefig("samples.png")  # doctest: +SKIP
   >>> rtf.show([rtf.augment.random_flip(), rtf.augment.rand_augment()], tf.zeros([32, 32, 3], tf.uint8))  # doctest: +SKIP
 
-  It shows what training will see: the samples that `refurbish` yields first, in the versions of its first epochs. A frame says
-  whether an epoch prepares the sample or takes it from the cache. No epoch of yours begins and nothing is put into your store. For
-  other `tf.data` pipelines it shows the first samples, before any `shuffle`. A function that draws random numbers without a seed
-  draws others here.
+  It shows what training will see: the samples that `refurbish` yields first, in the versions of its first epochs. A
+  frame says whether an epoch prepares the sample or takes it from the cache. No epoch of yours begins and nothing is
+  put into your store. For other `tf.data` pipelines it shows the first samples, before any `shuffle`. A function that
+  draws random numbers without a seed draws others here.
 
-  Masks, boxes and key points are drawn over their image, and so is a flow, by the hue of its direction. The frames of a clip,
-  several views and second images are side by side. Normalised images are made visible, in the same way for all samples. It needs
-  matplotlib.
+  Masks, boxes and key points are drawn over their image, and so is a flow, by the hue of its direction. The frames of a
+  clip, several views and second images are side by side. Normalised images are made visible, in the same way for all
+  samples. It needs matplotlib.
 
   Args:
-    dataset: a `tf.data.Dataset` of samples or batches. Or a list of layers, as for `rtf.augment.compose`: then `image` is given
-      to each of them, with other seeds in each column. A list within the list is one row.
+    dataset: a `tf.data.Dataset` of samples or batches. Or a list of layers, as for `rtf.augment.compose`: then `image`
+      is given to each of them, with other seeds in each column. A list within the list is one row.
     image: for layers, an image, a clip, a file, or a tuple or dict with what follows it.
     num_samples: how many rows, a whole number.
     num_epochs: how many columns, a whole number.
-    targets: what follows the image, as for `rtf.augment.compose`. None: what the lists of layers of `refurbish` were told.
+    targets: what follows the image, as for `rtf.augment.compose`. None: what the lists of layers of `refurbish` were
+      told.
     class_names: a name for each label, a sequence of strings. None for those of `rtf.sources.image_folder`.
     figure: a matplotlib `Figure` or `SubFigure` to draw into. None makes one.
 
@@ -50,31 +60,41 @@ def show(
 
   Raises:
     ImportError: matplotlib is not there.
-    TypeError, ValueError: an argument is not allowed; the dataset yields no images; there are several stages side by side; or
-      something after the stage changes the number of samples, is an `offload` stage, or cannot be followed.
+    TypeError, ValueError: an argument is not allowed; the dataset yields no images; there are several stages side by
+      side; or something after the stage changes the number of samples, is an `offload` stage, or cannot be followed.
     tf.errors.OpError: as when the dataset is read.
   """
   figures.matplotlib()
   for name, value in (("num_samples", num_samples), ("num_epochs", num_epochs)):
     checks.check_whole_number(name, value, 1)
-  if class_names is not None and (isinstance(class_names, str) or not all(isinstance(each, str) for each in class_names)):
+  if class_names is not None and (
+    isinstance(class_names, str) or not all(isinstance(each, str) for each in class_names)
+  ):
     raise TypeError(f"class_names must be a sequence of strings, a name for each label, got {class_names!r}.")
   kinds = checked_targets(targets, "show")
   if composition.is_list(dataset):
     if not dataset:
-      raise ValueError(f"dataset must have at least one layer if it is a list, such as [rtf.augment.random_flip()], got {dataset!r}.")
+      raise ValueError(
+        f"dataset must have at least one layer if it is a list, such as [rtf.augment.random_flip()], got {dataset!r}."
+      )
     if image is None:
       raise TypeError("image must be given with layers, such as a uint8 array [height, width, 3], got None.")
     rows, columns, normalization = _of_layers(list(dataset), image, targets, num_epochs), [""] * num_epochs, None
   elif image is not None:
     if isinstance(dataset, tf.data.Dataset):
-      raise TypeError(f"image is for a list of layers, got {type(image).__name__} and a dataset. Pass num_samples by its name.")
-    raise TypeError(f"dataset must be a list of layers if image is given, got {layer_name(dataset)}. Put a layer into a list: [layer].")
+      raise TypeError(
+        f"image is for a list of layers, got {type(image).__name__} and a dataset. Pass num_samples by its name."
+      )
+    raise TypeError(
+      f"dataset must be a list of layers if image is given, got {layer_name(dataset)}. Put a layer into a list: "
+      "[layer]."
+    )
   else:
     rows, normalization = _of_dataset(dataset, kinds, num_samples, num_epochs)
     columns = [f"epoch {number}" for number in range(num_epochs)]
     class_names = class_names or next(
-        (each.class_names for each in dataset_graph.upstream_first(dataset) if hasattr(each, "class_names")), None)
+      (each.class_names for each in dataset_graph.upstream_first(dataset) if hasattr(each, "class_names")), None
+    )
   return _drawn(rows, columns, normalization, class_names, figure)
 
 
@@ -89,8 +109,10 @@ def _of_dataset(dataset, targets, num_samples, num_epochs):
     of_stage = samples.of_stage
   kinds = panels.kinds_of(targets, samples.epochs[0][0], of_stage)
   normalization = composition.normalization_of(functions[-1])
-  return [(None, [(epoch[number], kinds, fresh[number]) for epoch, fresh in zip(samples.epochs, samples.fresh)])
-          for number in range(min(map(len, samples.epochs)))], normalization
+  return [
+    (None, [(epoch[number], kinds, fresh[number]) for epoch, fresh in zip(samples.epochs, samples.fresh)])
+    for number in range(min(map(len, samples.epochs)))
+  ], normalization
 
 
 def _of_layers(layers, given, targets, num_outcomes):
@@ -107,10 +129,14 @@ def _of_layers(layers, given, targets, num_outcomes):
     else:
       groups.append(layer)
   for group in groups:
-    first = [] if image.dtype != tf.string or hasattr(group[0], "check_targets") else [decode(apply_exif_orientation=True)]
+    first = (
+      [] if image.dtype != tf.string or hasattr(group[0], "check_targets") else [decode(apply_exif_orientation=True)]
+    )
     function = composition.compose([*first, *group], targets, clips=clips)
     draws = tracing.signature_with_seed(function) is not None
-    made = [function(*element, **({"seed": [number, 0]} if draws else {})) for number in range(num_outcomes if draws else 1)]
+    made = [
+      function(*element, **({"seed": [number, 0]} if draws else {})) for number in range(num_outcomes if draws else 1)
+    ]
     title = ", ".join(repr(each) if hasattr(each, "outcomes") else layer_name(each) for each in group)
     rows.append((title, [(each, panels.kinds_of(checked_targets(targets, "show"), each), None) for each in made]))
   return rows

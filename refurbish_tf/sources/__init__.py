@@ -3,6 +3,7 @@
 A stream is read through in every epoch, including elements that nobody needs. These datasets yield single elements in
 any order.
 """
+
 from .cached import cached
 from .data_source import data_source
 from .image_folder import image_folder

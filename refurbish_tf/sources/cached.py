@@ -1,4 +1,5 @@
 """Keeps elements of a source that is read by index: `rtf.sources.cached`."""
+
 from __future__ import annotations
 
 import os
@@ -9,15 +10,27 @@ import tensorflow as tf
 from refurbish_tf._internal import checks, dataset_graph, fingerprint, native
 from refurbish_tf._internal.tensorflow_internals import dataset_ops
 from refurbish_tf.cache_store import (
-    CacheStore, DECODERS, DECODERS_VERSION, REUSE, UNLIMITED, check_store, describe_bytes, describe_store, opened_store)
+  CacheStore,
+  DECODERS,
+  DECODERS_VERSION,
+  REUSE,
+  UNLIMITED,
+  check_store,
+  describe_bytes,
+  describe_store,
+  opened_store,
+)
 
 # The setting of a store on disk that names the files whose contents it holds.
 FILES = "files"
 
 
 def cached(
-    source: tf.data.Dataset[Any], store: str | os.PathLike[str] | CacheStore | None = None, *,
-    num_parallel_reads: int | None = None) -> tf.data.Dataset[Any]:
+  source: tf.data.Dataset[Any],
+  store: str | os.PathLike[str] | CacheStore | None = None,
+  *,
+  num_parallel_reads: int | None = None,
+) -> tf.data.Dataset[Any]:
   """Keeps the elements of a source that is read by index, as far as there is room, and stays a source by index.
 
   >>> squares = tf.data.Dataset.range(6).map(lambda x: x * x)
@@ -28,53 +41,55 @@ def cached(
   [0, 10, 40, 90, 160, 250]
 
   An element that was read once comes from the store; what the store has no room for is read from the source each time.
-  Only elements that somebody asks for are read: after it `refurbish` asks for fresh samples alone, in random order, and a
-  parallel `map` of the source reads what is missing, in parallel, and nothing else. So it pays where reading or decoding
-  is slow, and its memory can be less than what all elements take. (With `shard` directly after `cached`, a source
-  that reads ahead also reads the elements of other shards, and drops them: shard the source.)
+  Only elements that somebody asks for are read: after it `refurbish` asks for fresh samples alone, in random order, and
+  a parallel `map` of the source reads what is missing, in parallel, and nothing else. So it pays where reading or
+  decoding is slow, and its memory can be less than what all elements take. (With `shard` directly after `cached`, a
+  source that reads ahead also reads the elements of other shards, and drops them: shard the source.)
 
   >>> store = rtf.CacheStore(max_bytes=4 * 8)
   >>> few = rtf.sources.cached(squares, store)
   >>> [int(x) for x in few], len(store)
   ([0, 1, 4, 9, 16, 25], 4)
 
-  The elements that come first are kept, until they are removed from the store: under a limit nothing makes room for others.
-  With a `store` on disk the next run finds them, and jobs that share the directory share the elements, as where the
-  source is on a slow file system. A damaged record is never used: its element is read again.
+  The elements that come first are kept, until they are removed from the store: under a limit nothing makes room for
+  others. With a `store` on disk the next run finds them, and jobs that share the directory share the elements, as where
+  the source is on a slow file system. A damaged record is never used: its element is read again.
 
-  `Dataset.cache()` keeps all elements of any source or none, and makes a stream of it, whose elements `refurbish` can only
-  pass over one by one.
+  `Dataset.cache()` keeps all elements of any source or none, and makes a stream of it, whose elements `refurbish` can
+  only pass over one by one.
 
   What is random in the source, as in a `map` that draws, is drawn once for an element that is kept. The elements of
   `cached` are the same objects in memory each time: a `numpy_function` after it must not write into its argument.
 
   Args:
     source: a finite `tf.data.Dataset` that is read by index: `rtf.sources`, `from_tensor_slices`, `range`, and `map`,
-      `zip`, `batch` with `drop_remainder` of these. Its elements may have any structure that `tf.data` takes; on disk, of dense, ragged and
-      sparse tensors.
+      `zip`, `batch` with `drop_remainder` of these. Its elements may have any structure that `tf.data` takes; on disk,
+      of dense, ragged and sparse tensors.
     store: where the elements are kept: None for memory, as far as it reaches; a directory of a local disk, a str or a
       `pathlib.Path`; or a `CacheStore`, to bound the bytes or to look inside. A `refurbish` stage after needs another
       one for its samples. A store in memory serves one `cached` at a time.
-    num_parallel_reads: how many threads run the functions of the source, such as a `map` with `num_parallel_calls` that reads
-      files: from 1 to 1,024. None, or tf.data.AUTOTUNE, for the threads of `tf.data`, one for each processor, which are few where reading takes
-      long. `image_folder`, `tfrecord` and `data_source` have threads of their own. A store on disk is always read ahead.
+    num_parallel_reads: how many threads run the functions of the source, such as a `map` with `num_parallel_calls` that
+      reads files: from 1 to 1,024. None, or tf.data.AUTOTUNE, for the threads of `tf.data`, one for each processor,
+      which are few where reading takes long. `image_folder`, `tfrecord` and `data_source` have threads of their own. A
+      store on disk is always read ahead.
 
   Returns:
     A `tf.data.Dataset` of the elements of `source`, in its order and of its `element_spec`, read by index.
 
   Raises:
     TypeError: `source` is not a `tf.data.Dataset`, or `store` is of the wrong type.
-    ValueError: `num_parallel_reads` is out of range; `source` is a stream, empty, infinite, of unknown length, or changes its order; `store` is in use, too
-      small for one element, holds samples of `refurbish`, or is on disk and cannot be opened, or was filled from another
-      source.
+    ValueError: `num_parallel_reads` is out of range; `source` is a stream, empty, infinite, of unknown length, or
+      changes its order; `store` is in use, too small for one element, holds samples of `refurbish`, or is on disk and
+      cannot be opened, or was filled from another source.
     tf.errors.FailedPreconditionError: when it runs, the source yields another element than the one that a `store` on
       disk knows.
     Errors of the source, when it runs. The iterator goes on with the next element.
   """
   if not isinstance(source, tf.data.Dataset):
     raise TypeError(
-        f"source must be a tf.data.Dataset, got {type(source).__name__}. rtf.sources.data_source makes one of a Python "
-        "source.")
+      f"source must be a tf.data.Dataset, got {type(source).__name__}. rtf.sources.data_source makes one of a Python "
+      "source."
+    )
   checks.check_not_in_function("rtf.sources.cached", "rtf.sources.cached(files.interleave(read_file))")
   check_store(store)
   reads = 0 if num_parallel_reads is None else checks.check_parallel_reads(num_parallel_reads)
@@ -89,7 +104,8 @@ class _CachedDataset(dataset_ops.UnaryUnchangedStructureDataset):
     self._input_dataset = input_dataset
     # Names the kept elements in every graph that contains the op.
     stage = native.ops().refurbish_tf_stage_name()
-    # The op holds the store itself. With this reference the store's name stays valid for a caller that holds only the dataset.
+    # The op holds the store itself. With this reference the store's name stays valid for a caller that holds only the
+    # dataset.
     self._store = store
     self._store_name = stage if store is None else store._id
     on_disk = store is not None and store.path is not None
@@ -102,9 +118,13 @@ class _CachedDataset(dataset_ops.UnaryUnchangedStructureDataset):
       store._set_element_spec(input_dataset.element_spec, exact=True)
     with checks.build_errors():
       variant = native.ops().refurbish_tf_cached_dataset(
-          input_dataset._variant_tensor, stage=stage, store=self._store_name,
-          max_bytes=UNLIMITED if store is None or store.max_bytes is None else store.max_bytes,
-          num_parallel_reads=num_parallel_reads, **self._common_args)
+        input_dataset._variant_tensor,
+        stage=stage,
+        store=self._store_name,
+        max_bytes=UNLIMITED if store is None or store.max_bytes is None else store.max_bytes,
+        num_parallel_reads=num_parallel_reads,
+        **self._common_args,
+      )
     if on_disk:
       files = fingerprint.of_files(input_dataset)
       if files:
@@ -114,17 +134,23 @@ class _CachedDataset(dataset_ops.UnaryUnchangedStructureDataset):
     super().__init__(input_dataset, variant)
 
   def describe_stage(self):
-    counts, = native.rows(native.ops().refurbish_tf_cache_store_stats(store=self._store_name))
+    (counts,) = native.rows(native.ops().refurbish_tf_cache_store_stats(store=self._store_name))
     rows = [
-        ("kept", f"{counts['entries']:,} of {self.cardinality().numpy():,} elements, {counts['bytes']:,} bytes"),
-        ("source", "by index: only elements that are asked for and not kept are read"),
-        ("store", describe_store(self._store) + self._describe_bytes())]
+      ("kept", f"{counts['entries']:,} of {self.cardinality().numpy():,} elements, {counts['bytes']:,} bytes"),
+      ("source", "by index: only elements that are asked for and not kept are read"),
+      ("store", describe_store(self._store) + self._describe_bytes()),
+    ]
     return "\n".join(["cached", *(f"  {name:<7} {text}" for name, text in rows)])
 
   def _describe_bytes(self):
     specs = tf.nest.flatten(self.element_spec)
-    if not all(isinstance(each, tf.TensorSpec) and each.shape.is_fully_defined() and each.dtype.is_numpy_compatible
-               and each.dtype != tf.string for each in specs):
+    if not all(
+      isinstance(each, tf.TensorSpec)
+      and each.shape.is_fully_defined()
+      and each.dtype.is_numpy_compatible
+      and each.dtype != tf.string
+      for each in specs
+    ):
       return ""
     size = sum(each.shape.num_elements() * each.dtype.size for each in specs)
     return describe_bytes(self._store, self._store_name, self.cardinality().numpy(), "elements", size, "read")
@@ -134,9 +160,10 @@ def _check_files(store, files):
   before = store._agree({}).get(FILES, files)
   if before != files:
     raise ValueError(
-        f"store {store.path} holds elements of other files or labels than the source finds now: files were added, removed, "
-        "renamed or put into another class. An element is identified by its position. To start with an empty store, "
-        f"write store=rtf.CacheStore({store.path!r}, overwrite=True), or give another directory.")
+      f"store {store.path} holds elements of other files or labels than the source finds now: files were added, "
+      "removed, renamed or put into another class. An element is identified by its position. To start with an empty "
+      f"store, write store=rtf.CacheStore({store.path!r}, overwrite=True), or give another directory."
+    )
   store._agree({FILES: files})
 
 

@@ -1,4 +1,5 @@
 """Files in one directory per class, for `image_folder` and `video_clips`: the classes, labels and splits of Keras."""
+
 from __future__ import annotations
 
 import collections
@@ -15,18 +16,24 @@ SUBSETS = ("training", "validation", "both")
 # The most extensions shown: with dates or numbers after the dot, each file has its own.
 EXTENSIONS_SHOWN = 5
 
-# macOS adds the first to archives, with a hidden file for each file; Synology adds the second to directories, with thumbnails.
+# macOS adds the first to archives, with a hidden file for each file; Synology adds the second to directories, with
+# thumbnails.
 _OF_SYSTEMS = ("__MACOSX", "@eaDir", "$RECYCLE.BIN", "System Volume Information", "lost+found")
 _PART = re.compile(
-    r"((images?|imgs?|data)[ _-])?(train|training|trainval|holdout|val|valid|validation|dev|eval|evaluation|test|testing)"
-    r"([ _-]?(images?|imgs?|data|set|split))?\d*", re.IGNORECASE)
+  r"((images?|imgs?|data)[ _-])?(train|training|trainval|holdout|val|valid|validation|dev|eval|evaluation|test|testing)"
+  r"([ _-]?(images?|imgs?|data|set|split))?\d*",
+  re.IGNORECASE,
+)
 PARTS_AS_CLASSES = (
-    "{method} takes each directory in {directory} for a class, and {names} seem to be parts of a data set: their labels say which part an "
-    "image is from. Read one part, such as {method}({part!r}). If they are classes, give them as class_names.")
+  "{method} takes each directory in {directory} for a class, and {names} seem to be parts of a data set: their labels "
+  "say which part an image is from. Read one part, such as {method}({part!r}). If they are classes, give them as "
+  "class_names."
+)
 
 ONE_CLASS = (
-    "{method} finds one class in {directory}, {name!r}, and all its files are in directories of their own, such as {inner}: all get label 0. "
-    "If those are the classes, read {method}({deeper!r}). If it is one class, give class_names.")
+  "{method} finds one class in {directory}, {name!r}, and all its files are in directories of their own, such as "
+  "{inner}: all get label 0. If those are the classes, read {method}({deeper!r}). If it is one class, give class_names."
+)
 
 # The calling function, what the files are, the ends of their names, and advice if there are no directories.
 Kind = collections.namedtuple("Kind", "method what formats otherwise", defaults=[""])
@@ -51,31 +58,47 @@ def find(directory, class_names, validation_split, subset, seed, kind):
     # A hidden file, such as .gitkeep or .DS_Store, is not a photograph: the class is empty.
     if not taken and given is None and any(found) and all(other.startswith(".") for other in others):
       raise ValueError(
-          f"directory {checks.printable_path(directory)} has the class {name!r} without {kind.what}, which would still have a label. "
-          "Remove the directory if it is not a class. If it is one, and only this part of the data has no images of it, give all "
-          "class_names, which keeps its label.")
+        f"directory {checks.printable_path(directory)} has the class {name!r} without {kind.what}, which would still "
+        "have a label. Remove the directory if it is not a class. If it is one, and only this part of the data has no "
+        "images of it, give all class_names, which keeps its label."
+      )
     if not taken and not all(other.startswith(".") for other in others):
       raise ValueError(
-          f"directory {checks.printable_path(directory)} has the class {name!r}, all of whose files are left out: "
-          f"{_by_extension(others)}. Names of {kind.what} must end in {', '.join(kind.formats)}. Convert the files to one of these "
-          "formats; or move the directory away if it is not a class, or give the classes as class_names.")
+        f"directory {checks.printable_path(directory)} has the class {name!r}, all of whose files are left out: "
+        f"{_by_extension(others)}. Names of {kind.what} must end in {', '.join(kind.formats)}. Convert the files to "
+        "one of these formats; or move the directory away if it is not a class, or give the classes as class_names."
+      )
   paths = [path for each in found for path in each]
   labels = np.repeat(np.arange(len(found), dtype=np.int32), list(map(len, found)))
   if not paths:
     raise ValueError(
-        f"directory {checks.printable_path(directory)} has no {kind.what}. It must have a directory for each class, with "
-        f"files whose names end in {', '.join(kind.formats)}.{kind.otherwise}")
+      f"directory {checks.printable_path(directory)} has no {kind.what}. It must have a directory for each class, with "
+      f"files whose names end in {', '.join(kind.formats)}.{kind.otherwise}"
+    )
   parts = [name for name in class_names if _PART.fullmatch(name)]
   if given is None and len(parts) > 1:
-    pipeline_warnings.warn(PARTS_AS_CLASSES.format(
-        method=kind.method, directory=checks.printable_path(directory), names=" and ".join(map(repr, parts)),
-        part=files.join(directory, parts[0])))
+    pipeline_warnings.warn(
+      PARTS_AS_CLASSES.format(
+        method=kind.method,
+        directory=checks.printable_path(directory),
+        names=" and ".join(map(repr, parts)),
+        part=files.join(directory, parts[0]),
+      )
+    )
   if given is None and len(class_names) == 1:
-    inner = {path[len(files.join(directory, class_names[0], "")):].replace("\\", "/").partition("/")[0] for path in paths}
+    inner = {
+      path[len(files.join(directory, class_names[0], "")) :].replace("\\", "/").partition("/")[0] for path in paths
+    }
     if len(inner) > 1 and not any(name.lower().endswith(kind.formats) for name in inner):
-      pipeline_warnings.warn(ONE_CLASS.format(
-          method=kind.method, directory=checks.printable_path(directory), name=class_names[0], inner=", ".join(sorted(inner)[:3]),
-          deeper=files.join(directory, class_names[0])))
+      pipeline_warnings.warn(
+        ONE_CLASS.format(
+          method=kind.method,
+          directory=checks.printable_path(directory),
+          name=class_names[0],
+          inner=", ".join(sorted(inner)[:3]),
+          deeper=files.join(directory, class_names[0]),
+        )
+      )
   if seed is not None:
     places = list(range(len(paths)))
     np.random.RandomState(seed).shuffle(places)
@@ -83,8 +106,9 @@ def find(directory, class_names, validation_split, subset, seed, kind):
   description = None
   if any(left_out):
     description = (
-        f"{dataset_graph.stage_title(kind.method, checks.printable_path(directory))}\n"
-        f"  files   {len(paths):,} listed; left out: {_by_extension([name for each in left_out for name in each])}")
+      f"{dataset_graph.stage_title(kind.method, checks.printable_path(directory))}\n"
+      f"  files   {len(paths):,} listed; left out: {_by_extension([name for each in left_out for name in each])}"
+    )
   if validation_split is None:
     return [(paths, labels, class_names, description)]
   at = len(paths) - int(validation_split * len(paths))
@@ -93,8 +117,9 @@ def find(directory, class_names, validation_split, subset, seed, kind):
   for name in wanted:
     if not paths[parts[name]]:
       raise ValueError(
-          f"validation_split={validation_split} leaves none of the {len(paths):,} {kind.what} in "
-          f"{checks.printable_path(directory)} for {name}.")
+        f"validation_split={validation_split} leaves none of the {len(paths):,} {kind.what} in "
+        f"{checks.printable_path(directory)} for {name}."
+      )
   return [(paths[parts[name]], labels[parts[name]], class_names, description) for name in wanted]
 
 
@@ -118,9 +143,14 @@ class _Files:
     self._path = tf.io.gfile if remote else os.path
     self.join = self._path.join
     if not self._path.isdir(directory):
-      what = "is not a directory" if self._path.exists(directory) else (
-          "does not exist" if remote or not os.path.islink(directory) else "is a link to what does not exist")
-      raise ValueError(f"directory must have a directory for each class, but {checks.printable_path(directory)} {what}.")
+      what = (
+        "is not a directory"
+        if self._path.exists(directory)
+        else ("does not exist" if remote or not os.path.islink(directory) else "is a link to what does not exist")
+      )
+      raise ValueError(
+        f"directory must have a directory for each class, but {checks.printable_path(directory)} {what}."
+      )
 
   def directories(self, directory):
     """The sorted names of the directories in a directory, without hidden ones and those of operating systems."""
@@ -130,8 +160,13 @@ class _Files:
       # Without it a class would be missing, and the labels of later classes would shift.
       if self._os is os and not name.startswith(".") and os.path.islink(path) and not os.path.exists(path):
         raise ValueError(
-            f"{checks.printable_path(path)} is a link to what does not exist. Remove it, or mount what it points to.")
-    return [name for name in names if not name.startswith(".") and name not in _OF_SYSTEMS and self._path.isdir(self.join(directory, name))]
+          f"{checks.printable_path(path)} is a link to what does not exist. Remove it, or mount what it points to."
+        )
+    return [
+      name
+      for name in names
+      if not name.startswith(".") and name not in _OF_SYSTEMS and self._path.isdir(self.join(directory, name))
+    ]
 
   def below(self, directory):
     """The sorted paths of the files in and below a directory, without those of operating systems."""
@@ -140,8 +175,12 @@ class _Files:
       raise error
 
     found = sorted(self._os.walk(directory, onerror=fail), key=lambda each: each[0])
-    return [self.join(root, name) for root, _, names in found for name in sorted(names)
-            if not set(_OF_SYSTEMS).intersection(root[len(directory):].split("/"))]
+    return [
+      self.join(root, name)
+      for root, _, names in found
+      for name in sorted(names)
+      if not set(_OF_SYSTEMS).intersection(root[len(directory) :].split("/"))
+    ]
 
 
 @contextlib.contextmanager
@@ -154,8 +193,9 @@ def _listing_errors(directory):
     if isinstance(error, UnicodeEncodeError):
       why = "names on a remote file system must be in UTF-8"
     raise ValueError(
-        f"directory {checks.printable_path(directory)} cannot be listed: {why}. Give a directory of this machine that you may read, "
-        "or of a file system that TensorFlow knows and can reach.") from error
+      f"directory {checks.printable_path(directory)} cannot be listed: {why}. Give a directory of this machine that "
+      "you may read, or of a file system that TensorFlow knows and can reach."
+    ) from error
 
 
 def _checked_path(directory):
@@ -171,12 +211,16 @@ def _checked_classes(directory, class_names, found):
   if class_names is None:
     return found
   if not isinstance(class_names, (list, tuple)) or not all(isinstance(name, str) for name in class_names):
-    raise TypeError(f"class_names must be a list of the names of directories in {checks.printable_path(directory)}, got {class_names!r}.")
+    raise TypeError(
+      f"class_names must be a list of the names of directories in {checks.printable_path(directory)}, got "
+      f"{class_names!r}."
+    )
   missing = [name for name in class_names if name not in found]
   if missing:
     raise ValueError(
-        f"class_names must be directories in {checks.printable_path(directory)}, which are "
-        f"{', '.join(map(repr, found)) or 'none'}, got {', '.join(map(repr, missing))}.")
+      f"class_names must be directories in {checks.printable_path(directory)}, which are "
+      f"{', '.join(map(repr, found)) or 'none'}, got {', '.join(map(repr, missing))}."
+    )
   if len(set(class_names)) != len(class_names):
     raise ValueError(f"class_names must have each name once, got {class_names!r}.")
   return list(class_names)
@@ -195,5 +239,6 @@ def _check_split(validation_split, subset, seed):
   checks.check_choice("subset", subset, SUBSETS)
   if seed is None:
     raise ValueError(
-        "seed must be given with validation_split, the same for both subsets: it shuffles the files before they are "
-        "split.")
+      "seed must be given with validation_split, the same for both subsets: it shuffles the files before they are "
+      "split."
+    )

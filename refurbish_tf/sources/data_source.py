@@ -1,4 +1,5 @@
 """The elements of a Python source by index: `rtf.sources.data_source`."""
+
 from __future__ import annotations
 
 import collections.abc
@@ -16,7 +17,14 @@ import numpy as np
 import tensorflow as tf
 
 from refurbish_tf._internal import checks, native
-from refurbish_tf._internal.tensorflow_internals import dataset_ops, gen_script_ops, nest, script_ops, structured_function, util_nest
+from refurbish_tf._internal.tensorflow_internals import (
+  dataset_ops,
+  gen_script_ops,
+  nest,
+  script_ops,
+  structured_function,
+  util_nest,
+)
 
 # TensorFlow's limit: all components of a batch are outputs of one operation.
 _MOST_OUTPUTS = 65_536
@@ -27,7 +35,8 @@ _OK, _UNKNOWN, _INVALID_ARGUMENT, _DATA_LOSS = 0, tf.errors.UNKNOWN, tf.errors.I
 
 
 def data_source(
-    source: Any, *, element_spec: Any = None, batch_reads: int = 64, num_parallel_reads: int = 1) -> tf.data.Dataset[Any]:
+  source: Any, *, element_spec: Any = None, batch_reads: int = 64, num_parallel_reads: int = 1
+) -> tf.data.Dataset[Any]:
   """A `tf.data.Dataset` of the elements of a Python source, read by index.
 
   >>> squares = rtf.sources.data_source([(float(i), i * i) for i in range(6)])
@@ -38,29 +47,30 @@ def data_source(
   [0, 1, 4, 9, 16, 25]
 
   A source is any object with `__len__` and `__getitem__`: the result of `tfds.data_source`, ArrayRecord's and Grain's
-  data sources, PyTorch's map-style datasets, arrays of `numpy.memmap`, h5py and zarr, a list of elements. `refurbish` reads
-  only fresh samples from it, and `tf.data.experimental.at` reads a single element.
+  data sources, PyTorch's map-style datasets, arrays of `numpy.memmap`, h5py and zarr, a list of elements. `refurbish`
+  reads only fresh samples from it, and `tf.data.experimental.at` reads a single element.
 
   If the source has `__getitems__` as well, the dataset reads the elements that are known to be needed next in batches:
   of 1, then 2, then 4, and so on up to `batch_reads`. Otherwise it reads each element when it is needed.
 
   An element is a tensor, or a tuple or dict of components, possibly nested. A component is anything that
   `numpy.asarray` turns into an array of numbers or strings: a number, `str`, `bytes`, an array, a TensorFlow or PyTorch
-  tensor, a PIL image; or a `bytearray` or `memoryview` of bytes, such as LMDB's buffers, which become a string. A list is one component, as everywhere in `tf.data`.
+  tensor, a PIL image; or a `bytearray` or `memoryview` of bytes, such as LMDB's buffers, which become a string. A list
+  is one component, as everywhere in `tf.data`.
 
-  **Threads.** By default only one thread at a time reads a source, even for several datasets, and a parallel `map` after
-  the source does not change that. `num_parallel_reads=64` lets up to 64 threads call the source at once, ahead of what
-  is asked for. This pays where a read waits for a disk or a service; Python code that computes still runs in one thread at
-  a time. It is safe only if the source is: with a file handle that several threads use, one thread moves the position
-  before another one reads, and elements silently have wrong contents. Open a handle in each call or for each thread, or
-  use positioned reads such as `os.pread`.
+  **Threads.** By default only one thread at a time reads a source, even for several datasets, and a parallel `map`
+  after the source does not change that. `num_parallel_reads=64` lets up to 64 threads call the source at once, ahead of
+  what is asked for. This pays where a read waits for a disk or a service; Python code that computes still runs in one
+  thread at a time. It is safe only if the source is: with a file handle that several threads use, one thread moves the
+  position before another one reads, and elements silently have wrong contents. Open a handle in each call or for each
+  thread, or use positioned reads such as `os.pread`.
 
   A source may use other datasets, and `tf.data.experimental.at` of its own dataset. A source that iterates over its own
   dataset deadlocks, as `tf.data` reads in another thread.
 
   **Lifetime.** The source lives as long as its dataset, the datasets made from it, and their iterators. It must not
-  change in the meantime, as its elements are identified by their index. It stays in this process: a worker of a `tf.data`
-  service cannot read it.
+  change in the meantime, as its elements are identified by their index. It stays in this process: a worker of a
+  `tf.data` service cannot read it.
 
   Args:
     source: an object with `__len__`, or a `shape`, and `__getitem__`, for whole numbers from 0, and optionally
@@ -69,18 +79,20 @@ def data_source(
       element and takes its spec; if shapes vary, give a spec with None for the dimensions that do. Python numbers are
       converted to its dtype, arrays must have it. Without a spec they become int64 and float64.
     batch_reads: the most elements that one call of `__getitems__` is asked for.
-    num_parallel_reads: how many threads may call the source at once, at most 1,024; tf.data.AUTOTUNE is 16. With more than
-      1 elements are read ahead, and each thread reads batches of its own. Only for a source that is safe for several threads.
+    num_parallel_reads: how many threads may call the source at once, at most 1,024; tf.data.AUTOTUNE is 16. With more
+      than 1 elements are read ahead, and each thread reads batches of its own. Only for a source that is safe for
+      several threads.
 
   Returns:
     A `tf.data.Dataset` of as many elements as the source has.
 
   Raises:
-    TypeError: `source` lacks a method, or has something else than an element at an index, as a `pandas.DataFrame`, a path,
-      a dict or tuple of columns, or a source of batches such as `keras.utils.PyDataset` has; its first element, or `element_spec`, has something that tensors cannot hold;
+    TypeError: `source` lacks a method, or has something else than an element at an index, as a `pandas.DataFrame`, a
+      path, a dict or tuple of columns, or a source of batches such as `keras.utils.PyDataset` has; its first element,
+      or `element_spec`, has something that tensors cannot hold;
       `batch_reads` or `num_parallel_reads` is not a whole number.
-    ValueError: `source` is empty and `element_spec` is not given; `batch_reads` or `num_parallel_reads` is below 1 or too
-      large.
+    ValueError: `source` is empty and `element_spec` is not given; `batch_reads` or `num_parallel_reads` is below 1 or
+      too large.
     Errors of the source, when its first element is read.
     tf.errors.UnknownError: when it runs, the source raised an exception, which is in the message with the index. The
       iterator goes on with the next element, as after the errors below. If `__getitems__` raised it, its elements are
@@ -100,8 +112,9 @@ def data_source(
   num_components = len(nest.flatten(element_spec))
   if batch_reads * num_components > _MOST_OUTPUTS:
     raise ValueError(
-        f"batch_reads must be at most {_MOST_OUTPUTS // num_components:,} for elements of {num_components} components, "
-        f"got {batch_reads:,}.")
+      f"batch_reads must be at most {_MOST_OUTPUTS // num_components:,} for elements of {num_components} components, "
+      f"got {batch_reads:,}."
+    )
   return _DataSourceDataset(source, element_spec, operator.index(batch_reads), num_parallel_reads)
 
 
@@ -111,43 +124,54 @@ def _check_source(source):
     raise TypeError("source must be a Python source, got a tf.data.Dataset. Use the dataset itself.")
   if isinstance(source, (str, bytes, bytearray, os.PathLike)):
     raise TypeError(
-        f"source must be a Python source, got a {type(source).__name__}: {str(source)[:80]!r}. Open the file, and give what its "
-        "library returns; for TFRecord files there is rtf.sources.tfrecord, for image files rtf.sources.image_folder.")
+      f"source must be a Python source, got a {type(source).__name__}: {str(source)[:80]!r}. Open the file, and give "
+      "what its library returns; for TFRecord files there is rtf.sources.tfrecord, for image files "
+      "rtf.sources.image_folder."
+    )
   for method in ("__len__", "__getitem__"):
     if not hasattr(type(source), method) and not (method == "__len__" and getattr(source, "shape", ())):
       raise TypeError(
-          f"source must have __len__ and __getitem__, but {type(source).__name__} has no {method}. For a stream use "
-          "tf.data.Dataset.from_generator.")
+        f"source must have __len__ and __getitem__, but {type(source).__name__} has no {method}. For a stream use "
+        "tf.data.Dataset.from_generator."
+      )
   # For these, source[i] is not element i. Few of them would fail.
   for each in type(source).__mro__:
     library = str(each.__module__).partition(".")[0]
     if (library, each.__name__) in _BY_NAME:
-      raise TypeError(f"source must have element i at source[i], but that of a {library} {each.__name__} is "
-                      f"{_BY_NAME[library, each.__name__]}")
+      raise TypeError(
+        f"source must have element i at source[i], but that of a {library} {each.__name__} is "
+        f"{_BY_NAME[library, each.__name__]}"
+      )
   if isinstance(source, collections.abc.Mapping) and not isinstance(next(iter(source), 0), numbers.Integral):
     names = [repr(name) for name in itertools.islice(source, 5)]
     raise TypeError(
-        f"source must have element i at source[i], but a {type(source).__name__} is read by name: {', '.join(names)}"
-        f"{', ...' if len(source) > 5 else ''}. Give one of these, or tf.data.Dataset.zip of a data_source of each.")
+      f"source must have element i at source[i], but a {type(source).__name__} is read by name: {', '.join(names)}"
+      f"{', ...' if len(source) > 5 else ''}. Give one of these, or tf.data.Dataset.zip of a data_source of each."
+    )
   if isinstance(source, tuple) and source and all(len(getattr(each, "shape", ())) > 0 for each in source):
     raise TypeError(
-        f"source must have element i at source[i], but a tuple of {len(source)} arrays has array i there. For elements of one row "
-        "of each, give tf.data.Dataset.from_tensor_slices what fits into memory, else tf.data.Dataset.zip a data_source of each; "
-        "for arrays that are elements, give a list.")
+      f"source must have element i at source[i], but a tuple of {len(source)} arrays has array i there. For elements "
+      "of one row of each, give tf.data.Dataset.from_tensor_slices what fits into memory, else tf.data.Dataset.zip a "
+      "data_source of each; for arrays that are elements, give a list."
+    )
 
 
 # What source[i] is instead of an element, and what to do.
 _BY_NAME = {
-    ("pandas", "DataFrame"): "a column. Columns that fit into memory are a source already: "
-                             "tf.data.Dataset.from_tensor_slices(dict(frame)).",
-    ("pandas", "Series"): "what has the label i, which after a selection is another row. Give series.to_numpy().",
-    ("pyarrow", "Table"): "a column. Write a class whose __getitem__(i) returns "
-                          "tuple(column[i].as_py() for column in table.columns).",
-    ("pyarrow", "RecordBatch"): "a column. Write a class whose __getitem__(i) returns "
-                                "tuple(column[i].as_py() for column in batch.columns).",
-    ("zarr", "Group"): "an array. Give one of its arrays, or tf.data.Dataset.zip of a data_source of each.",
-    ("keras", "PyDataset"): "a batch, which layers would take for a clip. Give what it reads: the arrays, or the files.",
-    ("tf_keras", "Sequence"): "a batch, which layers would take for a clip. Give what it reads: the arrays, or the files."}
+  ("pandas", "DataFrame"): "a column. Columns that fit into memory are a source already: "
+  "tf.data.Dataset.from_tensor_slices(dict(frame)).",
+  ("pandas", "Series"): "what has the label i, which after a selection is another row. Give series.to_numpy().",
+  ("pyarrow", "Table"): "a column. Write a class whose __getitem__(i) returns "
+  "tuple(column[i].as_py() for column in table.columns).",
+  ("pyarrow", "RecordBatch"): "a column. Write a class whose __getitem__(i) returns "
+  "tuple(column[i].as_py() for column in batch.columns).",
+  ("zarr", "Group"): "an array. Give one of its arrays, or tf.data.Dataset.zip of a data_source of each.",
+  ("keras", "PyDataset"): "a batch, which layers would take for a clip. Give what it reads: the arrays, or the files.",
+  (
+    "tf_keras",
+    "Sequence",
+  ): "a batch, which layers would take for a clip. Give what it reads: the arrays, or the files.",
+}
 
 
 def _length(source):
@@ -163,7 +187,8 @@ class _DataSourceDataset(dataset_ops.DatasetSource):
     self._element_spec = element_spec
     batch_reads = batch_reads if hasattr(type(source), "__getitems__") else 1
     reader = _Reader(source, element_spec, batch_reads, exclusive=num_parallel_reads == 1)
-    # TensorFlow has only their names and weak references, so the source is freed with the last reference to this dataset.
+    # TensorFlow has only their names and weak references, so the source is freed with the last reference to this
+    # dataset.
     self._reads = [reader.read_one, reader.read_many]
     if not tf.executing_eagerly():
       # A dataset built in a function lives as long as the graph, not only during the call.
@@ -171,8 +196,13 @@ class _DataSourceDataset(dataset_ops.DatasetSource):
     read_one, read_many = (script_ops._py_funcs.insert(function) for function in self._reads)
     self._traced = [_traced(read_one, element_spec, 1), _traced(read_many, element_spec, batch_reads)]
     variant = native.ops().refurbish_tf_data_source_dataset(
-        num_elements=tf.constant(reader.num_elements, tf.int64), num_parallel_reads=num_parallel_reads, batch_reads=batch_reads,
-        read_one=self._traced[0].function, read_many=self._traced[1].function, **self._common_args)
+      num_elements=tf.constant(reader.num_elements, tf.int64),
+      num_parallel_reads=num_parallel_reads,
+      batch_reads=batch_reads,
+      read_one=self._traced[0].function,
+      read_many=self._traced[1].function,
+      **self._common_args,
+    )
     super().__init__(variant)
 
   def _functions(self):
@@ -199,7 +229,8 @@ def _traced(name, element_spec, num_elements):
     return tuple(gen_script_ops.py_func(input=[indices], token=name, Tout=[tf.int32, tf.string, *num_elements * types]))
 
   return structured_function.StructuredFunctionWrapper(
-      read, "data_source", input_structure=tf.TensorSpec([None], tf.int64))
+    read, "data_source", input_structure=tf.TensorSpec([None], tf.int64)
+  )
 
 
 class _Owner:
@@ -255,7 +286,8 @@ class _Reader:
       return _returned([self._converted(index, element)])
 
   def read_many(self, indices):
-    """Returns no codes if `__getitems__` raised an exception: each element is then read alone, to find the faulty one."""
+    """Returns no codes if `__getitems__` raised an exception: each element is then read alone, to find the faulty
+    one."""
     indices = indices.tolist()
     with self._lock:
       try:
@@ -267,9 +299,13 @@ class _Reader:
           self._warn(error)
         return _returned([], self._batch_reads * self._no_arrays)
       if not isinstance(elements, (list, tuple, np.ndarray)) or len(elements) != len(indices):
-        got = f"{len(elements):,} elements" if isinstance(elements, (list, tuple, np.ndarray)) else type(elements).__name__
-        message = (f"__getitems__ of {type(self._owner.source).__name__} must return a list of as many elements as it is "
-                   f"asked for, {len(indices):,}, but returned {got}.")
+        got = (
+          f"{len(elements):,} elements" if isinstance(elements, (list, tuple, np.ndarray)) else type(elements).__name__
+        )
+        message = (
+          f"__getitems__ of {type(self._owner.source).__name__} must return a list of as many elements as it is "
+          f"asked for, {len(indices):,}, but returned {got}."
+        )
         results = [self._wrong(index, message) for index in indices]
       else:
         results = [self._converted(index, element) for index, element in zip(indices, elements)]
@@ -294,8 +330,9 @@ class _Reader:
     now = _length(self._owner.source)
     if now != self.num_elements:
       raise _OtherLength(
-          f"it has {now:,} elements now, but had {self.num_elements:,} when the dataset was made. Make the dataset again, with all "
-          "stages after it: a store on disk needs a new directory, or overwrite=True.")
+        f"it has {now:,} elements now, but had {self.num_elements:,} when the dataset was made. Make the dataset "
+        "again, with all stages after it: a store on disk needs a new directory, or overwrite=True."
+      )
 
   def _failed(self, index, error):
     if isinstance(error, _OtherLength):
@@ -309,8 +346,11 @@ class _Reader:
     self._has_warned = True
     with contextlib.suppress(Warning):  # If warnings are errors, nobody could catch this one.
       warnings.warn(
-          f"__getitems__ of {type(self._owner.source).__name__} raised {type(error).__name__}: {_text(error)}. "
-          "data_source then reads the elements one by one, which takes longer.", RuntimeWarning, stacklevel=1)
+        f"__getitems__ of {type(self._owner.source).__name__} raised {type(error).__name__}: {_text(error)}. "
+        "data_source then reads the elements one by one, which takes longer.",
+        RuntimeWarning,
+        stacklevel=1,
+      )
 
 
 def _text(error):
@@ -344,16 +384,23 @@ class _Component:
     if array.dtype != self._dtype:
       if hasattr(value, "dtype") or not _holds(self._spec.dtype, array.dtype):
         raise TypeError(
-            f"{self._name} must have dtype {self._spec.dtype.name} by {_OTHERS}, got {_name_of(array.dtype)}. Convert "
-            "it in the source, or give the dtype of all elements in element_spec.")
+          f"{self._name} must have dtype {self._spec.dtype.name} by {_OTHERS}, got {_name_of(array.dtype)}. Convert "
+          "it in the source, or give the dtype of all elements in element_spec."
+        )
       array = np.array(value, self._dtype)
     if self._shape is not None and array.shape != self._shape and not self._spec.shape.is_compatible_with(array.shape):
       # numpy.asarray gives an empty list the shape (0,).
       empty = [0, *(size or 0 for size in self._shape[1:])]
-      way = f"Make an empty list np.zeros({empty}, {self._spec.dtype.name!r}). " if array.shape == (0,) and len(empty) > 1 else ""
+      way = (
+        f"Make an empty list np.zeros({empty}, {self._spec.dtype.name!r}). "
+        if array.shape == (0,) and len(empty) > 1
+        else ""
+      )
       if not way or not self._spec.shape.is_compatible_with(empty):
         way += "Give an element_spec with None for the dimensions that vary."
-      raise ValueError(f"{self._name} must have shape {self._spec.shape} by {_OTHERS}, got {array.shape}. {way}".rstrip())
+      raise ValueError(
+        f"{self._name} must have shape {self._spec.shape} by {_OTHERS}, got {array.shape}. {way}".rstrip()
+      )
     return array
 
 
@@ -366,7 +413,9 @@ def as_array(value, name):
   if isinstance(value, (str, bytes)):
     return np.array(_as_bytes(value), object)
   if value is None:
-    raise TypeError(f"{name} is None, which no tensor holds. Leave the component out in the source, or give a value for it.")
+    raise TypeError(
+      f"{name} is None, which no tensor holds. Leave the component out in the source, or give a value for it."
+    )
   _check_not_of_pyarrow(value, name)
   if isinstance(value, list) and value:
     _check_not_of_pyarrow(value[0], f"an item of {name}")
@@ -390,9 +439,10 @@ def as_array(value, name):
       # Name an item that is not a number, which is the likelier culprit.
       item = next((item for item in odd if not isinstance(item, numbers.Number)), odd[0])
       raise TypeError(
-          f"{name} is a {type(value).__name__}, which numpy.asarray does not convert to numbers or "
-          f"strings{f', as it contains a {type(item).__name__}' if item is not value else ''}. Return numbers, "
-          "strings, arrays or tensors, or a tuple or dict of them.")
+        f"{name} is a {type(value).__name__}, which numpy.asarray does not convert to numbers or "
+        f"strings{f', as it contains a {type(item).__name__}' if item is not value else ''}. Return numbers, "
+        "strings, arrays or tensors, or a tuple or dict of them."
+      )
     strings = np.empty(len(flat), object)
     strings[:] = [_as_bytes(item) for item in flat]
     return strings.reshape(array.shape)
@@ -405,7 +455,8 @@ def as_array(value, name):
 
 
 def _without_buffers(element):
-  """Converts buffers of bytes to bytes, and other buffers to arrays. tf.data would treat them as sequences, like tuples."""
+  """Converts buffers of bytes to bytes, and other buffers to arrays. tf.data would treat them as sequences, like
+  tuples."""
   if isinstance(element, _BUFFERS):
     view = memoryview(element)
     return bytes(view) if view.ndim == 1 and view.format in ("B", "b", "c") else np.asarray(view)
@@ -422,7 +473,9 @@ def _check_not_of_pyarrow(value, name):
     if hasattr(value, way_out):
       raise TypeError(f"{name} is a {type(value).__name__} of pyarrow. Return its {way_out}().")
   if getattr(value, "null_count", 0):
-    raise TypeError(f"{name} is a {type(value).__name__} of pyarrow with nulls, which no tensor holds. Give values for them.")
+    raise TypeError(
+      f"{name} is a {type(value).__name__} of pyarrow with nulls, which no tensor holds. Give values for them."
+    )
 
 
 def _as_bytes(text):
@@ -432,8 +485,10 @@ def _as_bytes(text):
 def _holds(dtype, other):
   """Whether Python numbers, which NumPy has converted to `other`, can be converted to `dtype`."""
   kinds = ["b", "iu", "f", "c"]
-  most = [dtype.is_bool, dtype.is_integer, dtype.is_floating, dtype.is_complex].index(True) if dtype != tf.string else -1
-  return other.kind in "".join(kinds[:most + 1])
+  most = (
+    [dtype.is_bool, dtype.is_integer, dtype.is_floating, dtype.is_complex].index(True) if dtype != tf.string else -1
+  )
+  return other.kind in "".join(kinds[: most + 1])
 
 
 def _name_of(dtype):
@@ -443,8 +498,9 @@ def _name_of(dtype):
 def _first_spec(source):
   if not _length(source):
     raise ValueError(
-        "source must have at least one element, from which data_source takes the element_spec, got an empty one. "
-        "Check what it is made from, or give element_spec.")
+      "source must have at least one element, from which data_source takes the element_spec, got an empty one. "
+      "Check what it is made from, or give element_spec."
+    )
   with _Owner.of(source).lock:
     element = source[0]
   # tf.data treats some of them as structures, but cannot rebuild them.
@@ -457,8 +513,10 @@ def _first_spec(source):
     arrays = [as_array(value, name) for value, name in zip(values, _names(element))]
   except TypeError as error:
     raise TypeError(f"Element 0 of the source of data_source: {error}") from None
-  return nest.pack_sequence_as(element, [
-      tf.TensorSpec(array.shape, tf.string if array.dtype == object else tf.as_dtype(array.dtype)) for array in arrays])
+  return nest.pack_sequence_as(
+    element,
+    [tf.TensorSpec(array.shape, tf.string if array.dtype == object else tf.as_dtype(array.dtype)) for array in arrays],
+  )
 
 
 def _names(element):
@@ -473,7 +531,8 @@ def _check_spec(element_spec):
   for spec in leaves:
     if not isinstance(spec, tf.TensorSpec):
       raise TypeError(
-          f"element_spec must be a tf.TensorSpec, or a tuple or dict of them, possibly nested, got {spec!r} in it.")
+        f"element_spec must be a tf.TensorSpec, or a tuple or dict of them, possibly nested, got {spec!r} in it."
+      )
     if spec.dtype in (tf.variant, tf.resource) or spec.dtype.is_quantized:
       raise TypeError(f"element_spec must have dtypes of numbers or strings, got {spec.dtype.name}.")
   if not leaves:

@@ -1,4 +1,5 @@
 """Image files in one directory per class, read by index: `rtf.sources.image_folder`."""
+
 from __future__ import annotations
 
 import os
@@ -15,9 +16,14 @@ FORMATS = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".webp")
 
 
 def image_folder(
-    directory: str | os.PathLike[str], *, class_names: Sequence[str] | None = None, validation_split: float | None = None,
-    subset: Literal["training", "validation", "both"] | None = None, seed: int | None = None,
-    num_parallel_reads: int = tf.data.AUTOTUNE) -> Any:
+  directory: str | os.PathLike[str],
+  *,
+  class_names: Sequence[str] | None = None,
+  validation_split: float | None = None,
+  subset: Literal["training", "validation", "both"] | None = None,
+  seed: int | None = None,
+  num_parallel_reads: int = tf.data.AUTOTUNE,
+) -> Any:
   """A `tf.data.Dataset` of the image files below a directory, `(bytes of the file, label)`, read by index.
 
   >>> import os, tempfile
@@ -34,46 +40,51 @@ def image_folder(
   >>> len(train)
   3
 
-  It is the counterpart of `keras.utils.image_dataset_from_directory`: the same files in the same order with the same labels,
-  and the same split for the same seed, as long as there are no WebP files, which Keras leaves out. But it reads files one
-  by one, so `refurbish` reads only fresh ones, and it does not decode them: decoding belongs in `partial_fn`:
+  It is the counterpart of `keras.utils.image_dataset_from_directory`: the same files in the same order with the same
+  labels, and the same split for the same seed, as long as there are no WebP files, which Keras leaves out. But it reads
+  files one by one, so `refurbish` reads only fresh ones, and it does not decode them: decoding belongs in `partial_fn`:
   `rtf.augment.decode_random_resized_crop` and `rtf.augment.decode` decode all of them.
 
-  Each directory in `directory` is a class, except `__MACOSX`, `@eaDir` and those whose names begin with a dot. Its files are
-  those in it and below it whose names end in .bmp, .gif, .jpeg, .jpg, .png or .webp, in upper or lower case. `rtf.describe`
-  counts the others, which are left out, by extension. Links to directories below it are not followed.
+  Each directory in `directory` is a class, except `__MACOSX`, `@eaDir` and those whose names begin with a dot. Its
+  files are those in it and below it whose names end in .bmp, .gif, .jpeg, .jpg, .png or .webp, in upper or lower case.
+  `rtf.describe` counts the others, which are left out, by extension. Links to directories below it are not followed.
 
   Args:
     directory: a path, possibly on a remote file system that TensorFlow knows, such as gs://. A relative path starts
       from the working directory when the dataset is built.
-    class_names: the names of the directories that are classes, a list; the label is the position in it. None for all in the
-      order of their names. Classes without images are allowed only here.
+    class_names: the names of the directories that are classes, a list; the label is the position in it. None for all in
+      the order of their names. Classes without images are allowed only here.
     validation_split: the share of the files that is for validation, above 0 and below 1. `seed` shuffles the files, and
       the last ones are taken. None for no split.
     subset: with `validation_split`, "training" or "validation", or "both" for a tuple of the two.
     seed: a whole number from 0 to 2**32 - 1 that shuffles the files. Required with `validation_split`, the same for
       both subsets. None leaves the files in the order of the classes and names, which does no harm before `refurbish`,
       as that shuffles.
-    num_parallel_reads: how many files are read at once, ahead of what is asked for: at most 1,024. tf.data.AUTOTUNE is 16.
-      Object storage that answers in 30 ms returns 500 files a second to 16 readers. Files that were read ahead but are not
+    num_parallel_reads: how many files are read at once, ahead of what is asked for: at most 1,024. tf.data.AUTOTUNE is
+      16. Object storage that answers in 30 ms returns 500 files a second to 16 readers. Files that were read ahead but
+          are not
       asked for are dropped. What lies ready takes at most 16 MiB, or a sixteenth of the memory if files are larger.
 
   Returns:
-    A `tf.data.Dataset` of `(file, label)`: the bytes, string `[]`, and the label, int32 `[]`. Its attributes `class_names` and
+    A `tf.data.Dataset` of `(file, label)`: the bytes, string `[]`, and the label, int32 `[]`. Its attributes
+    `class_names` and
     `file_paths` are lists of strings.
 
   Raises:
     TypeError: an argument is of the wrong type.
-    ValueError: `directory` does not exist, is not a directory, is on a web server or another file system that TensorFlow
-      does not know, or cannot be listed, as without a network or a permission; it has no images, or none for a subset;
-      a class has no images, unless it is in `class_names` and has no files but hidden ones; `class_names` has a name twice, or the name of no directory;
+    ValueError: `directory` does not exist, is not a directory, is on a web server or another file system that
+      TensorFlow does not know, or cannot be listed, as without a network or a permission; it has no images, or none for
+      a subset; a class has no images, unless it is in `class_names` and has no files but hidden ones; `class_names` has
+      a name twice, or the name of no directory;
       `validation_split`, `subset` and `seed` do not go together; `num_parallel_reads` is out of range.
-    tf.errors.NotFoundError and the like: when it runs, a file cannot be read, such as a link to what does not exist. The
+    tf.errors.NotFoundError and the like: when it runs, a file cannot be read, such as a link to what does not exist.
+    The
       iterator goes on with the next file.
   """
   num_parallel_reads = checks.check_parallel_reads(num_parallel_reads)
   found = class_folders.find(
-      directory, class_names, validation_split, subset, seed, class_folders.Kind("image_folder", "images", FORMATS))
+    directory, class_names, validation_split, subset, seed, class_folders.Kind("image_folder", "images", FORMATS)
+  )
   made = tuple(_ImageFilesDataset(os.fspath(directory), *each, num_parallel_reads) for each in found)
   return made if subset == "both" else made[0]
 
@@ -90,9 +101,14 @@ class _ImageFilesDataset(dataset_ops.DatasetSource):
     self._directory, self._labels = os.fsencode(directory), labels
     # File names are bytes; not all of them are text.
     files = [checks.absolute_path("directory", os.fsencode(path)) for path in paths]
-    super().__init__(native.ops().refurbish_tf_image_files_dataset(
-        files=tf.constant(files, tf.string), labels=tf.constant(labels, tf.int32), num_parallel_reads=num_parallel_reads,
-        **self._common_args))
+    super().__init__(
+      native.ops().refurbish_tf_image_files_dataset(
+        files=tf.constant(files, tf.string),
+        labels=tf.constant(labels, tf.int32),
+        num_parallel_reads=num_parallel_reads,
+        **self._common_args,
+      )
+    )
 
   @property
   def element_spec(self):
@@ -100,5 +116,5 @@ class _ImageFilesDataset(dataset_ops.DatasetSource):
 
   def files_fingerprint(self):
     # Names are relative to the directory, which may be moved.
-    names = (os.fsencode(path)[len(self._directory):].lstrip(b"/") for path in self.file_paths)
+    names = (os.fsencode(path)[len(self._directory) :].lstrip(b"/") for path in self.file_paths)
     return fingerprint.of_strings(self._labels.tobytes(), *names)

@@ -1,4 +1,5 @@
 """Records of TFRecord files, read by index: `rtf.sources.tfrecord`."""
+
 from __future__ import annotations
 
 import os
@@ -15,8 +16,12 @@ INDEX_DIRECTORY = b".refurbish_tf"
 
 
 def tfrecord(
-    files: Any, *, index_dir: str | bytes | os.PathLike[str] | None = None, num_parallel_reads: int = tf.data.AUTOTUNE,
-    compression_type: str | None = None) -> tf.data.Dataset[Any]:
+  files: Any,
+  *,
+  index_dir: str | bytes | os.PathLike[str] | None = None,
+  num_parallel_reads: int = tf.data.AUTOTUNE,
+  compression_type: str | None = None,
+) -> tf.data.Dataset[Any]:
   """The records of TFRecord files, read by index, so that only the records that are needed are read.
 
   >>> import os, tempfile
@@ -41,8 +46,8 @@ def tfrecord(
 
   For this, building the dataset makes an index from the headers of the records: about 3 µs a record on a warm cache,
   during which the process cannot be interrupted. The index is kept in a directory `.refurbish_tf` beside each file, or
-  in `index_dir`, and made again if the size or the modification time of a file changes. If it cannot be written beside a
-  file, it is made each time. In memory it takes 4.5 bytes a record.
+  in `index_dir`, and made again if the size or the modification time of a file changes. If it cannot be written beside
+  a file, it is made each time. In memory it takes 4.5 bytes a record.
 
   Files on `gs://` and the like are read through TensorFlow's own file systems. Both checksums of a record are checked
   each time it is read. A process keeps at most 128 files open.
@@ -55,7 +60,8 @@ def tfrecord(
       them beside each file.
     num_parallel_reads: how many reads run at once, ahead of what is asked for, and how many files are indexed at once:
       at most 1,024. tf.data.AUTOTUNE is 16. Records that were read ahead but are not asked for are dropped; for each
-      read at most 4 records lie ready (16 at least), and not more than 16 MiB, or a sixteenth of the memory if they are larger.
+      read at most 4 records lie ready (16 at least), and not more than 16 MiB, or a sixteenth of the memory if they are
+      larger.
     compression_type: None or "". Only there for an error: compressed records cannot be read by index.
 
   Returns:
@@ -65,19 +71,21 @@ def tfrecord(
     TypeError: `files` has something that is not a path, or is a `tf.data.Dataset`.
     ValueError: `files` is empty; a path is on a file system that TensorFlow does not have, such as s3://; a file is
       missing, cannot be read, is not a plain file, is compressed, or changes while it is indexed; `index_dir` cannot be
-      used; the place of an index holds something else, or that of `.refurbish_tf` a link; `num_parallel_reads` is out of
-      range.
+      used; the place of an index holds something else, or that of `.refurbish_tf` a link; `num_parallel_reads` is out
+      of range.
     tf.errors.DataLossError: when it is built, a file is not a TFRecord file or ends within a record; when it runs, a
       record is damaged: the message has its file, number and offset. All other records can still be read.
-    tf.errors.FailedPreconditionError: when it runs, a file was changed or replaced since the dataset was built, or its links
+    tf.errors.FailedPreconditionError: when it runs, a file was changed or replaced since the dataset was built, or its
+    links
       or mode were. A local file is checked at each read, a remote one at the beginning of an iterator and every two
       seconds.
   """
   paths = _paths(files)
   if compression_type not in (None, ""):
     raise ValueError(
-        f"compression_type must be None, got {compression_type!r}: single records of a compressed file cannot be read. "
-        "Write the files uncompressed: tf.io.TFRecordWriter(path). Their content may be compressed, as JPEG is.")
+      f"compression_type must be None, got {compression_type!r}: single records of a compressed file cannot be read. "
+      "Write the files uncompressed: tf.io.TFRecordWriter(path). Their content may be compressed, as JPEG is."
+    )
   num_parallel_reads = checks.check_parallel_reads(num_parallel_reads)
   return _TfrecordDataset(paths, b"" if index_dir is None else _path(index_dir, "index_dir"), num_parallel_reads)
 
@@ -89,8 +97,12 @@ class _TfrecordDataset(dataset_ops.DatasetSource):
     self._name = None
     with checks.build_errors():
       variant = native.ops().refurbish_tf_tfrecord_dataset(
-          files=tf.constant(paths, tf.string), index_dir=index_dir, index=native.ops().refurbish_tf_stage_name(),
-          num_parallel_reads=num_parallel_reads, **self._common_args)
+        files=tf.constant(paths, tf.string),
+        index_dir=index_dir,
+        index=native.ops().refurbish_tf_stage_name(),
+        num_parallel_reads=num_parallel_reads,
+        **self._common_args,
+      )
     super().__init__(variant)
 
   @property
@@ -102,15 +114,19 @@ def _paths(files):
   """The paths as a list of bytes, with at least one."""
   if isinstance(files, tf.data.Dataset):
     raise TypeError(
-        "files must be a list of paths, got a tf.data.Dataset, whose order may change. Instead of "
-        "tf.data.Dataset.list_files(pattern), pass sorted(tf.io.gfile.glob(pattern)).")
+      "files must be a list of paths, got a tf.data.Dataset, whose order may change. Instead of "
+      "tf.data.Dataset.list_files(pattern), pass sorted(tf.io.gfile.glob(pattern))."
+    )
   if isinstance(files, (set, frozenset)):
-    raise TypeError("files must be a list of paths, got a set, whose order differs between processes. Pass sorted(files).")
+    raise TypeError(
+      "files must be a list of paths, got a set, whose order differs between processes. Pass sorted(files)."
+    )
   if tf.is_tensor(files):
     if not hasattr(files, "numpy"):
       raise TypeError(
-          f"files must be known when the dataset is built, got {files!r}. Instead of interleave or flat_map over "
-          "paths, pass all paths at once.")
+        f"files must be known when the dataset is built, got {files!r}. Instead of interleave or flat_map over "
+        "paths, pass all paths at once."
+      )
     files = files.numpy()
   if isinstance(files, (str, bytes, os.PathLike)):
     files = [files]

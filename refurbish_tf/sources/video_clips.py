@@ -1,4 +1,5 @@
 """Clips of video files, read by index: `rtf.sources.video_clips`."""
+
 from __future__ import annotations
 
 import concurrent.futures
@@ -31,10 +32,20 @@ _here = threading.Lock()
 
 
 def video_clips(
-    files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], num_frames: int, *, frame_step: int = 1,
-    step_between_clips: int | None = None, frame_rate: float | None = None, labels: Any = None, windows: Any = None,
-    class_names: Sequence[str] | None = None, validation_split: float | None = None,
-    subset: Literal["training", "validation", "both"] | None = None, seed: int | None = None, processes: int | None = None) -> Any:
+  files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+  num_frames: int,
+  *,
+  frame_step: int = 1,
+  step_between_clips: int | None = None,
+  frame_rate: float | None = None,
+  labels: Any = None,
+  windows: Any = None,
+  class_names: Sequence[str] | None = None,
+  validation_split: float | None = None,
+  subset: Literal["training", "validation", "both"] | None = None,
+  seed: int | None = None,
+  processes: int | None = None,
+) -> Any:
   """A `tf.data.Dataset` of clips of video files, uint8 `[num_frames, height, width, 3]`, read by index.
 
   >>> import av, os, tempfile
@@ -50,41 +61,45 @@ def video_clips(
   >>> [(clip.shape.as_list(), int(label)) for clip, label in train.take(1)]
   [([16, 32, 32, 3], 3)]
 
-  A clip is a window of `num_frames` frames, `frame_step` apart. The windows of a file begin at its first frame, and then every
-  `step_between_clips` frames; frames after the last whole window are left out. Processes decode windows, ahead of what is asked
-  for, each from the last key frame before it. Frame k is the one that a decoder shows as its k-th, whatever the format seeks by,
-  turned as the file says. `pip install 'refurbish_tf[video]'` installs PyAV, which brings FFmpeg.
+  A clip is a window of `num_frames` frames, `frame_step` apart. The windows of a file begin at its first frame, and
+  then every
+  `step_between_clips` frames; frames after the last whole window are left out. Processes decode windows, ahead of what
+  is asked for, each from the last key frame before it. Frame k is the one that a decoder shows as its k-th, whatever
+  the format seeks by, turned as the file says. `pip install 'refurbish_tf[video]'` installs PyAV, which brings FFmpeg.
 
-  A clip takes `num_frames * height * width * 3` bytes. Up to four clips per process are ready, in at most a sixteenth of the
-  memory. A process takes about 200 MB, and keeps two files open.
+  A clip takes `num_frames * height * width * 3` bytes. Up to four clips per process are ready, in at most a sixteenth
+  of the memory. A process takes about 200 MB, and keeps two files open.
 
   Args:
-    files: a directory on this machine with a directory for each class, as for `rtf.sources.image_folder`, of files whose names
-      end in .avi, .m4v, .mkv, .mov, .mp4, .mpeg, .mpg, .ts or .webm; or a list of paths.
+    files: a directory on this machine with a directory for each class, as for `rtf.sources.image_folder`, of files
+      whose names end in .avi, .m4v, .mkv, .mov, .mp4, .mpeg, .mpg, .ts or .webm; or a list of paths.
     num_frames: frames of a clip, a whole number of at least 1.
     frame_step: 2 takes every second frame.
-    step_between_clips: frames from the beginning of a window to that of the next one. None: as many as a window spans, so that
-      no frame is in two.
-    frame_rate: frames per second, as if each file had this rate: `num_frames` and the steps count those frames, each of which is
-      the one whose time is nearest. None: the frames as they are, also of files whose rate varies.
+    step_between_clips: frames from the beginning of a window to that of the next one. None: as many as a window spans,
+      so that no frame is in two.
+    frame_rate: frames per second, as if each file had this rate: `num_frames` and the steps count those frames, each of
+      which is the one whose time is nearest. None: the frames as they are, also of files whose rate varies.
     labels: of a list of paths, an array or list with a label for each.
     windows: `[clips, 2]` whole numbers, the position of a file and of the first frame of its window, in place of
       `step_between_clips`: the clips in this order. Files are then not looked at before they are needed.
-    class_names, validation_split, subset, seed: of a directory, as for `rtf.sources.image_folder`. Files are split, not clips.
+    class_names, validation_split, subset, seed: of a directory, as for `rtf.sources.image_folder`. Files are split, not
+      clips.
     processes: how many decode. Layers of `rtf.augment.numpy_layer` with the same number share them. None: one for each
       processor. 0: none, for debugging.
 
   Returns:
-    A `tf.data.Dataset` of `(clip, label)`, or of clips if a list has no labels. Its attributes are `class_names`, `video_paths`,
-    and `windows`, int64 `[clips, 2]`, as above. `rtf.describe` counts files that have no clip.
+    A `tf.data.Dataset` of `(clip, label)`, or of clips if a list has no labels. Its attributes are `class_names`,
+    `video_paths`, and `windows`, int64 `[clips, 2]`, as above. `rtf.describe` counts files that have no clip.
 
   Raises:
-    TypeError, ValueError: an argument is of the wrong type, or out of range; `files` has no video, or only videos that are too short.
-      Files that cannot be read, have no video or end before the frames in their header; all are looked at first.
+    TypeError, ValueError: an argument is of the wrong type, or out of range; `files` has no video, or only videos that
+      are too short. Files that cannot be read, have no video or end before the frames in their header; all are looked
+      at first.
     ImportError: PyAV is not installed.
-    tf.errors.UnknownError: when it runs, a file is damaged, or has other frames than before; or a process that decodes it has
-      died twice. The error names the file, and the iterator goes on with the next clip. Damage that FFmpeg does not notice
-      shows in the pixels.
+    tf.errors.UnknownError: when it runs, a file is damaged, or has other frames than before; or a process that decodes
+    it has
+      died twice. The error names the file, and the iterator goes on with the next clip. Damage that FFmpeg does not
+      notice shows in the pixels.
   """
   span = _checked_span(num_frames, frame_step)
   step_between_clips = span if step_between_clips is None else step_between_clips
@@ -92,15 +107,19 @@ def video_clips(
   for name, value, least in (("step_between_clips", step_between_clips, 1), ("processes", processes, 0)):
     checks.check_whole_number(name, value, least)
   if frame_rate is not None:
-    checks.check_real("frame_rate", frame_rate, lambda value: 0.01 <= value <= 10_000, "frames per second, from 0.01 to 10,000, or None")
+    checks.check_real(
+      "frame_rate", frame_rate, lambda value: 0.01 <= value <= 10_000, "frames per second, from 0.01 to 10,000, or None"
+    )
   if importlib.util.find_spec("av") is None:
     raise ImportError("video_clips needs PyAV, which decodes video: pip install 'refurbish_tf[video]'.")
   of_directory = [class_names, validation_split, subset, seed]
   is_directory = isinstance(files, (str, os.PathLike))
   if any(each is not None for each in ([labels, windows] if is_directory else of_directory)):
     raise ValueError(
-        "labels and windows of video_clips are for a list of paths; class_names, validation_split, subset and seed are for a directory, got "
-        f"{'a directory' if is_directory else 'a list'}. Leave them out, or list the files with glob.glob.")
+      "labels and windows of video_clips are for a list of paths; class_names, validation_split, subset and seed are "
+      f"for a directory, got {'a directory' if is_directory else 'a list'}. Leave them out, or list the files with "
+      "glob.glob."
+    )
   _check_local([files] if is_directory else files)
   if is_directory:
     found = class_folders.find(files, *of_directory, class_folders.Kind("video_clips", "videos", FORMATS, _AS_A_LIST))
@@ -116,7 +135,11 @@ def video_clips(
     else:
       each = _checked_windows(windows, len(paths))
     each.setflags(write=False)
-    made.append(_VideoClipsDataset(_Clips(paths, values, each, counts, decoders, frame_step * np.arange(num_frames)), names, description))
+    made.append(
+      _VideoClipsDataset(
+        _Clips(paths, values, each, counts, decoders, frame_step * np.arange(num_frames)), names, description
+      )
+    )
   return tuple(made) if subset == "both" else made[0]
 
 
@@ -127,11 +150,20 @@ def _checked_span(num_frames, frame_step):
 
 
 def _check_local(files):
-  if not isinstance(files, (list, tuple, np.ndarray)) or not len(files) or not all(isinstance(path, (str, os.PathLike)) for path in files):
-    raise TypeError(f"files of video_clips must be a directory or a list of at least one path, got {files!r:.200}. Pass sorted(glob.glob(...)).")
+  if (
+    not isinstance(files, (list, tuple, np.ndarray))
+    or not len(files)
+    or not all(isinstance(path, (str, os.PathLike)) for path in files)
+  ):
+    raise TypeError(
+      f"files of video_clips must be a directory or a list of at least one path, got {files!r:.200}. Pass "
+      "sorted(glob.glob(...))."
+    )
   away = next(filter(checks.scheme_of, files), None)
   if away:
-    raise ValueError(f"files of video_clips must be on this machine, got {checks.printable_path(away)}. Copy or mount them.")
+    raise ValueError(
+      f"files of video_clips must be on this machine, got {checks.printable_path(away)}. Copy or mount them."
+    )
 
 
 def _checked_labels(labels, number):
@@ -139,17 +171,26 @@ def _checked_labels(labels, number):
     return None
   labels = as_array(labels, "labels of video_clips")
   if labels.shape[:1] != (number,):
-    raise ValueError(f"labels of video_clips must have one for each of {number:,} files, got shape {labels.shape}. Pass a list as long as files.")
+    raise ValueError(
+      f"labels of video_clips must have one for each of {number:,} files, got shape {labels.shape}. Pass a list as "
+      "long as files."
+    )
   return labels
 
 
 def _checked_windows(windows, num_files):
   windows = np.asarray(windows)
-  if windows.dtype.kind not in "iu" or windows.shape != (len(windows), 2) or not len(windows) or windows.min() < 0 or (
-      windows[:, 0].max() >= num_files):
+  if (
+    windows.dtype.kind not in "iu"
+    or windows.shape != (len(windows), 2)
+    or not len(windows)
+    or windows.min() < 0
+    or (windows[:, 0].max() >= num_files)
+  ):
     raise ValueError(
-        f"windows of video_clips must be [clips, 2] whole numbers, pairs of a file from 0 to {num_files - 1:,} and a frame from 0, got dtype "
-        f"{windows.dtype}, shape {windows.shape} and {windows[:3].tolist()}. Count both from 0.")
+      f"windows of video_clips must be [clips, 2] whole numbers, pairs of a file from 0 to {num_files - 1:,} and a "
+      f"frame from 0, got dtype {windows.dtype}, shape {windows.shape} and {windows[:3].tolist()}. Count both from 0."
+    )
   return windows.astype(np.int64)
 
 
@@ -158,8 +199,9 @@ def _windows_of(counts, span, step):
   numbers = np.maximum(0, (counts - span) // step + 1)
   if not numbers.sum():
     raise ValueError(
-        f"files of video_clips must have {span:,} frames for one clip, got {len(counts):,} files of at most {counts.max():,}. Pass a smaller "
-        "num_frames or frame_step.")
+      f"files of video_clips must have {span:,} frames for one clip, got {len(counts):,} files of at most "
+      f"{counts.max():,}. Pass a smaller num_frames or frame_step."
+    )
   first = np.repeat(np.cumsum(numbers) - numbers, numbers)
   return np.stack([np.repeat(np.arange(len(counts)), numbers), step * (np.arange(len(first)) - first)], axis=1)
 
@@ -172,7 +214,6 @@ class _Module:
 
 
 class _Call:
-
   def __reduce__(self):
     return operator.getitem, (_Module(), "call")
 
@@ -193,18 +234,22 @@ class _Decoders:
     whose = f"video_clips: {checks.printable_path(path)}"
     if not self.processes:
       from . import video_frames
+
       with _here:
         made = video_frames.call(request, None)
     else:
       try:
         with pool.UnderWay():
-          (made,), _, _ = pool.apart(pool.pool_of(self.processes).call, self.processes, self._sent, (0, 0), None, [request])
+          (made,), _, _ = pool.apart(
+            pool.pool_of(self.processes).call, self.processes, self._sent, (0, 0), None, [request]
+          )
       except pool.Raised as raised:
         raise ValueError(f"{whose} raised {raised.name}:\n{raised.text}") from None
       except pool.Died as died:
         raise RuntimeError(
-            f"{whose} has ended the process that decodes it twice, with {pool.told(died.code)}. Pass fewer processes if memory is short, "
-            "or leave the file out.") from None
+          f"{whose} has ended the process that decodes it twice, with {pool.told(died.code)}. Pass fewer processes if "
+          "memory is short, or leave the file out."
+        ) from None
     if isinstance(made, bytes):
       raise ValueError(f"{whose} {made.decode()}. Replace the file, or leave it out.")
     return made
@@ -232,7 +277,8 @@ class _Clips:
 
   def __init__(self, paths, labels, windows, counts, decoders, offsets):
     self.paths, self.labels, self.windows, self.decoders = paths, labels, windows, decoders
-    # The number of frames of each file, or None if they were not counted; the frames of a clip, relative to its first one.
+    # The number of frames of each file, or None if they were not counted; the frames of a clip, relative to its first
+    # one.
     self.counts, self.offsets = counts, offsets
 
   def __len__(self):
@@ -252,7 +298,9 @@ class _VideoClipsDataset(_DataSourceDataset):
     self._clips, self.video_paths, self.windows, self.class_names = clips, clips.paths, clips.windows, class_names
     num_without = len(set(range(len(clips.paths))) - set(clips.windows[:, 0].tolist()))
     if num_without:
-      description = (description or f"video_clips\n  files   {len(clips.paths):,}") + f"\n  short   {num_without:,} of {len(clips.paths):,} files have no clip"
+      description = (
+        description or f"video_clips\n  files   {len(clips.paths):,}"
+      ) + f"\n  short   {num_without:,} of {len(clips.paths):,} files have no clip"
     if description:
       self.source_description = description
     spec, labels = tf.TensorSpec([len(clips.offsets), None, None, 3], tf.uint8), clips.labels
@@ -266,4 +314,7 @@ class _VideoClipsDataset(_DataSourceDataset):
     common = os.path.commonpath(list(map(os.path.dirname, self.video_paths)))
     names = (os.fsencode(os.path.relpath(path, common)) for path in self.video_paths)
     facts = (None if each is None else np.asarray(each).tolist() for each in (self._clips.labels, self._clips.counts))
-    return fingerprint.of_strings(repr([self._clips.decoders.rate, *facts]).encode() + self._clips.offsets.tobytes() + self.windows.tobytes(), *names)
+    return fingerprint.of_strings(
+      repr([self._clips.decoders.rate, *facts]).encode() + self._clips.offsets.tobytes() + self.windows.tobytes(),
+      *names,
+    )

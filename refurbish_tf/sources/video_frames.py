@@ -2,6 +2,7 @@
 
 A process loads this file alone, so it imports nothing else of the package.
 """
+
 import array
 import bisect
 import collections
@@ -14,8 +15,8 @@ import numpy as np
 
 # Files that a process keeps open. A decoder for 4K holds hundreds of megabytes.
 _MOST_OPEN = 2
-# Where to start decoding, in this order: the last key frame; the one before it, because after some key frames the next frames are
-# incomplete; the beginning, because some formats do not seek correctly.
+# Where to start decoding, in this order: the last key frame; the one before it, because after some key frames the next
+# frames are incomplete; the beginning, because some formats do not seek correctly.
 _KEYS_BACK = (0, 1, None)
 # How many frame times a process remembers for all files, 8 bytes each.
 _MOST_TIMES = 1 << 22
@@ -23,8 +24,8 @@ _MOST_TIMES = 1 << 22
 _videos = collections.OrderedDict()
 _indices = collections.OrderedDict()
 
-# Times are in units of the file. `key_starts` are the times to seek to for each key frame. Without `key_times` only the order of
-# the frames is known.
+# Times are in units of the file. `key_starts` are the times to seek to for each key frame. Without `key_times` only the
+# order of the frames is known.
 _Index = collections.namedtuple("_Index", "times key_times key_starts")
 
 
@@ -51,7 +52,9 @@ def call(request, rng):
   except (_Refused, av.error.FFmpegError, OSError) as error:
     for key in [key for key in _videos if key[0] == path]:
       _videos.pop(key).close()
-    return (str(error) if isinstance(error, _Refused) else f"cannot be read: {_told(error)}").encode("utf-8", "backslashreplace")
+    return (str(error) if isinstance(error, _Refused) else f"cannot be read: {_told(error)}").encode(
+      "utf-8", "backslashreplace"
+    )
 
 
 def _opened(path):
@@ -99,7 +102,9 @@ class _Video:
     # A playlist in place of a video must not lead to other machines.
     self._container = av.open(self._path, metadata_errors="ignore", options={"protocol_whitelist": "file"})
     # Without the cover of an audio file.
-    streams = [each for each in self._container.streams.video if not each.disposition & av.stream.Disposition.attached_pic]
+    streams = [
+      each for each in self._container.streams.video if not each.disposition & av.stream.Disposition.attached_pic
+    ]
     if not streams:
       raise _Refused("has no video, only audio or other streams")
     self._stream = streams[0]
@@ -160,18 +165,22 @@ class _Video:
     if not rate:
       return len(times)
     if not index.key_times:
-      raise _Refused("has frames without a time of their own, so frame_rate cannot choose among them; leave frame_rate out")
+      raise _Refused(
+        "has frames without a time of their own, so frame_rate cannot choose among them; leave frame_rate out"
+      )
     # One unit more, because formats round times.
     return int((times[-1] - times[0] + 1) * self._stream.time_base * rate) + 1
 
   def clip(self, numbers, rate, count):
-    """The frames with these numbers, uint8 `[frames, height, width, 3]`. `count`: how many frames there should be, or None."""
+    """The frames with these numbers, uint8 `[frames, height, width, 3]`. `count`: how many frames there should be, or
+    None."""
     index = self._index()
     times, found = index.times, self._num_at(index, rate)
     if count not in (None, found) or max(numbers) >= found:
       raise _Refused(
-          f"has {found:,} frames, but {count or max(numbers) + 1:,} are expected: it has changed, is damaged, or a window reaches beyond "
-          "its end")
+        f"has {found:,} frames, but {count or max(numbers) + 1:,} are expected: it has changed, is damaged, or a "
+        "window reaches beyond its end"
+      )
     if rate:
       numbers = [_nearest(times, times[0] + number / rate / self._stream.time_base) for number in numbers]
     wanted = sorted(set(numbers))
@@ -187,7 +196,9 @@ class _Video:
     for place, number in enumerate(numbers):
       frame = frames[wanted.index(number)]
       if frame.shape != made.shape[1:]:
-        raise _Refused(f"has frames of several sizes: {made.shape[1]} x {made.shape[2]} and {frame.shape[0]} x {frame.shape[1]}")
+        raise _Refused(
+          f"has frames of several sizes: {made.shape[1]} x {made.shape[2]} and {frame.shape[0]} x {frame.shape[1]}"
+        )
       made[place] = frame
     return made
 
@@ -202,7 +213,9 @@ class _Video:
       else:
         self._open()
       frames = self._decode(index.key_times[place - keys_back] if may_seek else None)
-      self._decoded = ((frame.pts, frame) for frame in frames if frame.pts is not None) if index.key_times else enumerate(frames)
+      self._decoded = (
+        ((frame.pts, frame) for frame in frames if frame.pts is not None) if index.key_times else enumerate(frames)
+      )
     for at, frame in self._decoded:
       self._at = at
       if at == time and not frame.is_corrupt:
@@ -233,4 +246,4 @@ def _pixels(frame):
     raise _Refused("is to be turned by an angle other than a multiple of 90 degrees")
   if b:
     pixels = pixels.transpose(1, 0, 2)
-  return pixels[::-1 if b + d < 0 else 1, ::-1 if a + c < 0 else 1]
+  return pixels[:: -1 if b + d < 0 else 1, :: -1 if a + c < 0 else 1]

@@ -1,4 +1,5 @@
 """`rtf.advise`: measurements where the result is clear, the lines of code, bad input."""
+
 import importlib
 import math
 
@@ -17,16 +18,23 @@ pytestmark = cases.slow
 module = importlib.import_module("refurbish_tf.advice.advise")
 AUGMENT = rtf.augment
 IMAGES = tf.data.Dataset.from_tensor_slices(
-    (np.random.default_rng(7).integers(0, 256, [12, 8, 8, 3], np.uint8), np.arange(12)))
+  (np.random.default_rng(7).integers(0, 256, [12, 8, 8, 3], np.uint8), np.arange(12))
+)
 FILES = tf.data.Dataset.from_tensor_slices(
-    ([tf.io.encode_jpeg(np.random.default_rng(i).integers(0, 256, [60, 80 + i, 3], np.uint8)).numpy() for i in range(12)],
-     np.arange(12)))
+  (
+    [
+      tf.io.encode_jpeg(np.random.default_rng(i).integers(0, 256, [60, 80 + i, 3], np.uint8)).numpy() for i in range(12)
+    ],
+    np.arange(12),
+  )
+)
 CHEAP = [AUGMENT.random_crop(padding=2), AUGMENT.random_flip()]
 QUICK = {"batch_size": 4, "max_seconds": 0.2}
 
 
 def busy(image, seed):
-  """Takes milliseconds, and adds one of three numbers. In one thread: several that share work count the time they wait, too."""
+  """Takes milliseconds, and adds one of three numbers. In one thread: several that share work count the time they wait,
+  too."""
   number = tf.random.stateless_uniform([], seed, 0, 3, tf.int32)
   noise = tf.random.stateless_uniform([256, 256, 3], seed, 0, 256, tf.int32)
   zero = tf.minimum(0, tf.strings.length(tf.io.encode_png(tf.cast(noise, tf.uint8))))
@@ -61,7 +69,10 @@ def test_measures_and_counts_and_is_right_where_it_is_clear():
 def test_the_lines_of_every_strategy_are_run(tmp_path):
   layers = [AUGMENT.decode_random_resized_crop(8), [*CHEAP, AUGMENT.normalize()]]
   advice = rtf.advise(FILES, layers, memory=30_000, disk=tmp_path, epochs=3, min_diversity=0.5, **QUICK)
-  kinds = {(strategy.kind, strategy.elements, strategy.elements_in, strategy.samples_in): strategy for strategy in advice.strategies}
+  kinds = {
+    (strategy.kind, strategy.elements, strategy.elements_in, strategy.samples_in): strategy
+    for strategy in advice.strategies
+  }
   assert {kind for kind, *_ in kinds} == {"standard", "kept", "refurbish", "both"}
   assert {form for _, form, *_ in kinds} == {None, "encoded", "decoded"}
   for kind in cases.some(sorted(kinds, key=str), 6):
@@ -80,23 +91,41 @@ def test_decoded_alone_or_behind_its_first_layer():
   kept = next(strategy for strategy in advice.strategies if strategy.kind == "kept" and strategy.elements == "decoded")
   assert "source.map(rtf.augment.compose(layers[:2])" in kept.code and "source.refurbish(layers[2:], r=1)" in kept.code
   # After layers that have a state nothing is kept permanently.
-  found = rtf.advise(IMAGES, [lambda image: tf.image.random_flip_left_right(image), AUGMENT.random_crop(padding=2)], memory=1e9, **QUICK)
+  found = rtf.advise(
+    IMAGES, [lambda image: tf.image.random_flip_left_right(image), AUGMENT.random_crop(padding=2)], memory=1e9, **QUICK
+  )
   assert not [strategy for strategy in found.strategies if strategy.elements == "decoded"]
 
 
-@pytest.mark.parametrize("source, layers, more", [
+@pytest.mark.parametrize(
+  "source, layers, more",
+  [
     (IMAGES.map(lambda image, label: {"image": image, "label": label}), CHEAP, {}),
     (IMAGES.map(lambda image, label: image), CHEAP, {}),
     # A stream, of which all is kept or nothing.
     (IMAGES.filter(lambda image, label: True).apply(tf.data.experimental.assert_cardinality(12)), CHEAP, {}),
-    pytest.param(IMAGES.map(lambda image, label: (image, image[..., :1])), CHEAP, {"targets": {1: "mask"}},
-                 marks=cases.only_exhaustive),
-    pytest.param(IMAGES.batch(3).map(lambda images, labels: (images, labels[0])), [*CHEAP, *AUGMENT.auto_augment("cifar10")], {},
-                 marks=cases.only_exhaustive),
+    pytest.param(
+      IMAGES.map(lambda image, label: (image, image[..., :1])),
+      CHEAP,
+      {"targets": {1: "mask"}},
+      marks=cases.only_exhaustive,
+    ),
+    pytest.param(
+      IMAGES.batch(3).map(lambda images, labels: (images, labels[0])),
+      [*CHEAP, *AUGMENT.auto_augment("cifar10")],
+      {},
+      marks=cases.only_exhaustive,
+    ),
     pytest.param(FILES, [AUGMENT.decode(), AUGMENT.random_flip()], {}, marks=cases.only_exhaustive),
     pytest.param(IMAGES, [AUGMENT.resize((6, 6)), *CHEAP, AUGMENT.normalize()], {}, marks=cases.only_exhaustive),
-    pytest.param(tf.data.Dataset.from_tensor_slices(["a small text", "another one"]), [tf.strings.lower], {},
-                 marks=cases.only_exhaustive)])
+    pytest.param(
+      tf.data.Dataset.from_tensor_slices(["a small text", "another one"]),
+      [tf.strings.lower],
+      {},
+      marks=cases.only_exhaustive,
+    ),
+  ],
+)
 def test_kinds_of_sources(source, layers, more):
   advice = rtf.advise(source, layers, memory=1e9, **QUICK, **more)
   number = int(source.cardinality())
@@ -152,31 +181,52 @@ def test_what_the_source_draws_is_not_kept():
   assert not [strategy for strategy in advice.strategies if strategy.elements] and "draws random numbers" in str(advice)
 
 
-@pytest.mark.parametrize("changes, error, message", [
-    (dict(layers=[]), ValueError, "^layers of advise .*at least one"), (dict(layers=flip), TypeError, "^layers .*list or tuple"),
-    (dict(layers=[flip, 3]), TypeError, "^layers .*3 at position 1"), (dict(source=[1, 2]), TypeError, r"^source .*got \[1, 2\]"),
+@pytest.mark.parametrize(
+  "changes, error, message",
+  [
+    (dict(layers=[]), ValueError, "^layers of advise .*at least one"),
+    (dict(layers=flip), TypeError, "^layers .*list or tuple"),
+    (dict(layers=[flip, 3]), TypeError, "^layers .*3 at position 1"),
+    (dict(source=[1, 2]), TypeError, r"^source .*got \[1, 2\]"),
     (dict(source=IMAGES.take(0)), ValueError, "no elements"),
     (dict(source=IMAGES.filter(lambda image, label: False)), ValueError, "^source .*empty"),
-    (dict(source=IMAGES.repeat()), ValueError, "^source .*finite"), (dict(source=IMAGES.shuffle(3)), ValueError, "changes its order"),
+    (dict(source=IMAGES.repeat()), ValueError, "^source .*finite"),
+    (dict(source=IMAGES.shuffle(3)), ValueError, "changes its order"),
     (dict(source=IMAGES.batch(4)), ValueError, "^source .*batches"),
     (dict(source=IMAGES.batch(4).prefetch(1)), ValueError, "^source .*batches"),
     (dict(source=IMAGES.refurbish([flip])), ValueError, "^source .*got refurbish"),
     (dict(source=rtf.sources.cached(IMAGES)), ValueError, "^source .*got CachedDataset"),
-    (dict(source=IMAGES.map(lambda image, label: {"picture": image})), ValueError, "layer 1 of 1, .*'image'.*'picture'"),
+    (
+      dict(source=IMAGES.map(lambda image, label: {"picture": image})),
+      ValueError,
+      "layer 1 of 1, .*'image'.*'picture'",
+    ),
     (dict(layers=[lambda image: (image, image), flip]), ValueError, "^layers: layer 1 of 2, <lambda>, .*structure"),
     (dict(layers=[flip, lambda image: None]), ValueError, "^layers: layer 2 of 2"),
     (dict(layers=[lambda image: image[0, 0, 0], flip]), ValueError, "^layers: layer 2 of 2, flip, fails.*.height, wid"),
     # Fails only when it runs.
-    (dict(layers=[flip, lambda image: tf.strings.to_number(tf.strings.as_string(image) + "x")]), ValueError,
-     "^layers: layer 2 of 2, <lambda>, fails.*StringToNumberOp could not"),
-    (dict(batch_size=0), ValueError, "^batch_size .*got 0"), (dict(step_seconds=0), ValueError, "^step_seconds .*got 0"),
-    (dict(memory=0), ValueError, "^memory .*got 0"), (dict(memory="8GB"), TypeError, "^memory .*got '8GB'"),
-    (dict(disk="/no/such/folder"), ValueError, "^disk .*exists"), (dict(disk=3), TypeError, "^disk .*got 3"),
-    (dict(min_diversity=0), ValueError, "^min_diversity .*got 0"), (dict(min_diversity=math.nan), ValueError, "^min_diversity .*got nan"),
-    (dict(epochs=0), ValueError, "^epochs .*got 0"), (dict(epochs=10_001), ValueError, "^epochs .*10,000, got 10001"),
+    (
+      dict(layers=[flip, lambda image: tf.strings.to_number(tf.strings.as_string(image) + "x")]),
+      ValueError,
+      "^layers: layer 2 of 2, <lambda>, fails.*StringToNumberOp could not",
+    ),
+    (dict(batch_size=0), ValueError, "^batch_size .*got 0"),
+    (dict(step_seconds=0), ValueError, "^step_seconds .*got 0"),
+    (dict(memory=0), ValueError, "^memory .*got 0"),
+    (dict(memory="8GB"), TypeError, "^memory .*got '8GB'"),
+    (dict(disk="/no/such/folder"), ValueError, "^disk .*exists"),
+    (dict(disk=3), TypeError, "^disk .*got 3"),
+    (dict(min_diversity=0), ValueError, "^min_diversity .*got 0"),
+    (dict(min_diversity=math.nan), ValueError, "^min_diversity .*got nan"),
+    (dict(epochs=0), ValueError, "^epochs .*got 0"),
+    (dict(epochs=10_001), ValueError, "^epochs .*10,000, got 10001"),
     (dict(num_batched_outcomes=0.5), ValueError, "^num_batched_outcomes .*got 0.5"),
-    (dict(num_outcomes=[0.5]), ValueError, "^num_outcomes .*got 0.5"), (dict(num_outcomes=[2, 3]), ValueError, "^num_outcomes .*got 2 for 1"),
-    (dict(num_outcomes=2), TypeError, "^num_outcomes .*list"), (dict(max_seconds=0), ValueError, "^max_seconds .*got 0")])
+    (dict(num_outcomes=[0.5]), ValueError, "^num_outcomes .*got 0.5"),
+    (dict(num_outcomes=[2, 3]), ValueError, "^num_outcomes .*got 2 for 1"),
+    (dict(num_outcomes=2), TypeError, "^num_outcomes .*list"),
+    (dict(max_seconds=0), ValueError, "^max_seconds .*got 0"),
+  ],
+)
 def test_bad_input(changes, error, message):
   arguments = {"layers": [flip], "source": IMAGES, **QUICK, **changes}
   with pytest.raises(error, match=f"(?s){message}"):

@@ -1,4 +1,5 @@
 """`rtf.advise`: what is predicted for given costs, which strategy is picked, its lines of code, counting."""
+
 import itertools
 import math
 
@@ -20,18 +21,48 @@ BYTES, ENCODED, WHOLE = {1: 150.0, 2: 150.0, 3: 600.0}, 50.0, 400.0
 
 
 def costs(**changes):
-  return measure.Costs(**{**dict(
-      standard=STANDARD, fresh={"encoded": FRESH, "decoded": DECODED}, hit=dict(HIT),
-      missed={"encoded": FRESH, "decoded": MISSED}, first=dict.fromkeys(HIT, FRESH + 10e-6), batch=BATCH, sample_bytes=dict(BYTES),
-      element_bytes={"encoded": ENCODED, "decoded": WHOLE}), **changes})
+  return measure.Costs(
+    **{
+      **dict(
+        standard=STANDARD,
+        fresh={"encoded": FRESH, "decoded": DECODED},
+        hit=dict(HIT),
+        missed={"encoded": FRESH, "decoded": MISSED},
+        first=dict.fromkeys(HIT, FRESH + 10e-6),
+        batch=BATCH,
+        sample_bytes=dict(BYTES),
+        element_bytes={"encoded": ENCODED, "decoded": WHOLE},
+      ),
+      **changes,
+    }
+  )
 
 
 def given(measured=None, **changes):
   forms = (measure.Form("encoded", LAYERS, 0), measure.Form("decoded", LAYERS, 1))
-  return strategies.Settings(**{**dict(
-      costs=measured or costs(), forms=forms, splits=(1, 2, 3), num_samples=20_000, is_by_index=True, epochs=10, batch_size=10,
-      processors=2, step_seconds=None, trains_on_cpu=False, memory=1e9, disk=0.0, free_memory=2e9, serial=(0.0, 0.0, 0.0),
-      outcomes=(math.inf, 19, 81), effective=(math.inf, 17, 81, 1)), **changes})
+  return strategies.Settings(
+    **{
+      **dict(
+        costs=measured or costs(),
+        forms=forms,
+        splits=(1, 2, 3),
+        num_samples=20_000,
+        is_by_index=True,
+        epochs=10,
+        batch_size=10,
+        processors=2,
+        step_seconds=None,
+        trains_on_cpu=False,
+        memory=1e9,
+        disk=0.0,
+        free_memory=2e9,
+        serial=(0.0, 0.0, 0.0),
+        outcomes=(math.inf, 19, 81),
+        effective=(math.inf, 17, 81, 1),
+      ),
+      **changes,
+    }
+  )
 
 
 def all_strategies(measured=None, **changes):
@@ -39,7 +70,9 @@ def all_strategies(measured=None, **changes):
 
 
 def the(found, **wanted):
-  strategy, = (strategy for strategy in found if all(getattr(strategy, name) == value for name, value in wanted.items()))
+  (strategy,) = (
+    strategy for strategy in found if all(getattr(strategy, name) == value for name, value in wanted.items())
+  )
   return strategy
 
 
@@ -61,7 +94,9 @@ def test_both_saves_what_each_saves():
   assert alone.later_cpu_seconds - both.later_cpu_seconds == pytest.approx((FRESH - DECODED) / 3)
   assert both.kept_bytes == pytest.approx(alone.kept_bytes + 20_000 * WHOLE)
   # Nothing is saved after a split whose samples the kept elements do not go through.
-  assert not [strategy for strategy in found if strategy.kind == "both" and strategy.elements == "decoded" and strategy.split == 1]
+  assert not [
+    strategy for strategy in found if strategy.kind == "both" and strategy.elements == "decoded" and strategy.split == 1
+  ]
 
 
 def test_memory_for_a_part():
@@ -83,7 +118,9 @@ def test_memory_for_a_part():
 
 def test_stores_have_a_limit_where_larger_samples_would_not_fit():
   need = 20_000 * BYTES[2] * 2 / 3
-  limits = {room: the(all_strategies(memory=room * need), kind="refurbish", split=2, r=3).samples_limit for room in (1.5, 2.5)}
+  limits = {
+    room: the(all_strategies(memory=room * need), kind="refurbish", split=2, r=3).samples_limit for room in (1.5, 2.5)
+  }
   assert limits == {1.5: int(1.5 * need), 2.5: None}
   # Not a single one fits.
   assert not [strategy for strategy in all_strategies(memory=BYTES[2] - 1, num_samples=10) if strategy.split == 2]
@@ -112,7 +149,8 @@ def test_the_slowest_decides():
   assert standard.samples_per_second == pytest.approx(10 / (2e-3 + 9 * 1e-3))
   assert the(all_strategies(measured, free_memory=1e6), kind="standard").samples_per_second == pytest.approx(1 / 2e-3)
   assert the(all_strategies(measured), kind="kept", elements="encoded").samples_per_second == pytest.approx(
-      10 / (2e-3 + 9 * (FRESH + BATCH) / 2))
+    10 / (2e-3 + 9 * (FRESH + BATCH) / 2)
+  )
   # Python takes turns, whatever there are of processors.
   slow = all_strategies(serial=(0.0, 5e-3, 0.0))
   assert the(slow, kind="standard").samples_per_second == pytest.approx(1 / 5e-3)
@@ -120,8 +158,9 @@ def test_the_slowest_decides():
   stepping = all_strategies(step_seconds=0.1)
   assert the(stepping, kind="refurbish", split=2, r=3).samples_per_second == pytest.approx(10 / 0.1)
   # The processors do both.
-  assert the(all_strategies(step_seconds=0.01, trains_on_cpu=True), kind="standard").samples_per_second == pytest.approx(
-      1 / (0.01 / 10 + STANDARD / 2))
+  assert the(
+    all_strategies(step_seconds=0.01, trains_on_cpu=True), kind="standard"
+  ).samples_per_second == pytest.approx(1 / (0.01 / 10 + STANDARD / 2))
 
 
 def test_a_disk_costs_its_calls_and_its_bytes():
@@ -131,14 +170,22 @@ def test_a_disk_costs_its_calls_and_its_bytes():
   assert disk.later_cpu_seconds - memory.later_cpu_seconds == pytest.approx((2e-6 + 15e-6 + 3e-6 + 30e-6) / 2)
   assert (disk.kept_bytes, disk.disk_bytes) == (0, memory.kept_bytes)
   # What the page cache has no room for comes from the disk: 75 bytes a sample.
-  slow = the(all_strategies(costs(disk_rate=1e4), disk=1e9, free_memory=1e6), kind="refurbish", split=2, r=2, samples_in="disk")
+  slow = the(
+    all_strategies(costs(disk_rate=1e4), disk=1e9, free_memory=1e6), kind="refurbish", split=2, r=2, samples_in="disk"
+  )
   assert slow.samples_per_second == pytest.approx(10 / (1030e-6 / 2 + 9 * 75 / 1e4))
 
 
-@pytest.mark.parametrize("sizes, seconds, expected", [
-    ({1: 100.0, 3: 1100.0}, {1: 3e-6, 3: 5e-6}, (2.8e-6, 2e-9)),    # each takes some, and each byte
-    ({1: 100.0, 3: 110.0}, {1: 3e-6, 3: 5e-6}, (0, 5e-6 / 110)),    # sizes too alike to tell apart
-    ({2: 400.0}, {2: 4e-6}, (0, 1e-8)), ({1: 100.0, 3: 1100.0}, {1: 5e-6, 3: 3e-6}, (5e-6, 0)), ({2: 400.0}, {2: -1e-6}, (0, 0))])
+@pytest.mark.parametrize(
+  "sizes, seconds, expected",
+  [
+    ({1: 100.0, 3: 1100.0}, {1: 3e-6, 3: 5e-6}, (2.8e-6, 2e-9)),  # each takes some, and each byte
+    ({1: 100.0, 3: 110.0}, {1: 3e-6, 3: 5e-6}, (0, 5e-6 / 110)),  # sizes too alike to tell apart
+    ({2: 400.0}, {2: 4e-6}, (0, 1e-8)),
+    ({1: 100.0, 3: 1100.0}, {1: 5e-6, 3: 3e-6}, (5e-6, 0)),
+    ({2: 400.0}, {2: -1e-6}, (0, 0)),
+  ],
+)
 def test_each_sample_on_disk_and_each_byte(sizes, seconds, expected):
   measured = object.__new__(measure.Measurement)
   measured.costs = costs(sample_bytes=sizes)
@@ -159,7 +206,9 @@ def test_the_pick():
   found = all_strategies()
   best = strategies.picked(found, 0.95)
   assert best.kind == "both" and best.diversity >= 0.95
-  assert best.samples_per_second >= 0.97 * max(strategy.samples_per_second for strategy in found if strategy.diversity >= 0.95)
+  assert best.samples_per_second >= 0.97 * max(
+    strategy.samples_per_second for strategy in found if strategy.diversity >= 0.95
+  )
   # The least diversity holds, whatever is faster.
   assert all(strategies.picked(found, floor).diversity >= floor for floor in (0.9, 0.97, 1.0))
   # Of equally fast strategies the most diverse one, then the one with the fewest bytes.
@@ -168,45 +217,79 @@ def test_the_pick():
   equal = all_strategies(step_seconds=0.004)
   chosen = strategies.picked(equal, 0.5)
   assert chosen.diversity > 0.999 and chosen.kept_bytes == min(
-      strategy.kept_bytes for strategy in equal if strategy.diversity > 0.9995 and strategy.samples_per_second > 0.97 * equal[0].samples_per_second)
+    strategy.kept_bytes
+    for strategy in equal
+    if strategy.diversity > 0.9995 and strategy.samples_per_second > 0.97 * equal[0].samples_per_second
+  )
 
 
 def test_names_say_what_is_kept_where():
   found = all_strategies(memory=20_000 * WHOLE / 4, disk=1e9)
   names = {strategy.name for strategy in found}
-  assert {"standard", "25 % of decoded elements in memory", "encoded elements on disk", "r = 3 after layer 2, on disk"} <= names
+  assert {
+    "standard",
+    "25 % of decoded elements in memory",
+    "encoded elements on disk",
+    "r = 3 after layer 2, on disk",
+  } <= names
   assert len(names) == len(found)
 
 
 BATCHES = ".batch(128).prefetch(tf.data.AUTOTUNE)"
 
 
-@pytest.mark.parametrize("layers, apart, options, strategy, code", [
+@pytest.mark.parametrize(
+  "layers, apart, options, strategy, code",
+  [
     (LAYERS, (), {}, {"split": 2}, f"train = source.refurbish(layers[:2], layers[2:], r=3){BATCHES}"),
-    (LAYERS, (), {}, {"kind": "standard"}, f"""\
+    (
+      LAYERS,
+      (),
+      {},
+      {"kind": "standard"},
+      f"""\
 augment = rtf.augment.compose(layers)
 seeds = tf.data.Dataset.random(rerandomize_each_iteration=True).batch(2)
 train = tf.data.Dataset.zip(source.shuffle(1000), seeds)
-train = train.map(lambda sample, seed: augment(*sample, seed=seed), num_parallel_calls={dataset_graph.PLAIN_MAP_CALLS}){BATCHES}"""),
+train = train.map(lambda sample, seed: augment(*sample, seed=seed), num_parallel_calls={dataset_graph.PLAIN_MAP_CALLS}){BATCHES}""",
+    ),
     # A stream, and a split within the layers of a policy.
-    (["decode", ["policy", "policy"], "crop", "flip"], (), {"is_by_index": False, "targets": {1: "mask"}},
-     {"split": 2, "elements": "decoded"}, f"""\
+    (
+      ["decode", ["policy", "policy"], "crop", "flip"],
+      (),
+      {"is_by_index": False, "targets": {1: "mask"}},
+      {"split": 2, "elements": "decoded"},
+      f"""\
 source = source.map(rtf.augment.compose(layers[:1], targets=targets), tf.data.AUTOTUNE)
 source = source.cache()
-train = source.refurbish(layers[1][:1], [layers[1][1], *layers[2:]], r=3, targets=targets){BATCHES}"""),
-    (LAYERS, rtf.augment.decode_random_resized_crop(8).apart(), {},
-     {"split": 2, "samples_in": "disk", "samples_limit": 5_000, "elements": "decoded", "elements_limit": 70_000}, f"""\
+train = source.refurbish(layers[1][:1], [layers[1][1], *layers[2:]], r=3, targets=targets){BATCHES}""",
+    ),
+    (
+      LAYERS,
+      rtf.augment.decode_random_resized_crop(8).apart(),
+      {},
+      {"split": 2, "samples_in": "disk", "samples_limit": 5_000, "elements": "decoded", "elements_limit": 70_000},
+      f"""\
 source = source.map(rtf.augment.compose([rtf.augment.decode()]), tf.data.AUTOTUNE)
 source = rtf.sources.cached(source, rtf.CacheStore(max_bytes=70_000))
 crop = rtf.augment.random_resized_crop((8, 8), antialias=True)
 store = rtf.CacheStore('/ssd/samples-ffec6b81', max_bytes=5_000)
-train = source.refurbish([crop, layers[1]], layers[2:], r=3, store=store){BATCHES}""")])
+train = source.refurbish([crop, layers[1]], layers[2:], r=3, store=store){BATCHES}""",
+    ),
+  ],
+)
 def test_the_lines_are_what_a_person_would_write(layers, apart, options, strategy, code):
   flat = composition.flattened(layers)
-  form = measure.Form("decoded", (*apart, *flat[len(apart) > 0:]), 1, apart=bool(apart))
+  form = measure.Form("decoded", (*apart, *flat[len(apart) > 0 :]), 1, apart=bool(apart))
   lines = plan.Plan(
-      tf.data.Dataset.from_tensors(("file", 1)), layers, flat, [form], [tf.TensorSpec([8, 8, 3])], [samples.Traced(True, True, False)],
-      **{"is_by_index": True, "batch_size": 128, "targets": None, "disk": "/ssd", **options})
+    tf.data.Dataset.from_tensors(("file", 1)),
+    layers,
+    flat,
+    [form],
+    [tf.TensorSpec([8, 8, 3])],
+    [samples.Traced(True, True, False)],
+    **{"is_by_index": True, "batch_size": 128, "targets": None, "disk": "/ssd", **options},
+  )
   assert lines.code(strategies.Strategy(**{"kind": "refurbish", "r": 3, **strategy})) == code
 
 
@@ -235,7 +318,9 @@ def better(layers, specs=None, best=None):
 def test_an_order_that_would_help():
   expensive_last = [("crop", 20, 81), ("flip", 10, 2), ("rand_augment", 500, 14), ("rand_augment", 500, 14)]
   assert better(expensive_last).startswith(
-      "Another order would help: 2 flip, 3 rand_augment, 4 rand_augment, 1 crop, split after rand_augment (4), r = 3: about 367")
+    "Another order would help: 2 flip, 3 rand_augment, 4 rand_augment, 1 crop, split after rand_augment (4), r = 3: "
+    "about 367"
+  )
   # The present order is as good, computed in the same way.
   assert not better([*expensive_last[2:], *expensive_last[:2]])
   # What makes another type of image keeps its place.
@@ -243,7 +328,9 @@ def test_an_order_that_would_help():
   assert not better([("decode", 20, 81), ("expensive", 500, 2)], [image, decoded, decoded])
 
 
-@pytest.mark.parametrize("draws, expected", [
+@pytest.mark.parametrize(
+  "draws, expected",
+  [
     (itertools.repeat(1), (1, False, 1)),
     (itertools.cycle(range(20)), (20, False, 20)),
     (itertools.count(), (math.inf, False, math.inf)),
@@ -251,7 +338,8 @@ def test_an_order_that_would_help():
     ((i // 2 * (i % 2) for i in itertools.count()), (outcomes.MOST_DRAWS // 2, True, pytest.approx(4, rel=0.01))),
     # Two outcomes, one of which comes once in ten draws.
     ((i % 10 == 0 for i in itertools.count()), (2, False, pytest.approx(1 / (0.9**2 + 0.1**2), rel=0.05))),
-])
+  ],
+)
 def test_count_distinct(draws, expected):
   assert outcomes.count_distinct(draws, outcomes.FEWEST_DRAWS, lambda: False) == expected
 
@@ -265,12 +353,18 @@ def test_counting_ends_when_the_time_is_up():
   assert outcomes.count_distinct(itertools.count(), 8, lambda: True)[:2] == (8, True)
 
 
-@pytest.mark.parametrize("layers, expected", [
+@pytest.mark.parametrize(
+  "layers, expected",
+  [
     (rtf.augment.rand_augment(1, magnitude=9), (19, 17.04)),
     (rtf.augment.auto_augment("cifar10"), (56 * 2.12, 68.0)),
     ([rtf.augment.random_crop(padding=4), rtf.augment.random_flip()], (162, 162)),
-    ([rtf.augment.random_grayscale(0.1)], (2, 1 / 0.82)), ([rtf.augment.random_grayscale(0)], (1, 1)),
-    ([rtf.augment.decode_random_resized_crop(8)], (math.inf, math.inf)), ([rtf.augment.normalize(), rtf.augment.decode()], (1, 1))])
+    ([rtf.augment.random_grayscale(0.1)], (2, 1 / 0.82)),
+    ([rtf.augment.random_grayscale(0)], (1, 1)),
+    ([rtf.augment.decode_random_resized_crop(8)], (math.inf, math.inf)),
+    ([rtf.augment.normalize(), rtf.augment.decode()], (1, 1)),
+  ],
+)
 def test_layers_of_the_package_know_their_outcomes(layers, expected):
   numbers, effective = zip(*(layer.outcomes for layer in layers))
   assert (math.prod(numbers), math.prod(effective)) == pytest.approx(expected, rel=1e-3)

@@ -9,7 +9,16 @@ from support import cases
 from support.images import IMAGES, TELLING, assert_equal, by_pillow, make_seeds
 
 UNSIGNED = (
-    "identity", "auto_contrast", "equalize", "color", "contrast", "brightness", "sharpness", "solarize", "posterize")
+  "identity",
+  "auto_contrast",
+  "equalize",
+  "color",
+  "contrast",
+  "brightness",
+  "sharpness",
+  "solarize",
+  "posterize",
+)
 SIGNED = ("rotate", "shear_x", "shear_y", "translate_x", "translate_y")
 NUMBERS = 2 * len(UNSIGNED) + 2 * len(SIGNED)
 
@@ -23,10 +32,21 @@ def meaning(number, magnitude):
     negative, place = divmod(number - 2 * len(UNSIGNED), len(SIGNED))
     name, level = SIGNED[place], -level if negative else level
   return name, {
-      "identity": None, "auto_contrast": None, "equalize": None, "color": 0.1 + 1.8 * level, "contrast": 0.1 + 1.8 * level,
-      "brightness": 0.1 + 1.8 * level, "sharpness": 0.1 + 1.8 * level, "solarize": int(256 * level),
-      "posterize": max(1, int(4 * level)), "rotate": 30 * level, "shear_x": 0.3 * level, "shear_y": 0.3 * level,
-      "translate_x": 150 / 331 * level, "translate_y": 150 / 331 * level}[name]
+    "identity": None,
+    "auto_contrast": None,
+    "equalize": None,
+    "color": 0.1 + 1.8 * level,
+    "contrast": 0.1 + 1.8 * level,
+    "brightness": 0.1 + 1.8 * level,
+    "sharpness": 0.1 + 1.8 * level,
+    "solarize": int(256 * level),
+    "posterize": max(1, int(4 * level)),
+    "rotate": 30 * level,
+    "shear_x": 0.3 * level,
+    "shear_y": 0.3 * level,
+    "translate_x": 150 / 331 * level,
+    "translate_y": 150 / 331 * level,
+  }[name]
 
 
 def pixels(layer, image):
@@ -35,10 +55,9 @@ def pixels(layer, image):
 
 
 class TestDistortions:
-
   @pytest.mark.parametrize("magnitude", cases.some(np.arange(0, 10.5, 0.5), 4))
   def test_equal_pillow(self, magnitude):
-    layer, = augment.rand_augment(1, magnitude)
+    (layer,) = augment.rand_augment(1, magnitude)
     random = np.random.default_rng(0)
     images = IMAGES if cases.exhaustive or magnitude == 10 else {name: IMAGES[name] for name in ("odd noise", "2 x 5")}
     if cases.exhaustive:
@@ -50,15 +69,23 @@ class TestDistortions:
 
   def test_inverted_and_filled_with_black(self):
     """What only the other policies do."""
-    layer, = augment.deep_auto_augment([[("invert", None, 0.5), ("rotate", 9, 0.5)]])
+    (layer,) = augment.deep_auto_augment([[("invert", None, 0.5), ("rotate", 9, 0.5)]])
     for draw, name, parameter in ((0, "invert", None), (2**30, "rotate", 15), (2**31 - 2, "rotate", -15)):
       expected = by_pillow(name, parameter, TELLING, **({"fill": (0, 0, 0)} if parameter else {}))
       assert_equal(layer.pixels(TELLING, [draw]).numpy(), expected, name)
 
 
-@pytest.mark.parametrize("layers", [
-    augment.rand_augment(2), augment.auto_augment("cifar10"), augment.auto_augment("imagenet"), augment.deep_auto_augment("cifar10"),
-    augment.deep_auto_augment("imagenet")], ids=range(5))
+@pytest.mark.parametrize(
+  "layers",
+  [
+    augment.rand_augment(2),
+    augment.auto_augment("cifar10"),
+    augment.auto_augment("imagenet"),
+    augment.deep_auto_augment("cifar10"),
+    augment.deep_auto_augment("imagenet"),
+  ],
+  ids=range(5),
+)
 def test_of_batches_and_eager_are_those_of_images(layers):
   ours, images = augment.compose(layers), np.stack([IMAGES["noise"]] * 12)
   batch = ours(images, seed=[7, 0]).numpy()
@@ -68,11 +95,10 @@ def test_of_batches_and_eager_are_those_of_images(layers):
 
 
 class TestRandAugment:
-
   def test_draws_tensorflows_numbers(self):
-    layer, = augment.rand_augment(1)
+    (layer,) = augment.rand_augment(1)
     for dtype in (np.int32, np.int64):
-      for seed in np.array([[7, 0], [-1, 2**31 - 1], [-2**31, 5]], dtype):
+      for seed in np.array([[7, 0], [-1, 2**31 - 1], [-(2**31), 5]], dtype):
         expected = tf.raw_ops.StatelessRandomUniformInt(shape=tf.constant([], tf.int32), seed=seed, minval=0, maxval=28)
         assert layer.draws(seed).numpy().tolist() == [expected.numpy()]
 
@@ -86,19 +112,21 @@ def _auto_augment(image, seed):
 
 
 LAYERS = {
-    "auto_augment_first": _auto_augment,
-    "deep_auto_augment_1": augment.deep_auto_augment("cifar10")[0],
-    "rand_augment": augment.rand_augment(1)[0],
+  "auto_augment_first": _auto_augment,
+  "deep_auto_augment_1": augment.deep_auto_augment("cifar10")[0],
+  "rand_augment": augment.rand_augment(1)[0],
 }
 
 
 @pytest.mark.parametrize("name", LAYERS)
 class TestEveryLayer:
-
   def test_keeps_the_static_shape(self, name):
     for shape in cases.some([[32, 48, 3], [None, 48, 3], [None, None, 3], [32, None, 3]], 1):
-      spec = tf.function(LAYERS[name]).get_concrete_function(
-          tf.TensorSpec(shape, tf.uint8), tf.TensorSpec([2], tf.int32)).structured_outputs
+      spec = (
+        tf.function(LAYERS[name])
+        .get_concrete_function(tf.TensorSpec(shape, tf.uint8), tf.TensorSpec([2], tf.int32))
+        .structured_outputs
+      )
       assert spec.shape.as_list() == shape
       assert spec.dtype == tf.uint8
 
@@ -124,13 +152,17 @@ class TestEveryLayer:
     with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match="at most 32767"):
       LAYERS[name](tf.zeros([1, 32768, 3], tf.uint8), [7, 0])
 
-  @pytest.mark.parametrize("image, error, said", [
+  @pytest.mark.parametrize(
+    "image, error, said",
+    [
       (tf.zeros([4, 4, 3]), TypeError, "float32"),
       (tf.zeros([4, 4, 3], tf.int32), TypeError, "int32"),
       (tf.zeros([4, 4], tf.uint8), ValueError, r"shape \(4, 4\)"),
       (tf.zeros([4, 4, 2], tf.uint8), ValueError, r"shape \(4, 4, 2\)"),
       (tf.zeros([4, 4, 1], tf.uint8), ValueError, r"shape \(4, 4, 1\)"),
-      (tf.zeros([4, 0, 3], tf.uint8), ValueError, r"shape \(4, 0, 3\)")])
+      (tf.zeros([4, 0, 3], tf.uint8), ValueError, r"shape \(4, 0, 3\)"),
+    ],
+  )
   def test_refuses_an_image(self, name, image, error, said):
     with pytest.raises(error, match=f"image of {name} .*{said}"):
       LAYERS[name](image, [7, 0])
@@ -141,16 +173,20 @@ class TestEveryLayer:
 
 @pytest.mark.parametrize("number", [-1, 28, 2**31 - 1])
 def test_pixels_refuse_a_draw_that_no_layer_draws(number):
-  layer, = augment.rand_augment(1)
+  (layer,) = augment.rand_augment(1)
   with pytest.raises(tf.errors.InvalidArgumentError, match=f"from 0 to 27, got {number}"):
     layer.pixels(TELLING, [number])
 
 
-@pytest.mark.parametrize("argument, value, error", [
+@pytest.mark.parametrize(
+  "argument, value, error",
+  [
     *(("magnitude", value, ValueError) for value in (-0.1, 10.5, float("nan"), float("inf"))),
     *(("magnitude", value, TypeError) for value in ("9", None, True, [9])),
     *(("num_ops", value, ValueError) for value in (0, -1, 65)),
-    *(("num_ops", value, TypeError) for value in ("2", None, True, 2.0))])
+    *(("num_ops", value, TypeError) for value in ("2", None, True, 2.0)),
+  ],
+)
 def test_rand_augment_refuses(argument, value, error):
   with pytest.raises(error, match=f"^{argument} of rand_augment") as raised:
     augment.rand_augment(**{argument: value})

@@ -1,4 +1,5 @@
 """Compositions of augmentation layers, their split in two, and batches of images: results, seeds, labels and errors."""
+
 import collections
 import functools
 import inspect
@@ -29,6 +30,7 @@ def _noting(noted):
   def note(image, seed):
     noted.append(tuple(seed.numpy()))
     return image
+
   return note
 
 
@@ -41,7 +43,6 @@ PICKLED = [*augment.rand_augment(1), _noisy, augment.random_crop(padding=2), aug
 
 
 class TestCompose:
-
   def test_applies_the_layers_in_order(self):
     image = tf.fill([2, 2, 3], np.uint8(10))
     assert (augment.compose([_adding(3), _doubling])(image).numpy() == 26).all()
@@ -54,9 +55,15 @@ class TestCompose:
     unseeded = inspect.signature(augment.compose([_adding(3), tf.io.decode_png])).parameters
     assert list(unseeded) == ["image", "rest"]
 
-  @pytest.mark.parametrize("layer", [
-      tf.image.random_flip_left_right, tf.keras.layers.RandomFlip().call,
-      functools.partial(tf.image.random_brightness, max_delta=0.2), lambda image, seed=None, /: image])
+  @pytest.mark.parametrize(
+    "layer",
+    [
+      tf.image.random_flip_left_right,
+      tf.keras.layers.RandomFlip().call,
+      functools.partial(tf.image.random_brightness, max_delta=0.2),
+      lambda image, seed=None, /: image,
+    ],
+  )
   def test_functions_that_seed_a_state_get_none(self, layer):
     """Functions of TensorFlow and Keras: a seed of refurbish is not a number that they could take."""
     fn = augment.compose([layer, lambda image: tf.cast(image, tf.uint8), augment.random_flip()])
@@ -110,8 +117,11 @@ class TestCompose:
   def test_without_seed_goes_into_dataset_map_as_it_is(self):
     encoded = [tf.io.encode_png(image).numpy() for image in (IMAGES["noise"], IMAGES["odd noise"])]
     dataset = tf.data.Dataset.from_tensor_slices((encoded, [0, 1])).map(
-        augment.compose([functools.partial(tf.io.decode_png, channels=3), _doubling]))
-    for (image, label), expected in zip(dataset.as_numpy_iterator(), (IMAGES["noise"], IMAGES["odd noise"]), strict=True):
+      augment.compose([functools.partial(tf.io.decode_png, channels=3), _doubling])
+    )
+    for (image, label), expected in zip(
+      dataset.as_numpy_iterator(), (IMAGES["noise"], IMAGES["odd noise"]), strict=True
+    ):
       np.testing.assert_array_equal(image, expected * np.uint8(2))
       assert label in (0, 1)
 
@@ -149,7 +159,6 @@ class TestCompose:
 
 
 class TestSplit:
-
   @pytest.mark.parametrize("at", [1, 2, 3, 4])
   def test_parts_make_up_the_whole(self, at):
     image = IMAGES["noise"]
@@ -159,7 +168,9 @@ class TestSplit:
     np.testing.assert_array_equal(parts, whole)
     if at == 2:  # A layer without a seed stands there, so that positions and seeds could get out of step.
       partially = mapped(partial_fn, image, make_seeds(40))
-      np.testing.assert_array_equal(partially, mapped(augment.split(PIPELINE, 1)[0], image, make_seeds(40)) + np.uint8(3))
+      np.testing.assert_array_equal(
+        partially, mapped(augment.split(PIPELINE, 1)[0], image, make_seeds(40)) + np.uint8(3)
+      )
 
   def test_all_of_it_may_be_partial(self):
     partial_fn, final_fn = augment.split(PIPELINE, len(PIPELINE))
@@ -175,26 +186,42 @@ class TestSplit:
     assert "seed" in inspect.signature(partial_fn).parameters
     assert "seed" not in inspect.signature(final_fn).parameters
 
-  @pytest.mark.parametrize("at, error, said", [
-      (0, ValueError, "5.* 0.*r=1"), (6, ValueError, "5.* 6"),
-      (-1, ValueError, "5.* -1"), (1.0, TypeError, "5.* 1.0"),
-      ("1", TypeError, "'1'"), (None, TypeError, "None"), (True, TypeError, "True")])
+  @pytest.mark.parametrize(
+    "at, error, said",
+    [
+      (0, ValueError, "5.* 0.*r=1"),
+      (6, ValueError, "5.* 6"),
+      (-1, ValueError, "5.* -1"),
+      (1.0, TypeError, "5.* 1.0"),
+      ("1", TypeError, "'1'"),
+      (None, TypeError, "None"),
+      (True, TypeError, "True"),
+    ],
+  )
   def test_refuses_a_place(self, at, error, said):
     with pytest.raises(error, match=f"^at .*{said}"):
       augment.split(PIPELINE, at)
 
 
-@pytest.mark.parametrize("whose, function", [
-    ("compose", augment.compose), ("split", functools.partial(augment.split, at=1))])
-@pytest.mark.parametrize("given, error, said", [
-    ([], ValueError, "at least one"), ((), ValueError, "at least one"),
+@pytest.mark.parametrize(
+  "whose, function", [("compose", augment.compose), ("split", functools.partial(augment.split, at=1))]
+)
+@pytest.mark.parametrize(
+  "given, error, said",
+  [
+    ([], ValueError, "at least one"),
+    ((), ValueError, "at least one"),
     (augment.random_flip(), TypeError, r"list .*random_flip\(\)"),
-    (None, TypeError, "list .*None"), ("flip", TypeError, "list .*'flip'"),
-    ([[], ([],)], ValueError, "at least one"), (HalfAugmented(1, 2), TypeError, "list .*HalfAugmented"),
+    (None, TypeError, "list .*None"),
+    ("flip", TypeError, "list .*'flip'"),
+    ([[], ([],)], ValueError, "at least one"),
+    (HalfAugmented(1, 2), TypeError, "list .*HalfAugmented"),
     ([augment.random_flip(), 3], TypeError, "3 at position 1 of 2"),
     ([_doubling, [_doubling, (_doubling, 3)]], TypeError, "3 at position 3 of 4"),
     ([_doubling, HalfAugmented(1, 2)], TypeError, "HalfAugmented.* at position 1 of 2"),
-    ([None], TypeError, "None at position 0")])
+    ([None], TypeError, "None at position 0"),
+  ],
+)
 def test_refuses_layers(whose, function, given, error, said):
   with pytest.raises(error, match=f"^layers of {whose} .*{said}"):
     function(given)
@@ -224,18 +251,32 @@ class TestLists:
   def test_functions_can_be_pickled(self):
     """As a process that is spawned needs it, if the layers can be; with their draws, masks and seeds."""
     image, mask = tf.constant(IMAGES["noise"]), tf.ones(IMAGES["noise"].shape[:2], tf.int32)
-    functions = [*augment.split(PICKLED, 2), augment.compose(PICKLED[:3], targets={1: "mask"}), augment.compose([augment.resize((5, 5))])]
+    functions = [
+      *augment.split(PICKLED, 2),
+      augment.compose(PICKLED[:3], targets={1: "mask"}),
+      augment.compose([augment.resize((5, 5))]),
+    ]
     for fn in functions:
       sent = pickle.loads(pickle.dumps(fn))
       seed = {"seed": [7, 0]} if "seed" in inspect.signature(fn).parameters else {}
       rest = (mask,) if fn is functions[2] else ()
-      for expected, actual in zip(tf.nest.flatten(fn(image, *rest, **seed)), tf.nest.flatten(sent(image, *rest, **seed))):
+      for expected, actual in zip(
+        tf.nest.flatten(fn(image, *rest, **seed)), tf.nest.flatten(sent(image, *rest, **seed))
+      ):
         np.testing.assert_array_equal(expected, actual)
       assert hasattr(sent, "draws") == hasattr(fn, "draws") and inspect.signature(sent) == inspect.signature(fn)
 
-  @pytest.mark.parametrize("first, then", [
-      (PIPELINE[:1], PIPELINE[1:]), ([NESTED[0]], NESTED[1:]), (tuple(PIPELINE[:4]), (PIPELINE[4],)), (NESTED, []),
-      (NESTED, None), (PIPELINE, ())])
+  @pytest.mark.parametrize(
+    "first, then",
+    [
+      (PIPELINE[:1], PIPELINE[1:]),
+      ([NESTED[0]], NESTED[1:]),
+      (tuple(PIPELINE[:4]), (PIPELINE[4],)),
+      (NESTED, []),
+      (NESTED, None),
+      (PIPELINE, ()),
+    ],
+  )
   def test_of_refurbish_are_the_functions_of_split(self, first, then):
     functions = augment.split([*first, *(then or [])], len(composition.flattened(first)))
     by_lists, by_functions = _pixels_of_epochs(first, then), _pixels_of_epochs(*functions)
@@ -252,7 +293,9 @@ class TestLists:
     source = tf.data.Dataset.range(4)
     assert sorted(source.refurbish(lambda x: x + 1, []).as_numpy_iterator()) == [1, 2, 3, 4]
 
-  @pytest.mark.parametrize("first, then, error, said", [
+  @pytest.mark.parametrize(
+    "first, then, error, said",
+    [
       (_doubling, [_doubling], TypeError, "two functions or two lists.*compose"),
       ([_doubling], _doubling, TypeError, "two functions or two lists.*compose"),
       (None, [_doubling], TypeError, "two functions or two lists.*None"),
@@ -260,7 +303,9 @@ class TestLists:
       ([], [_doubling], ValueError, "^partial_fn .*at least one.*r=1"),
       ([[]], None, ValueError, "^partial_fn .*at least one"),
       ([_doubling], [[_doubling, 3]], TypeError, "^layers of refurbish .*3 at position 2 of 3"),
-      (3, None, TypeError, "^partial_fn .*function.*list of layers.* 3")])
+      (3, None, TypeError, "^partial_fn .*function.*list of layers.* 3"),
+    ],
+  )
   def test_refuses(self, first, then, error, said):
     for stage in (tf.data.Dataset.range(3).refurbish, rtf.refurbish):
       with pytest.raises(error, match=said):
@@ -273,7 +318,10 @@ def _pixels_of_epochs(*functions):
   return [(image.tobytes(), label) for _ in range(3) for image, label in dataset.as_numpy_iterator()]
 
 
-@pytest.mark.parametrize("layers", [[tf.keras.layers.RandomFlip()], [augment.resize((8, 8)), tf.keras.layers.RandomBrightness(0.5), tf.identity]])
+@pytest.mark.parametrize(
+  "layers",
+  [[tf.keras.layers.RandomFlip()], [augment.resize((8, 8)), tf.keras.layers.RandomBrightness(0.5), tf.identity]],
+)
 def test_keras_layers_alone_draw_without_a_seed(layers):
   """Other numbers for each image and in each epoch, as they do by themselves in `Dataset.map`."""
   image = np.random.default_rng(0).integers(0, 256, [8, 8, 3], np.uint8)
@@ -302,7 +350,6 @@ def _images(count, height, width, channels=3):
 
 
 class TestBatches:
-
   def test_without_seed_draws_anew_for_each_batch_and_epoch(self):
     tf.random.set_seed(3)
     images = np.stack([IMAGES["noise"]] * 8)
@@ -314,7 +361,9 @@ class TestBatches:
     batched = batched_layers(2, 0.5, 0.25)
 
     def make():
-      batches = tf.data.Dataset.from_tensor_slices(_images(12, 4, 4, 3)).refurbish(tf.identity, None, r=2, seed=1).batch(3)
+      batches = (
+        tf.data.Dataset.from_tensor_slices(_images(12, 4, 4, 3)).refurbish(tf.identity, None, r=2, seed=1).batch(3)
+      )
       seeds = tf.data.Dataset.random(seed=7, rerandomize_each_iteration=True).batch(4)
       return tf.data.Dataset.zip(batches, seeds).map(lambda batch, seeds: batched(batch, seed=seeds[:2])).repeat(3)
 

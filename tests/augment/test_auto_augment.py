@@ -1,4 +1,5 @@
 """AutoAugment's layers: the policies compared with a second transcription, draws by count."""
+
 import collections
 
 import numpy as np
@@ -11,10 +12,10 @@ from refurbish_tf.augment.native_layers import HalfAugmented
 from support import cases
 from support.images import IMAGES, TELLING, by_pillow
 
-# The tables as in the authors' TensorFlow code: operation, probability, magnitude, twice a line. Even operations without
-# a magnitude are given one there.
+# The tables as in the authors' TensorFlow code: operation, probability, magnitude, twice a line. Even operations
+# without a magnitude are given one there.
 PUBLISHED = {
-    "cifar10": """
+  "cifar10": """
         Invert 0.1 7 Contrast 0.2 6
         Rotate 0.7 2 TranslateX 0.3 9
         Sharpness 0.8 1 Sharpness 0.9 3
@@ -40,7 +41,7 @@ PUBLISHED = {
         AutoContrast 0.9 2 Solarize 0.8 3
         Equalize 0.8 8 Invert 0.1 3
         TranslateY 0.7 9 AutoContrast 0.9 1""",
-    "imagenet": """
+  "imagenet": """
         Posterize 0.4 8 Rotate 0.6 9
         Solarize 0.6 5 AutoContrast 0.6 5
         Equalize 0.8 8 Equalize 0.6 3
@@ -69,20 +70,20 @@ PUBLISHED = {
 }
 # What each magnitude means, computed by hand from the same code: the name in `PILLOW`, and the parameters.
 AT = {
-    "AutoContrast": ("auto_contrast", lambda _: (None, None)),
-    "Equalize": ("equalize", lambda _: (None, None)),
-    "Invert": ("invert", lambda _: (None, None)),
-    "Rotate": ("rotate", lambda m: (3 * m, -3 * m)),
-    "ShearX": ("shear_x", lambda m: (0.03 * m, -0.03 * m)),
-    "ShearY": ("shear_y", lambda m: (0.03 * m, -0.03 * m)),
-    "TranslateX": ("translate_x", lambda m: (15 * m / 331, -15 * m / 331)),
-    "TranslateY": ("translate_y", lambda m: (15 * m / 331, -15 * m / 331)),
-    "Color": ("color", lambda m: (0.1 + 0.18 * m,) * 2),
-    "Contrast": ("contrast", lambda m: (0.1 + 0.18 * m,) * 2),
-    "Brightness": ("brightness", lambda m: (0.1 + 0.18 * m,) * 2),
-    "Sharpness": ("sharpness", lambda m: (0.1 + 0.18 * m,) * 2),
-    "Solarize": ("solarize", lambda m: (256 * m // 10,) * 2),
-    "Posterize": ("posterize", lambda m: (4 * m // 10,) * 2),
+  "AutoContrast": ("auto_contrast", lambda _: (None, None)),
+  "Equalize": ("equalize", lambda _: (None, None)),
+  "Invert": ("invert", lambda _: (None, None)),
+  "Rotate": ("rotate", lambda m: (3 * m, -3 * m)),
+  "ShearX": ("shear_x", lambda m: (0.03 * m, -0.03 * m)),
+  "ShearY": ("shear_y", lambda m: (0.03 * m, -0.03 * m)),
+  "TranslateX": ("translate_x", lambda m: (15 * m / 331, -15 * m / 331)),
+  "TranslateY": ("translate_y", lambda m: (15 * m / 331, -15 * m / 331)),
+  "Color": ("color", lambda m: (0.1 + 0.18 * m,) * 2),
+  "Contrast": ("contrast", lambda m: (0.1 + 0.18 * m,) * 2),
+  "Brightness": ("brightness", lambda m: (0.1 + 0.18 * m,) * 2),
+  "Sharpness": ("sharpness", lambda m: (0.1 + 0.18 * m,) * 2),
+  "Solarize": ("solarize", lambda m: (256 * m // 10,) * 2),
+  "Posterize": ("posterize", lambda m: (4 * m // 10,) * 2),
 }
 
 
@@ -104,7 +105,6 @@ def _distribution(operation, probability, magnitude):
 
 
 class TestPolicy:
-
   @pytest.mark.parametrize("policy", PUBLISHED)
   @pytest.mark.parametrize("position", [0, 1])
   def test_is_the_published_one(self, policy, position):
@@ -112,10 +112,12 @@ class TestPolicy:
     published = _published(policy)
     assert len(published) == 25
     layer = augment.auto_augment(policy)[position]
-    cells = tf.data.Dataset.range(25 * 20).map(lambda cell: layer.pixels(tf.constant(TELLING), [tf.cast(cell, tf.int32)]))
+    cells = tf.data.Dataset.range(25 * 20).map(
+      lambda cell: layer.pixels(tf.constant(TELLING), [tf.cast(cell, tf.int32)])
+    )
     results = [image.tobytes() for image in cells.as_numpy_iterator()]
     for number, sub_policy in enumerate(published):
-      counted = collections.Counter(results[20 * number:20 * (number + 1)])
+      counted = collections.Counter(results[20 * number : 20 * (number + 1)])
       expected = {result: 20 * share for result, share in sub_policy[position].items() if share > 1e-9}
       assert counted == pytest.approx(expected), f"operation {position} of sub-policy {number}"
 
@@ -124,7 +126,6 @@ PIPELINE = [*augment.auto_augment("cifar10"), augment.random_crop(padding=2), au
 
 
 class TestSplit:
-
   @pytest.mark.parametrize("on_disk", cases.some([False, True], 1))
   def test_sub_policy_travels_through_the_cache_store(self, on_disk, tmp_path):
     first_results = [set(firsts) for firsts, _ in _published("cifar10")]
@@ -142,8 +143,10 @@ class TestSplit:
     images = tf.data.Dataset.from_tensor_slices(np.stack([TELLING] * 30))
     numbers = tf.data.Dataset.range(30)
     source = {
-        "image": images, "tuple": tf.data.Dataset.zip(images, numbers),
-        "dict": tf.data.Dataset.zip({"image": images, "number": numbers})}[element]
+      "image": images,
+      "tuple": tf.data.Dataset.zip(images, numbers),
+      "dict": tf.data.Dataset.zip({"image": images, "number": numbers}),
+    }[element]
     dataset = source.refurbish(*augment.split(PIPELINE, 1), r=2, seed=7)
     assert dataset.element_spec == source.element_spec
     for _ in range(2):
@@ -158,18 +161,27 @@ class TestSplit:
 
 
 class TestRefusal:
-
   @pytest.mark.parametrize("policy", ["svhn", "CIFAR10", "", None, 9, ["cifar10"]])
   def test_of_a_policy(self, policy):
     with pytest.raises(ValueError, match=r"^policy of auto_augment .*\['cifar10', 'imagenet'\]") as raised:
       augment.auto_augment(policy)
     assert repr(policy) in str(raised.value)
 
-  @pytest.mark.parametrize("positions, said", [
-      ("f", "first .*at position 0"), ("s", "second .*at position 0"), ("sf", "second .*at position 0"),
-      ("fcs", "first .*at position 0"), ("cf", "first .*at position 1"), ("cs", "second .*at position 1"),
-      ("fsf", "first .*at position 2"), ("fss", "second .*at position 2"), ("ff", "first .*at position 0"),
-      ("fi", "'cifar10'.*first .*at position 0")])
+  @pytest.mark.parametrize(
+    "positions, said",
+    [
+      ("f", "first .*at position 0"),
+      ("s", "second .*at position 0"),
+      ("sf", "second .*at position 0"),
+      ("fcs", "first .*at position 0"),
+      ("cf", "first .*at position 1"),
+      ("cs", "second .*at position 1"),
+      ("fsf", "first .*at position 2"),
+      ("fss", "second .*at position 2"),
+      ("ff", "first .*at position 0"),
+      ("fi", "'cifar10'.*first .*at position 0"),
+    ],
+  )
   def test_of_one_layer_without_the_other(self, positions, said):
     first, second = augment.auto_augment("cifar10")
     layer = {"f": first, "s": second, "c": augment.random_crop(padding=1), "i": augment.auto_augment("imagenet")[1]}

@@ -1,4 +1,6 @@
-"""Random chains of layers of all kinds: one pass makes what the layers make one by one, at every split, with targets."""
+"""Random chains of layers of all kinds: one pass makes what the layers make one by one, at every split, with
+targets."""
+
 import functools
 
 import numpy as np
@@ -11,16 +13,37 @@ from support.moved_pixels import followers, noise
 KINDS = {1: "mask", 2: "bilinear", 3: "rel_xyxy", 4: "xy"}
 # All leave a square a square.
 LAYERS = [
-    augment.random_crop(padding=4), augment.random_flip(), augment.cutout(6), augment.random_solarize(), augment.gaussian_blur(5),
-    augment.resize((17, 17)), augment.center_crop(16), augment.center_crop((20, 20)), augment.pad((1, 2, 3, 2), padding_mode="edge"),
-    augment.pad(3, 77), augment.pad((2, 0, 1, 3), padding_mode="reflect"), augment.pad(4, padding_mode="symmetric"),
-    augment.random_transpose(1), augment.random_rotation(50), augment.random_perspective(p=1), augment.random_affine(30),
-    augment.random_grayscale(0.5),
-    augment.gaussian_noise(sigma=0.05), augment.random_autocontrast(0.8), augment.random_equalize(0.8), augment.random_invert(0.8),
-    augment.random_posterize((2, 6), 0.8), augment.random_adjust_sharpness((0, 3), 0.8), augment.random_channel_permutation()]
+  augment.random_crop(padding=4),
+  augment.random_flip(),
+  augment.cutout(6),
+  augment.random_solarize(),
+  augment.gaussian_blur(5),
+  augment.resize((17, 17)),
+  augment.center_crop(16),
+  augment.center_crop((20, 20)),
+  augment.pad((1, 2, 3, 2), padding_mode="edge"),
+  augment.pad(3, 77),
+  augment.pad((2, 0, 1, 3), padding_mode="reflect"),
+  augment.pad(4, padding_mode="symmetric"),
+  augment.random_transpose(1),
+  augment.random_rotation(50),
+  augment.random_perspective(p=1),
+  augment.random_affine(30),
+  augment.random_grayscale(0.5),
+  augment.gaussian_noise(sigma=0.05),
+  augment.random_autocontrast(0.8),
+  augment.random_equalize(0.8),
+  augment.random_invert(0.8),
+  augment.random_posterize((2, 6), 0.8),
+  augment.random_adjust_sharpness((0, 3), 0.8),
+  augment.random_channel_permutation(),
+]
 COLORS = [
-    *augment.rand_augment(1), augment.random_photometric_distort(), augment.color_jitter(0.5, 0.5, 0.5, 0.2),
-    augment.random_erasing(1, value=(5, 6, 7))]
+  *augment.rand_augment(1),
+  augment.random_photometric_distort(),
+  augment.color_jitter(0.5, 0.5, 0.5, 0.2),
+  augment.random_erasing(1, value=(5, 6, 7)),
+]
 SQUARES = [augment.random_rotate90(), augment.random_transpose()]
 
 
@@ -40,8 +63,12 @@ def test_whole_is_one_by_one(channels, is_square):
     layers.insert(0, augment.center_crop(int(random.integers(6, 30))) if is_square else augment.random_flip())
     size = random.integers(*((1, 5) if is_tiny else (6, 40)), 2).tolist()
     element = (
-        noise(np.uint8, *size, channels), noise(np.uint8, *size), noise(np.float32, *size), np.float32([[0.2, 0.3, 0.6, 0.7]]),
-        np.float32([[2, 3, 1]]))
+      noise(np.uint8, *size, channels),
+      noise(np.uint8, *size),
+      noise(np.float32, *size),
+      np.float32([[0.2, 0.3, 0.6, 0.7]]),
+      np.float32([[2, 3, 1]]),
+    )
     expected = seeded(augment.compose(layers, KINDS), layers, number)(*element)
     one_by_one = element
     for position, layer in enumerate(layers):

@@ -1,4 +1,5 @@
 """Clips: all frames of one are treated alike, and nothing takes a clip for a batch, or the other way around."""
+
 import functools
 
 import numpy as np
@@ -13,26 +14,55 @@ from support.images import make_seeds
 
 SIZE, FRAMES = (20, 26), 8
 EVERY_LAYER = {
-    "random_crop": [augment.random_crop(padding=5)], "random_crop, reflected": [augment.random_crop(padding=5, padding_mode="reflect")],
-    "random_crop to a size": [augment.random_crop((12, 30), pad_if_needed=True), augment.random_flip("horizontal_and_vertical", 0.6)],
-    "random_flip": [augment.random_flip()], "random_resized_crop": [augment.random_resized_crop((12, 30), antialias=True)],
-    "resize": [augment.resize((13, 13))], "cutout": [augment.cutout(7)], "grayscale": [augment.random_grayscale(0.5)],
-    "color_jitter": [augment.color_jitter(0.4, 0.4, 0.2, 0.1)], "solarize": [augment.random_solarize()], "gaussian_blur": [augment.gaussian_blur()],
-    "distortions": [augment.random_posterize((2, 6)), augment.random_equalize(), augment.random_autocontrast(), augment.random_invert()],
-    "random_adjust_sharpness": [augment.random_adjust_sharpness((0, 3))], "gaussian_noise": [augment.gaussian_noise()],
-    "random_photometric_distort": [augment.random_photometric_distort(), augment.random_channel_permutation()],
-    "random_erasing": [augment.random_erasing()], "random_affine": [augment.random_affine(30, (0.2, 0.2), (0.7, 1.5), 10)],
-    "random_apply": [augment.random_apply([augment.random_flip(), augment.random_crop(padding=5)])], "trivial_augment": augment.trivial_augment(),
-    "center_crop, random_rotate90": [augment.center_crop(18), augment.random_rotate90()], "pad": [augment.pad((1, 2), padding_mode="edge")],
-    "random_transpose": [augment.random_transpose(1)], "random_rotation": [augment.random_rotation(30)],
-    "random_zoom_out": [augment.random_zoom_out()], "random_resize": [augment.random_resize(9, 30)],
-    "random_choice": [augment.random_choice([augment.random_crop(9), augment.random_flip()])],
-    "random_order": [augment.random_order([augment.random_crop(padding=4), augment.random_flip()])],
-    "random_perspective": [augment.random_perspective()], "normalize": [augment.normalize()], "rand_augment": augment.rand_augment(2, 10),
-    "auto_augment, cifar10": augment.auto_augment("cifar10"), "auto_augment, imagenet": augment.auto_augment("imagenet"),
-    "deep_auto_augment, cifar10": composition.flattened([augment.deep_auto_augment("cifar10")]),
-    "deep_auto_augment, imagenet": composition.flattened([augment.deep_auto_augment("imagenet")]),
-    "a function between": [augment.random_crop(padding=5), lambda image: image // 2, *augment.rand_augment(1), augment.random_flip()]}
+  "random_crop": [augment.random_crop(padding=5)],
+  "random_crop, reflected": [augment.random_crop(padding=5, padding_mode="reflect")],
+  "random_crop to a size": [
+    augment.random_crop((12, 30), pad_if_needed=True),
+    augment.random_flip("horizontal_and_vertical", 0.6),
+  ],
+  "random_flip": [augment.random_flip()],
+  "random_resized_crop": [augment.random_resized_crop((12, 30), antialias=True)],
+  "resize": [augment.resize((13, 13))],
+  "cutout": [augment.cutout(7)],
+  "grayscale": [augment.random_grayscale(0.5)],
+  "color_jitter": [augment.color_jitter(0.4, 0.4, 0.2, 0.1)],
+  "solarize": [augment.random_solarize()],
+  "gaussian_blur": [augment.gaussian_blur()],
+  "distortions": [
+    augment.random_posterize((2, 6)),
+    augment.random_equalize(),
+    augment.random_autocontrast(),
+    augment.random_invert(),
+  ],
+  "random_adjust_sharpness": [augment.random_adjust_sharpness((0, 3))],
+  "gaussian_noise": [augment.gaussian_noise()],
+  "random_photometric_distort": [augment.random_photometric_distort(), augment.random_channel_permutation()],
+  "random_erasing": [augment.random_erasing()],
+  "random_affine": [augment.random_affine(30, (0.2, 0.2), (0.7, 1.5), 10)],
+  "random_apply": [augment.random_apply([augment.random_flip(), augment.random_crop(padding=5)])],
+  "trivial_augment": augment.trivial_augment(),
+  "center_crop, random_rotate90": [augment.center_crop(18), augment.random_rotate90()],
+  "pad": [augment.pad((1, 2), padding_mode="edge")],
+  "random_transpose": [augment.random_transpose(1)],
+  "random_rotation": [augment.random_rotation(30)],
+  "random_zoom_out": [augment.random_zoom_out()],
+  "random_resize": [augment.random_resize(9, 30)],
+  "random_choice": [augment.random_choice([augment.random_crop(9), augment.random_flip()])],
+  "random_order": [augment.random_order([augment.random_crop(padding=4), augment.random_flip()])],
+  "random_perspective": [augment.random_perspective()],
+  "normalize": [augment.normalize()],
+  "rand_augment": augment.rand_augment(2, 10),
+  "auto_augment, cifar10": augment.auto_augment("cifar10"),
+  "auto_augment, imagenet": augment.auto_augment("imagenet"),
+  "deep_auto_augment, cifar10": composition.flattened([augment.deep_auto_augment("cifar10")]),
+  "deep_auto_augment, imagenet": composition.flattened([augment.deep_auto_augment("imagenet")]),
+  "a function between": [
+    augment.random_crop(padding=5),
+    lambda image: image // 2,
+    *augment.rand_augment(1),
+    augment.random_flip(),
+  ],
+}
 KINDS = {"mask": "mask", "depth": "bilinear", "boxes": "xyxy", "points": "xy"}
 
 
@@ -40,8 +70,12 @@ def frame(number):
   rng = np.random.default_rng(number)
   boxes = rng.integers(0, 9, [3, 4]) + [0, 0, 9, 9]
   return {
-      "image": rng.integers(0, 256, [*SIZE, 3], np.uint8), "mask": rng.integers(0, 9, SIZE), "depth": rng.random([*SIZE, 1], np.float32),
-      "boxes": boxes.astype(np.float32), "points": boxes[:, :2].astype(np.float32)}
+    "image": rng.integers(0, 256, [*SIZE, 3], np.uint8),
+    "mask": rng.integers(0, 9, SIZE),
+    "depth": rng.random([*SIZE, 1], np.float32),
+    "boxes": boxes.astype(np.float32),
+    "points": boxes[:, :2].astype(np.float32),
+  }
 
 
 def stacked(elements):
@@ -117,12 +151,20 @@ def test_draws_and_pixels(layers):
 def test_static_shapes():
   fn = augment.compose([augment.random_crop(padding=3), augment.resize((9, 9))], KINDS, clips=True)
   spec = {
-      "image": tf.TensorSpec([None, *SIZE, 3], tf.uint8), "mask": tf.TensorSpec([None, None, None], tf.uint8),
-      "depth": tf.TensorSpec([4, *SIZE, 1], tf.float16), "boxes": tf.TensorSpec([None, None, 4], tf.float32),
-      "points": tf.TensorSpec([None, 5, 2], tf.float32)}
+    "image": tf.TensorSpec([None, *SIZE, 3], tf.uint8),
+    "mask": tf.TensorSpec([None, None, None], tf.uint8),
+    "depth": tf.TensorSpec([4, *SIZE, 1], tf.float16),
+    "boxes": tf.TensorSpec([None, None, 4], tf.float32),
+    "points": tf.TensorSpec([None, 5, 2], tf.float32),
+  }
   made = tf.function(lambda element: fn(element, seed=[7, 0])).get_concrete_function(spec).structured_outputs
   assert {name: each.shape.as_list() for name, each in made.items()} == {
-      "image": [None, 9, 9, 3], "mask": [None, 9, 9], "depth": [4, 9, 9, 1], "boxes": [None, None, 4], "points": [None, 5, 2]}
+    "image": [None, 9, 9, 3],
+    "mask": [None, 9, 9],
+    "depth": [4, 9, 9, 1],
+    "boxes": [None, None, 4],
+    "points": [None, 5, 2],
+  }
 
 
 CLIP = tf.data.Dataset.from_tensors(np.zeros([4, *SIZE, 3], np.uint8))
@@ -132,27 +174,37 @@ class TestTakenForABatch:
   """What was silent: a clip whose frames are each augmented otherwise."""
 
   FUNCTIONS = {
-      "compose": lambda: augment.compose([augment.random_flip()]),
-      "split": lambda: augment.split([augment.random_flip(), augment.normalize()], 1)[0],
-      "compose in a function": lambda: lambda image, seed: augment.compose([augment.random_flip()])(image, seed=seed),
-      "a layer": augment.random_flip, "a policy": lambda: augment.compose(augment.auto_augment("cifar10")),
-      "a layer that draws nothing": lambda: augment.compose([augment.normalize()]),
-      "beside targets": lambda: augment.compose([augment.random_flip()], {})}
+    "compose": lambda: augment.compose([augment.random_flip()]),
+    "split": lambda: augment.split([augment.random_flip(), augment.normalize()], 1)[0],
+    "compose in a function": lambda: lambda image, seed: augment.compose([augment.random_flip()])(image, seed=seed),
+    "a layer": augment.random_flip,
+    "a policy": lambda: augment.compose(augment.auto_augment("cifar10")),
+    "a layer that draws nothing": lambda: augment.compose([augment.normalize()]),
+    "beside targets": lambda: augment.compose([augment.random_flip()], {}),
+  }
 
   @pytest.mark.parametrize("name", FUNCTIONS)
   def test_is_an_error_inside_a_stage(self, name):
     function = self.FUNCTIONS[name]()
     for build in (
-        CLIP.refurbish, functools.partial(CLIP.refurbish, lambda image: image),
-        lambda function: CLIP.echo(2, "after_augment", augment_fn=function, batch_size=2, shuffle_buffer_size=4)):
-      with pytest.raises(ValueError, match=r"inside a stage of samples, got shape \(4, 20, 26, 3\).*clips=True.*clips=False"):
+      CLIP.refurbish,
+      functools.partial(CLIP.refurbish, lambda image: image),
+      lambda function: CLIP.echo(2, "after_augment", augment_fn=function, batch_size=2, shuffle_buffer_size=4),
+    ):
+      with pytest.raises(
+        ValueError, match=r"inside a stage of samples, got shape \(4, 20, 26, 3\).*clips=True.*clips=False"
+      ):
         build(function)
-    assert CLIP.map(lambda image: function(image, seed=[7, 0]) if name != "a layer that draws nothing" else function(image))
+    assert CLIP.map(
+      lambda image: function(image, seed=[7, 0]) if name != "a layer that draws nothing" else function(image)
+    )
 
   @pytest.mark.parametrize("clips", [True, False])
   def test_unless_it_is_said(self, clips):
     frames = np.random.default_rng(3).integers(0, 256, [1, *SIZE, 3], np.uint8).repeat(16, axis=0)
-    stage = tf.data.Dataset.from_tensors(frames).refurbish(augment.compose([augment.random_crop(padding=5)], clips=clips), seed=7)
+    stage = tf.data.Dataset.from_tensors(frames).refurbish(
+      augment.compose([augment.random_crop(padding=5)], clips=clips), seed=7
+    )
     found = next(stage.as_numpy_iterator())
     assert (len({each.tobytes() for each in found}) == 1) == clips
 
@@ -171,13 +223,20 @@ class TestTakenForABatch:
   class Own(tf.keras.layers.RandomFlip):
     pass
 
-  @pytest.mark.parametrize("layer, name", [
-      (lambda: tf.keras.layers.RandomBrightness(0.2), "RandomBrightness"), (tf.keras.layers.RandAugment, "RandAugment"),
-      (lambda: tf.keras.Sequential([tf.keras.layers.RandomFlip()]), "RandomFlip"), (Own, "Own"),
-      (lambda: tf.keras.layers.Pipeline([tf.keras.layers.RandomContrast(0.2)]), "RandomContrast"), (lambda: tf.keras.layers.RandomFlip(), "RandomFlip"),
+  @pytest.mark.parametrize(
+    "layer, name",
+    [
+      (lambda: tf.keras.layers.RandomBrightness(0.2), "RandomBrightness"),
+      (tf.keras.layers.RandAugment, "RandAugment"),
+      (lambda: tf.keras.Sequential([tf.keras.layers.RandomFlip()]), "RandomFlip"),
+      (Own, "Own"),
+      (lambda: tf.keras.layers.Pipeline([tf.keras.layers.RandomContrast(0.2)]), "RandomContrast"),
+      (lambda: tf.keras.layers.RandomFlip(), "RandomFlip"),
       (lambda: tf.image.stateless_random_flip_left_right, "stateless_random_flip_left_right"),
       (lambda: functools.partial(tf.image.stateless_random_flip_up_down), "stateless_random_flip_up_down"),
-      (lambda: augment.compose([augment.random_flip()]), "a composed function")])
+      (lambda: augment.compose([augment.random_flip()]), "a composed function"),
+    ],
+  )
   def test_functions_that_draw_for_each_frame(self, layer, name):
     with pytest.raises(ValueError, match=f"frames of a clip alike, but {name} at position 1 draws for each frame"):
       CLIP.refurbish([augment.random_flip(), layer()])
@@ -186,7 +245,9 @@ class TestTakenForABatch:
 
   def test_of_unknown_rank(self):
     source = CLIP.map(lambda clip: tf.numpy_function(lambda clip: clip, [clip], tf.uint8))
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"tf.ensure_shape\(image, \[None, None, None, 3\]\) for a clip"):
+    with pytest.raises(
+      tf.errors.InvalidArgumentError, match=r"tf.ensure_shape\(image, \[None, None, None, 3\]\) for a clip"
+    ):
       next(iter(source.refurbish([augment.random_flip()])))
     layers = [lambda clip: tf.ensure_shape(clip, [None, None, None, 3]), augment.random_flip()]
     assert next(iter(source.refurbish(layers))).shape == (4, *SIZE, 3)
@@ -194,18 +255,29 @@ class TestTakenForABatch:
   def test_volumes(self):
     """One more axis of space, of one channel."""
     volume = np.random.default_rng(3).integers(0, 256, [1, 28, 28, 1], np.uint8).repeat(28, axis=0)
-    stage = tf.data.Dataset.from_tensors(volume).refurbish([augment.random_crop(padding=6)], [augment.random_flip()], seed=3)
+    stage = tf.data.Dataset.from_tensors(volume).refurbish(
+      [augment.random_crop(padding=6)], [augment.random_flip()], seed=3
+    )
     assert len({each.tobytes() for each in next(stage.as_numpy_iterator())}) == 1
 
 
 class TestFiles:
-
   FILES = [tf.io.encode_png(frame(number)["image"]).numpy() for number in range(4)]
 
-  @pytest.mark.parametrize("layer", [
-      augment.decode_random_resized_crop(11), augment.decode_random_resized_crop(), augment.decode((30, 12)), augment.decode(),
-      augment.decode(apply_exif_orientation=False)], ids=repr)
-  @pytest.mark.parametrize("encode", [tf.io.encode_png, functools.partial(tf.io.encode_jpeg, quality=95)], ids=["png", "jpeg"])
+  @pytest.mark.parametrize(
+    "layer",
+    [
+      augment.decode_random_resized_crop(11),
+      augment.decode_random_resized_crop(),
+      augment.decode((30, 12)),
+      augment.decode(),
+      augment.decode(apply_exif_orientation=False),
+    ],
+    ids=repr,
+  )
+  @pytest.mark.parametrize(
+    "encode", [tf.io.encode_png, functools.partial(tf.io.encode_jpeg, quality=95)], ids=["png", "jpeg"]
+  )
   def test_are_a_clip_of_one_window(self, layer, encode):
     files = [encode(frame(number)["image"]) for number in range(4)]
     for seed in make_seeds(5):
@@ -218,9 +290,15 @@ class TestFiles:
   def test_with_targets(self):
     kinds = {"mask": "mask", "boxes": "rel_xyxy"}
     frames = [frame(number) for number in range(4)]
-    given = {"image": tf.constant(self.FILES), "mask": np.stack([each["mask"] for each in frames]),
-             "boxes": np.stack([in_format(each["boxes"], "rel_xyxy", SIZE) for each in frames])}
-    layers = [augment.decode_random_resized_crop(16, apply_exif_orientation=True), *augment.rand_augment(1)], [augment.random_flip()]
+    given = {
+      "image": tf.constant(self.FILES),
+      "mask": np.stack([each["mask"] for each in frames]),
+      "boxes": np.stack([in_format(each["boxes"], "rel_xyxy", SIZE) for each in frames]),
+    }
+    layers = (
+      [augment.decode_random_resized_crop(16, apply_exif_orientation=True), *augment.rand_augment(1)],
+      [augment.random_flip()],
+    )
     stage = tf.data.Dataset.from_tensors(given).refurbish(*layers, targets=kinds, seed=3)
     assert [spec.shape.as_list() for spec in stage.element_spec.values()] == [[4, 16, 16, 3], [4, 16, 16], [4, 3, 4]]
     fn = augment.compose([*layers[0], *layers[1]], kinds, clips=True)
@@ -235,16 +313,22 @@ class TestFiles:
     """Before, decoding drew once for all, and what comes after it for each."""
     for clips in (None, False):
       fn = augment.compose([augment.decode_random_resized_crop(16), augment.random_flip()], clips=clips)
-      with pytest.raises(ValueError, match=r"file of decode_random_resized_crop must be a single one.*shape \(4,\).*clips=True"):
+      with pytest.raises(
+        ValueError, match=r"file of decode_random_resized_crop must be a single one.*shape \(4,\).*clips=True"
+      ):
         fn(tf.constant(self.FILES), seed=[7, 0])
-    source = tf.data.Dataset.from_tensors(0).map(lambda _: tf.numpy_function(lambda: np.array(self.FILES, object), [], tf.string))
+    source = tf.data.Dataset.from_tensors(0).map(
+      lambda _: tf.numpy_function(lambda: np.array(self.FILES, object), [], tf.string)
+    )
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"tf.ensure_shape\(files, \[None\]\)"):
       next(iter(source.refurbish([augment.decode_random_resized_crop(16)])))
 
   def test_of_unequal_size(self):
     odd = tf.io.encode_png(np.zeros([20, 25, 3], np.uint8))
     for layer in (augment.decode((9, 9)), augment.decode()):
-      with pytest.raises(tf.errors.InvalidArgumentError, match="first one of its clip, 20 x 26 .*got 20 x 25.* It is file number 2 of 3"):
+      with pytest.raises(
+        tf.errors.InvalidArgumentError, match="first one of its clip, 20 x 26 .*got 20 x 25.* It is file number 2 of 3"
+      ):
         layer(tf.stack([*self.FILES[:2], odd]))
 
   def test_damaged(self):
@@ -261,8 +345,9 @@ def test_describe_says_clips():
   assert "  sample  a clip of 4 frames, which have the same draws\n" in rtf.describe(CLIP.refurbish(*layers))
   assert "a clip of 4 frames" in rtf.describe(CLIP.map(lambda clip: {"image": clip, "label": 3}).refurbish(*layers))
   assert "a clip of 4 frames" in rtf.describe(CLIP.refurbish(augment.compose(layers[0], clips=True)))
-  assert "a clip of any number of frames" in rtf.describe(CLIP.map(
-      lambda clip: clip[:tf.random.uniform([], 1, 3, tf.int32)]).refurbish(*layers))
+  assert "a clip of any number of frames" in rtf.describe(
+    CLIP.map(lambda clip: clip[: tf.random.uniform([], 1, 3, tf.int32)]).refurbish(*layers)
+  )
   image = tf.data.Dataset.from_tensors(np.zeros([*SIZE, 3], np.uint8))
   assert "clip" not in rtf.describe(image.refurbish(*layers))
   assert "clip" not in rtf.describe(CLIP.refurbish(augment.compose(layers[0], clips=False)))

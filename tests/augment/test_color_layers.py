@@ -1,4 +1,5 @@
 """Layers of colours, and `gaussian_blur`: torchvision's and Pillow's bytes, how often, and what they take."""
+
 import functools
 import itertools
 import math
@@ -21,7 +22,6 @@ def levels_apart(made, expected):
 
 
 class TestRivals:
-
   @pytest.mark.parametrize("case", RIVALS["adjusted"], ids=lambda case: f"{case['name']} {case['amount']}")
   def test_jitter(self, case):
     made = augment.color_jitter(**{case["name"]: (case["amount"],) * 2})(IMAGE, SEED)
@@ -50,7 +50,7 @@ class TestRivals:
 
 def blurred(image, sigma, radius):
   """In double, without a rounding. A border is the image reflected, as often as it takes."""
-  weights = np.exp(-0.5 * (np.arange(-radius, radius + 1) / sigma)**2)
+  weights = np.exp(-0.5 * (np.arange(-radius, radius + 1) / sigma) ** 2)
   for _ in range(2):
     padded = np.pad(np.float64(image), [(radius, radius), (0, 0), (0, 0)], "reflect")
     points = np.lib.stride_tricks.sliding_window_view(padded, len(weights), 0)
@@ -59,8 +59,10 @@ def blurred(image, sigma, radius):
 
 
 @pytest.mark.filterwarnings("ignore::refurbish_tf.PipelineWarning")
-@pytest.mark.parametrize("dtype, channels", [
-    (np.uint8, 1), (np.uint8, 3), (np.uint8, 4), (np.uint8, 13), (np.uint16, 5), (np.int16, 1), (np.float32, 3)])
+@pytest.mark.parametrize(
+  "dtype, channels",
+  [(np.uint8, 1), (np.uint8, 3), (np.uint8, 4), (np.uint8, 13), (np.uint16, 5), (np.int16, 1), (np.float32, 3)],
+)
 def test_blur_of_any_pixels(dtype, channels):
   for size, number in itertools.product(cases.some([(1, 1), (2, 3), (3, 1), (1, 40), (19, 23), (64, 70)], 4), range(3)):
     image = noise(*size, channels)
@@ -86,7 +88,9 @@ def test_jitter_is_its_steps_in_each_order_by_what_is_drawn():
   image = noise(17, 23, 3)
   for share in (0, 0.25, 0.5, 0.75):
     steps = [augment.color_jitter(**{name: (low + (high - low) * share,) * 2}) for name, (low, high) in JITTER.items()]
-    orders = [functools.reduce(lambda made, step: step(made, SEED), order, image) for order in itertools.permutations(steps)]
+    orders = [
+      functools.reduce(lambda made, step: step(made, SEED), order, image) for order in itertools.permutations(steps)
+    ]
     made = [augment.color_jitter(**JITTER).pixels(image, [order, *[int(share * 2**31)] * 4]) for order in range(24)]
     found, expected = ({each.numpy().tobytes() for each in several} for several in (made, orders))
     assert found == expected
@@ -94,7 +98,6 @@ def test_jitter_is_its_steps_in_each_order_by_what_is_drawn():
 
 
 class TestDraws:
-
   def test_orders_and_amounts_of_jitter(self):
     draws = augment.color_jitter(0.4, hue=0.1).draws(SEED, 24_000).numpy()
     orders, counts = np.unique(draws[:, 0], return_counts=True)
@@ -115,27 +118,49 @@ class TestDraws:
     assert augment.color_jitter(0.4).outcomes == (math.inf, math.inf)
     assert augment.color_jitter((2, 2), (3, 3)).outcomes == (2, 2) and augment.color_jitter().outcomes == (1, 1)
     assert augment.random_solarize(p=0.5).outcomes == (2, 2) and augment.random_solarize(p=1).outcomes == (1, 1)
-    assert augment.gaussian_blur().outcomes == (math.inf, math.inf) and augment.gaussian_blur(sigma=1).outcomes == (1, 1)
+    assert augment.gaussian_blur().outcomes == (math.inf, math.inf) and augment.gaussian_blur(sigma=1).outcomes == (
+      1,
+      1,
+    )
     assert augment.random_apply([augment.gaussian_blur()], p=0.5).outcomes == (math.inf, 4)
 
 
 class TestBadInput:
-
-  @pytest.mark.parametrize("arguments, error", [
-      ({"brightness": -0.1}, ValueError), ({"contrast": (0.5, 0.4)}, ValueError), ({"saturation": (-1, 1)}, ValueError),
-      ({"hue": 0.6}, ValueError), ({"hue": (-0.6, 0)}, ValueError), ({"hue": -0.1}, ValueError), ({"brightness": "1"}, TypeError),
-      ({"brightness": True}, TypeError), ({"contrast": (1, 2, 3)}, TypeError), ({"brightness": float("nan")}, ValueError),
-      ({"brightness": (1, math.inf)}, ValueError)], ids=str)
+  @pytest.mark.parametrize(
+    "arguments, error",
+    [
+      ({"brightness": -0.1}, ValueError),
+      ({"contrast": (0.5, 0.4)}, ValueError),
+      ({"saturation": (-1, 1)}, ValueError),
+      ({"hue": 0.6}, ValueError),
+      ({"hue": (-0.6, 0)}, ValueError),
+      ({"hue": -0.1}, ValueError),
+      ({"brightness": "1"}, TypeError),
+      ({"brightness": True}, TypeError),
+      ({"contrast": (1, 2, 3)}, TypeError),
+      ({"brightness": float("nan")}, ValueError),
+      ({"brightness": (1, math.inf)}, ValueError),
+    ],
+    ids=str,
+  )
   def test_jitter(self, arguments, error):
-    name, = arguments
+    (name,) = arguments
     with pytest.raises(error, match=f"{name} of color_jitter must be a number from 0 to .*Pass 0 for no change"):
       augment.color_jitter(**arguments)
 
-  @pytest.mark.parametrize("arguments, error, match", [
-      ({"sigma": 0}, ValueError, "sigma of gaussian_blur must be"), ({"sigma": (2, 1)}, ValueError, "sigma of gaussian_blur must be"),
-      ({"sigma": "1"}, TypeError, "sigma of gaussian_blur must be"), ({"sigma": 200}, ValueError, "at most 170 without a kernel_size"),
-      ({"kernel_size": 4}, ValueError, "must be odd.*Pass 5"), ({"kernel_size": 2.5}, TypeError, "whole number from 1 to 1,023"),
-      ({"kernel_size": 1025}, ValueError, "whole number from 1 to 1,023")], ids=str)
+  @pytest.mark.parametrize(
+    "arguments, error, match",
+    [
+      ({"sigma": 0}, ValueError, "sigma of gaussian_blur must be"),
+      ({"sigma": (2, 1)}, ValueError, "sigma of gaussian_blur must be"),
+      ({"sigma": "1"}, TypeError, "sigma of gaussian_blur must be"),
+      ({"sigma": 200}, ValueError, "at most 170 without a kernel_size"),
+      ({"kernel_size": 4}, ValueError, "must be odd.*Pass 5"),
+      ({"kernel_size": 2.5}, TypeError, "whole number from 1 to 1,023"),
+      ({"kernel_size": 1025}, ValueError, "whole number from 1 to 1,023"),
+    ],
+    ids=str,
+  )
   def test_blur(self, arguments, error, match):
     with pytest.raises(error, match=match):
       augment.gaussian_blur(**arguments)
@@ -145,8 +170,9 @@ class TestBadInput:
       with pytest.raises(error, match="threshold of solarize must be a whole number from 0 to 256"):
         augment.random_solarize(threshold)
 
-  @pytest.mark.parametrize("p, error", [
-      (-0.1, ValueError), (1.1, ValueError), (math.nan, ValueError), ("0.1", TypeError), (True, TypeError)])
+  @pytest.mark.parametrize(
+    "p, error", [(-0.1, ValueError), (1.1, ValueError), (math.nan, ValueError), ("0.1", TypeError), (True, TypeError)]
+  )
   def test_chance(self, p, error):
     for layer in (augment.random_grayscale, augment.random_solarize):
       with pytest.raises(error, match=f"p of {layer.__name__} must be a probability"):

@@ -1,4 +1,5 @@
 """`decode_random_resized_crop` and `decode`: which part of a file is decoded, at which scale, and what is refused."""
+
 import functools
 import io
 import itertools
@@ -32,8 +33,9 @@ decode_jpeg = functools.partial(tf.io.decode_jpeg, channels=3, dct_method="INTEG
 decode_and_crop_jpeg = functools.partial(tf.io.decode_and_crop_jpeg, channels=3, dct_method="INTEGER_ACCURATE")
 
 
-@pytest.mark.parametrize("scale, ratio", [
-    ((0.08, 1.0), (3 / 4, 4 / 3)), ((0.5, 0.5), (1, 1)), ((1, 1), (0.5, 2)), ((0.001, 0.002), (0.1, 10))])
+@pytest.mark.parametrize(
+  "scale, ratio", [((0.08, 1.0), (3 / 4, 4 / 3)), ((0.5, 0.5), (1, 1)), ((1, 1), (0.5, 2)), ((0.001, 0.002), (0.1, 10))]
+)
 def test_windows_are_torchvisions_for_what_is_drawn(scale, ratio):
   """Its `RandomResizedCrop.get_params`, and without a window that fits the largest part in the middle."""
   attempts = set()
@@ -66,7 +68,7 @@ def test_it_is_that_part_of_the_decoded_image(height, width, channels):
   for seed in make_seeds(10):
     top, left, h, w = window(height, width, seed)
     part = layer(file, seed=seed).numpy()
-    np.testing.assert_array_equal(part, decoded[top:top + h, left:left + w])
+    np.testing.assert_array_equal(part, decoded[top : top + h, left : left + w])
 
 
 def _photograph(height, width):
@@ -74,8 +76,7 @@ def _photograph(height, width):
   random = np.random.default_rng(height * width)
   frequency = np.hypot(*np.meshgrid(np.fft.fftfreq(height), np.fft.fftfreq(width), indexing="ij"))
   frequency[0, 0] = 1
-  planes = [
-      np.fft.ifft2(np.exp(2j * np.pi * random.random([height, width])) / frequency**1.7).real for _ in range(3)]
+  planes = [np.fft.ifft2(np.exp(2j * np.pi * random.random([height, width])) / frequency**1.7).real for _ in range(3)]
   grey, *colours = [plane / plane.std() for plane in planes]
   image = np.stack([grey * 50, grey * 50 + colours[0] * 12, grey * 50 + colours[1] * 12], axis=-1) + 120
   return np.clip(image, 0, 255).astype(np.uint8)
@@ -85,9 +86,20 @@ def _levels(one, other):
   return np.asarray(one, float) - np.asarray(other, float)
 
 
-@pytest.mark.parametrize("mode, options", [
-    ("RGB", {}), ("RGB", {"quality": 30}), ("RGB", {"progressive": True}), ("RGB", {"subsampling": 0}),
-    ("RGB", {"subsampling": 1}), ("L", {}), ("L", {"progressive": True}), ("CMYK", {})], ids=str)
+@pytest.mark.parametrize(
+  "mode, options",
+  [
+    ("RGB", {}),
+    ("RGB", {"quality": 30}),
+    ("RGB", {"progressive": True}),
+    ("RGB", {"subsampling": 0}),
+    ("RGB", {"subsampling": 1}),
+    ("L", {}),
+    ("L", {"progressive": True}),
+    ("CMYK", {}),
+  ],
+  ids=str,
+)
 def test_pixels_are_pillows(mode, options):
   """Those of the whole image, as it stands, and those of a part up to its edges."""
   image = Image.fromarray(_photograph(203, 300)).convert(mode)
@@ -101,11 +113,10 @@ def test_pixels_are_pillows(mode, options):
     for seed in make_seeds(8):
       top, left, h, w = window(*expected.shape[:2], seed)
       part = augment.decode_random_resized_crop(apply_exif_orientation=True)(file, seed=seed)
-      np.testing.assert_array_equal(part, decoded[top:top + h, left:left + w])
+      np.testing.assert_array_equal(part, decoded[top : top + h, left : left + w])
 
 
 class TestSize:
-
   @pytest.mark.parametrize("size", [(16, 16), (20, 14), (50, 60), (90, 70), (200, 300)])
   def test_is_that_part_resized(self, size):
     """At full scale within a level. At the others at the same place, to a part of a pixel: a ramp would show it."""
@@ -121,7 +132,9 @@ class TestSize:
         assert scaled or np.abs(difference).max() < 1
         assert np.abs(difference[1:-1, 1:-1].mean()) < 0.3
 
-  @pytest.mark.parametrize("size, ratio", [((97, 128), 1), ((96, 129), 1), ((96, 128), 2), ((49, 64), 2), ((48, 64), 4), ((17, 22), 4)])
+  @pytest.mark.parametrize(
+    "size, ratio", [((97, 128), 1), ((96, 129), 1), ((96, 128), 2), ((49, 64), 2), ((48, 64), 4), ((17, 22), 4)]
+  )
   def test_takes_the_smallest_scale_that_has_enough(self, size, ratio):
     """Of a file whose sides are multiples of the scales, which then needs no other resize."""
     file = tf.io.encode_jpeg(_photograph(192, 256))
@@ -138,8 +151,11 @@ class TestSize:
     full = tf.image.resize(decode_jpeg(file), [48, 64], antialias=True)
     assert 0.3 < np.abs(_levels(augment.decode((48, 64))(file), full)).mean() <= 2
 
-  @pytest.mark.parametrize("options", [
-      {"format": "progressive"}, {"chroma_downsampling": False}, {"quality": 30}, {"format": "grayscale"}], ids=str)
+  @pytest.mark.parametrize(
+    "options",
+    [{"format": "progressive"}, {"chroma_downsampling": False}, {"quality": 30}, {"format": "grayscale"}],
+    ids=str,
+  )
   def test_of_other_kinds_of_jpeg(self, options):
     image = _photograph(203, 300)
     if options.get("format") == "grayscale":
@@ -161,7 +177,10 @@ class TestSize:
     assert augment.decode((30, 40))(file).shape == [30, 40, 3]
 
   def test_is_known_before_it_runs(self):
-    for layer, shape in ((augment.decode_random_resized_crop((20, 30)), [20, 30, 3]), (augment.decode_random_resized_crop(), [None, None, 3])):
+    for layer, shape in (
+      (augment.decode_random_resized_crop((20, 30)), [20, 30, 3]),
+      (augment.decode_random_resized_crop(), [None, None, 3]),
+    ):
       dataset = tf.data.Dataset.from_tensors(_file(40, 50)).map(lambda file, layer=layer: layer(file, seed=[1, 2]))
       assert dataset.element_spec == tf.TensorSpec(shape, tf.uint8)
     for layer, shape in ((augment.decode((20, 20)), [20, 20, 3]), (augment.decode(), [None, None, 3])):
@@ -178,12 +197,12 @@ def _formats():
   image = Image.fromarray(_photograph(60, 80))
   other = Image.fromarray(255 - _photograph(60, 80))
   return {
-      "png": _saved(image, "PNG"),
-      "png with alpha": _saved(image.convert("RGBA"), "PNG"),
-      "grey png": _saved(image.convert("L"), "PNG"),
-      "bmp": _saved(image, "BMP"),
-      "gif": _saved(image, "GIF"),
-      "animated gif": _saved(image, "GIF", save_all=True, append_images=[other]),
+    "png": _saved(image, "PNG"),
+    "png with alpha": _saved(image.convert("RGBA"), "PNG"),
+    "grey png": _saved(image.convert("L"), "PNG"),
+    "bmp": _saved(image, "BMP"),
+    "gif": _saved(image, "GIF"),
+    "animated gif": _saved(image, "GIF", save_all=True, append_images=[other]),
   } | ({"webp": _saved(image, "WEBP")} if DECODES_WEBP else {})
 
 
@@ -192,19 +211,43 @@ def _bmp(bits, columns, palette=b"", compression=0, masks=(), height=5, header=4
   pixels = np.random.default_rng(bits).integers(0, 256, [5, columns], np.uint8).tobytes()
   before = b"\0" * (header - 40) + struct.pack(f"<{len(masks)}I", *masks) + palette
   begin = 14 + 40 + len(before)
-  return b"BM" + struct.pack(
-      "<IHHIIiiHHIIiiII", begin + len(pixels), 0, 0, begin, header, 7, height, 1, bits, compression, len(pixels), 0, 0, num_colors,
-      0) + before + pixels
+  return (
+    b"BM"
+    + struct.pack(
+      "<IHHIIiiHHIIiiII",
+      begin + len(pixels),
+      0,
+      0,
+      begin,
+      header,
+      7,
+      height,
+      1,
+      bits,
+      compression,
+      len(pixels),
+      0,
+      0,
+      num_colors,
+      0,
+    )
+    + before
+    + pixels
+  )
 
 
 PALETTE = np.random.default_rng(1).integers(0, 256, [256, 4], np.uint8).tobytes()
-MASKS = (0xff0000, 0xff00, 0xff)
+MASKS = (0xFF0000, 0xFF00, 0xFF)
 BMP_REFUSED = {
-    "1 bit": _bmp(1, 4, PALETTE[:8]), "4 bits": _bmp(4, 4, PALETTE[:64]), "16 bits": _bmp(16, 16),
-    "masks of 16 bits": _bmp(16, 16, compression=3, masks=(0xf800, 0x7e0, 0x1f)),
-    "other masks": _bmp(32, 28, compression=3, masks=MASKS[::-1]), "run lengths": _bmp(8, 8, PALETTE, compression=1),
-    "run lengths of 4 bits": _bmp(4, 4, PALETTE[:64], compression=2),
-    "OS/2": b"BM" + struct.pack("<IHHIIHHHH", 146, 0, 0, 26, 12, 7, 5, 1, 24) + bytes(120)}
+  "1 bit": _bmp(1, 4, PALETTE[:8]),
+  "4 bits": _bmp(4, 4, PALETTE[:64]),
+  "16 bits": _bmp(16, 16),
+  "masks of 16 bits": _bmp(16, 16, compression=3, masks=(0xF800, 0x7E0, 0x1F)),
+  "other masks": _bmp(32, 28, compression=3, masks=MASKS[::-1]),
+  "run lengths": _bmp(8, 8, PALETTE, compression=1),
+  "run lengths of 4 bits": _bmp(4, 4, PALETTE[:64], compression=2),
+  "OS/2": b"BM" + struct.pack("<IHHIIHHHH", 146, 0, 0, 26, 12, 7, 5, 1, 24) + bytes(120),
+}
 
 
 def _unusual():
@@ -213,21 +256,28 @@ def _unusual():
   for name, at, transparent in (("in the middle", (7, 5), None), ("transparent", (0, 0), 3), ("both", (7, 5), 3)):
     file = bytearray(_saved(image, "GIF", **({} if transparent is None else {"transparency": transparent})))
     place = file.index(b",\0\0\0\0\x1e\0\x14\0")
-    file[place + 1:place + 5] = struct.pack("<HH", *at)
+    file[place + 1 : place + 5] = struct.pack("<HH", *at)
     if at[0]:
       file[6:10] = struct.pack("<HH", 40, 50)
     frames[f"a gif {name}"] = bytes(file)
   beyond = bytearray(frames["a gif both"])
   beyond[6:10] = struct.pack("<HH", 8, 9)
   return {
-      **frames, "a gif beyond its screen": bytes(beyond), "an interlaced gif": _saved(image, "GIF", interlace=True),
-      "a bmp with a palette": _bmp(8, 8, PALETTE), "of 16 colors": _saved(image, "BMP"), "from the top": _bmp(8, 8, PALETTE, height=-5),
-      "of fewer colors": _bmp(8, 8, PALETTE[:400], num_colors=100), "with a longer header": _bmp(8, 8, PALETTE, header=108),
-      "24 bits": _bmp(24, 24), "32 bits": _bmp(32, 28), "usual masks": _bmp(32, 28, compression=3, masks=MASKS)}
+    **frames,
+    "a gif beyond its screen": bytes(beyond),
+    "an interlaced gif": _saved(image, "GIF", interlace=True),
+    "a bmp with a palette": _bmp(8, 8, PALETTE),
+    "of 16 colors": _saved(image, "BMP"),
+    "from the top": _bmp(8, 8, PALETTE, height=-5),
+    "of fewer colors": _bmp(8, 8, PALETTE[:400], num_colors=100),
+    "with a longer header": _bmp(8, 8, PALETTE, header=108),
+    "24 bits": _bmp(24, 24),
+    "32 bits": _bmp(32, 28),
+    "usual masks": _bmp(32, 28, compression=3, masks=MASKS),
+  }
 
 
 class TestOtherFormats:
-
   @pytest.mark.parametrize("name", _formats())
   def test_are_decoded_whole_then_cropped(self, name):
     file = _formats()[name]
@@ -238,7 +288,7 @@ class TestOtherFormats:
     assert np.abs(_levels(augment.decode((25, 30))(file), np.rint(resized))).max() <= 1
     for seed in make_seeds(4):
       top, left, h, w = window(60, 80, seed)
-      part = whole[top:top + h, left:left + w]
+      part = whole[top : top + h, left : left + w]
       np.testing.assert_array_equal(augment.decode_random_resized_crop()(file, seed=seed), part)
       resized = tf.image.resize(part, [25, 30], antialias=True)
       assert np.abs(_levels(augment.decode_random_resized_crop((25, 30))(file, seed=seed), np.rint(resized))).max() <= 1
@@ -255,7 +305,9 @@ class TestOtherFormats:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "this one.bmp").write_bytes(BMP_REFUSED[name])
     stage = rtf.sources.image_folder(tmp_path).refurbish([augment.decode()], seed=1)
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"(?s)this one\.bmp.*must be a BMP file of 8, 24 or 32 bits.*PNG"):
+    with pytest.raises(
+      tf.errors.InvalidArgumentError, match=r"(?s)this one\.bmp.*must be a BMP file of 8, 24 or 32 bits.*PNG"
+    ):
       next(iter(stage))
 
   def test_of_a_folder(self, tmp_path):
@@ -275,24 +327,32 @@ def test_layers_can_be_sent_to_other_processes():
   file, image = _file(30, 40), tf.zeros([30, 40, 3], tf.uint8)
   seed = {"seed": [1, 2]}
   for layer, given, more in [
-      (augment.decode_random_resized_crop(), file, seed), (augment.decode_random_resized_crop((8, 9), scale=(0.5, 1)), file, seed),
-      (augment.decode(), file, {}), (augment.decode((8, 8)), file, {}), (augment.random_resized_crop(8), image, seed),
-      (augment.rand_augment()[0], image, seed), (augment.normalize(), image, {})]:
+    (augment.decode_random_resized_crop(), file, seed),
+    (augment.decode_random_resized_crop((8, 9), scale=(0.5, 1)), file, seed),
+    (augment.decode(), file, {}),
+    (augment.decode((8, 8)), file, {}),
+    (augment.random_resized_crop(8), image, seed),
+    (augment.rand_augment()[0], image, seed),
+    (augment.normalize(), image, {}),
+  ]:
     sent = pickle.loads(pickle.dumps(layer))
     np.testing.assert_array_equal(sent(given, **more), layer(given, **more))
     assert repr(sent) == repr(layer) and sent.__name__ in repr(sent)
 
 
-NOT_WHOLE = {"decode_random_resized_crop": lambda file: augment.decode_random_resized_crop()(file, seed=[1, 2]),
-             "decode_random_resized_crop to a size": lambda file: augment.decode_random_resized_crop(8)(file, seed=[1, 2]),
-             "decode": augment.decode(), "decode to a size": augment.decode((8, 9))}
+NOT_WHOLE = {
+  "decode_random_resized_crop": lambda file: augment.decode_random_resized_crop()(file, seed=[1, 2]),
+  "decode_random_resized_crop to a size": lambda file: augment.decode_random_resized_crop(8)(file, seed=[1, 2]),
+  "decode": augment.decode(),
+  "decode to a size": augment.decode((8, 9)),
+}
 
 
 @pytest.mark.parametrize("name", NOT_WHOLE)
 class TestBadFiles:
-
-  @pytest.mark.parametrize("file", [b"", b"no image at all", b"\xff\xd8", b"\x89PNX\0\xff<>", b"RIFF....WAVEfmt "],
-                           ids=range(5))
+  @pytest.mark.parametrize(
+    "file", [b"", b"no image at all", b"\xff\xd8", b"\x89PNX\0\xff<>", b"RIFF....WAVEfmt "], ids=range(5)
+  )
   def test_no_image(self, name, file):
     layer = NOT_WHOLE[name]
     match = f"file of {name.split()[0]} must be a JPEG, PNG, GIF, BMP or WebP file, got {len(file)} bytes"
@@ -312,8 +372,10 @@ class TestBadFiles:
   def test_damaged_others(self, name, kind):
     file = _formats()[kind.lower()]
     for keep in (16, 30, len(file) // 2):
-      match = (f"file of {name.split()[0]} must be a whole {kind} file, got one of {keep} bytes that TensorFlow "
-               r"cannot decode \(.*\). Leave it out")
+      match = (
+        f"file of {name.split()[0]} must be a whole {kind} file, got one of {keep} bytes that TensorFlow "
+        r"cannot decode \(.*\). Leave it out"
+      )
       with pytest.raises(tf.errors.InvalidArgumentError, match=match):
         NOT_WHOLE[name](file[:keep])
 
@@ -347,7 +409,7 @@ def test_a_jpeg_of_more_values_than_tf_io_takes():
   """At every scale, and before memory is allocated."""
   file = bytearray(_file(30, 30).numpy())
   place = file.index(b"\xff\xc0") + 5
-  file[place:place + 4] = (65_000).to_bytes(2, "big") * 2
+  file[place : place + 4] = (65_000).to_bytes(2, "big") * 2
   arguments = {"max_pixels": 2**62}
   match = r"2\^29 values, got a JPEG file of \d* bytes and 65000 x 65000 pixels with 3 channels"
   before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -359,9 +421,10 @@ def test_a_jpeg_of_more_values_than_tf_io_takes():
   assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < before + 100_000
 
 
-@pytest.mark.parametrize("file, error, match", [
-    (tf.zeros([8, 8, 3], tf.uint8), TypeError, "uint8"),
-    (tf.constant([["a", "b"]]), ValueError, r"\(1, 2\)")])
+@pytest.mark.parametrize(
+  "file, error, match",
+  [(tf.zeros([8, 8, 3], tf.uint8), TypeError, "uint8"), (tf.constant([["a", "b"]]), ValueError, r"\(1, 2\)")],
+)
 def test_other_elements(file, error, match):
   for size in (None, 8):
     with pytest.raises(error, match=f"^file of decode_random_resized_crop .*{match}"):
@@ -370,14 +433,28 @@ def test_other_elements(file, error, match):
       augment.decode(size)(file)
 
 
-@pytest.mark.parametrize("arguments, error", [
-    ({"scale": 0.5}, TypeError), ({"scale": (0.5,)}, TypeError), ({"scale": (True, 1)}, TypeError),
-    ({"ratio": "ab"}, TypeError), ({"scale": (0, 1)}, ValueError), ({"scale": (0.5, 1.5)}, ValueError),
-    ({"scale": (0.9, 0.5)}, ValueError), ({"ratio": (0, 1)}, ValueError), ({"ratio": (1, math.inf)}, ValueError),
-    ({"ratio": (math.nan, 1)}, ValueError), ({"size": 0}, ValueError), ({"size": (8, 65_536)}, ValueError),
-    ({"size": 8.0}, TypeError), ({"size": (8,)}, TypeError), ({"size": True}, TypeError)])
+@pytest.mark.parametrize(
+  "arguments, error",
+  [
+    ({"scale": 0.5}, TypeError),
+    ({"scale": (0.5,)}, TypeError),
+    ({"scale": (True, 1)}, TypeError),
+    ({"ratio": "ab"}, TypeError),
+    ({"scale": (0, 1)}, ValueError),
+    ({"scale": (0.5, 1.5)}, ValueError),
+    ({"scale": (0.9, 0.5)}, ValueError),
+    ({"ratio": (0, 1)}, ValueError),
+    ({"ratio": (1, math.inf)}, ValueError),
+    ({"ratio": (math.nan, 1)}, ValueError),
+    ({"size": 0}, ValueError),
+    ({"size": (8, 65_536)}, ValueError),
+    ({"size": 8.0}, TypeError),
+    ({"size": (8,)}, TypeError),
+    ({"size": True}, TypeError),
+  ],
+)
 def test_arguments(arguments, error):
-  name, = arguments
+  (name,) = arguments
   with pytest.raises(error, match=f"^{name} of decode_random_resized_crop "):
     augment.decode_random_resized_crop(**arguments)
   if name == "size":

@@ -1,4 +1,5 @@
 """Files of 16 bits a value: `decode(dtype=tf.uint16)` keeps them, and neither dtype takes files of the other."""
+
 import io
 import pickle
 import struct
@@ -17,9 +18,15 @@ augment = rtf.augment
 COLOURS = {1: [0, 0, 0], 2: [0, 0, 0], 3: [0, 1, 2], 4: [0, 1, 2]}
 # What stands, of what lies.
 TURNED = {
-    1: lambda image: image, 2: lambda image: image[:, ::-1], 3: lambda image: image[::-1, ::-1], 4: lambda image: image[::-1],
-    5: lambda image: image.swapaxes(0, 1), 6: lambda image: np.rot90(image, -1),
-    7: lambda image: np.rot90(image.swapaxes(0, 1), 2), 8: np.rot90}
+  1: lambda image: image,
+  2: lambda image: image[:, ::-1],
+  3: lambda image: image[::-1, ::-1],
+  4: lambda image: image[::-1],
+  5: lambda image: image.swapaxes(0, 1),
+  6: lambda image: np.rot90(image, -1),
+  7: lambda image: np.rot90(image.swapaxes(0, 1), 2),
+  8: np.rot90,
+}
 
 
 def _noise(height, width, channels=3):
@@ -50,7 +57,6 @@ def _of_8_bits():
 
 @pytest.mark.parametrize("channels", COLOURS)
 class TestPixels:
-
   @pytest.mark.parametrize("height, width", [(33, 47), (1, 9), (9, 1)])
   def test_are_those_of_the_file(self, height, width, channels):
     image = _noise(height, width, channels)
@@ -87,22 +93,34 @@ class TestPixels:
     np.testing.assert_array_equal(made, image[..., COLOURS[channels]])
 
 
-@pytest.mark.parametrize("layer, name", [
-    (augment.decode, "decode"), (lambda *size, **options: lambda file: augment.decode_random_resized_crop(*size, **options)(file, seed=[1, 2]),
-                                 "decode_random_resized_crop")], ids=["decode", "decode_random_resized_crop"])
+@pytest.mark.parametrize(
+  "layer, name",
+  [
+    (augment.decode, "decode"),
+    (
+      lambda *size, **options: lambda file: augment.decode_random_resized_crop(*size, **options)(file, seed=[1, 2]),
+      "decode_random_resized_crop",
+    ),
+  ],
+  ids=["decode", "decode_random_resized_crop"],
+)
 @pytest.mark.parametrize("size", [(), (8,)])
 class TestOtherBits:
-
   @pytest.mark.parametrize("channels", COLOURS)
   def test_16_are_not_cut(self, layer, name, size, channels):
-    match = (f"^.*file of {name} must have 8 bits a value for dtype=tf.uint8, got a PNG file of .* with 16 bits, half of which "
-             "would be lost. Pass dtype=tf.uint16")
+    match = (
+      f"^.*file of {name} must have 8 bits a value for dtype=tf.uint8, got a PNG file of .* with 16 bits, half of "
+      "which would be lost. Pass dtype=tf.uint16"
+    )
     with pytest.raises(tf.errors.InvalidArgumentError, match=match):
       layer(*size)(_png(_noise(20, 30, channels)))
 
   @pytest.mark.parametrize("kind", decoded(_of_8_bits()))
   def test_8_are_not_spread(self, layer, name, size, kind):
-    match = f"^.*file of {name} must have 16 bits a value for dtype=tf.uint16, got a {kind} file of .* with 8 bits. Leave dtype out"
+    match = (
+      f"^.*file of {name} must have 16 bits a value for dtype=tf.uint16, got a {kind} file of .* with 8 bits. "
+      "Leave dtype out"
+    )
     file = _of_8_bits()[kind]
     with pytest.raises(tf.errors.InvalidArgumentError, match=match):
       layer(*size, dtype=tf.uint16)(file)
@@ -111,13 +129,14 @@ class TestOtherBits:
   def test_of_a_damaged_file(self, layer, name, size):
     file = _png(_noise(20, 30))
     for keep in (30, len(file) // 2):
-      with pytest.raises(tf.errors.InvalidArgumentError, match=f"file of {name} must be a whole PNG file, got one of {keep} bytes"):
+      with pytest.raises(
+        tf.errors.InvalidArgumentError, match=f"file of {name} must be a whole PNG file, got one of {keep} bytes"
+      ):
         layer(*size, dtype=tf.uint16)(file[:keep])
 
 
 @pytest.mark.parametrize("layer", [augment.decode, augment.decode_random_resized_crop])
 class TestDtype:
-
   @pytest.mark.parametrize("dtype", ["float32", tf.float32, np.int16, tf.string, "16", None, 16])
   def test_is_one_of_two(self, layer, dtype):
     with pytest.raises(ValueError, match=f"^dtype of {layer.__name__} must be uint8 or uint16, got .*tf.uint16"):

@@ -1,4 +1,5 @@
 """Deep AutoAugment's layers: operations compared with Pillow, tables with the published ones."""
+
 import collections
 import math
 
@@ -16,16 +17,21 @@ from support.images import IMAGES, TELLING, assert_equal, by_pillow, make_seeds,
 BLACK = {"fill": (0, 0, 0)}
 # What each magnitude from 0 to 12 means, computed by hand from the authors' implementation.
 PARAMETERS = {
-    "identity": None, "auto_contrast": None, "invert": None, "equalize": None,
-    "shear_x": lambda m: (0.05 * m - 0.3, 0.3 - 0.05 * m),
-    "shear_y": lambda m: (0.05 * m - 0.3, 0.3 - 0.05 * m),
-    "translate_x": lambda m: (0.075 * m - 0.45, 0.45 - 0.075 * m),
-    "translate_y": lambda m: (0.075 * m - 0.45, 0.45 - 0.075 * m),
-    "rotate": lambda m: (5 * m - 30, 30 - 5 * m),
-    "solarize": lambda m: (256 * m / 12,),
-    "posterize": lambda m: (4 + m // 3,),
-    "contrast": lambda m: (0.1 + 0.15 * m,), "color": lambda m: (0.1 + 0.15 * m,),
-    "brightness": lambda m: (0.1 + 0.15 * m,), "sharpness": lambda m: (0.1 + 0.15 * m,),
+  "identity": None,
+  "auto_contrast": None,
+  "invert": None,
+  "equalize": None,
+  "shear_x": lambda m: (0.05 * m - 0.3, 0.3 - 0.05 * m),
+  "shear_y": lambda m: (0.05 * m - 0.3, 0.3 - 0.05 * m),
+  "translate_x": lambda m: (0.075 * m - 0.45, 0.45 - 0.075 * m),
+  "translate_y": lambda m: (0.075 * m - 0.45, 0.45 - 0.075 * m),
+  "rotate": lambda m: (5 * m - 30, 30 - 5 * m),
+  "solarize": lambda m: (256 * m / 12,),
+  "posterize": lambda m: (4 + m // 3,),
+  "contrast": lambda m: (0.1 + 0.15 * m,),
+  "color": lambda m: (0.1 + 0.15 * m,),
+  "brightness": lambda m: (0.1 + 0.15 * m,),
+  "sharpness": lambda m: (0.1 + 0.15 * m,),
 }
 SIGNED = ("shear_x", "shear_y", "translate_x", "translate_y", "rotate")
 RANDOM = ("random_flip", "random_crop_4", "random_cutout_16", "random_cutout_60", "random_resized_crop")
@@ -57,13 +63,14 @@ def _published(table):
 
 
 class TestOperations:
-
   def test_equal_pillow_at_every_magnitude_with_both_signs(self):
     outcomes = [
-        (name, magnitude) for name, parameters in PARAMETERS.items()
-        for magnitude in (range(13) if parameters else [None])]
+      (name, magnitude)
+      for name, parameters in PARAMETERS.items()
+      for magnitude in (range(13) if parameters else [None])
+    ]
     assert len(outcomes) == 4 + 11 * 13
-    layer, = augment.deep_auto_augment([[(*outcome, 1 / len(outcomes)) for outcome in outcomes]])
+    (layer,) = augment.deep_auto_augment([[(*outcome, 1 / len(outcomes)) for outcome in outcomes]])
     expected = collections.Counter()
     for outcome in outcomes:
       results = _results(*outcome)
@@ -102,6 +109,7 @@ class TestOperations:
 
   def test_crops_and_cutouts_show_the_mean_color(self):
     """By TensorFlow's numbers for the inverted seed."""
+
     def drawn(seed, end):
       return tf.raw_ops.StatelessRandomUniformInt(shape=[2], seed=~seed, minval=0, maxval=end).numpy()
 
@@ -110,35 +118,58 @@ class TestOperations:
     padded[4:-4, 4:-4] = TELLING
     for seed in make_seeds(30):
       y, x = drawn(seed, 9)
-      assert_equal(_single("random_crop_4")(TELLING, seed).numpy(), padded[y:y + height, x:x + width], seed)
+      assert_equal(_single("random_crop_4")(TELLING, seed).numpy(), padded[y : y + height, x : x + width], seed)
       for side in (16, 60):
         rows, columns = (
-            np.abs(np.arange(length) - at % length) <= side // 2 for length, at in zip((height, width), drawn(seed, 2**31 - 1)))
+          np.abs(np.arange(length) - at % length) <= side // 2
+          for length, at in zip((height, width), drawn(seed, 2**31 - 1))
+        )
         expected = np.where((rows[:, np.newaxis] & columns)[..., np.newaxis], color, TELLING)
         assert_equal(_single(f"random_cutout_{side}")(TELLING, seed).numpy(), expected, seed)
       assert_equal(_single("random_flip")(TELLING, seed).numpy(), augment.random_flip()(TELLING, ~seed).numpy(), seed)
 
 
 class TestPublishedPolicies:
-
   @pytest.mark.parametrize("name, table, count", [("cifar10", policies.CIFAR, 6), ("imagenet", policies.IMAGENET, 5)])
   def test_layers_have_all_outcomes_that_were_searched(self, name, table, count):
     assert len(table) == count == len(augment.deep_auto_augment(name))
     for layer, drawn in zip(table, outcomes_of(name), strict=True):
       outcomes = list(_published(layer))
-      assert {(operation, magnitude): pytest.approx(probability, abs=1e-5) for operation, magnitude, probability in drawn} == {
-          (operation, magnitude): probability for operation, magnitude, probability in outcomes if probability}
+      assert {
+        (operation, magnitude): pytest.approx(probability, abs=1e-5) for operation, magnitude, probability in drawn
+      } == {(operation, magnitude): probability for operation, magnitude, probability in outcomes if probability}
       assert len(outcomes) == 139 and len(layer) == 18
       assert sum(probability for _, _, probability in outcomes) == pytest.approx(1, abs=1e-5)
       assert all(len(layer[operation]) == 12 for operation, of in PARAMETERS.items() if of)
       assert set(layer) - set(PARAMETERS) < set(RANDOM)
 
-  @pytest.mark.parametrize("table, likeliest", [
+  @pytest.mark.parametrize(
+    "table, likeliest",
+    [
       # The paper's figure of the operations' distribution, in numbers.
-      (policies.CIFAR, [("translate_x", 0.1642), ("random_cutout_16", 0.9177), ("random_crop_4", 0.8975),
-                        ("random_flip", 0.7309), ("color", 0.5778), ("identity", 0.9653)]),
-      (policies.IMAGENET, [("random_resized_crop", 0.1987), ("random_resized_crop", 0.7426), ("random_flip", 0.2996),
-                           ("sharpness", 0.2560), ("random_flip", 0.2692)])])
+      (
+        policies.CIFAR,
+        [
+          ("translate_x", 0.1642),
+          ("random_cutout_16", 0.9177),
+          ("random_crop_4", 0.8975),
+          ("random_flip", 0.7309),
+          ("color", 0.5778),
+          ("identity", 0.9653),
+        ],
+      ),
+      (
+        policies.IMAGENET,
+        [
+          ("random_resized_crop", 0.1987),
+          ("random_resized_crop", 0.7426),
+          ("random_flip", 0.2996),
+          ("sharpness", 0.2560),
+          ("random_flip", 0.2692),
+        ],
+      ),
+    ],
+  )
   def test_likeliest_operation_of_each_layer(self, table, likeliest):
     for layer, expected in zip(table, likeliest, strict=True):
       sums = {name: np.sum(millionths) / 1e6 for name, millionths in layer.items()}
@@ -147,15 +178,17 @@ class TestPublishedPolicies:
 
 
 class TestPolicyOfOnesOwn:
-
   def test_may_have_any_number_of_layers(self):
     layers = augment.deep_auto_augment([[("invert", None, 1.0)]] * 7)
     image = IMAGES["noise"]
     assert_equal(augment.compose(layers)(image, seed=[7, 0]).numpy(), 255 - image, "seven inversions")
 
-  @pytest.mark.parametrize("policy, error, said", [
+  @pytest.mark.parametrize(
+    "policy, error, said",
+    [
       ("svhn", ValueError, r"\['cifar10', 'imagenet'\].*'svhn'"),
-      (None, TypeError, "None"), (3, TypeError, "3"),
+      (None, TypeError, "None"),
+      (3, TypeError, "3"),
       ([], ValueError, "at least one"),
       ([[]], ValueError, r"layer 0: \[\]"),
       ([[("invert", None, 1.0)], "invert"], ValueError, "layer 1: 'invert'"),
@@ -169,7 +202,9 @@ class TestPolicyOfOnesOwn:
       ([[("invert", None, 0.0), ("identity", None, 1.0)]], ValueError, "probability"),
       ([[("invert", None, "1")]], ValueError, "probability"),
       ([[("invert", None, float("nan"))]], ValueError, "probability"),
-      ([[("invert", None, 0.5), ("identity", None, 0.4)]], ValueError, "probabilities .*0.9")])
+      ([[("invert", None, 0.5), ("identity", None, 0.4)]], ValueError, "probabilities .*0.9"),
+    ],
+  )
   def test_refuses_a_policy(self, policy, error, said):
     with pytest.raises(error, match=f"^policy of deep_auto_augment.* {said}"):
       augment.deep_auto_augment(policy)

@@ -1,4 +1,6 @@
-"""`random_zoom_out`, `random_iou_crop` and `random_resize`: what torchvision makes, what is drawn, and images of many sizes."""
+"""`random_zoom_out`, `random_iou_crop` and `random_resize`: what torchvision makes, what is drawn, and images of many
+sizes."""
+
 import json
 import math
 
@@ -32,7 +34,10 @@ def check_followers(layer, draws, case):
 
 @rivals("zoom_out")
 def test_zoom_out_is_torchvisions(case):
-  layer, draws = augment.random_zoom_out(case["fill"], (1, 2.5), p=1), [0, *(int(each * UNIT) for each in case["drawn"])]
+  layer, draws = (
+    augment.random_zoom_out(case["fill"], (1, 2.5), p=1),
+    [0, *(int(each * UNIT) for each in case["drawn"])],
+  )
   check_pixels(layer, draws, case["image"], case["made"], fill=case["fill"])
   check_followers(layer, draws, case)
 
@@ -52,19 +57,27 @@ def test_iou_crop_is_torchvisions(case):
   top, left, height, width = case["crop"]
   for dtype, channels in ((np.uint8, 3), (np.uint8, 1), (np.float32, 5), (np.int16, 13)):
     image = noise(dtype, *size, channels)
-    made, (_, mask) = layer._chain._made(tf.constant(image), tf.constant(draws), [
-        ("it", "xyxy", tf.constant(case["boxes"])), ("it", "mask", tf.constant(image))])
+    made, (_, mask) = layer._chain._made(
+      tf.constant(image),
+      tf.constant(draws),
+      [("it", "xyxy", tf.constant(case["boxes"])), ("it", "mask", tf.constant(image))],
+    )
     for moved in (made, mask):
-      np.testing.assert_array_equal(moved, image[top:top + height, left:left + width])
+      np.testing.assert_array_equal(moved, image[top : top + height, left : left + width])
   check_followers(layer, draws, case)
 
 
 class TestDraws:
-
   def test_are_the_words_of_a_seed(self):
     for seed in make_seeds(20):
       words = [fraction(seed, k) for k in range(4)]
-      assert ZOOM.draws(seed).numpy().tolist() == words and CROP.draws(seed).numpy().tolist() == [*words[:2], 0, 0, 0, 0]
+      assert ZOOM.draws(seed).numpy().tolist() == words and CROP.draws(seed).numpy().tolist() == [
+        *words[:2],
+        0,
+        0,
+        0,
+        0,
+      ]
       assert SIZES.draws(seed).numpy().tolist() == [below(seed, 0, 21)]
 
   def test_are_uniform(self):
@@ -101,7 +114,6 @@ def overlap(crop, box):
 
 
 class TestIouCrop:
-
   @pytest.mark.parametrize("least", [0, 0.5, 0.9])
   def test_crops_are_what_was_asked_for(self, least):
     """In 200 trials: sides, ratio and overlap; a box is where its pixels are, or 0 if its middle is not in the crop."""
@@ -149,23 +161,41 @@ class TestIouCrop:
     images, boxes = noise(np.uint8, 6, 20, 30, 3), np.float32([np.add(one, [k, 0, 2 * k, 0]) for k in range(6)])
     batch = fn({"image": images, "boxes": boxes, "others": boxes[::-1]}, seed=[7, 0])
     for number in range(6):
-      alone = fn({"image": images[number], "boxes": boxes[number], "others": boxes[5 - number]}, seed=augment.seed_at([7, 0], number))
+      alone = fn(
+        {"image": images[number], "boxes": boxes[number], "others": boxes[5 - number]},
+        seed=augment.seed_at([7, 0], number),
+      )
       for name, expected in alone.items():
         np.testing.assert_array_equal(batch[name][number], expected)
     clip = sized({"image": images, "boxes": boxes, "others": boxes}, seed=[7, 0])
     together = fn({"image": images[0], "boxes": boxes.reshape(6, 4), "others": boxes[0]}, seed=[7, 0])
     np.testing.assert_array_equal(clip["boxes"].numpy().reshape(6, 4), together["boxes"])
     np.testing.assert_array_equal(clip["image"][0], together["image"])
-    assert len({len(augment.compose([CROP], kinds)({"image": images[0], "boxes": boxes[0], "others": boxes[0]}, seed=seed)["image"])
-                for seed in make_seeds(9)}) > 3
+    assert (
+      len(
+        {
+          len(
+            augment.compose([CROP], kinds)({"image": images[0], "boxes": boxes[0], "others": boxes[0]}, seed=seed)[
+              "image"
+            ]
+          )
+          for seed in make_seeds(9)
+        }
+      )
+      > 3
+    )
 
   def test_needs_boxes(self):
     image, match = noise(np.uint8, 9, 9, 3), "looks at the boxes of an image, got none.*targets="
     source = tf.data.Dataset.from_tensors({"image": image, "mask": image[..., 0]})
     for make in (
-        lambda: CROP(image, [7, 0]), lambda: CROP.pixels(image, CROP.draws([7, 0])),
-        lambda: augment.compose([augment.random_choice([CROP, augment.random_flip()])], {1: "mask"})(image, image, seed=[7, 0]),
-        lambda: source.refurbish([CROP], targets={"mask": "mask"})):
+      lambda: CROP(image, [7, 0]),
+      lambda: CROP.pixels(image, CROP.draws([7, 0])),
+      lambda: augment.compose([augment.random_choice([CROP, augment.random_flip()])], {1: "mask"})(
+        image, image, seed=[7, 0]
+      ),
+      lambda: source.refurbish([CROP], targets={"mask": "mask"}),
+    ):
       with pytest.raises(TypeError, match=match):
         make()
 
@@ -173,7 +203,11 @@ class TestIouCrop:
 class TestSizes:
   """Images that are of one size before a layer, and of several after it."""
 
-  @pytest.mark.parametrize("layers", [[ZOOM], [SIZES], [augment.random_flip(), augment.random_choice([augment.resize(9), augment.pad(2)])]], ids=range(3))
+  @pytest.mark.parametrize(
+    "layers",
+    [[ZOOM], [SIZES], [augment.random_flip(), augment.random_choice([augment.resize(9), augment.pad(2)])]],
+    ids=range(3),
+  )
   def test_a_batch_needs_one_size(self, layers):
     images = noise(np.uint8, 8, 12, 10, 3)
     with pytest.raises(tf.errors.InvalidArgumentError, match="images of a batch must have one size after .*Put resize"):
@@ -195,7 +229,9 @@ class TestSizes:
       if fits:
         assert fn(noise(np.uint8, 9, 9, 3), seed=seed).shape == [20, 20, 3]
       else:
-        with pytest.raises(tf.errors.InvalidArgumentError, match="image of random_crop must have a height of at least 20 pixels"):
+        with pytest.raises(
+          tf.errors.InvalidArgumentError, match="image of random_crop must have a height of at least 20 pixels"
+        ):
           fn(noise(np.uint8, 9, 9, 3), seed=seed)
     assert min(counts.values()) > 5
     with pytest.raises(tf.errors.InvalidArgumentError, match="random_crop must have a height of at least 20 pixels"):
@@ -207,14 +243,23 @@ class TestSizes:
     layers = [augment.random_zoom_out(p=0.8), CROP, augment.random_flip(), augment.resize((12, 15))]
     images, boxes = noise(np.uint8, 12, 20, 30, 3), np.float32([[[k, 2, k + 15, 18]] for k in range(12)])
     source = tf.data.Dataset.from_tensor_slices((images, boxes))
-    stages = [source.refurbish(layers[:at], layers[at:], targets={1: "xyxy"}, seed=5, order_seed=1, num_parallel_calls=workers) for workers in (None, 3, 3)]
+    stages = [
+      source.refurbish(layers[:at], layers[at:], targets={1: "xyxy"}, seed=5, order_seed=1, num_parallel_calls=workers)
+      for workers in (None, 3, 3)
+    ]
     stages[2] = stages[2].batch(4).unbatch()
     for _ in range(3):
-      expected, *others = [[tf.nest.map_structure(lambda each: each.numpy(), element) for element in stage] for stage in stages]
+      expected, *others = [
+        [tf.nest.map_structure(lambda each: each.numpy(), element) for element in stage] for stage in stages
+      ]
       assert len(expected) == 12 and len(np.unique([boxes for _, boxes in expected])) > 12
       for found in others:
         tf.nest.map_structure(np.testing.assert_array_equal, found, expected)
-    plain = source.map(lambda image, boxes: image).refurbish([ZOOM], [SIZES, *layers[3:]], seed=5, num_parallel_calls=3).batch(5)
+    plain = (
+      source.map(lambda image, boxes: image)
+      .refurbish([ZOOM], [SIZES, *layers[3:]], seed=5, num_parallel_calls=3)
+      .batch(5)
+    )
     assert [each.shape[1:].as_list() for each in plain] == [[12, 15, 3]] * 3
 
   def test_static_shapes(self):
@@ -225,27 +270,50 @@ class TestSizes:
       assert made.structured_outputs.shape.as_list() == [*expected, 3]
 
 
-@pytest.mark.parametrize("make, error, match", [
+@pytest.mark.parametrize(
+  "make, error, match",
+  [
     (lambda: augment.random_zoom_out(256), ValueError, "fill of random_zoom_out must be a whole number from 0 to 255"),
-    (lambda: augment.random_zoom_out(side_range=(0.5, 2)), ValueError, "side_range of random_zoom_out must be two numbers from 1 to 1,000"),
+    (
+      lambda: augment.random_zoom_out(side_range=(0.5, 2)),
+      ValueError,
+      "side_range of random_zoom_out must be two numbers from 1 to 1,000",
+    ),
     (lambda: augment.random_zoom_out(side_range=(3, 2)), ValueError, "the second not the smaller one"),
-    (lambda: augment.random_zoom_out(side_range=2), TypeError, "side_range"), (lambda: augment.random_zoom_out(p=2), ValueError, "p of random_zoom_out"),
-    (lambda: augment.random_resize(0, 5), ValueError, "min_size of random_resize"), (lambda: augment.random_resize(5, 5), ValueError, "max_size of random_resize"),
-    (lambda: augment.random_resize(5, 6.5), TypeError, "max_size"), (lambda: augment.random_resize(5, 9, 1), TypeError, "antialias of random_resize"),
-    (lambda: augment.random_iou_crop(0), ValueError, r"\(min_scale, max_scale\) of random_iou_crop"), (lambda: augment.random_iou_crop(0.9, 0.3), ValueError, "min_scale"),
-    (lambda: augment.random_iou_crop(min_aspect_ratio=3), ValueError, "min_aspect_ratio"), (lambda: augment.random_iou_crop("a"), TypeError, "min_scale"),
-    (lambda: augment.random_iou_crop(sampler_options=[]), ValueError, "sampler_options of random_iou_crop must be a list of at least one"),
-    (lambda: augment.random_iou_crop(sampler_options=[-1]), ValueError, "sampler_options"), (lambda: augment.random_iou_crop(sampler_options=0.5), TypeError, "sampler_options"),
-    (lambda: augment.random_iou_crop(trials=0), ValueError, "trials of random_iou_crop must be a whole number from 1")])
+    (lambda: augment.random_zoom_out(side_range=2), TypeError, "side_range"),
+    (lambda: augment.random_zoom_out(p=2), ValueError, "p of random_zoom_out"),
+    (lambda: augment.random_resize(0, 5), ValueError, "min_size of random_resize"),
+    (lambda: augment.random_resize(5, 5), ValueError, "max_size of random_resize"),
+    (lambda: augment.random_resize(5, 6.5), TypeError, "max_size"),
+    (lambda: augment.random_resize(5, 9, 1), TypeError, "antialias of random_resize"),
+    (lambda: augment.random_iou_crop(0), ValueError, r"\(min_scale, max_scale\) of random_iou_crop"),
+    (lambda: augment.random_iou_crop(0.9, 0.3), ValueError, "min_scale"),
+    (lambda: augment.random_iou_crop(min_aspect_ratio=3), ValueError, "min_aspect_ratio"),
+    (lambda: augment.random_iou_crop("a"), TypeError, "min_scale"),
+    (
+      lambda: augment.random_iou_crop(sampler_options=[]),
+      ValueError,
+      "sampler_options of random_iou_crop must be a list of at least one",
+    ),
+    (lambda: augment.random_iou_crop(sampler_options=[-1]), ValueError, "sampler_options"),
+    (lambda: augment.random_iou_crop(sampler_options=0.5), TypeError, "sampler_options"),
+    (lambda: augment.random_iou_crop(trials=0), ValueError, "trials of random_iou_crop must be a whole number from 1"),
+  ],
+)
 def test_refuses(make, error, match):
   with pytest.raises(error, match=match):
     make()
 
 
-@pytest.mark.parametrize("layer, shape, dtype, error, match", [
-    (ZOOM, [4, 4, 5], np.uint8, ValueError, "have 1 or 2 or 3 or 4 channels"), (ZOOM, [4, 4, 3], np.float32, TypeError, "be uint8"),
+@pytest.mark.parametrize(
+  "layer, shape, dtype, error, match",
+  [
+    (ZOOM, [4, 4, 5], np.uint8, ValueError, "have 1 or 2 or 3 or 4 channels"),
+    (ZOOM, [4, 4, 3], np.float32, TypeError, "be uint8"),
     (SIZES, [1, 9000, 1], np.uint8, ValueError, "sides of at most 65535 pixels when its shortest has 29, got 1 x 9000"),
-    (augment.random_zoom_out((1, 2, 3)), [4, 4, 1], np.uint8, ValueError, "have 3 channels")])
+    (augment.random_zoom_out((1, 2, 3)), [4, 4, 1], np.uint8, ValueError, "have 3 channels"),
+  ],
+)
 def test_refuses_images(layer, shape, dtype, error, match):
   with pytest.raises(error, match=f"image of {layer.__name__} must .*{match}"):
     layer(np.zeros(shape, dtype), [7, 0])

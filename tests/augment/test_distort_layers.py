@@ -1,4 +1,6 @@
-"""The policies' operations by themselves, orders of channels and SSD's distortions: Pillow's and torchvision's bytes, draws, errors."""
+"""The policies' operations by themselves, orders of channels and SSD's distortions: Pillow's and torchvision's bytes,
+draws, errors."""
+
 import itertools
 import json
 import math
@@ -17,8 +19,13 @@ IMAGE = array(RIVALS["image"])
 SEED = [7, 0]
 # As many layers as there are operations: of each the arguments before p, and its range.
 ARGUMENTS = {
-    "random_autocontrast": [()], "random_equalize": [()], "random_invert": [()], "random_posterize": [(1,), (4,), (8,), ((2, 6),)],
-    "random_solarize": [(0,), (100,), (256,)], "random_adjust_sharpness": [(0,), (1.0,), (2.5,), ((0, 3),)]}
+  "random_autocontrast": [()],
+  "random_equalize": [()],
+  "random_invert": [()],
+  "random_posterize": [(1,), (4,), (8,), ((2, 6),)],
+  "random_solarize": [(0,), (100,), (256,)],
+  "random_adjust_sharpness": [(0,), (1.0,), (2.5,), ((0, 3),)],
+}
 SSD = {"brightness": (0.875, 1.125), "contrast": (0.5, 1.5), "saturation": (0.5, 1.5), "hue": (-0.05, 0.05)}
 
 
@@ -26,8 +33,10 @@ ORDERS = list(itertools.permutations(range(3)))
 
 
 def layers_of(p):
-  return [*(getattr(augment, name)(*arguments, p=p) for name, several in ARGUMENTS.items() for arguments in several),
-          augment.random_channel_permutation()]
+  return [
+    *(getattr(augment, name)(*arguments, p=p) for name, several in ARGUMENTS.items() for arguments in several),
+    augment.random_channel_permutation(),
+  ]
 
 
 def levels_apart(made, expected):
@@ -35,10 +44,10 @@ def levels_apart(made, expected):
 
 
 class TestRivals:
-
   @pytest.mark.parametrize("case", RIVALS["distorted"], ids=lambda case: f"{case['name']} {case['arguments']}")
   def test_distortions(self, case):
-    """Torchvision rounds autocontrast and sharpness of tensors differently from Pillow, with which test_augment.py compares."""
+    """Torchvision rounds autocontrast and sharpness of tensors differently from Pillow, with which test_augment.py
+    compares."""
     layer = getattr(augment, f"random_{case['name']}")(*case["arguments"], p=1)
     most = 1 if case["name"] in ("autocontrast", "adjust_sharpness") else 0
     for image, key in ((IMAGE, "colors"), (IMAGE[..., :1], "grey")):
@@ -50,17 +59,26 @@ class TestRivals:
     case = RIVALS["photometric"][number]
     given = case["parameters"]
     amounts = {name: given[f"{name}_factor"] for name in SSD}
-    layer = augment.random_photometric_distort(**{name: (amount or 1 - (name == "hue"),) * 2 for name, amount in amounts.items()}, p=0.5)
+    layer = augment.random_photometric_distort(
+      **{name: (amount or 1 - (name == "hue"),) * 2 for name, amount in amounts.items()}, p=0.5
+    )
     order = given["channel_permutation"]
-    draws = [*(2**31 - 1 if amount is None else 0 for amount in amounts.values()), 0, 0, 0, 0, int(given["contrast_before"]),
-             2**31 - 1 if order is None else 0, ORDERS.index(tuple(order or (0, 1, 2)))]
+    draws = [
+      *(2**31 - 1 if amount is None else 0 for amount in amounts.values()),
+      0,
+      0,
+      0,
+      0,
+      int(given["contrast_before"]),
+      2**31 - 1 if order is None else 0,
+      ORDERS.index(tuple(order or (0, 1, 2))),
+    ]
     made = layer.pixels(IMAGE, np.int32(draws))
     apart = np.abs(made.numpy().astype(int) - array(case["colors"]))
     assert apart.max() <= 4 and apart.mean() < 0.7
 
 
 class TestDistortions:
-
   def test_what_is_drawn_is_what_is_done(self):
     for name, ends, chosen in (("posterize", (2, 6), math.floor), ("adjust_sharpness", (0, 3), float)):
       make, (low, high) = getattr(augment, f"random_{name}"), ends
@@ -74,7 +92,9 @@ class TestDistortions:
     draws = augment.random_posterize((3, 6), p=0.3).draws(SEED, 20_000).numpy()
     assert abs((draws[:, 0] < 0.3 * 2**31).mean() - 0.3) < 0.01
     assert np.abs(np.bincount(draws[:, 1] * np.int64(4) >> 31) - 5000).max() < 300
-    tenths = np.bincount(augment.random_adjust_sharpness((0, 3)).draws(SEED, 20_000).numpy()[:, 1].astype(np.int64) * 10 >> 31)
+    tenths = np.bincount(
+      augment.random_adjust_sharpness((0, 3)).draws(SEED, 20_000).numpy()[:, 1].astype(np.int64) * 10 >> 31
+    )
     assert tenths.size == 10 and np.abs(tenths - 2000).max() < 220
     several = noise(50, 20, 20, 3) // 2 + 60
     for layer, expected in ((each, expected) for p, expected in ((0, 0), (1, 50)) for each in layers_of(p)):
@@ -87,7 +107,12 @@ class TestDistortions:
     assert repr(augment.random_invert(1)) == "random_invert(p=1)"
     assert augment.random_posterize((2, 6), 1).outcomes == (5, 5) and augment.random_posterize(3).outcomes == (2, 2)
     assert augment.random_adjust_sharpness((0, 2), 1).outcomes == (math.inf, math.inf)
-    for layer in (augment.random_posterize(8), augment.random_adjust_sharpness((1, 1)), augment.random_adjust_sharpness(1, p=1), augment.random_perspective(0)):
+    for layer in (
+      augment.random_posterize(8),
+      augment.random_adjust_sharpness((1, 1)),
+      augment.random_adjust_sharpness(1, p=1),
+      augment.random_perspective(0),
+    ):
       assert layer.outcomes == (1, 1)
     assert augment.random_equalize(0).outcomes == (1, 1) and augment.random_channel_permutation().outcomes == (6, 6)
     assert augment.random_photometric_distort().outcomes == (math.inf, math.inf)
@@ -103,9 +128,9 @@ class TestDistortions:
 
 
 class TestColors:
-
   def test_photometric_distort_is_its_steps(self):
-    """Those that are drawn, contrast second or last, and then an order of the channels. Amounts are whole steps of 1 / 4096."""
+    """Those that are drawn, contrast second or last, and then an order of the channels. Amounts are whole steps of 1 /
+    4096."""
     ranges = {"brightness": (0.25, 1.75), "contrast": (0.25, 3.25), "saturation": (0, 1.5), "hue": (-0.25, 0.5)}
     layer = augment.random_photometric_distort(**ranges, p=0.5)
     steps = [augment.color_jitter(**{name: (low + (high - low) * 0.75,) * 2}) for name, (low, high) in ranges.items()]
@@ -134,29 +159,52 @@ class TestColors:
 
 
 class TestBadInput:
-
-  @pytest.mark.parametrize("make, error, match", [
-      (lambda: augment.random_posterize(0), ValueError, "bits of random_posterize must be a whole number from 1 to 8, got 0. Pass 4"),
+  @pytest.mark.parametrize(
+    "make, error, match",
+    [
+      (
+        lambda: augment.random_posterize(0),
+        ValueError,
+        "bits of random_posterize must be a whole number from 1 to 8, got 0. Pass 4",
+      ),
       (lambda: augment.random_posterize(2.0), TypeError, "whole number from 1 to 8"),
       (lambda: augment.random_posterize((1, 2, 3)), TypeError, "whole number from 1 to 8"),
       (lambda: augment.random_posterize((6, 2)), ValueError, r"smaller end first, got \(6, 2\). Swap the two"),
       (lambda: augment.random_posterize(4, p=1.5), ValueError, "p of random_posterize must be a probability"),
-      (lambda: augment.random_adjust_sharpness(-1), ValueError, "sharpness_factor of random_adjust_sharpness must be a number from 0 to 100"),
+      (
+        lambda: augment.random_adjust_sharpness(-1),
+        ValueError,
+        "sharpness_factor of random_adjust_sharpness must be a number from 0 to 100",
+      ),
       (lambda: augment.random_adjust_sharpness("2"), TypeError, "sharpness_factor of random_adjust_sharpness"),
-      (lambda: augment.random_photometric_distort(p=2), ValueError, "p of random_photometric_distort must be a probability"),
-      (lambda: augment.random_photometric_distort(hue=(-1, 0)), ValueError, "hue of random_photometric_distort must be"),
-      (lambda: augment.random_photometric_distort(contrast="1"), TypeError, "contrast of random_photometric_distort")])
+      (
+        lambda: augment.random_photometric_distort(p=2),
+        ValueError,
+        "p of random_photometric_distort must be a probability",
+      ),
+      (
+        lambda: augment.random_photometric_distort(hue=(-1, 0)),
+        ValueError,
+        "hue of random_photometric_distort must be",
+      ),
+      (lambda: augment.random_photometric_distort(contrast="1"), TypeError, "contrast of random_photometric_distort"),
+    ],
+  )
   def test_arguments(self, make, error, match):
     with pytest.raises(error, match=match):
       make()
 
   def test_images(self):
     for layer in layers_of(1):
-      with pytest.raises(ValueError, match=rf"image of {layer.__name__} must have 1 or 3 channels, got shape \(4, 4, 4\)"):
+      with pytest.raises(
+        ValueError, match=rf"image of {layer.__name__} must have 1 or 3 channels, got shape \(4, 4, 4\)"
+      ):
         layer(noise(4, 4, 4), SEED)
       with pytest.raises(TypeError, match=f"image of {layer.__name__} must be uint8, got dtype float32"):
         layer(np.zeros([4, 4, 3], np.float32), SEED)
-    with pytest.raises(ValueError, match=r"image of random_photometric_distort must have 3 channels, got shape \(4, 4, 1\)"):
+    with pytest.raises(
+      ValueError, match=r"image of random_photometric_distort must have 3 channels, got shape \(4, 4, 1\)"
+    ):
       augment.random_photometric_distort()(noise(4, 4, 1), SEED)
 
   def test_offload_says_that_they_stay_on_the_host(self):

@@ -1,4 +1,5 @@
 """The layers of a final augmentation: draws and pixels, alone and in sequences, of images and of batches."""
+
 import functools
 import itertools
 
@@ -17,7 +18,7 @@ MEAN, STD = (0.4914, 0.4822, 0.4465, 0.5), (0.247, 0.243, 0.262, 0.3)
 DTYPES = ("float32", "bfloat16", "float16")
 MODES = ("horizontal", "vertical", "horizontal_and_vertical")
 SIZES = [(1, 1), (1, 7), (1, 64), (9, 1), (2, 5), (5, 3), (7, 17), (13, 33), (32, 32), (3, 131)]
-int32s = st.integers(-2**31, 2**31 - 1)
+int32s = st.integers(-(2**31), 2**31 - 1)
 MANY = settings(max_examples=cases.examples(60), derandomize=True)
 SOME = settings(max_examples=cases.examples(12), derandomize=True)
 
@@ -39,12 +40,16 @@ def sequences(draw, height, width, channels):
   """Sequences of layers that an image of this size allows."""
   layers = []
   for _ in range(draw(st.integers(1, 4))):
-    kinds = ["crop", "flip", "cutout", "crop to a size", "resized crop", "resized"] + ["reflected"] * (min(height, width) > 1)
+    kinds = ["crop", "flip", "cutout", "crop to a size", "resized crop", "resized"] + ["reflected"] * (
+      min(height, width) > 1
+    )
     kind = draw(st.sampled_from(kinds))
     if kind == "crop":
       layers.append(augment.random_crop(padding=draw(st.integers(0, 5))))
     elif kind == "reflected":
-      layers.append(augment.random_crop(padding=draw(st.integers(0, min(6, height - 1, width - 1))), padding_mode="reflect"))
+      layers.append(
+        augment.random_crop(padding=draw(st.integers(0, min(6, height - 1, width - 1))), padding_mode="reflect")
+      )
     elif kind == "flip":
       layers.append(augment.random_flip(draw(st.sampled_from(MODES)), draw(st.sampled_from([0.5, 0.9]))))
     elif kind == "cutout":
@@ -82,7 +87,8 @@ def of_any_number_of_threads(function, value):
   for threads in (1, 2, 7):
     dataset = tf.data.Dataset.from_tensors(value).map(function)
     made += with_options(
-        dataset, "threading", private_threadpool_size=threads, max_intra_op_parallelism=threads).as_numpy_iterator()
+      dataset, "threading", private_threadpool_size=threads, max_intra_op_parallelism=threads
+    ).as_numpy_iterator()
   assert_same(made[1], made[0])
   assert_same(made[2], made[0])
   return made[0]
@@ -99,7 +105,6 @@ def one_by_one(layers, image, seed):
 
 
 class TestSeeds:
-
   def test_are_the_same_on_every_machine(self):
     for seed, index, expected in (([7, 0], 0, [1442818155, -214055235]), ([-1, 5], 2**40, [1873043972, 481458598])):
       assert words.seed_at(seed, index).tolist() == augment.seed_at(seed, index).numpy().tolist() == expected
@@ -112,7 +117,8 @@ class TestSeeds:
     indices = tf.constant([0, 1, 2, 100], dtype)
     assert_same(augment.seed_at([3, -4], indices), expected)
     traced = tf.function(augment.seed_at).get_concrete_function(
-        tf.TensorSpec([2], tf.int64), tf.TensorSpec([None], dtype))
+      tf.TensorSpec([2], tf.int64), tf.TensorSpec([None], dtype)
+    )
     assert traced.structured_outputs.shape.as_list() == [None, 2]
     assert_same(traced(tf.constant([3, -4], tf.int64), indices), expected)
     assert augment.seed_at([3, -4], tf.zeros([0], dtype)).shape == [0, 2]
@@ -126,10 +132,15 @@ class TestSeeds:
 
 
 class TestDraws:
-
   LAYERS = [
-      augment.random_crop(padding=16_383), augment.random_crop((5, 9), padding=3), augment.random_flip(p=0.3),
-      augment.random_flip("horizontal_and_vertical"), augment.cutout(5), augment.random_resized_crop((3, 4)), augment.resize((3, 4))]
+    augment.random_crop(padding=16_383),
+    augment.random_crop((5, 9), padding=3),
+    augment.random_flip(p=0.3),
+    augment.random_flip("horizontal_and_vertical"),
+    augment.cutout(5),
+    augment.random_resized_crop((3, 4)),
+    augment.resize((3, 4)),
+  ]
 
   @pytest.mark.parametrize("layer", LAYERS)
   @pytest.mark.parametrize("batch_size", [0, 1, 37])
@@ -149,14 +160,15 @@ class TestDraws:
 
   @pytest.mark.parametrize("padding", cases.some([3, 1], 1))
   def test_each_place_and_direction_is_as_likely(self, padding):
-    """For the images of a batch and for consecutive seeds. Whole outcomes are counted, so crop and flip are independent."""
+    """For the images of a batch and for consecutive seeds. Whole outcomes are counted, so crop and flip are
+    independent."""
     fn = augment.compose([augment.random_crop(padding=padding), augment.random_flip()])
-    count = 200 * 2 * (2 * padding + 1)**2
+    count = 200 * 2 * (2 * padding + 1) ** 2
     for drawn in (fn.draws([7, 0], count).numpy(), np.array([fn.draws(seed) for seed in make_seeds(count)])):
       places, counts = np.unique(drawn, axis=0, return_counts=True)
-      assert len(places) == 2 * (2 * padding + 1)**2
+      assert len(places) == 2 * (2 * padding + 1) ** 2
       degrees = len(places) - 1
-      assert chi_square(counts) < degrees + 4 * (2 * degrees)**0.5
+      assert chi_square(counts) < degrees + 4 * (2 * degrees) ** 0.5
 
   def test_flips_are_as_likely_as_they_should_be(self):
     for mode, p in itertools.product(MODES, (0, 0.3, 1)):
@@ -167,14 +179,13 @@ class TestDraws:
     drawn = augment.random_resized_crop(8).draws([11, 3], 20_000).numpy()
     assert drawn.min() >= 0
     for column in drawn.T:
-      assert chi_square(np.bincount(column >> 25, minlength=64)) < 63 + 4 * (2 * 63)**0.5
-      assert chi_square(np.bincount(column & 63, minlength=64)) < 63 + 4 * (2 * 63)**0.5
+      assert chi_square(np.bincount(column >> 25, minlength=64)) < 63 + 4 * (2 * 63) ** 0.5
+      assert chi_square(np.bincount(column & 63, minlength=64)) < 63 + 4 * (2 * 63) ** 0.5
     correlation = np.corrcoef(drawn.T.astype(np.float64)) - np.eye(22)
     assert np.abs(correlation).max() < 5 / 20_000**0.5
 
 
 class TestPixels:
-
   @MANY
   @given(problem=problems(), data=st.data())
   def test_of_a_row_are_those_of_its_parts(self, problem, data):
@@ -205,14 +216,17 @@ class TestPixels:
     fn = augment.compose(layers)
     spec = tf.TensorSpec(image.shape if known else [None] * image.ndim, tf.uint8)
     traced = tf.function(lambda image, seed: called(fn, layers, image, seed), autograph=False).get_concrete_function(
-        spec, tf.TensorSpec([2], tf.int32))
+      spec, tf.TensorSpec([2], tf.int32)
+    )
     actual = traced(tf.constant(image), tf.constant(seed, tf.int32))
     assert actual.shape.is_compatible_with(traced.structured_outputs.shape)
     assert_same(actual, called(fn, layers, image, seed))
 
   @pytest.mark.parametrize("mode", ["constant", "reflect"])
-  @pytest.mark.parametrize("padding, to, places", [
-      (4, None, None), (0, (3, 4), 9), (1, (3, 6), 15), (0, (8, 9), 16), (1, (8, 4), 10), (0, (5, 6), 1)])
+  @pytest.mark.parametrize(
+    "padding, to, places",
+    [(4, None, None), (0, (3, 4), 9), (1, (3, 6), 15), (0, (8, 9), 16), (1, (8, 4), 10), (0, (5, 6), 1)],
+  )
   def test_every_place_of_a_crop(self, mode, padding, to, places):
     """Padded by what is missing at both ends, as torchvision pads, there are more places than one."""
     image = noise(5, 6, 3)
@@ -221,7 +235,7 @@ class TestPixels:
     padded = np.pad(image, [*((each, each) for each in around), (0, 0)], mode)
     draws = np.array(list(itertools.product(range(0, 2**31, 2**31 // 60) if to else range(9), repeat=2)), np.int32)
     corners = draws * (np.array(padded.shape[:2], np.int64) - [height, width] + 1) >> 31 if to else draws
-    expected = np.stack([padded[y:y + height, x:x + width] for y, x in corners])
+    expected = np.stack([padded[y : y + height, x : x + width] for y, x in corners])
     layer = augment.random_crop(to, padding=padding, padding_mode=mode, pad_if_needed=to is not None)
     assert_same(layer.pixels(np.stack([image] * len(draws)), draws), expected)
     assert to is None or len({each.tobytes() for each in expected}) == places
@@ -229,7 +243,7 @@ class TestPixels:
   def test_padding_far_beyond_the_image(self):
     image, padded = noise(2, 3, 3), np.pad(noise(2, 3, 3), [(300, 300), (300, 300), (0, 0)])
     for y, x in ([0, 0], [300, 300], [301, 299], [600, 600], [302, 300], [299, 303]):
-      assert_same(augment.random_crop(padding=300).pixels(image, [y, x]), padded[y:y + 2, x:x + 3])
+      assert_same(augment.random_crop(padding=300).pixels(image, [y, x]), padded[y : y + 2, x : x + 3])
     furthest = augment.random_crop(padding=16_383)
     assert_same(furthest.pixels(image, [16_383, 16_383]), image)
     assert not furthest.pixels(image, [0, 32_766]).numpy().any()
@@ -237,7 +251,7 @@ class TestPixels:
   def test_flips_and_the_largest_cutout(self):
     image = noise(4, 7, 3)
     for flips in itertools.product((0, 1), repeat=2):
-      expected = image[::1 - 2 * flips[1], ::1 - 2 * flips[0]]
+      expected = image[:: 1 - 2 * flips[1], :: 1 - 2 * flips[0]]
       assert_same(augment.random_flip("horizontal_and_vertical").pixels(image, flips), expected)
     assert_same(augment.random_flip("vertical").pixels(image, [1]), image[::-1])
     for draws in itertools.product([0, 2**31 - 1], repeat=2):
@@ -269,21 +283,21 @@ class TestPixels:
 
 
 class TestResizedCrop:
-
   def test_takes_the_box_that_is_drawn(self):
     """As of a file; without a change of size the result is a copy."""
     image = noise(9, 13, 3)
     for seed in make_seeds(200):
       y, x, height, width = window(9, 13, seed)
-      assert_same(augment.random_resized_crop((height, width))(image, seed), image[y:y + height, x:x + width])
+      assert_same(augment.random_resized_crop((height, width))(image, seed), image[y : y + height, x : x + width])
 
-  @pytest.mark.parametrize("height, width, expected", [
-      (1, 40, (0, 19, 1, 1)), (40, 1, (19, 0, 1, 1)), (6, 30, (0, 11, 6, 8))])
+  @pytest.mark.parametrize(
+    "height, width, expected", [(1, 40, (0, 19, 1, 1)), (40, 1, (19, 0, 1, 1)), (6, 30, (0, 11, 6, 8))]
+  )
   def test_falls_back_to_the_middle(self, height, width, expected):
     """No box of at least this share of the area is that close to a square."""
     image = noise(height, width, 3)
     y, x, h, w = expected
-    assert_same(augment.random_resized_crop((h, w), scale=(1.0, 1.0))(image, [7, 0]), image[y:y + h, x:x + w])
+    assert_same(augment.random_resized_crop((h, w), scale=(1.0, 1.0))(image, [7, 0]), image[y : y + h, x : x + w])
 
   def test_size_may_be_one_number(self):
     image = noise(20, 30, 3)
@@ -291,10 +305,12 @@ class TestResizedCrop:
 
 
 class TestComposition:
-
   LAYERS = [
-      augment.random_crop((7, 5), padding=2, pad_if_needed=True), augment.random_flip(), augment.cutout(4),
-      augment.normalize(MEAN[:3], STD[:3])]
+    augment.random_crop((7, 5), padding=2, pad_if_needed=True),
+    augment.random_flip(),
+    augment.cutout(4),
+    augment.normalize(MEAN[:3], STD[:3]),
+  ]
 
   def test_is_one_op(self):
     """For small images the pixels are not what takes the time."""
@@ -305,7 +321,7 @@ class TestComposition:
       ours = [op for op in ops if op.startswith("RefurbishTf>")]
       # After the third layer none draws.
       last = "RefurbishTf>ImagePixels" if at == 3 else "RefurbishTf>ImageLayers"
-      assert [op for op in ours if "Image" in op] == ["RefurbishTf>ImageLayers", last][2 - count:]
+      assert [op for op in ours if "Image" in op] == ["RefurbishTf>ImageLayers", last][2 - count :]
       if at == 4:
         assert set(ops) <= {*ours, "Placeholder", "Identity", "NoOp"}
 
@@ -343,7 +359,10 @@ class TestComposition:
     fn = augment.compose(self.LAYERS)
     image, seed = noise(9, 8, 3), [7, 3]
     draws = fn.draws(seed)
-    assert_same(draws, np.concatenate([layer.draws(augment.seed_at(seed, position)) for position, layer in enumerate(self.LAYERS)]))
+    assert_same(
+      draws,
+      np.concatenate([layer.draws(augment.seed_at(seed, position)) for position, layer in enumerate(self.LAYERS)]),
+    )
     assert_same(fn.pixels(image, draws), fn(image, seed=seed))
     images = np.stack([image] * 3)
     assert fn.draws(seed, 3).shape == [3, 5]

@@ -1,4 +1,5 @@
 """Bad input of the layers of a final augmentation: errors while tracing or, if it shows only then, while running."""
+
 import math
 
 import numpy as np
@@ -8,16 +9,18 @@ import tensorflow as tf
 from refurbish_tf import augment
 
 LAYERS = {
-    "random_crop": augment.random_crop(padding=2),
-    "random_crop reflected": augment.random_crop(padding=2, padding_mode="reflect"),
-    "random_flip": augment.random_flip(),
-    "cutout": augment.cutout(3),
-    "random_resized_crop": augment.random_resized_crop((5, 6)),
-    "resize": augment.resize((5, 6)),
-    "normalize": augment.normalize(0.5, 0.25),
+  "random_crop": augment.random_crop(padding=2),
+  "random_crop reflected": augment.random_crop(padding=2, padding_mode="reflect"),
+  "random_flip": augment.random_flip(),
+  "cutout": augment.cutout(3),
+  "random_resized_crop": augment.random_resized_crop((5, 6)),
+  "resize": augment.resize((5, 6)),
+  "normalize": augment.normalize(0.5, 0.25),
 }
 SEEDLESS = ("resize", "normalize")
-COMPOSED = augment.compose([augment.random_crop(padding=2), augment.random_flip(), augment.normalize([0.5] * 3, [0.25] * 3)])
+COMPOSED = augment.compose(
+  [augment.random_crop(padding=2), augment.random_flip(), augment.normalize([0.5] * 3, [0.25] * 3)]
+)
 IMAGE = np.arange(5 * 6 * 3, dtype=np.uint8).reshape(5, 6, 3)
 INT32 = 2**31 - 1
 
@@ -29,8 +32,9 @@ def _applied(name):
 
 @pytest.mark.parametrize("name", LAYERS)
 class TestEveryLayer:
-
-  @pytest.mark.parametrize("image, error, said", [
+  @pytest.mark.parametrize(
+    "image, error, said",
+    [
       (tf.zeros([4, 4, 3], tf.float64), TypeError, "uint8, uint16, int16 or float32, got dtype float64"),
       (tf.zeros([4, 4, 3], tf.int32), TypeError, "int32"),
       (tf.zeros([2, 4, 4, 3], tf.complex64), TypeError, "complex64.*tf.abs"),
@@ -41,7 +45,9 @@ class TestEveryLayer:
       (tf.zeros([4, 4, 65], tf.uint8), ValueError, r"1 to 64 channels.*shape \(4, 4, 65\)"),
       (tf.zeros([2, 4, 4, 0], tf.uint8), ValueError, r"1 to 64 channels.*shape \(2, 4, 4, 0\)"),
       (tf.zeros([0, 4, 3], tf.uint8), ValueError, r"at least one pixel.*shape \(0, 4, 3\)"),
-      (tf.zeros([2, 4, 0, 3], tf.uint8), ValueError, r"at least one pixel.*shape \(2, 4, 0, 3\)")])
+      (tf.zeros([2, 4, 0, 3], tf.uint8), ValueError, r"at least one pixel.*shape \(2, 4, 0, 3\)"),
+    ],
+  )
   def test_refuses_images(self, name, image, error, said):
     expected = f"image of {name.split()[0]} .*{said}"
     with pytest.raises(error, match=expected):
@@ -59,10 +65,10 @@ class TestEveryLayer:
         with pytest.raises(tf.errors.InvalidArgumentError):
           traced(tf.zeros(shape, tf.uint8))
 
-  @pytest.mark.parametrize("seed, error, said", [
-      (7, ValueError, r"shape \(\)"),
-      ([1, 2, 3], ValueError, r"shape \(3,\)"),
-      ([0.5, 1.5], TypeError, "float32")])
+  @pytest.mark.parametrize(
+    "seed, error, said",
+    [(7, ValueError, r"shape \(\)"), ([1, 2, 3], ValueError, r"shape \(3,\)"), ([0.5, 1.5], TypeError, "float32")],
+  )
   def test_refuses_a_seed(self, name, seed, error, said):
     if name in SEEDLESS:
       return
@@ -79,7 +85,8 @@ class TestEveryLayer:
     with pytest.raises((ValueError, tf.errors.InvalidArgumentError)):
       LAYERS[name].draws([7, 0], -1)
     traced = tf.function(LAYERS[name].draws, autograph=False).get_concrete_function(
-        tf.TensorSpec([2], tf.int32), tf.TensorSpec([], tf.int64))
+      tf.TensorSpec([2], tf.int32), tf.TensorSpec([], tf.int64)
+    )
     with pytest.raises(tf.errors.InvalidArgumentError):
       traced(tf.constant([7, 0]), tf.constant(-1, tf.int64))
 
@@ -90,10 +97,20 @@ class TestEveryLayer:
     layer = LAYERS[name]
     number = layer.draws([7, 0]).shape[0]
     traced = tf.function(layer.pixels, autograph=False).get_concrete_function(
-        tf.TensorSpec(None, tf.uint8), tf.TensorSpec(None, tf.int32))
+      tf.TensorSpec(None, tf.uint8), tf.TensorSpec(None, tf.int32)
+    )
     batch = np.stack([IMAGE] * 3)
-    wrong = [(IMAGE, [number + 1]), (IMAGE, [1, number]), (IMAGE, []), (batch, [number]), (batch, [2, number]),
-             (batch, [4, number]), (batch, [3, number + 1]), (batch, [3, number, 1]), (batch, [0, number])]
+    wrong = [
+      (IMAGE, [number + 1]),
+      (IMAGE, [1, number]),
+      (IMAGE, []),
+      (batch, [number]),
+      (batch, [2, number]),
+      (batch, [4, number]),
+      (batch, [3, number + 1]),
+      (batch, [3, number, 1]),
+      (batch, [0, number]),
+    ]
     wrong += [(IMAGE, [number - 1]), (IMAGE, [0]), (batch, [3, number - 1])]
     for images, shape in wrong:
       draws = tf.zeros(shape, tf.int32)
@@ -110,7 +127,7 @@ class TestEveryLayer:
       drawn_shape = layer.draws([7, 0], *([3] if images.ndim == 4 else [])).shape
       for place in range(max(1, drawn_shape[-1])):
         draws = np.zeros(drawn_shape, np.int32)
-        draws[..., place:place + 1] = drawn
+        draws[..., place : place + 1] = drawn
         try:
           made = layer.pixels(images, draws)
         except tf.errors.InvalidArgumentError:
@@ -126,7 +143,9 @@ class TestEveryLayer:
       LAYERS[name].pixels(IMAGE, tf.zeros(LAYERS[name].draws([7, 0]).shape, tf.float32))
 
 
-@pytest.mark.parametrize("layer, dtype, shape, error, said", [
+@pytest.mark.parametrize(
+  "layer, dtype, shape, error, said",
+  [
     (augment.color_jitter(0.4), np.uint16, [4, 4, 3], TypeError, "uint8, got dtype uint16.*tf.uint8"),
     (augment.color_jitter(0.4), np.uint8, [4, 4, 1], ValueError, r"3 channels, got shape \(4, 4, 1\)"),
     (augment.random_solarize(), np.uint16, [4, 4, 3], TypeError, "uint8, got dtype uint16.*tf.uint8"),
@@ -137,7 +156,15 @@ class TestEveryLayer:
     (augment.random_erasing(value=(1, 2, 3)), np.uint8, [4, 4, 1], ValueError, "3 channels"),
     (augment.random_affine(5), np.float32, [4, 4, 3], TypeError, "uint8"),
     (augment.random_affine(5), np.uint8, [4, 4, 2], ValueError, "1 or 3 channels"),
-    (augment.random_affine(5), np.uint8, [1, 40_000, 1], ValueError, "sides of at most 32767 pixels, got 1 x 40000. Crop or resize")])
+    (
+      augment.random_affine(5),
+      np.uint8,
+      [1, 40_000, 1],
+      ValueError,
+      "sides of at most 32767 pixels, got 1 x 40000. Crop or resize",
+    ),
+  ],
+)
 def test_pixels_that_few_layers_take(layer, dtype, shape, error, said):
   with pytest.raises(error, match=f"image of {layer.__name__} must (be|have) {said}"):
     layer(np.zeros(shape, dtype), [7, 0])
@@ -148,19 +175,32 @@ def test_composed_layers_say_whose_image_it_is():
     COMPOSED(np.zeros([4, 4, 65], np.uint8), seed=[7, 0])
   with pytest.raises(TypeError, match="image of random_crop .*float64"):
     COMPOSED(np.zeros([4, 4, 3]), seed=[7, 0])
-  with pytest.raises(ValueError, match=r"image of normalize must have the channels of mean and std, 3, got shape \(4, 4, 1\)"):
+  with pytest.raises(
+    ValueError, match=r"image of normalize must have the channels of mean and std, 3, got shape \(4, 4, 1\)"
+  ):
     COMPOSED(np.zeros([4, 4, 1], np.uint8), seed=[7, 0])
 
 
 class TestTooSmall:
-
-  @pytest.mark.parametrize("shape, arguments, said", [
-      *((shape, {"padding": 3, "padding_mode": "reflect"}, "sides above the padding, 3, ")
-        for shape in ((3, 9, 3), (9, 3, 3), (1, 1, 3), (4, 3, 9, 1))),
-      ((5, 9, 3), {"size": (8, 9), "padding": 1},
-       "a height of at least 6 pixels for a crop to 8 x 9 with padding=1, got 5. Pass pad_if_needed=True"),
-      ((2, 6, 6, 3), {"size": (8, 9), "padding": 1},
-       "a width of at least 7 pixels for a crop to 8 x 9 with padding=1, got 6. Pass pad_if_needed=True")])
+  @pytest.mark.parametrize(
+    "shape, arguments, said",
+    [
+      *(
+        (shape, {"padding": 3, "padding_mode": "reflect"}, "sides above the padding, 3, ")
+        for shape in ((3, 9, 3), (9, 3, 3), (1, 1, 3), (4, 3, 9, 1))
+      ),
+      (
+        (5, 9, 3),
+        {"size": (8, 9), "padding": 1},
+        "a height of at least 6 pixels for a crop to 8 x 9 with padding=1, got 5. Pass pad_if_needed=True",
+      ),
+      (
+        (2, 6, 6, 3),
+        {"size": (8, 9), "padding": 1},
+        "a width of at least 7 pixels for a crop to 8 x 9 with padding=1, got 6. Pass pad_if_needed=True",
+      ),
+    ],
+  )
   def test_for_a_crop(self, shape, arguments, said):
     layer, images = augment.random_crop(**arguments), np.zeros(shape, np.uint8)
     with pytest.raises(ValueError, match=f"image of random_crop must have {said}"):
@@ -168,7 +208,8 @@ class TestTooSmall:
     with pytest.raises(ValueError, match=f"image of random_crop must have {said}"):
       tf.data.Dataset.from_tensors(images).map(lambda images: layer(images, [7, 0]))
     traced = tf.function(layer, autograph=False).get_concrete_function(
-        tf.TensorSpec([None] * len(shape), tf.uint8), tf.TensorSpec([2], tf.int32))
+      tf.TensorSpec([None] * len(shape), tf.uint8), tf.TensorSpec([2], tf.int32)
+    )
     with pytest.raises(tf.errors.InvalidArgumentError, match=said):
       traced(tf.constant(images), tf.constant([7, 0]))
 
@@ -183,24 +224,36 @@ class TestTooSmall:
   def test_to_be_reflected(self):
     layer = augment.random_crop(16, padding_mode="reflect", pad_if_needed=True)
     assert layer(np.zeros([9, 20, 1], np.uint8), [7, 0]).shape == (16, 16, 1)
-    with pytest.raises(ValueError, match="sides above the padding, 8, for padding_mode='reflect', got 8 x 20 pixels.*'constant'"):
+    with pytest.raises(
+      ValueError, match="sides above the padding, 8, for padding_mode='reflect', got 8 x 20 pixels.*'constant'"
+    ):
       layer(np.zeros([8, 20, 1], np.uint8), [7, 0])
 
 
 class TestArguments:
-
-  @pytest.mark.parametrize("arguments, error, said", [
-      ({"size": 0}, ValueError, "size .* got 0"), ({"size": "8"}, TypeError, "size .*'8'"),
+  @pytest.mark.parametrize(
+    "arguments, error, said",
+    [
+      ({"size": 0}, ValueError, "size .* got 0"),
+      ({"size": "8"}, TypeError, "size .*'8'"),
       ({"size": 8, "padding": (1, 2)}, TypeError, r"padding .*\(1, 2\)"),
       ({"size": 8, "pad_if_needed": 4}, TypeError, "pad_if_needed .*must be True or False, got 4"),
-      ({"padding": 4, "pad_if_needed": True}, ValueError, "needs a size, got size=None")])
+      ({"padding": 4, "pad_if_needed": True}, ValueError, "needs a size, got size=None"),
+    ],
+  )
   def test_of_a_crop(self, arguments, error, said):
     with pytest.raises(error, match=said):
       augment.random_crop(**arguments)
 
-  @pytest.mark.parametrize("arguments, error, said", [
-      (["both"], ValueError, "mode .*'horizontal_and_vertical', got 'both'"), ([0.3], ValueError, "mode .*0.3"),
-      (["vertical", 1.5], ValueError, "p .*1.5"), (["vertical", "1"], TypeError, "p .*'1'")])
+  @pytest.mark.parametrize(
+    "arguments, error, said",
+    [
+      (["both"], ValueError, "mode .*'horizontal_and_vertical', got 'both'"),
+      ([0.3], ValueError, "mode .*0.3"),
+      (["vertical", 1.5], ValueError, "p .*1.5"),
+      (["vertical", "1"], TypeError, "p .*'1'"),
+    ],
+  )
   def test_of_a_flip(self, arguments, error, said):
     with pytest.raises(error, match=said.replace(" ", " of random_flip ", 1)):
       augment.random_flip(*arguments)
@@ -208,11 +261,17 @@ class TestArguments:
   def test_what_they_say_of_themselves(self):
     """Also to `advise`, which counts the places of a crop to a size by itself: they depend on the image."""
     for layer, shown, outcomes in (
-        (augment.random_crop(8, padding=2), "random_crop((8, 8), padding=2, padding_mode='constant', pad_if_needed=False)", None),
-        (augment.random_crop(padding=4), "random_crop(padding=4, padding_mode='constant')", (81, 81)),
-        (augment.random_flip(), "random_flip()", (2, 2)), (augment.random_flip("vertical", 0.25), "random_flip('vertical', p=0.25)", (2, 1.6)),
-        (augment.random_flip("horizontal_and_vertical"), "random_flip('horizontal_and_vertical', p=0.5)", (4, 4)),
-        (augment.resize((224, 224)), "resize((224, 224), antialias=True)", (1, 1))):
+      (
+        augment.random_crop(8, padding=2),
+        "random_crop((8, 8), padding=2, padding_mode='constant', pad_if_needed=False)",
+        None,
+      ),
+      (augment.random_crop(padding=4), "random_crop(padding=4, padding_mode='constant')", (81, 81)),
+      (augment.random_flip(), "random_flip()", (2, 2)),
+      (augment.random_flip("vertical", 0.25), "random_flip('vertical', p=0.25)", (2, 1.6)),
+      (augment.random_flip("horizontal_and_vertical"), "random_flip('horizontal_and_vertical', p=0.5)", (4, 4)),
+      (augment.resize((224, 224)), "resize((224, 224), antialias=True)", (1, 1)),
+    ):
       assert (repr(layer), layer.outcomes) == (shown, outcomes)
 
   @pytest.mark.parametrize("mode", ["zeros", "", None, 0, b"constant"])
@@ -220,42 +279,75 @@ class TestArguments:
     with pytest.raises((TypeError, ValueError), match="^padding_mode of random_crop .*'constant' or 'reflect'"):
       augment.random_crop(padding=4, padding_mode=mode)
 
-  @pytest.mark.parametrize("padding, error", [
-      (-1, ValueError), (16_384, ValueError), (1.0, TypeError), (None, TypeError), (True, TypeError)])
+  @pytest.mark.parametrize(
+    "padding, error", [(-1, ValueError), (16_384, ValueError), (1.0, TypeError), (None, TypeError), (True, TypeError)]
+  )
   def test_of_a_padding(self, padding, error):
     for mode in ("constant", "reflect"):
       with pytest.raises(error, match=f"padding of random_crop .*{padding}"):
         augment.random_crop(padding=padding, padding_mode=mode)
 
-  @pytest.mark.parametrize("size, error", [
-      (0, ValueError), (-3, ValueError), (2**31, ValueError), (2.0, TypeError), (None, TypeError), (True, TypeError),
-      ((3, 3), TypeError)])
+  @pytest.mark.parametrize(
+    "size, error",
+    [
+      (0, ValueError),
+      (-3, ValueError),
+      (2**31, ValueError),
+      (2.0, TypeError),
+      (None, TypeError),
+      (True, TypeError),
+      ((3, 3), TypeError),
+    ],
+  )
   def test_of_a_cutout(self, size, error):
     with pytest.raises(error, match="^size of cutout "):
       augment.cutout(size)
 
-  @pytest.mark.parametrize("arguments, error, said", [
-      ({"size": 0}, ValueError, "size .* 0"), ({"size": (3, 0)}, ValueError, r"size .*\(3, 0\)"),
-      ({"size": -1}, ValueError, "size .*-1"), ({"size": 10**6}, ValueError, "size .*1000000"),
-      ({"size": 2.0}, TypeError, "size .*2.0"), ({"size": (1, 2, 3)}, TypeError, "size "), ({"size": True}, TypeError, "size "),
-      ({"size": 8, "scale": 0.5}, TypeError, "scale .*0.5"), ({"size": 8, "scale": (0, 1)}, ValueError, "scale "),
-      ({"size": 8, "scale": (0.5, 0.2)}, ValueError, "scale "), ({"size": 8, "scale": (0.5, math.nan)}, ValueError, "scale "),
-      ({"size": 8, "ratio": (-1, 1)}, ValueError, "ratio "), ({"size": 8, "ratio": (1, math.inf)}, ValueError, "ratio "),
-      ({"size": 8, "ratio": ("1", 2)}, TypeError, "ratio "), ({"size": 8, "ratio": (2, 1)}, ValueError, "ratio "),
-      ({"size": 8, "antialias": 1}, TypeError, "antialias .*1"), ({"size": 8, "antialias": None}, TypeError, "antialias ")])
+  @pytest.mark.parametrize(
+    "arguments, error, said",
+    [
+      ({"size": 0}, ValueError, "size .* 0"),
+      ({"size": (3, 0)}, ValueError, r"size .*\(3, 0\)"),
+      ({"size": -1}, ValueError, "size .*-1"),
+      ({"size": 10**6}, ValueError, "size .*1000000"),
+      ({"size": 2.0}, TypeError, "size .*2.0"),
+      ({"size": (1, 2, 3)}, TypeError, "size "),
+      ({"size": True}, TypeError, "size "),
+      ({"size": 8, "scale": 0.5}, TypeError, "scale .*0.5"),
+      ({"size": 8, "scale": (0, 1)}, ValueError, "scale "),
+      ({"size": 8, "scale": (0.5, 0.2)}, ValueError, "scale "),
+      ({"size": 8, "scale": (0.5, math.nan)}, ValueError, "scale "),
+      ({"size": 8, "ratio": (-1, 1)}, ValueError, "ratio "),
+      ({"size": 8, "ratio": (1, math.inf)}, ValueError, "ratio "),
+      ({"size": 8, "ratio": ("1", 2)}, TypeError, "ratio "),
+      ({"size": 8, "ratio": (2, 1)}, ValueError, "ratio "),
+      ({"size": 8, "antialias": 1}, TypeError, "antialias .*1"),
+      ({"size": 8, "antialias": None}, TypeError, "antialias "),
+    ],
+  )
   def test_of_a_resized_crop(self, arguments, error, said):
     with pytest.raises(error, match=f"^{said.replace(' ', ' of random_resized_crop ', 1)}"):
       augment.random_resized_crop(**arguments)
 
-  @pytest.mark.parametrize("mean, std, error, said", [
-      ("0.5", 1, TypeError, "^mean .*'0.5'"), (0.5, [1, None, 1], TypeError, "^std .*None"),
-      (0.5, True, TypeError, "^std .*True"), ([], 1, TypeError, "^mean "),
-      (0.5, 0, ValueError, "^std .*above 0"), (0.5, (1, -1, 1), ValueError, "^std .*above 0"),
-      (0.5, math.inf, ValueError, "^std .*finite"), (0.5, math.nan, ValueError, "^std .*above 0"),
-      (math.nan, 1, ValueError, "^mean .*finite"), ((0, math.inf, 0), 1, ValueError, "^mean .*finite"),
-      (0.5, 1e-320, ValueError, "^std "), (1e30, 1e-30, ValueError, "^mean / std "),
+  @pytest.mark.parametrize(
+    "mean, std, error, said",
+    [
+      ("0.5", 1, TypeError, "^mean .*'0.5'"),
+      (0.5, [1, None, 1], TypeError, "^std .*None"),
+      (0.5, True, TypeError, "^std .*True"),
+      ([], 1, TypeError, "^mean "),
+      (0.5, 0, ValueError, "^std .*above 0"),
+      (0.5, (1, -1, 1), ValueError, "^std .*above 0"),
+      (0.5, math.inf, ValueError, "^std .*finite"),
+      (0.5, math.nan, ValueError, "^std .*above 0"),
+      (math.nan, 1, ValueError, "^mean .*finite"),
+      ((0, math.inf, 0), 1, ValueError, "^mean .*finite"),
+      (0.5, 1e-320, ValueError, "^std "),
+      (1e30, 1e-30, ValueError, "^mean / std "),
       ((0.1, 0.2, 0.3), (0.1,) * 4, ValueError, "mean and std .*channels.* 3 and 4"),
-      ((0.1,) * 65, 1, ValueError, "^mean .*channels.* 65")])
+      ((0.1,) * 65, 1, ValueError, "^mean .*channels.* 65"),
+    ],
+  )
   def test_of_a_normalization(self, mean, std, error, said):
     with pytest.raises(error, match=said):
       augment.normalize(mean, std)
@@ -288,9 +380,16 @@ class TestArguments:
     with pytest.raises(TypeError, match="image of resize must be uint8, uint16, int16 or float32, got dtype bfloat16"):
       augment.compose([augment.normalize(0.5, 0.25, "bfloat16"), augment.resize((2, 2))])(IMAGE)
 
-  @pytest.mark.parametrize("index, error", [
-      (0.5, TypeError), ("0", TypeError), (True, TypeError), ([[1]], ValueError),
-      (-1, (ValueError, tf.errors.InvalidArgumentError))])
+  @pytest.mark.parametrize(
+    "index, error",
+    [
+      (0.5, TypeError),
+      ("0", TypeError),
+      (True, TypeError),
+      ([[1]], ValueError),
+      (-1, (ValueError, tf.errors.InvalidArgumentError)),
+    ],
+  )
   def test_of_a_position(self, index, error):
     with pytest.raises(error):
       augment.seed_at([7, 0], index)
@@ -305,8 +404,10 @@ class TestArguments:
     with pytest.raises(error, match="^batch_size of random_flip "):
       augment.random_flip().draws([7, 0], size)
 
-  @pytest.mark.parametrize("draws, error", [
-      (tf.constant([1], tf.int64), TypeError), (tf.constant([[1]]), ValueError), (tf.constant(1), ValueError)])
+  @pytest.mark.parametrize(
+    "draws, error",
+    [(tf.constant([1], tf.int64), TypeError), (tf.constant([[1]]), ValueError), (tf.constant(1), ValueError)],
+  )
   def test_of_draws(self, draws, error):
     with pytest.raises(error, match="^draws of random_flip "):
       augment.random_flip().pixels(tf.zeros([2, 2, 3], tf.uint8), draws)
@@ -321,5 +422,7 @@ class TestArguments:
 def test_an_image_of_unknown_rank():
   images = tf.data.Dataset.from_generator(lambda: iter([[[[1], [2]]]]), output_types=tf.uint8)
   assert next(iter(images.map(lambda image: augment.random_crop(padding=0)(image, [7, 0])))).shape == [1, 2, 1]
-  with pytest.raises(tf.errors.InvalidArgumentError, match="It must be .height, width, channels. where the rank is not known"):
+  with pytest.raises(
+    tf.errors.InvalidArgumentError, match="It must be .height, width, channels. where the rank is not known"
+  ):
     next(iter(images.batch(2).map(lambda batch: augment.random_crop(padding=0)(batch, [7, 0]))))

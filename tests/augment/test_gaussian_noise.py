@@ -1,4 +1,5 @@
 """`gaussian_noise`: distributed as it says; independent of split, batch and place; what it takes."""
+
 import math
 
 import numpy as np
@@ -26,14 +27,20 @@ def test_is_normal_of_the_mean_and_deviation_that_it_is_given():
   # That of neighbours, and of other images, is independent.
   others = augment.gaussian_noise(0, 1, clip=False)(np.zeros([4, 200, 200, 3], np.float32), SEED).numpy()
   assert np.abs(np.corrcoef(others.reshape(4, -1)) - np.eye(4)).max() < 0.02
-  for other in (others[0, 1:, :, 0] * others[0, :-1, :, 0], others[0, :, 1:] * others[0, :, :-1], others[0, ..., 1:] * others[0, ..., :-1]):
+  for other in (
+    others[0, 1:, :, 0] * others[0, :-1, :, 0],
+    others[0, :, 1:] * others[0, :, :-1],
+    others[0, ..., 1:] * others[0, ..., :-1],
+  ):
     assert abs(other.mean()) < 0.02
 
 
 def test_of_bytes_is_rounded_and_cut_off():
   grey = augment.gaussian_noise(sigma=0.1)(np.full([128, 128, 3], 128, np.uint8), SEED).numpy().astype(float)
   assert abs(grey.mean() - 128) < 0.6 and abs(grey.std() - math.sqrt(25.5**2 + 1 / 12)) < 0.4
-  assert abs((augment.gaussian_noise(sigma=0.1)(np.zeros([128, 128, 3], np.uint8), SEED).numpy() == 0).mean() - 0.5) < 0.02
+  assert (
+    abs((augment.gaussian_noise(sigma=0.1)(np.zeros([128, 128, 3], np.uint8), SEED).numpy() == 0).mean() - 0.5) < 0.02
+  )
   assert (augment.gaussian_noise(0.1, 0)(np.full([2, 2, 1], 100, np.uint8), SEED).numpy() == 126).all()
   assert (augment.gaussian_noise(-9, 0)(np.full([2, 2, 1], 100, np.uint8), SEED).numpy() == 0).all()
 
@@ -49,9 +56,17 @@ def test_draws():
 
 
 def test_is_the_same_in_batches_at_every_split_and_in_stages():
-  layers = [augment.random_crop(padding=4), augment.gaussian_noise(), augment.random_flip(), augment.random_apply([augment.gaussian_noise(0, 0.02)], 0.5),
-            augment.random_solarize(), augment.gaussian_noise(0.1, (0, 0.1)), augment.normalize(), augment.gaussian_noise(clip=False)]
-  photographs, seeds = noise(6, 13, 17, 3), np.random.default_rng(7).integers(-2**31, 2**31, [6, 2])
+  layers = [
+    augment.random_crop(padding=4),
+    augment.gaussian_noise(),
+    augment.random_flip(),
+    augment.random_apply([augment.gaussian_noise(0, 0.02)], 0.5),
+    augment.random_solarize(),
+    augment.gaussian_noise(0.1, (0, 0.1)),
+    augment.normalize(),
+    augment.gaussian_noise(clip=False),
+  ]
+  photographs, seeds = noise(6, 13, 17, 3), np.random.default_rng(7).integers(-(2**31), 2**31, [6, 2])
   for image, seed, at in zip(photographs, seeds, (1, 2, 3, 5, 6, 7)):
     first, second = augment.split(layers, at)
     np.testing.assert_array_equal(second(first(image, seed=seed), seed=seed), augment.compose(layers)(image, seed=seed))
@@ -60,19 +75,30 @@ def test_is_the_same_in_batches_at_every_split_and_in_stages():
   np.testing.assert_array_equal(batch, alone)
   source = tf.data.Dataset.from_tensor_slices(photographs)
   epochs = [
-      [element.tobytes() for element in source.refurbish(layers[:2], layers[2:], r=2, seed=7, num_parallel_calls=calls).as_numpy_iterator()]
-      for calls in (1, 4)]
+    [
+      element.tobytes()
+      for element in source.refurbish(layers[:2], layers[2:], r=2, seed=7, num_parallel_calls=calls).as_numpy_iterator()
+    ]
+    for calls in (1, 4)
+  ]
   assert epochs[0] == epochs[1] and len(set(epochs[0])) == 6
 
 
 class TestBadInput:
-
-  @pytest.mark.parametrize("arguments, error, match", [
+  @pytest.mark.parametrize(
+    "arguments, error, match",
+    [
       ({"sigma": -0.1}, ValueError, "sigma of gaussian_noise must be a number from 0 to 1,000,000, got -0.1"),
-      ({"sigma": "1"}, TypeError, "sigma of gaussian_noise"), ({"sigma": (0.2, 0.1)}, ValueError, r"smaller end first, got \(0.2, 0.1\)"),
-      ({"sigma": (1, 2, 3)}, TypeError, "sigma of gaussian_noise"), ({"sigma": math.nan}, ValueError, "sigma of gaussian_noise"),
-      ({"mean": math.inf}, ValueError, "mean of gaussian_noise must be a number from -1,000,000 to 1,000,000"), ({"mean": None}, TypeError, "mean of gaussian_noise"),
-      ({"clip": 1}, TypeError, "clip of gaussian_noise must be True or False, got 1")], ids=str)
+      ({"sigma": "1"}, TypeError, "sigma of gaussian_noise"),
+      ({"sigma": (0.2, 0.1)}, ValueError, r"smaller end first, got \(0.2, 0.1\)"),
+      ({"sigma": (1, 2, 3)}, TypeError, "sigma of gaussian_noise"),
+      ({"sigma": math.nan}, ValueError, "sigma of gaussian_noise"),
+      ({"mean": math.inf}, ValueError, "mean of gaussian_noise must be a number from -1,000,000 to 1,000,000"),
+      ({"mean": None}, TypeError, "mean of gaussian_noise"),
+      ({"clip": 1}, TypeError, "clip of gaussian_noise must be True or False, got 1"),
+    ],
+    ids=str,
+  )
   def test_arguments(self, arguments, error, match):
     with pytest.raises(error, match=match):
       augment.gaussian_noise(**arguments)
@@ -80,7 +106,9 @@ class TestBadInput:
   def test_images(self):
     with pytest.raises(TypeError, match="must be uint8 or float32, got dtype uint16. Convert"):
       augment.gaussian_noise()(noise(4, 4, 3).astype(np.uint16), SEED)
-    with pytest.raises(ValueError, match="beyond 0 to 255 if clip=False, got .*uint8. Leave clip=False out, or convert it to float32"):
+    with pytest.raises(
+      ValueError, match="beyond 0 to 255 if clip=False, got .*uint8. Leave clip=False out, or convert it to float32"
+    ):
       augment.gaussian_noise(clip=False)(noise(4, 4, 3), SEED)
     with pytest.raises(ValueError, match="got what normalize made. Put the layer before normalize, or pass clip=False"):
       augment.compose([augment.normalize(), augment.gaussian_noise()])(noise(4, 4, 3), seed=SEED)
@@ -88,7 +116,9 @@ class TestBadInput:
   def test_floats_in_other_units_are_an_error_when_it_runs(self):
     """Of 255, or normalized in another function. What is no number stays so."""
     image = np.float32(noise(4, 4, 3))
-    match = "gaussian_noise must have values from 0 to 1, to which it is clipped; the image has values such as 2.*clip=False"
+    match = (
+      "gaussian_noise must have values from 0 to 1, to which it is clipped; the image has values such as 2.*clip=False"
+    )
     with pytest.raises(tf.errors.InvalidArgumentError, match=match):
       augment.gaussian_noise()(image, SEED)
     source = tf.data.Dataset.from_tensors(image)

@@ -1,4 +1,6 @@
-"""Layers of geometry: the pixels of torchvision, Pillow and albumentations, what is drawn, and what follows the image."""
+"""Layers of geometry: the pixels of torchvision, Pillow and albumentations, what is drawn, and what follows the
+image."""
+
 import json
 import math
 
@@ -30,7 +32,9 @@ def test_center_crop_is_torchvisions(case):
 @rivals("pad")
 def test_pad_is_torchvisions(case):
   padding = case["padding"] if len(case["padding"]) > 1 else case["padding"][0]
-  check_pixels(augment.pad(padding, case["fill"], case["mode"]), NOTHING, case["image"], case["made"], fill=case["fill"])
+  check_pixels(
+    augment.pad(padding, case["fill"], case["mode"]), NOTHING, case["image"], case["made"], fill=case["fill"]
+  )
 
 
 @rivals("quarter_turns")
@@ -97,8 +101,9 @@ def source_of(case):
   return np.append(np.linalg.solve(rows, given), 1).reshape(3, 3)
 
 
-@pytest.mark.parametrize("name, number", [
-    (name, number) for name in ("rotate", "perspective") for number in range(len(RIVALS[name]))])
+@pytest.mark.parametrize(
+  "name, number", [(name, number) for name in ("rotate", "perspective") for number in range(len(RIVALS[name]))]
+)
 def test_is_torchvisions_and_pillows(name, number):
   """But for pixels that come from so near to a border that a rounding decides."""
   case = RIVALS[name][number]
@@ -121,7 +126,9 @@ def test_boxes_and_points_go_where_torchvisions_go(move):
   layer, draws = drawn_of(move["name"], case)
   boxes, points = np.array(move["boxes"]), np.array(move["points"])
   shift = 0.5 if move["name"] in ("rotate", "perspective") else 0
-  found, moved = followers(layer, draws, np.zeros([*case["image"], 3], np.uint8), ("xyxy", boxes), ("xy", points - shift))
+  found, moved = followers(
+    layer, draws, np.zeros([*case["image"], 3], np.uint8), ("xyxy", boxes), ("xy", points - shift)
+  )
   expected = np.array(move["moved_boxes"])
   expected[np.any(expected[:, 2:] <= expected[:, :2], -1)] = 0
   np.testing.assert_allclose(found, expected, rtol=0, atol=2e-3)
@@ -129,7 +136,6 @@ def test_boxes_and_points_go_where_torchvisions_go(move):
 
 
 class TestDraws:
-
   def test_each_quarter_turn_and_each_orientation_is_as_likely(self):
     fn = augment.compose([augment.random_rotate90(), augment.random_flip()])
     count = 8 * 500
@@ -151,11 +157,12 @@ class TestDraws:
   def test_angles_are_uniform(self):
     layer = augment.random_rotation((-30, 60))
     drawn = layer.draws([7, 0], 6400).numpy()
-    assert chi_square(np.bincount(drawn[:, 0] >> 25, minlength=64)) < 63 + 4 * (2 * 63)**0.5
+    assert chi_square(np.bincount(drawn[:, 0] >> 25, minlength=64)) < 63 + 4 * (2 * 63) ** 0.5
     image = noise(np.uint8, 40, 50, 3)
     for share in (0, 0.2, 0.5, 0.9):
       np.testing.assert_array_equal(
-          layer.pixels(image, [int(share * UNIT)]), augment.random_rotation((-30 + 90 * share,) * 2).pixels(image, [0]))
+        layer.pixels(image, [int(share * UNIT)]), augment.random_rotation((-30 + 90 * share,) * 2).pixels(image, [0])
+      )
     assert augment.random_rotation(20).text == augment.random_rotation((-20, 20)).text
 
   def test_corners_are_uniform(self):
@@ -170,11 +177,13 @@ class TestDraws:
   def test_outcomes(self):
     assert augment.random_rotate90().outcomes == (4, 4) and augment.random_transpose().outcomes == (2, 2)
     assert augment.center_crop(3).outcomes == augment.pad(1).outcomes == augment.random_rotation(0).outcomes == (1, 1)
-    assert augment.random_rotation(3).outcomes == (math.inf, math.inf) and augment.random_perspective(p=1).outcomes == (math.inf, math.inf)
+    assert augment.random_rotation(3).outcomes == (math.inf, math.inf) and augment.random_perspective(p=1).outcomes == (
+      math.inf,
+      math.inf,
+    )
 
 
 class TestPerspective:
-
   def test_of_any_draws(self):
     """By definition, of images of all shapes, with the largest distortions; boxes go around their corners."""
     layer, random = augment.random_perspective(0.5, p=1), np.random.default_rng(3)
@@ -183,21 +192,35 @@ class TestPerspective:
       height, width = sizes = random.integers(5, 70, 2).tolist()
       shares = random.integers(0, 2, 8) * (1 - 2.0**-31) if number % 3 == 0 else random.random(8)
       draws = np.int32([0, *(shares * UNIT).astype(np.int64)])
-      inwards = [[int(share * (int(0.5 * (side // 2)) + 1)) for share, side in zip(pair, (width, height))] for pair in shares.reshape(4, 2)]
-      corners = [[abs(x - dx), abs(y - dy)] for (x, y), (dx, dy) in zip(
-          [(0, 0), (width - 1, 0), (width - 1, height - 1), (0, height - 1)], inwards)]
+      inwards = [
+        [int(share * (int(0.5 * (side // 2)) + 1)) for share, side in zip(pair, (width, height))]
+        for pair in shares.reshape(4, 2)
+      ]
+      corners = [
+        [abs(x - dx), abs(y - dy)]
+        for (x, y), (dx, dy) in zip([(0, 0), (width - 1, 0), (width - 1, height - 1), (0, height - 1)], inwards)
+      ]
       image = noise(np.uint8, *sizes, 3)
       x, y = places_of("perspective", {"image": sizes, "corners": corners})
       unsure = (np.abs(np.stack([x, y]) - np.rint([x, y])) < 1e-4).any(0)
       inside = (x >= 0) & (x < width) & (y >= 0) & (y < height)
-      expected = image[np.clip(y, 0, height - 1).astype(int), np.clip(x, 0, width - 1).astype(int)] * inside[..., np.newaxis]
+      expected = (
+        image[np.clip(y, 0, height - 1).astype(int), np.clip(x, 0, width - 1).astype(int)] * inside[..., np.newaxis]
+      )
       made = layer.pixels(image, draws).numpy()
       np.testing.assert_array_equal(made[~unsure], expected[~unsure], err_msg=f"{sizes} {corners}")
       empty, taken_from = empty + (~inside).sum(), taken_from + inside.sum()
       box = np.float64([width / 4, height / 4, width / 2, height])
       far = np.float64([-900, 700])
       mask, moved, point, far_point = followers(
-          layer, draws, image, ("mask", image), ("xyxy", box[np.newaxis]), ("xy", box[np.newaxis, :2] - 0.5), ("xy", far[np.newaxis] - 0.5))
+        layer,
+        draws,
+        image,
+        ("mask", image),
+        ("xyxy", box[np.newaxis]),
+        ("xy", box[np.newaxis, :2] - 0.5),
+        ("xy", far[np.newaxis] - 0.5),
+      )
       np.testing.assert_array_equal(mask, made)
       to = np.linalg.inv(source_of({"image": sizes, "corners": corners}))
       seen = projected(to, box[[0, 0, 2, 2]], box[[1, 3, 1, 3]])
@@ -217,16 +240,25 @@ class TestPerspective:
     layer = augment.random_perspective(0.4, p=1)
     depth = np.float32(np.add.outer(np.arange(40), np.arange(50)) + 1)
     for seed in make_seeds(10):
-      _, nearest, blended = augment.compose([layer], {1: "mask", 2: "bilinear"})(np.zeros([40, 50, 3], np.uint8), depth, depth, seed=seed)
+      _, nearest, blended = augment.compose([layer], {1: "mask", 2: "bilinear"})(
+        np.zeros([40, 50, 3], np.uint8), depth, depth, seed=seed
+      )
       assert np.abs(nearest - blended)[(nearest.numpy() > 0) & (blended.numpy() > 0)].max() < 2
       assert np.mean((nearest.numpy() > 0) != (blended.numpy() > 0)) < 0.01
 
 
-@pytest.mark.parametrize("make, known, partly", [
-    (lambda: augment.center_crop((5, 20)), (5, 20), (5, 20)), (lambda: augment.pad((1, 2, 3, 4)), (15, 15), (15, None)),
-    (lambda: augment.pad(0), (9, 11), (9, None)), (lambda: augment.random_transpose(1), (11, 9), (None, 9)),
-    (lambda: augment.random_transpose(0), (9, 11), (9, None)), (lambda: augment.random_rotation(9), (9, 11), (9, None)),
-    (lambda: augment.random_perspective(), (9, 11), (9, None))])
+@pytest.mark.parametrize(
+  "make, known, partly",
+  [
+    (lambda: augment.center_crop((5, 20)), (5, 20), (5, 20)),
+    (lambda: augment.pad((1, 2, 3, 4)), (15, 15), (15, None)),
+    (lambda: augment.pad(0), (9, 11), (9, None)),
+    (lambda: augment.random_transpose(1), (11, 9), (None, 9)),
+    (lambda: augment.random_transpose(0), (9, 11), (9, None)),
+    (lambda: augment.random_rotation(9), (9, 11), (9, None)),
+    (lambda: augment.random_perspective(), (9, 11), (9, None)),
+  ],
+)
 def test_static_shapes(make, known, partly):
   """What is known of a size is known after the layer; the size of a result is that."""
   layer = make()
@@ -235,36 +267,77 @@ def test_static_shapes(make, known, partly):
   made = layer(image, **seeds)
   assert made.shape == [*known, 3]
   for given, expected in (((9, 11), known), ((9, None), partly)):
-    traced = tf.function(lambda image: layer(image, **seeds)).get_concrete_function(tf.TensorSpec([*given, 3], tf.uint8))
+    traced = tf.function(lambda image: layer(image, **seeds)).get_concrete_function(
+      tf.TensorSpec([*given, 3], tf.uint8)
+    )
     assert traced.structured_outputs.shape.as_list() == [*expected, 3]
     np.testing.assert_array_equal(traced(tf.constant(image)), made)
 
 
 class TestRefuses:
-
-  @pytest.mark.parametrize("make, error, match", [
-      (lambda: augment.center_crop(0), ValueError, "size of center_crop must be a whole number"), (lambda: augment.center_crop(2.5), TypeError, "size of center_crop"),
+  @pytest.mark.parametrize(
+    "make, error, match",
+    [
+      (lambda: augment.center_crop(0), ValueError, "size of center_crop must be a whole number"),
+      (lambda: augment.center_crop(2.5), TypeError, "size of center_crop"),
       (lambda: augment.pad(-1), ValueError, "padding of pad must be a whole number from 0 to 16,383, got -1"),
-      (lambda: augment.pad(20_000), ValueError, "padding of pad"), (lambda: augment.pad(1.5), TypeError, "padding of pad"),
+      (lambda: augment.pad(20_000), ValueError, "padding of pad"),
+      (lambda: augment.pad(1.5), TypeError, "padding of pad"),
       (lambda: augment.pad((1, 2, 3)), ValueError, r"\(left, top, right, bottom\), got \(1, 2, 3\). Pass 4"),
-      (lambda: augment.pad(1, padding_mode="wrap"), ValueError, "one of constant, edge, reflect, symmetric, got 'wrap'"),
+      (
+        lambda: augment.pad(1, padding_mode="wrap"),
+        ValueError,
+        "one of constant, edge, reflect, symmetric, got 'wrap'",
+      ),
       (lambda: augment.pad(1, fill=256), ValueError, "fill of pad must be a whole number from 0 to 255"),
       (lambda: augment.pad(1, fill=(1, 2)), ValueError, "fill of pad must be one whole number, or three"),
-      (lambda: augment.pad(1, fill=3, padding_mode="edge"), ValueError, "fill of pad is for padding_mode='constant', got 3 with 'edge'"),
+      (
+        lambda: augment.pad(1, fill=3, padding_mode="edge"),
+        ValueError,
+        "fill of pad is for padding_mode='constant', got 3 with 'edge'",
+      ),
       (lambda: augment.random_transpose(1.2), ValueError, "p of random_transpose must be a probability"),
       (lambda: augment.random_rotation(-1), ValueError, "degrees of random_rotation must be a number of at least 0"),
-      (lambda: augment.random_rotation((0, 400)), ValueError, "from -360 to 360"), (lambda: augment.random_rotation("9"), TypeError, "degrees of random_rotation"),
-      (lambda: augment.random_perspective(0.6), ValueError, "distortion_scale of random_perspective must be a number from 0 to 0.5, got 0.6"),
-      (lambda: augment.random_perspective("a"), TypeError, "distortion_scale"), (lambda: augment.random_perspective(p=2), ValueError, "p of random_perspective")])
+      (lambda: augment.random_rotation((0, 400)), ValueError, "from -360 to 360"),
+      (lambda: augment.random_rotation("9"), TypeError, "degrees of random_rotation"),
+      (
+        lambda: augment.random_perspective(0.6),
+        ValueError,
+        "distortion_scale of random_perspective must be a number from 0 to 0.5, got 0.6",
+      ),
+      (lambda: augment.random_perspective("a"), TypeError, "distortion_scale"),
+      (lambda: augment.random_perspective(p=2), ValueError, "p of random_perspective"),
+    ],
+  )
   def test_arguments(self, make, error, match):
     with pytest.raises(error, match=match):
       make()
 
-  @pytest.mark.parametrize("make, shape, dtype, error, match", [
-      (lambda: augment.random_rotate90(), [4, 5, 3], np.uint8, ValueError, "have equal sides.*got 4 x 5 pixels. Crop or resize it to a square"),
+  @pytest.mark.parametrize(
+    "make, shape, dtype, error, match",
+    [
+      (
+        lambda: augment.random_rotate90(),
+        [4, 5, 3],
+        np.uint8,
+        ValueError,
+        "have equal sides.*got 4 x 5 pixels. Crop or resize it to a square",
+      ),
       (lambda: augment.random_transpose(), [4, 5, 3], np.uint8, ValueError, "have equal sides.*got 4 x 5 pixels"),
-      (lambda: augment.pad(4, padding_mode="reflect"), [4, 9, 1], np.uint8, ValueError, "a side of at least 5 pixels for a padding of 4 with padding_mode='reflect', got 4 x 9"),
-      (lambda: augment.pad((0, 5), padding_mode="symmetric"), [4, 9, 1], np.uint8, ValueError, "at least 5 pixels for a padding of 5 with padding_mode='symmetric', got 4 x 9"),
+      (
+        lambda: augment.pad(4, padding_mode="reflect"),
+        [4, 9, 1],
+        np.uint8,
+        ValueError,
+        "a side of at least 5 pixels for a padding of 4 with padding_mode='reflect', got 4 x 9",
+      ),
+      (
+        lambda: augment.pad((0, 5), padding_mode="symmetric"),
+        [4, 9, 1],
+        np.uint8,
+        ValueError,
+        "at least 5 pixels for a padding of 5 with padding_mode='symmetric', got 4 x 9",
+      ),
       (lambda: augment.pad(1, fill=9), [4, 9, 5], np.uint8, ValueError, "have 1 or 2 or 3 or 4 channels"),
       (lambda: augment.pad(1, fill=9), [4, 9, 3], np.float32, TypeError, "be uint8"),
       (lambda: augment.pad(1, fill=(9, 8, 7)), [4, 9, 1], np.uint8, ValueError, "have 3 channels"),
@@ -272,7 +345,9 @@ class TestRefuses:
       (lambda: augment.random_rotation(5), [4, 4, 2], np.uint8, ValueError, "have 1 or 3 channels"),
       (lambda: augment.random_perspective(), [4, 9, 3], np.uint8, ValueError, "sides of at least 5 pixels, got 4 x 9"),
       (lambda: augment.random_perspective(), [9, 40_000, 1], np.uint8, ValueError, "sides of at most 32767 pixels"),
-      (lambda: augment.random_perspective(), [9, 9, 4], np.uint8, ValueError, "have 1 or 3 channels")])
+      (lambda: augment.random_perspective(), [9, 9, 4], np.uint8, ValueError, "have 1 or 3 channels"),
+    ],
+  )
   def test_images(self, make, shape, dtype, error, match):
     """While a graph is made, or when it runs, if sizes are not known before."""
     layer, image = make(), np.zeros(shape, dtype)
@@ -289,7 +364,13 @@ class TestRefuses:
     for layer in (augment.center_crop(5), augment.pad(1), augment.random_transpose(1)):
       with pytest.raises(ValueError, match="layers of random_apply must keep the size"):
         augment.random_apply([layer])
-    for layer in (augment.random_rotate90(), augment.random_transpose(), augment.random_rotation(9), augment.random_perspective(), augment.pad(0)):
+    for layer in (
+      augment.random_rotate90(),
+      augment.random_transpose(),
+      augment.random_rotation(9),
+      augment.random_perspective(),
+      augment.pad(0),
+    ):
       image = noise(np.uint8, 9, 9, 3)
       assert augment.random_apply([layer], 0.5)(image, [7, 0]).shape == image.shape
 

@@ -1,4 +1,5 @@
 """Masks follow the geometry of their image, and nothing else moves or misses them silently."""
+
 import functools
 
 import numpy as np
@@ -13,7 +14,8 @@ from support.masks import ALL_DTYPES, IMAGES, MASKS, SOURCE, aligned
 
 # In which each value is one of a place: what moves a pixel cannot do so unnoticed.
 EXACT = tf.data.Dataset.from_tensor_slices(np.random.default_rng(3).integers(1, 256, [40, 17, 23, 1], np.uint8)).map(
-    lambda values: (tf.repeat(values, 3, axis=-1), values))
+  lambda values: (tf.repeat(values, 3, axis=-1), values)
+)
 
 
 def brighter(image):
@@ -21,25 +23,29 @@ def brighter(image):
 
 
 LAYERS = {
-    "random_crop": lambda: augment.random_crop(padding=6),
-    "random_crop, reflected": lambda: augment.random_crop(padding=6, padding_mode="reflect"),
-    "random_flip": augment.random_flip,
-    "random_flip of both axes": lambda: [
-        augment.random_flip("horizontal_and_vertical"), augment.random_crop((40, 80), padding=3, pad_if_needed=True)],
-    "random_resized_crop": lambda: augment.random_resized_crop((40, 56), scale=(0.3, 1)),
-    "all of these": lambda: [
-        augment.random_resized_crop(48, scale=(0.5, 1), antialias=True), brighter, augment.random_flip(),
-        augment.random_crop(padding=8)],
-    "rand_augment": lambda: augment.rand_augment(2, 10),
-    "auto_augment, cifar10": lambda: augment.auto_augment("cifar10"),
-    "auto_augment, imagenet": lambda: augment.auto_augment("imagenet"),
-    "deep_auto_augment, cifar10": lambda: augment.deep_auto_augment("cifar10")[:2],
-    "deep_auto_augment, imagenet": lambda: augment.deep_auto_augment("imagenet")[:2],
+  "random_crop": lambda: augment.random_crop(padding=6),
+  "random_crop, reflected": lambda: augment.random_crop(padding=6, padding_mode="reflect"),
+  "random_flip": augment.random_flip,
+  "random_flip of both axes": lambda: [
+    augment.random_flip("horizontal_and_vertical"),
+    augment.random_crop((40, 80), padding=3, pad_if_needed=True),
+  ],
+  "random_resized_crop": lambda: augment.random_resized_crop((40, 56), scale=(0.3, 1)),
+  "all of these": lambda: [
+    augment.random_resized_crop(48, scale=(0.5, 1), antialias=True),
+    brighter,
+    augment.random_flip(),
+    augment.random_crop(padding=8),
+  ],
+  "rand_augment": lambda: augment.rand_augment(2, 10),
+  "auto_augment, cifar10": lambda: augment.auto_augment("cifar10"),
+  "auto_augment, imagenet": lambda: augment.auto_augment("imagenet"),
+  "deep_auto_augment, cifar10": lambda: augment.deep_auto_augment("cifar10")[:2],
+  "deep_auto_augment, imagenet": lambda: augment.deep_auto_augment("imagenet")[:2],
 }
 
 
 class TestAligned:
-
   @pytest.mark.parametrize("name", LAYERS)
   def test_of_every_layer_wherever_it_is(self, name):
     """40 of 40 in each epoch: in the partial augmentation, in the final one, and with a split between them."""
@@ -91,15 +97,30 @@ class TestAligned:
   @pytest.mark.parametrize("known", [True, False])
   def test_static_shapes(self, known):
     sides = [32, 48] if known else [None, None]
-    source = tf.data.Dataset.from_generator(lambda: iter(()), output_signature={
-        "image": tf.TensorSpec([*sides, 3], tf.uint8), "mask": tf.TensorSpec(sides, tf.int32),
-        "edges": tf.TensorSpec([*sides, 2], tf.bool)})
-    cropped = source.map(lambda element: augment.compose(
-        [augment.random_crop(padding=4)], targets={"mask": "mask", "edges": "mask"})(element, seed=[7, 0])).element_spec
+    source = tf.data.Dataset.from_generator(
+      lambda: iter(()),
+      output_signature={
+        "image": tf.TensorSpec([*sides, 3], tf.uint8),
+        "mask": tf.TensorSpec(sides, tf.int32),
+        "edges": tf.TensorSpec([*sides, 2], tf.bool),
+      },
+    )
+    cropped = source.map(
+      lambda element: augment.compose([augment.random_crop(padding=4)], targets={"mask": "mask", "edges": "mask"})(
+        element, seed=[7, 0]
+      )
+    ).element_spec
     assert cropped == source.element_spec
-    resized = source.map(lambda element: augment.compose(
-        [brighter, augment.random_crop((24, 24), pad_if_needed=True)], targets={"mask": "mask", "edges": "mask"})(element, seed=[7, 0])).element_spec
-    assert [resized[name].shape.as_list() for name in ("image", "mask", "edges")] == [[24, 24, 3], [24, 24], [24, 24, 2]]
+    resized = source.map(
+      lambda element: augment.compose(
+        [brighter, augment.random_crop((24, 24), pad_if_needed=True)], targets={"mask": "mask", "edges": "mask"}
+      )(element, seed=[7, 0])
+    ).element_spec
+    assert [resized[name].shape.as_list() for name in ("image", "mask", "edges")] == [
+      [24, 24, 3],
+      [24, 24],
+      [24, 24, 2],
+    ]
 
   def test_structures_keep_their_form(self):
     fn = augment.compose([augment.random_crop(padding=4)], targets={"mask": "mask", 2: "mask", "other": None, 3: None})
@@ -114,31 +135,42 @@ class TestAligned:
 
   def test_a_mask_of_another_size_when_it_runs(self):
     source = tf.data.Dataset.from_generator(
-        lambda: iter([(IMAGES[0], MASKS[0]), (IMAGES[0], MASKS[0][1:])]),
-        output_signature=(tf.TensorSpec([None, None, 3], tf.uint8), tf.TensorSpec([None, None, 1], tf.int32)))
-    stage = iter(source.map(lambda *pair: augment.compose([augment.random_flip()], targets={1: "mask"})(*pair, seed=[7, 0])))
+      lambda: iter([(IMAGES[0], MASKS[0]), (IMAGES[0], MASKS[0][1:])]),
+      output_signature=(tf.TensorSpec([None, None, 3], tf.uint8), tf.TensorSpec([None, None, 1], tf.int32)),
+    )
+    stage = iter(
+      source.map(lambda *pair: augment.compose([augment.random_flip()], targets={1: "mask"})(*pair, seed=[7, 0]))
+    )
     next(stage)
     with pytest.raises(tf.errors.InvalidArgumentError, match="component 1, 'mask', must have the height and width"):
       next(stage)
 
   def test_functions_of_colour_stand_among_the_layers(self):
     layers = [
-        augment.random_crop(padding=6), tf.keras.layers.RandomBrightness(0.2), lambda image: tf.cast(image, tf.uint8),
-        functools.partial(tf.image.stateless_random_contrast, lower=0.5, upper=0.9), augment.random_flip()]
+      augment.random_crop(padding=6),
+      tf.keras.layers.RandomBrightness(0.2),
+      lambda image: tf.cast(image, tf.uint8),
+      functools.partial(tf.image.stateless_random_contrast, lower=0.5, upper=0.9),
+      augment.random_flip(),
+    ]
     stage = SOURCE.refurbish(layers[:3], layers[3:], targets={1: "mask"}, seed=7)
     assert all(aligned(image, mask) for image, mask, _ in stage.as_numpy_iterator())
 
   def test_of_files(self):
     """Decoding a whole file moves nothing."""
+
     def encoded(image, mask, label):
       return tf.io.encode_png(image), mask, label
 
     layers = [functools.partial(tf.io.decode_png, channels=3), augment.random_crop(padding=6)], [augment.random_flip()]
     stage = SOURCE.map(encoded).refurbish(*layers, targets={1: "mask"}, seed=7)
     assert all(aligned(image, mask) for image, mask, _ in stage.as_numpy_iterator())
-    with pytest.raises(ValueError, match="targets={1: \"mask\"}"):
-      SOURCE.map(lambda image, mask, label: encoded(image, tf.ensure_shape(
-          tf.py_function(lambda: mask, [], tf.int32), [None, None, 1]), label)).refurbish(*layers)
+    with pytest.raises(ValueError, match='targets={1: "mask"}'):
+      SOURCE.map(
+        lambda image, mask, label: encoded(
+          image, tf.ensure_shape(tf.py_function(lambda: mask, [], tf.int32), [None, None, 1]), label
+        )
+      ).refurbish(*layers)
 
   def test_advise_takes_them(self):
     layers = [augment.random_flip(), augment.random_crop(padding=6)]

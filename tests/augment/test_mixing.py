@@ -1,4 +1,5 @@
 """mixup and CutMix of whole batches, compared with Keras' formula in NumPy."""
+
 import pickle
 
 import numpy as np
@@ -24,7 +25,8 @@ def images_of(dtype, count=8, height=6, width=10):
 def drawn(images, alpha=1.0, switch_prob=0.0, seed=SEED):
   """What an image has left of itself, and its partner, for these seeds."""
   _, lambdas, partners = native.ops().refurbish_tf_mix_images(
-      images=images, seed=seed, mixup_alpha=alpha, cutmix_alpha=alpha, switch_prob=switch_prob)
+    images=images, seed=seed, mixup_alpha=alpha, cutmix_alpha=alpha, switch_prob=switch_prob
+  )
   return lambdas.numpy(), partners.numpy()
 
 
@@ -35,7 +37,6 @@ def blended(lambdas, values, partners):
 
 
 class TestMixup:
-
   def test_floats_are_those_of_keras(self):
     images = images_of(np.float32)
     one_hot = np.eye(10, dtype=np.float32)[LABELS]
@@ -45,7 +46,12 @@ class TestMixup:
     np.testing.assert_array_equal(mixed, blended(lambdas, images, partners))
     np.testing.assert_array_equal(labels, blended(lambdas, one_hot, partners))
     # Labels that are one-hot, or soft, already.
-    for given, classes in ((one_hot, None), (one_hot, 10), (one_hot.astype(np.float64), None), (one_hot.astype(np.float16), 10)):
+    for given, classes in (
+      (one_hot, None),
+      (one_hot, 10),
+      (one_hot.astype(np.float64), None),
+      (one_hot.astype(np.float16), 10),
+    ):
       np.testing.assert_array_equal(augment.mixup(1, classes)(images, given, seed=SEED)[1], labels)
     for given in (LABELS.astype(np.uint8), LABELS[:, np.newaxis], LABELS.astype(np.int32), list(map(int, LABELS))):
       np.testing.assert_array_equal(augment.mixup(1, 10)(images, given, seed=SEED)[1], labels)
@@ -59,7 +65,6 @@ class TestMixup:
 
 
 class TestCutmix:
-
   def test_a_box_is_the_partners_and_labels_are_mixed_by_area(self):
     images = np.broadcast_to(np.arange(64, dtype=np.float32)[:, np.newaxis, np.newaxis, np.newaxis], [64, 9, 12, 3])
     _, partners = drawn(images, switch_prob=1.0)
@@ -79,19 +84,21 @@ class TestCutmix:
 
 
 class TestEither:
-
   def test_each_image_has_one_of_both(self):
     images = np.broadcast_to(np.arange(100, dtype=np.float32).reshape(100, 1, 1, 1), [100, 8, 8, 1])
     mixed = augment.mixup_or_cutmix(0.8, 1.0, 0.3)(images, seed=SEED).numpy()
     number = sum(len(np.unique(image)) == 2 for image in mixed)
     # Boxes may be empty, or all of an image.
     assert 10 < number < 40
-    np.testing.assert_array_equal(augment.mixup_or_cutmix(0.8, 1.0, 0)(images, seed=SEED), augment.mixup(0.8)(images, seed=SEED))
-    np.testing.assert_array_equal(augment.mixup_or_cutmix(0.8, 0.7, 1)(images, seed=SEED), augment.cutmix(0.7)(images, seed=SEED))
+    np.testing.assert_array_equal(
+      augment.mixup_or_cutmix(0.8, 1.0, 0)(images, seed=SEED), augment.mixup(0.8)(images, seed=SEED)
+    )
+    np.testing.assert_array_equal(
+      augment.mixup_or_cutmix(0.8, 0.7, 1)(images, seed=SEED), augment.cutmix(0.7)(images, seed=SEED)
+    )
 
 
 class TestBatches:
-
   @each_function
   def test_depends_on_the_seed_alone(self, make):
     mixed, images = make(num_classes=10), images_of(np.uint8)
@@ -104,8 +111,14 @@ class TestBatches:
 
   def test_of_one_seed_what_is_drawn_before_is_independent(self):
     """Of a layer, of layers, and of this."""
-    _, lambdas, _ = native.ops().refurbish_tf_mix_images(images=tf.zeros([500, 1, 1, 1]), seed=SEED, **{**STAGE, "switch_prob": 0.0})
-    for fn in (augment.random_crop(padding=50), augment.compose([augment.random_crop(padding=50), augment.random_flip()]), augment.color_jitter(0.5, 0.5, 0.5, 0.5)):
+    _, lambdas, _ = native.ops().refurbish_tf_mix_images(
+      images=tf.zeros([500, 1, 1, 1]), seed=SEED, **{**STAGE, "switch_prob": 0.0}
+    )
+    for fn in (
+      augment.random_crop(padding=50),
+      augment.compose([augment.random_crop(padding=50), augment.random_flip()]),
+      augment.color_jitter(0.5, 0.5, 0.5, 0.5),
+    ):
       for draws in fn.draws(SEED, 500).numpy().T:
         assert abs(np.corrcoef(draws, lambdas)[0, 1]) < 0.2
 
@@ -148,7 +161,6 @@ class TestBatches:
 
 
 class TestComponents:
-
   @pytest.fixture
   def images(self):
     return images_of(np.uint8)
@@ -165,7 +177,9 @@ class TestComponents:
     np.testing.assert_array_equal(made[1], mixed(np.eye(10, dtype=np.float32)[LABELS]))
     np.testing.assert_array_equal(made[2], mixed(weights))
     dataset = tf.data.Dataset.from_tensors((images, LABELS, weights)).map(augment.mixup(num_classes=10))
-    assert [spec.dtype for spec in dataset.element_spec] == [tf.uint8, tf.float32, tf.float32] and len(list(dataset)) == 1
+    assert [spec.dtype for spec in dataset.element_spec] == [tf.uint8, tf.float32, tf.float32] and len(
+      list(dataset)
+    ) == 1
 
   def test_of_a_dict(self, images, mixed):
     weights, names = np.linspace(0, 1, 8), np.array(list("abcdefgh"))
@@ -186,12 +200,20 @@ class TestComponents:
     assert made["c"] is LABELS
     assert augment.mixup(components={1: None})(images, heads, seed=SEED)[1]["a"] is LABELS
     inputs, labels = augment.mixup(num_classes=10, components={"age": "weight"})(
-        {"images": images, "age": np.ones(8)}, LABELS, seed=SEED)
+      {"images": images, "age": np.ones(8)}, LABELS, seed=SEED
+    )
     assert set(inputs) == {"images", "age"} and labels.shape == [8, 10]
 
-  @pytest.mark.parametrize("rest, given, error, says", [
+  @pytest.mark.parametrize(
+    "rest, given, error, says",
+    [
       ([LABELS], {}, ValueError, "whole numbers, int64, which cannot be mixed. Pass num_classes="),
-      ([LABELS.astype(np.float32)], {"num_classes": 10}, ValueError, r"must be \[batch, 10\] as floats.*tf.cast\(labels, tf.int32\)"),
+      (
+        [LABELS.astype(np.float32)],
+        {"num_classes": 10},
+        ValueError,
+        r"must be \[batch, 10\] as floats.*tf.cast\(labels, tf.int32\)",
+      ),
       ([np.eye(8, dtype=np.float32)], {"num_classes": 10}, ValueError, r"\(8, 8\).*leave num_classes out"),
       ([np.eye(8, dtype=np.int32)], {"num_classes": 8}, ValueError, r"as numbers of classes, got shape \(8, 8\)"),
       ([LABELS > 3], {}, TypeError, r"got dtype bool. Convert it with tf.cast\(..., tf.float32\)"),
@@ -199,23 +221,51 @@ class TestComponents:
       ([LABELS[:7]], {"num_classes": 10}, ValueError, r"got shape \(7,\) beside 8 images"),
       ([np.float32(3)], {}, ValueError, r"got shape \(\) beside 8 images"),
       ([np.ones([8, 6, 10], np.float32)], {}, ValueError, r"got shape \(8, 6, 10\).*A mask, boxes"),
-      ([np.ones([8, 6, 10, 1], np.uint8)], {"num_classes": 10}, ValueError, r"got shape \(8, 6, 10, 1\).*A mask, boxes"),
+      (
+        [np.ones([8, 6, 10, 1], np.uint8)],
+        {"num_classes": 10},
+        ValueError,
+        r"got shape \(8, 6, 10, 1\).*A mask, boxes",
+      ),
       ([np.ones([8, 5, 4], np.float32)], {}, ValueError, r"got shape \(8, 5, 4\).*A mask, boxes"),
-      ([{"boxes": np.ones([8, 4], np.float32)}], {}, ValueError, r"1\['boxes'\].*components=\{1: \{\"boxes\": None\}\}"),
+      (
+        [{"boxes": np.ones([8, 4], np.float32)}],
+        {},
+        ValueError,
+        r"1\['boxes'\].*components=\{1: \{\"boxes\": None\}\}",
+      ),
       ([tf.ragged.constant([[1.0]] * 8)], {}, TypeError, "dense tensor, got a RaggedTensor"),
-      ([LABELS, LABELS], {"num_classes": 10}, ValueError, r'component 2 is.*components=\{2: "weight"\} to mix it, components=\{2: None\}'),
-      ([LABELS, LABELS], {"num_classes": 10, "components": {2: "weight"}}, TypeError, "must be floats, got dtype int64"),
+      (
+        [LABELS, LABELS],
+        {"num_classes": 10},
+        ValueError,
+        r'component 2 is.*components=\{2: "weight"\} to mix it, components=\{2: None\}',
+      ),
+      (
+        [LABELS, LABELS],
+        {"num_classes": 10, "components": {2: "weight"}},
+        TypeError,
+        "must be floats, got dtype int64",
+      ),
       ([np.eye(8), np.ones(8), np.ones(8)], {}, ValueError, r"component 3 is.*components=\{3: None\}"),
       ([np.eye(8)], {"components": {2: None}}, ValueError, "there is no 2 beside the images, but 1"),
-  ])
+    ],
+  )
   def test_what_cannot_be_mixed_is_refused(self, images, rest, given, error, says):
     with pytest.raises(error, match=f"of mixup.*{says}"):
       augment.mixup(**given)(images, *rest, seed=SEED)
 
   @each_function
-  @pytest.mark.parametrize("name, value", [
-      ("mask", np.ones([8, 6, 10], np.uint8)), ("boxes", np.ones([8, 5, 4], np.float32)), ("bbox", np.ones([8, 4], np.float32)),
-      ("keypoints", np.ones([8, 34], np.float32)), ("category", LABELS)])
+  @pytest.mark.parametrize(
+    "name, value",
+    [
+      ("mask", np.ones([8, 6, 10], np.uint8)),
+      ("boxes", np.ones([8, 5, 4], np.float32)),
+      ("bbox", np.ones([8, 4], np.float32)),
+      ("keypoints", np.ones([8, 34], np.float32)),
+      ("category", LABELS),
+    ],
+  )
   def test_components_that_nobody_has_named_are_refused(self, images, make, name, value):
     element = {"image": images, "label": LABELS, name: value}
     with pytest.raises(ValueError, match=rf"component '{name}' is.*\"{name}\": None.*cannot be mixed"):
@@ -223,14 +273,18 @@ class TestComponents:
     made = make(num_classes=10, components={name: None})(element, seed=SEED)
     assert made[name] is value
 
-  @pytest.mark.parametrize("values, given, says", [
+  @pytest.mark.parametrize(
+    "values, given, says",
+    [
       ([0, 10], {"num_classes": 10}, "classes from 0 to 9, as num_classes=10 says, got 10"),
       ([-1, 3], {"num_classes": 10}, "got -1"),
       ([1, 2, 3], {"num_classes": 10}, r"\[batch\] or \[batch, 1\] beside a batch of 2 images, got shape \[3\]"),
       ([[1, 2], [3, 4]], {"num_classes": 10}, r"got shape \[2,2\]"),
       ([1.0, 2.0], {"num_classes": 10}, r"must be \[batch, 10\].*got shape \[2\]"),
       ([[1.0, 2.0]] * 2, {"num_classes": 10}, r"must be \[batch, 10\].*got shape \[2,2\]"),
-      ([[[1.0]], [[2.0]]], {}, r"rank|got shape")])
+      ([[[1.0]], [[2.0]]], {}, r"rank|got shape"),
+    ],
+  )
   def test_what_is_known_when_it_runs_is_refused_then(self, values, given, says):
     dtype = np.asarray(values).dtype
     dataset = tf.data.Dataset.from_tensors((images_of(np.uint8, 2), tf.constant(values)))
@@ -241,24 +295,31 @@ class TestComponents:
 
 
 class TestRefusal:
-
   @each_function
-  @pytest.mark.parametrize("images, error, says", [
+  @pytest.mark.parametrize(
+    "images, error, says",
+    [
       (tf.zeros([4, 4, 3], tf.uint8), ValueError, r"shape \(4, 4, 3\). Put it after batch"),
       (tf.zeros([2, 3, 4, 4, 3], tf.uint8), ValueError, r"shape \(2, 3, 4, 4, 3\)"),
       (tf.zeros([2, 4, 4, 3], tf.uint16), TypeError, r"got dtype uint16"),
-      (tf.zeros([2, 4, 4, 3], tf.bfloat16), TypeError, r"tf.cast\(images, tf.float32\)")])
+      (tf.zeros([2, 4, 4, 3], tf.bfloat16), TypeError, r"tf.cast\(images, tf.float32\)"),
+    ],
+  )
   def test_of_images(self, make, images, error, says):
     with pytest.raises(error, match=f"images of {make.__name__} .*{says}"):
       tf.data.Dataset.from_tensors(images).map(make())
 
   @each_function
-  @pytest.mark.parametrize("alpha, error", [(0, ValueError), (-1.0, ValueError), (np.nan, ValueError), ("1", TypeError), (True, TypeError)])
+  @pytest.mark.parametrize(
+    "alpha, error", [(0, ValueError), (-1.0, ValueError), (np.nan, ValueError), ("1", TypeError), (True, TypeError)]
+  )
   def test_of_an_alpha(self, make, alpha, error):
     with pytest.raises(error, match=f"alpha of {make.__name__} must be a number from 0.001 to 1,000, got {alpha!r}"):
       make(alpha)
 
-  @pytest.mark.parametrize("given, error, says", [
+  @pytest.mark.parametrize(
+    "given, error, says",
+    [
       ({"num_classes": 1}, ValueError, "num_classes of mixup must be a whole number from 2"),
       ({"num_classes": 10.0}, TypeError, "num_classes of mixup"),
       ({"components": ["weight"]}, TypeError, "must be a dict"),
@@ -266,12 +327,16 @@ class TestRefusal:
       ({"components": {"image": None}}, ValueError, "beside the images"),
       ({"components": {1.5: None}}, TypeError, "names, or positions"),
       ({"components": {1: "mask"}}, ValueError, 'must say of 1 that it is "label" or "weight", or None'),
-      ({"components": {1: True}}, TypeError, "got True")])
+      ({"components": {1: True}}, TypeError, "got True"),
+    ],
+  )
   def test_of_arguments(self, given, error, says):
     with pytest.raises(error, match=says):
       augment.mixup(**given)
 
-  @pytest.mark.parametrize("prob, error", [(1.1, ValueError), (-0.1, ValueError), (np.nan, ValueError), ("1", TypeError), (True, TypeError)])
+  @pytest.mark.parametrize(
+    "prob, error", [(1.1, ValueError), (-0.1, ValueError), (np.nan, ValueError), ("1", TypeError), (True, TypeError)]
+  )
   def test_of_a_probability(self, prob, error):
     with pytest.raises(error, match="switch_prob of mixup_or_cutmix must be a number from 0 to 1, got"):
       augment.mixup_or_cutmix(switch_prob=prob)
@@ -283,8 +348,11 @@ class TestRefusal:
 
   @each_function
   def test_among_layers_which_leave_labels_as_they_are(self, make):
-    for function in (augment.compose, lambda layers: augment.split(layers, 1),
-                     lambda layers: tf.data.Dataset.range(8).refurbish(layers),
-                     lambda layers: rtf.advise(tf.data.Dataset.range(8), layers, batch_size=2)):
+    for function in (
+      augment.compose,
+      lambda layers: augment.split(layers, 1),
+      lambda layers: tf.data.Dataset.range(8).refurbish(layers),
+      lambda layers: rtf.advise(tf.data.Dataset.range(8), layers, batch_size=2),
+    ):
       with pytest.raises(ValueError, match=rf"{make.__name__} at position 1 mixes the labels.*\.batch\(B\)\.map"):
         function([augment.random_flip(), make()])

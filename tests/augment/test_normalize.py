@@ -1,4 +1,5 @@
 """What `normalize` divides by: said once by its numbers, the dtype and `max_pixel_value`, and part of its text."""
+
 import re
 
 import numpy as np
@@ -10,35 +11,43 @@ from support import cases
 
 # The image's dtype, least and greatest value, the layer, and what it makes of them.
 ROWS = [
-    ("uint8", "0", "255", "normalize(0.5, 0.25)", "-2 to 2"),
-    ("uint8", "0", "255", "normalize(127.5, 63.75)", "-2 to 2"),
-    ("uint16", "0", "4000", "normalize(1500, 800)", "-1.875 to 3.125"),
-    ("uint16", "0", "4000", "normalize(0.15, 0.08)", "an error: pass max_pixel_value"),
-    ("uint16", "0", "4000", "normalize(0.15, 0.08, max_pixel_value=10_000)", "-1.875 to 3.125"),
-    ("int16", "-1000", "1000", "normalize(0, 400)", "-2.5 to 2.5"),
-    ("int16", "-1000", "1000", "normalize(0, 1)", "an error: pass max_pixel_value"),
-    ("int16", "-1000", "1000", "normalize(0, 1, max_pixel_value=400)", "-2.5 to 2.5"),
-    ("float32", "0", "1", "normalize(0.5, 0.25)", "-2 to 2"),
-    ("float32", "0", "255", "normalize(127.5, 63.75)", "-2 to 2"),
-    ("float32", "0", "255", "normalize(0.5, 0.25)", "an error when it runs: pass max_pixel_value=255"),
-    ("float32", "0", "255", "normalize(0.5, 0.25, max_pixel_value=255)", "-2 to 2"),
-    ("bfloat16", "0", "1", "normalize(0.5, 0.25)", "an error: tf.cast(image, tf.float32) first")]
+  ("uint8", "0", "255", "normalize(0.5, 0.25)", "-2 to 2"),
+  ("uint8", "0", "255", "normalize(127.5, 63.75)", "-2 to 2"),
+  ("uint16", "0", "4000", "normalize(1500, 800)", "-1.875 to 3.125"),
+  ("uint16", "0", "4000", "normalize(0.15, 0.08)", "an error: pass max_pixel_value"),
+  ("uint16", "0", "4000", "normalize(0.15, 0.08, max_pixel_value=10_000)", "-1.875 to 3.125"),
+  ("int16", "-1000", "1000", "normalize(0, 400)", "-2.5 to 2.5"),
+  ("int16", "-1000", "1000", "normalize(0, 1)", "an error: pass max_pixel_value"),
+  ("int16", "-1000", "1000", "normalize(0, 1, max_pixel_value=400)", "-2.5 to 2.5"),
+  ("float32", "0", "1", "normalize(0.5, 0.25)", "-2 to 2"),
+  ("float32", "0", "255", "normalize(127.5, 63.75)", "-2 to 2"),
+  ("float32", "0", "255", "normalize(0.5, 0.25)", "an error when it runs: pass max_pixel_value=255"),
+  ("float32", "0", "255", "normalize(0.5, 0.25, max_pixel_value=255)", "-2 to 2"),
+  ("bfloat16", "0", "1", "normalize(0.5, 0.25)", "an error: tf.cast(image, tf.float32) first"),
+]
 # With it a flip at the first position flips.
 SEED = [7, 1]
 
 
-@pytest.mark.parametrize("dtype, low, high, code, result", ROWS, ids=[f"{row[0]} to {row[2]}, {row[3]}" for row in ROWS])
+@pytest.mark.parametrize(
+  "dtype, low, high, code, result", ROWS, ids=[f"{row[0]} to {row[2]}, {row[3]}" for row in ROWS]
+)
 @pytest.mark.parametrize("made_dtype", ["float32", "bfloat16", "float16"])
 def test_what_it_makes_of_each_dtype(dtype, low, high, code, result, made_dtype):
   """Of an image, in a chain and in a stage."""
   image = tf.cast(tf.reshape(tf.linspace(float(low), float(high), 5 * 9 * 3), [5, 9, 3]), dtype)
   layer = eval(f"augment.{code[:-1]}, dtype={made_dtype!r})")
-  calls = [lambda: layer(image), lambda: augment.compose([augment.random_flip(), layer])(image, seed=SEED),
-           lambda: next(iter(tf.data.Dataset.from_tensors(image).refurbish([augment.random_flip()], [layer], r=2)))]
+  calls = [
+    lambda: layer(image),
+    lambda: augment.compose([augment.random_flip(), layer])(image, seed=SEED),
+    lambda: next(iter(tf.data.Dataset.from_tensors(image).refurbish([augment.random_flip()], [layer], r=2))),
+  ]
   for call in calls:
     if result.startswith("an error"):
       cure = result.partition(": ")[2].removeprefix("pass ").removesuffix(" first")
-      with pytest.raises((ValueError, TypeError, tf.errors.InvalidArgumentError), match=f"image of normalize.*{re.escape(cure)}"):
+      with pytest.raises(
+        (ValueError, TypeError, tf.errors.InvalidArgumentError), match=f"image of normalize.*{re.escape(cure)}"
+      ):
         call()
     else:
       made = call()
@@ -58,38 +67,67 @@ def test_a_single_value_of_other_units(channels):
     for place in cases.some([0, 1, image.size // 2, image.size - 8 * channels, image.size - 2, image.size - 1], 4):
       spoiled = image.copy()
       spoiled.flat[place] = 254.5
-      for call in (lambda spoiled=spoiled: layer(spoiled), lambda spoiled=spoiled: fn(spoiled, seed=SEED),
-                   lambda spoiled=spoiled: layer(np.stack([image, spoiled, image]))):
-        with pytest.raises(tf.errors.InvalidArgumentError, match="the image has values up to 254.5. Pass max_pixel_value=255"):
+      for call in (
+        lambda spoiled=spoiled: layer(spoiled),
+        lambda spoiled=spoiled: fn(spoiled, seed=SEED),
+        lambda spoiled=spoiled: layer(np.stack([image, spoiled, image])),
+      ):
+        with pytest.raises(
+          tf.errors.InvalidArgumentError, match="the image has values up to 254.5. Pass max_pixel_value=255"
+        ):
           call()
 
 
 def layers_in_graph(dtype, *args, **options):
   traced = tf.function(augment.normalize(*args, **options)).get_concrete_function(tf.TensorSpec([4, 4, 3], dtype))
-  op, = (op for op in traced.graph.get_operations() if "Refurbish" in op.type)
+  (op,) = (op for op in traced.graph.get_operations() if "Refurbish" in op.type)
   return b"".join(op.get_attr("layers")).decode()
 
 
-@pytest.mark.parametrize("dtype, numbers, options, unit", [
-    ("uint8", (0.5, 0.25), {}, ""), ("uint8", (0.5, 0.25), {"max_pixel_value": 255}, ""),
-    ("uint8", (127, 51), {"max_pixel_value": 255}, ""), ("float32", (0.5, 0.25), {}, ""), ("float32", (127, 51), {}, ""),
-    ("uint8", (127, 51), {}, " max_pixel_value=1.0"), ("uint16", (127, 51), {}, " max_pixel_value=1.0"),
+@pytest.mark.parametrize(
+  "dtype, numbers, options, unit",
+  [
+    ("uint8", (0.5, 0.25), {}, ""),
+    ("uint8", (0.5, 0.25), {"max_pixel_value": 255}, ""),
+    ("uint8", (127, 51), {"max_pixel_value": 255}, ""),
+    ("float32", (0.5, 0.25), {}, ""),
+    ("float32", (127, 51), {}, ""),
+    ("uint8", (127, 51), {}, " max_pixel_value=1.0"),
+    ("uint16", (127, 51), {}, " max_pixel_value=1.0"),
     ("uint16", (127, 51), {"max_pixel_value": 255}, " max_pixel_value=255.0"),
-    ("float32", (0.5, 0.25), {"max_pixel_value": 1}, " max_pixel_value=1.0")])
+    ("float32", (0.5, 0.25), {"max_pixel_value": 1}, " max_pixel_value=1.0"),
+  ],
+)
 def test_texts_of_what_is_not_new_stay(dtype, numbers, options, unit):
-  """The fingerprint of a store is of this text: what comes out as ever has the text that it had; all else has another."""
+  """The fingerprint of a store is of this text: what comes out as ever has the text that it had; all else has
+  another."""
   mean, std = map(float, numbers)
-  assert layers_in_graph(dtype, *numbers, **options) == f"normalize position=-1 dtype=float32 mean={mean} std={std}{unit}"
+  assert (
+    layers_in_graph(dtype, *numbers, **options) == f"normalize position=-1 dtype=float32 mean={mean} std={std}{unit}"
+  )
 
 
-@pytest.mark.parametrize("given, error", [
-    (0, ValueError), (-255, ValueError), (float("nan"), ValueError), (float("inf"), ValueError), ("255", TypeError), (True, TypeError)])
+@pytest.mark.parametrize(
+  "given, error",
+  [
+    (0, ValueError),
+    (-255, ValueError),
+    (float("nan"), ValueError),
+    (float("inf"), ValueError),
+    ("255", TypeError),
+    (True, TypeError),
+  ],
+)
 def test_of_a_max_pixel_value(given, error):
-  with pytest.raises(error, match="^max_pixel_value of normalize must be a number .*, got .*Pass the value that becomes 1"):
+  with pytest.raises(
+    error, match="^max_pixel_value of normalize must be a number .*, got .*Pass the value that becomes 1"
+  ):
     augment.normalize(max_pixel_value=given)
 
 
 def test_a_batch_is_normalized_in_its_units():
   images = np.random.default_rng(7).integers(0, 4000, [3, 5, 6, 2]).astype(np.uint16)
-  made = augment.compose([augment.random_crop(), augment.normalize(0.15, 0.08, max_pixel_value=10_000)], clips=False)(images)
+  made = augment.compose([augment.random_crop(), augment.normalize(0.15, 0.08, max_pixel_value=10_000)], clips=False)(
+    images
+  )
   assert -1.876 < made.numpy().min() < -1.8 and 3 < made.numpy().max() < 3.126

@@ -1,4 +1,5 @@
 """Python in processes: the same bytes whichever process makes them, and nothing is lost or left behind."""
+
 import functools
 import os
 import random
@@ -30,10 +31,11 @@ DRAWN = tf.TensorSpec([1, 3], tf.float64)
 
 
 class TestBytes:
-
   @cases.each_value
   @pytest.mark.parametrize("r", [1, 3])
-  @pytest.mark.parametrize("lists", [lambda layer: ([layer], []), lambda layer: ([tf.identity], [layer])], ids=["first", "second"])
+  @pytest.mark.parametrize(
+    "lists", [lambda layer: ([layer], []), lambda layer: ([tf.identity], [layer])], ids=["first", "second"]
+  )
   @pytest.mark.parametrize("fn, signature", [(noise, None), (draw, DRAWN)])
   def test_are_the_same_whichever_process_makes_them(self, fn, signature, lists, r):
     """Also with other numbers of calls at once; with r = 1 and 3, in the first list and in the second."""
@@ -47,7 +49,7 @@ class TestBytes:
 
   def test_depend_on_the_seed_alone(self):
     layers = [augment.numpy_layer(draw, DRAWN, processes=number) for number in (0, 2)]
-    seeds = [[7, 0], [-7, 0], [7, -1], [2**31 - 1, -2**31]]
+    seeds = [[7, 0], [-7, 0], [7, -1], [2**31 - 1, -(2**31)]]
     for layer in layers:
       found = [layer(IMAGES[0], seed=seed).numpy().tolist() for seed in [*seeds, *reversed(seeds)]]
       assert found[:4] == found[:3:-1] and len(set(np.ravel(found[:4]))) == 12
@@ -111,12 +113,14 @@ def by_monai(image, rng):
 
 
 class TestStatesOfLibraries:
-
   FUNCTIONS = {
-      "the function itself": Transform, "what a global variable holds": lambda: by_global, "MONAI's": lambda: by_monai,
-      "a closure": lambda: (lambda held: lambda image, rng: held["transform"](image))({"transform": Transform()}),
-      "a partial": lambda: functools.partial(lambda transform, image, rng: transform(image), Transform()),
-      "a method": lambda: Transform().__call__}
+    "the function itself": Transform,
+    "what a global variable holds": lambda: by_global,
+    "MONAI's": lambda: by_monai,
+    "a closure": lambda: (lambda held: lambda image, rng: held["transform"](image))({"transform": Transform()}),
+    "a partial": lambda: functools.partial(lambda transform, image, rng: transform(image), Transform()),
+    "a method": lambda: Transform().__call__,
+  }
 
   @pytest.mark.parametrize("name", FUNCTIONS)
   def test_are_seeded_for_each_sample(self, name):
@@ -154,6 +158,7 @@ class TestStatesOfLibraries:
 
 class Held:
   """A state in a class, after a method, in a slot, or in what the class holds."""
+
   __slots__ = ("own",)
   shared = Transform()
 
@@ -168,7 +173,6 @@ class Held:
 
 
 class TestStatesThatAreHidden:
-
   @pytest.mark.parametrize("processes", [0, 2])
   def test_in_slots_and_classes(self, processes):
     layer = augment.numpy_layer(Held(), DRAWN, processes=processes)
@@ -203,7 +207,9 @@ class TestStatesThatAreHidden:
       return np.array([[float(hash(each)) for each in ("flip", "noise", "blur")]])
 
     layer = augment.numpy_layer(fn, DRAWN, processes=3)
-    stage = tf.data.Dataset.from_tensor_slices(np.zeros([24, 2, 2, 3], np.uint8)).map(lambda image: layer(image, seed=[7, 0]), 6)
+    stage = tf.data.Dataset.from_tensor_slices(np.zeros([24, 2, 2, 3], np.uint8)).map(
+      lambda image: layer(image, seed=[7, 0]), 6
+    )
     assert len({each.tobytes() for each in stage.as_numpy_iterator()}) == 1
 
   def test_the_function_is_that_of_now(self):
@@ -216,9 +222,10 @@ class TestStatesThatAreHidden:
 
 
 class TestArrays:
-
   @pytest.mark.parametrize("processes", [0, 1])
-  @pytest.mark.parametrize("dtype", ["uint8", "int16", "float32", "float64", "bfloat16", "float16", "bool", "complex64", "int64"])
+  @pytest.mark.parametrize(
+    "dtype", ["uint8", "int16", "float32", "float64", "bfloat16", "float16", "bool", "complex64", "int64"]
+  )
   def test_of_any_dtype_and_shape(self, dtype, processes):
     layer = augment.numpy_layer(lambda array, rng: array[::-1], processes=processes)
     for shape in ([5], [3, 4], [2, 3, 4], [2, 3, 4, 5], [0, 3, 4]):
@@ -230,17 +237,24 @@ class TestArrays:
   @pytest.mark.parametrize("processes", [0, 1])
   def test_of_strings(self, processes):
     decode = augment.numpy_layer(
-        lambda file, rng: np.frombuffer(file, np.uint8), tf.TensorSpec([None], tf.uint8), processes=processes)
+      lambda file, rng: np.frombuffer(file, np.uint8), tf.TensorSpec([None], tf.uint8), processes=processes
+    )
     assert decode(b"\0abc\0", seed=[7, 0]).numpy().tolist() == [0, 97, 98, 99, 0]
     upper = augment.numpy_layer(
-        lambda texts, rng: np.array([text.upper() for text in texts], object), tf.TensorSpec([None], tf.string), processes=processes)
+      lambda texts, rng: np.array([text.upper() for text in texts], object),
+      tf.TensorSpec([None], tf.string),
+      processes=processes,
+    )
     assert upper(tf.constant(["a", "", "bcd"]), seed=[7, 0]).numpy().tolist() == [b"A", b"", b"BCD"]
     one = augment.numpy_layer(lambda text, rng: text + b"!", tf.TensorSpec([], tf.string), processes=processes)
     assert one(tf.constant("a"), seed=[7, 0]).numpy() == b"a!"
 
   def test_grow_and_shrink(self):
     layer = augment.numpy_layer(
-        lambda array, rng: np.repeat(array, 1 if len(array) > 99_999 else 50), tf.TensorSpec([None], tf.int32), processes=1)
+      lambda array, rng: np.repeat(array, 1 if len(array) > 99_999 else 50),
+      tf.TensorSpec([None], tf.int32),
+      processes=1,
+    )
     for length in (1, 300_000, 0, 40_000, 2, 1_000_000):
       array = np.arange(length, dtype=np.int32)
       np.testing.assert_array_equal(layer(array, seed=[7, 0]), array if length > 99_999 else np.repeat(array, 50))
@@ -263,46 +277,82 @@ class TestArrays:
     assert found == [[1], [1, 1, 11], [1, 1, 11, 21], [1, 1, 11, 21, 31]] and images[0].max() == 0
 
   @pytest.mark.parametrize("processes", [0, 1])
-  @pytest.mark.parametrize("made, signature, expected", [
+  @pytest.mark.parametrize(
+    "made, signature, expected",
+    [
       (lambda array, rng: array.astype(">f4"), tf.TensorSpec([3], tf.float32), [0, 1, 2]),
       (lambda array, rng: np.array(["a", "bcd"]), tf.TensorSpec([2], tf.string), [b"a", b"bcd"]),
       (lambda array, rng: np.array(["a", b"bcd"], object), tf.TensorSpec([2], tf.string), [b"a", b"bcd"]),
-      (lambda array, rng: "text", tf.TensorSpec([], tf.string), b"text"), (lambda array, rng: [1, 2], tf.TensorSpec([2], tf.int64), [1, 2])])
+      (lambda array, rng: "text", tf.TensorSpec([], tf.string), b"text"),
+      (lambda array, rng: [1, 2], tf.TensorSpec([2], tf.int64), [1, 2]),
+    ],
+  )
   def test_are_what_tensorflow_has(self, processes, made, signature, expected):
     found = augment.numpy_layer(made, signature, processes=processes)(np.arange(3, dtype=np.float32), seed=[7, 0])
-    assert found.dtype == signature.dtype and found.numpy().tolist() == expected if found.shape.rank else found.numpy() == expected
+    assert (
+      found.dtype == signature.dtype and found.numpy().tolist() == expected
+      if found.shape.rank
+      else found.numpy() == expected
+    )
 
   @pytest.mark.parametrize("processes", [0, 1])
-  @pytest.mark.parametrize("made, said", [
-      (lambda array, rng: np.array([1, 2], object), "an array of int. Let it be numbers"), (lambda array, rng: {}, "an array of dict"),
-      (lambda array, rng: np.array([1], "M8[s]"), "which TensorFlow has not"), (lambda array, rng: np.zeros(2, np.longdouble), "has not")])
+  @pytest.mark.parametrize(
+    "made, said",
+    [
+      (lambda array, rng: np.array([1, 2], object), "an array of int. Let it be numbers"),
+      (lambda array, rng: {}, "an array of dict"),
+      (lambda array, rng: np.array([1], "M8[s]"), "which TensorFlow has not"),
+      (lambda array, rng: np.zeros(2, np.longdouble), "has not"),
+    ],
+  )
   def test_are_nothing_else(self, processes, made, said):
     with pytest.raises(ValueError, match=f"(?s)numpy_layer, .* raised TypeError.*{said}"):
       augment.numpy_layer(made, processes=processes)(np.arange(3, dtype=np.float32), seed=[7, 0])
 
   def test_static_shapes(self):
-    for spec, made in (([9, 11, 3], [None, None, 3]), ([None, None, 1], [None, None, 1]), ([16], [None]), ([4, 9, 11, 3], [None, None, None, 3]),
-                       ([5, 6], [None, None]), ([], [])):
-      traced = tf.function(lambda x: augment.numpy_layer(noise, processes=0)(x, seed=[7, 0])).get_concrete_function(tf.TensorSpec(spec, tf.uint8))
+    for spec, made in (
+      ([9, 11, 3], [None, None, 3]),
+      ([None, None, 1], [None, None, 1]),
+      ([16], [None]),
+      ([4, 9, 11, 3], [None, None, None, 3]),
+      ([5, 6], [None, None]),
+      ([], []),
+    ):
+      traced = tf.function(lambda x: augment.numpy_layer(noise, processes=0)(x, seed=[7, 0])).get_concrete_function(
+        tf.TensorSpec(spec, tf.uint8)
+      )
       assert traced.structured_outputs.shape.as_list() == made
     declared = augment.numpy_layer(noise, tf.TensorSpec([9, 11, 3], tf.uint8), processes=0)
     assert SOURCE.refurbish([declared]).element_spec == tf.TensorSpec([9, 11, 3], tf.uint8)
 
   def test_with_targets(self):
     """Called by keywords, with the names given; maps may change their size."""
+
     def fn(image, mask, bboxes, keypoints, rng):
       assert isinstance(rng, np.random.Generator)
-      return {"image": image[:, ::-1], "mask": mask[:, ::-1], "bboxes": bboxes + np.float32([0, 1, 0, 1]), "keypoints": keypoints}
+      return {
+        "image": image[:, ::-1],
+        "mask": mask[:, ::-1],
+        "bboxes": bboxes + np.float32([0, 1, 0, 1]),
+        "keypoints": keypoints,
+      }
 
     element = {
-        "image": IMAGES[0], "mask": IMAGES[1, ..., 0], "bboxes": np.float32([[0, 0, 3, 4], [1, 1, 2, 2]]),
-        "keypoints": np.int32([[1, 2, 1]])}
+      "image": IMAGES[0],
+      "mask": IMAGES[1, ..., 0],
+      "bboxes": np.float32([[0, 0, 3, 4], [1, 1, 2, 2]]),
+      "keypoints": np.int32([[1, 2, 1]]),
+    }
     kinds = {"mask": "mask", "bboxes": "xyxy", "keypoints": "xy"}
     for processes in (0, 1):
       layers = [augment.numpy_layer(fn, processes=processes), augment.resize((18, 22))]
       stage = tf.data.Dataset.from_tensors(element).refurbish(layers, targets=kinds)
       assert {name: spec.shape.as_list() for name, spec in stage.element_spec.items()} == {
-          "image": [18, 22, 3], "mask": [18, 22], "bboxes": [2, 4], "keypoints": [1, 3]}
+        "image": [18, 22, 3],
+        "mask": [18, 22],
+        "bboxes": [2, 4],
+        "keypoints": [1, 3],
+      }
       found = next(stage.as_numpy_iterator())
       np.testing.assert_array_equal(found["mask"][::2, ::2], IMAGES[1, :, ::-1, 0])
       assert found["bboxes"].tolist() == [[0, 2, 6, 10], [2, 4, 4, 6]] and found["keypoints"].tolist() == [[2, 4, 1]]
@@ -314,40 +364,68 @@ class TestArrays:
   @pytest.mark.parametrize("processes", [0, 1])
   def test_rows_stay_beside_their_labels(self, processes):
     """Transforms that drop boxes would leave the labels of the others after."""
+
     def crop(image, bboxes, rng):
       return {"image": image, "bboxes": bboxes[1:]}
 
     element = {"image": IMAGES[0], "bboxes": np.float32([[0, 0, 3, 4], [1, 1, 2, 2]]), "labels": [1, 2]}
-    stage = tf.data.Dataset.from_tensors(element).refurbish([augment.numpy_layer(crop, processes=processes)], targets={"bboxes": "xyxy"})
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"a row for each one .*'bboxes' of shape \[1, 4\] for one of \[2, 4\].*sanitize_boxes"):
+    stage = tf.data.Dataset.from_tensors(element).refurbish(
+      [augment.numpy_layer(crop, processes=processes)], targets={"bboxes": "xyxy"}
+    )
+    with pytest.raises(
+      tf.errors.InvalidArgumentError,
+      match=r"a row for each one .*'bboxes' of shape \[1, 4\] for one of \[2, 4\].*sanitize_boxes",
+    ):
       next(iter(stage))
 
   def test_a_clip_is_one_call(self):
-    stage = tf.data.Dataset.from_tensors(IMAGES).refurbish([augment.numpy_layer(lambda clip, rng: clip[:, ::-1] * np.uint8(len(clip)), processes=1)])
+    stage = tf.data.Dataset.from_tensors(IMAGES).refurbish(
+      [augment.numpy_layer(lambda clip, rng: clip[:, ::-1] * np.uint8(len(clip)), processes=1)]
+    )
     np.testing.assert_array_equal(next(iter(stage)), IMAGES[:, ::-1] * np.uint8(N))
 
 
 class TestErrors:
-
-  @pytest.mark.parametrize("arguments, error, said", [
-      ({"fn": 3}, TypeError, "callable"), ({"fn": noise, "output_signature": [3]}, TypeError, "tf.TensorSpec or None"),
-      ({"fn": noise, "processes": -1}, ValueError, "from 0 to"), ({"fn": noise, "processes": 1.5}, TypeError, "whole number"),
-      ({"fn": noise, "processes": True}, TypeError, "whole number"), ({"fn": noise, "name": 3}, TypeError, "name of numpy_layer")])
+  @pytest.mark.parametrize(
+    "arguments, error, said",
+    [
+      ({"fn": 3}, TypeError, "callable"),
+      ({"fn": noise, "output_signature": [3]}, TypeError, "tf.TensorSpec or None"),
+      ({"fn": noise, "processes": -1}, ValueError, "from 0 to"),
+      ({"fn": noise, "processes": 1.5}, TypeError, "whole number"),
+      ({"fn": noise, "processes": True}, TypeError, "whole number"),
+      ({"fn": noise, "name": 3}, TypeError, "name of numpy_layer"),
+    ],
+  )
   def test_of_arguments(self, arguments, error, said):
     with pytest.raises(error, match=said):
       augment.numpy_layer(**arguments)
 
   @pytest.mark.parametrize("processes", [0, 1])
-  @pytest.mark.parametrize("made, said", [
-      (lambda image, rng: image.astype(np.float32), r"as declared, uint8 of shape \(None, None, 3\), got its result of float32"),
-      (lambda image, rng: image[0], r"got its result of uint8 and shape \(11, 3\).*output_signature=tf.TensorSpec\(\[11, 3\], tf.uint8\)"),
-      (lambda image, rng: None, "returned None"), (lambda image, rng: next(iter(())), "StopIteration"),
-      (lambda image, rng: sys.exit(3), "SystemExit"), (lambda image: image, "takes 1 positional argument"),
-      (lambda image, rng: 1 // (int(image[0, 0, 0]) * 0), r"ZeroDivisionError.*line \d+, in <lambda>")])
+  @pytest.mark.parametrize(
+    "made, said",
+    [
+      (
+        lambda image, rng: image.astype(np.float32),
+        r"as declared, uint8 of shape \(None, None, 3\), got its result of float32",
+      ),
+      (
+        lambda image, rng: image[0],
+        r"got its result of uint8 and shape \(11, 3\).*output_signature=tf.TensorSpec\(\[11, 3\], tf.uint8\)",
+      ),
+      (lambda image, rng: None, "returned None"),
+      (lambda image, rng: next(iter(())), "StopIteration"),
+      (lambda image, rng: sys.exit(3), "SystemExit"),
+      (lambda image: image, "takes 1 positional argument"),
+      (lambda image, rng: 1 // (int(image[0, 0, 0]) * 0), r"ZeroDivisionError.*line \d+, in <lambda>"),
+    ],
+  )
   def test_of_the_function(self, made, said, processes):
     """They arrive with the traceback, for their sample alone, and the epoch goes on."""
     broken = int(IMAGES[3].sum())
-    layer = augment.numpy_layer(lambda image, rng: made(image, rng) if image.sum() == broken else image, processes=processes, name="mine")
+    layer = augment.numpy_layer(
+      lambda image, rng: made(image, rng) if image.sum() == broken else image, processes=processes, name="mine"
+    )
     found, (error,) = read(SOURCE.refurbish([layer], seed=3))
     assert len(found) == N - 1 and isinstance(error, tf.errors.InvalidArgumentError)
     text = " ".join(str(error).split())
@@ -382,14 +460,13 @@ def test_describe_and_stats_say_how_busy_they_are():
   assert "  python  2 processes for slow: 0 calls, busy 0% of the time" in rtf.describe(stage)
   for _ in range(2):
     list(stage)
-  counted, = rtf.stats(stage)[0].processes
+  (counted,) = rtf.stats(stage)[0].processes
   assert (counted.name, counted.processes, counted.calls) == ("slow", 2, N + N // 2)
   assert 0.01 * 18 <= counted.seconds < 3 and 0 < counted.busy <= 1
   assert str(counted) in str(rtf.stats(stage)[0]) and str(counted) in rtf.describe(stage)
 
 
 class TestFingerprint:
-
   @staticmethod
   def warned(path, *functions):
     """Whether a store says that other functions prepared it."""
@@ -410,8 +487,12 @@ class TestFingerprint:
       def __call__(self, image, rng):
         return image + np.uint8(self.numbers[0])
 
-    same = [(self.adding(3), self.adding(3)), (Adder(3), Adder(3)), (self.adding(3, np.ones(3)), self.adding(3, np.ones(3))),
-            (functools.partial(noise), functools.partial(noise))]
+    same = [
+      (self.adding(3), self.adding(3)),
+      (Adder(3), Adder(3)),
+      (self.adding(3, np.ones(3)), self.adding(3, np.ones(3))),
+      (functools.partial(noise), functools.partial(noise)),
+    ]
     for number, functions in enumerate(same):
       self.warned(tmp_path / f"same{number}", *functions)
     assert not [each for each in recwarn if each.category is rtf.PipelineWarning]
@@ -419,8 +500,12 @@ class TestFingerprint:
     with pytest.warns(rtf.PipelineWarning, match="another partial_fn has prepared"):
       for GLOBAL_NUMBER in (1, 2):
         self.warned(tmp_path / "global", lambda image, rng: image + np.uint8(GLOBAL_NUMBER))
-    others = [(self.adding(3), self.adding(4)), (Adder(3), Adder(4)), (self.adding(3, np.ones(3)), self.adding(3, np.zeros(3))),
-              (noise, self.adding(3))]
+    others = [
+      (self.adding(3), self.adding(4)),
+      (Adder(3), Adder(4)),
+      (self.adding(3, np.ones(3)), self.adding(3, np.zeros(3))),
+      (noise, self.adding(3)),
+    ]
     for number, functions in enumerate(others):
       with pytest.warns(rtf.PipelineWarning, match="another partial_fn has prepared"):
         self.warned(tmp_path / f"other{number}", *functions)

@@ -1,4 +1,5 @@
 """Processes that call Python functions: none is lost with a sample, and none is left behind."""
+
 import contextlib
 import functools
 import gc
@@ -43,7 +44,6 @@ def dies_at(folder, how, once):
 
 
 class TestDeaths:
-
   def test_also_one_that_ends_as_if_all_were_well(self, monkeypatch):
     started, start = [], subprocess.Popen
 
@@ -66,7 +66,9 @@ class TestDeaths:
   def test_a_second_death_is_an_error_of_that_sample(self, tmp_path):
     layer = augment.numpy_layer(dies_at(tmp_path, signal.SIGKILL, once=False), processes=2, name="deadly")
     iterator, found = iter(SOURCE.refurbish([layer], r=2, seed=5)), 0
-    with pytest.raises(tf.errors.UnknownError, match="sample 5 of the source.*deadly, has ended its process twice.*signal 9") as raised:
+    with pytest.raises(
+      tf.errors.UnknownError, match="sample 5 of the source.*deadly, has ended its process twice.*signal 9"
+    ) as raised:
       for _ in range(N):
         next(iterator)
         found += 1
@@ -91,6 +93,7 @@ class TestDeaths:
 
   def test_of_one_whose_fork_lives_on(self, tmp_path):
     """It has the socket, too, so that nobody says that the process has ended."""
+
     def fn(image, rng):
       forked = os.fork()
       if not forked:
@@ -112,8 +115,11 @@ def processes_of(parent):
   found = []
   for entry in pathlib.Path("/proc").iterdir():
     try:
-      if entry.name.isdigit() and b"processes/worker.py" in (entry / "cmdline").read_bytes() and (
-          parent is None or f"PPid:\t{parent}\n" in (entry / "status").read_text()):
+      if (
+        entry.name.isdigit()
+        and b"processes/worker.py" in (entry / "cmdline").read_bytes()
+        and (parent is None or f"PPid:\t{parent}\n" in (entry / "status").read_text())
+      ):
         found.append(int(entry.name))
     except (OSError, ProcessLookupError):
       pass
@@ -136,10 +142,10 @@ def memory_files():
 
 
 class TestWhatIsGone:
-
   @pytest.mark.parametrize("is_traced", [True, False])
   def test_is_forgotten_here_and_there(self, is_traced):
     """As in a search over functions that each hold a table."""
+
     def num_known(image, rng, table):
       return np.array(sum(type(each).__name__ == "Function" for each in gc.get_objects())) + table[0]
 
@@ -149,7 +155,11 @@ class TestWhatIsGone:
       tables.append(weakref.ref(table))
       layer = augment.numpy_layer(functools.partial(num_known, table=table), tf.TensorSpec([], tf.int64), processes=4)
       source = tf.data.Dataset.from_tensors(IMAGES[0])
-      found += list(source.map(lambda image, layer=layer: layer(image, seed=[7, 0]))) if is_traced else [layer(IMAGES[0], seed=[7, 0])]
+      found += (
+        list(source.map(lambda image, layer=layer: layer(image, seed=[7, 0])))
+        if is_traced
+        else [layer(IMAGES[0], seed=[7, 0])]
+      )
       del table, layer, source
       gc.collect()
     assert max(found) == 1 and not any(table() is not None for table in tables)
@@ -164,8 +174,15 @@ class TestWhatIsGone:
       return tf.data.Dataset.from_tensors(number).map(called).get_single_element()
 
     iterator = iter(tf.data.Dataset.from_tensors(3).map(nested).prefetch(1))
-    traced = [tf.function(fn).get_concrete_function(index) for fn in (
-        called, nested, lambda x: tf.cond(x > 0, lambda: called(x), lambda: x), lambda x: tf.map_fn(called, x[None])[0])]
+    traced = [
+      tf.function(fn).get_concrete_function(index)
+      for fn in (
+        called,
+        nested,
+        lambda x: tf.cond(x > 0, lambda: called(x), lambda: x),
+        lambda x: tf.map_fn(called, x[None])[0],
+      )
+    ]
     layers.clear()
     gc.collect()
     assert [int(next(iterator)), *(int(each(index)) for each in traced)] == [4] * 5
@@ -175,7 +192,10 @@ class TestWhatIsGone:
     variant = tf.data.experimental.to_variant(SOURCE.map(lambda image: layer(image, seed=[7, 0])))
     gc.collect()
     # TensorFlow 2.22 also forgets functions of Python.
-    with pytest.raises(tf.errors.OpError, match="mine, is called for a tf.data.Dataset that is gone. Keep|Could not find callback with key"):
+    with pytest.raises(
+      tf.errors.OpError,
+      match="mine, is called for a tf.data.Dataset that is gone. Keep|Could not find callback with key",
+    ):
       next(iter(tf.data.experimental.from_variant(variant, tf.TensorSpec([None, None, 3], tf.uint8))))
 
 
@@ -206,10 +226,19 @@ def programs():
 
 
 class TestProcesses:
-
-  @pytest.mark.parametrize("end, sent", [
-      ("del iterator", None), ("sys.exit(3)", None), ("more = iter(stage.repeat().prefetch(20)); next(more); sys.exit(3)", None), ("raise KeyError", None), ("list(iterator)", signal.SIGINT),
-      ("time.sleep(60)", signal.SIGKILL), ("os._exit(3)", None)], ids=["end", "exit", "prefetch", "error", "ctrl-c", "kill", "_exit"])
+  @pytest.mark.parametrize(
+    "end, sent",
+    [
+      ("del iterator", None),
+      ("sys.exit(3)", None),
+      ("more = iter(stage.repeat().prefetch(20)); next(more); sys.exit(3)", None),
+      ("raise KeyError", None),
+      ("list(iterator)", signal.SIGINT),
+      ("time.sleep(60)", signal.SIGKILL),
+      ("os._exit(3)", None),
+    ],
+    ids=["end", "exit", "prefetch", "error", "ctrl-c", "kill", "_exit"],
+  )
   def test_none_is_left_of_a_program(self, programs, tmp_path, end, sent):
     """Nor does the end take long; Ctrl-C says no more than the trainer's own traceback."""
     path = tmp_path / "train.py"
@@ -228,14 +257,28 @@ class TestProcesses:
     assert_end(left)
     assert errors.count("Traceback") <= 1 and "worker.py" not in errors
 
-  @pytest.mark.parametrize("call, before", [
-      ("time.sleep(30)", ""), ("__import__('re').match('(a+)+b', 29 * 'a')", ""),
-      ("time.sleep(30)", "os.fork() or (time.sleep(12), os._exit(0));")], ids=["sleep", "in C code", "forked"])
+  @pytest.mark.parametrize(
+    "call, before",
+    [
+      ("time.sleep(30)", ""),
+      ("__import__('re').match('(a+)+b', 29 * 'a')", ""),
+      ("time.sleep(30)", "os.fork() or (time.sleep(12), os._exit(0));"),
+    ],
+    ids=["sleep", "in C code", "forked"],
+  )
   def test_none_is_left_of_a_busy_trainer(self, programs, tmp_path, call, before):
-    """Of one that is killed while its processes are in a call, which may not even run Python, or whose fork lives on."""
+    """Of one that is killed while its processes are in a call, which may not even run Python, or whose fork lives
+    on."""
     path = tmp_path / "train.py"
-    path.write_text(PROGRAM.format(end="list(iterator)").replace("time.sleep(0.2)", call).replace("os.write(1", before + "os.write(1").replace(
-        "next(iterator)", "import threading; threading.Thread(target=next, args=(iterator,), daemon=True).start(); time.sleep(2)"))
+    path.write_text(
+      PROGRAM.format(end="list(iterator)")
+      .replace("time.sleep(0.2)", call)
+      .replace("os.write(1", before + "os.write(1")
+      .replace(
+        "next(iterator)",
+        "import threading; threading.Thread(target=next, args=(iterator,), daemon=True).start(); time.sleep(2)",
+      )
+    )
     with programs.start(path) as program:
       assert program.stdout.readline() == "begun\n"
       left = processes_of(program.pid)
@@ -243,7 +286,8 @@ class TestProcesses:
     assert_end(left)
 
   def test_live_as_long_as_a_stage_and_not_much_longer(self, monkeypatch):
-    """A validation between two epochs does not end them. While they wait they do nothing but to look for the trainer."""
+    """A validation between two epochs does not end them. While they wait they do nothing but to look for the
+    trainer."""
     for each in pool._pools.values():
       each.kill()
     monkeypatch.setattr(pool, "IDLE_SECONDS", 0.5)
@@ -266,7 +310,9 @@ class TestProcesses:
       stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, limits)
       files = [stack.enter_context(open(os.devnull)) for _ in range(1100)]
       assert max(file.fileno() for file in files) >= 1024
-      np.testing.assert_array_equal(augment.numpy_layer(lambda image, rng: image, processes=6)(IMAGES[0], seed=[7, 0]), IMAGES[0])
+      np.testing.assert_array_equal(
+        augment.numpy_layer(lambda image, rng: image, processes=6)(IMAGES[0], seed=[7, 0]), IMAGES[0]
+      )
 
   def test_start_at_the_first_sample_and_are_shared(self):
     layers = [augment.numpy_layer(noise, processes=5) for _ in range(2)]
@@ -292,11 +338,15 @@ class TestProcesses:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "__init__.py").write_text("import tensorflow as tf\nfrom mine.transforms import fn\n")
     (tmp_path / "mine" / "transforms.py").write_text(
-        "import sys\nimport numpy as np\nimport tensorflow as tf\nfrom mine import helpers\nADDED = 3\n"
-        "def fn(image, rng):\n  return helpers.add(image, ADDED) + np.uint8('tensorflow' in sys.modules)\n")
+      "import sys\nimport numpy as np\nimport tensorflow as tf\nfrom mine import helpers\nADDED = 3\n"
+      "def fn(image, rng):\n  return helpers.add(image, ADDED) + np.uint8('tensorflow' in sys.modules)\n"
+    )
     (tmp_path / "mine" / "helpers.py").write_text(
-        "import tensorflow as tf\nclass Adder:\n  def __call__(self, image, n): return image + np.uint8(n)\nimport numpy as np\nadd = Adder()\n")
-    (tmp_path / "train.py").write_text(textwrap.dedent("""
+      "import tensorflow as tf\nclass Adder:\n  def __call__(self, image, n): return image + np.uint8(n)\nimport "
+      "numpy as np\nadd = Adder()\n"
+    )
+    (tmp_path / "train.py").write_text(
+      textwrap.dedent("""
         import numpy as np
         import tensorflow as tf
         import refurbish_tf as rtf
@@ -306,7 +356,8 @@ class TestProcesses:
         for fn in (mine.fn, lambda image, rng: mine.fn(image, rng)):
           stage = source.refurbish([rtf.augment.numpy_layer(fn, processes=2)], seed=3)
           print({value for each in stage.as_numpy_iterator() for value in each.ravel().tolist()})
-    """))
+    """)
+    )
     with programs.start(tmp_path / "train.py") as program:
       program.wait(120)
       assert program.stdout.read().splitlines() == ["{3}"] * 2, program.errors()[-3000:]
@@ -315,12 +366,16 @@ class TestProcesses:
     """As by `pip install --target`. A module of the user's that lies there goes by value."""
     (tmp_path / "its_library").mkdir()
     (tmp_path / "its_library" / "__init__.py").write_text(
-        "import threading\nLOCK = threading.Lock()\ndef add(image):\n  with LOCK:\n    return image + 3\n")
+      "import threading\nLOCK = threading.Lock()\ndef add(image):\n  with LOCK:\n    return image + 3\n"
+    )
     (tmp_path / "its_library-1.0.dist-info").mkdir()
     (tmp_path / "its_library-1.0.dist-info" / "RECORD").write_text("its_library/__init__.py,sha256=abc,9\n")
-    (tmp_path / "of_the_user.py").write_text("import its_library\ndef fn(image, rng):\n  return its_library.add(image)\n")
+    (tmp_path / "of_the_user.py").write_text(
+      "import its_library\ndef fn(image, rng):\n  return its_library.add(image)\n"
+    )
     monkeypatch.syspath_prepend(tmp_path)
     import of_the_user
+
     (tmp_path / "of_the_user.py").unlink()
     made = augment.numpy_layer(of_the_user.fn, processes=1)(IMAGES[0], seed=[7, 0])
     np.testing.assert_array_equal(made, IMAGES[0] + np.uint8(3))
@@ -328,10 +383,12 @@ class TestProcesses:
   def test_an_error_names_a_few_of_a_modules_variables(self, monkeypatch, tmp_path):
     """It does not try all of them, which may take minutes."""
     (tmp_path / "of_many.py").write_text(
-        "TRIED = []\nclass Held:\n  def __reduce__(self):\n    TRIED.append(self)\n    raise ValueError('held')\n"
-        "globals().update((f'V{i}', Held()) for i in range(100))\n")
+      "TRIED = []\nclass Held:\n  def __reduce__(self):\n    TRIED.append(self)\n    raise ValueError('held')\n"
+      "globals().update((f'V{i}', Held()) for i in range(100))\n"
+    )
     monkeypatch.syspath_prepend(tmp_path)
     import of_many
+
     names = "of_many.TRIED, of_many.Held, of_many.V0, of_many.V1, of_many.V2. "
     with pytest.raises(TypeError, match=f"A module that fn uses goes along as a whole, and cannot: {names}"):
       augment.numpy_layer(lambda image, rng: of_many.V0 and image)(IMAGES[0], seed=[7, 0])

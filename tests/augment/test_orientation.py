@@ -1,4 +1,5 @@
 """Photographs that lie on their side, files that claim more pixels than they should, and WebP."""
+
 import contextlib
 import io
 import re
@@ -18,8 +19,11 @@ from support.images import DECODES_WEBP, decoded, make_seeds, needs_webp
 augment = rtf.augment
 NUMBERS = range(1, 9)
 KINDS = {
-    "JPEG": {"quality": 95, "subsampling": 0}, "PNG": {}, "WEBP": {"lossless": True, "exact": True},
-    "lossy WEBP": {"quality": 80}}
+  "JPEG": {"quality": 95, "subsampling": 0},
+  "PNG": {},
+  "WEBP": {"lossless": True, "exact": True},
+  "lossy WEBP": {"quality": 80},
+}
 TAG = 0x112
 
 
@@ -71,7 +75,6 @@ def _blocks(height, width):
 
 @pytest.mark.parametrize("number", NUMBERS)
 class TestIsPillows:
-
   @pytest.mark.parametrize("kind", decoded(["PNG", "WEBP"]))
   def test_what_follows_belongs_to_it_as_it_stands(self, kind, number):
     """The standing image itself, as a mask, stays what the image becomes; boxes go with it."""
@@ -86,12 +89,16 @@ class TestIsPillows:
     for seed in make_seeds(5):
       image, mask, moved = window(file, standing, boxes, seed=seed)
       np.testing.assert_array_equal(image, mask)
-      expected = augment.compose([augment.decode_random_resized_crop(apply_exif_orientation=True)], kinds)(_saved(standing, kind), standing, boxes, seed=seed)
+      expected = augment.compose([augment.decode_random_resized_crop(apply_exif_orientation=True)], kinds)(
+        _saved(standing, kind), standing, boxes, seed=seed
+      )
       np.testing.assert_array_equal(image, expected[0])
       np.testing.assert_array_equal(moved, expected[2])
       np.testing.assert_array_equal(moved[1], [0, 0, *image.shape[1::-1]])
     if standing.shape != (33, 47, 3):
-      with pytest.raises(tf.errors.InvalidArgumentError, match="its image, 47 x 33.*pass the other apply_exif_orientation"):
+      with pytest.raises(
+        tf.errors.InvalidArgumentError, match="its image, 47 x 33.*pass the other apply_exif_orientation"
+      ):
         window(file, _noise(33, 47), boxes, seed=[7, 0])
 
   @pytest.mark.parametrize("kind", decoded(KINDS))
@@ -134,8 +141,12 @@ class TestIsPillows:
       file, standing = _lying(image, "JPEG", number, quality=98), _saved(_turned(image, number), "PNG")
       pairs = [(augment.decode(size)(file), augment.decode(size)(standing))]
       pairs += [
-          (augment.decode_random_resized_crop(size)(file, seed=seed),
-           augment.decode_random_resized_crop(size)(standing, seed=seed)) for seed in make_seeds(4)]
+        (
+          augment.decode_random_resized_crop(size)(file, seed=seed),
+          augment.decode_random_resized_crop(size)(standing, seed=seed),
+        )
+        for seed in make_seeds(4)
+      ]
       for made, expected in pairs:
         difference = made.numpy().astype(float) - expected.numpy()
         assert np.abs(difference).max() <= 3 and np.abs(difference[1:-1, 1:-1].mean()) < 0.4
@@ -143,7 +154,6 @@ class TestIsPillows:
 
 @needs_webp
 class TestWebp:
-
   @pytest.mark.parametrize("options", [{"lossless": True}, {"quality": 90}, {"quality": 5}], ids=str)
   @pytest.mark.parametrize("alpha", [False, True])
   def test_is_pillows(self, options, alpha):
@@ -196,18 +206,22 @@ def _with_sides(kind, place, form, *sides, **options):
 
 # One of each format, as image_file_test.cc has their forms, and one whose number of pixels an int64 does not hold.
 HUGE = {
-    "PNG": (_png(8115, 27_845), "8115 x 27845"),
-    "PNG of the largest sides": (_png(2**32 - 1, 2**32 - 1), "4294967295 x 4294967295"),
-    "JPEG": (_with_sides("JPEG", lambda file: file.index(b"\xff\xc0") + 5, ">HH", 65_000, 64_000), "65000 x 64000"),
-    "GIF of a larger frame": (
-        _with_sides("GIF", lambda file: file.index(b",\0\0\0\0") + 5, "<HH", 64_000, 65_000), "65000 x 64000"),
-    "BMP from the top": (_with_sides("BMP", 18, "<ii", 64_000, -65_000), "65000 x 64000"),
-    "WebP, lossless": (_with_sides("WEBP", 21, "<I", 15_999 | 14_999 << 14), "15000 x 16000")}
+  "PNG": (_png(8115, 27_845), "8115 x 27845"),
+  "PNG of the largest sides": (_png(2**32 - 1, 2**32 - 1), "4294967295 x 4294967295"),
+  "JPEG": (_with_sides("JPEG", lambda file: file.index(b"\xff\xc0") + 5, ">HH", 65_000, 64_000), "65000 x 64000"),
+  "GIF of a larger frame": (
+    _with_sides("GIF", lambda file: file.index(b",\0\0\0\0") + 5, "<HH", 64_000, 65_000),
+    "65000 x 64000",
+  ),
+  "BMP from the top": (_with_sides("BMP", 18, "<ii", 64_000, -65_000), "65000 x 64000"),
+  "WebP, lossless": (_with_sides("WEBP", 21, "<I", 15_999 | 14_999 << 14), "15000 x 16000"),
+}
 
 
 @contextlib.contextmanager
 def _bounded_memory():
   """Takes at most 50 MB more at any time."""
+
   def peak():
     with open("/proc/self/status", encoding="ascii") as status:
       return int(re.search(r"VmHWM:\s*(\d+) kB", status.read())[1])
@@ -220,15 +234,20 @@ def _bounded_memory():
 
 
 class TestMaxPixels:
-
   @pytest.mark.parametrize("name", HUGE)
   def test_is_of_what_a_file_claims(self, name):
     """Before memory is allocated, although these files are damaged, too."""
     file, sides = HUGE[name]
-    match = (f"file of decode.* must have at most max_pixels=178956970 pixels, got a {re.split('[ ,]', name)[0]} "
-             f"file of {len(file)} bytes and {sides} pixels. Leave it out, or pass a larger max_pixels if it is whole")
+    match = (
+      f"file of decode.* must have at most max_pixels=178956970 pixels, got a {re.split('[ ,]', name)[0]} "
+      f"file of {len(file)} bytes and {sides} pixels. Leave it out, or pass a larger max_pixels if it is whole"
+    )
     with _bounded_memory():
-      for layer in (augment.decode(apply_exif_orientation=False), augment.decode((8, 8)), augment.decode((8, 8), apply_exif_orientation=True)):
+      for layer in (
+        augment.decode(apply_exif_orientation=False),
+        augment.decode((8, 8)),
+        augment.decode((8, 8), apply_exif_orientation=True),
+      ):
         with pytest.raises(tf.errors.InvalidArgumentError, match=match):
           layer(file)
       with pytest.raises(tf.errors.InvalidArgumentError, match=match):
@@ -247,7 +266,7 @@ class TestMaxPixels:
     """Of 600 in a GIF, 600 MB; the second is damaged, too."""
     one = _saved(np.zeros([1000, 1000], np.uint8), "GIF")
     begin = one.index(b",\0\0\0\0")
-    many = one[:-1] + b",\0\0\0\0\xff\xff" + one[begin + 7:-1] + one[begin:-1] * 600 + b";"
+    many = one[:-1] + b",\0\0\0\0\xff\xff" + one[begin + 7 : -1] + one[begin:-1] * 600 + b";"
     with _bounded_memory():
       np.testing.assert_array_equal(augment.decode()(many), augment.decode()(one))
 
@@ -260,13 +279,20 @@ def test_16_bits_are_not_cut(before):
 
 
 @pytest.mark.parametrize("layer", [augment.decode, augment.decode_random_resized_crop])
-@pytest.mark.parametrize("arguments, error", [
-    ({"apply_exif_orientation": "yes"}, TypeError), ({"apply_exif_orientation": 1}, TypeError),
+@pytest.mark.parametrize(
+  "arguments, error",
+  [
+    ({"apply_exif_orientation": "yes"}, TypeError),
+    ({"apply_exif_orientation": 1}, TypeError),
     ({"max_pixels": 0}, ValueError),
-    ({"max_pixels": 2**62 + 1}, ValueError), ({"max_pixels": 1.5}, TypeError), ({"max_pixels": True}, TypeError),
-    ({"max_pixels": None}, TypeError)])
+    ({"max_pixels": 2**62 + 1}, ValueError),
+    ({"max_pixels": 1.5}, TypeError),
+    ({"max_pixels": True}, TypeError),
+    ({"max_pixels": None}, TypeError),
+  ],
+)
 def test_arguments(layer, arguments, error):
-  name, = arguments
+  (name,) = arguments
   with pytest.raises(error, match=f"^{name} of {layer.__name__} must be "):
     layer(**arguments)
 
@@ -286,7 +312,9 @@ def test_only_their_user_knows_where_targets_were_drawn(make):
   for layer in (make(), make(24)):
     for targets in ({1: "xyxy"}, {"objects": {"bbox": "rel_yxyx"}}, {"mask": "mask", "depth": None}):
       for layers in ([layer], [augment.decode(apply_exif_orientation=True), layer]):
-        with pytest.raises(ValueError, match=f"^{make.__name__} must be told with targets .*apply_exif_orientation=True if .*False if"):
+        with pytest.raises(
+          ValueError, match=f"^{make.__name__} must be told with targets .*apply_exif_orientation=True if .*False if"
+        ):
           augment.compose(layers, targets)
     with pytest.raises(ValueError, match="boxes"):
       augment.compose([layer])({"image": file, "boxes": np.zeros([2, 4], np.float32)}, **seeds)
@@ -303,7 +331,9 @@ def test_a_store_of_photographs_that_lie_is_not_taken_for_one_of_turned_ones():
 
   def of(**arguments):
     layer = augment.compose([augment.decode_random_resized_crop(8, **arguments)])
-    function = tf.function(lambda file, seed: layer(file, seed=seed)).get_concrete_function(tf.TensorSpec([], tf.string), seed)
+    function = tf.function(lambda file, seed: layer(file, seed=seed)).get_concrete_function(
+      tf.TensorSpec([], tf.string), seed
+    )
     return fingerprint.of_stage(source, function)
 
   assert not fingerprint.function_differs(of(), of(apply_exif_orientation=True))

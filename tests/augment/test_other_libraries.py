@@ -1,4 +1,5 @@
 """Layers of other libraries and of Keras: run as these libraries would, or refused."""
+
 import functools
 import types
 import warnings
@@ -18,14 +19,18 @@ SOURCE = tf.data.Dataset.from_tensor_slices(IMAGES)
 
 def made(layers, images=IMAGES, seed=1, **options):
   source = tf.data.Dataset.from_tensor_slices(images)
-  return np.array(sorted(source.refurbish(layers, r=2, seed=seed, **options).as_numpy_iterator(), key=lambda image: image.tobytes()))
+  return np.array(
+    sorted(source.refurbish(layers, r=2, seed=seed, **options).as_numpy_iterator(), key=lambda image: image.tobytes())
+  )
 
 
 def in_order(images):
   return np.array(sorted(images, key=lambda image: image.tobytes()))
 
 
-# Other libraries, by stand-ins: what they are given, and what they return. -------------------------------------------------
+# Other libraries, by stand-ins: what they are given, and what they return.
+# -------------------------------------------------
+
 
 def of(module, call):
   """An object with the name and the module of a library's class."""
@@ -47,20 +52,34 @@ def flipped(image):
 flipped.__module__ = "kornia.geometry"
 
 
-@pytest.mark.parametrize(("layer", "told"), [
-    (TORCHVISION, "got Flip(p=1) of torchvision"), (ALBUMENTATIONS, "Flip(p=1) of albumentations"), (MONAI, "of monai"), (IMGAUG, "of imgaug"),
-    (flipped, "flipped of kornia"), (functools.partial(TORCHVISION, p=1), "functools.partial(Flip(p=1), p=1) of torchvision"),
+@pytest.mark.parametrize(
+  ("layer", "told"),
+  [
+    (TORCHVISION, "got Flip(p=1) of torchvision"),
+    (ALBUMENTATIONS, "Flip(p=1) of albumentations"),
+    (MONAI, "of monai"),
+    (IMGAUG, "of imgaug"),
+    (flipped, "flipped of kornia"),
+    (functools.partial(TORCHVISION, p=1), "functools.partial(Flip(p=1), p=1) of torchvision"),
     (TORCHVISION.__call__, "of torchvision"),
-    (type("Mine", (type(of("torch.nn.modules.module", None)),), {"__module__": "mine"})(), "of torch")])
+    (type("Mine", (type(of("torch.nn.modules.module", None)),), {"__module__": "mine"})(), "of torch"),
+  ],
+)
 def test_what_would_leave_tensors_as_they_are_is_refused(layer, told):
   """With the layer that calls it, also by a function in place of a list."""
-  for what, build in (("layers of refurbish", lambda: SOURCE.refurbish([augment.random_flip(), layer])),
-                      ("layers of compose", lambda: augment.compose([layer])),
-                      ("partial_fn", lambda: SOURCE.refurbish(layer)),
-                      ("augment_fn", lambda: SOURCE.echo(2, "before_augment", augment_fn=layer, batch_size=2))):
+  for what, build in (
+    ("layers of refurbish", lambda: SOURCE.refurbish([augment.random_flip(), layer])),
+    ("layers of compose", lambda: augment.compose([layer])),
+    ("partial_fn", lambda: SOURCE.refurbish(layer)),
+    ("augment_fn", lambda: SOURCE.echo(2, "before_augment", augment_fn=layer, batch_size=2)),
+  ):
     with pytest.raises(TypeError) as error:
       build()
-    assert str(error.value).startswith(what) and told in str(error.value) and "Put rtf.augment.numpy_layer(" in str(error.value)
+    assert (
+      str(error.value).startswith(what)
+      and told in str(error.value)
+      and "Put rtf.augment.numpy_layer(" in str(error.value)
+    )
 
 
 @pytest.mark.parametrize("layer", [ALBUMENTATIONS, IMGAUG, MONAI])
@@ -72,24 +91,40 @@ def test_numpy_layer_calls_what_libraries_make(layer, processes):
 @pytest.mark.parametrize("name", ["mask", "segmentation"])
 def test_numpy_layer_gives_albumentations_the_targets(name):
   """By its own names: it would leave others as they are."""
-  layer = of("albumentations.core", lambda self, image, mask: {"image": image[:, ::-1].copy(), "mask": mask[:, ::-1].copy(), "more": 0})
+  layer = of(
+    "albumentations.core",
+    lambda self, image, mask: {"image": image[:, ::-1].copy(), "mask": mask[:, ::-1].copy(), "more": 0},
+  )
   source = tf.data.Dataset.from_tensor_slices({"image": IMAGES, name: IMAGES[..., 0]})
   for each in source.refurbish([augment.numpy_layer(layer, processes=0)], targets={name: "mask"}).as_numpy_iterator():
     np.testing.assert_array_equal(each["image"][..., 0], each[name])
 
 
-@pytest.mark.parametrize(("targets", "more", "text"), [
-    ({"a": "flow"}, (), "must know what.*'a' is, a target 'flow'.*your own function"), ({"a": "image"}, (), "'a' is, a target 'image'"),
+@pytest.mark.parametrize(
+  ("targets", "more", "text"),
+  [
+    ({"a": "flow"}, (), "must know what.*'a' is, a target 'flow'.*your own function"),
+    ({"a": "image"}, (), "'a' is, a target 'image'"),
     ({"a": "mask", "b": "mask"}, (), "'b' is, a target 'mask'"),
-    ({"a": "xyxy"}, (), r"a target 'xyxy', got None.*bbox_params=BboxParams\('pascal_voc'\)"), ({"a": "xywh"}, ("pascal_voc",), "got 'pascal_voc'.*'coco'"),
-    ({"a": "yxyx"}, ("pascal_voc",), "convert the target"), ({"a": "xy"}, (), r"KeypointParams\('xy'\)")])
+    ({"a": "xyxy"}, (), r"a target 'xyxy', got None.*bbox_params=BboxParams\('pascal_voc'\)"),
+    ({"a": "xywh"}, ("pascal_voc",), "got 'pascal_voc'.*'coco'"),
+    ({"a": "yxyx"}, ("pascal_voc",), "convert the target"),
+    ({"a": "xy"}, (), r"KeypointParams\('xy'\)"),
+  ],
+)
 def test_targets_that_albumentations_would_not_follow_are_refused(targets, more, text):
   layer = of("albumentations.core", None)
   layer.processors = {"bboxes": types.SimpleNamespace(params=types.SimpleNamespace(format=more[0]))} if more else {}
   shapes = {"flow": (4, 8, 6, 2), "image": IMAGES.shape, "mask": (4, 8, 6), "xy": (4, 3, 2)}
   source = tf.data.Dataset.from_tensor_slices(
-      {"image": IMAGES, **{name: np.zeros(shapes.get(kind, (4, 3, 4)), np.uint8 if kind in ("mask", "image") else np.float32)
-                           for name, kind in targets.items()}})
+    {
+      "image": IMAGES,
+      **{
+        name: np.zeros(shapes.get(kind, (4, 3, 4)), np.uint8 if kind in ("mask", "image") else np.float32)
+        for name, kind in targets.items()
+      },
+    }
+  )
   with pytest.raises(ValueError, match=text):
     source.refurbish([augment.numpy_layer(layer)], targets=targets)
 
@@ -115,7 +150,9 @@ def test_files_that_are_not_decoded_are_refused(layer):
 
 def test_monai_gets_an_image_without_channels_with_one():
   layer = of("monai.transforms", lambda self, image: image[:1, ::-1].copy())
-  np.testing.assert_array_equal(made([augment.numpy_layer(layer, processes=0)], IMAGES[..., 0]), in_order(IMAGES[:, ::-1, :, 0]))
+  np.testing.assert_array_equal(
+    made([augment.numpy_layer(layer, processes=0)], IMAGES[..., 0]), in_order(IMAGES[:, ::-1, :, 0])
+  )
 
 
 def test_transforms_of_dicts_are_refused():
@@ -142,7 +179,8 @@ def test_torchvision_itself():
   both = [made([augment.numpy_layer(layer, processes=1)]) for _ in range(2)]
   np.testing.assert_array_equal(*both)
   np.testing.assert_array_equal(
-      made([augment.numpy_layer(transforms.RandomHorizontalFlip(p=1), processes=1)]), in_order(IMAGES[:, :, ::-1]))
+    made([augment.numpy_layer(transforms.RandomHorizontalFlip(p=1), processes=1)]), in_order(IMAGES[:, :, ::-1])
+  )
   assert torch.is_grad_enabled()
 
 
@@ -164,8 +202,14 @@ class OfTheUsers(type(of("torch.nn", None))):
     return tf.reverse(image, [1])
 
 
-@pytest.mark.parametrize("layer", [augment.numpy_layer(OfTheUsers(), processes=0), augment.numpy_layer(OfTheUsers().flip, processes=0),
-                                   OfTheUsers().flip_tensor])
+@pytest.mark.parametrize(
+  "layer",
+  [
+    augment.numpy_layer(OfTheUsers(), processes=0),
+    augment.numpy_layer(OfTheUsers().flip, processes=0),
+    OfTheUsers().flip_tensor,
+  ],
+)
 def test_what_a_class_of_the_users_adds_is_called_as_it_is(layer):
   np.testing.assert_array_equal(made([layer]), in_order(IMAGES[:, :, ::-1]))
 
@@ -180,9 +224,16 @@ def test_layers_of_keras_are_no_torch_modules_with_its_backend():
 FLOATS = IMAGES.astype(np.float32) / 255
 
 
-@pytest.mark.parametrize("layer", [
-    keras.layers.GaussianNoise(.5), keras.layers.Dropout(.5), keras.layers.GaussianDropout(.5),
-    keras.Sequential([keras.layers.Rescaling(1.), keras.layers.GaussianNoise(.5)])], ids=lambda layer: layer.name)
+@pytest.mark.parametrize(
+  "layer",
+  [
+    keras.layers.GaussianNoise(0.5),
+    keras.layers.Dropout(0.5),
+    keras.layers.GaussianDropout(0.5),
+    keras.Sequential([keras.layers.Rescaling(1.0), keras.layers.GaussianNoise(0.5)]),
+  ],
+  ids=lambda layer: layer.name,
+)
 @pytest.mark.parametrize("form", [lambda layer: [layer], lambda layer: layer])
 def test_layers_act_as_in_training_and_draw_by_the_seed_of_the_stage(layer, form):
   first = made(form(layer), FLOATS)
@@ -192,9 +243,11 @@ def test_layers_act_as_in_training_and_draw_by_the_seed_of_the_stage(layer, form
 
 
 def test_layers_draw_from_their_own_state_again_outside():
-  layer = keras.layers.GaussianNoise(.5, seed=3)
+  layer = keras.layers.GaussianNoise(0.5, seed=3)
   made([layer], FLOATS)
-  np.testing.assert_array_equal(layer(FLOATS, training=True), keras.layers.GaussianNoise(.5, seed=3)(FLOATS, training=True))
+  np.testing.assert_array_equal(
+    layer(FLOATS, training=True), keras.layers.GaussianNoise(0.5, seed=3)(FLOATS, training=True)
+  )
 
 
 @pytest.mark.parametrize("name", ["MixUp", "CutMix"])
@@ -218,7 +271,6 @@ def test_layers_that_change_their_variables_are_refused():
 
 
 class Counts(keras.layers.Layer):
-
   def __init__(self, way):
     super().__init__()
     self.count = self.add_weight(shape=(), dtype="int32", trainable=False, initializer="zeros")
@@ -228,8 +280,14 @@ class Counts(keras.layers.Layer):
     return self.way(lambda: (self.count.assign_add(1), image)[1])
 
 
-@pytest.mark.parametrize("way", [
-    lambda count: count(), lambda count: tf.function(count)(), lambda count: tf.cond(tf.random.uniform([]) > 0.5, count, count)])
+@pytest.mark.parametrize(
+  "way",
+  [
+    lambda count: count(),
+    lambda count: tf.function(count)(),
+    lambda count: tf.cond(tf.random.uniform([]) > 0.5, count, count),
+  ],
+)
 def test_changes_of_whole_numbers_and_in_functions_are_found(way):
   with pytest.raises(ValueError, match="Counts, a Keras layer, changes its variables"):
     made([Counts(way)], FLOATS)
@@ -239,7 +297,6 @@ def test_layers_may_share_a_generator():
   generator = keras.random.SeedGenerator(3)
 
   class Noise(keras.layers.Layer):
-
     def __init__(self):
       super().__init__()
       self.generator = generator
@@ -248,7 +305,6 @@ def test_layers_may_share_a_generator():
       return image + keras.random.normal(image.shape, seed=self.generator)
 
   class Wrapped(keras.layers.Layer):
-
     def __init__(self):
       super().__init__()
       self.noise = keras.Sequential([Noise()])
@@ -291,31 +347,51 @@ def test_what_is_drawn_while_it_is_traced_is_refused():
     SOURCE.refurbish([keras.layers.AugMix()])
 
 
-@pytest.mark.parametrize("layer", [
-    keras.layers.SpatialDropout2D(0.5), keras.layers.Conv2D(3, 3, padding="same"),
-    keras.Sequential([keras.Input([8, 6, 3]), keras.layers.GaussianNoise(0.5)]), keras.Sequential([keras.layers.GaussianNoise(0.5)]),
-    adapted_to(FLOATS), keras.Sequential([adapted_to(FLOATS)])], ids=lambda layer: layer.name)
+@pytest.mark.parametrize(
+  "layer",
+  [
+    keras.layers.SpatialDropout2D(0.5),
+    keras.layers.Conv2D(3, 3, padding="same"),
+    keras.Sequential([keras.Input([8, 6, 3]), keras.layers.GaussianNoise(0.5)]),
+    keras.Sequential([keras.layers.GaussianNoise(0.5)]),
+    adapted_to(FLOATS),
+    keras.Sequential([adapted_to(FLOATS)]),
+  ],
+  ids=lambda layer: layer.name,
+)
 def test_layers_that_take_batches_get_one_of_a_single_image(layer):
   images = made([layer], FLOATS)
   assert images.shape == FLOATS.shape and not np.array_equal(images, in_order(FLOATS))
 
 
 def test_a_layer_without_random_numbers_needs_no_seed():
-  composed = augment.compose([keras.layers.Rescaling(2.)])
+  composed = augment.compose([keras.layers.Rescaling(2.0)])
   np.testing.assert_array_equal(composed(FLOATS[0]), 2 * FLOATS[0])
 
 
-# Errors. ------------------------------------------------------------------------------------------------------------------
+# Errors.
+# ------------------------------------------------------------------------------------------------------------------
+
 
 def test_a_function_of_a_list_that_wants_the_label():
   labelled = tf.data.Dataset.from_tensor_slices((IMAGES, [0, 1, 0, 1]))
-  with pytest.raises(TypeError, match="layers of a list are called with the image alone.*missing a required argument: 'label'.*two functions"):
+  with pytest.raises(
+    TypeError,
+    match="layers of a list are called with the image alone.*missing a required argument: 'label'.*two functions",
+  ):
     labelled.refurbish([lambda image, label: image])
 
 
-@pytest.mark.parametrize(("error", "first"), [
-    (ValueError("This."), "This."), (KeyError("this"), "'this'"), (AttributeError("This."), "This."), (IndexError("This."), "IndexError: This."),
-    (tf.errors.NotFoundError(None, None, "This."), "This.")])
+@pytest.mark.parametrize(
+  ("error", "first"),
+  [
+    (ValueError("This."), "This."),
+    (KeyError("this"), "'this'"),
+    (AttributeError("This."), "This."),
+    (IndexError("This."), "IndexError: This."),
+    (tf.errors.NotFoundError(None, None, "This."), "This."),
+  ],
+)
 def test_an_error_within_a_function_comes_first(error, first):
   def fails(image):
     if tf.reduce_sum(image) > 0:  # So that AutoGraph converts it.

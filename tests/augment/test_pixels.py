@@ -1,4 +1,5 @@
 """Images of any pixels: several channels, 16 bits and floats, in the layers that know no colours."""
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -42,7 +43,9 @@ def test_normalize_is_one_product_and_one_sum_in_float32(dtype, channels):
   for size in [*cases.some(SIZES, 2), *[(500, 333)] * (channels == 5)]:
     image = noise(dtype, *size, channels)
     for (low, high), divisor, options in (
-        ((mean, std), unit or (255 if dtype == np.uint8 else 1), {"max_pixel_value": unit}), ((-30, 58.4), 1, {})):
+      ((mean, std), unit or (255 if dtype == np.uint8 else 1), {"max_pixel_value": unit}),
+      ((-30, 58.4), 1, {}),
+    ):
       expected = np.float32(image) * np.float32(1 / (divisor * np.float64(high))) + np.float32(-np.float64(low) / high)
       for made in ("float32", "bfloat16", "float16"):
         layer = augment.normalize(np.asarray(low).tolist(), np.asarray(high).tolist(), made, **options)
@@ -53,28 +56,41 @@ def test_normalize_is_one_product_and_one_sum_in_float32(dtype, channels):
 def test_sequences_are_one_operation(dtype):
   """Also after a normalisation, whose floats go on, and in a batch."""
   unit = UNITS.get(dtype)
-  layers = [augment.random_crop(padding=2), augment.normalize(0.4, 0.2, max_pixel_value=unit), augment.random_flip(), augment.resize((9, 7)),
-            augment.cutout(3)]
+  layers = [
+    augment.random_crop(padding=2),
+    augment.normalize(0.4, 0.2, max_pixel_value=unit),
+    augment.random_flip(),
+    augment.resize((9, 7)),
+    augment.cutout(3),
+  ]
   fn = augment.compose(layers)
   images = noise(dtype, 6, 12, 15, 5)
   graph = tf.function(lambda image, seed: fn(image, seed=seed), autograph=False).get_concrete_function(
-      tf.TensorSpec([None, None, None, 5], dtype), tf.TensorSpec([2], tf.int32))
+    tf.TensorSpec([None, None, None, 5], dtype), tf.TensorSpec([2], tf.int32)
+  )
   assert [op.type for op in graph.graph.get_operations() if "Refurbish" in op.type] == ["RefurbishTf>ImageLayers"]
   made = graph(tf.constant(images), tf.constant(SEED))
   for number, (image, one) in enumerate(zip(images, made, strict=True)):
     for position, layer in enumerate(layers):
-      image = layer(image, augment.seed_at(augment.seed_at(SEED, number), position)) if layer.takes_seed else layer(image)
+      image = (
+        layer(image, augment.seed_at(augment.seed_at(SEED, number), position)) if layer.takes_seed else layer(image)
+      )
     assert_same(one, image)
 
 
 @pytest.mark.parametrize("antialias", [False, True])
-@pytest.mark.parametrize("size, to_size", [
-    ((348, 348), (224, 224)), ((37, 53), (224, 131)), ((9, 17), (9, 17)), ((1, 1), (3, 5)), ((300, 200), (2, 3))])
+@pytest.mark.parametrize(
+  "size, to_size",
+  [((348, 348), (224, 224)), ((37, 53), (224, 131)), ((9, 17), (9, 17)), ((1, 1), (3, 5)), ((300, 200), (2, 3))],
+)
 def test_resize_is_that_of_tensorflow(size, to_size, antialias):
   for channels in (3, 13):
     values = np.random.default_rng(7).random([*size, channels], np.float32)
     for image, most in (
-        (values, 1e-5), ((values * 65535).astype(np.uint16), 65535 / 255 / 255), ((values * 9999 - 5000).astype(np.int16), 0.6)):
+      (values, 1e-5),
+      ((values * 65535).astype(np.uint16), 65535 / 255 / 255),
+      ((values * 9999 - 5000).astype(np.int16), 0.6),
+    ):
       made = augment.resize(to_size, antialias)(image)
       expected = tf.image.resize(image, to_size, antialias=antialias)
       assert made.dtype == image.dtype
@@ -97,7 +113,9 @@ def test_what_is_no_number_stays_where_it_is():
     np.testing.assert_array_equal(augment.resize((13, 11), antialias)(image), image)
   # Of the halved image, only the pixel that it is a part of.
   halved = augment.resize((6, 5), antialias=False)(image[:12, :10]).numpy()
-  assert np.argwhere(np.isnan(halved)).tolist() == [[0, 2, 0], [2, 1, 1]] and np.argwhere(np.isinf(halved)).tolist() == [[3, 4, 0]]
+  assert np.argwhere(np.isnan(halved)).tolist() == [[0, 2, 0], [2, 1, 1]] and np.argwhere(
+    np.isinf(halved)
+  ).tolist() == [[3, 4, 0]]
 
 
 def test_colours_are_of_bytes():
@@ -123,11 +141,15 @@ def test_small_floats_are_moved_and_no_more():
 
 def test_normalized_is_normalized():
   with pytest.raises(ValueError, match="image of normalize must not be normalized already.*Leave one out"):
-    augment.compose([augment.normalize(), augment.random_flip(), augment.normalize()])(noise(np.uint8, 8, 8, 3), seed=SEED)
+    augment.compose([augment.normalize(), augment.random_flip(), augment.normalize()])(
+      noise(np.uint8, 8, 8, 3), seed=SEED
+    )
 
 
 def test_what_to_do_is_said_of_the_image_that_the_layer_gets():
-  with pytest.raises(TypeError, match="rand_augment must be uint8, got dtype float32. Put it before any conversion to float"):
+  with pytest.raises(
+    TypeError, match="rand_augment must be uint8, got dtype float32. Put it before any conversion to float"
+  ):
     augment.compose([augment.normalize(), *augment.rand_augment(1)])(noise(np.uint8, 8, 8, 3), seed=SEED)
   with pytest.raises(ValueError, match=r"3 channels, got shape \(20, 20, 13\). Do it .*image\[..., :3\]"):
     augment.rand_augment(1)[0](noise(np.uint8, 20, 20, 13), SEED)
@@ -142,7 +164,9 @@ def test_of_what_is_not_dense():
 def test_in_a_graph_that_is_run_later():
   image = noise(np.uint16, 8, 9, 5)
   with tf.Graph().as_default() as graph:
-    made = augment.compose([augment.random_crop(padding=2), augment.normalize(1000, 250)])(tf.constant(image), seed=SEED)
+    made = augment.compose([augment.random_crop(padding=2), augment.normalize(1000, 250)])(
+      tf.constant(image), seed=SEED
+    )
     with pytest.raises(TypeError, match="must be uint8, got dtype uint16"):
       augment.rand_augment(1)[0](tf.constant(image[..., :3]), SEED)
   with tf.compat.v1.Session(graph=graph) as session:

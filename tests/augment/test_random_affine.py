@@ -1,4 +1,5 @@
 """`random_affine`: torchvision's and Pillow's pixels, the ranges of what is drawn, and what follows the image."""
+
 import math
 
 import numpy as np
@@ -12,7 +13,8 @@ UNIT = 2**31
 
 
 def source_of(degrees, translate, scale, shear, size):
-  """From places of the made image to those of the given one, in pixels: a matrix of (x, y, 1), by torchvision's definition."""
+  """From places of the made image to those of the given one, in pixels: a matrix of (x, y, 1), by torchvision's
+  definition."""
   turn, shear_x, shear_y = (math.radians(angle) for angle in (degrees, *shear))
   rotated = np.array([[math.cos(turn), -math.sin(turn)], [math.sin(turn), math.cos(turn)]])
   slanted = np.array([[1, 0], [-math.tan(shear_y), 1]]) @ np.array([[1, -math.tan(shear_x)], [0, 1]])
@@ -37,12 +39,15 @@ def nearest(image, source):
   return made, (np.abs(places - np.rint(places)) < 1e-3).any(0)
 
 
-@pytest.mark.parametrize("case", RIVALS["affine"], ids=lambda case: f"{case['angle']} {case['translate']} {case['scale']} {case['shear']}")
+@pytest.mark.parametrize(
+  "case", RIVALS["affine"], ids=lambda case: f"{case['angle']} {case['translate']} {case['scale']} {case['shear']}"
+)
 def test_is_torchvisions_and_pillows(case):
   angle, (right, down), (shear_x, shear_y) = case["angle"], case["translate"], case["shear"]
   height, width = IMAGE.shape[:2]
   layer = augment.random_affine(
-      (angle, angle), (abs(right) / width, abs(down) / height), (case["scale"],) * 2, (shear_x, shear_x, shear_y, shear_y))
+    (angle, angle), (abs(right) / width, abs(down) / height), (case["scale"],) * 2, (shear_x, shear_x, shear_y, shear_y)
+  )
   # A translation of the largest size, in either direction.
   draws = [0, 0 if right < 0 else UNIT - 1, 0 if down < 0 else UNIT - 1, 0, 0, 0]
   made = layer.pixels(IMAGE, np.int32(draws)).numpy()
@@ -60,13 +65,17 @@ def test_ranges_are_those_drawn_of():
     drawn = np.full([6], share * UNIT, np.int64)
     low, high = np.array([[10, -0.3, -0.2, 0.8, 5, -20], [50, 0.3, 0.2, 1.5, 15, 30]])
     degrees, x, y, scale, shear_x, shear_y = low + (high - low) * share
-    expected, unsure = nearest(image, source_of(degrees, (round(x * 50), round(y * 40)), scale, (shear_x, shear_y), (40, 50)))
+    expected, unsure = nearest(
+      image, source_of(degrees, (round(x * 50), round(y * 40)), scale, (shear_x, shear_y), (40, 50))
+    )
     np.testing.assert_array_equal(layer.pixels(image, drawn.astype(np.int32)).numpy()[~unsure], expected[~unsure])
 
 
 def test_a_number_is_a_range_around_zero():
-  for layer, same in ((augment.random_affine(30, shear=7), augment.random_affine((-30, 30), shear=(-7, 7))),
-                      (augment.random_affine(0, shear=(2, 9)), augment.random_affine((0, 0), shear=(2, 9, 0, 0)))):
+  for layer, same in (
+    (augment.random_affine(30, shear=7), augment.random_affine((-30, 30), shear=(-7, 7))),
+    (augment.random_affine(0, shear=(2, 9)), augment.random_affine((0, 0), shear=(2, 9, 0, 0))),
+  ):
     assert layer.text == same.text
   image = noise(7, 9, 3)
   np.testing.assert_array_equal(augment.random_affine(0)(image, SEED), image)
@@ -100,12 +109,24 @@ def test_what_follows_goes_with_the_image():
     assert np.abs(made["depth"].numpy() - expected[..., 0])[inside].max() < 3
 
 
-@pytest.mark.parametrize("arguments, error, match", [
+@pytest.mark.parametrize(
+  "arguments, error, match",
+  [
     ({"degrees": -1}, ValueError, "degrees of random_affine must be a number of at least 0, or two"),
-    ({"degrees": (5, 4)}, ValueError, "degrees"), ({"degrees": 400}, ValueError, "from -360 to 360"), ({"degrees": "1"}, TypeError, "degrees"),
-    ({"translate": 0.1}, TypeError, "translate"), ({"translate": (0.1, 1.1)}, ValueError, "translate"), ({"translate": (-0.1, 0)}, ValueError, "translate"),
-    ({"scale": 1.1}, TypeError, "scale"), ({"scale": (0, 1)}, ValueError, "from 0.01 to 100"), ({"shear": 85}, ValueError, "shear"),
-    ({"shear": (1, 2, 3)}, TypeError, "shear"), ({"shear": (1, 2, 4, 3)}, ValueError, "shear")], ids=str)
+    ({"degrees": (5, 4)}, ValueError, "degrees"),
+    ({"degrees": 400}, ValueError, "from -360 to 360"),
+    ({"degrees": "1"}, TypeError, "degrees"),
+    ({"translate": 0.1}, TypeError, "translate"),
+    ({"translate": (0.1, 1.1)}, ValueError, "translate"),
+    ({"translate": (-0.1, 0)}, ValueError, "translate"),
+    ({"scale": 1.1}, TypeError, "scale"),
+    ({"scale": (0, 1)}, ValueError, "from 0.01 to 100"),
+    ({"shear": 85}, ValueError, "shear"),
+    ({"shear": (1, 2, 3)}, TypeError, "shear"),
+    ({"shear": (1, 2, 4, 3)}, ValueError, "shear"),
+  ],
+  ids=str,
+)
 def test_refuses_what_is_no_range(arguments, error, match):
   with pytest.raises(error, match=match):
     augment.random_affine(**{"degrees": 0, **arguments})

@@ -1,4 +1,5 @@
 """`random_apply`: all of its layers or none, as one layer, with targets and in splits."""
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -37,13 +38,22 @@ def test_how_often():
 
 
 def test_in_compositions_with_targets_and_splits():
-  layers = [augment.random_flip(), augment.random_apply([augment.random_crop(padding=3), *augment.rand_augment(2), augment.random_flip()], 0.7),
-            augment.random_apply([augment.color_jitter(0.5)], 0.5), augment.random_apply(augment.auto_augment("cifar10"), 0.6),
-            augment.normalize(MEAN, STD)]
+  layers = [
+    augment.random_flip(),
+    augment.random_apply([augment.random_crop(padding=3), *augment.rand_augment(2), augment.random_flip()], 0.7),
+    augment.random_apply([augment.color_jitter(0.5)], 0.5),
+    augment.random_apply(augment.auto_augment("cifar10"), 0.6),
+    augment.normalize(MEAN, STD),
+  ]
   kinds = {"mask": "mask", "depth": "bilinear", "boxes": "xyxy", "points": "xy"}
   whole = augment.compose(layers, kinds)
-  element = {"image": noise(15, 22, 3), "mask": noise(15, 22), "depth": np.float32(noise(15, 22)), "boxes": np.float32([[3, 4, 12, 9]]),
-             "points": np.float32([[5, 6], [10, 2]])}
+  element = {
+    "image": noise(15, 22, 3),
+    "mask": noise(15, 22),
+    "depth": np.float32(noise(15, 22)),
+    "boxes": np.float32([[3, 4, 12, 9]]),
+    "points": np.float32([[5, 6], [10, 2]]),
+  }
   moved = 0
   for number in range(8):
     expected = whole(element, seed=[number, 5])
@@ -78,19 +88,30 @@ def test_one_of_colours_alone_moves_nothing():
   fn = augment.compose([augment.random_apply([augment.color_jitter(0.4)], 1)])
   assert fn({"image": noise(4, 4, 3), "boxes": boxes}, seed=SEED)["boxes"] is not None
   with pytest.raises(ValueError, match="boxes"):
-    augment.compose([augment.random_apply([augment.random_flip()], 1)])({"image": noise(4, 4, 3), "boxes": boxes}, seed=SEED)
+    augment.compose([augment.random_apply([augment.random_flip()], 1)])(
+      {"image": noise(4, 4, 3), "boxes": boxes}, seed=SEED
+    )
 
 
 def test_the_number_of_outcomes():
-  assert augment.random_apply([augment.random_flip(), augment.random_flip()], 0.5).outcomes == (5, 1 / (0.25 + 0.25 / 4))
+  assert augment.random_apply([augment.random_flip(), augment.random_flip()], 0.5).outcomes == (
+    5,
+    1 / (0.25 + 0.25 / 4),
+  )
   assert augment.random_apply([augment.random_flip()], 1).outcomes == (2, 2)
   assert augment.random_apply([augment.random_flip(), augment.cutout(3)], 0.5).outcomes is None
 
 
 def test_what_it_refuses():
-  for inner in ([augment.resize((4, 4))], [augment.random_flip(), augment.random_resized_crop(4)], [augment.normalize()],
-                [augment.random_apply([augment.random_flip()]), augment.normalize()]):
-    with pytest.raises(ValueError, match="layers of random_apply must keep the size and the dtype of an image.*before or after"):
+  for inner in (
+    [augment.resize((4, 4))],
+    [augment.random_flip(), augment.random_resized_crop(4)],
+    [augment.normalize()],
+    [augment.random_apply([augment.random_flip()]), augment.normalize()],
+  ):
+    with pytest.raises(
+      ValueError, match="layers of random_apply must keep the size and the dtype of an image.*before or after"
+    ):
       augment.random_apply(inner)
   with pytest.raises(ValueError, match="at least one layer"):
     augment.random_apply([])
@@ -109,6 +130,8 @@ def test_what_it_refuses():
     message = rf"image of random_solarize in random_apply{inner} must have 1 or 3 channels, got "
     with pytest.raises(ValueError, match=message):
       each(noise(4, 4, 2), SEED)
-    unknown = tf.data.Dataset.from_tensors(noise(4, 4, 2)).map(lambda image: tf.numpy_function(lambda image: image, [image], tf.uint8))
+    unknown = tf.data.Dataset.from_tensors(noise(4, 4, 2)).map(
+      lambda image: tf.numpy_function(lambda image: image, [image], tf.uint8)
+    )
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
       list(unknown.refurbish([each]))

@@ -1,4 +1,5 @@
 """`random_choice` and `random_order`: one of several layers, or all of them in any order, as one layer."""
+
 import json
 
 import numpy as np
@@ -15,7 +16,8 @@ FLIP, CROP, CUTOUT = augment.random_flip(), augment.random_crop(padding=3), augm
 
 
 def test_draws_are_those_of_the_layers_at_their_positions():
-  """Which go on from one choice, or one layer of an order, to the next; with choices in orders and orders in choices."""
+  """Which go on from one choice, or one layer of an order, to the next; with choices in orders and orders in
+  choices."""
   images, identity = noise(40, 9, 13, 3), augment.random_flip(p=0)
   inner = augment.random_order([[CUTOUT], [FLIP, CROP]])
   layer = augment.random_choice([CROP, [CUTOUT, FLIP], inner], [2, 0, 5])
@@ -54,11 +56,15 @@ def test_each_is_chosen_as_often_as_torchvision_says(case):
 
 def test_a_choice_ends_before_the_next():
   layer = augment.random_choice([augment.random_crop((1, width)) for width in (1, 2, 3)], [0, 1, 1])
-  assert [layer.pixels(noise(4, 4, 1), np.int32([drawn, 0, 0])).shape[1] for drawn in (0, 2**30 - 1, 2**30, UNIT - 1)] == [2, 2, 3, 3]
+  assert [
+    layer.pixels(noise(4, 4, 1), np.int32([drawn, 0, 0])).shape[1] for drawn in (0, 2**30 - 1, 2**30, UNIT - 1)
+  ] == [2, 2, 3, 3]
 
 
 def test_all_orders_are_equally_likely():
-  layer = augment.random_order([augment.random_flip(p=1), augment.cutout(1), augment.random_crop(padding=1), augment.random_rotate90()])
+  layer = augment.random_order(
+    [augment.random_flip(p=1), augment.cutout(1), augment.random_crop(padding=1), augment.random_rotate90()]
+  )
   drawn, counts = np.unique(layer.draws(SEED, 4800).numpy()[:, :3], axis=0, return_counts=True)
   assert len(drawn) == 24 and chi_square(counts) < 23 + 4 * 46**0.5
   made = {layer(np.arange(36, dtype=np.uint8).reshape(6, 6, 1), seed).numpy().tobytes() for seed in make_seeds(50)}
@@ -67,7 +73,12 @@ def test_all_orders_are_equally_likely():
 
 def test_targets_follow_what_was_chosen():
   """And choices may make other sizes: the mask says where each pixel went."""
-  crops = [augment.random_crop(8), [augment.pad(2), augment.random_flip(p=1)], augment.random_transpose(1), augment.random_zoom_out()]
+  crops = [
+    augment.random_crop(8),
+    [augment.pad(2), augment.random_flip(p=1)],
+    augment.random_transpose(1),
+    augment.random_zoom_out(),
+  ]
   layers = [augment.random_choice(crops), augment.random_order([augment.random_flip(), augment.random_crop(padding=3)])]
   kinds, image = {1: "mask", 2: "xyxy"}, np.arange(1, 181, dtype=np.uint8).reshape(12, 15, 1)
   fn, sizes = augment.compose(layers, kinds), set()
@@ -80,7 +91,11 @@ def test_targets_follow_what_was_chosen():
     expected = [columns.min(), rows.min(), columns.max() + 1, rows.max() + 1] if inside.any() else [0] * 4
     np.testing.assert_array_equal(boxes[0], expected)
     first, second = augment.split(layers, 1, kinds)
-    for one, other in zip(second(*first(image, image[..., 0], np.float32([[4, 4, 8, 8]]), seed=seed), seed=seed), (made, mask, boxes), strict=True):
+    for one, other in zip(
+      second(*first(image, image[..., 0], np.float32([[4, 4, 8, 8]]), seed=seed), seed=seed),
+      (made, mask, boxes),
+      strict=True,
+    ):
       np.testing.assert_array_equal(one, other)
   assert {(8, 8), (16, 19), (15, 12)} < sizes and len(sizes) > 5
 
@@ -113,40 +128,79 @@ def test_a_policy_is_one_choice():
 def test_static_sizes():
   same = augment.random_choice([augment.random_resized_crop(8), [augment.resize(9), augment.random_crop(8)]])
   assert same(noise(5, 20, 30, 3), SEED).shape == [5, 8, 8, 3]
-  for layer, known in ((same, 8), (augment.random_choice([augment.random_flip(), augment.random_flip("vertical")]), 12), (
-      augment.random_choice([augment.resize((8, 8)), augment.random_flip()]), None)):
-    traced = tf.function(lambda image, layer=layer: layer(image, SEED)).get_concrete_function(tf.TensorSpec([12, 12, 3], tf.uint8))
+  for layer, known in (
+    (same, 8),
+    (augment.random_choice([augment.random_flip(), augment.random_flip("vertical")]), 12),
+    (augment.random_choice([augment.resize((8, 8)), augment.random_flip()]), None),
+  ):
+    traced = tf.function(lambda image, layer=layer: layer(image, SEED)).get_concrete_function(
+      tf.TensorSpec([12, 12, 3], tf.uint8)
+    )
     assert traced.structured_outputs.shape.as_list() == [known, known, 3]
 
 
 def test_outcomes_and_text():
-  flip, blur, inner = augment.random_flip(), augment.gaussian_blur(3), augment.random_order([augment.random_flip(), augment.random_flip()])
+  flip, blur, inner = (
+    augment.random_flip(),
+    augment.gaussian_blur(3),
+    augment.random_order([augment.random_flip(), augment.random_flip()]),
+  )
   assert augment.random_choice([flip, [flip, flip]]).outcomes == (6, 1 / (0.25 / 2 + 0.25 / 4))
-  assert repr(augment.random_choice([flip, blur], np.array([0.25, 0.75]))) == repr(augment.random_choice([flip, blur], [0.25, 0.75]))
-  assert augment.random_choice([flip, blur], [1, 0]).outcomes == (2, 2) and augment.random_choice([flip, augment.cutout(3)]).outcomes is None
+  assert repr(augment.random_choice([flip, blur], np.array([0.25, 0.75]))) == repr(
+    augment.random_choice([flip, blur], [0.25, 0.75])
+  )
+  assert (
+    augment.random_choice([flip, blur], [1, 0]).outcomes == (2, 2)
+    and augment.random_choice([flip, augment.cutout(3)]).outcomes is None
+  )
   assert inner.outcomes == (4, 4) and repr(inner) == "random_order([random_flip(), random_flip()])"
   assert repr(augment.random_choice([flip, [flip, inner]], [1, 2])) == (
-      "random_choice([random_flip(), [random_flip(), random_order([random_flip(), random_flip()])]], p=[1, 2])")
+    "random_choice([random_flip(), [random_flip(), random_order([random_flip(), random_flip()])]], p=[1, 2])"
+  )
 
 
-@pytest.mark.parametrize("make, error, match", [
-    (lambda: augment.random_choice([augment.normalize(), augment.random_flip()]), ValueError, "layers of random_choice must keep the dtype"),
-    (lambda: augment.random_order([augment.resize(4)]), ValueError, "layers of random_order must keep the size and the dtype"),
+@pytest.mark.parametrize(
+  "make, error, match",
+  [
+    (
+      lambda: augment.random_choice([augment.normalize(), augment.random_flip()]),
+      ValueError,
+      "layers of random_choice must keep the dtype",
+    ),
+    (
+      lambda: augment.random_order([augment.resize(4)]),
+      ValueError,
+      "layers of random_order must keep the size and the dtype",
+    ),
     (lambda: augment.random_order([augment.random_zoom_out()]), ValueError, "must keep the size"),
     (lambda: augment.random_apply([augment.random_resize(4, 9)]), ValueError, "must keep the size"),
     (lambda: augment.random_choice(augment.auto_augment("cifar10")), ValueError, "both layers of auto_augment"),
-    (lambda: augment.random_choice([]), ValueError, "at least one layer"), (lambda: augment.random_order([[]]), ValueError, "at least one layer"),
+    (lambda: augment.random_choice([]), ValueError, "at least one layer"),
+    (lambda: augment.random_order([[]]), ValueError, "at least one layer"),
     (lambda: augment.random_choice([augment.random_flip()] * 65), ValueError, "1 to 64 layers"),
     (lambda: augment.random_choice(augment.random_flip()), TypeError, "must be a list or tuple"),
-    (lambda: augment.random_order([lambda image: image]), TypeError, "layers of random_order must be layers of rtf.augment"),
-    (lambda: augment.random_choice([augment.random_flip()], [0]), ValueError, "p of random_choice must have a number from 0 to .* for each choice, 1 in all, not only zeros"),
+    (
+      lambda: augment.random_order([lambda image: image]),
+      TypeError,
+      "layers of random_order must be layers of rtf.augment",
+    ),
+    (
+      lambda: augment.random_choice([augment.random_flip()], [0]),
+      ValueError,
+      "p of random_choice must have a number from 0 to .* for each choice, 1 in all, not only zeros",
+    ),
     (lambda: augment.random_choice([augment.random_flip()], [1, 2]), ValueError, "p of random_choice"),
     (lambda: augment.random_choice([augment.random_flip()] * 2, [1e308, 1e308]), ValueError, "p of random_choice"),
     (lambda: augment.random_choice([augment.random_flip()] * 2, [10**400, 1]), ValueError, "p of random_choice"),
     (lambda: augment.random_choice([augment.random_flip()], 0.5), TypeError, "p of random_choice"),
     (lambda: augment.random_choice([augment.random_flip()], np.array(0.5)), TypeError, "p of random_choice"),
-    (lambda: augment.random_choice([augment.random_solarize(), augment.random_flip()])(noise(4, 4, 2), SEED), ValueError,
-     "image of random_solarize in random_choice must have 1 or 3 channels")])
+    (
+      lambda: augment.random_choice([augment.random_solarize(), augment.random_flip()])(noise(4, 4, 2), SEED),
+      ValueError,
+      "image of random_solarize in random_choice must have 1 or 3 channels",
+    ),
+  ],
+)
 def test_what_it_refuses(make, error, match):
   with pytest.raises(error, match=match):
     make()

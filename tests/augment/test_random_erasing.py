@@ -1,4 +1,5 @@
 """`random_erasing`: which rectangle, how often, and what it takes."""
+
 import numpy as np
 import pytest
 
@@ -13,8 +14,18 @@ def noise(dtype, *shape):
   return np.random.default_rng(sum(shape)).integers(1, 120, shape).astype(dtype)
 
 
-@pytest.mark.parametrize("dtype, channels, value", [
-    (np.uint8, 3, 0), (np.uint8, 3, (9, 200, 31)), (np.uint8, 1, 255), (np.uint8, 4, 7), (np.float32, 13, 0), (np.int16, 2, 0)], ids=str)
+@pytest.mark.parametrize(
+  "dtype, channels, value",
+  [
+    (np.uint8, 3, 0),
+    (np.uint8, 3, (9, 200, 31)),
+    (np.uint8, 1, 255),
+    (np.uint8, 4, 7),
+    (np.float32, 13, 0),
+    (np.int16, 2, 0),
+  ],
+  ids=str,
+)
 def test_what_is_in_the_rectangle_is_erased_and_nothing_else(dtype, channels, value):
   for shape in ((1, 1), (2, 9), (31, 24)):
     image, erased = noise(dtype, *shape, channels), 0
@@ -46,11 +57,20 @@ def test_rectangles_are_as_large_and_as_often_as_said():
     assert starts.min() == 0 and (starts + sizes).max() == side and abs((starts / (side - sizes)).mean() - 0.5) < 0.03
 
 
-@pytest.mark.parametrize("arguments, error, match", [
-    ({"p": 1.1}, ValueError, "p of random_erasing"), ({"scale": (0, 1)}, ValueError, "scale of random_erasing must be two numbers above 0"),
-    ({"scale": (0.5, 1.1)}, ValueError, "scale"), ({"ratio": 1}, TypeError, "ratio"), ({"value": -1}, ValueError, "value of random_erasing"),
-    ({"value": 0.5}, TypeError, "whole number from 0 to 255"), ({"value": (1, 2)}, ValueError, "one whole number, or three"),
-    ({"value": "random"}, TypeError, "whole number")], ids=str)
+@pytest.mark.parametrize(
+  "arguments, error, match",
+  [
+    ({"p": 1.1}, ValueError, "p of random_erasing"),
+    ({"scale": (0, 1)}, ValueError, "scale of random_erasing must be two numbers above 0"),
+    ({"scale": (0.5, 1.1)}, ValueError, "scale"),
+    ({"ratio": 1}, TypeError, "ratio"),
+    ({"value": -1}, ValueError, "value of random_erasing"),
+    ({"value": 0.5}, TypeError, "whole number from 0 to 255"),
+    ({"value": (1, 2)}, ValueError, "one whole number, or three"),
+    ({"value": "random"}, TypeError, "whole number"),
+  ],
+  ids=str,
+)
 def test_refuses(arguments, error, match):
   with pytest.raises(error, match=match):
     augment.random_erasing(**arguments)

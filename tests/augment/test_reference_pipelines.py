@@ -1,4 +1,5 @@
 """The pipelines by which other libraries train, of native layers alone: what they make, and that targets follow."""
+
 import inspect
 
 import numpy as np
@@ -28,43 +29,63 @@ def composed(layers, image):
 
 
 CLASSIFICATION = {
-    # references/classification of torchvision, with its TrivialAugment and erasing.
-    "torchvision": [
-        augment.random_resized_crop(224, antialias=True), augment.random_flip(), augment.trivial_augment(), augment.normalize(),
-        augment.random_erasing(p=0.1)],
-    # create_transform(224, is_training=True) of timm, which jitters colours, with its options vflip, gaussian_blur_prob and re_prob.
-    "timm": [
-        augment.random_resized_crop(224, antialias=True), augment.random_flip(), augment.random_flip("vertical", p=0.1),
-        augment.random_apply([augment.color_jitter(0.4, 0.4, 0.4)], p=0.8), augment.random_grayscale(p=0.1),
-        augment.random_apply([augment.gaussian_blur(23)], p=0.1), augment.normalize(), augment.random_erasing(p=0.25)],
-    # The same with auto_augment="rand-m9".
-    "timm with RandAugment": [
-        augment.random_resized_crop(224, antialias=True), augment.random_flip(), augment.rand_augment(2, 9), augment.normalize(),
-        augment.random_erasing(p=0.25)],
-    # references/classification: what torchvision's weights were validated by, and with crop_pct=0.875 timm's.
-    "validation": [augment.resize(256), augment.center_crop(224), augment.normalize()],
+  # references/classification of torchvision, with its TrivialAugment and erasing.
+  "torchvision": [
+    augment.random_resized_crop(224, antialias=True),
+    augment.random_flip(),
+    augment.trivial_augment(),
+    augment.normalize(),
+    augment.random_erasing(p=0.1),
+  ],
+  # create_transform(224, is_training=True) of timm, which jitters colours, with its options vflip, gaussian_blur_prob
+  # and re_prob.
+  "timm": [
+    augment.random_resized_crop(224, antialias=True),
+    augment.random_flip(),
+    augment.random_flip("vertical", p=0.1),
+    augment.random_apply([augment.color_jitter(0.4, 0.4, 0.4)], p=0.8),
+    augment.random_grayscale(p=0.1),
+    augment.random_apply([augment.gaussian_blur(23)], p=0.1),
+    augment.normalize(),
+    augment.random_erasing(p=0.25),
+  ],
+  # The same with auto_augment="rand-m9".
+  "timm with RandAugment": [
+    augment.random_resized_crop(224, antialias=True),
+    augment.random_flip(),
+    augment.rand_augment(2, 9),
+    augment.normalize(),
+    augment.random_erasing(p=0.25),
+  ],
+  # references/classification: what torchvision's weights were validated by, and with crop_pct=0.875 timm's.
+  "validation": [augment.resize(256), augment.center_crop(224), augment.normalize()],
 }
 DETECTION = {
-    # references/detection, "ssd": photometric distortion, zoom out, crop by boxes, flip; then SSD300 resizes.
-    "SSD": [
-        augment.random_photometric_distort(), augment.random_zoom_out(), augment.random_iou_crop(), augment.random_flip(),
-        augment.resize((300, 300))],
-    # "ssdlite".
-    "SSDlite": [augment.random_iou_crop(), augment.random_flip(), augment.resize((320, 320))],
-    # KerasHub's guide to object detection: a flip, and images that are resized with padding.
-    "Keras": [augment.random_flip(), augment.resize((320, 320), pad_to_aspect_ratio=True)],
-    # "multiscale": shortest sides of 480 to 800 for FCOS and RetinaNet; here a third.
-    "multiscale": [augment.random_resize(160, 267), augment.random_flip()],
+  # references/detection, "ssd": photometric distortion, zoom out, crop by boxes, flip; then SSD300 resizes.
+  "SSD": [
+    augment.random_photometric_distort(),
+    augment.random_zoom_out(),
+    augment.random_iou_crop(),
+    augment.random_flip(),
+    augment.resize((300, 300)),
+  ],
+  # "ssdlite".
+  "SSDlite": [augment.random_iou_crop(), augment.random_flip(), augment.resize((320, 320))],
+  # KerasHub's guide to object detection: a flip, and images that are resized with padding.
+  "Keras": [augment.random_flip(), augment.resize((320, 320), pad_to_aspect_ratio=True)],
+  # "multiscale": shortest sides of 480 to 800 for FCOS and RetinaNet; here a third.
+  "multiscale": [augment.random_resize(160, 267), augment.random_flip()],
 }
 
 
 class TestClassification:
-
   @pytest.mark.parametrize("layers", CLASSIFICATION.values(), ids=CLASSIFICATION)
   def test_is_one_native_operation(self, layers):
     photograph = np.random.default_rng(3).integers(0, 256, [300, 400, 3], np.uint8)
     # Those of the validation draw nothing.
-    assert ops_of(layers, photograph) == ["RefurbishTf>Image" + ("Pixels" if layers is CLASSIFICATION["validation"] else "Layers")]
+    assert ops_of(layers, photograph) == [
+      "RefurbishTf>Image" + ("Pixels" if layers is CLASSIFICATION["validation"] else "Layers")
+    ]
     made = composed(layers, photograph)
     assert (made.shape, made.dtype) == ((224, 224, 3), tf.float32)
 
@@ -79,7 +100,6 @@ class TestClassification:
 
 
 class TestDetection:
-
   @staticmethod
   def picture(number):
     """A bright rectangle on black as its box says, xyxy, and a place for one that is not there."""
@@ -95,8 +115,9 @@ class TestDetection:
   @pytest.mark.parametrize("layers", DETECTION.values(), ids=DETECTION)
   def test_boxes_are_where_their_objects_are(self, layers):
     fn = tf.function(
-        lambda image, boxes, seed: augment.compose(layers, targets={1: "xyxy"})(image, boxes, seed=seed),
-        input_signature=[tf.TensorSpec([None, None, 3], tf.uint8), tf.TensorSpec([2, 4]), tf.TensorSpec([2], tf.int32)])
+      lambda image, boxes, seed: augment.compose(layers, targets={1: "xyxy"})(image, boxes, seed=seed),
+      input_signature=[tf.TensorSpec([None, None, 3], tf.uint8), tf.TensorSpec([2, 4]), tf.TensorSpec([2], tf.int32)],
+    )
     sizes, missing = set(), 0
     for number in range(TRIALS):
       image, boxes = fn(*self.picture(number), [number, 7])
@@ -118,19 +139,27 @@ class TestDetection:
     boxes = np.stack(boxes)
     boxes[5] = 0
     source = rtf.sources.data_source(
-        [{"image": image, "boxes": box, "labels": np.int64([number, -1])} for number, (image, box) in enumerate(zip(images, boxes))],
-        element_spec={"image": tf.TensorSpec([None, None, 3], tf.uint8), "boxes": tf.TensorSpec([2, 4]),
-                      "labels": tf.TensorSpec([2], tf.int64)})
+      [
+        {"image": image, "boxes": box, "labels": np.int64([number, -1])}
+        for number, (image, box) in enumerate(zip(images, boxes))
+      ],
+      element_spec={
+        "image": tf.TensorSpec([None, None, 3], tf.uint8),
+        "boxes": tf.TensorSpec([2, 4]),
+        "labels": tf.TensorSpec([2], tf.int64),
+      },
+    )
     *first, flip, resize = DETECTION["SSD"]
     stage = source.refurbish(first + [resize], [flip, augment.normalize()], r=2, targets={"boxes": "xyxy"}, seed=3)
     for _ in range(2):
       elements = list(stage.map(augment.sanitize_boxes("boxes", "xyxy", with_rows="labels")).as_numpy_iterator())
-      assert sorted(element["labels"].tolist() for element in elements) == sorted([[n] for n in range(12) if n != 5] + [[]])
+      assert sorted(element["labels"].tolist() for element in elements) == sorted(
+        [[n] for n in range(12) if n != 5] + [[]]
+      )
       assert {element["image"].shape for element in elements} == {(300, 300, 3)}
 
 
 class TestSegmentation:
-
   def test_masks_are_where_their_images_are(self):
     """references/segmentation: resized to 0.5 to 2 times the base size, flipped, and cropped."""
     layers = [augment.random_resize(32, 128), augment.random_flip(), augment.random_crop(48, pad_if_needed=True)]

@@ -1,4 +1,5 @@
 """What an error tells to do is done to the input that raised it: it is accepted then, and keeps what the input held."""
+
 import collections
 import re
 import sys
@@ -27,7 +28,7 @@ def of_values(values):
 
 
 def offloaded(image):
-  batch, = tf.data.Dataset.from_tensors(image).offload(LAYERS, 1, num_replicas=1, device_fraction=1)
+  (batch,) = tf.data.Dataset.from_tensors(image).offload(LAYERS, 1, num_replicas=1, device_fraction=1)
   return batch["unfinished_image"]
 
 
@@ -36,25 +37,36 @@ def finished(image):
 
 
 BATCHED = augment.compose([FLIP], clips=False)
-CALLS = {
-    "layer": lambda image: FLIP(image, seed=SEED), "batch": lambda image: BATCHED(image[None], seed=SEED)}
+CALLS = {"layer": lambda image: FLIP(image, seed=SEED), "batch": lambda image: BATCHED(image[None], seed=SEED)}
 # What takes images of uint8.
-OF_UINT8 = {"policy": lambda image: augment.deep_auto_augment([[("random_flip", None, 1.0)]])[0](image, seed=SEED),
-            "offload": offloaded, "as_offloaded": finished}
+OF_UINT8 = {
+  "policy": lambda image: augment.deep_auto_augment([[("random_flip", None, 1.0)]])[0](image, seed=SEED),
+  "offload": offloaded,
+  "as_offloaded": finished,
+}
 ROUNDED = "tf.saturate_cast(tf.round(image), tf.uint8)"
 SCALED = "tf.image.convert_image_dtype(image, tf.uint8, saturate=True)"
 CAST = "tf.cast(image, tf.uint8)"
 
 
 @pytest.mark.parametrize("call", OF_UINT8.values(), ids=OF_UINT8)
-@pytest.mark.parametrize("image, condition, remedy, expected", [
+@pytest.mark.parametrize(
+  "image, condition, remedy, expected",
+  [
     (np.linspace(0, 1, 256, dtype=np.float32), "from 0 to 1", SCALED, np.arange(256)),
     (np.linspace(-0.1, 1.1, 256).astype(np.float64), "from 0 to 1", SCALED, None),  # As a cubic resize leaves them.
     (np.arange(256, dtype=np.float32) - np.float32(0.01), "from 0 to 255", ROUNDED, np.arange(256)),
-    (np.arange(0, 65536, 256, dtype=np.uint16), "65,535", "tf.image.convert_image_dtype(image, tf.uint8)", np.arange(256)),
+    (
+      np.arange(0, 65536, 256, dtype=np.uint16),
+      "65,535",
+      "tf.image.convert_image_dtype(image, tf.uint8)",
+      np.arange(256),
+    ),
     (np.arange(256, dtype=np.uint16), "from 0 to 255", CAST, np.arange(256)),
     (np.arange(256), "from 0 to 255", CAST, np.arange(256)),
-    (np.arange(256) % 2 > 0, "* 255", f"{CAST} * 255", np.array([0, 255]))])
+    (np.arange(256) % 2 > 0, "* 255", f"{CAST} * 255", np.array([0, 255])),
+  ],
+)
 def test_of_dtypes_of_images(call, image, condition, remedy, expected):
   image = of_values(image)
   with pytest.raises(TypeError, match="uint8, got") as raised:
@@ -72,7 +84,9 @@ COLORED, WIDE = np.arange(48, dtype=np.uint8).reshape(4, 4, 3), np.arange(60, dt
 POLICY = lambda image: augment.rand_augment(1)[0](image, seed=SEED)
 
 
-@pytest.mark.parametrize("call, image, remedies", [
+@pytest.mark.parametrize(
+  "call, image, remedies",
+  [
     (CALLS["layer"], GREY, ["image[..., tf.newaxis]"]),
     (CALLS["batch"], GREY, ["images[..., tf.newaxis]"]),
     (CALLS["layer"], np.stack([COLORED[None]] * 2), ["tf.reshape(image, tf.concat([[-1], tf.shape(image)[-3:]], 0))"]),
@@ -84,7 +98,9 @@ POLICY = lambda image: augment.rand_augment(1)[0](image, seed=SEED)
     (offloaded, GREY, ["image[..., tf.newaxis]", "tf.image.grayscale_to_rgb(image)"]),
     (offloaded, COLORED[..., [0, 1, 2, 2]], ["image[..., :3]"]),
     (finished, GREY[..., None], ["tf.image.grayscale_to_rgb(image)"]),
-    (finished, WIDE.transpose(2, 0, 1), ["tf.transpose(image, [1, 2, 0])"])])
+    (finished, WIDE.transpose(2, 0, 1), ["tf.transpose(image, [1, 2, 0])"]),
+  ],
+)
 def test_of_shapes_of_images(call, image, remedies):
   values, image = np.unique(image), tf.constant(image)
   for remedy in remedies:
@@ -98,12 +114,16 @@ def test_of_shapes_of_images(call, image, remedies):
     assert call(image).shape == image.shape
 
 
-@pytest.mark.parametrize("image, remedy", [
+@pytest.mark.parametrize(
+  "image, remedy",
+  [
     (np.stack([GREY] * 5), "image[..., tf.newaxis]"),
     (np.zeros([128, 48, 64], np.uint8), "image[..., tf.newaxis]"),
     (WIDE.transpose(2, 0, 1), "tf.transpose(image, [1, 2, 0])"),
     (WIDE.transpose(2, 0, 1)[None], "tf.transpose(image, [0, 2, 3, 1])"),
-    (np.zeros([13, 60, 64], np.uint8), "tf.transpose(image, [1, 2, 0])")])
+    (np.zeros([13, 60, 64], np.uint8), "tf.transpose(image, [1, 2, 0])"),
+  ],
+)
 def test_of_images_that_are_hardly_meant_so(image, remedy):
   """Channels that come first, or are none: any number of channels is allowed."""
   with pytest.warns(rtf.PipelineWarning, match="taken for") as warned:
@@ -118,24 +138,35 @@ def test_of_images_that_are_hardly_meant_so(image, remedy):
 @pytest.mark.parametrize("known", [None, (None, None, None), (3, None, None), (None, None, 16)])
 def test_of_images_that_are_hardly_meant_so_and_of_a_shape_that_is_known_when_it_runs(known):
   def read(shape, remedy=lambda image: image):
-    source = tf.data.Dataset.from_tensors(np.zeros(shape, np.uint8)).map(lambda image: tf.numpy_function(np.copy, [image], tf.uint8))
+    source = tf.data.Dataset.from_tensors(np.zeros(shape, np.uint8)).map(
+      lambda image: tf.numpy_function(np.copy, [image], tf.uint8)
+    )
     return source.map(lambda image: FLIP(remedy(tf.ensure_shape(image, known)), SEED))
 
   with pytest.warns(rtf.PipelineWarning, match=r"the shape \[3,20,16\], which is taken for") as warned:
     list(read([3, 20, 16]))
-  assert len(warned) == 1 and "tf.experimental.numpy.moveaxis(image, -3, -1)" in str(warned[0].message) and warned[0].filename == __file__
+  assert (
+    len(warned) == 1
+    and "tf.experimental.numpy.moveaxis(image, -3, -1)" in str(warned[0].message)
+    and warned[0].filename == __file__
+  )
   assert not told(lambda: list(read([3, 20, 16], lambda image: tf.experimental.numpy.moveaxis(image, -3, -1))))
   if known in (None, (None, None, None)):
     assert not told(lambda: [list(read(shape)) for shape in ([20, 17, 16], [3, 20, 3], [20, 16, 1], [1, 20, 4])])
 
 
-@pytest.mark.parametrize("kind, given, remedy, made", [
+@pytest.mark.parametrize(
+  "kind, given, remedy, made",
+  [
     ("mask", tf.io.encode_png(GREY[:4, :4, None]), "tf.io.decode_png", tf.io.decode_png),
-    ("bilinear", GREY[:4, :4], 'name it "mask"', None), ("xyxy", GREY[:3, :4] > 3, "tf.cast(boxes, tf.float32)", None),
+    ("bilinear", GREY[:4, :4], 'name it "mask"', None),
+    ("xyxy", GREY[:3, :4] > 3, "tf.cast(boxes, tf.float32)", None),
     ("image", np.int32(COLORED), "as the image itself", lambda image: tf.cast(image, tf.uint8)),
     ("flow", np.int16(COLORED[..., :2]), "tf.cast(flow, tf.float32)", lambda flow: tf.cast(flow, tf.float32)),
     ("xy", GREY[:3, :2], "tf.cast(points, tf.float32)", lambda points: tf.cast(points, tf.float32)),
-    ("rel_xyxy", np.zeros([3, 4], np.int32), "the format that has pixels", None)])
+    ("rel_xyxy", np.zeros([3, 4], np.int32), "the format that has pixels", None),
+  ],
+)
 def test_of_dtypes_of_targets(kind, given, remedy, made):
   with pytest.raises(TypeError, match="targets: the component 1, .* must have .*, got dtype") as raised:
     augment.compose(LAYERS, targets={1: kind})(COLORED, given, seed=SEED)
@@ -147,7 +178,10 @@ def test_of_dtypes_of_targets(kind, given, remedy, made):
 
 @pytest.mark.parametrize("dtype", [np.int32, np.uint32, np.uint64, bool, np.float16, np.float64])
 def test_of_sizes_of_masks(dtype):
-  fn, mask = augment.compose(LAYERS, targets={1: "mask"}), GREY.astype(dtype) + (dtype(0.5) if issubclass(dtype, np.floating) else dtype(0))
+  fn, mask = (
+    augment.compose(LAYERS, targets={1: "mask"}),
+    GREY.astype(dtype) + (dtype(0.5) if issubclass(dtype, np.floating) else dtype(0)),
+  )
   with pytest.raises(ValueError, match="height and width of the image") as raised:
     fn(COLORED, mask, seed=SEED)
   cast = "mask" if issubclass(dtype, np.floating) else "tf.cast(mask, tf.int64)"
@@ -166,12 +200,15 @@ def source(n=8):
 
 
 def labels(dataset):
-  return sorted(int(label) for element in dataset for label in np.ravel(element[-1] if isinstance(element, tuple) else element))
+  return sorted(
+    int(label) for element in dataset for label in np.ravel(element[-1] if isinstance(element, tuple) else element)
+  )
 
 
 def sampled():
   return tf.data.Dataset.sample_from_datasets(
-      [source(4), source(100).repeat()], [0.5, 0.5], seed=1, stop_on_empty_dataset=True)
+    [source(4), source(100).repeat()], [0.5, 0.5], seed=1, stop_on_empty_dataset=True
+  )
 
 
 def reads(dataset):
@@ -198,11 +235,15 @@ class Repeated:
 
 def of_unknown_shapes(image, mask):
   specs = (tf.TensorSpec([None, None, 3], tf.uint8), tf.TensorSpec(None, tf.uint8))
-  return tf.data.Dataset.from_generator(lambda: [(image, mask)], output_signature=specs).refurbish(LAYERS, targets={1: "mask"})
+  return tf.data.Dataset.from_generator(lambda: [(image, mask)], output_signature=specs).refurbish(
+    LAYERS, targets={1: "mask"}
+  )
 
 
 def boxes_of(nothing):
-  return rtf.sources.data_source([nothing, np.ones([1, 4], np.float32)], element_spec=tf.TensorSpec([None, 4], tf.float32))
+  return rtf.sources.data_source(
+    [nothing, np.ones([1, 4], np.float32)], element_spec=tf.TensorSpec([None, 4], tf.float32)
+  )
 
 
 BANDS = np.random.default_rng(7).random([66, 70, 200], np.float32)
@@ -212,164 +253,367 @@ NUM_SAMPLED = 5
 whole = lambda result: result == list(range(8))
 four = lambda result: result == list(range(4))
 CASES = {
-    # Layers and their functions.
-    "nothing is to be cached": Case(
-        lambda: images().refurbish([], LAYERS), ValueError, "To cache nothing, use refurbish(layers, r=1)",
-        reads(lambda: images().refurbish(LAYERS, r=1)), four),
-    "elements are to be cached as they are": Case(
-        lambda: images().refurbish([], LAYERS), ValueError, "use [lambda image: image]",
-        reads(lambda: images().refurbish([lambda image: image], LAYERS)), four),
-    "split at 0": Case(
-        lambda: augment.split(LAYERS, 0), ValueError, "to cache nothing, use refurbish(layers, r=1)",
-        reads(lambda: images().refurbish(LAYERS, r=1)), four),
-    "a function and a list": Case(
-        lambda: images().refurbish(lambda image, label: (image, label), LAYERS), TypeError, "Pass rtf.augment.compose(layers)",
-        reads(lambda: images().refurbish(lambda image, label: (image, label), augment.compose(LAYERS))), four),
-    "masks of functions": Case(
-        lambda: images().refurbish(lambda *each: each, targets={}), TypeError, "Pass targets to compose or split",
-        reads(lambda: images().refurbish(augment.compose(LAYERS, targets={}))), four),
-    "another entry is the image": Case(
-        lambda: images().map(lambda image, label: {"x": image}).refurbish(LAYERS), ValueError, "Rename the entry",
-        lambda: len(list(images().map(lambda image, label: {"image": image}).refurbish(LAYERS))), lambda n: n == 4),
-    "one half of AutoAugment": Case(
-        lambda: augment.compose(augment.auto_augment("cifar10")[:1]), ValueError, "Pass [*auto_augment(policy), ...]",
-        lambda: augment.compose([*augment.auto_augment("cifar10")])(COLORED, seed=SEED).shape, lambda shape: shape == [4, 4, 3]),
-    "a mask that is not named": Case(
-        lambda: augment.compose(LAYERS)(COLORED, COLORED[..., 0], seed=SEED), ValueError, 'Pass targets={1: "mask"}',
-        lambda: augment.compose(LAYERS, targets={1: "mask"})(COLORED, COLORED[..., 0], seed=SEED),
-        lambda pair: (pair[0][..., 0].numpy() == pair[1].numpy()).all()),
-    "a second picture": Case(
-        lambda: augment.compose(LAYERS)(COLORED, COLORED, seed=SEED), ValueError, 'targets={1: "image"} for a second picture',
-        lambda: augment.compose(LAYERS, {1: "image"})(COLORED, COLORED, seed=SEED),
-        lambda pair: (pair[0].numpy() == pair[1].numpy()).all()),
-    "a mask in two places": Case(
-        lambda: augment.compose([tf.image.rot90], targets={1: "mask"}), ValueError, "Use a layer of rtf.augment",
-        lambda: augment.compose([FLIP], targets={1: "mask"}), callable),
-    "padding as large as the image": Case(
-        lambda: augment.random_crop(padding=4, padding_mode="reflect")(COLORED, seed=SEED), ValueError, "a smaller padding, or padding_mode='constant'",
-        lambda: (augment.random_crop(padding=3, padding_mode="reflect")(COLORED, seed=SEED), augment.random_crop(padding=4)(COLORED, seed=SEED)), len),
-    "an image smaller than a crop": Case(
-        lambda: augment.random_crop(9)(COLORED, seed=SEED), ValueError, "Pass pad_if_needed=True",
-        lambda: augment.random_crop(9, pad_if_needed=True)(COLORED, seed=SEED).shape, lambda shape: shape == [9, 9, 3]),
-    "a mean for each of four channels": Case(
-        lambda: augment.normalize([0.5] * 4, [0.5] * 4)(COLORED), ValueError, "Pass one number for all channels, or one for each",
-        lambda: augment.normalize(0.5, 0.5)(COLORED), lambda made: len(np.unique(made)) == 48),
-    "a range that only its user knows": Case(
-        lambda: augment.normalize(0.5, 0.5)(COLORED.astype(np.uint16) * 5), ValueError, "Pass max_pixel_value, the value that becomes 1",
-        lambda: augment.normalize(0.5, 0.5, max_pixel_value=5 * 47)(COLORED.astype(np.uint16) * 5),
-        lambda made: len(np.unique(made)) == 48 and abs(made.numpy().max() - 1) < 1e-6),
-    "floats up to 255": Case(
-        lambda: augment.normalize()(COLORED.astype(np.float32)), tf.errors.InvalidArgumentError, "up to 47. Pass max_pixel_value=255",
-        lambda: augment.normalize(max_pixel_value=255)(COLORED.astype(np.float32)),
-        lambda made: (made.numpy() == augment.normalize()(COLORED).numpy()).all()),
-    "layers between whole batches": Case(
-        lambda: augment.decode()(tf.constant([[b"", b""]])), ValueError, "Put the layer before batch",
-        lambda: augment.decode()(tf.io.encode_png(COLORED)), lambda image: (image.numpy() == COLORED).all()),
-    "decoded already": Case(
-        lambda: augment.decode((4, 4))(COLORED), TypeError, "use random_resized_crop or resize",
-        lambda: augment.resize((4, 4))(COLORED), lambda image: (image.numpy() == COLORED).all()),
-    "more bands than an image has": Case(
-        lambda: augment.compose(LAYERS)(BANDS, seed=[1, 0]), ValueError, 'image[..., :64], image[..., 64:] with targets={1: "mask"}',
-        lambda: tf.concat(augment.compose(LAYERS, {1: "mask"})(BANDS[..., :64], BANDS[..., 64:], seed=[1, 0]), -1).numpy(),
-        lambda made: (made == BANDS[:, ::-1]).all()),
-    "more bands than a policy has": Case(
-        lambda: POLICY(BANDS.astype(np.uint8)), ValueError, 'image[..., :3], image[..., 3:] with targets={1: "mask"}',
-        lambda: augment.compose(augment.rand_augment(1), {1: "mask"})(BANDS[..., :3].astype(np.uint8), BANDS[..., 3:], seed=SEED)[1].shape,
-        lambda shape: shape == [66, 70, 197]),
-    "masks come first": Case(
-        lambda: augment.compose(LAYERS, {1: "mask"})(WIDE, MASKS, seed=[1, 0]), ValueError, "tf.transpose(mask, [1, 2, 0])",
-        lambda: augment.compose(LAYERS, {1: "mask"})(WIDE, tf.transpose(MASKS, [1, 2, 0]), seed=[1, 0])[1].numpy(),
-        lambda made: (made.transpose(2, 0, 1) == MASKS[..., ::-1]).all()),
-    "masks come first, sizes unknown": Case(
-        lambda: next(iter(of_unknown_shapes(WIDE, MASKS))), tf.errors.InvalidArgumentError, "tf.transpose(mask, [1, 2, 0])",
-        lambda: next(iter(of_unknown_shapes(WIDE, MASKS.transpose(1, 2, 0))))[1].shape, lambda shape: shape == [4, 5, 3]),
-    "a mask of another size": Case(
-        lambda: next(iter(of_unknown_shapes(WIDE, GREY))), tf.errors.InvalidArgumentError, "Resize one of them",
-        lambda: next(iter(of_unknown_shapes(WIDE, GREY[:4, :5])))[1].shape, lambda shape: shape == [4, 5]),
-    "no box": Case(
-        lambda: augment.compose(LAYERS, {1: "xyxy"})(WIDE, [], seed=SEED), ValueError, "tf.reshape(component, [-1, 4])",
-        lambda: augment.compose(LAYERS, {1: "xyxy"})(WIDE, tf.reshape([], [-1, 4]), seed=SEED)[1].shape, lambda shape: shape == [0, 4]),
-    "no box in a source that knows their form": Case(
-        lambda: list(boxes_of([])), tf.errors.InvalidArgumentError, "np.zeros([0, 4], 'float32')",
-        lambda: [boxes.shape[0] for boxes in boxes_of(np.zeros([0, 4], "float32"))], lambda made: made == [0, 1]),
-    # Offload.
-    "offload: a layer that resizes": Case(
-        lambda: images().offload([augment.resize((4, 4)), FLIP], 2), ValueError, "into Dataset.map",
-        reads(lambda: images().map(augment.compose([augment.resize((4, 4))])).offload(LAYERS, 2)), four),
-    "offload: sizes that are not known": Case(
-        lambda: images().map(lambda image, label: (tf.ensure_shape(tf.numpy_function(np.copy, [image], tf.uint8), [None] * 3), label))
-        .offload(LAYERS, 2), ValueError, "tf.ensure_shape(image, [height, width, 3])",
-        reads(lambda: images().map(lambda image, label: (tf.ensure_shape(tf.numpy_function(np.copy, [image], tf.uint8), [4, 4, 3]), label))
-              .offload(LAYERS, 2)), four),
-    "offload: a component like a mask": Case(
-        lambda: images().map(lambda image, label: (image, image[..., 0])).offload(LAYERS, 2), ValueError, "targets={1: None} if it stays",
-        lambda: len(list(images().map(lambda image, label: (image, image[..., 0])).offload(LAYERS, 2, targets={1: None}))), lambda n: n == 2),
-    "offload: ragged images": Case(
-        lambda: images().map(lambda image, label: (tf.RaggedTensor.from_tensor(image), label)).offload(LAYERS, 2), TypeError,
-        "image.to_tensor()", reads(lambda: images().map(
-            lambda image, label: (tf.ensure_shape(tf.RaggedTensor.from_tensor(image).to_tensor(), [4, 4, 3]), label))
-                                   .offload(LAYERS, 2)), four),
-    "offload: batches before it": Case(
-        lambda: images().batch(2).offload(LAYERS, 2), ValueError, "and batch after", reads(lambda: images().offload(LAYERS, 2)), four),
-    "offload: parts that are not equal": Case(
-        lambda: images().offload(LAYERS, 3, num_replicas=2), ValueError, "Pass 2.",
-        reads(lambda: images().offload(LAYERS, 2, num_replicas=2)), four),
-    # Sources.
-    "a source that repeats itself": Case(
-        lambda: rtf.sources.data_source(Repeated()).refurbish(tf.identity), ValueError, "leave that out, and put .repeat() after refurbish",
-        lambda: labels(rtf.sources.data_source(range(8)).refurbish(tf.identity).repeat().take(16)), lambda read: read == sorted([*range(8)] * 2)),
-    "shuffle before": Case(
-        lambda: shuffled().refurbish(tf.identity), ValueError, "leave the shuffle out", reads(lambda: source().refurbish(tf.identity)), whole),
-    "shuffle before, the same each time": Case(
-        lambda: shuffled().refurbish(tf.identity), ValueError, "reshuffle_each_iteration=False",
-        reads(lambda: source().shuffle(8, reshuffle_each_iteration=False).refurbish(tf.identity)), whole),
-    "parallel and in any order": Case(
-        lambda: parallel(False).refurbish(tf.identity), ValueError, "as an argument of refurbish",
-        reads(lambda: parallel(None).refurbish(tf.identity, deterministic=False)), whole),
-    "two stages": Case(
-        lambda: source().refurbish(tf.identity).refurbish(tf.identity), ValueError, "put both partial augmentations into one",
-        reads(lambda: source().refurbish(lambda x: tf.identity(tf.identity(x)))), whole),
-    "echo by time before": Case(
-        lambda: source().echo(rtf.AUTOTUNE).refurbish(tf.identity), ValueError, "put it after refurbish, or give echo a number",
-        lambda: set(source().refurbish(tf.identity).echo(rtf.AUTOTUNE).as_numpy_iterator()), lambda seen: seen == set(range(8))),
-    "random numbers drawn again": Case(
-        lambda: tf.data.Dataset.random(seed=1, rerandomize_each_iteration=True).take(8).refurbish(tf.identity), ValueError,
-        "rerandomize_each_iteration=False and a seed",
-        lambda: [labels(each) for each in [tf.data.Dataset.random(seed=1, rerandomize_each_iteration=False).take(8).refurbish(tf.identity)] * 2],
-        lambda epochs: epochs[0] == epochs[1]),
-    "repeated before": Case(
-        lambda: source().repeat().refurbish(tf.identity), ValueError, "Put .repeat() after refurbish",
-        reads(lambda: source().refurbish(tf.identity).repeat(1)), whole),
-    "ends, though TensorFlow calls it infinite": Case(
-        lambda: sampled().refurbish(tf.identity), ValueError, "sample_from_datasets(..., stop_on_empty_dataset=True)",
-        lambda: len(list(sampled().take(NUM_SAMPLED).refurbish(tf.identity))), lambda n: n == NUM_SAMPLED),
-    "ends, and goes to a loader": Case(
-        lambda: numpy_loader(sampled()), ValueError, ".take(n)", lambda: len(list(numpy_loader(sampled().take(NUM_SAMPLED)))),
-        lambda n: n == NUM_SAMPLED),
-    "repeated, and goes to a loader": Case(
-        lambda: numpy_loader(source().repeat()), ValueError, "Leave .repeat() out, or give it a number",
-        lambda: len(list(numpy_loader(source().repeat(2)))), lambda n: n == 16),
-    "ragged, and goes to a loader": Case(
-        lambda: numpy_loader(tf.data.Dataset.from_tensors(tf.ragged.constant([[1], [2, 3]]))), TypeError, "by to_tensor()",
-        lambda: [each.tolist() for each in numpy_loader(
-            tf.data.Dataset.from_tensors(tf.ragged.constant([[1], [2, 3]])).map(lambda each: each.to_tensor()))],
-        lambda read: read == [[[1, 0], [2, 3]]]),
-    "files in a set": Case(
-        lambda: rtf.sources.tfrecord({"a"}), TypeError, "Pass sorted(files)", lambda: sorted({"a"}), len),
-    # The store.
-    "room for no sample": Case(
-        lambda: rtf.CacheStore(max_bytes=0), ValueError, "use r=1", reads(lambda: source().refurbish(tf.identity, r=1)), whole),
-    "room for less than one": Case(
-        lambda: labels(source().refurbish(tf.identity, store=rtf.CacheStore(max_bytes=4))), ValueError, "use r=1 without a store",
-        reads(lambda: source().refurbish(tf.identity, r=1)), whole),
-    "seed of offload after refurbish": Case(
-        lambda: images().refurbish(LAYERS).offload(LAYERS, 2, seed=1), ValueError, "Give it to refurbish",
-        reads(lambda: images().refurbish(LAYERS, seed=1).offload(LAYERS, 2)), four),
-    # Others.
-    "axes of diversity": Case(
-        lambda: rtf.diversity.expected_unique_samples(8, 4, np.array([3, 4, 5]), np.array([1, 2])), ValueError, "r[:, np.newaxis]",
-        lambda: rtf.diversity.expected_unique_samples(8, 4, np.array([3, 4, 5]), np.array([1, 2])[:, np.newaxis]).shape,
-        lambda shape: shape == (2, 3)),
+  # Layers and their functions.
+  "nothing is to be cached": Case(
+    lambda: images().refurbish([], LAYERS),
+    ValueError,
+    "To cache nothing, use refurbish(layers, r=1)",
+    reads(lambda: images().refurbish(LAYERS, r=1)),
+    four,
+  ),
+  "elements are to be cached as they are": Case(
+    lambda: images().refurbish([], LAYERS),
+    ValueError,
+    "use [lambda image: image]",
+    reads(lambda: images().refurbish([lambda image: image], LAYERS)),
+    four,
+  ),
+  "split at 0": Case(
+    lambda: augment.split(LAYERS, 0),
+    ValueError,
+    "to cache nothing, use refurbish(layers, r=1)",
+    reads(lambda: images().refurbish(LAYERS, r=1)),
+    four,
+  ),
+  "a function and a list": Case(
+    lambda: images().refurbish(lambda image, label: (image, label), LAYERS),
+    TypeError,
+    "Pass rtf.augment.compose(layers)",
+    reads(lambda: images().refurbish(lambda image, label: (image, label), augment.compose(LAYERS))),
+    four,
+  ),
+  "masks of functions": Case(
+    lambda: images().refurbish(lambda *each: each, targets={}),
+    TypeError,
+    "Pass targets to compose or split",
+    reads(lambda: images().refurbish(augment.compose(LAYERS, targets={}))),
+    four,
+  ),
+  "another entry is the image": Case(
+    lambda: images().map(lambda image, label: {"x": image}).refurbish(LAYERS),
+    ValueError,
+    "Rename the entry",
+    lambda: len(list(images().map(lambda image, label: {"image": image}).refurbish(LAYERS))),
+    lambda n: n == 4,
+  ),
+  "one half of AutoAugment": Case(
+    lambda: augment.compose(augment.auto_augment("cifar10")[:1]),
+    ValueError,
+    "Pass [*auto_augment(policy), ...]",
+    lambda: augment.compose([*augment.auto_augment("cifar10")])(COLORED, seed=SEED).shape,
+    lambda shape: shape == [4, 4, 3],
+  ),
+  "a mask that is not named": Case(
+    lambda: augment.compose(LAYERS)(COLORED, COLORED[..., 0], seed=SEED),
+    ValueError,
+    'Pass targets={1: "mask"}',
+    lambda: augment.compose(LAYERS, targets={1: "mask"})(COLORED, COLORED[..., 0], seed=SEED),
+    lambda pair: (pair[0][..., 0].numpy() == pair[1].numpy()).all(),
+  ),
+  "a second picture": Case(
+    lambda: augment.compose(LAYERS)(COLORED, COLORED, seed=SEED),
+    ValueError,
+    'targets={1: "image"} for a second picture',
+    lambda: augment.compose(LAYERS, {1: "image"})(COLORED, COLORED, seed=SEED),
+    lambda pair: (pair[0].numpy() == pair[1].numpy()).all(),
+  ),
+  "a mask in two places": Case(
+    lambda: augment.compose([tf.image.rot90], targets={1: "mask"}),
+    ValueError,
+    "Use a layer of rtf.augment",
+    lambda: augment.compose([FLIP], targets={1: "mask"}),
+    callable,
+  ),
+  "padding as large as the image": Case(
+    lambda: augment.random_crop(padding=4, padding_mode="reflect")(COLORED, seed=SEED),
+    ValueError,
+    "a smaller padding, or padding_mode='constant'",
+    lambda: (
+      augment.random_crop(padding=3, padding_mode="reflect")(COLORED, seed=SEED),
+      augment.random_crop(padding=4)(COLORED, seed=SEED),
+    ),
+    len,
+  ),
+  "an image smaller than a crop": Case(
+    lambda: augment.random_crop(9)(COLORED, seed=SEED),
+    ValueError,
+    "Pass pad_if_needed=True",
+    lambda: augment.random_crop(9, pad_if_needed=True)(COLORED, seed=SEED).shape,
+    lambda shape: shape == [9, 9, 3],
+  ),
+  "a mean for each of four channels": Case(
+    lambda: augment.normalize([0.5] * 4, [0.5] * 4)(COLORED),
+    ValueError,
+    "Pass one number for all channels, or one for each",
+    lambda: augment.normalize(0.5, 0.5)(COLORED),
+    lambda made: len(np.unique(made)) == 48,
+  ),
+  "a range that only its user knows": Case(
+    lambda: augment.normalize(0.5, 0.5)(COLORED.astype(np.uint16) * 5),
+    ValueError,
+    "Pass max_pixel_value, the value that becomes 1",
+    lambda: augment.normalize(0.5, 0.5, max_pixel_value=5 * 47)(COLORED.astype(np.uint16) * 5),
+    lambda made: len(np.unique(made)) == 48 and abs(made.numpy().max() - 1) < 1e-6,
+  ),
+  "floats up to 255": Case(
+    lambda: augment.normalize()(COLORED.astype(np.float32)),
+    tf.errors.InvalidArgumentError,
+    "up to 47. Pass max_pixel_value=255",
+    lambda: augment.normalize(max_pixel_value=255)(COLORED.astype(np.float32)),
+    lambda made: (made.numpy() == augment.normalize()(COLORED).numpy()).all(),
+  ),
+  "layers between whole batches": Case(
+    lambda: augment.decode()(tf.constant([[b"", b""]])),
+    ValueError,
+    "Put the layer before batch",
+    lambda: augment.decode()(tf.io.encode_png(COLORED)),
+    lambda image: (image.numpy() == COLORED).all(),
+  ),
+  "decoded already": Case(
+    lambda: augment.decode((4, 4))(COLORED),
+    TypeError,
+    "use random_resized_crop or resize",
+    lambda: augment.resize((4, 4))(COLORED),
+    lambda image: (image.numpy() == COLORED).all(),
+  ),
+  "more bands than an image has": Case(
+    lambda: augment.compose(LAYERS)(BANDS, seed=[1, 0]),
+    ValueError,
+    'image[..., :64], image[..., 64:] with targets={1: "mask"}',
+    lambda: tf.concat(augment.compose(LAYERS, {1: "mask"})(BANDS[..., :64], BANDS[..., 64:], seed=[1, 0]), -1).numpy(),
+    lambda made: (made == BANDS[:, ::-1]).all(),
+  ),
+  "more bands than a policy has": Case(
+    lambda: POLICY(BANDS.astype(np.uint8)),
+    ValueError,
+    'image[..., :3], image[..., 3:] with targets={1: "mask"}',
+    lambda: (
+      augment.compose(augment.rand_augment(1), {1: "mask"})(BANDS[..., :3].astype(np.uint8), BANDS[..., 3:], seed=SEED)[
+        1
+      ].shape
+    ),
+    lambda shape: shape == [66, 70, 197],
+  ),
+  "masks come first": Case(
+    lambda: augment.compose(LAYERS, {1: "mask"})(WIDE, MASKS, seed=[1, 0]),
+    ValueError,
+    "tf.transpose(mask, [1, 2, 0])",
+    lambda: augment.compose(LAYERS, {1: "mask"})(WIDE, tf.transpose(MASKS, [1, 2, 0]), seed=[1, 0])[1].numpy(),
+    lambda made: (made.transpose(2, 0, 1) == MASKS[..., ::-1]).all(),
+  ),
+  "masks come first, sizes unknown": Case(
+    lambda: next(iter(of_unknown_shapes(WIDE, MASKS))),
+    tf.errors.InvalidArgumentError,
+    "tf.transpose(mask, [1, 2, 0])",
+    lambda: next(iter(of_unknown_shapes(WIDE, MASKS.transpose(1, 2, 0))))[1].shape,
+    lambda shape: shape == [4, 5, 3],
+  ),
+  "a mask of another size": Case(
+    lambda: next(iter(of_unknown_shapes(WIDE, GREY))),
+    tf.errors.InvalidArgumentError,
+    "Resize one of them",
+    lambda: next(iter(of_unknown_shapes(WIDE, GREY[:4, :5])))[1].shape,
+    lambda shape: shape == [4, 5],
+  ),
+  "no box": Case(
+    lambda: augment.compose(LAYERS, {1: "xyxy"})(WIDE, [], seed=SEED),
+    ValueError,
+    "tf.reshape(component, [-1, 4])",
+    lambda: augment.compose(LAYERS, {1: "xyxy"})(WIDE, tf.reshape([], [-1, 4]), seed=SEED)[1].shape,
+    lambda shape: shape == [0, 4],
+  ),
+  "no box in a source that knows their form": Case(
+    lambda: list(boxes_of([])),
+    tf.errors.InvalidArgumentError,
+    "np.zeros([0, 4], 'float32')",
+    lambda: [boxes.shape[0] for boxes in boxes_of(np.zeros([0, 4], "float32"))],
+    lambda made: made == [0, 1],
+  ),
+  # Offload.
+  "offload: a layer that resizes": Case(
+    lambda: images().offload([augment.resize((4, 4)), FLIP], 2),
+    ValueError,
+    "into Dataset.map",
+    reads(lambda: images().map(augment.compose([augment.resize((4, 4))])).offload(LAYERS, 2)),
+    four,
+  ),
+  "offload: sizes that are not known": Case(
+    lambda: (
+      images()
+      .map(lambda image, label: (tf.ensure_shape(tf.numpy_function(np.copy, [image], tf.uint8), [None] * 3), label))
+      .offload(LAYERS, 2)
+    ),
+    ValueError,
+    "tf.ensure_shape(image, [height, width, 3])",
+    reads(
+      lambda: (
+        images()
+        .map(lambda image, label: (tf.ensure_shape(tf.numpy_function(np.copy, [image], tf.uint8), [4, 4, 3]), label))
+        .offload(LAYERS, 2)
+      )
+    ),
+    four,
+  ),
+  "offload: a component like a mask": Case(
+    lambda: images().map(lambda image, label: (image, image[..., 0])).offload(LAYERS, 2),
+    ValueError,
+    "targets={1: None} if it stays",
+    lambda: len(list(images().map(lambda image, label: (image, image[..., 0])).offload(LAYERS, 2, targets={1: None}))),
+    lambda n: n == 2,
+  ),
+  "offload: ragged images": Case(
+    lambda: images().map(lambda image, label: (tf.RaggedTensor.from_tensor(image), label)).offload(LAYERS, 2),
+    TypeError,
+    "image.to_tensor()",
+    reads(
+      lambda: (
+        images()
+        .map(lambda image, label: (tf.ensure_shape(tf.RaggedTensor.from_tensor(image).to_tensor(), [4, 4, 3]), label))
+        .offload(LAYERS, 2)
+      )
+    ),
+    four,
+  ),
+  "offload: batches before it": Case(
+    lambda: images().batch(2).offload(LAYERS, 2),
+    ValueError,
+    "and batch after",
+    reads(lambda: images().offload(LAYERS, 2)),
+    four,
+  ),
+  "offload: parts that are not equal": Case(
+    lambda: images().offload(LAYERS, 3, num_replicas=2),
+    ValueError,
+    "Pass 2.",
+    reads(lambda: images().offload(LAYERS, 2, num_replicas=2)),
+    four,
+  ),
+  # Sources.
+  "a source that repeats itself": Case(
+    lambda: rtf.sources.data_source(Repeated()).refurbish(tf.identity),
+    ValueError,
+    "leave that out, and put .repeat() after refurbish",
+    lambda: labels(rtf.sources.data_source(range(8)).refurbish(tf.identity).repeat().take(16)),
+    lambda read: read == sorted([*range(8)] * 2),
+  ),
+  "shuffle before": Case(
+    lambda: shuffled().refurbish(tf.identity),
+    ValueError,
+    "leave the shuffle out",
+    reads(lambda: source().refurbish(tf.identity)),
+    whole,
+  ),
+  "shuffle before, the same each time": Case(
+    lambda: shuffled().refurbish(tf.identity),
+    ValueError,
+    "reshuffle_each_iteration=False",
+    reads(lambda: source().shuffle(8, reshuffle_each_iteration=False).refurbish(tf.identity)),
+    whole,
+  ),
+  "parallel and in any order": Case(
+    lambda: parallel(False).refurbish(tf.identity),
+    ValueError,
+    "as an argument of refurbish",
+    reads(lambda: parallel(None).refurbish(tf.identity, deterministic=False)),
+    whole,
+  ),
+  "two stages": Case(
+    lambda: source().refurbish(tf.identity).refurbish(tf.identity),
+    ValueError,
+    "put both partial augmentations into one",
+    reads(lambda: source().refurbish(lambda x: tf.identity(tf.identity(x)))),
+    whole,
+  ),
+  "echo by time before": Case(
+    lambda: source().echo(rtf.AUTOTUNE).refurbish(tf.identity),
+    ValueError,
+    "put it after refurbish, or give echo a number",
+    lambda: set(source().refurbish(tf.identity).echo(rtf.AUTOTUNE).as_numpy_iterator()),
+    lambda seen: seen == set(range(8)),
+  ),
+  "random numbers drawn again": Case(
+    lambda: tf.data.Dataset.random(seed=1, rerandomize_each_iteration=True).take(8).refurbish(tf.identity),
+    ValueError,
+    "rerandomize_each_iteration=False and a seed",
+    lambda: [
+      labels(each)
+      for each in [tf.data.Dataset.random(seed=1, rerandomize_each_iteration=False).take(8).refurbish(tf.identity)] * 2
+    ],
+    lambda epochs: epochs[0] == epochs[1],
+  ),
+  "repeated before": Case(
+    lambda: source().repeat().refurbish(tf.identity),
+    ValueError,
+    "Put .repeat() after refurbish",
+    reads(lambda: source().refurbish(tf.identity).repeat(1)),
+    whole,
+  ),
+  "ends, though TensorFlow calls it infinite": Case(
+    lambda: sampled().refurbish(tf.identity),
+    ValueError,
+    "sample_from_datasets(..., stop_on_empty_dataset=True)",
+    lambda: len(list(sampled().take(NUM_SAMPLED).refurbish(tf.identity))),
+    lambda n: n == NUM_SAMPLED,
+  ),
+  "ends, and goes to a loader": Case(
+    lambda: numpy_loader(sampled()),
+    ValueError,
+    ".take(n)",
+    lambda: len(list(numpy_loader(sampled().take(NUM_SAMPLED)))),
+    lambda n: n == NUM_SAMPLED,
+  ),
+  "repeated, and goes to a loader": Case(
+    lambda: numpy_loader(source().repeat()),
+    ValueError,
+    "Leave .repeat() out, or give it a number",
+    lambda: len(list(numpy_loader(source().repeat(2)))),
+    lambda n: n == 16,
+  ),
+  "ragged, and goes to a loader": Case(
+    lambda: numpy_loader(tf.data.Dataset.from_tensors(tf.ragged.constant([[1], [2, 3]]))),
+    TypeError,
+    "by to_tensor()",
+    lambda: [
+      each.tolist()
+      for each in numpy_loader(
+        tf.data.Dataset.from_tensors(tf.ragged.constant([[1], [2, 3]])).map(lambda each: each.to_tensor())
+      )
+    ],
+    lambda read: read == [[[1, 0], [2, 3]]],
+  ),
+  "files in a set": Case(
+    lambda: rtf.sources.tfrecord({"a"}), TypeError, "Pass sorted(files)", lambda: sorted({"a"}), len
+  ),
+  # The store.
+  "room for no sample": Case(
+    lambda: rtf.CacheStore(max_bytes=0),
+    ValueError,
+    "use r=1",
+    reads(lambda: source().refurbish(tf.identity, r=1)),
+    whole,
+  ),
+  "room for less than one": Case(
+    lambda: labels(source().refurbish(tf.identity, store=rtf.CacheStore(max_bytes=4))),
+    ValueError,
+    "use r=1 without a store",
+    reads(lambda: source().refurbish(tf.identity, r=1)),
+    whole,
+  ),
+  "seed of offload after refurbish": Case(
+    lambda: images().refurbish(LAYERS).offload(LAYERS, 2, seed=1),
+    ValueError,
+    "Give it to refurbish",
+    reads(lambda: images().refurbish(LAYERS, seed=1).offload(LAYERS, 2)),
+    four,
+  ),
+  # Others.
+  "axes of diversity": Case(
+    lambda: rtf.diversity.expected_unique_samples(8, 4, np.array([3, 4, 5]), np.array([1, 2])),
+    ValueError,
+    "r[:, np.newaxis]",
+    lambda: rtf.diversity.expected_unique_samples(8, 4, np.array([3, 4, 5]), np.array([1, 2])[:, np.newaxis]).shape,
+    lambda shape: shape == (2, 3),
+  ),
 }
 
 
@@ -385,21 +629,35 @@ def test_of_a_path(tmp_path):
   path = str(tmp_path / "1.png")
   tf.io.write_file(path, tf.io.encode_png(COLORED))
   layers = [augment.decode(), *LAYERS]
-  with pytest.raises(tf.errors.InvalidArgumentError, match=r"begin with .*If this is a path, read its file before, by tf.io.read_file\.") as raised:
+  with pytest.raises(
+    tf.errors.InvalidArgumentError, match=r"begin with .*If this is a path, read its file before, by tf.io.read_file\."
+  ) as raised:
     next(iter(SLICES([path]).refurbish(layers)))
   assert "HEIC" not in str(raised.value)
-  image, = SLICES([path]).map(tf.io.read_file).refurbish(layers)
+  (image,) = SLICES([path]).map(tf.io.read_file).refurbish(layers)
   assert np.unique(image).tolist() == np.unique(COLORED).tolist()
 
 
-@pytest.mark.parametrize("call", [
-    lambda images, **targets: images.refurbish(LAYERS, **targets), lambda images, **targets: images.offload(LAYERS, 2, **targets),
-    lambda images, **targets: images.batch(4).map(augment.compose([FLIP], clips=False, **targets))], ids=["refurbish", "offload", "batch"])
+@pytest.mark.parametrize(
+  "call",
+  [
+    lambda images, **targets: images.refurbish(LAYERS, **targets),
+    lambda images, **targets: images.offload(LAYERS, 2, **targets),
+    lambda images, **targets: images.batch(4).map(augment.compose([FLIP], clips=False, **targets)),
+  ],
+  ids=["refurbish", "offload", "batch"],
+)
 def test_of_rows_and_of_a_label_of_four_classes(call):
   images = np.stack([COLORED] * 4)
-  for rows, kind in [(np.zeros([4, 1, 5], np.float32), "xyxy"), (np.zeros([4, 3, 4], np.int32), "xyxy"), (np.zeros([4, 5, 2]), "xy"),
-                     (np.zeros([4, 99, 99, 3], np.uint8), "image"), (np.zeros([4, 7, 7, 1], np.float32), "image"),
-                     (np.zeros([4, 7, 7, 1], np.uint16), "image"), (np.zeros([4, 7, 7, 1], np.int16), "image")]:
+  for rows, kind in [
+    (np.zeros([4, 1, 5], np.float32), "xyxy"),
+    (np.zeros([4, 3, 4], np.int32), "xyxy"),
+    (np.zeros([4, 5, 2]), "xy"),
+    (np.zeros([4, 99, 99, 3], np.uint8), "image"),
+    (np.zeros([4, 7, 7, 1], np.float32), "image"),
+    (np.zeros([4, 7, 7, 1], np.uint16), "image"),
+    (np.zeros([4, 7, 7, 1], np.int16), "image"),
+  ]:
     with pytest.warns(rtf.PipelineWarning, match="The component 1 of shape .* stays where it is") as warned:
       call(SLICES((images, rows)))
     assert f'targets={{1: "{kind}"}}' in str(warned[0].message)
@@ -410,17 +668,29 @@ def test_of_rows_and_of_a_label_of_four_classes(call):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.int64, np.int16])
-@pytest.mark.parametrize("shape, way", [
-    ([3, 17, 3], None), ([3, 17, 2], None), ([17, 3], None), ([17, 2], None), ([None, 17, 3], None), ([3, 4, 2], None),
-    ([3, 8], [-1, 4, 2]), ([3, 51], [-1, 17, 3]), ([None, 51], [-1, 17, 3])])
+@pytest.mark.parametrize(
+  "shape, way",
+  [
+    ([3, 17, 3], None),
+    ([3, 17, 2], None),
+    ([17, 3], None),
+    ([17, 2], None),
+    ([None, 17, 3], None),
+    ([3, 4, 2], None),
+    ([3, 8], [-1, 4, 2]),
+    ([3, 51], [-1, 17, 3]),
+    ([None, 51], [-1, 17, 3]),
+  ],
+)
 def test_of_key_points(dtype, shape, way):
   """They are what is told first. Each number of visibility stays with its point."""
   points = np.arange(1, 1 + np.prod([side or 2 for side in shape])).reshape([side or 2 for side in shape]).astype(dtype)
-  source = tf.data.Dataset.from_generator(lambda: [(COLORED, points)], output_signature=(
-      tf.TensorSpec(COLORED.shape, tf.uint8), tf.TensorSpec(shape, dtype))).apply(tf.data.experimental.assert_cardinality(1))
+  source = tf.data.Dataset.from_generator(
+    lambda: [(COLORED, points)], output_signature=(tf.TensorSpec(COLORED.shape, tf.uint8), tf.TensorSpec(shape, dtype))
+  ).apply(tf.data.experimental.assert_cardinality(1))
   with pytest.warns(rtf.PipelineWarning, match="stays where it is") as warned:
     source.refurbish([FLIP])
-  said = re.search(r'If it holds ([^,]*), .*?pass targets=({.*?})(.*)', str(warned[0].message))
+  said = re.search(r"If it holds ([^,]*), .*?pass targets=({.*?})(.*)", str(warned[0].message))
   assert len(warned) == 1 and said.group(2) == '{1: "xy"}' and re.search("key points|four corners", said.group(1))
   if way:
     assert f"after a reshape to [n, {way[1]}, {way[2]}]" in said.group(3)
@@ -431,51 +701,114 @@ def test_of_key_points(dtype, shape, way):
   np.testing.assert_array_equal(made[..., 2:], np.where(inside[..., None], given[..., 2:], 0))
 
 
-@pytest.mark.parametrize("other", [
-    3, np.int64(3), np.eye(51, dtype=np.float32)[3], np.eye(8, dtype=np.float32)[3], np.eye(3, dtype=np.float32), np.ones([3], np.int64),
-    np.ones([256, 3], np.uint8), np.ones([5, 3], bool), np.ones([5, 34], np.float32), np.ones([5, 80], np.float32), np.ones([17], np.int32),
-    "pose", {"pose": 3, "joints": np.float32(2), "landmark_id": 7, "num_keypoints": 17}, {"pose": np.eye(6, dtype=np.float32)[1]},
-    {"pose": np.eye(3), "camera_pose": np.eye(3)}, {"num_keypoints": np.ones([8], np.int64)}, np.ones([17, 2], np.uint8),
-    np.ones([501, 2], np.float32), np.ones([501, 4], np.float32), {"audio": np.ones([9, 2], np.float32), "labels": np.ones([5, 2], np.int64)},
-    {"extrinsics": np.ones([3, 4], np.float32), "pose": np.ones([3, 4], np.float32), "one_hot": np.ones([5, 3], np.float32)},
-    np.ones([8, 8], np.int64), {"text_embedding": np.ones([3, 8], np.float32), "token_ids": np.ones([4, 3], np.int32)}], ids=lambda other: str(other)[:50])
+@pytest.mark.parametrize(
+  "other",
+  [
+    3,
+    np.int64(3),
+    np.eye(51, dtype=np.float32)[3],
+    np.eye(8, dtype=np.float32)[3],
+    np.eye(3, dtype=np.float32),
+    np.ones([3], np.int64),
+    np.ones([256, 3], np.uint8),
+    np.ones([5, 3], bool),
+    np.ones([5, 34], np.float32),
+    np.ones([5, 80], np.float32),
+    np.ones([17], np.int32),
+    "pose",
+    {"pose": 3, "joints": np.float32(2), "landmark_id": 7, "num_keypoints": 17},
+    {"pose": np.eye(6, dtype=np.float32)[1]},
+    {"pose": np.eye(3), "camera_pose": np.eye(3)},
+    {"num_keypoints": np.ones([8], np.int64)},
+    np.ones([17, 2], np.uint8),
+    np.ones([501, 2], np.float32),
+    np.ones([501, 4], np.float32),
+    {"audio": np.ones([9, 2], np.float32), "labels": np.ones([5, 2], np.int64)},
+    {
+      "extrinsics": np.ones([3, 4], np.float32),
+      "pose": np.ones([3, 4], np.float32),
+      "one_hot": np.ones([5, 3], np.float32),
+    },
+    np.ones([8, 8], np.int64),
+    {"text_embedding": np.ones([3, 8], np.float32), "token_ids": np.ones([4, 3], np.int32)},
+  ],
+  ids=lambda other: str(other)[:50],
+)
 def test_of_what_is_no_key_point(other):
   with warnings.catch_warnings():
     warnings.simplefilter("error")
-    augment.compose([FLIP])(*([{"image": COLORED, **other}] if isinstance(other, dict) else [COLORED, other]), seed=SEED)
+    augment.compose([FLIP])(
+      *([{"image": COLORED, **other}] if isinstance(other, dict) else [COLORED, other]), seed=SEED
+    )
 
 
-@pytest.mark.parametrize("name, shape", [
-    ("kpts", [17, 3]), ("landmarks", [136]), ("keypoints", [54]), ("joints", [3, 34]), ("polygon", [8]), ("polygons", [3, None, 2]), ("Pose", [17, 3]),
-    ("pose", [3, 51]), ("face_landmarks", [68, 2]), ("gt_keypoints", [3, 17, 2]), ("pose", [34]), ("hand_joints_2d", [21, 2])])
+@pytest.mark.parametrize(
+  "name, shape",
+  [
+    ("kpts", [17, 3]),
+    ("landmarks", [136]),
+    ("keypoints", [54]),
+    ("joints", [3, 34]),
+    ("polygon", [8]),
+    ("polygons", [3, None, 2]),
+    ("Pose", [17, 3]),
+    ("pose", [3, 51]),
+    ("face_landmarks", [68, 2]),
+    ("gt_keypoints", [3, 17, 2]),
+    ("pose", [34]),
+    ("hand_joints_2d", [21, 2]),
+  ],
+)
 def test_of_names_of_key_points(name, shape):
   def call(targets=None):
     tf.function(augment.compose([FLIP], targets)).get_concrete_function(
-        {"image": tf.TensorSpec([4, 4, 3], tf.uint8), name: tf.TensorSpec(shape, tf.float32)}, seed=SEED)
+      {"image": tf.TensorSpec([4, 4, 3], tf.uint8), name: tf.TensorSpec(shape, tf.float32)}, seed=SEED
+    )
 
   with pytest.raises(
-      ValueError, match=f"component '{name}' is, which has a name of key points.*Pass targets={{\"{name}\": \"xy\"}}, or") as raised:
+    ValueError, match=f'component \'{name}\' is, which has a name of key points.*Pass targets={{"{name}": "xy"}}, or'
+  ) as raised:
     call()
-  reshape = {8: "[4, 2]", 34: "[17, 2]", 51: "[17, 3] with visibility", 54: "[27, 2] or [18, 3] with visibility", 136: "[68, 2]"}.get(shape[-1])
+  reshape = {
+    8: "[4, 2]",
+    34: "[17, 2]",
+    51: "[17, 3] with visibility",
+    54: "[27, 2] or [18, 3] with visibility",
+    136: "[68, 2]",
+  }.get(shape[-1])
   found = re.search(r"after a reshape to \[(n, )?(.*?) in Dataset.map", str(raised.value))
   assert reshape is None and found is None or found.groups() == ("n, " if len(shape) == 2 else None, reshape[1:])
   call({name: None})
   if shape[-1] in (2, 3):
     call({name: "xy"})
   else:
-    with pytest.raises(ValueError, match=r"Reshape it, as \[n, 51\] to \[n, 17, 3\] and \[n, 8\] to \[n, 4, 2\], or put"):
+    with pytest.raises(
+      ValueError, match=r"Reshape it, as \[n, 51\] to \[n, 17, 3\] and \[n, 8\] to \[n, 4, 2\], or put"
+    ):
       call({name: "xy"})
 
 
-@pytest.mark.parametrize("call", [
-    lambda source: source.refurbish(LAYERS), lambda source: source.refurbish([lambda pair: pair, *LAYERS]),
-    lambda source: source.refurbish([tf.identity], LAYERS), lambda source: source.refurbish([keras.layers.Rescaling(0.5)]),
-    lambda source: source.refurbish([tf.image.random_flip_left_right]), lambda source: source.refurbish(*augment.split([FLIP, FLIP], 1)),
-    lambda source: source.refurbish([augment.numpy_layer(np.copy)]), lambda source: source.map(lambda pair, _: FLIP(pair, SEED)),
+@pytest.mark.parametrize(
+  "call",
+  [
+    lambda source: source.refurbish(LAYERS),
+    lambda source: source.refurbish([lambda pair: pair, *LAYERS]),
+    lambda source: source.refurbish([tf.identity], LAYERS),
+    lambda source: source.refurbish([keras.layers.Rescaling(0.5)]),
+    lambda source: source.refurbish([tf.image.random_flip_left_right]),
+    lambda source: source.refurbish(*augment.split([FLIP, FLIP], 1)),
+    lambda source: source.refurbish([augment.numpy_layer(np.copy)]),
+    lambda source: source.map(lambda pair, _: FLIP(pair, SEED)),
     lambda source: source.map(lambda pair, label: FLIP.pixels(pair, FLIP.draws(SEED))),
-    lambda source: source.echo(2, "before_augment", augment_fn=augment.compose(LAYERS), batch_size=2, shuffle_buffer_size=4),
-    lambda source: source.batch(2).map(BATCHED), lambda source: source.batch(2).map(augment.mixup(4)),
-    lambda source: source.offload(LAYERS, 2), lambda source: numpy_loader(source.refurbish(LAYERS))])
+    lambda source: source.echo(
+      2, "before_augment", augment_fn=augment.compose(LAYERS), batch_size=2, shuffle_buffer_size=4
+    ),
+    lambda source: source.batch(2).map(BATCHED),
+    lambda source: source.batch(2).map(augment.mixup(4)),
+    lambda source: source.offload(LAYERS, 2),
+    lambda source: numpy_loader(source.refurbish(LAYERS)),
+  ],
+)
 def test_of_two_inputs(call):
   images = np.stack([COLORED] * 4)
   with pytest.raises(ValueError, match=r'(?s)must be one tensor, got a tuple of 2.*"second": second}.*"mask".*None'):
@@ -486,7 +819,9 @@ def test_of_two_inputs(call):
 def test_of_two_inputs_by_what_is_told(made):
   images = np.stack([COLORED] * 4)
   SLICES(((images, images), np.arange(4))).refurbish([made, augment.resize((4, 4))])
-  pairs = SLICES(((images, images), np.arange(4))).map(lambda pair, label: ({"image": pair[0], "second": pair[1]}, label))
+  pairs = SLICES(((images, images), np.arange(4))).map(
+    lambda pair, label: ({"image": pair[0], "second": pair[1]}, label)
+  )
   for kind in ("mask", "image"):
     for pair, _ in pairs.refurbish(LAYERS, targets={"second": kind}).as_numpy_iterator():
       np.testing.assert_array_equal(pair["image"], pair["second"])

@@ -1,4 +1,5 @@
 """`resize`: the pixels of `tf.image.resize`, and what it refuses; how `resize` and `decode` keep the aspect ratio."""
+
 import io
 
 import keras
@@ -13,8 +14,18 @@ from support.images import noise
 
 # Height and width, before and after: larger, smaller, both, neither; one pixel; sides that end within a vector.
 TO_SIZES = [
-    ((348, 348), (224, 224)), ((500, 333), (224, 150)), ((37, 53), (224, 131)), ((64, 48), (48, 64)), ((9, 17), (9, 17)),
-    ((1, 1), (3, 5)), ((1, 40), (7, 1)), ((40, 1), (1, 7)), ((300, 200), (2, 3)), ((2000, 3), (1, 1)), ((5, 700), (6, 6))]
+  ((348, 348), (224, 224)),
+  ((500, 333), (224, 150)),
+  ((37, 53), (224, 131)),
+  ((64, 48), (48, 64)),
+  ((9, 17), (9, 17)),
+  ((1, 1), (3, 5)),
+  ((1, 40), (7, 1)),
+  ((40, 1), (1, 7)),
+  ((300, 200), (2, 3)),
+  ((2000, 3), (1, 1)),
+  ((5, 700), (6, 6)),
+]
 
 
 def _difference(one, other):
@@ -59,11 +70,20 @@ def test_draws_nothing():
   np.testing.assert_array_equal(alone(image, seed=[7, 0]), behind(image, seed=[7, 0]))
 
 
-@pytest.mark.parametrize("arguments, error, said", [
-    ({"size": 0}, ValueError, "size .* 0"), ({"size": (3, 0)}, ValueError, r"size .*\(3, 0\)"),
-    ({"size": 65_536}, ValueError, "size .*65536"), ({"size": 2.0}, TypeError, "size .*2.0"),
-    ({"size": (1, 2, 3)}, TypeError, "size "), ({"size": True}, TypeError, "size "), ({"size": None}, TypeError, "size "),
-    ({"size": 8, "antialias": 1}, TypeError, "antialias .*1"), ({"size": 8, "antialias": "no"}, TypeError, "antialias ")])
+@pytest.mark.parametrize(
+  "arguments, error, said",
+  [
+    ({"size": 0}, ValueError, "size .* 0"),
+    ({"size": (3, 0)}, ValueError, r"size .*\(3, 0\)"),
+    ({"size": 65_536}, ValueError, "size .*65536"),
+    ({"size": 2.0}, TypeError, "size .*2.0"),
+    ({"size": (1, 2, 3)}, TypeError, "size "),
+    ({"size": True}, TypeError, "size "),
+    ({"size": None}, TypeError, "size "),
+    ({"size": 8, "antialias": 1}, TypeError, "antialias .*1"),
+    ({"size": 8, "antialias": "no"}, TypeError, "antialias "),
+  ],
+)
 def test_arguments(arguments, error, said):
   with pytest.raises(error, match=f"^{said.replace(' ', ' of resize ', 1)}"):
     augment.resize(**arguments)
@@ -88,7 +108,9 @@ def test_the_shortest_side(size, known):
     long = int(shortest * max(size) / min(size))
     expected = (shortest, long) if size[0] <= size[1] else (long, shortest)
     image = noise(*size, 3)
-    layer = tf.function(augment.resize(shortest)).get_concrete_function(tf.TensorSpec(image.shape if known else [None] * 3, tf.uint8))
+    layer = tf.function(augment.resize(shortest)).get_concrete_function(
+      tf.TensorSpec(image.shape if known else [None] * 3, tf.uint8)
+    )
     assert layer.structured_outputs.shape.as_list() == ([*expected, 3] if known else [None] * 3)
     np.testing.assert_array_equal(layer(tf.constant(image)), augment.resize(expected)(image))
   batch = noise(3, *size, 1)
@@ -102,7 +124,7 @@ def test_from_the_middle(size, to):
   height, width = fitting(*size, to)
   top, left = (size[0] - height) // 2, (size[1] - width) // 2
   made = augment.resize(to, crop_to_aspect_ratio=True)(image)
-  np.testing.assert_array_equal(made, augment.resize(to)(image[top:top + height, left:left + width]))
+  np.testing.assert_array_equal(made, augment.resize(to)(image[top : top + height, left : left + width]))
   plain = augment.resize(to, antialias=False, crop_to_aspect_ratio=True)(image)
   theirs = keras.layers.Resizing(*to, crop_to_aspect_ratio=True)(image.astype(np.float32))
   assert np.abs(plain.numpy() - np.rint(theirs)).max() <= 1
@@ -116,17 +138,24 @@ def test_with_borders(size, to):
   top, left = (to[0] - height) // 2, (to[1] - width) // 2
   for fill in (0, 200):
     expected = np.full([*to, 3], fill, np.uint8)
-    expected[top:top + height, left:left + width] = augment.resize((height, width))(image)
+    expected[top : top + height, left : left + width] = augment.resize((height, width))(image)
     np.testing.assert_array_equal(augment.resize(to, pad_to_aspect_ratio=True, fill_value=fill)(image), expected)
   # Keras pads before it resizes: its borders end within a pixel of ours, or two where a side was rounded down.
-  theirs = np.asarray(keras.layers.Resizing(*to, pad_to_aspect_ratio=True, fill_value=255)(np.zeros([*size, 1], np.float32)))[..., 0] < 128
+  theirs = (
+    np.asarray(keras.layers.Resizing(*to, pad_to_aspect_ratio=True, fill_value=255)(np.zeros([*size, 1], np.float32)))[
+      ..., 0
+    ]
+    < 128
+  )
   if min(size) > 20 and min(to) > 5:
     for axis, begin, length in ((0, top, height), (1, left, width)):
       inside = np.flatnonzero(theirs.any(1 - axis))
       assert abs(inside[0] - begin) <= 2 and abs(inside[-1] + 1 - begin - length) <= 2
 
 
-@pytest.mark.parametrize("options", [{}, {"crop_to_aspect_ratio": True}, {"pad_to_aspect_ratio": True, "fill_value": 9}])
+@pytest.mark.parametrize(
+  "options", [{}, {"crop_to_aspect_ratio": True}, {"pad_to_aspect_ratio": True, "fill_value": 9}]
+)
 @pytest.mark.parametrize("at", [1, 2])
 def test_targets_follow_at_every_split(options, at):
   """A dark square on light ground: its mask, its box and its middle are where it is afterwards."""
@@ -135,10 +164,18 @@ def test_targets_follow_at_every_split(options, at):
       continue
     image, mask = np.full([*size, 3], 200, np.uint8), np.zeros(size, np.uint8)
     y, x = size[0] // 2 - 5, size[1] // 2 - 7
-    image[y:y + 12, x:x + 12], mask[y:y + 12, x:x + 12] = 10, 1
+    image[y : y + 12, x : x + 12], mask[y : y + 12, x : x + 12] = 10, 1
     targets = {"mask": "mask", "boxes": "xyxy", "points": "xy", "clip": None}
-    element = {"image": image, "mask": mask, "boxes": np.float32([[x, y, x + 12, y + 12]]), "points": np.float32([[x + 5.5, y + 5.5]]), "clip": 3}
-    partial, final = augment.split([augment.resize(to, **options), augment.random_flip(p=0), augment.random_crop()], at, targets)
+    element = {
+      "image": image,
+      "mask": mask,
+      "boxes": np.float32([[x, y, x + 12, y + 12]]),
+      "points": np.float32([[x + 5.5, y + 5.5]]),
+      "clip": 3,
+    }
+    partial, final = augment.split(
+      [augment.resize(to, **options), augment.random_flip(p=0), augment.random_crop()], at, targets
+    )
     made = final(partial(element, seed=[7, 0]) if at > 1 else partial(element), seed=[7, 0])
     np.testing.assert_array_equal(made["mask"].numpy()[made["image"].numpy()[..., 0] == 10], 1)
     rows, columns = np.flatnonzero(made["mask"].numpy().any(1)), np.flatnonzero(made["mask"].numpy().any(0))
@@ -148,8 +185,10 @@ def test_targets_follow_at_every_split(options, at):
     assert made["mask"].shape == made["image"].shape[:2]
 
 
-@pytest.mark.parametrize("size, options", [
-    (20, {}), ((24, 24), {"crop_to_aspect_ratio": True}), ((24, 40), {"pad_to_aspect_ratio": True, "fill_value": 77})])
+@pytest.mark.parametrize(
+  "size, options",
+  [(20, {}), ((24, 24), {"crop_to_aspect_ratio": True}), ((24, 40), {"pad_to_aspect_ratio": True, "fill_value": 77})],
+)
 def test_decode_does_the_same(size, options):
   for shape in cases.some([(30, 41), (50, 20), (33, 33)], 2):
     image = noise(*shape, 3)
@@ -166,32 +205,72 @@ def test_decode_does_the_same(size, options):
 
 
 @pytest.mark.parametrize("number", [1, 6, 7])
-@pytest.mark.parametrize("size, options", [
-    (20, {}), ((33, 20), {"crop_to_aspect_ratio": True}), ((24, 40), {"pad_to_aspect_ratio": True, "fill_value": 77})])
+@pytest.mark.parametrize(
+  "size, options",
+  [(20, {}), ((33, 20), {"crop_to_aspect_ratio": True}), ((24, 40), {"pad_to_aspect_ratio": True, "fill_value": 77})],
+)
 def test_of_a_jpeg_decoded_at_a_scale_and_turned(size, options, number):
   """The same part as of the whole photograph as it stands, and borders in the same place."""
   exif, file = Image.Exif(), io.BytesIO()
   exif[0x112] = number
   ramps = np.mgrid[:401, :303] * 0.6
-  Image.fromarray(np.stack([*ramps, ramps[0]], -1).astype(np.uint8)).save(file, "JPEG", quality=97, subsampling=0, exif=exif)
+  Image.fromarray(np.stack([*ramps, ramps[0]], -1).astype(np.uint8)).save(
+    file, "JPEG", quality=97, subsampling=0, exif=exif
+  )
   whole = augment.decode(apply_exif_orientation=True)(file.getvalue())
   made, expected = augment.decode(size, **options)(file.getvalue()), augment.resize(size, **options)(whole)
   assert made.shape == expected.shape
   assert np.abs(made.numpy().astype(int) - expected.numpy()).max() <= 4
 
 
-@pytest.mark.parametrize("make, error, match", [
-    (lambda: augment.resize(8, crop_to_aspect_ratio=True), ValueError, r"\(height, width\) with crop_to.*Pass \(8, 8\) for a square"),
-    (lambda: augment.resize((8, 8), crop_to_aspect_ratio=True, pad_to_aspect_ratio=True), ValueError, "must not both be True"),
+@pytest.mark.parametrize(
+  "make, error, match",
+  [
+    (
+      lambda: augment.resize(8, crop_to_aspect_ratio=True),
+      ValueError,
+      r"\(height, width\) with crop_to.*Pass \(8, 8\) for a square",
+    ),
+    (
+      lambda: augment.resize((8, 8), crop_to_aspect_ratio=True, pad_to_aspect_ratio=True),
+      ValueError,
+      "must not both be True",
+    ),
     (lambda: augment.resize((8, 8), fill_value=3), ValueError, "is for pad_to_aspect_ratio=True, got 3"),
-    (lambda: augment.resize((8, 8), pad_to_aspect_ratio=True, fill_value=256), ValueError, "fill_value of resize .* 0 to 255"),
+    (
+      lambda: augment.resize((8, 8), pad_to_aspect_ratio=True, fill_value=256),
+      ValueError,
+      "fill_value of resize .* 0 to 255",
+    ),
     (lambda: augment.resize((8, 8), pad_to_aspect_ratio="yes"), TypeError, "must be True or False, got 'yes'"),
-    (lambda: augment.decode(crop_to_aspect_ratio=True), ValueError, r"size of decode must be \(height, width\).*Pass \(224, 224\)"),
-    (lambda: augment.decode((8, 8), pad_to_aspect_ratio=True, fill_value=9, dtype=tf.uint16), ValueError, "fill_value of decode must be 0"),
+    (
+      lambda: augment.decode(crop_to_aspect_ratio=True),
+      ValueError,
+      r"size of decode must be \(height, width\).*Pass \(224, 224\)",
+    ),
+    (
+      lambda: augment.decode((8, 8), pad_to_aspect_ratio=True, fill_value=9, dtype=tf.uint16),
+      ValueError,
+      "fill_value of decode must be 0",
+    ),
     (lambda: augment.random_apply([augment.resize(8)]), ValueError, "must keep the size"),
-    (lambda: augment.resize((8, 8), pad_to_aspect_ratio=True, fill_value=9)(np.zeros([4, 5, 3], np.float32)), TypeError, "must be uint8"),
-    (lambda: augment.resize(100)(np.zeros([2, 2000, 1], np.uint8)), ValueError, "at most 65535 .*got 2 x 2000 .*smaller size"),
-    (lambda: augment.decode(100)(tf.io.encode_png(np.zeros([2, 2000, 1], np.uint8))), tf.errors.InvalidArgumentError, "at most 65535")])
+    (
+      lambda: augment.resize((8, 8), pad_to_aspect_ratio=True, fill_value=9)(np.zeros([4, 5, 3], np.float32)),
+      TypeError,
+      "must be uint8",
+    ),
+    (
+      lambda: augment.resize(100)(np.zeros([2, 2000, 1], np.uint8)),
+      ValueError,
+      "at most 65535 .*got 2 x 2000 .*smaller size",
+    ),
+    (
+      lambda: augment.decode(100)(tf.io.encode_png(np.zeros([2, 2000, 1], np.uint8))),
+      tf.errors.InvalidArgumentError,
+      "at most 65535",
+    ),
+  ],
+)
 def test_refuses(make, error, match):
   with pytest.raises(error, match=match):
     make()

@@ -1,4 +1,5 @@
 """Boxes that are too small go, and so do their rows of what stands beside them."""
+
 import collections
 import pickle
 
@@ -21,8 +22,13 @@ def test_of_every_format(name, dtype):
   if dtype == "int32" and ("rel_" in name or "center" in name):
     return
   boxes = tf.cast(in_format(BOXES, name, SIZE), dtype)
-  for limits, kept in (({}, [0, 1, 3, 4]), ({"min_size": 2}, [0, 1]), ({"min_area": 30}, [0, 1, 4]), ({"min_size": 3}, [0]),
-                       ({"min_size": 0, "min_area": 0}, [0, 1, 3, 4])):
+  for limits, kept in (
+    ({}, [0, 1, 3, 4]),
+    ({"min_size": 2}, [0, 1]),
+    ({"min_area": 30}, [0, 1, 4]),
+    ({"min_size": 3}, [0]),
+    ({"min_size": 0, "min_area": 0}, [0, 1, 3, 4]),
+  ):
     _, found, labels = sanitize_boxes(1, name, with_rows=2, **limits)(IMAGE, boxes, np.arange(5))
     assert labels.numpy().tolist() == kept
     np.testing.assert_array_equal(found, boxes.numpy()[kept])
@@ -44,11 +50,18 @@ def test_padding_goes():
 
 def test_finds_what_it_is_told():
   element = collections.OrderedDict(
-      image=IMAGE, bounding_boxes={"boxes": BOXES, "labels": np.arange(5), "more": 3}, scores=np.arange(5) / 2,
-      polygons=tf.ragged.constant([[1], [2, 3], [], [4], [5]]))
-  clean = pickle.loads(pickle.dumps(sanitize_boxes("bounding_boxes", with_rows=["labels", "scores", "polygons", "labels"], min_size=2)))
+    image=IMAGE,
+    bounding_boxes={"boxes": BOXES, "labels": np.arange(5), "more": 3},
+    scores=np.arange(5) / 2,
+    polygons=tf.ragged.constant([[1], [2, 3], [], [4], [5]]),
+  )
+  clean = pickle.loads(
+    pickle.dumps(sanitize_boxes("bounding_boxes", with_rows=["labels", "scores", "polygons", "labels"], min_size=2))
+  )
   found = clean(element)
-  assert isinstance(found, collections.OrderedDict) and list(found) == list(element) and found["bounding_boxes"]["more"] == 3
+  assert (
+    isinstance(found, collections.OrderedDict) and list(found) == list(element) and found["bounding_boxes"]["more"] == 3
+  )
   assert found["bounding_boxes"]["labels"].numpy().tolist() == [0, 1] and found["scores"].numpy().tolist() == [0, 0.5]
   assert found["polygons"].to_list() == [[1], [2, 3]] and element["bounding_boxes"]["boxes"] is BOXES
   ragged = tf.ragged.constant([[1.0, 2, 9, 8], [0, 0, 0, 0]])
@@ -60,31 +73,56 @@ def test_in_a_dataset():
   found = source.map(sanitize_boxes("boxes", with_rows=("labels",), min_size=1, min_area=1))
   assert [spec.shape.as_list() for spec in found.element_spec.values()] == [[20, 30, 3], [None, 4], [None]]
   assert next(found.as_numpy_iterator())["labels"].tolist() == [0, 1, 3, 4]
-  wrong = source.map(sanitize_boxes("boxes", with_rows="labels")).map(lambda element: {
-      **element, "boxes": tf.constant([[5.0, 2, 3, 4]]), "labels": [1]}).map(sanitize_boxes("boxes", with_rows="labels"))
+  wrong = (
+    source.map(sanitize_boxes("boxes", with_rows="labels"))
+    .map(lambda element: {**element, "boxes": tf.constant([[5.0, 2, 3, 4]]), "labels": [1]})
+    .map(sanitize_boxes("boxes", with_rows="labels"))
+  )
   with pytest.raises(tf.errors.InvalidArgumentError, match="no negative height or width, as xyxy they have"):
     list(wrong)
 
 
-@pytest.mark.parametrize("arguments, error, said", [
-    ({"boxes": 1.5}, TypeError, "boxes of sanitize_boxes must be a name"), ({"boxes": True}, TypeError, "boxes of"),
-    ({"boxes": 1, "format": "xyx"}, ValueError, "format of .* xyxy, yxyx"), ({"boxes": 1, "with_rows": None}, TypeError, "with_rows of"),
-    ({"boxes": 1, "with_rows": [1.5]}, TypeError, "with_rows of"), ({"boxes": 1, "min_size": -1}, ValueError, "min_size of .* at least 0"),
-    ({"boxes": 1, "min_size": float("nan")}, ValueError, "min_size"), ({"boxes": 1, "min_area": "a"}, TypeError, "min_area")])
+@pytest.mark.parametrize(
+  "arguments, error, said",
+  [
+    ({"boxes": 1.5}, TypeError, "boxes of sanitize_boxes must be a name"),
+    ({"boxes": True}, TypeError, "boxes of"),
+    ({"boxes": 1, "format": "xyx"}, ValueError, "format of .* xyxy, yxyx"),
+    ({"boxes": 1, "with_rows": None}, TypeError, "with_rows of"),
+    ({"boxes": 1, "with_rows": [1.5]}, TypeError, "with_rows of"),
+    ({"boxes": 1, "min_size": -1}, ValueError, "min_size of .* at least 0"),
+    ({"boxes": 1, "min_size": float("nan")}, ValueError, "min_size"),
+    ({"boxes": 1, "min_area": "a"}, TypeError, "min_area"),
+  ],
+)
 def test_arguments(arguments, error, said):
   with pytest.raises(error, match=said):
     sanitize_boxes(**arguments)
 
 
-@pytest.mark.parametrize("function, element, error, said", [
+@pytest.mark.parametrize(
+  "function, element, error, said",
+  [
     (sanitize_boxes(1), (IMAGE,), ValueError, "no component 1 in an element of 1 components"),
-    (sanitize_boxes("a"), ({"image": IMAGE},), ValueError, r"no component 'a' in an element of a dict with \['image'\]"),
+    (
+      sanitize_boxes("a"),
+      ({"image": IMAGE},),
+      ValueError,
+      r"no component 'a' in an element of a dict with \['image'\]",
+    ),
     (sanitize_boxes(1), (IMAGE, np.zeros([2, 3])), ValueError, r"must be \[n, 4\], got 1 of shape \(2, 3\)"),
     (sanitize_boxes(1), (IMAGE, np.zeros([4])), ValueError, r"give a single box a row"),
     (sanitize_boxes(1), (IMAGE, np.zeros([2, 3, 4])), ValueError, "Boxes of clips keep their rows"),
-    (sanitize_boxes(1, with_rows=2), (IMAGE, BOXES, np.zeros([4])), ValueError, r"a row for each box, got 2 of shape \(4,\)"),
+    (
+      sanitize_boxes(1, with_rows=2),
+      (IMAGE, BOXES, np.zeros([4])),
+      ValueError,
+      r"a row for each box, got 2 of shape \(4,\)",
+    ),
     (sanitize_boxes(1), (IMAGE, {"a": BOXES}), ValueError, r"looks for one of the entries .*got \['a'\]"),
-    (sanitize_boxes(1, "rel_xyxy"), (b"file", BOXES / 30), ValueError, "where the image is a file")])
+    (sanitize_boxes(1, "rel_xyxy"), (b"file", BOXES / 30), ValueError, "where the image is a file"),
+  ],
+)
 def test_elements(function, element, error, said):
   with pytest.raises(error, match=said):
     function(*element)

@@ -1,4 +1,5 @@
 """A second image, an optical flow and a disparity go where the pixels of their images go."""
+
 import functools
 import warnings
 
@@ -23,29 +24,63 @@ def policy(name, parameter):
 
 # Each takes pixels as they are. Of `erasing` and `cutout` the drawn part is multiplied.
 WHOLE = {
-    "crop": [augment.random_crop(padding=4)], "crop, reflected": [augment.random_crop(padding=5, padding_mode="reflect")],
-    "crop to a size": [augment.random_crop((19, 40), padding=2, pad_if_needed=True)],
-    "flip": [augment.random_flip("horizontal_and_vertical")], "transpose": [augment.random_transpose(1)],
-    "center_crop, rotate90": [augment.center_crop(20), augment.random_rotate90()], "pad": [augment.pad((3, 1, 9, 6), 7)],
-    "pad, edge": [augment.pad((2, 5), padding_mode="symmetric"), augment.pad(2, padding_mode="edge")],
-    "pad, reflected": [augment.pad((0, 4, 3, 1), padding_mode="reflect"), augment.random_crop(padding=9, padding_mode="reflect")],
-    "cutout, erasing": [augment.cutout(9), augment.random_erasing(0.9, value=9)],
-    "translate": [policy("translate_x", 0.31), policy("translate_y", -0.23)], "move": [policy("move_y", 3), policy("move_x", -7)],
-    "affine": [augment.random_affine(0, (0.3, 0.2))], "quarter turn": [augment.center_crop(20), augment.random_rotation((90, 90))],
-    "deep crop": composition.flattened([PolicyLayer("x", [("random_crop", 4)], [1]), PolicyLayer("x", [("random_cutout", 6)], [1])]),
-    "all": [augment.random_crop((20, 20), padding=6), augment.random_flip(), augment.cutout(5), augment.random_rotate90(), augment.pad(2)]}
+  "crop": [augment.random_crop(padding=4)],
+  "crop, reflected": [augment.random_crop(padding=5, padding_mode="reflect")],
+  "crop to a size": [augment.random_crop((19, 40), padding=2, pad_if_needed=True)],
+  "flip": [augment.random_flip("horizontal_and_vertical")],
+  "transpose": [augment.random_transpose(1)],
+  "center_crop, rotate90": [augment.center_crop(20), augment.random_rotate90()],
+  "pad": [augment.pad((3, 1, 9, 6), 7)],
+  "pad, edge": [augment.pad((2, 5), padding_mode="symmetric"), augment.pad(2, padding_mode="edge")],
+  "pad, reflected": [
+    augment.pad((0, 4, 3, 1), padding_mode="reflect"),
+    augment.random_crop(padding=9, padding_mode="reflect"),
+  ],
+  "cutout, erasing": [augment.cutout(9), augment.random_erasing(0.9, value=9)],
+  "translate": [policy("translate_x", 0.31), policy("translate_y", -0.23)],
+  "move": [policy("move_y", 3), policy("move_x", -7)],
+  "affine": [augment.random_affine(0, (0.3, 0.2))],
+  "quarter turn": [augment.center_crop(20), augment.random_rotation((90, 90))],
+  "deep crop": composition.flattened(
+    [PolicyLayer("x", [("random_crop", 4)], [1]), PolicyLayer("x", [("random_cutout", 6)], [1])]
+  ),
+  "all": [
+    augment.random_crop((20, 20), padding=6),
+    augment.random_flip(),
+    augment.cutout(5),
+    augment.random_rotate90(),
+    augment.pad(2),
+  ],
+}
 BETWEEN = {
-    "rotation": [augment.random_rotation(50)], "perspective": [augment.random_perspective(0.5, p=1)],
-    "affine": [augment.random_affine(20, (0.2, 0.1), (0.8, 1.3), 10)], "shears": [policy("shear_x", 0.3), policy("shear_y", -0.2)],
-    "resized_crop": [augment.random_resized_crop((20, 26), scale=(0.3, 1), antialias=True)], "resize": [augment.resize((33, 26))],
-    "short side": [augment.resize(17)], "deep crop": [PolicyLayer("x", [("random_resized_crop", 0)], [1])],
-    "all": [augment.random_affine(20), augment.random_resized_crop((20, 20), scale=(0.5, 1)), augment.random_perspective(0.3, p=0.7)]}
+  "rotation": [augment.random_rotation(50)],
+  "perspective": [augment.random_perspective(0.5, p=1)],
+  "affine": [augment.random_affine(20, (0.2, 0.1), (0.8, 1.3), 10)],
+  "shears": [policy("shear_x", 0.3), policy("shear_y", -0.2)],
+  "resized_crop": [augment.random_resized_crop((20, 26), scale=(0.3, 1), antialias=True)],
+  "resize": [augment.resize((33, 26))],
+  "short side": [augment.resize(17)],
+  "deep crop": [PolicyLayer("x", [("random_resized_crop", 0)], [1])],
+  "all": [
+    augment.random_affine(20),
+    augment.random_resized_crop((20, 20), scale=(0.5, 1)),
+    augment.random_perspective(0.3, p=0.7),
+  ],
+}
 COLORS = {
-    "jitter": [augment.color_jitter(0.5, 0.5, 0.5, 0.2)], "blur": [augment.gaussian_blur(5)], "normalize": [augment.normalize()],
-    "some": [augment.random_grayscale(0.3), augment.random_solarize(100, 0.5), augment.random_apply([augment.gaussian_blur(3)], 0.5)],
-    "rand_augment": augment.rand_augment(2, 10), "auto_augment": augment.auto_augment("imagenet"),
-    "deep_auto_augment": composition.flattened([augment.deep_auto_augment("imagenet")])[:3],
-    "of tables": [policy("equalize", 0), policy("auto_contrast", 0), policy("contrast", 1.6), policy("sharpness", 1.7)]}
+  "jitter": [augment.color_jitter(0.5, 0.5, 0.5, 0.2)],
+  "blur": [augment.gaussian_blur(5)],
+  "normalize": [augment.normalize()],
+  "some": [
+    augment.random_grayscale(0.3),
+    augment.random_solarize(100, 0.5),
+    augment.random_apply([augment.gaussian_blur(3)], 0.5),
+  ],
+  "rand_augment": augment.rand_augment(2, 10),
+  "auto_augment": augment.auto_augment("imagenet"),
+  "deep_auto_augment": composition.flattened([augment.deep_auto_augment("imagenet")])[:3],
+  "of tables": [policy("equalize", 0), policy("auto_contrast", 0), policy("contrast", 1.6), policy("sharpness", 1.7)],
+}
 EVERY = [*WHOLE.values(), *BETWEEN.values(), *COLORS.values()]
 
 
@@ -58,7 +93,6 @@ def called(fn, layers, *element, seed):
 
 
 class TestImage:
-
   @pytest.mark.parametrize("layers", EVERY, ids=range(len(EVERY)))
   def test_of_the_same_size_it_is_what_the_layers_make_of_it_alone(self, layers):
     """Also tables, which are of its own pixels."""
@@ -66,7 +100,9 @@ class TestImage:
     first, second = noise(*SIZE, 3), noise(*SIZE, 3) // 2 + np.uint8(40)
     for seed in make_seeds(cases.examples(5)):
       found = called(fn, layers, first, second, seed=seed)
-      for image, expected in zip(found, (called(alone, layers, each, seed=seed) for each in (first, second)), strict=True):
+      for image, expected in zip(
+        found, (called(alone, layers, each, seed=seed) for each in (first, second)), strict=True
+      ):
         assert image.dtype == expected.dtype
         np.testing.assert_array_equal(image, expected)
 
@@ -112,19 +148,27 @@ class TestImage:
     crop = augment.compose([augment.random_resized_crop((10, 15), antialias=True)], {1: "image"})
     for seed in make_seeds(8):
       y, x, height, width = np.multiply(window(*SIZE, augment.seed_at(seed, 0)), 4)
-      np.testing.assert_array_equal(crop(small, large, seed=seed)[1], augment.resize((40, 60))(large[y:y + height, x:x + width]))
+      np.testing.assert_array_equal(
+        crop(small, large, seed=seed)[1], augment.resize((40, 60))(large[y : y + height, x : x + width])
+      )
     blur = augment.compose([augment.gaussian_blur(7, (2, 2))], {1: "image"})
     np.testing.assert_array_equal(blur(small, large, seed=[7, 0])[1], augment.gaussian_blur(25, (8, 8))(large, [7, 0]))
     for layer in COLORS["of tables"]:
-      np.testing.assert_array_equal(augment.compose([layer], {1: "image"})(small, large, seed=[7, 0])[1], layer(large, [7, 0]))
+      np.testing.assert_array_equal(
+        augment.compose([layer], {1: "image"})(small, large, seed=[7, 0])[1], layer(large, [7, 0])
+      )
 
-  @pytest.mark.parametrize("dtype, channels", [("uint8", 2), ("uint16", 1), ("int16", 5), ("float32", 20), ("bfloat16", 1), ("float16", 4)])
+  @pytest.mark.parametrize(
+    "dtype, channels", [("uint8", 2), ("uint16", 1), ("int16", 5), ("float32", 20), ("bfloat16", 1), ("float16", 4)]
+  )
   def test_any_dtype_and_number_of_channels(self, dtype, channels):
     layers, small = [augment.random_crop(padding=3), augment.random_flip()], noise(*SIZE, channels)
     for seed in make_seeds(4):
       _, found = augment.compose(layers, {1: "image"})(noise(*SIZE, 3), tf.cast(enlarged(small, 2), dtype), seed=seed)
       assert found.dtype == dtype
-      np.testing.assert_array_equal(tf.cast(found, tf.uint8), enlarged(augment.compose(layers)(small, seed=seed).numpy(), 2))
+      np.testing.assert_array_equal(
+        tf.cast(found, tf.uint8), enlarged(augment.compose(layers)(small, seed=seed).numpy(), 2)
+      )
 
   def test_normalize_makes_floats_of_both(self):
     first, second = noise(*SIZE, 3), noise(48, 60, 3)
@@ -137,9 +181,14 @@ class TestImage:
     in_units = [augment.normalize(100, 50), augment.random_crop(padding=2)]
     found = augment.compose(in_units, {1: "image"})(first, second, seed=[7, 0])
     np.testing.assert_array_equal(found[0], augment.compose(in_units)(first, seed=[7, 0]))
-    with pytest.raises(ValueError, match="'image', must have the dtype of its image, float32, beside a normalize .* got uint8"):
+    with pytest.raises(
+      ValueError, match="'image', must have the dtype of its image, float32, beside a normalize .* got uint8"
+    ):
       augment.compose(in_units, {1: "image"})(np.float32(first), second, seed=[7, 0])
-    with pytest.raises(tf.errors.InvalidArgumentError, match="component 1, 'image', follows as an image: image of normalize must have values"):
+    with pytest.raises(
+      tf.errors.InvalidArgumentError,
+      match="component 1, 'image', follows as an image: image of normalize must have values",
+    ):
       augment.compose([augment.normalize()], {1: "image"})(first, np.float32(second))
 
   def test_has_noise_of_its_own(self):
@@ -157,7 +206,9 @@ class TestImage:
     clip = augment.compose(layers, {1: "image"}, clips=True)(small, large, seed=[7, 0])
     for number in range(4):
       for made, seed in ((batch, augment.seed_at([7, 0], number)), (clip, [7, 0])):
-        for each, expected in zip(made, augment.compose(layers, {1: "image"})(small[number], large[number], seed=seed), strict=True):
+        for each, expected in zip(
+          made, augment.compose(layers, {1: "image"})(small[number], large[number], seed=seed), strict=True
+        ):
           np.testing.assert_array_equal(each[number], expected)
 
   def test_static_shapes(self):
@@ -166,7 +217,11 @@ class TestImage:
 
     def made(layers, *specs):
       fn = augment.compose(layers, {1: "image"})
-      return tf.function(lambda *images: called(fn, layers, *images, seed=[7, 0])).get_concrete_function(*specs).structured_outputs[1]
+      return (
+        tf.function(lambda *images: called(fn, layers, *images, seed=[7, 0]))
+        .get_concrete_function(*specs)
+        .structured_outputs[1]
+      )
 
     assert made(layers, spec(24, 30, 3), spec(96, 120, 3)).shape == [80, 40, 3]
     assert made(layers, spec(24, None, 3), spec(96, None, 3)).shape.as_list() == [80, None, 3]
@@ -174,45 +229,74 @@ class TestImage:
     assert made(layers[1:2], spec(None, None, 3), spec(96, 120, 1)).shape == [96, 120, 1]
     assert made(layers, spec(24, 30, 3), spec(96, 120, 3)).dtype == tf.float32
 
-  @pytest.mark.parametrize("second, error, said", [
-      (noise(48, 30, 3), ValueError, r"must have the height and width of the image, \(24, 30\), or the same multiple of both, got shape"),
-      (noise(12, 15, 3), ValueError, "the smaller one is the image"), (noise(25, 31, 3), ValueError, "multiple"),
-      (noise(48, 60), ValueError, r"must be \[height, width, channels\], got shape"), (noise(3, 48, 60), ValueError, "multiple"),
+  @pytest.mark.parametrize(
+    "second, error, said",
+    [
+      (
+        noise(48, 30, 3),
+        ValueError,
+        r"must have the height and width of the image, \(24, 30\), or the same multiple of both, got shape",
+      ),
+      (noise(12, 15, 3), ValueError, "the smaller one is the image"),
+      (noise(25, 31, 3), ValueError, "multiple"),
+      (noise(48, 60), ValueError, r"must be \[height, width, channels\], got shape"),
+      (noise(3, 48, 60), ValueError, "multiple"),
       (noise(48, 60, 3).astype(np.int64), TypeError, "must have the dtype of an image: uint8.* got dtype int64"),
-      (noise(48, 60, 3).astype(np.float32), TypeError, "component 1, 'image', follows as an image: image of color_jitter must be uint8, got dtype float32"),
-      (noise(48, 60, 1), ValueError, "follows as an image: image of color_jitter must have 3 channels, got shape")])
+      (
+        noise(48, 60, 3).astype(np.float32),
+        TypeError,
+        "component 1, 'image', follows as an image: image of color_jitter must be uint8, got dtype float32",
+      ),
+      (noise(48, 60, 1), ValueError, "follows as an image: image of color_jitter must have 3 channels, got shape"),
+    ],
+  )
   def test_bad_input(self, second, error, said):
     layers = [augment.random_flip(), augment.color_jitter(0.2)]
     with pytest.raises(error, match=said):
       tf.data.Dataset.from_tensors((noise(*SIZE, 3), second)).refurbish(layers, targets={1: "image"})
     if second.ndim == 3 and second.dtype != np.int64:
-      unknown = tf.data.Dataset.from_tensors((noise(*SIZE, 3), second)).map(lambda first, second: (
+      unknown = tf.data.Dataset.from_tensors((noise(*SIZE, 3), second)).map(
+        lambda first, second: (
           tf.ensure_shape(tf.numpy_function(np.copy, [first], tf.uint8), [None] * 3),
-          tf.ensure_shape(tf.numpy_function(np.copy, [second], second.dtype), [None] * 3)))
+          tf.ensure_shape(tf.numpy_function(np.copy, [second], second.dtype), [None] * 3),
+        )
+      )
       with pytest.raises((error, tf.errors.InvalidArgumentError), match="targets: the component 1, 'image', "):
         list(unknown.refurbish(layers, targets={1: "image"}))
 
   def test_sides_that_a_layer_does_not_take(self):
     fn = augment.compose([augment.resize((2, 20000))], {1: "image"})
-    with pytest.raises(tf.errors.InvalidArgumentError, match="follows as an image: image of resize must have sides of at most 65535 pixels, got 8 x 80000"):
+    with pytest.raises(
+      tf.errors.InvalidArgumentError,
+      match="follows as an image: image of resize must have sides of at most 65535 pixels, got 8 x 80000",
+    ):
       fn(noise(2, 3, 1), noise(8, 12, 1))
     turn = augment.compose([augment.random_rotation(9)], {1: "image"})
-    with pytest.raises(tf.errors.InvalidArgumentError, match="image of random_rotation must have sides of at most 32767 pixels, got 4 x 40000"):
+    with pytest.raises(
+      tf.errors.InvalidArgumentError,
+      match="image of random_rotation must have sides of at most 32767 pixels, got 4 x 40000",
+    ):
       turn(noise(1, 10000, 1), noise(4, 40000, 1), seed=[7, 0])
     assert fn(noise(1, 1, 1), noise(3, 3, 1))[1].shape == [6, 60000, 1]
 
   @pytest.mark.parametrize("times", [1, 2])
   def test_beside_files(self, times):
     image = enlarged(noise(20, 25, 3), 4)
-    for layer in (augment.decode_random_resized_crop(20, apply_exif_orientation=True), augment.decode(apply_exif_orientation=True),
-                  augment.decode((31, 20), apply_exif_orientation=False), augment.decode_random_resized_crop(apply_exif_orientation=True)):
+    for layer in (
+      augment.decode_random_resized_crop(20, apply_exif_orientation=True),
+      augment.decode(apply_exif_orientation=True),
+      augment.decode((31, 20), apply_exif_orientation=False),
+      augment.decode_random_resized_crop(apply_exif_orientation=True),
+    ):
       fn = augment.compose([layer, augment.random_flip()], {1: "image"})
       for seed in make_seeds(4):
         first, second = fn(tf.io.encode_png(image), enlarged(image, times), seed=seed)
         assert second.shape == [times * first.shape[0], times * first.shape[1], 3]
         mean = tf.nn.avg_pool2d(tf.cast(second, tf.float32)[None], times, times, "VALID")[0]
         assert np.abs(mean - tf.cast(first, tf.float32)).mean() < 12
-    with pytest.raises(tf.errors.InvalidArgumentError, match="component 1, 'image', must be .* 80 x 100, or the same multiple"):
+    with pytest.raises(
+      tf.errors.InvalidArgumentError, match="component 1, 'image', must be .* 80 x 100, or the same multiple"
+    ):
       fn(tf.io.encode_png(image), image[:, 1:], seed=[7, 0])
     own = augment.compose([lambda file: tf.io.decode_png(file, 3)], {1: "image"})
     assert own(tf.io.encode_png(image), enlarged(image, times))[1].shape == [80 * times, 100 * times, 3]
@@ -223,14 +307,22 @@ class TestImage:
   def test_functions_in_python_are_given_it(self):
     swapped = augment.numpy_layer(lambda image, second, rng: {"image": image ^ 1, "second": second}, processes=0)
     small = noise(*SIZE, 3)
-    image, second = augment.compose([swapped, augment.random_flip()], {1: "image"})(small, enlarged(small, 2), seed=[7, 0])
+    image, second = augment.compose([swapped, augment.random_flip()], {1: "image"})(
+      small, enlarged(small, 2), seed=[7, 0]
+    )
     np.testing.assert_array_equal(second, enlarged(image.numpy() ^ 1, 2))
 
-
-  @pytest.mark.parametrize("layer", [
-      tf.keras.layers.RandomBrightness(0.2), functools.partial(tf.image.stateless_random_contrast, lower=0.5, upper=0.9)])
+  @pytest.mark.parametrize(
+    "layer",
+    [
+      tf.keras.layers.RandomBrightness(0.2),
+      functools.partial(tf.image.stateless_random_contrast, lower=0.5, upper=0.9),
+    ],
+  )
   def test_random_functions_of_the_first_alone_are_warned_of(self, layer):
-    with pytest.warns(rtf.PipelineWarning, match="at position 1 is given the first image alone, and leaves the component 'next'"):
+    with pytest.warns(
+      rtf.PipelineWarning, match="at position 1 is given the first image alone, and leaves the component 'next'"
+    ):
       augment.compose([tf.identity, layer], {"next": "image"})
     with warnings.catch_warnings():
       warnings.simplefilter("error")
@@ -238,15 +330,32 @@ class TestImage:
       augment.compose([lambda image: tf.cast(image, tf.uint8), tf.keras.layers.Rescaling(1)], {"next": "image"})
 
 
-@pytest.mark.parametrize("layers", [
+@pytest.mark.parametrize(
+  "layers",
+  [
     [*WHOLE["crop"], *COLORS["rand_augment"], *BETWEEN["resized_crop"], augment.random_flip(), augment.normalize()],
-    [*WHOLE["pad, reflected"], *BETWEEN["affine"], *BETWEEN["perspective"], *COLORS["some"], *WHOLE["center_crop, rotate90"]]], ids=range(2))
+    [
+      *WHOLE["pad, reflected"],
+      *BETWEEN["affine"],
+      *BETWEEN["perspective"],
+      *COLORS["some"],
+      *WHOLE["center_crop, rotate90"],
+    ],
+  ],
+  ids=range(2),
+)
 def test_any_split_gives_the_same_bytes(layers):
   kinds = {"large": "image", "next": "image", "flow": "flow", "half": "flow", "limbs": "vectors"}
   whole = augment.compose(layers, kinds)
   for number, seed in enumerate(make_seeds(8)):
     flow = np.random.default_rng(number).normal(size=[*SIZE, 2]).astype(np.float32)
-    element = {"image": noise(*SIZE, 3), "next": noise(*SIZE, 3), "large": noise(48, 60, 3), "flow": flow, "half": np.float16(flow)}
+    element = {
+      "image": noise(*SIZE, 3),
+      "next": noise(*SIZE, 3),
+      "large": noise(48, 60, 3),
+      "flow": flow,
+      "half": np.float16(flow),
+    }
     element["limbs"] = np.concatenate([flow, flow[::-1]], -1)
     expected = whole(element, seed=seed)
     for at in range(1, len(layers)):
@@ -270,8 +379,11 @@ def places(height, width):
 
 def homography(given, moved):
   """The projection that takes four points to where they went."""
-  rows = [row for (x, y), (u, v) in zip(given, moved) for row in (
-      [x, y, 1, 0, 0, 0, -u * x, -u * y], [0, 0, 0, x, y, 1, -v * x, -v * y])]
+  rows = [
+    row
+    for (x, y), (u, v) in zip(given, moved)
+    for row in ([x, y, 1, 0, 0, 0, -u * x, -u * y], [0, 0, 0, x, y, 1, -v * x, -v * y])
+  ]
   return np.append(np.linalg.solve(rows, np.ravel(moved)), 1).reshape(3, 3)
 
 
@@ -281,9 +393,11 @@ def projected(matrix, points):
 
 
 class TestFlow:
-
   # What one layer mirrors or repeats at an edge, another one may bring into the middle.
-  MOVES = [*(layers for name, layers in WHOLE.items() if "reflected" not in name and "edge" not in name), *list(BETWEEN.values())[:-1]]
+  MOVES = [
+    *(layers for name, layers in WHOLE.items() if "reflected" not in name and "edge" not in name),
+    *list(BETWEEN.values())[:-1],
+  ]
 
   @cases.each_value
   @pytest.mark.parametrize("layers", MOVES, ids=range(len(MOVES)))
@@ -295,8 +409,18 @@ class TestFlow:
     corners = np.float64([[0, 0], [30, 0], [30, 24], [0, 24]])
     fn, compared = augment.compose(layers, {1: "flow", 2: "xy", 3: "mask"}), 0
     for seed in make_seeds(cases.examples(20)):
-      image, found, moved, known = (each.numpy() for each in called(
-          fn, layers, noise(*SIZE, 3), tf.cast(flow, dtype), corners - 0.5, np.pad(np.ones([18, 24], np.uint8), 3), seed=seed))
+      image, found, moved, known = (
+        each.numpy()
+        for each in called(
+          fn,
+          layers,
+          noise(*SIZE, 3),
+          tf.cast(flow, dtype),
+          corners - 0.5,
+          np.pad(np.ones([18, 24], np.uint8), 3),
+          seed=seed,
+        )
+      )
       assert found.dtype == dtype and found.shape == (*image.shape[:2], 2)
       to = homography(corners, moved + 0.5)
       there = places(*image.shape[:2])
@@ -322,19 +446,30 @@ class TestFlow:
   def test_unknown_vectors_stay_unknown_and_outside_is_0(self):
     flow = np.full([*SIZE, 2], np.nan, np.float32)
     flow[:, 15:] = [3, -1]
-    found = augment.compose([augment.random_rotation((30, 30)), augment.pad(2)], {1: "flow"})(noise(*SIZE, 3), flow, seed=[7, 0])[1].numpy()
+    found = augment.compose([augment.random_rotation((30, 30)), augment.pad(2)], {1: "flow"})(
+      noise(*SIZE, 3), flow, seed=[7, 0]
+    )[1].numpy()
     assert {tuple(each) for each in np.round(found[~np.isnan(found[..., 0])], 3)} == {
-        (0, 0), *(tuple(np.round(np.float32([3 * np.cos(np.pi / 6) - np.sin(np.pi / 6), -3 * np.sin(np.pi / 6) - np.cos(np.pi / 6)]), 3)),)}
+      (0, 0),
+      *(
+        tuple(
+          np.round(
+            np.float32([3 * np.cos(np.pi / 6) - np.sin(np.pi / 6), -3 * np.sin(np.pi / 6) - np.cos(np.pi / 6)]), 3
+          )
+        ),
+      ),
+    }
 
 
 class TestVectors:
-
   MOVES = [*TestFlow.MOVES[:-5], *(BETWEEN[name] for name in ("rotation", "perspective", "affine", "shears"))]
   RESIZED = [BETWEEN[name] for name in ("resized_crop", "resize", "short side", "deep crop")]
 
   @staticmethod
   def directions(*angles):
-    return np.broadcast_to(np.float32([[np.cos(angle), np.sin(angle)] for angle in angles]).ravel(), [*SIZE, 2 * len(angles)])
+    return np.broadcast_to(
+      np.float32([[np.cos(angle), np.sin(angle)] for angle in angles]).ravel(), [*SIZE, 2 * len(angles)]
+    )
 
   @cases.each_value
   @pytest.mark.parametrize("layers", MOVES, ids=range(len(MOVES)))
@@ -346,14 +481,24 @@ class TestVectors:
     corners = np.float64([[0, 0], [30, 0], [30, 24], [0, 24]])
     fn, compared = augment.compose(layers, {1: "vectors", 2: "xy", 3: "mask"}), 0
     for seed in make_seeds(cases.examples(20)):
-      image, found, moved, known = (each.numpy() for each in called(
-          fn, layers, noise(*SIZE, 3), tf.cast(stored, dtype), corners - 0.5, np.pad(np.ones([18, 24], np.uint8), 3), seed=seed))
+      image, found, moved, known = (
+        each.numpy()
+        for each in called(
+          fn,
+          layers,
+          noise(*SIZE, 3),
+          tf.cast(stored, dtype),
+          corners - 0.5,
+          np.pad(np.ones([18, 24], np.uint8), 3),
+          seed=seed,
+        )
+      )
       assert found.dtype == dtype and found.shape == (*image.shape[:2], stored.shape[-1])
       to, there, known = homography(corners, moved + 0.5), places(*image.shape[:2]), inner(known)
       for begin in range(0, given.shape[-1], 2):
-        step = projected(to, projected(np.linalg.inv(to), there) + 1e-4 * given[0, 0, begin:begin + 2]) - there
+        step = projected(to, projected(np.linalg.inv(to), there) + 1e-4 * given[0, 0, begin : begin + 2]) - there
         expected = step / np.linalg.norm(step, axis=-1, keepdims=True)
-        np.testing.assert_allclose(found[known][:, begin:begin + 2], expected[known], rtol=0, atol=0.01)
+        np.testing.assert_allclose(found[known][:, begin : begin + 2], expected[known], rtol=0, atol=0.01)
       if form == "normals":
         np.testing.assert_allclose(found[known][:, 2], 0.5, atol=1e-6)
       compared += known.sum()
@@ -367,32 +512,63 @@ class TestVectors:
   @pytest.mark.parametrize("layers", RESIZED, ids=range(len(RESIZED)))
   def test_resizing_leaves_them_as_they_are(self, layers):
     for seed in make_seeds(5):
-      found = called(augment.compose(layers, {1: "vectors"}), layers, noise(*SIZE, 3), self.directions(0.3), seed=seed)[1].numpy()
+      found = called(augment.compose(layers, {1: "vectors"}), layers, noise(*SIZE, 3), self.directions(0.3), seed=seed)[
+        1
+      ].numpy()
       np.testing.assert_allclose(found, np.broadcast_to(self.directions(0.3)[0, 0], found.shape), atol=1e-6)
 
 
 def run(layers, kind, tensor, draws):
   native.ops().refurbish_tf_image_pixels(
-      images=noise(*SIZE, 3), draws=tf.constant(draws, tf.int32), targets=[tensor], kinds=[kind], names=["it"], layers=layers, clips=False,
-      T=tf.uint8, Tmoved=[tensor.dtype])
+    images=noise(*SIZE, 3),
+    draws=tf.constant(draws, tf.int32),
+    targets=[tensor],
+    kinds=[kind],
+    names=["it"],
+    layers=layers,
+    clips=False,
+    T=tf.uint8,
+    Tmoved=[tensor.dtype],
+  )
 
 
 class TestDisparity:
-
   KEPT = [
-      [augment.random_flip("vertical")], [augment.random_crop(padding=4), augment.center_crop(20)], [augment.random_flip(p=0)],
-      [augment.random_resized_crop((19, 40), scale=(0.4, 1))], [augment.resize((40, 19))], [augment.pad((0, 3), padding_mode="reflect")],
-      [augment.random_affine(0, (0.1, 0.1), (0.7, 1.4), shear=(-10, 10, 0, 0))], [augment.random_rotation((0, 0))], [policy("shear_x", 0.2)],
-      [augment.random_apply([augment.random_flip()], p=0), policy("translate_y", 0.2)], [augment.random_crop((30, 40), pad_if_needed=True)],
-      [augment.color_jitter(0.4), augment.cutout(4), augment.random_transpose(0), augment.random_perspective(p=0), policy("shear_y", 0)]]
+    [augment.random_flip("vertical")],
+    [augment.random_crop(padding=4), augment.center_crop(20)],
+    [augment.random_flip(p=0)],
+    [augment.random_resized_crop((19, 40), scale=(0.4, 1))],
+    [augment.resize((40, 19))],
+    [augment.pad((0, 3), padding_mode="reflect")],
+    [augment.random_affine(0, (0.1, 0.1), (0.7, 1.4), shear=(-10, 10, 0, 0))],
+    [augment.random_rotation((0, 0))],
+    [policy("shear_x", 0.2)],
+    [augment.random_apply([augment.random_flip()], p=0), policy("translate_y", 0.2)],
+    [augment.random_crop((30, 40), pad_if_needed=True)],
+    [
+      augment.color_jitter(0.4),
+      augment.cutout(4),
+      augment.random_transpose(0),
+      augment.random_perspective(p=0),
+      policy("shear_y", 0),
+    ],
+  ]
   CHANGED = [
-      (augment.random_flip(), "random_flip", "mirror"), (augment.random_flip("horizontal_and_vertical", 0.01), "random_flip", "mirror"),
-      (augment.random_rotate90(), "random_rotate90", "rows"), (augment.random_transpose(0.1), "random_transpose", "rows"),
-      (augment.random_rotation(3), "random_rotation", "rows"), (augment.random_affine(3), "random_affine", "rows"),
-      (augment.random_affine(0, shear=(0, 0, -3, 3)), "random_affine", "rows"), (augment.random_perspective(), "random_perspective", "rows"),
-      (augment.random_crop(padding=3, padding_mode="reflect"), "random_crop", "mirror"), (augment.pad(3, padding_mode="symmetric"), "pad", "mirror"),
-      (augment.random_apply([augment.random_crop(padding=3), augment.random_flip()], 0.1), "random_apply", "mirror"),
-      (augment.rand_augment()[0], "rand_augment", "rows"), (policy("random_flip", 0), "x", "mirror"), (policy("shear_y", 0.1), "x", "rows")]
+    (augment.random_flip(), "random_flip", "mirror"),
+    (augment.random_flip("horizontal_and_vertical", 0.01), "random_flip", "mirror"),
+    (augment.random_rotate90(), "random_rotate90", "rows"),
+    (augment.random_transpose(0.1), "random_transpose", "rows"),
+    (augment.random_rotation(3), "random_rotation", "rows"),
+    (augment.random_affine(3), "random_affine", "rows"),
+    (augment.random_affine(0, shear=(0, 0, -3, 3)), "random_affine", "rows"),
+    (augment.random_perspective(), "random_perspective", "rows"),
+    (augment.random_crop(padding=3, padding_mode="reflect"), "random_crop", "mirror"),
+    (augment.pad(3, padding_mode="symmetric"), "pad", "mirror"),
+    (augment.random_apply([augment.random_crop(padding=3), augment.random_flip()], 0.1), "random_apply", "mirror"),
+    (augment.rand_augment()[0], "rand_augment", "rows"),
+    (policy("random_flip", 0), "x", "mirror"),
+    (policy("shear_y", 0.1), "x", "rows"),
+  ]
 
   @cases.each_value
   @pytest.mark.parametrize("layers", KEPT, ids=range(len(KEPT)))
@@ -403,8 +579,19 @@ class TestDisparity:
     disparity = (places(*SIZE)[..., 0] * 0.2 + 1).reshape(*SIZE, *form).astype(np.float32)
     corners = np.float64([[0, 0], [30, 0], [30, 24], [0, 24]])
     for seed in make_seeds(cases.examples(20)):
-      image, found, moved, known, half = (each.numpy() for each in called(
-          fn, layers, noise(*SIZE, 3), disparity, corners - 0.5, np.pad(np.ones([18, 24], np.uint8), 3), np.float16(disparity), seed=seed))
+      image, found, moved, known, half = (
+        each.numpy()
+        for each in called(
+          fn,
+          layers,
+          noise(*SIZE, 3),
+          disparity,
+          corners - 0.5,
+          np.pad(np.ones([18, 24], np.uint8), 3),
+          np.float16(disparity),
+          seed=seed,
+        )
+      )
       assert found.shape == (*image.shape[:2], *form)
       to = homography(corners, moved + 0.5)
       there = places(*image.shape[:2])
@@ -418,33 +605,72 @@ class TestDisparity:
   @pytest.mark.parametrize("layer, name, said", CHANGED, ids=range(len(CHANGED)))
   def test_layers_that_may_change_rows_are_refused_when_it_is_built(self, layer, name, said):
     layers = [augment.random_crop(padding=2), layer]
-    for build in (lambda: augment.compose(layers, {"disparity": "disparity"}), lambda: augment.split(layers, 1, {1: "disparity"}),
-                  lambda: tf.data.Dataset.range(3).refurbish(layers[:1], layers[1:], targets={1: "disparity"})):
-      with pytest.raises(ValueError, match=rf"targets: the disparity .* cannot follow {name}\(.* at position 1, which may .*{said}"):
+    for build in (
+      lambda: augment.compose(layers, {"disparity": "disparity"}),
+      lambda: augment.split(layers, 1, {1: "disparity"}),
+      lambda: tf.data.Dataset.range(3).refurbish(layers[:1], layers[1:], targets={1: "disparity"}),
+    ):
+      with pytest.raises(
+        ValueError, match=rf"targets: the disparity .* cannot follow {name}\(.* at position 1, which may .*{said}"
+      ):
         build()
     augment.compose(layers, {"disparity": "bilinear"})
 
   def test_what_is_never_chosen_changes_no_rows(self):
-    augment.compose([augment.random_choice([augment.random_flip(), augment.center_crop(20)], p=[0, 1])], {"disparity": "disparity"})
+    augment.compose(
+      [augment.random_choice([augment.random_flip(), augment.center_crop(20)], p=[0, 1])], {"disparity": "disparity"}
+    )
 
-  @pytest.mark.parametrize("layer, draws, said", [
-      ("random_flip", [1], "mirror left"), ("random_transpose below=2147483648", [0], "out of their rows"),
-      ("random_rotation degrees=180,180", [0], "out of their rows"), ("pad left=2 top=0 right=0 bottom=0 mode=reflect fill=0", [], "mirror left")])
+  @pytest.mark.parametrize(
+    "layer, draws, said",
+    [
+      ("random_flip", [1], "mirror left"),
+      ("random_transpose below=2147483648", [0], "out of their rows"),
+      ("random_rotation degrees=180,180", [0], "out of their rows"),
+      ("pad left=2 top=0 right=0 bottom=0 mode=reflect fill=0", [], "mirror left"),
+    ],
+  )
   def test_and_when_it_runs(self, layer, draws, said):
     name, *arguments = layer.split(" ")
-    with pytest.raises(tf.errors.InvalidArgumentError, match=f"targets: it must have layers that keep its rows, got one that may .*{said}"):
+    with pytest.raises(
+      tf.errors.InvalidArgumentError,
+      match=f"targets: it must have layers that keep its rows, got one that may .*{said}",
+    ):
       run([" ".join([name, "position=-1", *arguments])], "disparity", tf.zeros(SIZE), draws)
 
 
-@pytest.mark.parametrize("kind, shape, dtype, error, said", [
-    ("flow", [24, 30, 3], "float32", ValueError, r"'flow', must be \[height, width, 2\], got shape \(24, 30, 3\).* is a \"mask\""),
-    ("flow", [24, 30], "float32", ValueError, "got shape"), ("flow", [24, 30, 2], "int16", TypeError, "a floating dtype, got dtype int16"),
+@pytest.mark.parametrize(
+  "kind, shape, dtype, error, said",
+  [
+    (
+      "flow",
+      [24, 30, 3],
+      "float32",
+      ValueError,
+      r"'flow', must be \[height, width, 2\], got shape \(24, 30, 3\).* is a \"mask\"",
+    ),
+    ("flow", [24, 30], "float32", ValueError, "got shape"),
+    ("flow", [24, 30, 2], "int16", TypeError, "a floating dtype, got dtype int16"),
     ("flow", [12, 15, 2], "float32", ValueError, "must have the height and width of the image"),
-    ("vectors", [24, 30, 5], "float32", ValueError, r"'vectors', must be \[height, width, 3\], .* got shape \(24, 30, 5\)\. Put what else"),
+    (
+      "vectors",
+      [24, 30, 5],
+      "float32",
+      ValueError,
+      r"'vectors', must be \[height, width, 3\], .* got shape \(24, 30, 5\)\. Put what else",
+    ),
     ("vectors", [24, 30, 1], "float32", ValueError, r"tf.stack\(\[tf.cos\(angles\), tf.sin\(angles\)\], axis=-1\)"),
     ("vectors", [24, 30], "float32", ValueError, r"tf.stack\(\[tf.cos\(angles\), tf.sin\(angles\)\], axis=-1\)"),
     ("vectors", [24, 30, 3], "int16", TypeError, "a floating dtype, got dtype int16"),
-    ("disparity", [24, 30, 2], "float32", ValueError, r"'disparity', must be \[height, width\] or \[height, width, 1\], got shape")])
+    (
+      "disparity",
+      [24, 30, 2],
+      "float32",
+      ValueError,
+      r"'disparity', must be \[height, width\] or \[height, width, 1\], got shape",
+    ),
+  ],
+)
 def test_bad_input(kind, shape, dtype, error, said):
   with pytest.raises(error, match=said):
     augment.compose([augment.resize((9, 9))], {1: kind})(noise(*SIZE, 3), np.zeros(shape, dtype))
@@ -460,8 +686,13 @@ class TestPipelines:
     small = np.stack([noise(20, 26, 3) // (1 + number) for number in range(12)])
     source = tf.data.Dataset.from_tensor_slices({"image": small, "high": enlarged(small, 4)})
     stage = source.refurbish(
-        [augment.random_crop(16), augment.color_jitter(0.3, 0.3, 0.3, 0.1)], [augment.random_flip(), augment.random_rotate90(), augment.normalize()],
-        r=2, targets={"high": "image"}, seed=7, num_parallel_calls=3)
+      [augment.random_crop(16), augment.color_jitter(0.3, 0.3, 0.3, 0.1)],
+      [augment.random_flip(), augment.random_rotate90(), augment.normalize()],
+      r=2,
+      targets={"high": "image"},
+      seed=7,
+      num_parallel_calls=3,
+    )
     assert stage.element_spec["high"] == tf.TensorSpec([64, 64, 3], tf.float32)
     seen = set()
     for _ in range(2):
@@ -475,15 +706,21 @@ class TestPipelines:
     """The next frame is the first one moved to the right and down; where both are known, the flow finds its pixels."""
     frames = np.stack([np.kron(noise(10, 12, 3) // (1 + number), np.ones([6, 6, 1], np.uint8)) for number in range(8)])
     flow = np.broadcast_to(np.float32([4, 2]), [8, 60, 72, 2])
-    source = tf.data.Dataset.from_tensor_slices({
-        "image": frames, "next": np.roll(frames, (2, 4), (1, 2)), "flow": flow, "known": np.ones([8, 60, 72], np.uint8)})
+    source = tf.data.Dataset.from_tensor_slices(
+      {"image": frames, "next": np.roll(frames, (2, 4), (1, 2)), "flow": flow, "known": np.ones([8, 60, 72], np.uint8)}
+    )
     for final in ([augment.random_affine(10, (0.05, 0.05), (0.9, 1.1))], [augment.resize((60, 90))]):
       stage = source.refurbish(
-          [augment.random_crop(54)], [augment.random_flip(), *final], r=2, targets={"next": "image", "flow": "flow", "known": "mask"}, seed=7)
+        [augment.random_crop(54)],
+        [augment.random_flip(), *final],
+        r=2,
+        targets={"next": "image", "flow": "flow", "known": "mask"},
+        seed=7,
+      )
       signs = set()
       for element in [*stage.as_numpy_iterator(), *stage.as_numpy_iterator()]:
         height, width = element["known"].shape
-        y, x = np.mgrid[12:height - 12, 12:width - 12]
+        y, x = np.mgrid[12 : height - 12, 12 : width - 12]
         vectors = element["flow"][y, x]
         signs.add(bool(vectors[0, 0, 0] > 0))
         to_x, to_y = (np.rint(np.stack([x, y], -1) + vectors).astype(int)).transpose(2, 0, 1)

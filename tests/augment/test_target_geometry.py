@@ -1,4 +1,5 @@
 """Boxes, key points and floating maps go where the pixels of their image go."""
+
 import itertools
 import json
 
@@ -19,35 +20,62 @@ SIZE = (64, 72)
 TARGETS = {"mask": "mask", "dots": "mask", "boxes": "xyxy", "points": "xy"}
 # What each layer does to boxes can be found again: these lie in the middle.
 LAYERS = {
-    "random_crop": [augment.random_crop(padding=16)], "random_crop, reflected": [augment.random_crop(padding=5, padding_mode="reflect")],
-    "random_crop to a size": [augment.random_crop((50, 90), padding=3, pad_if_needed=True)],
-    "random_flip": [augment.random_flip()], "random_flip of both axes": [augment.random_flip("horizontal_and_vertical")],
-    "random_resized_crop": [augment.random_resized_crop((60, 80), scale=(0.4, 1))], "resize": [augment.resize((50, 90))],
-    "center_crop, random_rotate90": [augment.center_crop(60), augment.random_rotate90()], "random_transpose": [augment.random_transpose(1)],
-    "pad": [augment.pad((3, 1, 9, 6))], "pad, edge": [augment.pad(2, padding_mode="edge")], "pad, reflected": [augment.pad(3, padding_mode="reflect")],
-    "random_zoom_out": [augment.random_zoom_out(side_range=(1, 1.6))], "random_resize": [augment.random_resize(50, 90)],
-    "random_choice, random_order": [
-        augment.random_choice([augment.random_crop(padding=9), augment.random_zoom_out(p=1)]),
-        augment.random_order([augment.random_flip(), augment.random_crop(padding=8)])],
-    "random_rotation": [augment.random_rotation(40)], "random_perspective": [augment.random_perspective(0.4, p=0.9)],
-    "rand_augment": augment.rand_augment(2, 10), "auto_augment, cifar10": augment.auto_augment("cifar10"),
-    "auto_augment, imagenet": augment.auto_augment("imagenet"),
-    "deep_auto_augment": composition.flattened([augment.deep_auto_augment("imagenet")])[:3]}
-TURNS = ("random_rotation", "random_perspective", "rand_augment", "auto_augment, cifar10", "auto_augment, imagenet", "deep_auto_augment")
+  "random_crop": [augment.random_crop(padding=16)],
+  "random_crop, reflected": [augment.random_crop(padding=5, padding_mode="reflect")],
+  "random_crop to a size": [augment.random_crop((50, 90), padding=3, pad_if_needed=True)],
+  "random_flip": [augment.random_flip()],
+  "random_flip of both axes": [augment.random_flip("horizontal_and_vertical")],
+  "random_resized_crop": [augment.random_resized_crop((60, 80), scale=(0.4, 1))],
+  "resize": [augment.resize((50, 90))],
+  "center_crop, random_rotate90": [augment.center_crop(60), augment.random_rotate90()],
+  "random_transpose": [augment.random_transpose(1)],
+  "pad": [augment.pad((3, 1, 9, 6))],
+  "pad, edge": [augment.pad(2, padding_mode="edge")],
+  "pad, reflected": [augment.pad(3, padding_mode="reflect")],
+  "random_zoom_out": [augment.random_zoom_out(side_range=(1, 1.6))],
+  "random_resize": [augment.random_resize(50, 90)],
+  "random_choice, random_order": [
+    augment.random_choice([augment.random_crop(padding=9), augment.random_zoom_out(p=1)]),
+    augment.random_order([augment.random_flip(), augment.random_crop(padding=8)]),
+  ],
+  "random_rotation": [augment.random_rotation(40)],
+  "random_perspective": [augment.random_perspective(0.4, p=0.9)],
+  "rand_augment": augment.rand_augment(2, 10),
+  "auto_augment, cifar10": augment.auto_augment("cifar10"),
+  "auto_augment, imagenet": augment.auto_augment("imagenet"),
+  "deep_auto_augment": composition.flattened([augment.deep_auto_augment("imagenet")])[:3],
+}
+TURNS = (
+  "random_rotation",
+  "random_perspective",
+  "rand_augment",
+  "auto_augment, cifar10",
+  "auto_augment, imagenet",
+  "deep_auto_augment",
+)
 
 
 def made_up(number):
   """Boxes in the middle, so that a distortion leaves them in the image, and points."""
   rng = np.random.default_rng(number)
-  left, top, width, height = rng.integers(20, 36, 3), rng.integers(18, 32, 3), rng.integers(6, 16, 3), rng.integers(6, 14, 3)
+  left, top, width, height = (
+    rng.integers(20, 36, 3),
+    rng.integers(18, 32, 3),
+    rng.integers(6, 16, 3),
+    rng.integers(6, 14, 3),
+  )
   boxes = np.stack([left, top, left + width, top + height], -1)
   return boxes, np.stack([rng.integers(8, SIZE[1] - 8, 4), rng.integers(8, SIZE[0] - 8, 4), np.full(4, 2)], -1)
 
 
 def element_of(image, boxes, points, size):
   return {
-      "image": image, "mask": drawn_boxes(boxes, size), "dots": drawn_points(points, size),
-      "boxes": boxes.astype(np.float32), "points": points.astype(np.float32)}
+    "image": image,
+    "mask": drawn_boxes(boxes, size),
+    "dots": drawn_points(points, size),
+    "boxes": boxes.astype(np.float32),
+    "points": points.astype(np.float32),
+  }
 
 
 def check_found(element, turns):
@@ -80,7 +108,9 @@ def check_found(element, turns):
 def test_found_again(name):
   """200 of 200, after each layer."""
   layers = LAYERS[name]
-  steps = [composition.compose_part(layers, at, at + 1, checked_targets(TARGETS, "compose")) for at in range(len(layers))]
+  steps = [
+    composition.compose_part(layers, at, at + 1, checked_targets(TARGETS, "compose")) for at in range(len(layers))
+  ]
   seen = moved = 0
   for number, seed in enumerate(make_seeds(200)):
     boxes, points = made_up(number)
@@ -99,19 +129,31 @@ def test_found_again(name):
 
 
 EVERY = {
-    "mask": "mask", "depth": "bilinear", "half": "bilinear", "boxes": "rel_center_xywh", "whole": "xywh", "points": "xy",
-    "parts": "rel_xy", "small": "yxyx"}
+  "mask": "mask",
+  "depth": "bilinear",
+  "half": "bilinear",
+  "boxes": "rel_center_xywh",
+  "whole": "xywh",
+  "points": "xy",
+  "parts": "rel_xy",
+  "small": "yxyx",
+}
 
 
 def everything(number, size=SIZE):
   rng = np.random.default_rng(number)
   boxes, points = made_up(number)
   return {
-      "image": rng.integers(0, 256, [*size, 3], np.uint8), "mask": rng.random([*size, 2], np.float32),
-      "depth": rng.random([*size, 1], np.float64), "half": rng.random(size).astype(np.float16),
-      "boxes": in_format(boxes, "rel_center_xywh", size).astype(np.float32), "whole": in_format(boxes, "xywh", size).astype(np.int32),
-      "points": points.astype(np.int64), "parts": (points[:, :2] / [size[1], size[0]]).astype(np.float64),
-      "small": in_format(boxes, "yxyx", size).astype(np.float16)}
+    "image": rng.integers(0, 256, [*size, 3], np.uint8),
+    "mask": rng.random([*size, 2], np.float32),
+    "depth": rng.random([*size, 1], np.float64),
+    "half": rng.random(size).astype(np.float16),
+    "boxes": in_format(boxes, "rel_center_xywh", size).astype(np.float32),
+    "whole": in_format(boxes, "xywh", size).astype(np.int32),
+    "points": points.astype(np.int64),
+    "parts": (points[:, :2] / [size[1], size[0]]).astype(np.float64),
+    "small": in_format(boxes, "yxyx", size).astype(np.float16),
+  }
 
 
 def assert_same(found, expected):
@@ -120,14 +162,37 @@ def assert_same(found, expected):
     assert found[name].dtype == expected[name].dtype, name
 
 
-@pytest.mark.parametrize("layers", [
-    [*LAYERS["random_crop"], *LAYERS["rand_augment"], *LAYERS["random_resized_crop"], *LAYERS["random_flip"], augment.normalize()],
+@pytest.mark.parametrize(
+  "layers",
+  [
+    [
+      *LAYERS["random_crop"],
+      *LAYERS["rand_augment"],
+      *LAYERS["random_resized_crop"],
+      *LAYERS["random_flip"],
+      augment.normalize(),
+    ],
     [*LAYERS["random_flip of both axes"], *LAYERS["random_crop to a size"], augment.random_crop(33)],
-    [*LAYERS["deep_auto_augment"], *LAYERS["resize"]], LAYERS["auto_augment, imagenet"],
-    [*LAYERS["random_rotation"], *LAYERS["pad"], *LAYERS["random_perspective"], *LAYERS["center_crop, random_rotate90"],
-     augment.random_transpose(), *LAYERS["pad, edge"]],
-    [*LAYERS["random_zoom_out"], augment.random_iou_crop(), *LAYERS["random_choice, random_order"], *LAYERS["random_resize"], augment.random_iou_crop()]],
-    ids=range(6))
+    [*LAYERS["deep_auto_augment"], *LAYERS["resize"]],
+    LAYERS["auto_augment, imagenet"],
+    [
+      *LAYERS["random_rotation"],
+      *LAYERS["pad"],
+      *LAYERS["random_perspective"],
+      *LAYERS["center_crop, random_rotate90"],
+      augment.random_transpose(),
+      *LAYERS["pad, edge"],
+    ],
+    [
+      *LAYERS["random_zoom_out"],
+      augment.random_iou_crop(),
+      *LAYERS["random_choice, random_order"],
+      *LAYERS["random_resize"],
+      augment.random_iou_crop(),
+    ],
+  ],
+  ids=range(6),
+)
 def test_any_split_gives_the_same_bytes(layers):
   """Also of whole numbers and of floats of 16 bits, which are rounded after each layer."""
   whole = augment.compose(layers, EVERY)
@@ -143,11 +208,17 @@ def test_any_split_gives_the_same_bytes(layers):
 @pytest.mark.parametrize("name", [name for name in FORMATS if not name.startswith("rel_")])
 def test_any_split_gives_the_same_boxes_at_the_edges(name, dtype):
   """Where a sum of two rounded numbers lies beyond the image."""
-  layers = [augment.random_resized_crop((33, 41), scale=(0.25, 1)), augment.random_crop(padding=4), augment.random_flip()]
+  layers = [
+    augment.random_resized_crop((33, 41), scale=(0.25, 1)),
+    augment.random_crop(padding=4),
+    augment.random_flip(),
+  ]
   whole = augment.compose(layers, {1: name})
   splits = [augment.split(layers, at, {1: name}) for at in (1, 2)]
   corners = np.random.default_rng(3).integers(0, 54, [60, 2])
-  boxes = np.concatenate([corners, np.minimum(corners + np.random.default_rng(4).integers(5, 60, [60, 2]), [79, 63])], -1)
+  boxes = np.concatenate(
+    [corners, np.minimum(corners + np.random.default_rng(4).integers(5, 60, [60, 2]), [79, 63])], -1
+  )
   given = tf.cast(in_format(boxes, name, (63, 79)), dtype)
   image = np.zeros([63, 79, 3], np.uint8)
   for seed in make_seeds(25):
@@ -161,7 +232,11 @@ def test_a_point_that_comes_to_where_padding_is_goes_on():
   layers = [augment.random_crop(padding=4), augment.random_flip()]
   for seed in make_seeds(200):
     _, near, far = augment.compose(layers, {1: "xy", 2: "xy"})(
-        np.zeros([32, 32, 3], np.uint8), np.float32([[x, x] for x in range(8)]), np.float32([[x + 0.25, x + 0.25] for x in range(8)]), seed=seed)
+      np.zeros([32, 32, 3], np.uint8),
+      np.float32([[x, x] for x in range(8)]),
+      np.float32([[x + 0.25, x + 0.25] for x in range(8)]),
+      seed=seed,
+    )
     shift = np.abs(far - near)
     np.testing.assert_allclose(shift, 0.25, rtol=0, atol=1e-5)
 
@@ -170,7 +245,9 @@ def test_the_image_is_the_same_with_targets_and_without():
   layers = [*LAYERS["rand_augment"], *LAYERS["random_resized_crop"]]
   for number, seed in enumerate(make_seeds(8)):
     given = everything(number)
-    np.testing.assert_array_equal(augment.compose(layers, EVERY)(given, seed=seed)["image"], augment.compose(layers)(given["image"], seed=seed))
+    np.testing.assert_array_equal(
+      augment.compose(layers, EVERY)(given, seed=seed)["image"], augment.compose(layers)(given["image"], seed=seed)
+    )
 
 
 def test_a_batch_is_its_images():
@@ -178,7 +255,10 @@ def test_a_batch_is_its_images():
   each = [everything(number) for number in range(5)]
   batch = augment.compose(layers, EVERY)({name: np.stack([one[name] for one in each]) for name in each[0]}, seed=[7, 0])
   for number, one in enumerate(each):
-    assert_same({name: batch[name][number] for name in batch}, augment.compose(layers, EVERY)(one, seed=augment.seed_at([7, 0], number)))
+    assert_same(
+      {name: batch[name][number] for name in batch},
+      augment.compose(layers, EVERY)(one, seed=augment.seed_at([7, 0], number)),
+    )
 
 
 def layer_of(move):
@@ -196,20 +276,29 @@ def layer_of(move):
     return PolicyLayer("affine", [(arguments["kind"], arguments["amount"])], [1]), [0]
   part = arguments["height"], arguments["width"]
   scale, ratio = part[0] * part[1] / (height * width), part[1] / part[0]
-  places = [int((at + 0.5) / (side - length + 1) * 2**31) for at, side, length in (
-      (arguments["top"], height, part[0]), (arguments["left"], width, part[1]))]
+  places = [
+    int((at + 0.5) / (side - length + 1) * 2**31)
+    for at, side, length in ((arguments["top"], height, part[0]), (arguments["left"], width, part[1]))
+  ]
   return augment.random_resized_crop(arguments["size"], (scale, scale), (ratio, ratio)), [0] * 20 + places
 
 
 def moved_by(move, targets):
   layer, draws = layer_of(move)
-  return [each.numpy() for each in layer._chain._made(
-      tf.zeros([*move["image"], 3], tf.uint8), tf.constant(draws, tf.int32), [("it", kind, rows) for kind, rows in targets])[1]]
+  return [
+    each.numpy()
+    for each in layer._chain._made(
+      tf.zeros([*move["image"], 3], tf.uint8),
+      tf.constant(draws, tf.int32),
+      [("it", kind, rows) for kind, rows in targets],
+    )[1]
+  ]
 
 
 @pytest.mark.parametrize("number", range(len(RIVALS["moves"])))
 def test_beside_torchvision(number):
-  """Boxes; points as places, (0, 0) the corner of the image, and where torchvision takes them for pixels, by its flip, crop."""
+  """Boxes; points as places, (0, 0) the corner of the image, and where torchvision takes them for pixels, by its flip,
+  crop."""
   move = RIVALS["moves"][number]
   boxes, points = np.array(move["boxes"]), np.array(move["points"])
   exact = move["operation"] in ("horizontal_flip", "crop")
@@ -236,33 +325,59 @@ def test_formats_are_those_of_keras(name):
 
 def at_flip(rows, kind, size=(8, 10), layer=None):
   layer = layer or augment.random_flip()
-  return layer._chain._made(
-      tf.zeros([*size, 3], tf.uint8), tf.ones([1], tf.int32), [("it", kind, tf.constant(rows))])[1][0].numpy()
+  return layer._chain._made(tf.zeros([*size, 3], tf.uint8), tf.ones([1], tf.int32), [("it", kind, tf.constant(rows))])[
+    1
+  ][0].numpy()
 
 
 class TestRows:
   """Of boxes and key points."""
 
-  @pytest.mark.parametrize("layer, draws, box, point, visibility", [
-      (augment.random_flip("vertical"), [1], [1, 3, 4, 6], [2, 6], 1), (augment.random_flip("horizontal_and_vertical"), [0, 1], [1, 3, 4, 6], [2, 6], 1),
+  @pytest.mark.parametrize(
+    "layer, draws, box, point, visibility",
+    [
+      (augment.random_flip("vertical"), [1], [1, 3, 4, 6], [2, 6], 1),
+      (augment.random_flip("horizontal_and_vertical"), [0, 1], [1, 3, 4, 6], [2, 6], 1),
       (augment.random_flip("horizontal_and_vertical"), [1, 1], [6, 3, 9, 6], [7, 6], 1),
       (augment.random_crop((4, 5)), [2**31 - 1, 0], [1, 0, 4, 1], [2, -3], 0),
-      (augment.random_crop((9, 12), pad_if_needed=True), [0, 0], [3, 3, 6, 6], [4, 2], 1)])
+      (augment.random_crop((9, 12), pad_if_needed=True), [0, 0], [3, 3, 6, 6], [4, 2], 1),
+    ],
+  )
   def test_vertical_flips_and_crops_to_a_size(self, layer, draws, box, point, visibility):
-    """As torchvision.transforms.v2's vertical_flip, pad and crop move them, apart from visibility; worked out by hand."""
-    found = layer._chain._made(tf.zeros([8, 10, 3], tf.uint8), tf.constant(draws), [
-        ("it", "xyxy", tf.constant([1.0, 2, 4, 5])), ("it", "xy", tf.constant([2.0, 1, 1]))])[1]
+    """As torchvision.transforms.v2's vertical_flip, pad and crop move them, apart from visibility; worked out by
+    hand."""
+    found = layer._chain._made(
+      tf.zeros([8, 10, 3], tf.uint8),
+      tf.constant(draws),
+      [("it", "xyxy", tf.constant([1.0, 2, 4, 5])), ("it", "xy", tf.constant([2.0, 1, 1]))],
+    )[1]
     assert [each.numpy().tolist() for each in found] == [box, [*point, visibility]]
 
-  @pytest.mark.parametrize("rows, kind, expected", [
-      ([[1.0, 2, 4, 5]], "xyxy", [[6, 2, 9, 5]]), ([[-1.0] * 4, [0, 0, 10, 8]], "xyxy", [[-1] * 4, [0, 0, 10, 8]]),
-      ([[-1] * 4, [1, 2, 1, 5], [0] * 4], "xyxy", [[-1] * 4, [0] * 4, [0] * 4]), ([[3.0, 4, 0, 2]], "center_xywh", [[0] * 4]),
-      ([[-0.5, 2, 4, 8.75]], "xyxy", [[6, 2, 10, 8]]), ([[0.0, 0, 2, 1]], "xywh", [[8, 0, 2, 1]]), ([1, 2, 4, 5], "xyxy", [6, 2, 9, 5]),
-      ([[1.0, 2], [-3, 9], [-1, -1]], "xy", [[8, 2], [12, 9], [10, -1]]), ([1, 2, 1], "xy", [8, 2, 1]),
-      ([[1, 2, 2], [-1, 2, 2], [3, 8, 1], [0, 0, 0], [-1, -1, -1]], "xy", [
-          [8, 2, 2], [10, 2, 0], [6, 8, 0], [9, 0, 0], [-1, -1, -1]]),
-      ([[0.0, 0.5, 1], [1.0, 1.0, 2], [0.5, 0, 1], [1.01, 0, 2]], "rel_xy", [[1, 0.5, 1], [0, 1, 2], [0.5, 0, 1], [-0.01, 0, 0]]),
-      ([[[1.0, 2, 2], [0, 0, 0]], [[-9, 2, 2], [9, 7, 1]]], "xy", [[[8, 2, 2], [9, 0, 0]], [[18, 2, 0], [0, 7, 1]]])])
+  @pytest.mark.parametrize(
+    "rows, kind, expected",
+    [
+      ([[1.0, 2, 4, 5]], "xyxy", [[6, 2, 9, 5]]),
+      ([[-1.0] * 4, [0, 0, 10, 8]], "xyxy", [[-1] * 4, [0, 0, 10, 8]]),
+      ([[-1] * 4, [1, 2, 1, 5], [0] * 4], "xyxy", [[-1] * 4, [0] * 4, [0] * 4]),
+      ([[3.0, 4, 0, 2]], "center_xywh", [[0] * 4]),
+      ([[-0.5, 2, 4, 8.75]], "xyxy", [[6, 2, 10, 8]]),
+      ([[0.0, 0, 2, 1]], "xywh", [[8, 0, 2, 1]]),
+      ([1, 2, 4, 5], "xyxy", [6, 2, 9, 5]),
+      ([[1.0, 2], [-3, 9], [-1, -1]], "xy", [[8, 2], [12, 9], [10, -1]]),
+      ([1, 2, 1], "xy", [8, 2, 1]),
+      (
+        [[1, 2, 2], [-1, 2, 2], [3, 8, 1], [0, 0, 0], [-1, -1, -1]],
+        "xy",
+        [[8, 2, 2], [10, 2, 0], [6, 8, 0], [9, 0, 0], [-1, -1, -1]],
+      ),
+      (
+        [[0.0, 0.5, 1], [1.0, 1.0, 2], [0.5, 0, 1], [1.01, 0, 2]],
+        "rel_xy",
+        [[1, 0.5, 1], [0, 1, 2], [0.5, 0, 1], [-0.01, 0, 0]],
+      ),
+      ([[[1.0, 2, 2], [0, 0, 0]], [[-9, 2, 2], [9, 7, 1]]], "xy", [[[8, 2, 2], [9, 0, 0]], [[18, 2, 0], [0, 7, 1]]]),
+    ],
+  )
   def test_a_flip(self, rows, kind, expected):
     """Padding stays, what has no area is 0, what reaches a little beyond is clipped; points outside are not seen."""
     np.testing.assert_allclose(at_flip(rows, kind), np.array(expected, np.asarray(rows).dtype), rtol=1e-6, atol=1e-6)
@@ -279,8 +394,23 @@ class TestRows:
     # (x + 0.5) / 2 - 0.5.
     assert at_flip([[0, 1], [2, 7]], "xy", layer=layer).tolist() == [[0, 0], [1, 3]]
 
-  @pytest.mark.parametrize("dtype", [
-      "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "bfloat16", "float32", "float64"])
+  @pytest.mark.parametrize(
+    "dtype",
+    [
+      "int8",
+      "uint8",
+      "int16",
+      "uint16",
+      "int32",
+      "uint32",
+      "int64",
+      "uint64",
+      "float16",
+      "bfloat16",
+      "float32",
+      "float64",
+    ],
+  )
   def test_dtypes(self, dtype):
     rows = tf.cast([[1, 2, 4, 5], [0, 0, 10, 8]], dtype)
     found = augment.compose([augment.resize((16, 20))], {1: "xyxy"})(np.zeros([8, 10, 3], np.uint8), rows)[1]
@@ -289,15 +419,24 @@ class TestRows:
   @pytest.mark.parametrize("number", [0, None, 3])
   def test_static_shapes(self, number):
     spec = {
-        "image": tf.TensorSpec([None, None, 3], tf.uint8), "boxes": tf.TensorSpec([number, 4], tf.float32),
-        "points": tf.TensorSpec([number, 3], tf.float32), "one": tf.TensorSpec([4], tf.int32)}
-    fn = augment.compose([augment.random_crop(padding=3), lambda image: image, augment.resize((9, 9))], {
-        "boxes": "xyxy", "points": "xy", "one": "yxyx"})
+      "image": tf.TensorSpec([None, None, 3], tf.uint8),
+      "boxes": tf.TensorSpec([number, 4], tf.float32),
+      "points": tf.TensorSpec([number, 3], tf.float32),
+      "one": tf.TensorSpec([4], tf.int32),
+    }
+    fn = augment.compose(
+      [augment.random_crop(padding=3), lambda image: image, augment.resize((9, 9))],
+      {"boxes": "xyxy", "points": "xy", "one": "yxyx"},
+    )
     traced = tf.function(lambda element: fn(element, seed=[7, 0])).get_concrete_function(spec)
     shapes = {name: each.shape.as_list() for name, each in traced.structured_outputs.items()}
     assert shapes == {"image": [9, 9, 3], "boxes": [number, 4], "points": [number, 3], "one": [4]}
-    empty = {"image": np.zeros([5, 6, 3], np.uint8), "boxes": np.zeros([0, 4], np.float32), "points": np.zeros([0, 3], np.float32),
-             "one": np.array([0, 0, 5, 6])}
+    empty = {
+      "image": np.zeros([5, 6, 3], np.uint8),
+      "boxes": np.zeros([0, 4], np.float32),
+      "points": np.zeros([0, 3], np.float32),
+      "one": np.array([0, 0, 5, 6]),
+    }
     found = fn(empty, seed=[7, 0])
     assert found["boxes"].shape == (0, 4) and found["points"].shape == (0, 3)
 
@@ -312,29 +451,53 @@ class TestRows:
     assert stage.element_spec[1] == source.element_spec[1]
     assert next(iter(stage))[1].to_list() == (rows * 2).to_list()
     one_by_one = tf.data.Dataset.from_tensor_slices((np.zeros([3, 8, 10, 3], np.uint8), rows))
-    found = [each.numpy().tolist() for _, each in one_by_one.refurbish([augment.resize((16, 20))], targets={1: "xyxy"}, seed=3)]
+    found = [
+      each.numpy().tolist() for _, each in one_by_one.refurbish([augment.resize((16, 20))], targets={1: "xyxy"}, seed=3)
+    ]
     assert sorted(found) == sorted((rows * 2).to_list())
     both = tf.stack([rows, rows])
-    moved = augment.compose([augment.resize((16, 20))], {1: "xyxy"}, clips=True)(np.zeros([2, 3, 8, 10, 3], np.uint8), both)[1]
+    moved = augment.compose([augment.resize((16, 20))], {1: "xyxy"}, clips=True)(
+      np.zeros([2, 3, 8, 10, 3], np.uint8), both
+    )[1]
     assert moved.to_list() == (both * 2).to_list()
-    without_shape = tf.data.Dataset.from_tensor_slices((np.zeros([2, 8, 10, 3], np.uint8), tf.ragged.constant([[[1.0, 2, 4, 5]], []])))
-    found = [each.to_list() for _, each in without_shape.refurbish([augment.resize((16, 20))], targets={1: "xyxy"}, seed=3)]
+    without_shape = tf.data.Dataset.from_tensor_slices(
+      (np.zeros([2, 8, 10, 3], np.uint8), tf.ragged.constant([[[1.0, 2, 4, 5]], []]))
+    )
+    found = [
+      each.to_list() for _, each in without_shape.refurbish([augment.resize((16, 20))], targets={1: "xyxy"}, seed=3)
+    ]
     assert sorted(found) == [[], [[2, 4, 8, 10]]]
     unsigned = tf.cast(rows, tf.uint16)
     assert fn(np.zeros([3, 8, 10, 3], np.uint8), unsigned)[1].to_list() == (unsigned * 2).to_list()
 
   def test_the_dict_of_keras(self):
-    element = {"images": np.zeros([8, 10, 3], np.uint8), "bounding_boxes": {
-        "boxes": np.array([[1.0, 2, 4, 5]]), "labels": np.array([3])}, "label": 5}
+    element = {
+      "images": np.zeros([8, 10, 3], np.uint8),
+      "bounding_boxes": {"boxes": np.array([[1.0, 2, 4, 5]]), "labels": np.array([3])},
+      "label": 5,
+    }
     for targets in ({"bounding_boxes": "xyxy"}, {"bounding_boxes": {"boxes": "xyxy"}}):
       found = augment.compose([augment.resize((16, 20))], targets)(element)
       assert list(found) == list(element) and list(found["bounding_boxes"]) == ["boxes", "labels"]
-      assert found["bounding_boxes"]["boxes"].numpy().tolist() == [[2, 4, 8, 10]] and found["images"].shape == (16, 20, 3)
-      assert found["bounding_boxes"]["labels"].tolist() == [3] and element["bounding_boxes"]["boxes"].tolist() == [[1, 2, 4, 5]]
+      assert found["bounding_boxes"]["boxes"].numpy().tolist() == [[2, 4, 8, 10]] and found["images"].shape == (
+        16,
+        20,
+        3,
+      )
+      assert found["bounding_boxes"]["labels"].tolist() == [3] and element["bounding_boxes"]["boxes"].tolist() == [
+        [1, 2, 4, 5]
+      ]
 
-  @pytest.mark.parametrize("layer", [
-      lambda: augment.decode_random_resized_crop(40, apply_exif_orientation=True), lambda: augment.decode_random_resized_crop(apply_exif_orientation=True),
-      lambda: augment.decode((50, 30), apply_exif_orientation=False), lambda: augment.decode(apply_exif_orientation=False)], ids=["crop", "window", "resize", "whole"])
+  @pytest.mark.parametrize(
+    "layer",
+    [
+      lambda: augment.decode_random_resized_crop(40, apply_exif_orientation=True),
+      lambda: augment.decode_random_resized_crop(apply_exif_orientation=True),
+      lambda: augment.decode((50, 30), apply_exif_orientation=False),
+      lambda: augment.decode(apply_exif_orientation=False),
+    ],
+    ids=["crop", "window", "resize", "whole"],
+  )
   def test_beside_files(self, layer):
     """Targets belong to the image as it stands, and go where the same part of it goes."""
     boxes, points = made_up(3)
@@ -342,7 +505,13 @@ class TestRows:
     layer = layer()
     file = tf.io.encode_png(np.repeat(drawn_boxes(boxes[:1], SIZE) * np.uint8(255), 3, -1))
     for seed in make_seeds(20):
-      given = file, drawn_boxes(boxes, SIZE), drawn_points(points, SIZE), boxes.astype(np.float32), points.astype(np.float32)
+      given = (
+        file,
+        drawn_boxes(boxes, SIZE),
+        drawn_points(points, SIZE),
+        boxes.astype(np.float32),
+        points.astype(np.float32),
+      )
       seeds = {"seed": seed} if "crop" in layer.__name__ else {}
       image, mask, dots, moved, moved_points = augment.compose([layer], kinds)(*given, **seeds)
       assert image.shape[:2] == mask.shape[:2] == dots.shape[:2]
@@ -353,12 +522,20 @@ class TestRows:
 
 
 class TestBlendedMaps:
-
-  @pytest.mark.parametrize("layers", [
-      [augment.random_crop(padding=5)], [augment.random_crop(padding=5, padding_mode="reflect")],
-      [augment.random_flip()], [augment.random_flip("vertical")], [augment.random_crop((9, 30), pad_if_needed=True)],
-      [PolicyLayer("x", [("translate_x", 0.3)], [1])], [PolicyLayer("x", [("translate_y", -0.2)], [1])],
-      [augment.decode(apply_exif_orientation=True)]], ids=range(8))
+  @pytest.mark.parametrize(
+    "layers",
+    [
+      [augment.random_crop(padding=5)],
+      [augment.random_crop(padding=5, padding_mode="reflect")],
+      [augment.random_flip()],
+      [augment.random_flip("vertical")],
+      [augment.random_crop((9, 30), pad_if_needed=True)],
+      [PolicyLayer("x", [("translate_x", 0.3)], [1])],
+      [PolicyLayer("x", [("translate_y", -0.2)], [1])],
+      [augment.decode(apply_exif_orientation=True)],
+    ],
+    ids=range(8),
+  )
   @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
   def test_whole_pixels_are_moved_as_those_of_masks(self, layers, dtype):
     values = tf.cast(np.random.default_rng(3).random([17, 23, 3]), dtype)
@@ -384,11 +561,14 @@ class TestBlendedMaps:
     fn = augment.compose([augment.resize((9, 40))], {1: "bilinear", 2: "bilinear"})
     _, near, far = fn(np.zeros([17, 23, 3], np.uint8), image, image + 2**30)
     # Weights are float32, and add up to 1 but for their last digit.
-    np.testing.assert_allclose(far / (far.numpy().mean() - near.numpy().mean()) * 2.0**30 - 2**30, near, rtol=0, atol=200)
+    np.testing.assert_allclose(
+      far / (far.numpy().mean() - near.numpy().mean()) * 2.0**30 - 2**30, near, rtol=0, atol=200
+    )
     assert np.any(far.numpy() != np.float32(far))
 
-  @pytest.mark.parametrize("name, parameter", [
-      ("rotate", 17.0), ("rotate", -30.0), ("shear_x", 0.23), ("shear_y", -0.3)])
+  @pytest.mark.parametrize(
+    "name, parameter", [("rotate", 17.0), ("rotate", -30.0), ("shear_x", 0.23), ("shear_y", -0.3)]
+  )
   def test_distortions_blend_four_pixels(self, name, parameter):
     values = np.random.default_rng(3).random([17, 23, 2])
     values[4, 5] = np.nan
@@ -397,8 +577,13 @@ class TestBlendedMaps:
     y, x = np.mgrid[:17, :23] + 0.5
     angle = np.deg2rad(parameter)
     source_y, source_x = {
-        "rotate": (np.sin(angle) * (x - 11.5) + np.cos(angle) * (y - 8.5) + 8.5, np.cos(angle) * (x - 11.5) - np.sin(angle) * (y - 8.5) + 11.5),
-        "shear_x": (y, x + parameter * y), "shear_y": (y + parameter * x, x)}[name]
+      "rotate": (
+        np.sin(angle) * (x - 11.5) + np.cos(angle) * (y - 8.5) + 8.5,
+        np.cos(angle) * (x - 11.5) - np.sin(angle) * (y - 8.5) + 11.5,
+      ),
+      "shear_x": (y, x + parameter * y),
+      "shear_y": (y + parameter * x, x),
+    }[name]
     expected = np.zeros_like(values)
     for row, column in itertools.product(range(17), range(23)):
       at = np.array([source_y[row, column], source_x[row, column]])

@@ -2,6 +2,7 @@
 
 Each is on pictures that tell where things are. A target that stayed after would be found elsewhere.
 """
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -20,7 +21,7 @@ def with_rectangles(random, height, width):
   for channel in range(3):
     size = random.integers([height // 4, width // 4], [height // 2, width // 2])
     y, x = random.integers(0, [height, width] - size + 1)
-    image[y:y + size[0], x:x + size[1], channel] = 255
+    image[y : y + size[0], x : x + size[1], channel] = 255
     boxes.append([x, y, x + size[1], y + size[0]])
   return image, np.array(boxes, np.float32)
 
@@ -48,9 +49,9 @@ def two_epochs(stage, train):
 
 
 class TestSegmentation:
-
   def test_of_files_of_images_and_masks(self, tmp_path):
-    """As "Image segmentation with a U-Net" has them: photographs, and PNG files of trimaps, whose classes count from 1."""
+    """As "Image segmentation with a U-Net" has them: photographs, and PNG files of trimaps, whose classes count from
+    1."""
     for number, (image, mask) in enumerate(zip(*PAIRS)):
       (tmp_path / f"{number:02}.jpg").write_bytes(tf.io.encode_jpeg(image, quality=100).numpy())
       (tmp_path / f"{number:02}.png").write_bytes(tf.io.encode_png(tf.cast(mask, tf.uint8)).numpy())
@@ -59,31 +60,44 @@ class TestSegmentation:
     def load(image, mask):
       return tf.io.read_file(image), tf.io.decode_png(tf.io.read_file(mask), channels=1)
 
-    stage = tf.data.Dataset.from_tensor_slices((images, masks)).map(load).refurbish(
-        [augment.decode_random_resized_crop(48, scale=(0.3, 1), apply_exif_orientation=True)], [augment.random_crop(padding=6), augment.random_flip()], r=2,
-        targets={1: "mask"}, seed=SEED)
+    stage = (
+      tf.data.Dataset.from_tensor_slices((images, masks))
+      .map(load)
+      .refurbish(
+        [augment.decode_random_resized_crop(48, scale=(0.3, 1), apply_exif_orientation=True)],
+        [augment.random_crop(padding=6), augment.random_flip()],
+        r=2,
+        targets={1: "mask"},
+        seed=SEED,
+      )
+    )
     train = stage.map(lambda image, mask: (tf.cast(image, tf.float32) / 255, tf.cast(mask, tf.int32) - 1)).batch(4)
     for batches in two_epochs(stage, train):
       assert [masks.shape for _, masks in batches] == [(4, 48, 48, 1)] * 3
       # JPEG changes each value by a little.
-      assert all(aligned(np.round(image * 5).astype(np.int64), mask + 1, 0.9)
-                 for batch in batches for image, mask in zip(*batch))
+      assert all(
+        aligned(np.round(image * 5).astype(np.int64), mask + 1, 0.9) for batch in batches for image, mask in zip(*batch)
+      )
       assert {-1, 0, 3} <= set(np.unique([masks for _, masks in batches])) <= {-1, 0, 1, 2, 3}
 
   def test_of_a_dict(self):
     """As TFDS yields oxford_iiit_pet."""
-    source = tf.data.Dataset.from_tensor_slices({
-        "image": PAIRS[0][:N], "segmentation_mask": PAIRS[1][:N].astype(np.uint8), "label": np.arange(N)})
+    source = tf.data.Dataset.from_tensor_slices(
+      {"image": PAIRS[0][:N], "segmentation_mask": PAIRS[1][:N].astype(np.uint8), "label": np.arange(N)}
+    )
     stage = source.refurbish(
-        [augment.resize((48, 48)), augment.rand_augment(1, 5)], [augment.random_crop(padding=6), augment.random_flip()], r=2,
-        targets={"segmentation_mask": "mask"}, seed=SEED)
+      [augment.resize((48, 48)), augment.rand_augment(1, 5)],
+      [augment.random_crop(padding=6), augment.random_flip()],
+      r=2,
+      targets={"segmentation_mask": "mask"},
+      seed=SEED,
+    )
     for elements in two_epochs(stage, stage):
       assert sorted(element["label"] for element in elements) == list(range(N))
       assert all(aligned(element["image"].astype(np.int64), element["segmentation_mask"]) for element in elements)
 
 
 class TestDetection:
-
   @staticmethod
   def tfds(number=N):
     """A source of images of many sizes, with none to three boxes each, as TFDS yields voc and coco."""
@@ -92,12 +106,16 @@ class TestDetection:
       height, width = random.integers(32, 60, 2)
       image, boxes = with_rectangles(random, height, width)
       kept = np.arange(each % 4)
-      image[..., len(kept):] = 0
+      image[..., len(kept) :] = 0
       relative = boxes[kept][:, [1, 0, 3, 2]] / np.float32([height, width, height, width])
       elements.append({"image": image, "objects": {"bbox": relative, "label": kept}})
-    return rtf.sources.data_source(elements, element_spec={
+    return rtf.sources.data_source(
+      elements,
+      element_spec={
         "image": tf.TensorSpec([None, None, 3], tf.uint8),
-        "objects": {"bbox": tf.TensorSpec([None, 4], tf.float32), "label": tf.TensorSpec([None], tf.int64)}})
+        "objects": {"bbox": tf.TensorSpec([None, 4], tf.float32), "label": tf.TensorSpec([None], tf.int64)},
+      },
+    )
 
   @staticmethod
   def preprocess(element, side=96):
@@ -114,8 +132,12 @@ class TestDetection:
   def stage_of(self, source):
     # The example crops nothing, so crops are added to its flip.
     return source.refurbish(
-        [augment.random_crop(padding=9)], [augment.random_crop(padding=3), augment.random_flip()], r=2, targets={"objects": "rel_yxyx"},
-        seed=SEED)
+      [augment.random_crop(padding=9)],
+      [augment.random_crop(padding=3), augment.random_flip()],
+      r=2,
+      targets={"objects": "rel_yxyx"},
+      seed=SEED,
+    )
 
   def test_as_in_keras_retina_net(self):
     stage = self.stage_of(self.tfds())
@@ -129,27 +151,37 @@ class TestDetection:
         # Of an image of 32 pixels a pixel is three here.
         assert are_shown(image[::3, ::3], corners / 3, labels)
 
-  @pytest.mark.parametrize("targets", [{"bounding_boxes": "xyxy"}, {"bounding_boxes": {"boxes": "xyxy"}}, {}], ids=range(3))
+  @pytest.mark.parametrize(
+    "targets", [{"bounding_boxes": "xyxy"}, {"bounding_boxes": {"boxes": "xyxy"}}, {}], ids=range(3)
+  )
   def test_of_keras_dict_with_padding(self, targets):
     """As KerasHub's and KerasCV's models take it: rows that are no boxes are -1, in what comes and in what goes."""
     images, boxes = zip(*[with_rectangles(np.random.default_rng(number), 40, 56) for number in range(N)])
     padding = np.full([N, 2, 4], -1, np.float32)
     labels = np.tile(np.int32([0, -1, 1, 2, -1]), [N, 1])
     boxes = np.concatenate([np.array(boxes)[:, :1], padding[:, :1], np.array(boxes)[:, 1:], padding[:, 1:]], 1)
-    source = tf.data.Dataset.from_tensor_slices({
-        "images": np.stack(images), "bounding_boxes": {"boxes": boxes, "labels": labels}})
+    source = tf.data.Dataset.from_tensor_slices(
+      {"images": np.stack(images), "bounding_boxes": {"boxes": boxes, "labels": labels}}
+    )
     stage = source.refurbish(
-        [augment.random_resized_crop(48, scale=(0.25, 1))],
-        [augment.random_crop(padding=4), augment.random_flip(), augment.cutout(1)], r=2, targets=targets, seed=SEED)
+      [augment.random_resized_crop(48, scale=(0.25, 1))],
+      [augment.random_crop(padding=4), augment.random_flip(), augment.cutout(1)],
+      r=2,
+      targets=targets,
+      seed=SEED,
+    )
     train = stage.map(augment.sanitize_boxes("bounding_boxes", "xyxy", with_rows="labels", min_size=2)).padded_batch(
-        4, padding_values={"images": None, "bounding_boxes": {"boxes": -1.0, "labels": -1}})
+      4, padding_values={"images": None, "bounding_boxes": {"boxes": -1.0, "labels": -1}}
+    )
     found = []
     for batches in two_epochs(stage, train):
       for batch in batches:
         boxes, labels = batch["bounding_boxes"]["boxes"], batch["bounding_boxes"]["labels"]
         np.testing.assert_array_equal(np.all(boxes == -1, -1), labels == -1)
-        found += [are_shown(image, box[label >= 0], label[label >= 0])
-                  for image, box, label in zip(batch["images"], boxes, labels)]
+        found += [
+          are_shown(image, box[label >= 0], label[label >= 0])
+          for image, box, label in zip(batch["images"], boxes, labels)
+        ]
     # Boxes that stay are where they were, which is elsewhere.
     assert len(found) == 2 * N and (all(found) if targets else sum(found) < 3)
 
@@ -168,12 +200,14 @@ class TestPose:
       left, right, nose = random.integers([38, 4], 60), random.integers(4, [26, 60]), [32, random.integers(4, 60)]
       own = np.array([[*left, 2], [*right, 1], [*nose, 2]], np.float32)
       for channel, (x, y, _) in enumerate(own.astype(int)):
-        image[y - 1:y + 2, x - 1:x + 2, channel] = 255
+        image[y - 1 : y + 2, x - 1 : x + 2, channel] = 255
       if number % 3 == 0:  # Nobody has labelled it.
         own[2] = 0
       images.append(image)
       points.append(own)
-    return tf.data.Dataset.from_tensor_slices({"image": np.stack(images), "keypoints": np.stack(points), "id": np.arange(N)})
+    return tf.data.Dataset.from_tensor_slices(
+      {"image": np.stack(images), "keypoints": np.stack(points), "id": np.arange(N)}
+    )
 
   def with_marks(self, element):
     return {**element, "keypoints": tf.concat([element["keypoints"], [[0.0, 0, 0], [1, 0, 0]]], 0)}
@@ -185,9 +219,17 @@ class TestPose:
     return {**element, "keypoints": points, "is_mirror": is_mirror}
 
   def test_as_coco_has_them(self):
-    stage = self.people().map(self.with_marks).refurbish(
-        [augment.random_resized_crop(48, scale=(0.25, 1))], [augment.random_crop(padding=4), augment.random_flip()], r=2,
-        targets={"keypoints": "xy"}, seed=SEED)
+    stage = (
+      self.people()
+      .map(self.with_marks)
+      .refurbish(
+        [augment.random_resized_crop(48, scale=(0.25, 1))],
+        [augment.random_crop(padding=4), augment.random_flip()],
+        r=2,
+        targets={"keypoints": "xy"},
+        seed=SEED,
+      )
+    )
     mirrors, outside = [], 0
     for elements in two_epochs(stage, stage.map(self.without_marks)):
       for element in elements:
@@ -223,10 +265,11 @@ class TestVideo:
   @staticmethod
   def window(clip, seed, length=4):
     begin = tf.random.stateless_uniform([], seed, maxval=tf.shape(clip)[0] - length + 1, dtype=tf.int32)
-    return tf.ensure_shape(clip[begin:begin + length], [length, None, None, 3])
+    return tf.ensure_shape(clip[begin : begin + length], [length, None, None, 3])
 
   def begins(self, batches, size):
-    """Where the windows of all labels begin. Checks that each clip is one, whose frames are cropped and flipped alike."""
+    """Where the windows of all labels begin. Checks that each clip is one, whose frames are cropped and flipped
+    alike."""
     found = {}
     for clips, labels in batches:
       assert clips.shape == (4, 4, *size, 3)
@@ -247,7 +290,11 @@ class TestVideo:
       clips = np.array([[tf.io.encode_png(frame).numpy() for frame in clip] for clip in clips])
     crop = augment.decode_random_resized_crop if kind == "files" else augment.random_resized_crop
     stage = tf.data.Dataset.from_tensor_slices((clips, np.arange(N))).refurbish(
-        [crop(16, scale=(0.3, 1))], [self.window, augment.random_crop(padding=3, padding_mode="reflect"), augment.random_flip()], r=2, seed=SEED)
+      [crop(16, scale=(0.3, 1))],
+      [self.window, augment.random_crop(padding=3, padding_mode="reflect"), augment.random_flip()],
+      r=2,
+      seed=SEED,
+    )
     assert "sample  a clip of 10 frames, which have the same draws" in rtf.describe(stage)
     first, second = (self.begins(epoch, [16, 16]) for epoch in two_epochs(stage, stage.batch(4)))
     # A window is drawn again also for a clip from the store.
@@ -261,10 +308,16 @@ class TestVideo:
       clips.append([image for image, _ in frames])
       boxes.append([box for _, box in frames])
       clips[-1][1][..., 2], boxes[-1][1][2] = 0, -1
-    source = tf.data.Dataset.from_tensor_slices({"image": np.array(clips), "boxes": np.array(boxes), "label": np.arange(N)})
+    source = tf.data.Dataset.from_tensor_slices(
+      {"image": np.array(clips), "boxes": np.array(boxes), "label": np.arange(N)}
+    )
     stage = source.refurbish(
-        [augment.random_resized_crop(48, scale=(0.25, 1))], [augment.random_crop(padding=4), augment.random_flip()], r=2,
-        targets={"boxes": "xyxy"}, seed=SEED)
+      [augment.random_resized_crop(48, scale=(0.25, 1))],
+      [augment.random_crop(padding=4), augment.random_flip()],
+      r=2,
+      targets={"boxes": "xyxy"},
+      seed=SEED,
+    )
     for elements in two_epochs(stage, stage):
       for element in elements:
         assert np.all(element["boxes"][1, 2] == -1)

@@ -1,4 +1,6 @@
-"""Policies with torchvision's ranges: bit for bit what torchvision makes of a Pillow image, for all that can be drawn."""
+"""Policies with torchvision's ranges: bit for bit what torchvision makes of a Pillow image, for all that can be
+drawn."""
+
 import itertools
 
 import numpy as np
@@ -11,7 +13,11 @@ from support.images import noise
 from test_trivial_augment import NAMES
 
 THEIR_NAMES = {
-    **{ours: theirs for theirs, ours in NAMES.items()}, "truncate_x": "TranslateX", "truncate_y": "TranslateY", "invert": "Invert"}
+  **{ours: theirs for theirs, ours in NAMES.items()},
+  "truncate_x": "TranslateX",
+  "truncate_y": "TranslateY",
+  "invert": "Invert",
+}
 # 5 of 331 columns a magnitude: whole numbers, and others.
 SIZES = (33, 331), (40, 50)
 
@@ -24,7 +30,8 @@ def outcomes(layer):
     yield from [(name, float(parameter))] * (int(end) - int(start))
 
 
-# What torch.rand returns for the two directions. Translations to the left are positive here, and negative in torchvision.
+# What torch.rand returns for the two directions. Translations to the left are positive here, and negative in
+# torchvision.
 UP, DOWN = 0.75, 0.25
 
 
@@ -45,19 +52,21 @@ def compare(kinds):
 def test_rand_augment():
   kinds = []
   for magnitude, size in itertools.product(range(31), SIZES):
-    layer, = augment.rand_augment(1, magnitude, ranges="torchvision")
+    (layer,) = augment.rand_augment(1, magnitude, ranges="torchvision")
     image = noise(*size, 3)
     names = [THEIR_NAMES[name] for name, _ in outcomes(layer)]
     assert sorted(names) == sorted(2 * list(set(NAMES)))
     for draw, (name, _) in enumerate(outcomes(layer)):
       drawn = direction(name, THEIR_NAMES[name] not in names[:draw])
-      kinds.append((layer.pixels(image, [draw]).numpy(), (("RandAugment", 1, magnitude), image, THEIR_NAMES[name], drawn, 0)))
+      kinds.append(
+        (layer.pixels(image, [draw]).numpy(), (("RandAugment", 1, magnitude), image, THEIR_NAMES[name], drawn, 0))
+      )
   compare(kinds)
 
 
 @cases.slow
 def test_trivial_augment():
-  layer, = augment.trivial_augment()
+  (layer,) = augment.trivial_augment()
   image, kinds = noise(40, 50, 3), []
   for draw, (name, _) in enumerate(outcomes(layer)):
     cell = draw % 62
@@ -88,14 +97,22 @@ def test_auto_augment(policy):
 
 
 def test_the_default_of_torchvision():
-  """Without torchvision: what it does at magnitude 9, and that a translation drops parts of pixels in both directions."""
+  """Without torchvision: what it does at magnitude 9, and that a translation drops parts of pixels in both
+  directions."""
   found = torchvision_distortions(9, 30)
   expected = {
-      "rotate": (9, -9), "shear_x": (0.09, -0.09), "truncate_x": (45 / 331, -45 / 331), "brightness": (1.27, 0.73),
-      "sharpness": (1.27, 0.73), "solarize": (179, None), "posterize": (7, None), "equalize": (0, None)}
+    "rotate": (9, -9),
+    "shear_x": (0.09, -0.09),
+    "truncate_x": (45 / 331, -45 / 331),
+    "brightness": (1.27, 0.73),
+    "sharpness": (1.27, 0.73),
+    "solarize": (179, None),
+    "posterize": (7, None),
+    "equalize": (0, None),
+  }
   for name, values in expected.items():
     assert found[name] == tuple(value if value is None else pytest.approx(value, rel=1e-6) for value in values)
-  layer, = augment.rand_augment(1, ranges="torchvision")
+  (layer,) = augment.rand_augment(1, ranges="torchvision")
   image, moves = noise(40, 50, 3), {}
   for draw, (name, parameter) in enumerate(outcomes(layer)):
     if name.startswith("truncate"):
@@ -107,7 +124,9 @@ def test_the_default_of_torchvision():
 
 @pytest.mark.parametrize("arguments, error", [((2, 9.5), TypeError), ((2, 31), ValueError), ((2, -1), ValueError)])
 def test_magnitudes_that_torchvision_lacks(arguments, error):
-  with pytest.raises(error, match='must be a whole number from 0 to 30.*With ranges="torchvision" the magnitude is out of 30'):
+  with pytest.raises(
+    error, match='must be a whole number from 0 to 30.*With ranges="torchvision" the magnitude is out of 30'
+  ):
     augment.rand_augment(*arguments, ranges="torchvision")
 
 

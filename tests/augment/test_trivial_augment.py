@@ -1,4 +1,5 @@
 """`trivial_augment`: the space of torchvision's TrivialAugmentWide, and its distortions."""
+
 import collections
 
 import numpy as np
@@ -9,9 +10,21 @@ from refurbish_tf.augment.trivial_augment import _distortions
 from support.images import RIVALS, by_pillow
 
 NAMES = {
-    "Identity": "identity", "ShearX": "shear_x", "ShearY": "shear_y", "TranslateX": "move_x", "TranslateY": "move_y",
-    "Rotate": "rotate", "Brightness": "brightness", "Color": "color", "Contrast": "contrast", "Sharpness": "sharpness",
-    "Posterize": "posterize", "Solarize": "solarize", "AutoContrast": "auto_contrast", "Equalize": "equalize"}
+  "Identity": "identity",
+  "ShearX": "shear_x",
+  "ShearY": "shear_y",
+  "TranslateX": "move_x",
+  "TranslateY": "move_y",
+  "Rotate": "rotate",
+  "Brightness": "brightness",
+  "Color": "color",
+  "Contrast": "contrast",
+  "Sharpness": "sharpness",
+  "Posterize": "posterize",
+  "Solarize": "solarize",
+  "AutoContrast": "auto_contrast",
+  "Equalize": "equalize",
+}
 
 
 def test_the_space_is_torchvisions():
@@ -33,7 +46,7 @@ def test_the_space_is_torchvisions():
 
 
 def test_each_distortion_is_as_likely_and_each_strength_of_it():
-  layer, = augment.trivial_augment()
+  (layer,) = augment.trivial_augment()
   draws = layer.draws([7, 0], 43_400).numpy()
   assert draws.shape == (43_400, 1) and draws.min() == 0 and draws.max() == 867
   counts = np.bincount(draws[:, 0] // 62)
@@ -52,7 +65,7 @@ def test_each_distortion_is_as_likely_and_each_strength_of_it():
 @pytest.mark.parametrize("name", sorted(set(NAMES.values()) - {"identity"}))
 def test_distortions_are_pillows(name):
   """A translation is by pixels, and black comes in."""
-  layer, = augment.trivial_augment()
+  (layer,) = augment.trivial_augment()
   position = list(_distortions()).index(name)
   parameters = _distortions()[name]
   image = np.random.default_rng(3).integers(0, 256, [40, 50, 3], np.uint8)
@@ -62,7 +75,9 @@ def test_distortions_are_pillows(name):
     if name.startswith("move"):
       expected = np.zeros_like(image)
       y, x = (parameter, 0) if name == "move_y" else (0, parameter)
-      expected[max(0, -y):40 - max(0, y), max(0, -x):50 - max(0, x)] = image[max(0, y):40 + min(0, y), max(0, x):50 + min(0, x)]
+      expected[max(0, -y) : 40 - max(0, y), max(0, -x) : 50 - max(0, x)] = image[
+        max(0, y) : 40 + min(0, y), max(0, x) : 50 + min(0, x)
+      ]
     else:
       black = {"fill": (0, 0, 0)} if name in ("rotate", "shear_x", "shear_y") else {}
       expected = by_pillow(name, int(parameter) if name == "posterize" else parameter, image, **black)

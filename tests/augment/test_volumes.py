@@ -1,4 +1,6 @@
-"""Volumes: layers along their depth, and of floats of any range; shapes and results of MONAI that are not what they seem."""
+"""Volumes: layers along their depth, and of floats of any range; shapes and results of MONAI that are not what they
+seem."""
+
 import importlib.util
 import warnings
 
@@ -14,8 +16,16 @@ from support.images import make_seeds
 SHAPE = (9, 12, 10, 1)
 VOLUME = np.arange(np.prod(SHAPE), dtype=np.int16).reshape(SHAPE)
 MASK = VOLUME[..., 0].astype(np.int32)
-BOXES = np.tile(np.float32([[1, 2, 8, 9], [0, 0, 5, 5]]), [9, 1, 1]) + np.arange(9, dtype=np.float32)[:, np.newaxis, np.newaxis] / 10
-LAYERS = [augment.random_depth_crop(5), augment.random_crop((8, 6)), augment.random_depth_flip(), augment.random_flip("horizontal_and_vertical")]
+BOXES = (
+  np.tile(np.float32([[1, 2, 8, 9], [0, 0, 5, 5]]), [9, 1, 1])
+  + np.arange(9, dtype=np.float32)[:, np.newaxis, np.newaxis] / 10
+)
+LAYERS = [
+  augment.random_depth_crop(5),
+  augment.random_crop((8, 6)),
+  augment.random_depth_flip(),
+  augment.random_flip("horizontal_and_vertical"),
+]
 KINDS = {1: "mask", 2: "xyxy"}
 
 
@@ -31,7 +41,9 @@ def test_targets_follow_along_all_axes():
     assert np.abs(np.diff(slices)).tolist() == [1] * 4
     began.add(slices.min())
     reversed_ones.add(slices[0] > slices[1])
-    whole = augment.compose([augment.random_depth_crop(5), augment.random_depth_flip(0)], {1: "xyxy"}, clips=True)(VOLUME, BOXES, seed=seed)
+    whole = augment.compose([augment.random_depth_crop(5), augment.random_depth_flip(0)], {1: "xyxy"}, clips=True)(
+      VOLUME, BOXES, seed=seed
+    )
     np.testing.assert_array_equal(whole[1][:, 0, 0] * 10 - 10, whole[0][:, 0, 0, 0] // 120)
   assert began == set(range(5)) and reversed_ones == {True, False}
 
@@ -41,14 +53,21 @@ def test_any_split_gives_the_same(at):
   fn = augment.compose(LAYERS, KINDS, clips=True)
   partial, final = augment.split(LAYERS, at, KINDS, clips=True)
   for seed in make_seeds(5):
-    for one, other in zip(fn(VOLUME, MASK, BOXES, seed=seed), final(*partial(VOLUME, MASK, BOXES, seed=seed), seed=seed)):
+    for one, other in zip(
+      fn(VOLUME, MASK, BOXES, seed=seed), final(*partial(VOLUME, MASK, BOXES, seed=seed), seed=seed)
+    ):
       np.testing.assert_array_equal(one, other)
 
 
 def test_in_the_lists_of_refurbish():
   """With what is known of shapes, the same bytes again, and the slices told by `describe`."""
+
   def stage():
-    return tf.data.Dataset.from_tensors((VOLUME, MASK)).repeat(6).refurbish(LAYERS[:2], LAYERS[2:], r=2, seed=7, targets={1: "mask"})
+    return (
+      tf.data.Dataset.from_tensors((VOLUME, MASK))
+      .repeat(6)
+      .refurbish(LAYERS[:2], LAYERS[2:], r=2, seed=7, targets={1: "mask"})
+    )
 
   assert [spec.shape.as_list() for spec in stage().element_spec] == [[5, 8, 6, 1], [5, 8, 6]]
   epochs = [[(volume.tobytes(), mask.tobytes()) for volume, mask in stage().as_numpy_iterator()] for _ in range(2)]
@@ -72,19 +91,44 @@ def test_flips_are_as_likely_as_they_should_be():
 
 
 class TestDepthErrors:
-
-  @pytest.mark.parametrize("make, error, said", [
-      (lambda: augment.random_depth_crop(0), ValueError, "whole number from 1"), (lambda: augment.random_depth_crop((4, 4)), TypeError, "whole number"),
+  @pytest.mark.parametrize(
+    "make, error, said",
+    [
+      (lambda: augment.random_depth_crop(0), ValueError, "whole number from 1"),
+      (lambda: augment.random_depth_crop((4, 4)), TypeError, "whole number"),
       (lambda: augment.random_depth_flip(1.5), ValueError, "probability"),
       (lambda: augment.random_depth_crop(10)(VOLUME, seed=[7, 0]), ValueError, "at least 10 slices, got 9.*SpatialPad"),
-      (lambda: augment.random_depth_flip()(VOLUME[0], seed=[7, 0]), ValueError, r"a volume \[depth, height, width, channels\]"),
+      (
+        lambda: augment.random_depth_flip()(VOLUME[0], seed=[7, 0]),
+        ValueError,
+        r"a volume \[depth, height, width, channels\]",
+      ),
       (lambda: augment.random_depth_flip()(VOLUME[np.newaxis], seed=[7, 0]), ValueError, "one volume .*before batch"),
-      (lambda: augment.compose([augment.random_depth_flip()]), ValueError, "clips must be True .*random_depth_flip at position 0"),
+      (
+        lambda: augment.compose([augment.random_depth_flip()]),
+        ValueError,
+        "clips must be True .*random_depth_flip at position 0",
+      ),
       (lambda: augment.compose([augment.random_depth_flip()], clips=False), ValueError, "clips must be True"),
-      (lambda: augment.random_apply([augment.random_depth_flip()]), TypeError, "must be layers of rtf.augment that take images"),
-      (lambda: augment.compose(LAYERS[:1], {1: "xyxy"}, clips=True)(
-          VOLUME, tf.RaggedTensor.from_tensor(BOXES, ragged_rank=1), seed=[7, 0]), ValueError, "ragged component 1.*to_tensor"),
-      (lambda: augment.compose(LAYERS[:1], clips=True)(VOLUME, MASK, seed=[7, 0]), ValueError, "`targets` does not name it")])
+      (
+        lambda: augment.random_apply([augment.random_depth_flip()]),
+        TypeError,
+        "must be layers of rtf.augment that take images",
+      ),
+      (
+        lambda: augment.compose(LAYERS[:1], {1: "xyxy"}, clips=True)(
+          VOLUME, tf.RaggedTensor.from_tensor(BOXES, ragged_rank=1), seed=[7, 0]
+        ),
+        ValueError,
+        "ragged component 1.*to_tensor",
+      ),
+      (
+        lambda: augment.compose(LAYERS[:1], clips=True)(VOLUME, MASK, seed=[7, 0]),
+        ValueError,
+        "`targets` does not name it",
+      ),
+    ],
+  )
   def test_are_told(self, make, error, said):
     with pytest.raises(error, match=said):
       make()
@@ -93,8 +137,14 @@ class TestDepthErrors:
   def test_when_it_runs(self, layer):
     def run(volume, mask, targets=None):
       fn = augment.compose([layer], targets, clips=True)
-      called = tf.function(lambda volume, mask, seed: fn(volume, mask, seed=seed), input_signature=[
-          tf.TensorSpec([None] * 4, tf.int16), tf.TensorSpec([None] * 3 if targets else mask.shape, tf.int32), tf.TensorSpec([2], tf.int32)])
+      called = tf.function(
+        lambda volume, mask, seed: fn(volume, mask, seed=seed),
+        input_signature=[
+          tf.TensorSpec([None] * 4, tf.int16),
+          tf.TensorSpec([None] * 3 if targets else mask.shape, tf.int32),
+          tf.TensorSpec([2], tf.int32),
+        ],
+      )
       return called(volume, mask, tf.constant([7, 0]))
 
     assert run(VOLUME, MASK, {1: "mask"})[1].shape[1:] == MASK.shape[1:]
@@ -108,14 +158,16 @@ class TestDepthErrors:
 
 
 class TestIntensity:
-
   IMAGE = np.random.default_rng(3).normal(0, 300, SHAPE).astype(np.float32)
 
   def test_is_one_factor_and_one_summand_for_all_slices(self):
     """Each rounded to float32 once, as IEEE has it."""
     layer, drawn = augment.compose([augment.random_intensity(0.25, (5, 9))], {1: "mask"}, clips=True), set()
     for seed in make_seeds(20):
-      scale, shift = (ends[0] + (ends[1] - ends[0]) * int(each) / 2**31 for each, ends in zip(layer.draws(seed), ((0.75, 1.25), (5, 9))))
+      scale, shift = (
+        ends[0] + (ends[1] - ends[0]) * int(each) / 2**31
+        for each, ends in zip(layer.draws(seed), ((0.75, 1.25), (5, 9)))
+      )
       made, mask = layer(self.IMAGE, MASK, seed=seed)
       np.testing.assert_array_equal(made, self.IMAGE * np.float32(scale) + np.float32(shift))
       np.testing.assert_array_equal(mask, MASK)
@@ -124,8 +176,13 @@ class TestIntensity:
 
   def test_beside_other_layers(self):
     """What one pass makes is what layers one after the other make; half of the volumes by `random_apply`."""
-    layers = [augment.random_flip(), augment.normalize([40], [400]), augment.random_intensity(0.2), augment.random_crop(padding=2),
-              augment.random_intensity(shift=(1, 1))]
+    layers = [
+      augment.random_flip(),
+      augment.normalize([40], [400]),
+      augment.random_intensity(0.2),
+      augment.random_crop(padding=2),
+      augment.random_intensity(shift=(1, 1)),
+    ]
     for seed in make_seeds(5):
       expected = VOLUME
       for position, layer in enumerate(layers):
@@ -136,32 +193,50 @@ class TestIntensity:
     changed = [bool((half(self.IMAGE[0], seed=seed) == 2 * self.IMAGE[0]).numpy().all()) for seed in make_seeds(100)]
     assert 30 <= sum(changed) <= 70
 
-  @pytest.mark.parametrize("make, error, said", [
+  @pytest.mark.parametrize(
+    "make, error, said",
+    [
       (lambda: augment.random_intensity(2), ValueError, "scale of random_intensity must be a number from 0 to 1,"),
       (lambda: augment.random_intensity((0.9, 0.8)), ValueError, "second not the smaller"),
       (lambda: augment.random_intensity("0.1"), TypeError, "scale of random_intensity"),
       (lambda: augment.random_intensity(shift=-1), ValueError, "shift of random_intensity"),
-      (lambda: augment.random_intensity(0.1)(VOLUME[0], seed=[7, 0]), TypeError, "must be float32, got dtype int16. Put normalize before it"),
-      (lambda: augment.compose([augment.normalize([0], [400], "float16"), augment.random_intensity(0.1)])(VOLUME[0], seed=[7, 0]),
-       TypeError, "must be float32, got dtype float16")])
+      (
+        lambda: augment.random_intensity(0.1)(VOLUME[0], seed=[7, 0]),
+        TypeError,
+        "must be float32, got dtype int16. Put normalize before it",
+      ),
+      (
+        lambda: augment.compose([augment.normalize([0], [400], "float16"), augment.random_intensity(0.1)])(
+          VOLUME[0], seed=[7, 0]
+        ),
+        TypeError,
+        "must be float32, got dtype float16",
+      ),
+    ],
+  )
   def test_errors(self, make, error, said):
     with pytest.raises(error, match=said):
       make()
 
 
 class TestChannelsThatComeFirst:
-
   def test_are_warned_of(self):
     fn = augment.compose([augment.random_flip()], clips=True)
-    with pytest.warns(rtf.PipelineWarning, match=r"\(1, 48, 40, 32\).*\[frames, height, width, channels\], 32 of them.*tf.transpose\(image, \[1, 2, 3, 0\]\)"):
+    with pytest.warns(
+      rtf.PipelineWarning,
+      match=r"\(1, 48, 40, 32\).*\[frames, height, width, channels\], 32 of them.*tf.transpose\(image, \[1, 2, 3, "
+      r"0\]\)",
+    ):
       fn(np.zeros([1, 48, 40, 32], np.float32), seed=[7, 0])
     with pytest.raises(ValueError, match=r"1 to 64 channels.*volume whose channels come first.*\[1, 2, 3, 0\]"):
       fn(np.zeros([1, 96, 96, 96], np.float32), seed=[7, 0])
 
   def test_also_when_it_runs(self):
     fn = augment.compose([augment.random_flip()], clips=True)
-    called = tf.function(lambda volume, seed: fn(volume, seed=seed), input_signature=[
-        tf.TensorSpec([None] * 4, tf.float32), tf.TensorSpec([2], tf.int32)])
+    called = tf.function(
+      lambda volume, seed: fn(volume, seed=seed),
+      input_signature=[tf.TensorSpec([None] * 4, tf.float32), tf.TensorSpec([2], tf.int32)],
+    )
     with pytest.warns(rtf.PipelineWarning, match="-4 for a volume"):
       called(np.zeros([1, 48, 40, 32], np.float32), tf.constant([7, 0]))
 
@@ -176,14 +251,27 @@ class MetaTensor(np.ndarray):
   """As MONAI's, to the function that calls transforms."""
 
 
-@pytest.mark.parametrize("made, said", [
+@pytest.mark.parametrize(
+  "made, said",
+  [
     (lambda image: {"image": image.view(MetaTensor), "mask": image}, "MONAI's MetaTensor.*no affine.*np.asarray"),
-    (lambda image: {"image": image, "mask": image, "foreground_start_coord": 3}, r"\['image', 'mask'\], got one with \['image', 'mask', 'fore.*Nothing else goes on"),
-    (lambda image: [{"image": image, "mask": image}] * 2, "got a list")])
+    (
+      lambda image: {"image": image, "mask": image, "foreground_start_coord": 3},
+      r"\['image', 'mask'\], got one with \['image', 'mask', 'fore.*Nothing else goes on",
+    ),
+    (lambda image: [{"image": image, "mask": image}] * 2, "got a list"),
+  ],
+)
 def test_nothing_that_monai_returns_is_dropped_silently(made, said):
   layer = augment.numpy_layer(lambda image, mask, rng: made(image), processes=0)
   with pytest.raises(tf.errors.InvalidArgumentError, match=said):
-    next(iter(tf.data.Dataset.from_tensors((VOLUME, MASK.astype(np.int16)[..., np.newaxis])).refurbish([layer], targets={1: "mask"})))
+    next(
+      iter(
+        tf.data.Dataset.from_tensors((VOLUME, MASK.astype(np.int16)[..., np.newaxis])).refurbish(
+          [layer], targets={1: "mask"}
+        )
+      )
+    )
 
 
 # Not imported here: after TensorFlow that ends the process with some versions.
@@ -193,6 +281,7 @@ def test_monai_draws_by_sample_and_epoch_alone(monkeypatch):
   """Whichever process it is, and after a restart: the bytes of images and masks."""
   monkeypatch.syspath_prepend(str(ROOT / "trainings"))
   import volumes
+
   images, masks = volumes.draw(6, 16, 1)
 
   def epochs(processes):
@@ -207,7 +296,9 @@ def test_parts_of_slices_that_stay_are_warned_of():
   """Labels of frames would belong to others than those that are left. Channels that come first are no depth."""
   clips = tf.data.Dataset.from_tensors((np.zeros([8, 16, 16, 3], np.uint8), np.arange(8)))
   for layer in (augment.random_depth_crop(4), augment.random_depth_flip()):
-    with pytest.warns(rtf.PipelineWarning, match=f"component 1 of shape .8,. stays as it is, although {layer.__name__} changes"):
+    with pytest.warns(
+      rtf.PipelineWarning, match=f"component 1 of shape .8,. stays as it is, although {layer.__name__} changes"
+    ):
       clips.refurbish([layer])
     with warnings.catch_warnings(record=True) as warned:
       clips.refurbish([layer], targets={1: None})

@@ -1,15 +1,17 @@
 """Builds the C++ unit tests in tests/cc and runs them under the address, undefined and thread sanitizers.
 
 Tests are linked only with the sources they need: those beside the headers that they include, directly or indirectly. By
-design these need no TensorFlow, which is checked here, except those of `TENSORS`; of Abseil, which comes with TensorFlow's
-library, they may use `absl::Status` and strings. TensorFlow's library is compiled without the sanitizers, which see nothing
-of its locks.
+design these need no TensorFlow, which is checked here, except those of `TENSORS`; of Abseil, which comes with
+TensorFlow's library, they may use `absl::Status` and strings. TensorFlow's library is compiled without the sanitizers,
+which see nothing of its locks.
 
-Most of the time goes into compiling the same headers. So there are three programs, for the store on disk, for what holds
-tensors and for the rest, and each is compiled as two files: its tests, whose names must therefore differ, and their sources. The quick run
-has the files alone that guard a guarantee, without a sanitizer, as a program that is compiled as one file. The tests of
-each file run in a process of their own, as some fork, die of signals or lower limits.
+Most of the time goes into compiling the same headers. So there are three programs, for the store on disk, for what
+holds tensors and for the rest, and each is compiled as two files: its tests, whose names must therefore differ, and
+their sources. The quick run has the files alone that guard a guarantee, without a sanitizer, as a program that is
+compiled as one file. The tests of each file run in a process of their own, as some fork, die of signals or lower
+limits.
 """
+
 import fcntl
 import functools
 import os
@@ -44,14 +46,17 @@ SOME_CHECKS = "-fno-sanitize=null,alignment,vptr,nonnull-attribute,returns-nonnu
 # Warnings are errors, except with the address sanitizer, which causes false ones. TensorFlow 2.22's abseil deprecates
 # locks of pointers, and 2.19's has no others.
 VARIANTS = {
-    "plain": ["-Werror", "-Wno-error=deprecated-declarations"],
-    # The checks of null pointers, types and alignment take half of the time to compile, so only the exhaustive run has
-    # them. The processor finds null pointers, too.
-    "address_undefined": [
-        "-fsanitize=address,undefined", *([] if cases.exhaustive else [SOME_CHECKS]), "-fno-sanitize-recover=all"],
-    "thread": ["-fsanitize=thread", "-Werror"],
-    # What a compiler may do that fuses a product and a sum into one operation, which rounds once.
-    "fused": ["-O2", "-ffp-contract=fast", *(["-mfma"] if platform.machine() == "x86_64" else []), "-Werror"],
+  "plain": ["-Werror", "-Wno-error=deprecated-declarations"],
+  # The checks of null pointers, types and alignment take half of the time to compile, so only the exhaustive run has
+  # them. The processor finds null pointers, too.
+  "address_undefined": [
+    "-fsanitize=address,undefined",
+    *([] if cases.exhaustive else [SOME_CHECKS]),
+    "-fno-sanitize-recover=all",
+  ],
+  "thread": ["-fsanitize=thread", "-Werror"],
+  # What a compiler may do that fuses a product and a sum into one operation, which rounds once.
+  "fused": ["-O2", "-ffp-contract=fast", *(["-mfma"] if platform.machine() == "x86_64" else []), "-Werror"],
 }
 # For random tests in the exhaustive run.
 ROUNDS = {"plain": "200", "address_undefined": "20"}
@@ -73,8 +78,10 @@ def own_sources(tests, others=()):
       header = ROOT / name
       if not header.is_file():
         pytest.fail(
-            f'{path.relative_to(ROOT)} includes "{name}": what a C++ unit test reaches may include only our own headers, '
-            "by their path from the root, Abseil's and the standard library's", pytrace=False)
+          f'{path.relative_to(ROOT)} includes "{name}": what a C++ unit test reaches may include only our own headers, '
+          "by their path from the root, Abseil's and the standard library's",
+          pytrace=False,
+        )
       found = [header, header.with_suffix(".cc")]
       if header == LAYER:  # Layers make themselves known; no header names them.
         found += sorted((LAYER.parent / "layers").glob("*.cc"))
@@ -121,11 +128,20 @@ class Builder:
   def fused_program(self):
     """Builds the test of the distortions with plain loops alone: those of vectors exclude fused operations."""
     target = self._directory / "fused"
-    own = [ROOT / "refurbish_tf" / "cc" / f"{name}.cc" for name in (
-        "base/elementary", "image/distortion_kernels", "image/distortions", "image/kernels", "image/prepared_distortion")]
+    own = [
+      ROOT / "refurbish_tf" / "cc" / f"{name}.cc"
+      for name in (
+        "base/elementary",
+        "image/distortion_kernels",
+        "image/distortions",
+        "image/kernels",
+        "image/prepared_distortion",
+      )
+    ]
     units = {
-        f"{target}_tests.o": ("plain", [TESTS["distortions_test"], CC / "image" / "no_vector_kernels.cc"]),
-        f"{target}_own.o": ("fused", own)}
+      f"{target}_tests.o": ("plain", [TESTS["distortions_test"], CC / "image" / "no_vector_kernels.cc"]),
+      f"{target}_own.o": ("fused", own),
+    }
     for unit, (variant, sources) in units.items():
       self._make(pathlib.Path(unit), functools.partial(self._compile, variant, sources), wait=True)
     self._make(target, functools.partial(self._link, "plain", list(units)), wait=True)
@@ -155,9 +171,23 @@ class Builder:
         part.rename(target)
 
   def _compile(self, variant, sources, target, more=()):
-    # Optimization and debug information would take longer to compile than they save, and so would returning the compiler's memory.
-    flags = ["-std=c++17", "-g1", "-O0", "--param", "ggc-min-heapsize=4000000", *VARIANTS[variant], *more, "-Wall",
-             "-Wextra", "-iquote", ".", "-isystem", tf.sysconfig.get_include()]
+    # Optimization and debug information would take longer to compile than they save, and so would returning the
+    # compiler's memory.
+    flags = [
+      "-std=c++17",
+      "-g1",
+      "-O0",
+      "--param",
+      "ggc-min-heapsize=4000000",
+      *VARIANTS[variant],
+      *more,
+      "-Wall",
+      "-Wextra",
+      "-iquote",
+      ".",
+      "-isystem",
+      tf.sysconfig.get_include(),
+    ]
     if all(CC in source.parents for source in sources):
       flags.append("-fno-exceptions")  # GoogleTest's macros make much code for them, and no test throws.
     # Our own files by their path from the root, so that ccache finds them in another checkout.
@@ -170,9 +200,21 @@ class Builder:
     library = next(flag[2:] for flag in tf.sysconfig.get_link_flags() if flag.startswith("-L"))
     # GoogleTest is not under test, and comes last: of a standard library function that several objects have, the
     # linker takes the first, and a sanitizer sees nothing of those that are compiled without it.
-    self._run([
-        *objects, *VARIANTS[variant], "-pthread", "-o", target, "-lgtest_main", "-lgtest", "-Wl,--as-needed",
-        *tf.sysconfig.get_link_flags(), *libraries, f"-Wl,-rpath,{library}"])
+    self._run(
+      [
+        *objects,
+        *VARIANTS[variant],
+        "-pthread",
+        "-o",
+        target,
+        "-lgtest_main",
+        "-lgtest",
+        "-Wl,--as-needed",
+        *tf.sysconfig.get_link_flags(),
+        *libraries,
+        f"-Wl,-rpath,{library}",
+      ]
+    )
 
   def _run(self, arguments):
     done = subprocess.run([*compiler(), *map(str, arguments)], cwd=ROOT, capture_output=True, text=True)
@@ -213,7 +255,13 @@ def run_in(variant, name):
 def run_sanitized(command, environment=()):
   options = {"TSAN_OPTIONS": f"suppressions='{ROOT}/tests/cc/thread_sanitizer.supp'"}
   run = functools.partial(
-      subprocess.run, capture_output=True, text=True, timeout=300, env={**os.environ, **options, **dict(environment)}, check=False)
+    subprocess.run,
+    capture_output=True,
+    text=True,
+    timeout=300,
+    env={**os.environ, **options, **dict(environment)},
+    check=False,
+  )
   done = run(command)
   if "ThreadSanitizer: unexpected memory mapping" in done.stderr:
     # Some kernels scatter addresses wider than the sanitizer's shadow reaches.
@@ -221,9 +269,15 @@ def run_sanitized(command, environment=()):
   return done
 
 
-@pytest.mark.parametrize("variant, name, test", [
+@pytest.mark.parametrize(
+  "variant, name, test",
+  [
     pytest.param(variant, name, test, id=f"{variant}-{test}", marks=run_in(variant, name))
-    for variant in VARIANTS if variant != "fused" for test, name in programs(variant).items()])
+    for variant in VARIANTS
+    if variant != "fused"
+    for test, name in programs(variant).items()
+  ],
+)
 def test_cc(builder, variant, name, test):
   program = builder.program(variant, name)
   command = [str(program), "--gtest_brief=1", f"--gtest_filter={names_of_tests(TESTS[test])}"]

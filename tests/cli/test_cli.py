@@ -1,4 +1,6 @@
-"""The command `refurbish-tf`: how it starts and ends, `refurbish-tf advise` and `refurbish-tf store`; test_demo.py has `refurbish-tf demo`."""
+"""The command `refurbish-tf`: how it starts and ends, `refurbish-tf advise` and `refurbish-tf store`; test_demo.py has
+`refurbish-tf demo`."""
+
 import configparser
 import gc
 import multiprocessing
@@ -23,7 +25,8 @@ from support.processes import TIMEOUT, end_of, start_forked
 LAUNCH = "import sys, refurbish_tf_launcher; sys.exit(refurbish_tf_launcher.main())"
 
 
-# How it starts and ends -------------------------------------------------------------------------------------------------
+# How it starts and ends
+# -------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -40,8 +43,14 @@ def launched(tmp_path):
     (package / "__init__.py").write_text(f"import os\n{on_import}\n", encoding="utf-8")
     (package / "cli" / "store.py").write_text(f"import os\ndef run(args):\n  {main}\n", encoding="utf-8")
     return subprocess.run(
-        [sys.executable, "-c", LAUNCH, "store", "x"], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)}, text=True,
-        stderr=subprocess.PIPE, check=False, **{"stdout": subprocess.PIPE, **options})
+      [sys.executable, "-c", LAUNCH, "store", "x"],
+      cwd=tmp_path,
+      env={**os.environ, "PYTHONPATH": str(tmp_path)},
+      text=True,
+      stderr=subprocess.PIPE,
+      check=False,
+      **{"stdout": subprocess.PIPE, **options},
+    )
 
   return launch
 
@@ -58,8 +67,10 @@ def test_what_a_failing_import_writes_is_shown(launched):
   assert done.stderr.startswith("from a library\n") and done.stderr.endswith("ImportError: no library\n")
 
 
-@pytest.mark.parametrize("on_import, main", [
-    ("os.write(2, b'from a library'); raise KeyboardInterrupt", "return 0"), ("", "raise KeyboardInterrupt")])
+@pytest.mark.parametrize(
+  "on_import, main",
+  [("os.write(2, b'from a library'); raise KeyboardInterrupt", "return 0"), ("", "raise KeyboardInterrupt")],
+)
 def test_interrupted(launched, on_import, main):
   """Also during the seconds in which TensorFlow is imported."""
   done = launched(on_import, main)
@@ -81,19 +92,24 @@ def test_nobody_reads_the_output(launched, size):
 def test_the_console_script_is_the_launcher():
   config = configparser.ConfigParser()
   config.read(ROOT / "setup.cfg", encoding="utf-8")
-  assert config["options.entry_points"]["console_scripts"].split() == ["refurbish-tf", "=", "refurbish_tf_launcher:main"]
+  assert config["options.entry_points"]["console_scripts"].split() == [
+    "refurbish-tf",
+    "=",
+    "refurbish_tf_launcher:main",
+  ]
   assert config["options"]["py_modules"] == refurbish_tf_launcher.__name__
 
 
 def test_what_is_not_run_does_not_wait_for_tensorflow():
   """The version, the help and invalid command lines import neither TensorFlow nor the package."""
   code = (
-      "import contextlib, sys, refurbish_tf_launcher\n"
-      "for *sys.argv[1:], in (['--version'], ['--help'], ['advise', '--help'], ['demo', '--help'], ['store', '--help'], ['demo', '-r', '0']):\n"
-      "  with contextlib.suppress(SystemExit):\n"
-      "    refurbish_tf_launcher.main()\n"
-      "    print('no exit')\n"
-      "print(*{'refurbish_tf', 'tensorflow'} & set(sys.modules))")
+    "import contextlib, sys, refurbish_tf_launcher\n"
+    "for *sys.argv[1:], in (['--version'], ['--help'], ['advise', '--help'], ['demo', '--help'], ['store', '--help'], "
+    "['demo', '-r', '0']):\n  with contextlib.suppress(SystemExit):\n"
+    "    refurbish_tf_launcher.main()\n"
+    "    print('no exit')\n"
+    "print(*{'refurbish_tf', 'tensorflow'} & set(sys.modules))"
+  )
   done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
   assert "demo" in done.stdout and "store" in done.stdout and "--version" in done.stdout
   version, *helps, imported = done.stdout.splitlines()
@@ -103,7 +119,9 @@ def test_what_is_not_run_does_not_wait_for_tensorflow():
   assert "argument -r: must be a real number of at least 1, got '0'" in done.stderr
 
 
-@pytest.mark.parametrize("arguments, message", [([], "COMMAND"), (["dome"], "invalid choice: 'dome'"), (["store", "x", "--y"], "--y")])
+@pytest.mark.parametrize(
+  "arguments, message", [([], "COMMAND"), (["dome"], "invalid choice: 'dome'"), (["store", "x", "--y"], "--y")]
+)
 def test_what_is_not_understood(capsys, arguments, message):
   with pytest.raises(SystemExit) as end:
     startup.main(arguments)
@@ -112,7 +130,8 @@ def test_what_is_not_understood(capsys, arguments, message):
   assert message in captured.err and "Traceback" not in captured.err and captured.out == ""
 
 
-# refurbish-tf advise ----------------------------------------------------------------------------------------------------
+# refurbish-tf advise
+# ----------------------------------------------------------------------------------------------------
 
 
 def write_images(*paths):
@@ -122,7 +141,7 @@ def write_images(*paths):
 
 
 def program_in(printed):
-  return printed[printed.index("import tensorflow as tf\n"):]
+  return printed[printed.index("import tensorflow as tf\n") :]
 
 
 class Asked(Exception):
@@ -147,7 +166,12 @@ def asked(monkeypatch):
 
 def test_advises_and_prints_a_program_that_runs(tmp_path, capsys):
   write_images(*(tmp_path / kind / f"{number}.png" for kind in ("cat's", "dogs") for number in range(20)))
-  assert startup.main(["advise", str(tmp_path), "--size", "16", "--batch-size", "8", "--max-seconds", "0.3", "--memory", "1GB"]) == 0
+  assert (
+    startup.main(
+      ["advise", str(tmp_path), "--size", "16", "--batch-size", "8", "--max-seconds", "0.3", "--memory", "1GB"]
+    )
+    == 0
+  )
   printed = capsys.readouterr().out
   assert "decode_random_resized_crop" in printed and "samples/s" in printed and printed.count("import tensorflow") == 1
   names = {}
@@ -159,13 +183,26 @@ def test_advises_and_prints_a_program_that_runs(tmp_path, capsys):
 def test_what_advise_is_asked(tmp_path, asked):
   write_images(tmp_path / "a" / "1.png")
   source, layers, options = asked(
-      tmp_path, "--step-seconds", "0.25", "--epochs", "9", "--memory", "1.5 MB", "--disk", tmp_path, "--max-seconds", "2")
+    tmp_path, "--step-seconds", "0.25", "--epochs", "9", "--memory", "1.5 MB", "--disk", tmp_path, "--max-seconds", "2"
+  )
   assert source.class_names == ["a"] and layers[0].__name__ == "decode_random_resized_crop"
   assert options == {
-      "batch_size": 64, "step_seconds": 0.25, "epochs": 9, "memory": 1_500_000, "disk": tmp_path, "max_seconds": 2}
+    "batch_size": 64,
+    "step_seconds": 0.25,
+    "epochs": 9,
+    "memory": 1_500_000,
+    "disk": tmp_path,
+    "max_seconds": 2,
+  }
   _, _, options = asked(tmp_path)
   assert options == {
-      "batch_size": 64, "step_seconds": None, "epochs": 90, "memory": None, "disk": None, "max_seconds": 30}
+    "batch_size": 64,
+    "step_seconds": None,
+    "epochs": 90,
+    "memory": None,
+    "disk": None,
+    "max_seconds": 30,
+  }
 
 
 def test_advises_on_images_without_classes(tmp_path, asked):
@@ -175,12 +212,21 @@ def test_advises_on_images_without_classes(tmp_path, asked):
   assert [tf.io.decode_png(file).numpy()[0, 0, 0] for file in source] == [1, 0]
 
 
-@pytest.mark.parametrize("arguments, message", [
-    (["nothing"], "FOLDER: directory must .* nothing does not exist"), ([".elsewhere/empty"], "empty has no images"),
-    (["page.txt"], "page.txt is not a directory"), (["\0"], "null"),
-    (["gs://bucket/photos"], "FOLDER: must be a directory of this machine, got 'gs://bucket/photos'.*image_folder"), ([".", "--disk", "page.txt"], "--disk: 'page.txt' is not a directory"),
+@pytest.mark.parametrize(
+  "arguments, message",
+  [
+    (["nothing"], "FOLDER: directory must .* nothing does not exist"),
+    ([".elsewhere/empty"], "empty has no images"),
+    (["page.txt"], "page.txt is not a directory"),
+    (["\0"], "null"),
+    (["gs://bucket/photos"], "FOLDER: must be a directory of this machine, got 'gs://bucket/photos'.*image_folder"),
+    ([".", "--disk", "page.txt"], "--disk: 'page.txt' is not a directory"),
     ([".", "--memory", "8G"], "--memory: must be a size such as 8GB or 500MB, got '8G'"),
-    ([".", "--memory", "0"], "got '0'"), ([".", "--step-seconds", "0"], "at least 1e-06"), ([".", "--size", "9.5"], "a whole number")])
+    ([".", "--memory", "0"], "got '0'"),
+    ([".", "--step-seconds", "0"], "at least 1e-06"),
+    ([".", "--size", "9.5"], "a whole number"),
+  ],
+)
 def test_what_advise_refuses(tmp_path, monkeypatch, capsys, arguments, message):
   monkeypatch.chdir(tmp_path)
   (tmp_path / ".elsewhere" / "empty").mkdir(parents=True)
@@ -200,7 +246,8 @@ def test_advise_ends_with_one_line_at_a_damaged_image(tmp_path, capsys):
   assert "refurbish-tf advise: " in printed and "Traceback" not in printed
 
 
-# refurbish-tf store -----------------------------------------------------------------------------------------------------
+# refurbish-tf store
+# -----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -210,7 +257,8 @@ def path(tmp_path):
 
 def test_prints_what_is_in_a_store(path, capsys):
   dataset = tf.data.Dataset.range(100).refurbish(
-      lambda x: {"image": tf.fill([8, 100], x), "label": x}, r=2.5, seed=3, store=rtf.CacheStore(path, version="one"))
+    lambda x: {"image": tf.fill([8, 100], x), "label": x}, r=2.5, seed=3, store=rtf.CacheStore(path, version="one")
+  )
   for _ in range(3):
     for _ in dataset:
       pass
@@ -220,8 +268,15 @@ def test_prints_what_is_in_a_store(path, capsys):
   printed = capsys.readouterr().out
   assert {name: (path / name).read_bytes() for name in ("store", "index")} == before
   for fact in [
-      f"cache store {path}\n", "samples   100 of 100\n", "{image: int64[8, 100], label: int64[]}", "r         2.5\n",
-      "seed      3\n", "layers    rtf.augment version 2\n", "version   one\n", "verified  100 intact, 0 damaged"]:
+    f"cache store {path}\n",
+    "samples   100 of 100\n",
+    "{image: int64[8, 100], label: int64[]}",
+    "r         2.5\n",
+    "seed      3\n",
+    "layers    rtf.augment version 2\n",
+    "version   one\n",
+    "verified  100 intact, 0 damaged",
+  ]:
     assert fact in printed
   image = np.full(800, 7).tobytes()
   for file in path.glob("*-*"):  # Each record of sample 7: which of them is alive depends on the order of writes.
@@ -232,8 +287,9 @@ def test_prints_what_is_in_a_store(path, capsys):
 
 def hold_a_job(path, count, connection):
   """Reads one epoch and `count` samples of the next, and then waits for a word."""
-  dataset = without_prefetch(tf.data.Dataset.range(640).refurbish(
-      lambda x: x, r=2, seed=3, store=path, num_parallel_calls=None))
+  dataset = without_prefetch(
+    tf.data.Dataset.range(640).refurbish(lambda x: x, r=2, seed=3, store=path, num_parallel_calls=None)
+  )
   list(dataset)
   iterator = iter(dataset)
   for _ in range(count):
@@ -272,11 +328,17 @@ def test_leaves_a_damaged_store_alone(path, capsys):
   assert (path / "store").read_text() == damaged and list(path.glob("small-*"))
 
 
-@pytest.mark.parametrize("name, message", [
+@pytest.mark.parametrize(
+  "name, message",
+  [
     (os.fsdecode(b"/tmp/\xff"), "PATH must be .* UTF-8"),
-    ("/tmp/\0x", "PATH must be .* null character"), ("x" * 300, "PATH 'xxx.*File name too long"),
-    ("nothing", "not a cache store"), ("s3://bucket/store", "PATH must be .* local disk, got 's3://bucket/store'"),
-    ("", "PATH must be the name of a directory")])
+    ("/tmp/\0x", "PATH must be .* null character"),
+    ("x" * 300, "PATH 'xxx.*File name too long"),
+    ("nothing", "not a cache store"),
+    ("s3://bucket/store", "PATH must be .* local disk, got 's3://bucket/store'"),
+    ("", "PATH must be the name of a directory"),
+  ],
+)
 def test_what_cannot_be_a_store(capsys, tmp_path, monkeypatch, name, message):
   """The command ends with one line, not with a traceback, and makes no store."""
   monkeypatch.chdir(tmp_path)

@@ -1,4 +1,5 @@
 """`refurbish-tf demo`: what it measures and prints, and what it refuses."""
+
 import io
 import os
 import re
@@ -29,7 +30,7 @@ def cells(output):
   """The cells of the table by the name of the row."""
   lines = output.splitlines()
   head = next(i for i, line in enumerate(lines) if re.fullmatch("-+", line))
-  return {line[:15].strip(): line[15:].split() for line in lines[head + 1:lines.index("", head)]}
+  return {line[:15].strip(): line[15:].split() for line in lines[head + 1 : lines.index("", head)]}
 
 
 def in_one_line(text):
@@ -95,12 +96,16 @@ def test_a_damaged_photograph_ends_it_with_one_line(tmp_path, capsys, size):
   assert "refurbish-tf demo: " in captured.err and "Traceback" not in captured.err
 
 
-@pytest.mark.parametrize("arguments, message", [
+@pytest.mark.parametrize(
+  "arguments, message",
+  [
     (["--images", "many"], "argument --images: must be a whole number of at least 2, got 'many'"),
     (["-r", "2", "0.5"], "argument -r: must be a real number of at least 1, got '0.5'"),
     (["-r", "nan"], "argument -r: must be a real number of at least 1, got 'nan'"),
     (["--photos", "/no/where"], "argument --photos: there is no directory '/no/where'"),
-    (["--photos", os.path.dirname(__file__)], "argument --photos: there are no JPEG files in")])
+    (["--photos", os.path.dirname(__file__)], "argument --photos: there are no JPEG files in"),
+  ],
+)
 def test_bad_arguments(arguments, message, capsys):
   with pytest.raises(SystemExit) as exit_:
     startup.main(["demo", *arguments])

@@ -1,4 +1,5 @@
 """`refurbish-tf info`: the machine, and what is in a folder of images."""
+
 import importlib.metadata
 import re
 
@@ -20,10 +21,20 @@ def printed(capsys, *arguments):
 
 def test_the_machine(capsys, monkeypatch, tmp_path):
   text = printed(capsys)
-  for part in (f"version    {rtf.__version__}", f"tensorflow {importlib.metadata.version('tensorflow')}", "library.so, in the package, for TensorFlow",
-               f"processors {machine.processors()} of ", " free, room for ", "rtf.augment.decode"):
+  for part in (
+    f"version    {rtf.__version__}",
+    f"tensorflow {importlib.metadata.version('tensorflow')}",
+    "library.so, in the package, for TensorFlow",
+    f"processors {machine.processors()} of ",
+    " free, room for ",
+    "rtf.augment.decode",
+  ):
     assert part in text
-  for name, number in (("memory.max", 5_000_000_000), ("memory/memory.limit_in_bytes", 6_000_000_000), ("memory.max", "max")):
+  for name, number in (
+    ("memory.max", 5_000_000_000),
+    ("memory/memory.limit_in_bytes", 6_000_000_000),
+    ("memory.max", "max"),
+  ):
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text(f"{number}\n")
     monkeypatch.setattr(machine, "_CONTROL_GROUPS", tmp_path)
@@ -43,17 +54,22 @@ def exif(orientation):
 def test_a_folder(capsys, tmp_path):
   (tmp_path / "a").mkdir()
   files = {f"a/{number}.jpg": exif(number) for number in range(1, 9)} | {
-      "a/small.PNG": tf.io.encode_png(IMAGE[:1, :2]).numpy(), "b.jpg": tf.io.encode_png(np.tile(IMAGE, [4, 4, 1])).numpy(),
-      "a/cut.png": tf.io.encode_png(IMAGE).numpy()[:50], "text.gif": b"text", "notes.txt": b"", "README": b""}
+    "a/small.PNG": tf.io.encode_png(IMAGE[:1, :2]).numpy(),
+    "b.jpg": tf.io.encode_png(np.tile(IMAGE, [4, 4, 1])).numpy(),
+    "a/cut.png": tf.io.encode_png(IMAGE).numpy()[:50],
+    "text.gif": b"text",
+    "notes.txt": b"",
+    "README": b"",
+  }
   for name, content in files.items():
     (tmp_path / name).write_bytes(content)
   (tmp_path / "away.bmp").symlink_to("nowhere")
   text = printed(capsys, tmp_path)
-  folder = text[text.index(str(tmp_path)):]
+  folder = text[text.index(str(tmp_path)) :]
   assert "13 images; others: " in folder and "1 .txt" in folder and "1 without an extension" in folder
   assert "8 JPEG, 3 PNG, 2 unknown" in folder and "smallest 2 x 1, median 12 x 8, largest 48 x 32" in folder
   assert "; ".join(f"orientation {number}: 1" for number in range(2, 9)) in folder
-  broken = folder[folder.index("broken"):]
+  broken = folder[folder.index("broken") :]
   assert re.findall(r"(\S+): ", broken)[0].endswith("cut.png") and "text.gif" in broken and "No such file" in broken
   assert "13 images, 2 of them looked at" in printed(capsys, tmp_path, "--images", 2)
 

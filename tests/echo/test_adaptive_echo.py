@@ -1,4 +1,5 @@
 """`echo(e=AUTOTUNE)`: repeats only while nothing is ready, drops no element, keeps to `max_e`, and can be destroyed."""
+
 import collections
 import queue
 import threading
@@ -55,7 +56,8 @@ class Upstream:
 
 @pytest.fixture(name="upstream")
 def fixture_upstream():
-  """Ends the source with the test, however that ends: otherwise destroying an iterator that reads it would wait permanently."""
+  """Ends the source with the test, however that ends: otherwise destroying an iterator that reads it would wait
+  permanently."""
   upstream = Upstream()
   yield upstream
   upstream.end()
@@ -93,7 +95,7 @@ def test_adaptive_repeats_while_nothing_is_ready(upstream):
   upstream.end()
   rest = [int(x) for x in iterator]
   assert rest in ([], [14])
-  stage, = rtf.stats(dataset)
+  (stage,) = rtf.stats(dataset)
   assert stage.name == "adaptive" and stage.epochs == (stage.total,)
   total = stage.total
   assert (total.fresh, total.repeated) == (5, 6 + len(rest) - 1)
@@ -137,8 +139,11 @@ def test_adaptive_many_iterators_at_once():
     assert sorted(set(found[k])) == list(range(50))
 
 
-@pytest.mark.parametrize("behind", [lambda ds: ds, lambda ds: ds.prefetch(1), lambda ds: ds.map(lambda x: x, 2)],
-                         ids=["alone", "prefetch", "map"])
+@pytest.mark.parametrize(
+  "behind",
+  [lambda ds: ds, lambda ds: ds.prefetch(1), lambda ds: ds.map(lambda x: x, 2)],
+  ids=["alone", "prefetch", "map"],
+)
 def test_adaptive_can_be_dropped_while_it_waits(behind):
   # Dequeuing waits permanently and can be cancelled, like a read from a slow file system.
   elements = tf.queue.FIFOQueue(10, [tf.int64], shapes=[[]])
@@ -181,13 +186,14 @@ def test_adaptive_does_not_spin_while_it_waits(upstream):
 
 def test_adaptive_echo_tells_how_long_it_waited():
   """It waits for the first element, with nothing to repeat, and after max_e repetitions, and not otherwise."""
+
   def slow(x):
     time.sleep(0.4)
     return x
 
   dataset = tf.data.Dataset.range(3).map(lambda x: tf.numpy_function(slow, [x], tf.int64)).echo(rtf.AUTOTUNE, max_e=1)
   contents(dataset)
-  stage, = rtf.stats(dataset)
+  (stage,) = rtf.stats(dataset)
   # Out of 3 * 0.4 s, less when the reader itself is not scheduled. With only two of the waits it would be 0.8 s.
   assert stage.total.fresh_wait >= 0.9
 

@@ -1,4 +1,6 @@
-"""The stage that runs `augment_fn` of `echo` on its own workers: like `map`, but its checkpoints hold finished results."""
+"""The stage that runs `augment_fn` of `echo` on its own workers: like `map`, but its checkpoints hold finished
+results."""
+
 import threading
 import time
 from typing import get_args
@@ -36,7 +38,9 @@ def augmented(dataset, function, deterministic=None, threads=4):
 
 def fails_at(*failures):
   def check(x):
-    with tf.control_dependencies([tf.debugging.assert_none_equal(x, tf.constant(failures, tf.int64), message="spoilt")]):
+    with tf.control_dependencies(
+      [tf.debugging.assert_none_equal(x, tf.constant(failures, tf.int64), message="spoilt")]
+    ):
       return x + 100
 
   return check
@@ -60,8 +64,11 @@ def test_what_map_yields(threads):
   assert dataset.element_spec == by_map.element_spec and len(dataset) == 60
   for _ in range(2):
     for element, expected in zip(dataset, by_map, strict=True):
-      tf.nest.map_structure(np.testing.assert_array_equal, tf.nest.flatten(element, expand_composites=True),
-                            tf.nest.flatten(expected, expand_composites=True))
+      tf.nest.map_structure(
+        np.testing.assert_array_equal,
+        tf.nest.flatten(element, expand_composites=True),
+        tf.nest.flatten(expected, expand_composites=True),
+      )
 
 
 def test_no_more_calls_at_once_than_threads():
@@ -88,7 +95,10 @@ def test_order(deterministic, first):
 
 def test_an_error_is_that_of_its_element():
   expected = ["spoilt" if x in (0, 5, 19) else 100 + x for x in range(20)]
-  for dataset in (augmented(Dataset.range(20), fails_at(0, 5, 19)), augmented(Dataset.range(20).map(fails_at(0, 5, 19)), lambda x: x)):
+  for dataset in (
+    augmented(Dataset.range(20), fails_at(0, 5, 19)),
+    augmented(Dataset.range(20).map(fails_at(0, 5, 19)), lambda x: x),
+  ):
     found = read(iter(dataset))
     assert [each if isinstance(each, int) else "spoilt" for each in found] == expected
     assert all(isinstance(each, int) or "spoilt" in each for each in found)
@@ -113,8 +123,10 @@ def test_stateful_functions_one_after_the_other_when_all_must_be_deterministic()
 
 def test_places_where_the_input_has_them():
   dataset = augmented(Dataset.range(10).skip(2), lambda x: 10 * x)
-  assert [int(dataset.at(place)) if hasattr(dataset, "at") else int(tf.data.experimental.at(dataset, place))
-          for place in (3, 0, 7)] == [50, 20, 90]
+  assert [
+    int(dataset.at(place)) if hasattr(dataset, "at") else int(tf.data.experimental.at(dataset, place))
+    for place in (3, 0, 7)
+  ] == [50, 20, 90]
   with pytest.raises(tf.errors.OutOfRangeError):
     tf.data.experimental.at(dataset, 8)
   shuffled = global_shuffle_op._global_shuffle(dataset, seed=3)
@@ -126,8 +138,12 @@ def test_places_where_the_input_has_them():
 @pytest.mark.parametrize("symbolic", [False, True])
 @pytest.mark.parametrize("behind", ["nothing", "prefetch", "augment", "echo"])
 def test_restored_in_a_global_shuffle(behind, symbolic):
-  behind = {"nothing": lambda x: x, "prefetch": lambda x: x.prefetch(2), "augment": lambda x: augmented(x, lambda x: x + 1),
-            "echo": lambda x: x.echo(2)}[behind]
+  behind = {
+    "nothing": lambda x: x,
+    "prefetch": lambda x: x.prefetch(2),
+    "augment": lambda x: augmented(x, lambda x: x + 1),
+    "echo": lambda x: x.echo(2),
+  }[behind]
   dataset = behind(augmented(Dataset.range(30), lambda x: 10 * x))
   dataset = global_shuffle_op._global_shuffle(dataset, seed=3, reshuffle_each_iteration=False)
   dataset = with_checkpoints(dataset, symbolic)
@@ -162,8 +178,11 @@ def test_a_checkpoint_does_not_wait_for_what_is_not_begun():
 
 def test_random_functions_do_not_stand_in_the_way(tmp_path):
   """As in refurbish; whoever resumes such a training is warned."""
-  train = Dataset.range(40).map(lambda x: (tf.cast(x[None], tf.float32), 0)).echo(
-      2, "before_augment", augment_fn=lambda x, y: (x + tf.random.uniform([1]), y), batch_size=4)
+  train = (
+    Dataset.range(40)
+    .map(lambda x: (tf.cast(x[None], tf.float32), 0))
+    .echo(2, "before_augment", augment_fn=lambda x, y: (x + tf.random.uniform([1]), y), batch_size=4)
+  )
   tf.train.Checkpoint(iterator=iter(train)).write(str(tmp_path / "checkpoint"))
   model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
   model.compile("sgd", "mse")
@@ -253,14 +272,17 @@ def test_batches_are_those_of_tf_data(make, size, drop_remainder, threads):
 def test_batches_of_elements_without_a_shape_are_those_of_tf_data():
   stage = augmented(Dataset.range(9), lambda x: (x, tf.ragged.range(x % 5)[None]))
   for ours, theirs in zip(stage.batch(4), Dataset.batch(stage, 4), strict=True):
-    tf.nest.map_structure(np.testing.assert_array_equal, tf.nest.flatten(ours, expand_composites=True),
-                          tf.nest.flatten(theirs, expand_composites=True))
+    tf.nest.map_structure(
+      np.testing.assert_array_equal,
+      tf.nest.flatten(ours, expand_composites=True),
+      tf.nest.flatten(theirs, expand_composites=True),
+    )
 
 
 def test_a_batch_of_all_elements_claims_no_more_than_there_are():
   """How many there are is not known."""
   before = resident()
-  batch, = batched(augmented(Dataset.range(10).filter(lambda x: True), lambda x: (x, tf.zeros([4, 4]))), 2**40)
+  (batch,) = batched(augmented(Dataset.range(10).filter(lambda x: True), lambda x: (x, tf.zeros([4, 4]))), 2**40)
   assert batch[0].numpy().tolist() == list(range(10))
   assert resident() - before < 2**27
 
@@ -273,6 +295,7 @@ def test_an_error_costs_the_batch_begun(failures, where, deterministic):
     source, function = Dataset.range(23), fails_at(*failures)
     stage = augmented(source.map(function), lambda x: x) if where == "input" else augmented(source, function)
     return [each if isinstance(each, list) else "spoilt" for each in read(iter(batch(stage, 4)))]
+
   found = outcomes(batched)
   if deterministic is None:
     assert found == outcomes(Dataset.batch)
@@ -309,24 +332,39 @@ def test_places_of_batches():
 class AugmentCheckpointTest(checkpoint_test_base.CheckpointTestBase, parameterized.TestCase):
   """TensorFlow's own checks of checkpoints."""
 
-  @combinations.generate(cases.some(combinations.times(
-      checkpoint_test_base.default_test_combinations(),
-      combinations.combine(tf_api_version=2, mode="eager", symbolic=[False, True])), 8))
+  @combinations.generate(
+    cases.some(
+      combinations.times(
+        checkpoint_test_base.default_test_combinations(),
+        combinations.combine(tf_api_version=2, mode="eager", symbolic=[False, True]),
+      ),
+      8,
+    )
+  )
   def test_core(self, verify_fn, symbolic):
     verify_fn(self, self._dataset_fn(symbolic), 20)
 
-  @combinations.generate(cases.some(combinations.combine(
-      tf_api_version=2, mode="eager", symbolic=[False, True], where=list(get_args(echo_op.Where))), 3))
+  @combinations.generate(
+    cases.some(
+      combinations.combine(tf_api_version=2, mode="eager", symbolic=[False, True], where=list(get_args(echo_op.Where))),
+      3,
+    )
+  )
   def test_whole_pipelines(self, symbolic, where):
-    dataset_fn = lambda: with_checkpoints(Dataset.range(7).echo(
-        2, where, augment_fn=lambda x: (x, tf.range(x)[:1]) and x + 1, batch_size=2, shuffle_buffer_size=3, seed=1), symbolic)
+    dataset_fn = lambda: with_checkpoints(
+      Dataset.range(7).echo(
+        2, where, augment_fn=lambda x: (x, tf.range(x)[:1]) and x + 1, batch_size=2, shuffle_buffer_size=3, seed=1
+      ),
+      symbolic,
+    )
     n = len(dataset_fn())
     for step in cases.some(range(n + 1), 3):
       self.verify_run_with_breaks(dataset_fn, [step], n)
 
   def _dataset_fn(self, symbolic):
     return lambda: with_checkpoints(
-        augmented(Dataset.range(20).map(lambda x: (x, tf.range(x))), lambda x, y: (x + 1, y)), symbolic)
+      augmented(Dataset.range(20).map(lambda x: (x, tf.range(x))), lambda x, y: (x + 1, y)), symbolic
+    )
 
 
 @pytest.mark.parametrize("taken", [0, 1, 7])
@@ -375,7 +413,9 @@ def test_results_that_are_restored():
   assert again.values["num_ready"] == 2 and b"spoilt" in again.values["ready_0_message"]
 
 
-@pytest.mark.parametrize("values, message", [
+@pytest.mark.parametrize(
+  "values, message",
+  [
     ({"num_ready": np.int32(1)}, r"num_ready is int32\[\].*int64"),
     ({"num_ready": np.array([1, 2])}, r"num_ready is int64\[2\]"),
     ({"num_ready": -1}, "num_ready is -1"),
@@ -384,7 +424,8 @@ def test_results_that_are_restored():
     ({"ready_1_message": 1}, r"ready_1_message is int64\[\].*string"),
     ({"ready_2_0": np.float32(1)}, r"ready_2_0 is float\[\].*int64\[\]"),
     ({"num_ready": 4}, "no ready_3_code for the echo stage"),
-])
+  ],
+)
 def test_nonsense_is_refused(values, message):
   """tf.data's own reader of scalars aborts the process unless there is exactly one element."""
   dataset, state = with_results()

@@ -1,4 +1,5 @@
 """Data echoing: which elements come, how often and in which order; random access, errors and bad arguments."""
+
 import math
 
 from hypothesis import given, strategies as st
@@ -26,17 +27,25 @@ def test_whole_factor_is_what_the_paper_writes(n, e):
 
 def test_structure():
   element = {
-      "image": tf.zeros([4, 2], tf.uint8), "label": (tf.constant([1, 2, 3, 4]), tf.constant(["a", "b", "c", "d"])),
-      "ragged": tf.ragged.constant([[1], [], [2, 3], [4]]), "sparse": tf.sparse.eye(4)}
+    "image": tf.zeros([4, 2], tf.uint8),
+    "label": (tf.constant([1, 2, 3, 4]), tf.constant(["a", "b", "c", "d"])),
+    "ragged": tf.ragged.constant([[1], [], [2, 3], [4]]),
+    "sparse": tf.sparse.eye(4),
+  }
   source = tf.data.Dataset.from_tensor_slices(element)
   for e in (2, 1.5, rtf.AUTOTUNE):
     echoed = source.echo(e)
     assert echoed.element_spec == source.element_spec
     found = [
-        (int(x["label"][0]), x["ragged"].numpy().tolist(), tf.sparse.to_dense(x["sparse"]).numpy().argmax())
-        for x in echoed]
+      (int(x["label"][0]), x["ragged"].numpy().tolist(), tf.sparse.to_dense(x["sparse"]).numpy().argmax())
+      for x in echoed
+    ]
     assert sorted({label: (label, ragged, place) for label, ragged, place in found}.values()) == [
-        (1, [1], 0), (2, [], 1), (3, [2, 3], 2), (4, [4], 3)]
+      (1, [1], 0),
+      (2, [], 1),
+      (3, [2, 3], 2),
+      (4, [4], 3),
+    ]
     assert e != 2 or [label for label, _, _ in found] == [1, 1, 2, 2, 3, 3, 4, 4]
 
 
@@ -114,26 +123,26 @@ def test_no_random_access_with_a_fraction():
 
 # What can precede an echo with random access, and whether it can yield an element several times.
 UPSTREAM = {
-    "map": (lambda ds: ds.map(lambda x: x + 1), True),
-    "parallel_map": (lambda ds: ds.map(lambda x: x + 1, num_parallel_calls=2), True),
-    "batch": (lambda ds: ds.batch(3, drop_remainder=True), True),
-    "concatenate": (lambda ds: ds.concatenate(tf.data.Dataset.range(100, 105)).concatenate(ds), True),
-    "zip": (lambda ds: tf.data.Dataset.zip(ds, ds.map(lambda x: -x)).map(lambda x, y: x - y), True),
-    "shard": (lambda ds: ds.shard(3, 1), True),
-    "skip": (lambda ds: ds.skip(5), True),
-    "skip_shard": (lambda ds: ds.skip(2).shard(3, 2), True),
-    "prefetch": (lambda ds: ds.prefetch(2), True),
-    "options": (lambda ds: ds.with_options(tf.data.Options()), True),
-    "cache": (lambda ds: ds.cache(), True),
-    "echo": (lambda ds: ds.echo(2), True),
-    "tensors": (lambda ds: tf.data.Dataset.from_tensors(3), True),
-    "slices": (lambda ds: tf.data.Dataset.from_tensor_slices([4, 5, 6]), True),
-    "global_shuffle": (lambda ds: global_shuffle_op._global_shuffle(ds, seed=1, reshuffle_each_iteration=False), True),
-    "take": (lambda ds: ds.take(7), False),
-    "repeat": (lambda ds: ds.repeat(2), False),
-    "assert_cardinality": (lambda ds: ds.apply(tf.data.experimental.assert_cardinality(12)), False),
-    "take_far_above": (lambda ds: ds.take(7).map(lambda x: x + 1).echo(2).prefetch(1), False),
-    "take_in_a_branch": (lambda ds: ds.concatenate(tf.data.Dataset.range(9).take(2)), False),
+  "map": (lambda ds: ds.map(lambda x: x + 1), True),
+  "parallel_map": (lambda ds: ds.map(lambda x: x + 1, num_parallel_calls=2), True),
+  "batch": (lambda ds: ds.batch(3, drop_remainder=True), True),
+  "concatenate": (lambda ds: ds.concatenate(tf.data.Dataset.range(100, 105)).concatenate(ds), True),
+  "zip": (lambda ds: tf.data.Dataset.zip(ds, ds.map(lambda x: -x)).map(lambda x, y: x - y), True),
+  "shard": (lambda ds: ds.shard(3, 1), True),
+  "skip": (lambda ds: ds.skip(5), True),
+  "skip_shard": (lambda ds: ds.skip(2).shard(3, 2), True),
+  "prefetch": (lambda ds: ds.prefetch(2), True),
+  "options": (lambda ds: ds.with_options(tf.data.Options()), True),
+  "cache": (lambda ds: ds.cache(), True),
+  "echo": (lambda ds: ds.echo(2), True),
+  "tensors": (lambda ds: tf.data.Dataset.from_tensors(3), True),
+  "slices": (lambda ds: tf.data.Dataset.from_tensor_slices([4, 5, 6]), True),
+  "global_shuffle": (lambda ds: global_shuffle_op._global_shuffle(ds, seed=1, reshuffle_each_iteration=False), True),
+  "take": (lambda ds: ds.take(7), False),
+  "repeat": (lambda ds: ds.repeat(2), False),
+  "assert_cardinality": (lambda ds: ds.apply(tf.data.experimental.assert_cardinality(12)), False),
+  "take_far_above": (lambda ds: ds.take(7).map(lambda x: x + 1).echo(2).prefetch(1), False),
+  "take_in_a_branch": (lambda ds: ds.concatenate(tf.data.Dataset.range(9).take(2)), False),
 }
 
 
@@ -148,7 +157,9 @@ def test_global_shuffle_of_any_source(upstream):
   if again_and_again:
     assert sorted(contents(global_shuffle_op._global_shuffle(echoed, seed=7))) == sorted(everything)
   else:
-    with pytest.raises(tf.errors.FailedPreconditionError, match="echo .*random access .*(Cardinality|Repeat|Take)Dataset"):
+    with pytest.raises(
+      tf.errors.FailedPreconditionError, match="echo .*random access .*(Cardinality|Repeat|Take)Dataset"
+    ):
       contents(global_shuffle_op._global_shuffle(echoed, seed=7))
 
 
@@ -176,10 +187,10 @@ def test_autotuner_is_told_how_much_input_an_element_takes():
 def test_stats_of_echo():
   assert rtf.stats(tf.data.Dataset.range(3).echo(2)) == []
   dataset = tf.data.Dataset.range(3).echo(rtf.AUTOTUNE)
-  stage, = rtf.stats(dataset)
+  (stage,) = rtf.stats(dataset)
   assert stage == rtf.StageStats("echo", (), rtf.EchoStats(0, 0, 0.0)) and stage.total.factor == 1
   yielded = contents(dataset.repeat(2).prefetch(1))
-  stage, = rtf.stats(dataset)
+  (stage,) = rtf.stats(dataset)
   assert [epoch.fresh for epoch in stage.epochs] == [3, 3]
   assert sum(epoch.fresh + epoch.repeated for epoch in stage.epochs) == len(yielded)
 
@@ -199,7 +210,9 @@ def test_in_a_function(recwarn):
     rtf.stats(seen[0])
 
 
-@pytest.mark.parametrize("e", [0, 0.99, -2, -1.0, math.nan, math.inf, -math.inf, 2**31, 10**400, "2", None, True, [2], 1j])
+@pytest.mark.parametrize(
+  "e", [0, 0.99, -2, -1.0, math.nan, math.inf, -math.inf, 2**31, 10**400, "2", None, True, [2], 1j]
+)
 def test_bad_factor(e):
   for build in (tf.data.Dataset.range(4).echo, lambda e: tf.data.Dataset.range(4).apply(rtf.echo(e))):
     with pytest.raises(ValueError, match=r"at least 1 and below 2\*\*31 or rtf.AUTOTUNE, got .*Write e=2") as error:
@@ -207,8 +220,14 @@ def test_bad_factor(e):
     assert repr(e) in str(error.value)
 
 
-@pytest.mark.parametrize("arguments, error, message", [
-    (dict(where="before_batch"), ValueError, "where must be one of 'before_augment', 'after_augment', 'after_batch'.*got 'be"),
+@pytest.mark.parametrize(
+  "arguments, error, message",
+  [
+    (
+      dict(where="before_batch"),
+      ValueError,
+      "where must be one of 'before_augment', 'after_augment', 'after_batch'.*got 'be",
+    ),
     (dict(where=np.array(["after_batch", "x"])), ValueError, "where must be one of .*got array"),
     (dict(where=np.array([1])), ValueError, "where must be one of .*got array"),
     (dict(where=["after_batch"]), ValueError, "where must be one of .*got \\['after_batch'\\]"),
@@ -217,7 +236,11 @@ def test_bad_factor(e):
     (dict(where="after_augment", batch_size=2), ValueError, "but augment_fn is missing. Write dataset.echo"),
     (dict(where="after_augment", batch_size=2, augment_fn=3), TypeError, "augment_fn must be a function.*got 3"),
     (dict(where="after_augment", batch_size=0, augment_fn=tf.identity), ValueError, "^batch_size .*got 0"),
-    (dict(where="after_augment", batch_size=2.5, augment_fn=tf.identity), TypeError, "batch_size.*whole number.*got 2.5"),
+    (
+      dict(where="after_augment", batch_size=2.5, augment_fn=tf.identity),
+      TypeError,
+      "batch_size.*whole number.*got 2.5",
+    ),
     (dict(where="after_batch", batch_size=2, augment_fn=tf.identity, shuffle_buffer_size=0), ValueError, "got 0"),
     (dict(augment_fn=tf.identity), ValueError, "^augment_fn .*where"),
     (dict(batch_size=2), ValueError, "batch_size given without where"),
@@ -227,7 +250,8 @@ def test_bad_factor(e):
     (dict(max_e=1.5), TypeError, "max_e.*whole number.*got 1.5"),
     (dict(seed="x"), TypeError, "seed must be a whole number"),
     (dict(colour=1), TypeError, "colour"),
-])
+  ],
+)
 def test_bad_arguments(arguments, error, message):
   with pytest.raises(error, match=message):
     tf.data.Dataset.range(4).echo(2, **arguments)

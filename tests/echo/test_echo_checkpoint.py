@@ -1,4 +1,6 @@
-"""A restored echo continues at the right repetition: at every step, among other stages, and with an error read ahead."""
+"""A restored echo continues at the right repetition: at every step, among other stages, and with an error read
+ahead."""
+
 import math
 import threading
 
@@ -38,46 +40,71 @@ class EchoCheckpointTest(checkpoint_test_base.CheckpointTestBase, parameterized.
     tf.train.Checkpoint(iterator=restored).restore(path)
     return restored
 
-  @combinations.generate(cases.some(combinations.times(
-      checkpoint_test_base.default_test_combinations(),
-      combinations.combine(tf_api_version=2, mode="eager", symbolic=[False, True], e=[1, 3, 1.5])), 10))
+  @combinations.generate(
+    cases.some(
+      combinations.times(
+        checkpoint_test_base.default_test_combinations(),
+        combinations.combine(tf_api_version=2, mode="eager", symbolic=[False, True], e=[1, 3, 1.5]),
+      ),
+      10,
+    )
+  )
   def test_core(self, verify_fn, symbolic, e):
     dataset_fn = self._dataset_fn(e, symbolic)
     verify_fn(self, dataset_fn, self._num_outputs(dataset_fn))
 
-  @combinations.generate(cases.some(combinations.combine(
-      tf_api_version=2, mode="eager", symbolic=[False, True], e=FACTORS), 4))
+  @combinations.generate(
+    cases.some(combinations.combine(tf_api_version=2, mode="eager", symbolic=[False, True], e=FACTORS), 4)
+  )
   def test_restore_at_every_step(self, symbolic, e):
     self._verify_every_step(self._dataset_fn(e, symbolic))
 
   @combinations.generate(
-      combinations.combine(
-          tf_api_version=2, mode="eager", symbolic=cases.some([False, True], 1), behind=["skip", "echo", "batch"]) +
-      combinations.combine(
-          tf_api_version=2, mode="eager", symbolic=cases.some([True, False], 1), behind=["shuffle", "repeat"]))
+    combinations.combine(
+      tf_api_version=2, mode="eager", symbolic=cases.some([False, True], 1), behind=["skip", "echo", "batch"]
+    )
+    + combinations.combine(
+      tf_api_version=2, mode="eager", symbolic=cases.some([True, False], 1), behind=["shuffle", "repeat"]
+    )
+  )
   def test_restore_among_other_stages(self, symbolic, behind):
-    self._verify_every_step(self._dataset_fn(2.5, symbolic, {
-        "skip": lambda echoed: echoed.skip(4),
-        "echo": lambda echoed: echoed.echo(2),
-        "batch": lambda echoed: echoed.map(lambda x, _: x).batch(3),
-        "shuffle": lambda echoed: echoed.shuffle(4, seed=1),
-        "repeat": lambda echoed: echoed.repeat(2).prefetch(2),
-    }[behind], n=4))
+    self._verify_every_step(
+      self._dataset_fn(
+        2.5,
+        symbolic,
+        {
+          "skip": lambda echoed: echoed.skip(4),
+          "echo": lambda echoed: echoed.echo(2),
+          "batch": lambda echoed: echoed.map(lambda x, _: x).batch(3),
+          "shuffle": lambda echoed: echoed.shuffle(4, seed=1),
+          "repeat": lambda echoed: echoed.repeat(2).prefetch(2),
+        }[behind],
+        n=4,
+      )
+    )
 
-  @combinations.generate(cases.some(combinations.combine(
-      tf_api_version=2, mode="eager", symbolic=[False, True],
-      skipping=["whole", "many", "past_the_end", "between", "shard", "echo", "map", "batch"]), 8))
+  @combinations.generate(
+    cases.some(
+      combinations.combine(
+        tf_api_version=2,
+        mode="eager",
+        symbolic=[False, True],
+        skipping=["whole", "many", "past_the_end", "between", "shard", "echo", "map", "batch"],
+      ),
+      8,
+    )
+  )
   def test_restore_after_skip(self, symbolic, skipping):
     source = tf.data.Dataset.range(6)
     build = {
-        "whole": lambda: source.echo(3).skip(3),
-        "many": lambda: source.echo(3).skip(9),
-        "past_the_end": lambda: source.echo(3).skip(15).concatenate(source.echo(2).skip(100)).concatenate(source),
-        "between": lambda: source.echo(3).skip(7),
-        "shard": lambda: source.echo(2).shard(3, 1),
-        "echo": lambda: source.echo(2).echo(3).skip(9),
-        "map": lambda: source.map(lambda x: x + 1).filter(lambda x: x > 1).echo(3).skip(3),
-        "batch": lambda: source.echo(2).batch(2).skip(1).echo(2).skip(2),
+      "whole": lambda: source.echo(3).skip(3),
+      "many": lambda: source.echo(3).skip(9),
+      "past_the_end": lambda: source.echo(3).skip(15).concatenate(source.echo(2).skip(100)).concatenate(source),
+      "between": lambda: source.echo(3).skip(7),
+      "shard": lambda: source.echo(2).shard(3, 1),
+      "echo": lambda: source.echo(2).echo(3).skip(9),
+      "map": lambda: source.map(lambda x: x + 1).filter(lambda x: x > 1).echo(3).skip(3),
+      "batch": lambda: source.echo(2).batch(2).skip(1).echo(2).skip(2),
     }[skipping]
     dataset_fn = lambda: with_checkpoints(build(), symbolic)
     n = self._num_outputs(dataset_fn)
@@ -104,12 +131,18 @@ class EchoCheckpointTest(checkpoint_test_base.CheckpointTestBase, parameterized.
         assert called.acquire(timeout=LIMIT)
       found = read(self._restored(iterator, dataset_fn))
     assert ["spoilt" if isinstance(x, str) and "ValueError: spoilt" in x else x for x in found] == [
-        "spoilt", 2, "spoilt", 4, 5]
+      "spoilt",
+      2,
+      "spoilt",
+      4,
+      5,
+    ]
 
   @combinations.generate(combinations.combine(tf_api_version=2, mode="eager", symbolic=[False, True]))
   def test_restore_in_global_shuffle(self, symbolic):
     dataset_fn = self._dataset_fn(
-        3, symbolic, lambda echoed: global_shuffle_op._global_shuffle(echoed, seed=5, reshuffle_each_iteration=False))
+      3, symbolic, lambda echoed: global_shuffle_op._global_shuffle(echoed, seed=5, reshuffle_each_iteration=False)
+    )
     self.verify_run_with_breaks(dataset_fn, list(range(16)), 15)
 
   @combinations.generate(combinations.combine(tf_api_version=2, mode="eager", symbolic=[False, True]))

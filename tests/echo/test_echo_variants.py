@@ -1,4 +1,5 @@
 """The place of an echo: before or after the augmentation or the batch, before or after refurbish."""
+
 import collections
 import math
 from typing import get_args
@@ -22,17 +23,25 @@ def stages(dataset):
 
 @cases.each_value
 @pytest.mark.parametrize("e", [1, 2, 4])
-@pytest.mark.parametrize("where, order, calls, unique", [
+@pytest.mark.parametrize(
+  "where, order, calls, unique",
+  [
     ("before_augment", ["Echo", "Shuffle", "Augment", "Batch"], lambda n, e: n * e, lambda n, e: n * e),
     ("after_augment", ["Augment", "Echo", "Shuffle", "Batch"], lambda n, e: n, lambda n, e: n),
     ("after_batch", ["Shuffle", "Augment", "Batch", "Echo"], lambda n, e: n, lambda n, e: n),
-])
+  ],
+)
 def test_variants(where, order, calls, unique, e):
   n, batch_size = 48, 8
   augment = Calls()
   dataset = tf.data.Dataset.range(n).echo(
-      e, where, augment_fn=augment, batch_size=batch_size, shuffle_buffer_size=16, seed=1)
-  assert stages(dataset) == ["_RangeDataset", "_OptionsDataset", *(f"{name}Dataset" if name == "Augment" else f"_{name}Dataset" for name in order)]
+    e, where, augment_fn=augment, batch_size=batch_size, shuffle_buffer_size=16, seed=1
+  )
+  assert stages(dataset) == [
+    "_RangeDataset",
+    "_OptionsDataset",
+    *(f"{name}Dataset" if name == "Augment" else f"_{name}Dataset" for name in order),
+  ]
   shuffles = [stage for stage in walk(dataset) if type(stage).__name__ == "_ShuffleDataset"]
   assert [int(stage._buffer_size) for stage in shuffles] == [16]
   assert len(dataset) == n * e // batch_size
@@ -58,12 +67,11 @@ def test_variant_is_what_would_be_written_by_hand(where):
   source = tf.data.Dataset.range(20)
   augment = lambda x: x + 100
   by_hand = {
-      "before_augment": lambda: source.echo(2).shuffle(5, seed=3).map(augment).batch(6, drop_remainder=True),
-      "after_augment": lambda: source.map(augment).echo(2).shuffle(5, seed=3).batch(6, drop_remainder=True),
-      "after_batch": lambda: source.shuffle(5, seed=3).map(augment).batch(6, drop_remainder=True).echo(2),
+    "before_augment": lambda: source.echo(2).shuffle(5, seed=3).map(augment).batch(6, drop_remainder=True),
+    "after_augment": lambda: source.map(augment).echo(2).shuffle(5, seed=3).batch(6, drop_remainder=True),
+    "after_batch": lambda: source.shuffle(5, seed=3).map(augment).batch(6, drop_remainder=True).echo(2),
   }[where]()
-  built = source.echo(
-      2, where, augment_fn=augment, batch_size=6, drop_remainder=True, shuffle_buffer_size=5, seed=3)
+  built = source.echo(2, where, augment_fn=augment, batch_size=6, drop_remainder=True, shuffle_buffer_size=5, seed=3)
   assert built.element_spec == by_hand.element_spec
   assert contents(built) == contents(by_hand)
   without = source.echo(2, where, augment_fn=augment, batch_size=6)
@@ -74,7 +82,8 @@ def test_variant_is_what_would_be_written_by_hand(where):
 def test_augment_fn_that_takes_a_seed(where):
   def build():
     return tf.data.Dataset.range(12).echo(
-        2, where, augment_fn=lambda x, seed: (x, seed), batch_size=4, shuffle_buffer_size=6, seed=1)
+      2, where, augment_fn=lambda x, seed: (x, seed), batch_size=4, shuffle_buffer_size=6, seed=1
+    )
 
   dataset = build()
   first, second = ([(x, seed) for x, seed in dataset.unbatch().as_numpy_iterator()] for _ in range(2))
@@ -92,7 +101,7 @@ def test_batch_echo_moves_no_bytes():
 
   batches = list(tf.data.Dataset.range(4096).batch(1024).echo(3))
   addresses = [address(batch) for batch in batches]
-  assert [len(set(addresses[k:k + 3])) for k in range(0, 12, 3)] == [1] * 4
+  assert [len(set(addresses[k : k + 3])) for k in range(0, 12, 3)] == [1] * 4
   assert len(set(addresses)) == 4
 
 
@@ -118,7 +127,7 @@ def test_refurbish_then_echo():
     assert elements == [x for x in elements[::3] for _ in range(3)]
     assert sorted(x for x, _ in elements[::3]) == list(range(8))
     assert calls.number == 8 + 4 * epoch
-  stage, = rtf.stats(dataset)
+  (stage,) = rtf.stats(dataset)
   assert [epoch.fresh for epoch in stage.epochs] == [8, 4, 4, 4]
 
 

@@ -1,4 +1,5 @@
 """Echoing by the clock: what is trained, how fast the disk is, and what tables and figures say."""
+
 import types
 
 import keras
@@ -67,11 +68,19 @@ def test_seconds_are_those_of_reading_and_of_steps(clock, monkeypatch):
 
   took, right = iter([0.01, 0.02, 0.03, 0.024]), iter([16, 30])
   monkeypatch.setattr(echoing_time, "pipeline", lambda *how: iter(lambda: spend(0.1, (0, 0)), None))
-  monkeypatch.setattr(echoing_time, "_training_step", lambda *how: (
-      lambda *batch: spend(next(took)), lambda *some: spend(5, next(right))))
+  monkeypatch.setattr(
+    echoing_time, "_training_step", lambda *how: (lambda *batch: spend(next(took)), lambda *some: spend(5, next(right)))
+  )
   found = echoing_time.train(images.shapes(128), "after_batch", 2, 4, 0.02, 0.9, 99, 2, 0)
-  assert found == {"fresh": 4 * 64 // 2, "steps": 4, "accuracy": 0.9375, "accuracies": "0.5000 0.9375",
-                   "seconds": round(4 * 0.1 + 3 * 0.024 + 0.03, 2), "read": 0, "late_steps": 1}
+  assert found == {
+    "fresh": 4 * 64 // 2,
+    "steps": 4,
+    "accuracy": 0.9375,
+    "accuracies": "0.5000 0.9375",
+    "seconds": round(4 * 0.1 + 3 * 0.024 + 0.03, 2),
+    "read": 0,
+    "late_steps": 1,
+  }
 
 
 @pytest.fixture
@@ -80,9 +89,16 @@ def small(monkeypatch):
   made = []
 
   def network(images):
-    made.append(keras.Sequential([
-        keras.Input(images.shape, dtype="uint8"), keras.layers.Rescaling(1 / 255), keras.layers.Flatten(),
-        keras.layers.Dense(images.classes)]))
+    made.append(
+      keras.Sequential(
+        [
+          keras.Input(images.shape, dtype="uint8"),
+          keras.layers.Rescaling(1 / 255),
+          keras.layers.Flatten(),
+          keras.layers.Dense(images.classes),
+        ]
+      )
+    )
     return made[-1]
 
   monkeypatch.setattr(training, "small_cnn", network)
@@ -115,40 +131,110 @@ def test_nothing_is_trained_before_the_clock_starts(small):
 def timed():
   """Rows of all parts, made up: one way was faster, one was late, and one did not reach the target."""
   rows = [
-      {"what": "time", "where": where, "e": e, "ratio": ratio, "learning_rate": 0.02, "seed": seed, "seconds": seconds * spread,
-       "fresh": int(fresh * spread), "read": (fresh + 200) * spread, "steps": 100, "accuracy": 0.5, "late_steps": late}
-      for where, e, ratio, seconds, fresh, late in (
-          ("baseline", 1, 4, 40, 1000, 0), ("before_augment", 4, 4, 16, 360, 0), ("before_augment", 8, 4, 25, 300, 3),
-          ("before_augment", "AUTOTUNE", 4, 20, 500, 0), ("refurbish", 2, 4, 30, 700, 0), ("after_batch", 8, 4, 90, 900, 0),
-          ("baseline", 1, 2, 20, 1000, 0), ("before_augment", 2, 2, 10, 500, 0))
-      for seed, spread in enumerate((0.9, 1, 1.1))]
+    {
+      "what": "time",
+      "where": where,
+      "e": e,
+      "ratio": ratio,
+      "learning_rate": 0.02,
+      "seed": seed,
+      "seconds": seconds * spread,
+      "fresh": int(fresh * spread),
+      "read": (fresh + 200) * spread,
+      "steps": 100,
+      "accuracy": 0.5,
+      "late_steps": late,
+    }
+    for where, e, ratio, seconds, fresh, late in (
+      ("baseline", 1, 4, 40, 1000, 0),
+      ("before_augment", 4, 4, 16, 360, 0),
+      ("before_augment", 8, 4, 25, 300, 3),
+      ("before_augment", "AUTOTUNE", 4, 20, 500, 0),
+      ("refurbish", 2, 4, 30, 700, 0),
+      ("after_batch", 8, 4, 90, 900, 0),
+      ("baseline", 1, 2, 20, 1000, 0),
+      ("before_augment", 2, 2, 10, 500, 0),
+    )
+    for seed, spread in enumerate((0.9, 1, 1.1))
+  ]
   rows[17]["fresh"] = -1
-  rows += [{"what": "budget", "where": where, "e": e, "learning_rate": 0.01, "seed": seed, "accuracy": accuracy}
-           for where, e, accuracies in (("baseline", 1, (0.5, 0.51, 0.52)), ("before_augment", 4, (0.55, 0.56, 0.57)))
-           for seed, accuracy in enumerate(accuracies)]
+  rows += [
+    {"what": "budget", "where": where, "e": e, "learning_rate": 0.01, "seed": seed, "accuracy": accuracy}
+    for where, e, accuracies in (("baseline", 1, (0.5, 0.51, 0.52)), ("before_augment", 4, (0.55, 0.56, 0.57)))
+    for seed, accuracy in enumerate(accuracies)
+  ]
   return rows
 
 
 def test_the_tables_of_the_clock(timed):
   assert cells(tables.times(timed)) == [
-      ["baseline", "4", "0.02", "40.0 ± 4.0", "3 of 3", "", "", "1", "0.0 %"],
-      ["example echoing before augmentation, e = 4", "4", "0.02", "16.0 ± 1.6", "3 of 3", "2.50 (1.99 to 3.14)", "2.78", "4", "0.0 %"],
-      # Its steps take twice as long as reading.
-      ["example echoing before augmentation, e = 8", "4", "0.02", "25.0 ± 2.5", "3 of 3", "1.60 (1.27 to 2.01)", "1.67", "4", "3.0 %"],
-      ["example echoing before augmentation, e = AUTOTUNE", "4", "0.02", "20.0 ± 2.0", "3 of 3", "2.00 (1.59 to 2.51)", "1.71", "4",
-       "0.0 %"],
-      ["refurbish, r = 2", "4", "0.02", "30.0 ± 3.0", "3 of 3", "1.33 (1.06 to 1.67)", "1.33", "2", "0.0 %"],
-      ["batch echoing, e = 8", "4", "0.02", "85.5 ± 6.4", "2 of 3", "", "", "4", "0.0 %"],
-      ["baseline", "2", "0.02", "20.0 ± 2.0", "3 of 3", "", "", "1", "0.0 %"],
-      ["example echoing before augmentation, e = 2", "2", "0.02", "10.0 ± 1.0", "3 of 3", "2.00 (1.59 to 2.51)", "2.00", "2", "0.0 %"]]
+    ["baseline", "4", "0.02", "40.0 ± 4.0", "3 of 3", "", "", "1", "0.0 %"],
+    [
+      "example echoing before augmentation, e = 4",
+      "4",
+      "0.02",
+      "16.0 ± 1.6",
+      "3 of 3",
+      "2.50 (1.99 to 3.14)",
+      "2.78",
+      "4",
+      "0.0 %",
+    ],
+    # Its steps take twice as long as reading.
+    [
+      "example echoing before augmentation, e = 8",
+      "4",
+      "0.02",
+      "25.0 ± 2.5",
+      "3 of 3",
+      "1.60 (1.27 to 2.01)",
+      "1.67",
+      "4",
+      "3.0 %",
+    ],
+    [
+      "example echoing before augmentation, e = AUTOTUNE",
+      "4",
+      "0.02",
+      "20.0 ± 2.0",
+      "3 of 3",
+      "2.00 (1.59 to 2.51)",
+      "1.71",
+      "4",
+      "0.0 %",
+    ],
+    ["refurbish, r = 2", "4", "0.02", "30.0 ± 3.0", "3 of 3", "1.33 (1.06 to 1.67)", "1.33", "2", "0.0 %"],
+    ["batch echoing, e = 8", "4", "0.02", "85.5 ± 6.4", "2 of 3", "", "", "4", "0.0 %"],
+    ["baseline", "2", "0.02", "20.0 ± 2.0", "3 of 3", "", "", "1", "0.0 %"],
+    [
+      "example echoing before augmentation, e = 2",
+      "2",
+      "0.02",
+      "10.0 ± 1.0",
+      "3 of 3",
+      "2.00 (1.59 to 2.51)",
+      "2.00",
+      "2",
+      "0.0 %",
+    ],
+  ]
   assert tables.headline(timed).startswith(
-      "With R = 4, echoing 4 times before augmentation reached the target 2.50 (1.99 to 3.14) times as fast as the baseline, and 2.78")
+    "With R = 4, echoing 4 times before augmentation reached the target 2.50 (1.99 to 3.14) times as fast as the "
+    "baseline, and 2.78"
+  )
   assert cells(tables.budget(timed)) == [
-      ["baseline", "0.01", "51.0 ± 1.0 %", "3", "", ""],
-      ["example echoing before augmentation, e = 4", "0.01", "56.0 ± 1.0 %", "3", "+5.00 ± 2.27", "**higher**"]]
+    ["baseline", "0.01", "51.0 ± 1.0 %", "3", "", ""],
+    ["example echoing before augmentation, e = 4", "0.01", "56.0 ± 1.0 %", "3", "+5.00 ± 2.27", "**higher**"],
+  ]
   before = "example echoing before augmentation"
-  assert cells(tables.gains(timed)) == [[before, "2.50 (1.99 to 3.14)", "1.60 (1.27 to 2.01)"], ["batch echoing", "", "2 of 3 reached it"]]
-  assert cells(tables.gains(timed, factors=(8,))) == [[before, "1.60 (1.27 to 2.01)"], ["batch echoing", "2 of 3 reached it"]]
+  assert cells(tables.gains(timed)) == [
+    [before, "2.50 (1.99 to 3.14)", "1.60 (1.27 to 2.01)"],
+    ["batch echoing", "", "2 of 3 reached it"],
+  ]
+  assert cells(tables.gains(timed, factors=(8,))) == [
+    [before, "1.60 (1.27 to 2.01)"],
+    ["batch echoing", "2 of 3 reached it"],
+  ]
   assert cells(tables.gains(timed, ratio=2)) == [[before, "2.00 (1.59 to 2.51)"]]
 
 
@@ -170,7 +256,7 @@ def test_the_figure_of_the_clock(timed):
   assert [tick.get_text() for tick in seconds.get_xticklabels()] == ["1", "4", "8", "e =\nAUTOTUNE", "r = 2"]
   marked = {line.get_marker(): line.get_ydata().tolist() for line in seconds.get_lines() if line.get_marker() in "Xos"}
   assert marked == {"X": pytest.approx([40]), "o": pytest.approx([20, 16, 25]), "s": pytest.approx([30])}
-  dashed, = (line for line in seconds.get_lines() if line.get_linestyle() == "--")
+  (dashed,) = (line for line in seconds.get_lines() if line.get_linestyle() == "--")
   assert dashed.get_ydata().tolist() == pytest.approx([40, 10, 10])
   assert [text.get_text() for text in seconds.texts] == ["2 of 3 reached it"]
   half = 4.30265 * 4 / 3**0.5

@@ -1,4 +1,5 @@
 """The experiments run, resume where they were stopped, and count what they claim to count."""
+
 import collections
 import contextlib
 import csv
@@ -40,12 +41,15 @@ def test_every_setting_has_the_same_steps(shapes, setting):
     # Only some of the samples, each a multiple of e times.
     assert all(count % e == 0 for count in np.bincount(np.concatenate(labels)))
   else:
-    assert np.bincount(np.concatenate(labels)).tolist() == np.bincount(list(
-        shapes.train.map(lambda _, label: label).as_numpy_iterator())).tolist()
+    assert (
+      np.bincount(np.concatenate(labels)).tolist()
+      == np.bincount(list(shapes.train.map(lambda _, label: label).as_numpy_iterator())).tolist()
+    )
 
 
 def test_what_a_setting_is(shapes):
   """Which layers run again for each use of a sample."""
+
   def ran(setting, at=2, epochs=4):
     """How often each of four layers ran, of 768 images."""
     counts = [tf.Variable(0, dtype=tf.int64) for _ in range(4)]
@@ -68,8 +72,11 @@ def test_what_a_setting_is(shapes):
 
 
 def test_seeds_are_other_trainings(shapes):
-  orders = [np.concatenate([labels.numpy() for _, labels in of_setting(shapes, setting, seed)]).tobytes()
-            for setting in ("standard", "refurbish r=3", "echo augmented e=3") for seed in (0, 1)]
+  orders = [
+    np.concatenate([labels.numpy() for _, labels in of_setting(shapes, setting, seed)]).tobytes()
+    for setting in ("standard", "refurbish r=3", "echo augmented e=3")
+    for seed in (0, 1)
+  ]
   assert len(set(orders)) == len(orders)
 
 
@@ -77,7 +84,8 @@ def test_echo_reads_all_parts(shapes):
   """In e epochs each image comes e times, as if the data were read without a break."""
   ids = {hash(record): number for number, (record, _) in enumerate(shapes.train.as_numpy_iterator())}
   numbered = dataclasses.replace(
-      shapes, train=shapes.train.map(lambda record, _: (record, tf.strings.to_hash_bucket_fast(record, 2**31))))
+    shapes, train=shapes.train.map(lambda record, _: (record, tf.strings.to_hash_bucket_fast(record, 2**31)))
+  )
   assert len(ids) == 768
   ways = pipelines.Pipelines(numbered, [lambda image: image, lambda image: image], 1, seed=1)
   # Where the echo is does not change what is read.
@@ -87,39 +95,57 @@ def test_echo_reads_all_parts(shapes):
     assert all(len(epoch) == 768 and len(set(epoch)) == 768 // e for epoch in epochs)
     orders = set()
     for cycle in range(3):
-      together = collections.Counter(np.concatenate(epochs[e * cycle:e * cycle + e]).tolist())
+      together = collections.Counter(np.concatenate(epochs[e * cycle : e * cycle + e]).tolist())
       assert len(together) == 768 and set(together.values()) == {e}
-      orders.add(tuple(int(min(epoch)) for epoch in epochs[e * cycle:e * cycle + e]))
+      orders.add(tuple(int(min(epoch)) for epoch in epochs[e * cycle : e * cycle + e]))
     assert len(orders) > 1 or e == 2
 
 
 def test_measuring_takes_no_time_of_others():
   """A pipeline has as much ready when its turn begins as when the last one ended, however long the others take."""
   calls = tf.Variable(0)
-  counting = tf.data.Dataset.range(64).map(lambda x: x + 0 * tf.cast(calls.assign_add(1), tf.int64)).batch(8).prefetch(2)
+  counting = (
+    tf.data.Dataset.range(64).map(lambda x: x + 0 * tf.cast(calls.assign_add(1), tf.int64)).batch(8).prefetch(2)
+  )
   seen = []
 
   def on_turn(number, name):
     time.sleep(0.1)
     seen.append((number, name, int(calls)))
 
-  measured = pipelines.measure_input({"counting": counting, "idle": tf.data.Dataset.range(8).batch(2)}, 3, on_turn=on_turn)
+  measured = pipelines.measure_input(
+    {"counting": counting, "idle": tf.data.Dataset.range(8).batch(2)}, 3, on_turn=on_turn
+  )
   assert [number for number, *_ in seen] == [0, 0, 1, 1, 2, 2]
-  assert all({name for _, name, _ in seen[k:k + 2]} == {"counting", "idle"} for k in (0, 2, 4))
+  assert all({name for _, name, _ in seen[k : k + 2]} == {"counting", "idle"} for k in (0, 2, 4))
   assert {name: len(epochs) for name, epochs in measured.items()} == {"counting": 3, "idle": 3}
   at_beginning = {number: count for number, name, count in seen if name == "counting"}
   # Only prefetch's buffer.
   assert all(count <= 64 * number + 3 * 8 for number, count in at_beginning.items())
 
 
-@pytest.mark.parametrize("content", [
-    b"seed,accuracy\n1,0.5\n", b"mine", b"mine\nlast", b"a,b\n", b"a,b\n1,2", b"seed,r\n1,2\n",
-    b"\x89PNG\n\xff\x00" * 99, b"a\rb\n1", b"\xef\xbb\xbfseed,r,accuracy\n", b"\n"])
+@pytest.mark.parametrize(
+  "content",
+  [
+    b"seed,accuracy\n1,0.5\n",
+    b"mine",
+    b"mine\nlast",
+    b"a,b\n",
+    b"a,b\n1,2",
+    b"seed,r\n1,2\n",
+    b"\x89PNG\n\xff\x00" * 99,
+    b"a\rb\n1",
+    b"\xef\xbb\xbfseed,r,accuracy\n",
+    b"\n",
+  ],
+)
 def test_a_file_that_is_no_table_or_one_of_other_columns_is_left_alone(tmp_path, content):
   """The error comes before anything is trained."""
   path = tmp_path / "notes.txt"
   path.write_bytes(content)
-  with pytest.raises(ValueError, match="--output .*notes.txt must be a table of this experiment.*lacks .*It was not changed"):
+  with pytest.raises(
+    ValueError, match="--output .*notes.txt must be a table of this experiment.*lacks .*It was not changed"
+  ):
     results.Table(path, ("seed", "r"), ("accuracy",))
   assert path.read_bytes() == content
   for nowhere in (tmp_path, path / "some.csv", "/dev/null"):
@@ -137,7 +163,7 @@ def test_a_table_knows_its_rows(tmp_path):
     assert results.Table(path, ("rate", "setting"), ("accuracies",)).has({"rate": rate, "setting": "standard"})
   for other in ({"rate": 2, "setting": "standard"}, {"rate": 1, "setting": "echo"}):
     assert not results.Table(path, ("rate", "setting"), ("accuracies",)).has(other)
-  row, = results.read(path)
+  (row,) = results.read(path)
   assert (row["rate"], row["accuracies"], row["commit"], row["python"]) == (1, "0.1 0.2", "1e12345", "3.11")
   # A row with other columns is an error before anything of it is written.
   before = path.read_bytes()
@@ -145,8 +171,11 @@ def test_a_table_knows_its_rows(tmp_path):
     with pytest.raises(ValueError, match="must have the columns rate, setting, accuracies, command"):
       results.Table(path, ("rate", "setting"), ("accuracies",)).add([{"rate": 2, "setting": "standard", **columns}])
   # So is a table with one column more, or one less, before anything is trained.
-  for columns, said in (((), "also has 'accuracies'. It"), (("accuracies", "loss"), "lacks 'loss'. It"),
-                        (("more", "loss"), "lacks 'more', 'loss' and also has 'accuracies'. It")):
+  for columns, said in (
+    ((), "also has 'accuracies'. It"),
+    (("accuracies", "loss"), "lacks 'loss'. It"),
+    (("more", "loss"), "lacks 'more', 'loss' and also has 'accuracies'. It"),
+  ):
     with pytest.raises(ValueError, match=said):
       results.Table(path, ("rate", "setting"), columns)
   with pytest.raises(ValueError, match="columns in another order"):
@@ -154,7 +183,9 @@ def test_a_table_knows_its_rows(tmp_path):
   assert path.read_bytes() == before
   # A line that was damaged is named.
   path.write_bytes(before + b"2,standard\n")
-  with pytest.raises(ValueError, match=r"some.csv, line 3: there must be 10 values, as in the heading, got 2\. Correct the line"):
+  with pytest.raises(
+    ValueError, match=r"some.csv, line 3: there must be 10 values, as in the heading, got 2\. Correct the line"
+  ):
     results.Table(path, ("rate", "setting"), ("accuracies",))
 
 
@@ -216,11 +247,23 @@ def test_a_table_of_several_processes(tmp_path):
     file.write(b"2,0.")
   assert third.add([{"seed": seed, "accuracy": 0.25} for seed in (0, 1, 2, 3)]) == 2
   assert second.add([{"seed": 4, "accuracy": 0.5}]) == 1 and second.add([{"seed": 3, "accuracy": 0.5}]) == 0
-  assert [(row["seed"], row["accuracy"]) for row in results.read(path)] == [(0, 0.5), (1, 0.5), (4, 0.5), (2, 0.25), (3, 0.25)]
+  assert [(row["seed"], row["accuracy"]) for row in results.read(path)] == [
+    (0, 0.5),
+    (1, 0.5),
+    (4, 0.5),
+    (2, 0.25),
+    (3, 0.25),
+  ]
   # Two have made the same row at the same time: the first counts.
   twin = tmp_path / "some.1-1.csv"
   twin.write_bytes(b"".join(path.read_bytes().splitlines(True)[:2]).replace(b"0,0.5", b"4,0.75"))
-  assert [(row["seed"], row["accuracy"]) for row in results.read(path)] == [(0, 0.5), (4, 0.75), (1, 0.5), (2, 0.25), (3, 0.25)]
+  assert [(row["seed"], row["accuracy"]) for row in results.read(path)] == [
+    (0, 0.5),
+    (4, 0.75),
+    (1, 0.5),
+    (2, 0.25),
+    (3, 0.25),
+  ]
   # A file of another experiment is refused under each of the names; others are none of the table's.
   (tmp_path / "some.more.csv").write_text("mine\n", encoding="utf-8")
   results.Table(path, ("seed",), ("accuracy",))
@@ -230,14 +273,20 @@ def test_a_table_of_several_processes(tmp_path):
 
 
 def test_fresh_samples_to_the_target(shapes, monkeypatch):
-  monkeypatch.setattr(training, "small_cnn", lambda images: keras.Sequential([
-      keras.Input(images.shape, dtype="uint8"), keras.layers.Flatten(), keras.layers.Dense(images.classes)]))
+  monkeypatch.setattr(
+    training,
+    "small_cnn",
+    lambda images: keras.Sequential(
+      [keras.Input(images.shape, dtype="uint8"), keras.layers.Flatten(), keras.layers.Dense(images.classes)]
+    ),
+  )
   how = {"batch_size": 64, "shuffle_buffer_size": 100, "seed": 1, "samples_between": 256, "most_steps": 8}
   made, optimizer = [], keras.optimizers.SGD
   monkeypatch.setattr(keras.optimizers, "SGD", lambda rate, **how: made.append(rate) or optimizer(rate, **how))
   # Whatever the batch size, the optimizer's steps are counted.
   found = echoing.fresh_samples_to_target(
-      shapes, "before_augment", 2, 100, 100, 1, samples_between=1000, most_steps=8, target=1e-9, learning_rate=0.125)
+    shapes, "before_augment", 2, 100, 100, 1, samples_between=1000, most_steps=8, target=1e-9, learning_rate=0.125
+  )
   assert (found["fresh"], found["steps"], made) == (400, 8, [0.125])
   found = echoing.fresh_samples_to_target(shapes, "baseline", 1, **how, target=1.0)
   assert (found["fresh"], found["steps"]) == (-1, -1) and len(found["accuracies"].split()) == 2
@@ -253,8 +302,11 @@ def test_the_rows_of_a_figure():
     of_figure = echoing.of_figure(rows, by)
     assert {row[by] for row in of_figure if row["where"] == "after_batch"} == values
     for row in of_figure:
-      assert any(other["where"] == "baseline" and all(
-          other[column] == row[column] for column in ("batch_size", "shuffle_buffer_size")) for other in of_figure)
+      assert any(
+        other["where"] == "baseline"
+        and all(other[column] == row[column] for column in ("batch_size", "shuffle_buffer_size"))
+        for other in of_figure
+      )
 
 
 @pytest.mark.parametrize("path", sorted(results.DIRECTORY.glob("*.csv")), ids=lambda path: path.stem)
@@ -279,8 +331,10 @@ def test_the_figures_are_drawn(tmp_path, monkeypatch, capsys):
   tables = lambda text: re.findall("<!-- ([a-z]+) -->\n\n(.*?)\n\n<!-- end -->", text, re.DOTALL)
   written = lambda name: tables((tmp_path / name).read_text(encoding="utf-8"))
   plots.main(["--root", str(tmp_path)])
-  for name, found in (("README.md", ["reuse"]),
-                      ("docs/results.md", ["comparison", "allimages", "echoes", "allongpu", "gains", "volumes"])):
+  for name, found in (
+    ("README.md", ["reuse"]),
+    ("docs/results.md", ["comparison", "allimages", "echoes", "allongpu", "gains", "volumes"]),
+  ):
     assert written(name) == tables(pages[name]) and [place for place, _ in written(name)] == found
   for name in ("accuracy", "echoing", "echoing_time"):
     picture = tf.io.decode_png((tmp_path / "docs" / f"{name}.png").read_bytes(), channels=3).numpy()
@@ -292,7 +346,9 @@ def test_the_figures_are_drawn(tmp_path, monkeypatch, capsys):
   head, *lines = (tmp_path / "comparison.csv").read_text(encoding="utf-8").splitlines()
   (tmp_path / "comparison.csv").write_text("\n".join([head, *lines[:2], ""]), encoding="utf-8")
   plots.main(["--root", str(tmp_path)])
-  assert [text.split("\n\n")[0].count("\n") for _, text in (written("README.md")[0], written("docs/results.md")[0])] == [2, 3]
+  assert [
+    text.split("\n\n")[0].count("\n") for _, text in (written("README.md")[0], written("docs/results.md")[0])
+  ] == [2, 3]
   # Where a page has lost a place for a table, all are left as they are.
   lost = pages["docs/results.md"].replace("<!-- gains -->", "")
   (tmp_path / "docs" / "results.md").write_text(lost, encoding="utf-8")

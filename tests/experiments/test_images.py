@@ -1,4 +1,5 @@
 """Where the experiments' images come from."""
+
 import functools
 import sys
 import threading
@@ -18,7 +19,10 @@ def test_generated_photographs():
   source = images.photographs(None, 2, seed=3)
   first, second = source.train.as_numpy_iterator()
   assert first[0] != second[0] and source.title.startswith("2 generated photographs, about 500 x 375 pixels")
-  assert [record for record, _ in images.photographs(None, 2, seed=3).train.as_numpy_iterator()] == [first[0], second[0]]
+  assert [record for record, _ in images.photographs(None, 2, seed=3).train.as_numpy_iterator()] == [
+    first[0],
+    second[0],
+  ]
 
 
 def test_shapes_are_balanced_and_reproducible():
@@ -34,6 +38,7 @@ def test_shapes_are_balanced_and_reproducible():
 @pytest.fixture
 def absent(monkeypatch, tmp_path):
   """Makes every data set missing and every download fail."""
+
   def download(*_, **__):
     raise ConnectionError("the line is cut\nand more")
 
@@ -84,12 +89,21 @@ def test_reads_images_from_tfds(monkeypatch, tmp_path):
     for i in range(count):
       yield i, {"name": str(i), "image": rng.integers(0, 256, [40, 50, 1], np.uint8), "label": i % 2}
 
-  features = tfds.features.FeaturesDict({
-      "name": tfds.features.Text(), "image": tfds.features.Image(shape=(40, 50, 1)),
-      "label": tfds.features.ClassLabel(names=["a", "b"])})
+  features = tfds.features.FeaturesDict(
+    {
+      "name": tfds.features.Text(),
+      "image": tfds.features.Image(shape=(40, 50, 1)),
+      "label": tfds.features.ClassLabel(names=["a", "b"]),
+    }
+  )
   tfds.dataset_builders.store_as_tfds_dataset(
-      name="greys", version="1.0.0", features=features, split_datasets={"train": examples(10), "test": examples(2)},
-      data_dir=str(tmp_path), disable_shuffling=True)
+    name="greys",
+    version="1.0.0",
+    features=features,
+    split_datasets={"train": examples(10), "test": examples(2)},
+    data_dir=str(tmp_path),
+    disable_shuffling=True,
+  )
   monkeypatch.setattr(tfds, "builder", functools.partial(tfds.builder, data_dir=tmp_path))
   source = images.load("greys", 5)
   assert (source.shape, source.classes, source.note) == ((40, 50, 3), 2, "")
@@ -103,9 +117,13 @@ def test_reads_images_from_tfds(monkeypatch, tmp_path):
 
 
 def test_what_cannot_be_loaded(monkeypatch):
-  with pytest.raises(images.DatasetError, match="^TensorFlow Datasets cannot load 'cifer10': Dataset cifer10 not found"):
+  with pytest.raises(
+    images.DatasetError, match="^TensorFlow Datasets cannot load 'cifer10': Dataset cifer10 not found"
+  ):
     images.load("cifer10", 20)
   # Without the extra `demo` one sentence says what to install.
   monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
-  with pytest.raises(images.DatasetError, match="tensorflow-datasets, which cannot be imported .*: install the extra `demo`"):
+  with pytest.raises(
+    images.DatasetError, match="tensorflow-datasets, which cannot be imported .*: install the extra `demo`"
+  ):
     images.load("cifar10", 20)

@@ -1,4 +1,5 @@
 """A store on disk knows the function and files that prepared its samples, and warns if they have changed."""
+
 import os
 import shutil
 
@@ -23,9 +24,13 @@ def fixture_made_here():
 def other_processes():
   """The fingerprints of `traced_functions` in other processes, each with a different order and hash seed."""
   outputs = [
-      processes.outputs_of(["-m", "support.traced_functions", order], cwd=ROOT / "tests",
-                           env={**processes.environment(), "PYTHONHASHSEED": order.strip("-")})[0]
-      for order in cases.some(["1", "-2", "-1"], 1)]
+    processes.outputs_of(
+      ["-m", "support.traced_functions", order],
+      cwd=ROOT / "tests",
+      env={**processes.environment(), "PYTHONHASHSEED": order.strip("-")},
+    )[0]
+    for order in cases.some(["1", "-2", "-1"], 1)
+  ]
   return [dict(line.split("\t", 1) for line in output.splitlines()) for output in outputs]
 
 
@@ -120,14 +125,17 @@ def test_silent_where_it_is_not_known(tmp_path):
 def test_statistics_come_out_a_bit_different_in_each_run():
   noise = np.float32(1) + np.float32([1e-7, -3e-7, 2e-7])
   mean = np.float32([0.4913996, 0.48215842, 0.44653093])
-  before, after, other = (traced_functions.of(lambda x, m=m: tf.cast(x, tf.float32) - m) for m in (
-      mean, mean * noise, mean[::-1].copy()))
+  before, after, other = (
+    traced_functions.of(lambda x, m=m: tf.cast(x, tf.float32) - m) for m in (mean, mean * noise, mean[::-1].copy())
+  )
   assert not fingerprint.function_differs(before, after)
   assert fingerprint.function_differs(before, other)
 
 
 def test_constants_that_are_no_numbers():
-  made = [traced_functions.of(lambda x, c=c: tf.cast(x, tf.float64) + c) for c in (np.inf, np.inf, np.nan, 1.7e308, -1.7e308)]
+  made = [
+    traced_functions.of(lambda x, c=c: tf.cast(x, tf.float64) + c) for c in (np.inf, np.inf, np.nan, 1.7e308, -1.7e308)
+  ]
   assert not fingerprint.function_differs(made[0], made[1])
   assert fingerprint.function_differs(made[3], made[4])
 

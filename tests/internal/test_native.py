@@ -3,6 +3,7 @@
 Each test has its own package: a copy of native.py and one C++ source that needs no TensorFlow header, so that a build
 takes a second.
 """
+
 import importlib.util
 import json
 import os
@@ -44,9 +45,10 @@ class Package:
     shutil.copy(native.__file__, self.directory / "_internal")
     # The linker would spend most of its time on TensorFlow's libraries, which nothing here needs.
     self.compiler.write_text(
-        f'#!/bin/sh\necho >> "{self.calls}"\n'
-        'for argument do shift; case $argument in -l*) ;; *) set -- "$@" "$argument";; esac; done\n'
-        f'exec {" ".join(COMPILER or ["false"])} "$@"\n')
+      f'#!/bin/sh\necho >> "{self.calls}"\n'
+      'for argument do shift; case $argument in -l*) ;; *) set -- "$@" "$argument";; esac; done\n'
+      f'exec {" ".join(COMPILER or ["false"])} "$@"\n'
+    )
     self.compiler.chmod(0o755)
 
   def native(self):
@@ -62,7 +64,10 @@ class Package:
     directory.mkdir(parents=True, exist_ok=True)
     (directory / native.LIBRARY).write_bytes(b"no library at all")
     (directory / native.RECORD).write_text(
-        json.dumps({"machine": machine or native.machine(), "tensorflow": version, "sources": self.native().fingerprint(machine)}))
+      json.dumps(
+        {"machine": machine or native.machine(), "tensorflow": version, "sources": self.native().fingerprint(machine)}
+      )
+    )
     return directory
 
   def compilations(self):
@@ -113,7 +118,8 @@ def test_what_is_built_already_is_known(package):
 
 
 def test_no_compiler_fuses_a_product_and_a_sum():
-  """A fused product and sum is rounded once, so pixels would differ between machines. Some compilers fuse by default."""
+  """A fused product and sum is rounded once, so pixels would differ between machines. Some compilers fuse by
+  default."""
   assert "-ffp-contract=off" in native.COMPILE_FLAGS
 
 
@@ -126,11 +132,21 @@ def test_each_minor_has_a_directory():
   assert json.loads(native.library(VERSION).with_name(native.RECORD).read_text())["sources"] == native.fingerprint()
 
 
-@pytest.mark.parametrize("built, installed, fits", [
-    ("2.21.0", "2.21.0", True), ("2.21.0", "2.21.3", True), ("2.21.0-rc1", "2.21.0-rc1", True),
-    ("2.21.0", "2.20.0", False), ("2.21.0", "3.21.0", False), ("2.21.0", "2.2.0", False), ("2.21.0-rc1", "2.21.0", False),
-    ("2.21.0-rc0", "2.21.0-rc1", False), ("2.22.0-dev20260301", "2.22.0-dev20260302", False),
-    ("2.21.0+vendor", "2.21.0", False)])
+@pytest.mark.parametrize(
+  "built, installed, fits",
+  [
+    ("2.21.0", "2.21.0", True),
+    ("2.21.0", "2.21.3", True),
+    ("2.21.0-rc1", "2.21.0-rc1", True),
+    ("2.21.0", "2.20.0", False),
+    ("2.21.0", "3.21.0", False),
+    ("2.21.0", "2.2.0", False),
+    ("2.21.0-rc1", "2.21.0", False),
+    ("2.21.0-rc0", "2.21.0-rc1", False),
+    ("2.22.0-dev20260301", "2.22.0-dev20260302", False),
+    ("2.21.0+vendor", "2.21.0", False),
+  ],
+)
 def test_which_versions_share_a_library(package, no_compiler, built, installed, fits):
   directory = package.pretend_built(built)
   if fits:
@@ -149,9 +165,14 @@ def test_mismatch_is_found_before_loading(package, no_compiler, monkeypatch, dir
     package.native().ops()
 
 
-@pytest.mark.parametrize("built, said", [
-    ([], "no library built yet"), ([OTHER], f"built against TensorFlow {OTHER} but {VERSION} is installed"),
-    (["1.9.0", OTHER], f"built against TensorFlow 1.9.0 and {OTHER} but {VERSION} is installed")])
+@pytest.mark.parametrize(
+  "built, said",
+  [
+    ([], "no library built yet"),
+    ([OTHER], f"built against TensorFlow {OTHER} but {VERSION} is installed"),
+    (["1.9.0", OTHER], f"built against TensorFlow 1.9.0 and {OTHER} but {VERSION} is installed"),
+  ],
+)
 def test_without_compiler_one_sentence_names_all_versions_and_the_remedy(package, no_compiler, built, said):
   for version in built:
     package.pretend_built(version)
@@ -170,7 +191,9 @@ def test_a_library_for_another_machine_is_named_and_not_loaded(package, no_compi
   with pytest.raises(ImportError) as error:
     package.native().ops()
   message = the_one_sentence(error)
-  assert f"was built for riscv64 but this machine is {native.machine()}" in message and "`apt-get install g++`" in message
+  assert (
+    f"was built for riscv64 but this machine is {native.machine()}" in message and "`apt-get install g++`" in message
+  )
   assert message.endswith(f"or install the wheel for this machine, refurbish_tf-*_{native.machine()}.whl.")
 
 
@@ -210,7 +233,9 @@ def test_edited_sources_are_rebuilt(package):
 
 
 @needs_compiler
-@pytest.mark.parametrize("record", ["", *(pytest.param(record, marks=cases.only_exhaustive) for record in ("{", "[]")), "{}"])
+@pytest.mark.parametrize(
+  "record", ["", *(pytest.param(record, marks=cases.only_exhaustive) for record in ("{", "[]")), "{}"]
+)
 def test_a_library_without_a_whole_record_counts_as_none(package, record):
   (package.pretend_built(VERSION) / native.RECORD).write_text(record)
   assert package.native().library(VERSION).parent.parent == package.cache
@@ -219,13 +244,16 @@ def test_a_library_without_a_whole_record_counts_as_none(package, record):
 @needs_compiler
 def test_processes_at_once_compile_once(package):
   program = (
-      "import sys, types; sys.modules['tensorflow'] = types.SimpleNamespace("  # Importing it takes seconds.
-      f"__version__={VERSION!r}, sysconfig=types.SimpleNamespace(get_compile_flags=list, get_link_flags=lambda: ['-l:x']))\n"
-      f"sys.path.insert(0, {str(package.directory / '_internal')!r}); import native; print(native.library({VERSION!r}))")
+    "import sys, types; sys.modules['tensorflow'] = types.SimpleNamespace("  # Importing it takes seconds.
+    f"__version__={VERSION!r}, sysconfig=types.SimpleNamespace(get_compile_flags=list, get_link_flags=lambda: "
+    f"['-l:x']))\nsys.path.insert(0, {str(package.directory / '_internal')!r}); import native; "
+    f"print(native.library({VERSION!r}))"
+  )
   package.compiler.write_text(package.compiler.read_text().replace("exec", "sleep 1; exec"))
   processes = [
-      subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-      for _ in range(3)]
+    subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    for _ in range(3)
+  ]
   outcomes = [process.communicate(timeout=120) for process in processes]
   assert [process.returncode for process in processes] == [0, 0, 0], outcomes
   paths = {out for out, _ in outcomes}
@@ -273,9 +301,15 @@ def test_files_are_compiled_together_or_each_by_itself(package, monkeypatch, sin
   for i, name in enumerate(names):
     (package.directory / "cc" / name).write_text(f"int Answer(); int Answer{i}() {{ return Answer(); }}\n")
   numbers = range(len(names))
-  package.source.write_text("\n".join([
-      "int Answer() { return 42; }", *(f"int Answer{i}();" for i in numbers),
-      f"int Sum() {{ return {' + '.join(f'Answer{i}()' for i in numbers)}; }}"]))
+  package.source.write_text(
+    "\n".join(
+      [
+        "int Answer() { return 42; }",
+        *(f"int Answer{i}();" for i in numbers),
+        f"int Sum() {{ return {' + '.join(f'Answer{i}()' for i in numbers)}; }}",
+      ]
+    )
+  )
   if single_files:
     monkeypatch.setenv(native.SINGLE_FILES, "1")
   module = package.native()
@@ -295,7 +329,8 @@ def test_each_source_is_in_one_group_and_none_takes_much_longer(monkeypatch):
 
 
 def test_no_name_of_one_file_is_seen_in_another():
-  """Files are compiled in groups, so file-local names must differ. For the compiler, equal function names are overloads."""
+  """Files are compiled in groups, so file-local names must differ. For the compiler, equal function names are
+  overloads."""
   first = {}
   for path in sorted((native.PACKAGE / "cc").rglob("*.cc")):
     text = path.read_text(encoding="utf-8")
@@ -329,8 +364,20 @@ def test_cache_that_cannot_be_written(package):
 def test_installed_copy_has_all_sources(tmp_path):
   # The fingerprint of a copy that lacks a file would differ from that of the library shipped with it.
   subprocess.run(
-      [sys.executable, "setup.py", "-q", "egg_info", "--egg-base", str(tmp_path), "build_py", "--build-lib", str(tmp_path)],
-      cwd=ROOT, check=True)
+    [
+      sys.executable,
+      "setup.py",
+      "-q",
+      "egg_info",
+      "--egg-base",
+      str(tmp_path),
+      "build_py",
+      "--build-lib",
+      str(tmp_path),
+    ],
+    cwd=ROOT,
+    check=True,
+  )
   spec = importlib.util.spec_from_file_location("installed", tmp_path / "refurbish_tf" / "_internal" / "native.py")
   installed = importlib.util.module_from_spec(spec)
   spec.loader.exec_module(installed)

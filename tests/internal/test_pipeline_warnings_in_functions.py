@@ -1,4 +1,5 @@
 """A function without a return value is an error that says so; two lambdas in one line are not a mistake."""
+
 import logging
 
 import pytest
@@ -13,10 +14,15 @@ def forgets(x):
   tf.add(x, 1)
 
 
-@pytest.mark.parametrize("build", [
+@pytest.mark.parametrize(
+  "build",
+  [
     lambda: Dataset.range(3).refurbish(forgets),
     lambda: Dataset.range(3).refurbish(lambda x, *, seed: None),
-    lambda: Dataset.range(3).apply(rtf.refurbish(forgets, lambda x: x))], ids=["plain", "seed", "apply"])
+    lambda: Dataset.range(3).apply(rtf.refurbish(forgets, lambda x: x)),
+  ],
+  ids=["plain", "seed", "apply"],
+)
 def test_partial_fn_that_returns_none(build):
   with pytest.raises(TypeError, match="^partial_fn .*None"):
     build()
@@ -67,7 +73,5 @@ def test_a_lambda_of_its_own_line_is_converted():
       return x
     return -x
 
-  dataset = Dataset.range(4).refurbish(
-      lambda x: positive(x),
-      r=2, seed=1)
+  dataset = Dataset.range(4).refurbish(lambda x: positive(x), r=2, seed=1)
   assert sorted(map(int, dataset)) == [-2, -1, 0, 3]

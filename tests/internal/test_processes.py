@@ -1,4 +1,5 @@
 """How functions are sent to processes of `numpy_layer`, and the search for states in them."""
+
 import functools
 import socket
 import threading
@@ -51,6 +52,9 @@ class TestSearchForStates:
   def test_is_bounded_and_finds_what_is_beside_much(self):
     rng = np.random.default_rng(3)
     much = [{"inner": [{"id": number} for number in range(10)]} for number in range(100_000)]
-    for fn in (lambda image, rng, much=much, beside=[[[rng]]]: image, functools.partial(print, much, {1: {2: {3: rng}}})):
+    for fn in (
+      lambda image, rng, much=much, beside=[[[rng]]]: image,
+      functools.partial(print, much, {1: {2: {3: rng}}}),
+    ):
       seeder = worker.Seeder(fn)
       assert seeder.num_found() == worker.Seeder(rng).num_found() and len(seeder._seen) < 20_000

@@ -1,4 +1,5 @@
 """Stages with the same seed cause a warning if they are merged, and only then."""
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -38,13 +39,17 @@ def test_stages_of_several_classes(merge):
   assert told(lambda: [iter(train) for _ in range(2)]) == [shared_seeds.SHARED_SEED.format(number=4, seed=7)]
   assert told(lambda: iter(merge([stage(seed=7 + k) for k in range(4)]))) == []
   assert told(lambda: iter(merge([stage(seed=None) for _ in range(4)]))) == []
-  assert told(lambda: iter(concatenated([D.from_tensor_slices(X)] * 3).refurbish([rtf.augment.random_flip()], r=2, seed=7))) == []
+  assert (
+    told(lambda: iter(concatenated([D.from_tensor_slices(X)] * 3).refurbish([rtf.augment.random_flip()], r=2, seed=7)))
+    == []
+  )
 
 
 def test_the_draws_are_shared():
   """The sharing that the warning describes does happen."""
   seeds_of = lambda *ends, seed: sorted(
-      tuple(drawn) for drawn in D.range(*ends).refurbish(lambda i, seed: seed, r=2, seed=seed).as_numpy_iterator())
+    tuple(drawn) for drawn in D.range(*ends).refurbish(lambda i, seed: seed, r=2, seed=seed).as_numpy_iterator()
+  )
   assert seeds_of(5, seed=7) == seeds_of(5, 10, seed=7)
   assert not set(seeds_of(5, seed=7)) & set(seeds_of(5, 10, seed=8))
 
@@ -60,13 +65,20 @@ def test_what_is_meant_is_silent():
   source = D.from_tensor_slices(X)
   one = stage()
   for pipeline in (
-      lambda: [stage(), stage(X[1:])],  # Training and validation, folds, or a program that is run again.
-      lambda: [D.zip(stage(), stage(X[1:]))],  # Images and their targets.
-      lambda: [interleaved([stage(source), stage(source)])],  # One source twice.
-      lambda: [interleaved([one, one])],
-      lambda: [interleaved([stage(source.shard(2, i)) for i in range(2)])],  # A sample's numbers depend on its index in the whole source.
-      lambda: [interleaved([stage(), stage(X, layers=(rtf.augment.random_flip, rtf.augment.random_transpose))])],  # Other functions.
-      lambda: [interleaved([D.range(4).refurbish(lambda i: i, r=2, seed=7), D.range(5).refurbish(lambda i: i, r=2, seed=7)])]):  # No draws.
+    lambda: [stage(), stage(X[1:])],  # Training and validation, folds, or a program that is run again.
+    lambda: [D.zip(stage(), stage(X[1:]))],  # Images and their targets.
+    lambda: [interleaved([stage(source), stage(source)])],  # One source twice.
+    lambda: [interleaved([one, one])],
+    lambda: [
+      interleaved([stage(source.shard(2, i)) for i in range(2)])
+    ],  # A sample's numbers depend on its index in the whole source.
+    lambda: [
+      interleaved([stage(), stage(X, layers=(rtf.augment.random_flip, rtf.augment.random_transpose))])
+    ],  # Other functions.
+    lambda: [
+      interleaved([D.range(4).refurbish(lambda i: i, r=2, seed=7), D.range(5).refurbish(lambda i: i, r=2, seed=7)])
+    ],
+  ):  # No draws.
     assert told(lambda: [list(each) for each in pipeline()]) == []
 
 

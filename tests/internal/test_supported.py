@@ -1,4 +1,5 @@
 """On a system or with a TensorFlow that is not supported, importing the package says so in one sentence."""
+
 import pathlib
 import runpy
 import sys

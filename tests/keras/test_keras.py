@@ -1,4 +1,5 @@
 """`fit` of a stage: whole epochs of known length, no warnings, and no more calls of partial_fn than promised."""
+
 import contextlib
 import logging
 import re
@@ -14,12 +15,12 @@ from support.datasets import without_prefetch
 
 # Warnings for every pipeline, even without a refurbish stage:
 HARMLESS = (
-    # Keras 3.15, for every tf.data.Dataset, unless fit gets shuffle=False.
-    "`shuffle=True` was passed, but will be ignored since the data `x` was provided as a tf.data.Dataset.",
-    # TensorFlow counts all models of the process, and other tests have made many.
-    "triggered tf.function retracing",
-    # Keras 3.12, when variables are converted to arrays.
-    "__array__ implementation doesn't accept a copy keyword",
+  # Keras 3.15, for every tf.data.Dataset, unless fit gets shuffle=False.
+  "`shuffle=True` was passed, but will be ignored since the data `x` was provided as a tf.data.Dataset.",
+  # TensorFlow counts all models of the process, and other tests have made many.
+  "triggered tf.function retracing",
+  # Keras 3.12, when variables are converted to arrays.
+  "__array__ implementation doesn't accept a copy keyword",
 )
 
 
@@ -50,8 +51,7 @@ def recorded(capfd):
       for logger in loggers:
         logger.removeHandler(handler)
   output.printed, errors = capfd.readouterr()
-  output.warnings = harmful(
-      [*output.warnings, *(str(warning.message) for warning in caught), *log_warnings(errors)])
+  output.warnings = harmful([*output.warnings, *(str(warning.message) for warning in caught), *log_warnings(errors)])
 
 
 def fit(capfd, train, steps, epochs, model=None, **how):
@@ -101,7 +101,7 @@ class Training:
 
   @property
   def stats(self):
-    stage, = rtf.stats(self.stage)
+    (stage,) = rtf.stats(self.stage)
     return stage
 
 
@@ -132,7 +132,8 @@ def test_fit_with_validation_data(capfd):
 
 @pytest.mark.parametrize("batch_first, ahead", [(False, True), (True, False)])
 def test_fit_with_repeat_and_steps_per_epoch(capfd, batch_first, ahead):
-  """Epochs of .repeat() are epochs of the stage, and the input never runs out. Without prefetch no call is superfluous."""
+  """Epochs of .repeat() are epochs of the stage, and the input never runs out. Without prefetch no call is
+  superfluous."""
   n, batch, epochs = 1280, 64, 3
   training = Training(n, r=4)
   train = training.stage.batch(batch).repeat() if batch_first else training.stage.repeat().batch(batch)

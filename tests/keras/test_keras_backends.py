@@ -1,4 +1,5 @@
 """`rtf.keras` with Keras on TensorFlow, JAX and PyTorch, and Keras' distribution of a pipeline over processes."""
+
 import itertools
 import pathlib
 import types
@@ -17,10 +18,21 @@ HERE = pathlib.Path(__file__).parent
 STEPS = N // 4
 
 
-@pytest.mark.parametrize("backend, ahead, ends", [
-    *(pytest.param(backend, backend == "jax", [(0, 1), (1, 3), (1, STEPS)], marks=cases.slow) for backend in ("tensorflow", "jax")),
-    *(pytest.param(backend, ahead, [(0, 1), (1, 3), (1, STEPS), (2, 0), (EPOCHS - 1, STEPS)], marks=cases.only_exhaustive)
-      for backend, ahead in (("jax", True), ("jax", False), ("torch", False)))])
+@pytest.mark.parametrize(
+  "backend, ahead, ends",
+  [
+    *(
+      pytest.param(backend, backend == "jax", [(0, 1), (1, 3), (1, STEPS)], marks=cases.slow)
+      for backend in ("tensorflow", "jax")
+    ),
+    *(
+      pytest.param(
+        backend, ahead, [(0, 1), (1, 3), (1, STEPS), (2, 0), (EPOCHS - 1, STEPS)], marks=cases.only_exhaustive
+      )
+      for backend, ahead in (("jax", True), ("jax", False), ("torch", False))
+    ),
+  ],
+)
 def test_a_killed_fit_ends_as_an_unbroken_one(tmp_path, backend, ahead, ends):
   """Bit for bit, after SIGKILL in mid-epoch, at the last step of an epoch and between epochs. The logger also works."""
   pytest.importorskip(backend, reason=f"{backend} is not installed")
@@ -41,12 +53,17 @@ sys.exit(pytest.main(sys.argv[1:]))
 def test_the_callbacks_on_other_backends(backend):
   pytest.importorskip(backend, reason=f"{backend} is not installed")
   files = [HERE / name for name in ("test_keras_callbacks.py", "test_keras_bad_backup.py")]
-  outputs_of(["-c", PYTEST, "-q", "-p", "no:cacheprovider", "-m", "", *files], env=environment_of(backend), cwd=HERE.parent,
-             timeout=1800)
+  outputs_of(
+    ["-c", PYTEST, "-q", "-p", "no:cacheprovider", "-m", "", *files],
+    env=environment_of(backend),
+    cwd=HERE.parent,
+    timeout=1800,
+  )
 
 
 class Fitted:
   """A model whose `fit` has a reader of this data."""
+
   steps_per_execution = 2
 
   def __init__(self, data):
@@ -62,6 +79,7 @@ class Fitted:
 
 def test_the_reader_knows_what_was_read_for_which_step():
   """Even if Keras drops an iterator after reading a batch for the next step, for example if epochs differ in length."""
+
   def run(number, iterator, batches):
     reader.begin_execution(number, "state", iterator)
     begun = reader.num_read
@@ -79,7 +97,9 @@ def test_the_reader_knows_what_was_read_for_which_step():
   assert [run(0, first, [0, 1]), run(1, first, [2, 3]), run(2, second, [0, 1])] == [0, 2, 2]
   assert model.calls == [(0, 0), (1, 1), (2, 2), (2, 0), (3, 1)]
   for batches in [[], range(5)]:
-    with pytest.raises(RuntimeError, match="cannot follow Keras .* one step ahead of training. Install a supported version"):
+    with pytest.raises(
+      RuntimeError, match="cannot follow Keras .* one step ahead of training. Install a supported version"
+    ):
       run(3, iter(reader), batches)
   with pytest.raises(TypeError, match="position in a tf.data.Dataset"):
     Fitted([1, 2]).fit()
@@ -140,11 +160,13 @@ else:
 
 @cases.only_exhaustive
 def test_keras_data_parallel_over_two_processes(tmp_path):
-  """As in docs/torch_jax.md: each process reads its shard, no sample comes twice, a batch is made of all processes' parts."""
+  """As in docs/torch_jax.md: each process reads its shard, no sample comes twice, a batch is made of all processes'
+  parts."""
   pytest.importorskip("jax", reason="jax is not installed")
   port = free_port()
   first, second = outputs_of(
-      *(["-c", DISTRIBUTED, port, process, tmp_path] for process in range(2)), env=environment_of("jax"))
+    *(["-c", DISTRIBUTED, port, process, tmp_path] for process in range(2)), env=environment_of("jax")
+  )
   assert first.splitlines()[-1] == second.splitlines()[-1]
 
 
@@ -156,9 +178,16 @@ class FakeDistribution(keras.distribution.DataParallel):
     self._is_multi_process = processes > 1
 
 
-@pytest.mark.parametrize("distribution, warned", [
-    (None, False), (FakeDistribution(True), True), (FakeDistribution(False), False), (FakeDistribution(True, 1), False),
-    (types.SimpleNamespace(_auto_shard_dataset=True, _is_multi_process=True), False)])  # Model parallelism.
+@pytest.mark.parametrize(
+  "distribution, warned",
+  [
+    (None, False),
+    (FakeDistribution(True), True),
+    (FakeDistribution(False), False),
+    (FakeDistribution(True, 1), False),
+    (types.SimpleNamespace(_auto_shard_dataset=True, _is_multi_process=True), False),
+  ],
+)  # Model parallelism.
 def test_a_distribution_that_shards_behind_refurbish_is_told_of(monkeypatch, distribution, warned):
   monkeypatch.setattr(keras.distribution, "distribution", lambda: distribution)
   found = told(make_dataset)

@@ -1,4 +1,6 @@
-"""`rtf.keras.BackupAndRestore` refuses backups of another fit, damaged ones, and state it cannot save. Nothing changes then."""
+"""`rtf.keras.BackupAndRestore` refuses backups of another fit, damaged ones, and state it cannot save. Nothing changes
+then."""
+
 import contextlib
 import shutil
 import warnings
@@ -10,7 +12,18 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 from support import cases
-from support.fits import EPOCHS, NUM_BUILT, Recorder, Steps, interrupted, make_dataset, make_model, not_torch, only_tensorflow, two_stages
+from support.fits import (
+  EPOCHS,
+  NUM_BUILT,
+  Recorder,
+  Steps,
+  interrupted,
+  make_dataset,
+  make_model,
+  not_torch,
+  only_tensorflow,
+  two_stages,
+)
 
 pytestmark = cases.slow
 
@@ -41,22 +54,29 @@ def contents(directory):
   return {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("backup, change, error, message", [
+@pytest.mark.parametrize(
+  "backup, change, error, message",
+  [
     (False, {"seed": 8}, tf.errors.InvalidArgumentError, "another pipeline: seed .* 8, .* 7 "),
     (False, {"r": 2}, tf.errors.InvalidArgumentError, "another pipeline: r .* 2, .* 3 "),
     (False, {"n": 19}, tf.errors.InvalidArgumentError, "another pipeline: num_samples .* 19, .* 20 "),
     (True, {"r": 2, "ahead": True}, tf.errors.InvalidArgumentError, "another pipeline: r .* 2, .* 3 "),
     (True, {"seed": 8, "ahead": True}, tf.errors.InvalidArgumentError, "another pipeline: seed .* 8, .* 7 "),
-    (False, {"batch": 5}, ValueError, "backup_dir .*steps 5, but this one has 4")],
-    indirect=["backup"])
+    (False, {"batch": 5}, ValueError, "backup_dir .*steps 5, but this one has 4"),
+  ],
+  indirect=["backup"],
+)
 def test_a_backup_of_another_dataset_is_refused(backup, change, error, message):
   assert_refused(error, message, backup, dataset=make_dataset(**change))
 
 
 def test_a_backup_of_other_stages_is_refused(backup):
   assert_refused(
-      ValueError, r"another pipeline, with the stages \['_RefurbishDataset'\], but this one has \['_RefurbishDataset', ", backup,
-      dataset=two_stages())
+    ValueError,
+    r"another pipeline, with the stages \['_RefurbishDataset'\], but this one has \['_RefurbishDataset', ",
+    backup,
+    dataset=two_stages(),
+  )
 
 
 @not_torch
@@ -68,8 +88,7 @@ def test_a_backup_of_another_model_is_refused_and_nothing_changed(backup):
   indices, x = keras.Input([], name="index", dtype="int64"), keras.Input([4], name="x")
   larger = keras.Model({"index": indices, "x": x}, keras.layers.Dense(1)(keras.layers.Dense(7)(Recorder()(x, indices))))
   larger.compile("adam", "mse", metrics=["mae"])
-  assert_refused(
-      ValueError, "backup_dir .*model whose weights", backup, larger)
+  assert_refused(ValueError, "backup_dir .*model whose weights", backup, larger)
   model, dataset = make_model(optimizer="sgd"), make_dataset()
   assert_refused(ValueError, "backup_dir .*model whose optimizer", backup, model, dataset)
   # The stage is not set back, and the next fit begins where it would have begun.
@@ -101,7 +120,9 @@ def test_epochs_and_versions_that_do_not_fit(backup):
   text = state.read_text()
   for other in (3, 5):
     state.write_text(text.replace('"format": 4', f'"format": {other}'))
-    assert_refused(ValueError, f"backup_dir .*a backup of format {other}, .*reads format 4. Use the one that wrote it", backup)
+    assert_refused(
+      ValueError, f"backup_dir .*a backup of format {other}, .*reads format 4. Use the one that wrote it", backup
+    )
   state.write_text(text.replace('"epoch": 1', '"epoch": 0'))
   assert_refused(ValueError, "backup_dir .*epoch 0, .*epoch 2.*initial_epoch", backup, initial_epoch=2)
 
@@ -121,8 +142,13 @@ def two_fits(first, second, stop=None):
 def test_two_fits_on_one_directory_are_told_what_works(tmp_path):
   unbroken = two_fits(tmp_path / "a", tmp_path / "b")
   two_fits(tmp_path / "one", tmp_path / "one", stop=7)
-  with pytest.raises(ValueError, match=(
-      r"backup_dir .*epoch 3 \(from 0\).*epochs=2.*leave out the fits before that one.*directory of its own.*delete_checkpoint=False")):
+  with pytest.raises(
+    ValueError,
+    match=(
+      r"backup_dir .*epoch 3 \(from 0\).*epochs=2.*leave out the fits before that one.*directory of its "
+      r"own.*delete_checkpoint=False"
+    ),
+  ):
     two_fits(tmp_path / "one", tmp_path / "one")
   two_fits(tmp_path / "c", tmp_path / "d", stop=7)
   for first, second in ((None, tmp_path / "one"), (tmp_path / "c", tmp_path / "d")):
@@ -132,7 +158,8 @@ def test_two_fits_on_one_directory_are_told_what_works(tmp_path):
 
 def test_a_pipeline_that_cannot_be_saved_says_so_at_the_first_step(tmp_path):
   generated = tf.data.Dataset.from_generator(
-      lambda: iter([(np.zeros(4), 0.0)]), output_signature=(tf.TensorSpec([4]), tf.TensorSpec([])))
+    lambda: iter([(np.zeros(4), 0.0)]), output_signature=(tf.TensorSpec([4]), tf.TensorSpec([]))
+  )
   model = keras.Sequential([keras.Input([4]), keras.layers.Dense(1)])
   model.compile("sgd", "mse")
   with pytest.raises(tf.errors.FailedPreconditionError, match="(?s)stateful.*experimental_external_state_policy"):
@@ -161,8 +188,10 @@ def test_functions_that_draw_by_themselves_are_saved_and_told_of(tmp_path):
 
   calls = tf.Variable(0)
   for final_fn, operation in [
-      (lambda x: flip(x, training=True), "StatelessRandomUniformV2 with a seed from a variable"),
-      (lambda x: tf.image.random_brightness(x, 0.1), "RandomUniform"), (nested, "RandomUniform")]:
+    (lambda x: flip(x, training=True), "StatelessRandomUniformV2 with a seed from a variable"),
+    (lambda x: tf.image.random_brightness(x, 0.1), "RandomUniform"),
+    (nested, "RandomUniform"),
+  ]:
     with pytest.warns(UserWarning, match=f"random numbers of its own, by {operation}\\.") as told:
       fit(final_fn)
     assert len([warning for warning in told if "draws" in str(warning.message)]) == 1
@@ -182,11 +211,19 @@ def test_a_distribution_strategy_is_refused(tmp_path):
     model.fit(dataset, verbose=0, callbacks=[rtf.keras.BackupAndRestore(tmp_path / "backup")])
 
 
-@pytest.mark.parametrize("arguments, error", [
-    ({"backup_dir": 3}, TypeError), ({"backup_dir": ""}, TypeError), ({"backup_dir": "x", "save_freq": 0}, ValueError),
-    ({"backup_dir": "x", "save_freq": "batch"}, ValueError), ({"backup_dir": "x", "save_freq": 1.5}, (TypeError, ValueError)),
-    ({"backup_dir": "x", "save_freq": None}, (TypeError, ValueError)), ({"backup_dir": "x", "double_checkpoint": 1}, TypeError),
-    ({"backup_dir": "x", "delete_checkpoint": "no"}, TypeError)])
+@pytest.mark.parametrize(
+  "arguments, error",
+  [
+    ({"backup_dir": 3}, TypeError),
+    ({"backup_dir": ""}, TypeError),
+    ({"backup_dir": "x", "save_freq": 0}, ValueError),
+    ({"backup_dir": "x", "save_freq": "batch"}, ValueError),
+    ({"backup_dir": "x", "save_freq": 1.5}, (TypeError, ValueError)),
+    ({"backup_dir": "x", "save_freq": None}, (TypeError, ValueError)),
+    ({"backup_dir": "x", "double_checkpoint": 1}, TypeError),
+    ({"backup_dir": "x", "delete_checkpoint": "no"}, TypeError),
+  ],
+)
 def test_bad_arguments(arguments, error):
   with pytest.raises(error, match="^(backup_dir|save_freq|double_checkpoint|delete_checkpoint) "):
     rtf.keras.BackupAndRestore(**arguments)

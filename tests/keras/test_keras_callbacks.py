@@ -1,4 +1,5 @@
 """`rtf.keras.BackupAndRestore`: training continues where it was stopped or killed, at any time."""
+
 import contextlib
 import gc
 import itertools
@@ -16,7 +17,18 @@ from refurbish_tf.keras import step
 from refurbish_tf.keras.backup import Backup
 from support import cases
 from support.fits import (
-    BACKEND, EPOCHS, Steps, assert_epochs_whole, interrupted, make_dataset, make_model, not_torch, only_tensorflow, train, two_stages)
+  BACKEND,
+  EPOCHS,
+  Steps,
+  assert_epochs_whole,
+  interrupted,
+  make_dataset,
+  make_model,
+  not_torch,
+  only_tensorflow,
+  train,
+  two_stages,
+)
 
 pytestmark = cases.slow
 
@@ -47,13 +59,27 @@ def assert_same(weights, others):
 
 
 @pytest.mark.filterwarnings("ignore:Your input ran out of data")  # A stream whose length Keras does not know.
-@pytest.mark.parametrize("how", [
-    {"save_freq": "epoch"}, {"save_freq": 2, "symbolic": True, "steps": 5, "repeat": True},
-    pytest.param({"save_freq": 3, "compiled": {"steps_per_execution": 5}}, marks=not_torch), {"save_freq": 2, "kind": "stream"},
-    *(pytest.param(how, marks=cases.only_exhaustive) for how in (
-        {"save_freq": 1}, {"save_freq": 2, "symbolic": True}, {"save_freq": 2, "kind": "stream of known length"},
-        {"save_freq": 3, "steps": 5, "repeat": True}, {"save_freq": 1, "ahead": True},
-        {"save_freq": 1, "steps": 5, "repeat": True, "symbolic": True}))], ids=str)
+@pytest.mark.parametrize(
+  "how",
+  [
+    {"save_freq": "epoch"},
+    {"save_freq": 2, "symbolic": True, "steps": 5, "repeat": True},
+    pytest.param({"save_freq": 3, "compiled": {"steps_per_execution": 5}}, marks=not_torch),
+    {"save_freq": 2, "kind": "stream"},
+    *(
+      pytest.param(how, marks=cases.only_exhaustive)
+      for how in (
+        {"save_freq": 1},
+        {"save_freq": 2, "symbolic": True},
+        {"save_freq": 2, "kind": "stream of known length"},
+        {"save_freq": 3, "steps": 5, "repeat": True},
+        {"save_freq": 1, "ahead": True},
+        {"save_freq": 1, "steps": 5, "repeat": True, "symbolic": True},
+      )
+    ),
+  ],
+  ids=str,
+)
 def test_a_stopped_fit_goes_on_as_if_it_had_not_been(tmp_path, unbroken, how):
   expected, history, weights = unbroken
   if BACKEND == "torch" and "steps" in how:
@@ -74,12 +100,13 @@ def test_a_stopped_fit_goes_on_as_if_it_had_not_been(tmp_path, unbroken, how):
     assert list(itertools.chain(*trained.values())) == list(itertools.chain(*expected.values()))
     assert_same(resumed, weights)
     for name, values in found.items():
-      assert values == history[name][-len(values):]
+      assert values == history[name][-len(values) :]
 
 
 @pytest.mark.parametrize("save_freq", ["epoch", 100])
 def test_a_fit_killed_at_first_begins_with_the_same_epoch_again(tmp_path, unbroken, save_freq):
-  """Although the store on disk is warm and would continue with the next epoch. Killed twice, then again in the second epoch."""
+  """Although the store on disk is warm and would continue with the next epoch. Killed twice, then again in the second
+  epoch."""
   trained = {}
   for stop in (2, 1, 7 if save_freq == 100 else 3, None):
     _, weights = train(tmp_path / "backup", trained, stop, save_freq=save_freq, store=str(tmp_path / "store"))
@@ -92,6 +119,7 @@ def test_a_fit_killed_at_first_begins_with_the_same_epoch_again(tmp_path, unbrok
 @pytest.mark.parametrize("inputs", [[], [keras.Input([4])]], ids=["unbuilt", "built"])
 def test_a_model_that_was_fitted_begins_again_with_what_it_had_before(tmp_path, inputs):
   """As in a notebook: the model already has all the variables that the first step creates."""
+
   def make():
     keras.utils.set_random_seed(1)
     model = keras.Sequential([*inputs, keras.layers.Dropout(0.5), keras.layers.Dense(1)])
@@ -133,8 +161,12 @@ def test_nothing_is_left_behind_by_an_interrupted_fit(tmp_path):
   model, trained = make_model(), {}
   logger = rtf.keras.RefurbishLogger(make_dataset())
   with pytest.raises(KeyboardInterrupt):
-    model.fit(make_dataset(), epochs=2, verbose=0, callbacks=[
-        rtf.keras.BackupAndRestore(tmp_path / "first", save_freq=1), logger, Steps(trained, stop=3)])
+    model.fit(
+      make_dataset(),
+      epochs=2,
+      verbose=0,
+      callbacks=[rtf.keras.BackupAndRestore(tmp_path / "first", save_freq=1), logger, Steps(trained, stop=3)],
+    )
   saved = (tmp_path / "first" / "refurbish_tf_backup" / "state.json").read_text()
   model.train_on_batch(*next(make_dataset().as_numpy_iterator()))
   for callbacks in ([], [rtf.keras.BackupAndRestore(tmp_path / "second", save_freq=1)], [logger], []):
@@ -146,6 +178,7 @@ def test_nothing_is_left_behind_by_an_interrupted_fit(tmp_path):
 
 def stop_at(step):
   """Stops training at this step."""
+
   def on_train_batch_end(batch, logs):
     del batch, logs
     if next(steps) == step:
@@ -158,6 +191,7 @@ def stop_at(step):
 @only_tensorflow
 def test_a_model_goes_on_that_keras_has_not_built(tmp_path):
   """The model has its own training step and metrics."""
+
   class Own(keras.Model):
     def __init__(self):
       super().__init__()
@@ -180,8 +214,9 @@ def test_a_model_goes_on_that_keras_has_not_built(tmp_path):
     model = Own()
     model(tf.zeros([1, 4]))
     model.compile("adam")
-    return model.fit(make_dataset(), epochs=3, verbose=0, callbacks=[
-        rtf.keras.BackupAndRestore(backup, save_freq=2), *callbacks]).history, model.get_weights()
+    return model.fit(
+      make_dataset(), epochs=3, verbose=0, callbacks=[rtf.keras.BackupAndRestore(backup, save_freq=2), *callbacks]
+    ).history, model.get_weights()
 
   expected, weights = run(tmp_path / "none")
   with pytest.raises(KeyboardInterrupt):
@@ -194,6 +229,7 @@ def test_a_model_goes_on_that_keras_has_not_built(tmp_path):
 @only_tensorflow
 def test_metrics_that_keras_cannot_make_in_time_are_told_of(tmp_path):
   """The model's own training step takes four components; Keras supports three."""
+
   class Own(keras.Sequential):
     def train_step(self, data):
       return super().train_step(data[:2])
@@ -202,8 +238,9 @@ def test_metrics_that_keras_cannot_make_in_time_are_told_of(tmp_path):
     model = Own([keras.Input([4]), keras.layers.Dense(1)])
     model.compile("adam", "mse", metrics=["mae"])
     dataset = make_dataset().map(lambda x, y: (x["x"], y, y, y))
-    return model.fit(dataset, epochs=2, verbose=0, callbacks=[
-        rtf.keras.BackupAndRestore(tmp_path / "backup", save_freq=1), *callbacks]).history
+    return model.fit(
+      dataset, epochs=2, verbose=0, callbacks=[rtf.keras.BackupAndRestore(tmp_path / "backup", save_freq=1), *callbacks]
+    ).history
 
   with pytest.raises(KeyboardInterrupt):
     fit(stop_at(4))
@@ -216,8 +253,11 @@ def test_with_the_logger_the_order_of_the_callbacks_is_the_same(backup, reverse,
   """Steps that are skipped because they are done do not count as steps without a wait. Other metrics start again."""
   dataset = make_dataset()
   callbacks = [rtf.keras.BackupAndRestore(backup), rtf.keras.RefurbishLogger(dataset)]
-  history = make_model(metrics=metrics).fit(
-      dataset, epochs=EPOCHS, verbose=0, callbacks=callbacks[::-1] if reverse else callbacks).history
+  history = (
+    make_model(metrics=metrics)
+    .fit(dataset, epochs=EPOCHS, verbose=0, callbacks=callbacks[::-1] if reverse else callbacks)
+    .history
+  )
   assert history["input_wait_p50"][0] > 0  # One step of the resumed epoch was left.
   for name in ("loss", "refurbish_fresh", *metrics):
     assert len(history[name]) == EPOCHS - 1
@@ -225,6 +265,7 @@ def test_with_the_logger_the_order_of_the_callbacks_is_the_same(backup, reverse,
 
 def test_a_fit_that_is_told_to_stop_keeps_its_backup(tmp_path, unbroken, monkeypatch):
   """For example by a handler of SIGTERM, before a machine is shut down. The program may also change its directory."""
+
   class Stop(keras.callbacks.Callback):
     def on_train_begin(self, logs=None):
       os.chdir("/")
@@ -235,8 +276,12 @@ def test_a_fit_that_is_told_to_stop_keeps_its_backup(tmp_path, unbroken, monkeyp
 
   trained = {}
   monkeypatch.chdir(tmp_path)
-  make_model().fit(make_dataset(), epochs=EPOCHS, verbose=0, callbacks=[
-      rtf.keras.BackupAndRestore("backup", save_freq=3), Steps(trained), Stop()])
+  make_model().fit(
+    make_dataset(),
+    epochs=EPOCHS,
+    verbose=0,
+    callbacks=[rtf.keras.BackupAndRestore("backup", save_freq=3), Steps(trained), Stop()],
+  )
   assert (tmp_path / "backup" / "refurbish_tf_backup").is_dir()
   (tmp_path / "backup" / "mine").mkdir()
   _, resumed = train(tmp_path / "backup", trained)
@@ -249,9 +294,11 @@ def test_a_fit_that_is_told_to_stop_keeps_its_backup(tmp_path, unbroken, monkeyp
 def before_each_change(happen, setattr=setattr):
   """Calls `happen` before Python renames or removes a file or a directory."""
   for name in ("rename", "unlink", "rmdir"):
+
     def change(*args, function=getattr(os, name), **how):
       happen()
       return function(*args, **how)
+
     setattr(os, name, change)
 
 
@@ -292,7 +339,9 @@ def test_a_fit_killed_while_it_deletes_or_saves_its_backup_leaves_a_whole_one(ba
 def test_a_resumed_fit_that_is_interrupted_leaves_no_first_epoch_to_the_next(backup):
   model = make_model()
   with pytest.raises(KeyboardInterrupt):
-    model.fit(make_dataset(), epochs=EPOCHS, verbose=0, callbacks=[rtf.keras.BackupAndRestore(backup), Steps({}, stop=1)])
+    model.fit(
+      make_dataset(), epochs=EPOCHS, verbose=0, callbacks=[rtf.keras.BackupAndRestore(backup), Steps({}, stop=1)]
+    )
   assert len(model.fit(make_dataset(), epochs=2, verbose=0).history["loss"]) == 2
 
 
@@ -304,8 +353,12 @@ def test_of_two_backups_the_one_before_is_used_if_the_latest_is_damaged(tmp_path
   def fit(stop, trained, double):
     model = make_model()
     with contextlib.suppress(KeyboardInterrupt):
-      model.fit(make_dataset(), epochs=EPOCHS, verbose=0, callbacks=[
-          rtf.keras.BackupAndRestore(tmp_path, save_freq=1, double_checkpoint=double), Steps(trained, stop)])
+      model.fit(
+        make_dataset(),
+        epochs=EPOCHS,
+        verbose=0,
+        callbacks=[rtf.keras.BackupAndRestore(tmp_path, save_freq=1, double_checkpoint=double), Steps(trained, stop)],
+      )
     return model.get_weights()
 
   fit(7, {}, True)
@@ -322,5 +375,10 @@ def test_of_two_backups_the_one_before_is_used_if_the_latest_is_damaged(tmp_path
 def test_a_backup_that_is_kept_lets_more_epochs_follow(tmp_path, unbroken):
   for epochs in (EPOCHS - 1, EPOCHS):
     model = make_model()
-    model.fit(make_dataset(), epochs=epochs, verbose=0, callbacks=[rtf.keras.BackupAndRestore(tmp_path, delete_checkpoint=False)])
+    model.fit(
+      make_dataset(),
+      epochs=epochs,
+      verbose=0,
+      callbacks=[rtf.keras.BackupAndRestore(tmp_path, delete_checkpoint=False)],
+    )
   assert_same(model.get_weights(), unbroken[2])

@@ -1,4 +1,5 @@
 """`rtf.keras.RefurbishLogger`: the history of a fit reports what really happened."""
+
 import collections
 import csv
 import threading
@@ -34,6 +35,7 @@ def test_history_agrees_with_counters_in_the_functions(tmp_path):
     def function(x):
       calls[name] += 1
       return x
+
     return in_python(function)
 
   def counted(name, n, r):
@@ -49,27 +51,44 @@ def test_history_agrees_with_counters_in_the_functions(tmp_path):
       calls.clear()
 
   validation = tf.data.Dataset.from_tensors((tf.zeros([1, 1]), tf.zeros([1])))
-  history = make_model().fit(
-      dataset, epochs=EPOCHS, verbose=0, validation_data=validation,
-      callbacks=[rtf.keras.RefurbishLogger(dataset, tmp_path), Epochs()]).history
+  history = (
+    make_model()
+    .fit(
+      dataset,
+      epochs=EPOCHS,
+      verbose=0,
+      validation_data=validation,
+      callbacks=[rtf.keras.RefurbishLogger(dataset, tmp_path), Epochs()],
+    )
+    .history
+  )
   assert history["first_fresh"] == [epoch["first partial"] for epoch in by_epoch] == [20, 10, 10, 10]
-  assert [a + b for a, b in zip(history["first_fresh"], history["first_cached"], strict=True)] == [
-      epoch["first final"] for epoch in by_epoch] == [20] * EPOCHS
+  assert (
+    [a + b for a, b in zip(history["first_fresh"], history["first_cached"], strict=True)]
+    == [epoch["first final"] for epoch in by_epoch]
+    == [20] * EPOCHS
+  )
   # Two stages of one name are numbered; they count together here.
   assert history["second_fresh"] == [20, 4, 4, 4] and history["second_2_fresh"] == [20] * EPOCHS
   assert [a + b for a, b in zip(history["second_fresh"], history["second_2_fresh"], strict=True)] == [
-      epoch["second partial"] for epoch in by_epoch]
+    epoch["second partial"] for epoch in by_epoch
+  ]
   for name in ("evicted", "missing", "bytes", "fresh_wait", "store_wait"):
     assert len(history[f"first_{name}"]) == EPOCHS
   assert len(history["loss"]) == len(history["input_wait_p50"]) == EPOCHS
   # TensorBoard gets the same numbers.
-  file, = (tmp_path / "train").iterdir()
+  (file,) = (tmp_path / "train").iterdir()
   written = collections.defaultdict(list)
   for event in tf.compat.v1.train.summary_iterator(str(file)):
     for value in event.summary.value:
       assert value.metadata.plugin_data.plugin_name == "scalars"
       written[value.tag].append((event.step, float(tf.make_ndarray(value.tensor))))
-  assert "input_wait/max" in written and "input_wait/fraction" in written and "first/fresh" in written and "second_2/cached" in written
+  assert (
+    "input_wait/max" in written
+    and "input_wait/fraction" in written
+    and "first/fresh" in written
+    and "second_2/cached" in written
+  )
   for tag, values in written.items():
     group, name = tag.split("/")
     assert [step for step, _ in values] == list(range(EPOCHS))
@@ -95,18 +114,35 @@ def test_a_stall_of_the_input_is_seen(steps_per_execution):
       ended.set()
 
   dataset = tf.data.Dataset.range(N).map(in_python(slow)).map(labelled).batch(1)
-  history = make_model(steps_per_execution=steps_per_execution).fit(dataset, epochs=2, verbose=0, callbacks=[
-      rtf.keras.RefurbishLogger(dataset), keras.callbacks.LambdaCallback(on_train_batch_end=on_train_batch_end)]).history
+  history = (
+    make_model(steps_per_execution=steps_per_execution)
+    .fit(
+      dataset,
+      epochs=2,
+      verbose=0,
+      callbacks=[
+        rtf.keras.RefurbishLogger(dataset),
+        keras.callbacks.LambdaCallback(on_train_batch_end=on_train_batch_end),
+      ],
+    )
+    .history
+  )
   for epoch in range(2):
     assert history["input_wait_max"][epoch] > 0.25
     assert history["input_wait_p50"][epoch] < 0.25
   assert set(history) == {"loss", "input_wait_fraction", "input_wait_p50", "input_wait_p95", "input_wait_max"}
 
 
-@pytest.mark.parametrize("on_processors, verbose, said", [
+@pytest.mark.parametrize(
+  "on_processors, verbose, said",
+  [
     (True, 0, ". It runs on the processors that prepare the input"),
-    (False, 1, ", which is about the most that a faster input can save.")])
-def test_how_much_of_an_epoch_was_waited_and_what_that_says(tmp_path, monkeypatch, capsys, on_processors, verbose, said):
+    (False, 1, ", which is about the most that a faster input can save."),
+  ],
+)
+def test_how_much_of_an_epoch_was_waited_and_what_that_says(
+  tmp_path, monkeypatch, capsys, on_processors, verbose, said
+):
   clock = types.SimpleNamespace(now=100.0, waited=5.0)
   monkeypatch.setattr(module, "time", types.SimpleNamespace(perf_counter=lambda: clock.now))
   monkeypatch.setattr(module, "_waited", lambda: clock.waited)
@@ -129,8 +165,17 @@ def test_how_much_of_an_epoch_was_waited_and_what_that_says(tmp_path, monkeypatc
   dataset = tf.data.Dataset.range(8).map(labelled).batch(2)
   logger = rtf.keras.RefurbishLogger(dataset)
   assert logger.verdict is None
-  history = make_model().fit(dataset, epochs=3, verbose=verbose, validation_data=dataset, callbacks=[
-      logger, Time(), keras.callbacks.CSVLogger(tmp_path / "log.csv")]).history
+  history = (
+    make_model()
+    .fit(
+      dataset,
+      epochs=3,
+      verbose=verbose,
+      validation_data=dataset,
+      callbacks=[logger, Time(), keras.callbacks.CSVLogger(tmp_path / "log.csv")],
+    )
+    .history
+  )
   assert history["input_wait_fraction"] == [0.5, 0.25, 0.05]
   assert history["input_wait_p50"] == [0, 0, 0]
   with open(tmp_path / "log.csv", encoding="utf-8") as file:
@@ -148,7 +193,8 @@ def test_the_echoing_factor_of_each_epoch():
   # Keras uses the first epoch's number of steps for all epochs.
   assert history["echo_fresh"][0] == 4
   assert history["echo_factor"] == [
-      (fresh + repeated) / fresh for fresh, repeated in zip(history["echo_fresh"], history["echo_repeated"], strict=True)]
+    (fresh + repeated) / fresh for fresh, repeated in zip(history["echo_fresh"], history["echo_repeated"], strict=True)
+  ]
 
 
 def scaling(*layers):
@@ -160,29 +206,41 @@ def scaling(*layers):
 RESCALING, TO_NORMAL = keras.layers.Rescaling, keras.layers.Normalization
 
 
-@pytest.mark.parametrize("layers, normalize, is_warned", [
-    ([RESCALING(1 / 255)], {}, True), ([RESCALING(1 / 127.5, -1), keras.layers.Conv2D(1, 1)], {}, True),
-    ([TO_NORMAL(mean=[120.0] * 3, variance=[3000.0] * 3)], {}, True), ([RESCALING(1 / 255)], {"mean": 120, "std": 60}, True),
+@pytest.mark.parametrize(
+  "layers, normalize, is_warned",
+  [
+    ([RESCALING(1 / 255)], {}, True),
+    ([RESCALING(1 / 127.5, -1), keras.layers.Conv2D(1, 1)], {}, True),
+    ([TO_NORMAL(mean=[120.0] * 3, variance=[3000.0] * 3)], {}, True),
+    ([RESCALING(1 / 255)], {"mean": 120, "std": 60}, True),
     ([RESCALING(1 / 255)], {"mean": 0, "std": 1, "max_pixel_value": 127.5}, True),
     # Images from 0 to 255 are right.
-    ([RESCALING(1 / 255)], {"mean": 0, "std": 1 / 255}, False), ([RESCALING(1 / 255)], {"mean": 0, "std": 1, "max_pixel_value": 1}, False),
+    ([RESCALING(1 / 255)], {"mean": 0, "std": 1 / 255}, False),
+    ([RESCALING(1 / 255)], {"mean": 0, "std": 1, "max_pixel_value": 1}, False),
     # The layer does not scale images, or does not get the images themselves.
-    ([TO_NORMAL(mean=[120.0] * 3, variance=[3000.0] * 3, invert=True)], {}, False), ([keras.layers.Conv2D(3, 1), RESCALING(1 / 255)], {}, False),
-    ([RESCALING(255), RESCALING(1 / 255)], {}, False), ([RESCALING(2)], {}, False)], ids=str)
+    ([TO_NORMAL(mean=[120.0] * 3, variance=[3000.0] * 3, invert=True)], {}, False),
+    ([keras.layers.Conv2D(3, 1), RESCALING(1 / 255)], {}, False),
+    ([RESCALING(255), RESCALING(1 / 255)], {}, False),
+    ([RESCALING(2)], {}, False),
+  ],
+  ids=str,
+)
 def test_images_of_another_scale_than_the_network_expects(layers, normalize, is_warned):
   model = scaling(*layers)
   model.compile("sgd", "mse")
   images = tf.data.Dataset.from_tensor_slices((np.zeros([4, 4, 4, 3], np.uint8), np.zeros([4, 1])))
   train = images.refurbish([rtf.augment.random_flip()], [rtf.augment.normalize(**normalize)]).batch(2)
   warned = told(lambda: model.fit(train, verbose=0, callbacks=[rtf.keras.RefurbishLogger(train)]))
-  assert [f"The layer {layers[0].name} of the model scales images of 0 to 255, but normalize makes images of " in text for text in warned] == (
-      [True] * is_warned)
+  assert [
+    f"The layer {layers[0].name} of the model scales images of 0 to 255, but normalize makes images of " in text
+    for text in warned
+  ] == ([True] * is_warned)
 
 
 def test_networks_whose_order_of_layers_is_not_known_are_no_alarm():
   """A subclass, several inputs, and layers with an attribute named `layers`."""
-  class Own(keras.Model):
 
+  class Own(keras.Model):
     def __init__(self):
       super().__init__()
       self.scale, self.dense = RESCALING(1 / 255), keras.layers.Dense(1)
@@ -195,14 +253,22 @@ def test_networks_whose_order_of_layers_is_not_known_are_no_alarm():
 
   age = keras.Input([1], name="age")
   image = keras.Input([4, 4, 3], name="image")
-  two = keras.Model({"image": image, "age": age}, keras.layers.Dense(1)(keras.layers.Concatenate()(
-      [TO_NORMAL(mean=[40.0], variance=[100.0])(age), keras.layers.Flatten()(image)])))
-  images = tf.data.Dataset.from_tensor_slices(({"image": np.zeros([4, 4, 4, 3], np.uint8), "age": np.zeros([4, 1])}, np.zeros([4, 1])))
+  two = keras.Model(
+    {"image": image, "age": age},
+    keras.layers.Dense(1)(
+      keras.layers.Concatenate()([TO_NORMAL(mean=[40.0], variance=[100.0])(age), keras.layers.Flatten()(image)])
+    ),
+  )
+  images = tf.data.Dataset.from_tensor_slices(
+    ({"image": np.zeros([4, 4, 4, 3], np.uint8), "age": np.zeros([4, 1])}, np.zeros([4, 1]))
+  )
   both = images.refurbish([rtf.augment.random_flip()], [rtf.augment.normalize()], targets={"age": None}).batch(2)
   alone = both.map(lambda element, label: (element["image"], label))
   for model, train in ((two, both), (Own(), alone), (keras.Sequential([keras.layers.Flatten(), Block(1)]), alone)):
     model.compile("sgd", "mse")
-    assert not told(lambda model=model, train=train: model.fit(train, verbose=0, callbacks=[rtf.keras.RefurbishLogger(both)]))
+    assert not told(
+      lambda model=model, train=train: model.fit(train, verbose=0, callbacks=[rtf.keras.RefurbishLogger(both)])
+    )
 
 
 def test_the_images_that_either_side_finished():

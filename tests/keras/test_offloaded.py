@@ -1,4 +1,5 @@
 """The accelerator's pixels: `keras.ops` alone must make exactly the bytes that the layers make on the host."""
+
 import keras
 import numpy as np
 import pytest
@@ -14,39 +15,115 @@ from support.unfinished import MEAN, STD
 
 FINAL = [augment.random_crop(padding=4), augment.random_flip(), augment.cutout(7)]
 EVERYWHERE = [
-    augment.cutout(5), augment.random_crop(padding=4), augment.random_flip(), augment.random_crop(padding=2), *augment.rand_augment(1, 3),
-    augment.random_crop(padding=1), augment.cutout(3), augment.random_solarize(90), augment.random_grayscale(0.4), *augment.rand_augment(2, 10),
-    augment.random_flip(), augment.random_crop(padding=3), augment.random_flip(), augment.normalize(MEAN, STD)]
+  augment.cutout(5),
+  augment.random_crop(padding=4),
+  augment.random_flip(),
+  augment.random_crop(padding=2),
+  *augment.rand_augment(1, 3),
+  augment.random_crop(padding=1),
+  augment.cutout(3),
+  augment.random_solarize(90),
+  augment.random_grayscale(0.4),
+  *augment.rand_augment(2, 10),
+  augment.random_flip(),
+  augment.random_crop(padding=3),
+  augment.random_flip(),
+  augment.normalize(MEAN, STD),
+]
 # One layer inverts all values, so the padding of a crop becomes white. Both ends of each argument's range.
 COLORS = [
-    augment.random_crop(padding=3), augment.random_solarize(0, p=0.5), augment.cutout(4), augment.random_grayscale(0.3), augment.random_solarize(200, p=1),
-    augment.random_flip(), augment.random_solarize(256, p=1), augment.random_grayscale(0), augment.random_solarize(128, p=0), augment.random_solarize(255)]
+  augment.random_crop(padding=3),
+  augment.random_solarize(0, p=0.5),
+  augment.cutout(4),
+  augment.random_grayscale(0.3),
+  augment.random_solarize(200, p=1),
+  augment.random_flip(),
+  augment.random_solarize(256, p=1),
+  augment.random_grayscale(0),
+  augment.random_solarize(128, p=0),
+  augment.random_solarize(255),
+]
 # Layers, height, width, number of images.
 CASES = {
-    "each distortion at each magnitude, twice": ([unfinished.every_outcome(), unfinished.every_outcome()], 23, 41, 444),
-    "all layers, everywhere": (EVERYWHERE, 31, 17, 67),
-    "a hole over everything": ([augment.cutout(2**31 - 1), *augment.rand_augment(1, 9)], 16, 16, 9),
-    "auto_augment for CIFAR-10": ([*augment.auto_augment("cifar10"), *FINAL], 32, 32, 250),
-    "auto_augment for ImageNet, bfloat16": (
-        [*augment.auto_augment("imagenet"), augment.normalize(0.45, 0.22, "bfloat16")], 32, 24, 250),
-    "trivial_augment": ([*augment.trivial_augment(), augment.normalize(MEAN, STD)], 20, 47, 868),
-    "ranges of torchvision": ([*augment.rand_augment(2, ranges="torchvision"), *augment.auto_augment("cifar10", ranges="torchvision")], 20, 47, 96),
-    "final layers": ([*FINAL, augment.normalize(MEAN, STD)], 32, 32, 99),
-    "flips of both axes": ([
-        augment.random_flip("vertical"), augment.random_crop(padding=2), augment.random_flip("horizontal_and_vertical", 0.3), augment.cutout(5),
-        *augment.rand_augment(1), augment.random_flip(p=0.8)], 17, 21, 48),
-    "colours": ([*COLORS, augment.normalize(MEAN, STD)], 19, 23, 150),
-    "grey": ([augment.random_grayscale(1)], 9, 8, 30),
-    "normalize alone": ([augment.normalize(MEAN, STD, "float16")], 256, 3, 1),
-    **{f"{height} x {width}": ([*augment.rand_augment(2, 9), augment.random_crop(padding=1), augment.cutout(1)], height, width, n)
-       for height, width, n in ((1, 1, 56), (1, 9, 56), (9, 1, 56), (2, 5, 56), (5, 2, 56), (3, 3, 56), (224, 224, 24),
-                                (500, 333, 3), (1, 500, 16))}}
-# Compiling takes seconds, so runs with a sample of the cases use DEFAULT; `test_batches_of_any_size_in_one_trace` has a graph.
-MODES = {"eager": lambda finish: finish, "graph": tf.function, "jitted": lambda finish: tf.function(finish, jit_compile=True)}
+  "each distortion at each magnitude, twice": ([unfinished.every_outcome(), unfinished.every_outcome()], 23, 41, 444),
+  "all layers, everywhere": (EVERYWHERE, 31, 17, 67),
+  "a hole over everything": ([augment.cutout(2**31 - 1), *augment.rand_augment(1, 9)], 16, 16, 9),
+  "auto_augment for CIFAR-10": ([*augment.auto_augment("cifar10"), *FINAL], 32, 32, 250),
+  "auto_augment for ImageNet, bfloat16": (
+    [*augment.auto_augment("imagenet"), augment.normalize(0.45, 0.22, "bfloat16")],
+    32,
+    24,
+    250,
+  ),
+  "trivial_augment": ([*augment.trivial_augment(), augment.normalize(MEAN, STD)], 20, 47, 868),
+  "ranges of torchvision": (
+    [*augment.rand_augment(2, ranges="torchvision"), *augment.auto_augment("cifar10", ranges="torchvision")],
+    20,
+    47,
+    96,
+  ),
+  "final layers": ([*FINAL, augment.normalize(MEAN, STD)], 32, 32, 99),
+  "flips of both axes": (
+    [
+      augment.random_flip("vertical"),
+      augment.random_crop(padding=2),
+      augment.random_flip("horizontal_and_vertical", 0.3),
+      augment.cutout(5),
+      *augment.rand_augment(1),
+      augment.random_flip(p=0.8),
+    ],
+    17,
+    21,
+    48,
+  ),
+  "colours": ([*COLORS, augment.normalize(MEAN, STD)], 19, 23, 150),
+  "grey": ([augment.random_grayscale(1)], 9, 8, 30),
+  "normalize alone": ([augment.normalize(MEAN, STD, "float16")], 256, 3, 1),
+  **{
+    f"{height} x {width}": (
+      [*augment.rand_augment(2, 9), augment.random_crop(padding=1), augment.cutout(1)],
+      height,
+      width,
+      n,
+    )
+    for height, width, n in (
+      (1, 1, 56),
+      (1, 9, 56),
+      (9, 1, 56),
+      (2, 5, 56),
+      (5, 2, 56),
+      (3, 3, 56),
+      (224, 224, 24),
+      (500, 333, 3),
+      (1, 500, 16),
+    )
+  },
+}
+# Compiling takes seconds, so runs with a sample of the cases use DEFAULT; `test_batches_of_any_size_in_one_trace` has a
+# graph.
+MODES = {
+  "eager": lambda finish: finish,
+  "graph": tf.function,
+  "jitted": lambda finish: tf.function(finish, jit_compile=True),
+}
 DEFAULT = {
-    "each distortion at each magnitude, twice": "jitted", "all layers, everywhere": "eager", "a hole over everything": "eager",
-    "auto_augment for ImageNet, bfloat16": "eager", "flips of both axes": "eager", "trivial_augment": "jitted", "ranges of torchvision": "eager", "final layers": "jitted", "colours": "eager",
-    "grey": "jitted", "normalize alone": "eager", "1 x 1": "eager", "9 x 1": "eager", "2 x 5": "eager", "3 x 3": "eager", "1 x 500": "eager"}
+  "each distortion at each magnitude, twice": "jitted",
+  "all layers, everywhere": "eager",
+  "a hole over everything": "eager",
+  "auto_augment for ImageNet, bfloat16": "eager",
+  "flips of both axes": "eager",
+  "trivial_augment": "jitted",
+  "ranges of torchvision": "eager",
+  "final layers": "jitted",
+  "colours": "eager",
+  "grey": "jitted",
+  "normalize alone": "eager",
+  "1 x 1": "eager",
+  "9 x 1": "eager",
+  "2 x 5": "eager",
+  "3 x 3": "eager",
+  "1 x 500": "eager",
+}
 
 
 def made_by(run, entries):
@@ -84,30 +161,47 @@ def check_case(name, compiled):
     check(run, layers, images, np.stack(drawn, axis=1).astype(np.int32))
 
 
-@pytest.mark.parametrize("name, mode", [
-    pytest.param(name, mode, marks=cases.only_exhaustive if DEFAULT.get(name) != mode else cases.slow if mode == "jitted" else ())
-    for name in CASES for mode in MODES])
+@pytest.mark.parametrize(
+  "name, mode",
+  [
+    pytest.param(
+      name, mode, marks=cases.only_exhaustive if DEFAULT.get(name) != mode else cases.slow if mode == "jitted" else ()
+    )
+    for name in CASES
+    for mode in MODES
+  ],
+)
 def test_the_bytes_are_those_of_the_host(name, mode):
   check_case(name, MODES[mode])
 
 
 def test_no_more_is_done_than_the_share():
-  """The program runs the policy layers of no image, every 8th, 4th, 2nd or all: the smallest set with all images left to do."""
+  """The program runs the policy layers of no image, every 8th, 4th, 2nd or all: the smallest set with all images left
+  to do."""
   which = lambda todo: int(offloaded_pixels._which(keras.ops.convert_to_tensor(todo)))
   assert [which(every(24, stride)) for stride in (25, 8, 4, 2, 1)] == [0, 1, 2, 3, 4]
   one = np.eye(24, dtype=np.int32)
   assert [which(one[i]) for i in range(8)] == [4, 3, 4, 2, 4, 3, 4, 1]
 
 
-@pytest.mark.parametrize("jit_compile", [pytest.param(False, marks=cases.slow), pytest.param(True, marks=cases.only_exhaustive)])
+@pytest.mark.parametrize(
+  "jit_compile", [pytest.param(False, marks=cases.slow), pytest.param(True, marks=cases.only_exhaustive)]
+)
 def test_batches_of_any_size_in_one_trace(jit_compile):
   layers = [*augment.rand_augment(2, 9), augment.random_crop(padding=4)]
   finish, traces = rtf.keras.Offloaded(layers), []
   fingerprint = DeviceLayers.of(layers, "test").fingerprint
 
-  @tf.function(jit_compile=jit_compile, input_signature=[{
-      "unfinished_image": tf.TensorSpec([None, 12, 3 * 10], tf.uint8), "draws": tf.TensorSpec([None, 5], tf.int32),
-      "layers": tf.TensorSpec([None, 0, fingerprint], tf.int32)}])
+  @tf.function(
+    jit_compile=jit_compile,
+    input_signature=[
+      {
+        "unfinished_image": tf.TensorSpec([None, 12, 3 * 10], tf.uint8),
+        "draws": tf.TensorSpec([None, 5], tf.int32),
+        "layers": tf.TensorSpec([None, 0, fingerprint], tf.int32),
+      }
+    ],
+  )
   def run(entries):
     traces.append(entries)
     return finish(entries)
@@ -117,9 +211,15 @@ def test_batches_of_any_size_in_one_trace(jit_compile):
   assert len(traces) == 1
 
 
-@pytest.mark.parametrize("normalize", [
-    augment.normalize(MEAN, STD), augment.normalize((123.675, 116.28, 103.53), (58.395, 57.12, 57.375)),
-    augment.normalize(0.3, 0.7, "bfloat16", max_pixel_value=130.5)], ids=["within 1", "in units of bytes", "told"])
+@pytest.mark.parametrize(
+  "normalize",
+  [
+    augment.normalize(MEAN, STD),
+    augment.normalize((123.675, 116.28, 103.53), (58.395, 57.12, 57.375)),
+    augment.normalize(0.3, 0.7, "bfloat16", max_pixel_value=130.5),
+  ],
+  ids=["within 1", "in units of bytes", "told"],
+)
 def test_finished_batches_are_normalized_and_nothing_else(normalize):
   images = unfinished.images_like(np.random.default_rng(1), 5, 6, 7)
   layers = [*augment.rand_augment(2, 9), augment.random_crop(padding=4), normalize]

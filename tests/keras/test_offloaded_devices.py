@@ -1,4 +1,6 @@
-"""`Offloaded` on Keras' other backends and on several devices: the same bytes, made on the device that has the images."""
+"""`Offloaded` on Keras' other backends and on several devices: the same bytes, made on the device that has the
+images."""
+
 import json
 import os
 import pathlib
@@ -48,17 +50,23 @@ def check_model(inner, model):
   predicted = inner.predict(expected, batch_size=N, verbose=0)
   np.testing.assert_allclose(model.predict(entries, batch_size=N, verbose=0), predicted, rtol=1e-5)
 """
-MIRRORED = """
+MIRRORED = (
+  """
 import tensorflow as tf
 device, = tf.config.list_physical_devices("CPU")
 tf.config.set_logical_device_configuration(device, [tf.config.LogicalDeviceConfiguration()] * 2)
 strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-""" + BEGIN + """
+"""
+  + BEGIN
+  + """
 with strategy.scope():
   inner, model = make_model()
 check_model(inner, model)
 """
-JAX = BEGIN + """
+)
+JAX = (
+  BEGIN
+  + """
 import jax
 for name in cases:
   test_offloaded.check_case(name, lambda finish: jax.jit(finish.call))
@@ -93,17 +101,28 @@ keras.distribution.set_distribution(
     keras.distribution.DataParallel(devices=keras.distribution.list_devices(), auto_shard_dataset=False))
 check_model(*make_model())
 """
-TORCH = "import torch._dynamo" + BEGIN + """
+)
+TORCH = (
+  "import torch._dynamo"
+  + BEGIN
+  + """
 for name in cases:
   test_offloaded.check_case(name, lambda finish: finish)
 check_model(*make_model())
 """
+)
 
 
 def run(program, backend, directory, names=()):
   variables = {
-      **environment(), "KERAS_BACKEND": backend, "XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
-  variables["PYTHONPATH"] = os.pathsep.join([variables["PYTHONPATH"], str(ROOT / "tests"), str(pathlib.Path(__file__).parent)])
+    **environment(),
+    "KERAS_BACKEND": backend,
+    "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
+    "JAX_PLATFORMS": "cpu",
+  }
+  variables["PYTHONPATH"] = os.pathsep.join(
+    [variables["PYTHONPATH"], str(ROOT / "tests"), str(pathlib.Path(__file__).parent)]
+  )
   arguments = json.dumps([names, cases.exhaustive, str(directory)])
   outputs_of(["-c", program, arguments], env=variables, timeout=3 * TIMEOUT)
 

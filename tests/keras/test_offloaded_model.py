@@ -1,4 +1,6 @@
-"""`rtf.keras.with_offloaded`: models that finish their batches train, are saved and raise errors as plain Keras models do."""
+"""`rtf.keras.with_offloaded`: models that finish their batches train, are saved and raise errors as plain Keras models
+do."""
+
 import keras
 import numpy as np
 import pytest
@@ -25,7 +27,9 @@ def make_dataset(todo=1, layers=POLICIES):
 
 
 def sequential(*begin):
-  return keras.Sequential([*begin, keras.layers.Conv2D(4, 3), keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(3)])
+  return keras.Sequential(
+    [*begin, keras.layers.Conv2D(4, 3), keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(3)]
+  )
 
 
 def functional():
@@ -49,13 +53,18 @@ def compiled(model, layers=LAYERS, **how):
 
 
 MODELS = {
-    "sequential": lambda: sequential(keras.Input([SIDE, SIDE, 3])), "not built": sequential, "functional": functional,
-    "a class": Classifier,
-    "keras.applications": lambda: keras.applications.MobileNetV2([32, 32, 3], 0.35, weights=None, classes=3)}
+  "sequential": lambda: sequential(keras.Input([SIDE, SIDE, 3])),
+  "not built": sequential,
+  "functional": functional,
+  "a class": Classifier,
+  "keras.applications": lambda: keras.applications.MobileNetV2([32, 32, 3], 0.35, weights=None, classes=3),
+}
 
 
-@pytest.mark.parametrize("kind", [
-    pytest.param(kind, marks=() if kind in ("not built", "functional") else cases.only_exhaustive) for kind in MODELS])
+@pytest.mark.parametrize(
+  "kind",
+  [pytest.param(kind, marks=() if kind in ("not built", "functional") else cases.only_exhaustive) for kind in MODELS],
+)
 def test_any_model_trains_and_is_saved(kind, tmp_path):
   inner = MODELS[kind]()
   model = compiled(inner)
@@ -77,14 +86,24 @@ def test_any_model_trains_and_is_saved(kind, tmp_path):
   np.testing.assert_array_equal(loaded.predict(entries, verbose=0), predicted)
   assert loaded.optimizer.iterations == N // 8
   inner.save(tmp_path / "inner.keras")
-  np.testing.assert_array_equal(keras.models.load_model(tmp_path / "inner.keras").predict(expected, verbose=0), predicted)
+  np.testing.assert_array_equal(
+    keras.models.load_model(tmp_path / "inner.keras").predict(expected, verbose=0), predicted
+  )
 
 
-@pytest.mark.parametrize("how", [
-    pytest.param(how, marks=marks) for how, marks in (
-        ({"jit_compile": "auto"}, cases.only_exhaustive), ({"run_eagerly": True}, cases.only_exhaustive),
-        ({"jit_compile": True, "steps_per_execution": 4}, cases.only_exhaustive),
-        ({"jit_compile": False, "steps_per_execution": 3}, ()))], ids=str)
+@pytest.mark.parametrize(
+  "how",
+  [
+    pytest.param(how, marks=marks)
+    for how, marks in (
+      ({"jit_compile": "auto"}, cases.only_exhaustive),
+      ({"run_eagerly": True}, cases.only_exhaustive),
+      ({"jit_compile": True, "steps_per_execution": 4}, cases.only_exhaustive),
+      ({"jit_compile": False, "steps_per_execution": 3}, ()),
+    )
+  ],
+  ids=str,
+)
 @pytest.mark.parametrize("policy", ["float32", pytest.param("mixed_float16", marks=cases.only_exhaustive)])
 def test_fit_with_finished_validation_data(how, policy):
   before = keras.config.dtype_policy()
@@ -117,16 +136,20 @@ def test_finish_in_a_functional_model_and_its_config():
   assert finish.name == "first" and outputs.shape == (None, SIDE, SIDE, 3) and outputs.dtype == "float32"
   assert not finish.weights
   np.testing.assert_array_equal(keras.Model(inputs, outputs).predict(entries, verbose=0), expected)
-  uint8 = rtf.keras.Offloaded(LAYERS[:-1]).compute_output_spec({**inputs, "layers": keras.Input(
-      unfinished.batch(LAYERS[:-1], IMAGES)[0]["layers"].shape[1:], dtype="int32")})
+  uint8 = rtf.keras.Offloaded(LAYERS[:-1]).compute_output_spec(
+    {**inputs, "layers": keras.Input(unfinished.batch(LAYERS[:-1], IMAGES)[0]["layers"].shape[1:], dtype="int32")}
+  )
   assert uint8.dtype == "uint8"
 
 
 def test_the_callbacks_for_keras_work(tmp_path):
   def batch_of(images, labels):
     n = tf.shape(images)[0]
-    entries = {"unfinished_image": tf.reshape(images, [-1, SIDE, 3 * SIDE]), "draws": tf.zeros([n, 0], tf.int32),
-               "layers": tf.zeros([n, 0, 0], tf.int32)}
+    entries = {
+      "unfinished_image": tf.reshape(images, [-1, SIDE, 3 * SIDE]),
+      "draws": tf.zeros([n, 0], tf.int32),
+      "layers": tf.zeros([n, 0, 0], tf.int32),
+    }
     return entries, labels
 
   def fit(stop=None):
@@ -153,22 +176,45 @@ def entries_with(**changed):
 
 OTHER = np.zeros([N, 0, rtf.augment.device_layers.DeviceLayers.of(LAYERS[1:], "a test").fingerprint], np.int32)
 BAD = {
-    "plain images": (IMAGES, TypeError, r"must be called on a dict with .*, got an array of shape .*with_offloaded takes plain images"),
-    "no draws": (entries_with(draws=None), TypeError, r"got one with \['layers', 'unfinished_image'\]"),
-    "floats": (entries_with(unfinished_image=np.zeros([N, SIDE, 3 * SIDE], np.float32)), TypeError,
-               "unfinished_image of Offloaded must be uint8, got float32"),
-    "draws as floats": (
-        entries_with(draws=np.zeros([N, 4], np.float32)), TypeError, "draws of Offloaded must be int32, got float32"),
-    "images": (entries_with(unfinished_image=IMAGES), ValueError,
-               r"must be \[batch, height, 3 \* width\], .*, got shape \(\d+, 8, 8, 3\)"),
-    "no pixels": (entries_with(unfinished_image=np.zeros([N, 0, 24], np.uint8)), ValueError,
-                  r"sides of 1 to 2,048 pixels, got"),
-    "grey images": (entries_with(unfinished_image=IMAGES[..., 0]), ValueError, r"got shape \(\d+, 8, 8\)"),
-    "too many draws": (entries_with(draws=np.zeros([N, 5], np.int32)), ValueError, "must have 4 columns, got 5"),
-    "other layers": (entries_with(layers=OTHER), ValueError,
-                     r"has the layers \[random_crop.*random_flip.*normalize.*\], but .* for \[random_flip.*normalize"),
-    "layers of another process": (entries_with(layers=np.zeros([N, 0, 5], np.int32)), ValueError,
-                                  "made for layers that this process does not know")}
+  "plain images": (
+    IMAGES,
+    TypeError,
+    r"must be called on a dict with .*, got an array of shape .*with_offloaded takes plain images",
+  ),
+  "no draws": (entries_with(draws=None), TypeError, r"got one with \['layers', 'unfinished_image'\]"),
+  "floats": (
+    entries_with(unfinished_image=np.zeros([N, SIDE, 3 * SIDE], np.float32)),
+    TypeError,
+    "unfinished_image of Offloaded must be uint8, got float32",
+  ),
+  "draws as floats": (
+    entries_with(draws=np.zeros([N, 4], np.float32)),
+    TypeError,
+    "draws of Offloaded must be int32, got float32",
+  ),
+  "images": (
+    entries_with(unfinished_image=IMAGES),
+    ValueError,
+    r"must be \[batch, height, 3 \* width\], .*, got shape \(\d+, 8, 8, 3\)",
+  ),
+  "no pixels": (
+    entries_with(unfinished_image=np.zeros([N, 0, 24], np.uint8)),
+    ValueError,
+    r"sides of 1 to 2,048 pixels, got",
+  ),
+  "grey images": (entries_with(unfinished_image=IMAGES[..., 0]), ValueError, r"got shape \(\d+, 8, 8\)"),
+  "too many draws": (entries_with(draws=np.zeros([N, 5], np.int32)), ValueError, "must have 4 columns, got 5"),
+  "other layers": (
+    entries_with(layers=OTHER),
+    ValueError,
+    r"has the layers \[random_crop.*random_flip.*normalize.*\], but .* for \[random_flip.*normalize",
+  ),
+  "layers of another process": (
+    entries_with(layers=np.zeros([N, 0, 5], np.int32)),
+    ValueError,
+    "made for layers that this process does not know",
+  ),
+}
 
 
 @pytest.mark.parametrize("what", BAD)
@@ -185,38 +231,69 @@ def test_what_is_no_batch_of_offload_is_refused_at_the_first_step(what):
 
 
 def test_an_unknown_size_is_refused():
-  sizes = tf.data.Dataset.from_tensor_slices((entries_with(), LABELS)).batch(8, drop_remainder=True).map(
-      lambda entries, label: ({**entries, "unfinished_image": tf.ensure_shape(
-          tf.py_function(lambda x: x, [entries["unfinished_image"]], tf.uint8), [8, None, None])}, label))
+  sizes = (
+    tf.data.Dataset.from_tensor_slices((entries_with(), LABELS))
+    .batch(8, drop_remainder=True)
+    .map(
+      lambda entries, label: (
+        {
+          **entries,
+          "unfinished_image": tf.ensure_shape(
+            tf.py_function(lambda x: x, [entries["unfinished_image"]], tf.uint8), [8, None, None]
+          ),
+        },
+        label,
+      )
+    )
+  )
   with pytest.raises(ValueError, match="known when the model is traced, got shape .*compile it again"):
     compiled(functional()).fit(sizes, verbose=0)
 
 
-@pytest.mark.parametrize("layers, model, error, message", [
+@pytest.mark.parametrize(
+  "layers, model, error, message",
+  [
     ([augment.random_resized_crop(8)], None, ValueError, "layers of Offloaded cannot have random_resized_crop"),
     ([augment.random_crop(8)], None, ValueError, "resizing and reflecting stay on the host"),
-    ([augment.random_crop(padding=4, padding_mode="reflect")], None, ValueError, "resizing and reflecting stay on the host"),
-    ([], None, ValueError, "at least one layer"), ([tf.identity], None, TypeError, "must be layers of rtf.augment"),
+    (
+      [augment.random_crop(padding=4, padding_mode="reflect")],
+      None,
+      ValueError,
+      "resizing and reflecting stay on the host",
+    ),
+    ([], None, ValueError, "at least one layer"),
+    ([tf.identity], None, TypeError, "must be layers of rtf.augment"),
     ([augment.normalize([0.5] * 4, 1)], None, ValueError, "have 3 channels"),
-    (LAYERS, keras.layers.Dense(1), TypeError, "model of with_offloaded must be a keras.Model")])
+    (LAYERS, keras.layers.Dense(1), TypeError, "model of with_offloaded must be a keras.Model"),
+  ],
+)
 def test_bad_arguments(layers, model, error, message):
   with pytest.raises(error, match=message):
     rtf.keras.with_offloaded(layers, functional() if model is None else model)
 
 
 PLAIN = {
-    "functional": lambda image: keras.Model(image, sequential()(image)),
-    "from a dict": lambda image: keras.Model({image.name: image}, sequential()(image)),
-    "sequential": sequential, "sequential, not built": lambda _: sequential()}
+  "functional": lambda image: keras.Model(image, sequential()(image)),
+  "from a dict": lambda image: keras.Model({image.name: image}, sequential()(image)),
+  "sequential": sequential,
+  "sequential, not built": lambda _: sequential(),
+}
 
 
-@pytest.mark.parametrize("kind", [
-    "functional", *(pytest.param(kind, marks=cases.only_exhaustive) for kind in PLAIN if kind != "functional")])
+@pytest.mark.parametrize(
+  "kind", ["functional", *(pytest.param(kind, marks=cases.only_exhaustive) for kind in PLAIN if kind != "functional")]
+)
 @pytest.mark.parametrize("side", [SIDE, pytest.param(None, marks=cases.only_exhaustive)])
-@pytest.mark.parametrize("name", [
-    "unfinished_image", *(pytest.param(name, marks=cases.only_exhaustive) for name in (None, "image", "draws", "layers"))])
+@pytest.mark.parametrize(
+  "name",
+  [
+    "unfinished_image",
+    *(pytest.param(name, marks=cases.only_exhaustive) for name in (None, "image", "draws", "layers")),
+  ],
+)
 def test_a_model_that_finishes_nothing_does_not_take_the_batches(name, side, kind):
-  """Keras refuses them; refurbish_tf is not involved. Keras may select an entry by its name, but refuses another rank."""
+  """Keras refuses them; refurbish_tf is not involved. Keras may select an entry by its name, but refuses another
+  rank."""
   model = PLAIN[kind](keras.Input([side, side, 3], name=name))
   model.compile("sgd", "sparse_categorical_crossentropy")
   with pytest.raises(ValueError):

@@ -1,4 +1,5 @@
 """A loader's state saved at any edge of an epoch restores the epochs: each is whole, and none is empty."""
+
 import importlib.util
 import itertools
 
@@ -33,32 +34,48 @@ def stream():
 
 # Each call makes a new pipeline, as in a new process, on a new path.
 PIPELINES = {
-    "memory": lambda path: refurbished(by_index()),
-    "stream on disk": lambda path: refurbished(stream(), store=path, order_seed=3, shuffle_buffer_size=1),
-    "unknown length": lambda path: refurbished(by_index()).filter(lambda index, _: tf.size(index) > 0),
-    "repeat": lambda path: by_index().refurbish(partial, final, r=2, seed=7).repeat(2).batch(BATCH),
-    "disk": lambda path: refurbished(by_index(), store=path),
-    "stream": lambda path: refurbished(stream(), shuffle_buffer_size=1),
-    "little memory": lambda path: refurbished(by_index(), store=rtf.CacheStore(max_bytes=60)),
-    "no remainder": lambda path: refurbished(by_index()).unbatch().batch(BATCH, drop_remainder=True),
-    "parallel map": lambda path: refurbished(by_index()).map(lambda *batch: batch, num_parallel_calls=2),
-    "symbolic": lambda path: with_checkpoints(refurbished(by_index())),
-    "offload": lambda path: by_index().map(lambda index: tf.fill([4, 4, 3], tf.cast(index, tf.uint8))).refurbish(
-        lambda image: image, r=2, seed=7).offload(rtf.augment.rand_augment(1), BATCH, device_fraction=0.5, drop_remainder=False),
-    "offload alone": lambda path: by_index().map(lambda index: tf.fill([4, 4, 3], tf.cast(index, tf.uint8))).offload(
-        rtf.augment.rand_augment(1), BATCH, device_fraction=0.5, seed=7, drop_remainder=False),
-    "no refurbish": lambda path: by_index().batch(BATCH).prefetch(2),
+  "memory": lambda path: refurbished(by_index()),
+  "stream on disk": lambda path: refurbished(stream(), store=path, order_seed=3, shuffle_buffer_size=1),
+  "unknown length": lambda path: refurbished(by_index()).filter(lambda index, _: tf.size(index) > 0),
+  "repeat": lambda path: by_index().refurbish(partial, final, r=2, seed=7).repeat(2).batch(BATCH),
+  "disk": lambda path: refurbished(by_index(), store=path),
+  "stream": lambda path: refurbished(stream(), shuffle_buffer_size=1),
+  "little memory": lambda path: refurbished(by_index(), store=rtf.CacheStore(max_bytes=60)),
+  "no remainder": lambda path: refurbished(by_index()).unbatch().batch(BATCH, drop_remainder=True),
+  "parallel map": lambda path: refurbished(by_index()).map(lambda *batch: batch, num_parallel_calls=2),
+  "symbolic": lambda path: with_checkpoints(refurbished(by_index())),
+  "offload": lambda path: (
+    by_index()
+    .map(lambda index: tf.fill([4, 4, 3], tf.cast(index, tf.uint8)))
+    .refurbish(lambda image: image, r=2, seed=7)
+    .offload(rtf.augment.rand_augment(1), BATCH, device_fraction=0.5, drop_remainder=False)
+  ),
+  "offload alone": lambda path: (
+    by_index()
+    .map(lambda index: tf.fill([4, 4, 3], tf.cast(index, tf.uint8)))
+    .offload(rtf.augment.rand_augment(1), BATCH, device_fraction=0.5, seed=7, drop_remainder=False)
+  ),
+  "no refurbish": lambda path: by_index().batch(BATCH).prefetch(2),
 }
 SAMPLE = ("memory", "stream on disk", "unknown length", "repeat")
-EACH = pytest.mark.parametrize("make", [
+EACH = pytest.mark.parametrize(
+  "make",
+  [
     pytest.param(make, id=name, marks=() if name in SAMPLE else cases.only_exhaustive)
-    for name, make in PIPELINES.items()])
+    for name, make in PIPELINES.items()
+  ],
+)
 # On the CPU, jax_loader hands over at once; the other loader reads a batch ahead, as for a device.
 LOADERS = {JAX: lambda dataset: loader_of(JAX, dataset), "a batch ahead": lambda dataset: numpy_loader(dataset, 1)}
 if importlib.util.find_spec("torch"):
   LOADERS["torch"] = lambda dataset: loader_of("torch", dataset)
-EACH_LOADER = pytest.mark.parametrize("load", [
-    pytest.param(load, id=name, marks=cases.only_exhaustive if name == "torch" else ()) for name, load in LOADERS.items()])
+EACH_LOADER = pytest.mark.parametrize(
+  "load",
+  [
+    pytest.param(load, id=name, marks=cases.only_exhaustive if name == "torch" else ())
+    for name, load in LOADERS.items()
+  ],
+)
 
 
 class Stopped(Exception):
@@ -66,7 +83,8 @@ class Stopped(Exception):
 
 
 def train(loader, seen, stop=None):
-  """The loop of the guide. Records the batches of each epoch in `seen`, and calls `stop(epoch, step)` after each batch."""
+  """The loop of the guide. Records the batches of each epoch in `seen`, and calls `stop(epoch, step)` after each
+  batch."""
   for epoch in range(loader.epoch, EPOCHS):
     batches = seen.setdefault(epoch, [])
     for step, batch in enumerate(loader, 1):
@@ -81,7 +99,9 @@ def train(loader, seen, stop=None):
 
 
 def stopped_at(loader, seen, edge):
-  """The state saved at an edge: (epoch, step), where step None is after the loop over the epoch; edge None: before reading."""
+  """The state saved at an edge: (epoch, step), where step None is after the loop over the epoch; edge None: before
+  reading."""
+
   def stop(*at):
     if at == edge:
       raise Stopped
@@ -113,7 +133,9 @@ def test_epochs_go_on_from_each_edge(make, load, tmp_path):
     train(resumed, seen)
     if make in (PIPELINES["stream on disk"], PIPELINES["stream"], PIPELINES["little memory"]):
       # Samples that are prepared again may come in another order.
-      indices = {epoch: sorted(itertools.chain.from_iterable(batch[0] for batch in batches)) for epoch, batches in seen.items()}
+      indices = {
+        epoch: sorted(itertools.chain.from_iterable(batch[0] for batch in batches)) for epoch, batches in seen.items()
+      }
       assert indices == {epoch: list(range(N)) for epoch in range(EPOCHS)}
     else:
       assert seen == expected, edge
@@ -152,7 +174,9 @@ def test_a_state_of_another_format_is_refused():
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(states, "_FORMAT", 3)
     state = loader.state_dict()
-  with pytest.raises(ValueError, match="numpy_loader: the state has format 3, but this refurbish_tf reads format 5. Use the one"):
+  with pytest.raises(
+    ValueError, match="numpy_loader: the state has format 3, but this refurbish_tf reads format 5. Use the one"
+  ):
     loader.load_state_dict(state)
 
 
@@ -164,12 +188,15 @@ def read(loader, epochs=1):
   return [values(loader) for _ in range(epochs)]
 
 
-@pytest.mark.parametrize("steps, told, left", [
+@pytest.mark.parametrize(
+  "steps, told, left",
+  [
     (4, 1, 0),  # After an epoch's last batch Lightning begins the next epoch.
     (4, 0, 0),  # Some versions finish the same epoch first.
     (2, 0, 2),
     (2, 1, 0),  # With limit_train_batches=2 an epoch has only two batches.
-])
+  ],
+)
 def test_the_number_that_is_told_says_which_epoch_it_is(steps, told, left):
   expected = read(numpy_loader(refurbished(by_index())), 2)
   loader = numpy_loader(refurbished(by_index()))
@@ -182,10 +209,12 @@ def test_the_number_that_is_told_says_which_epoch_it_is(steps, told, left):
   resumed.load_state_dict(resumed.state_dict())
   for number in range(told, 2):
     resumed.batch_sampler.sampler.set_epoch(number)
-    assert read(resumed) == [expected[1] if number else expected[0][len(expected[0]) - left:]]
+    assert read(resumed) == [expected[1] if number else expected[0][len(expected[0]) - left :]]
 
 
-@pytest.mark.parametrize("name", ["memory", "repeat", "disk", pytest.param("offload alone", marks=cases.only_exhaustive)])
+@pytest.mark.parametrize(
+  "name", ["memory", "repeat", "disk", pytest.param("offload alone", marks=cases.only_exhaustive)]
+)
 def test_a_new_loader_begins_with_the_epoch_that_it_is_told(name, tmp_path):
   """As after a checkpoint at an epoch's end, in a new process. The batches are those of the unbroken run."""
   make = PIPELINES[name]
@@ -207,7 +236,9 @@ def test_a_new_loader_begins_with_the_epoch_that_it_is_told(name, tmp_path):
 
 def test_an_epoch_that_nobody_knows_is_told():
   loader = numpy_loader(by_index().refurbish(partial, final, r=2, seed=7).repeat().batch(BATCH).take(3))
-  with pytest.warns(rtf.PipelineWarning, match="numpy_loader: training goes on with epoch 2, whose samples .* Give .repeat"):
+  with pytest.warns(
+    rtf.PipelineWarning, match="numpy_loader: training goes on with epoch 2, whose samples .* Give .repeat"
+  ):
     loader.batch_sampler.sampler.set_epoch(2)
 
 

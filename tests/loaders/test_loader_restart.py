@@ -1,4 +1,6 @@
-"""The state of a loader is its position after the last batch handed out; restoring it yields exactly the rest of the epoch."""
+"""The state of a loader is its position after the last batch handed out; restoring it yields exactly the rest of the
+epoch."""
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -23,34 +25,46 @@ def refurbished(n=N, **arguments):
 def offloaded(source):
   """Offloads batches of the elements, each with an image whose layers have draws."""
   layers = [*rtf.augment.rand_augment(1), rtf.augment.random_flip()]
-  return source.map(lambda *element: (element[0], tf.zeros([4, 4, 3], tf.uint8) + tf.cast(element[0], tf.uint8))).offload(
-      layers, BATCH, component=1, device_fraction=0.5, seed=5, drop_remainder=False)
+  return source.map(
+    lambda *element: (element[0], tf.zeros([4, 4, 3], tf.uint8) + tf.cast(element[0], tf.uint8))
+  ).offload(layers, BATCH, component=1, device_fraction=0.5, seed=5, drop_remainder=False)
 
 
 # Ordered by how they are saved: by snapshots, with buffered elements, symbolically.
 PIPELINES = {
-    "batch, prefetch": lambda: refurbished().batch(BATCH).prefetch(tf.data.AUTOTUNE),
-    "batch": lambda: refurbished().batch(BATCH),
-    "no remainder": lambda: refurbished().batch(BATCH, drop_remainder=True).prefetch(3),
-    "echo after batch": lambda: refurbished().batch(BATCH).echo(2).prefetch(2),
-    "several epochs": lambda: refurbished().repeat(2).batch(BATCH).prefetch(2),
-    "zip": lambda: tf.data.Dataset.zip(
-        refurbished().batch(BATCH), tf.data.Dataset.random(seed=1)).map(lambda batch, _: batch).prefetch(2),
-    "no refurbish": lambda: tf.data.Dataset.range(N).batch(BATCH).prefetch(2),
-    "parallel map": lambda: refurbished().batch(BATCH).map(lambda *batch: batch, num_parallel_calls=2).prefetch(2),
-    "parallel map at the end": lambda: tf.data.Dataset.range(N).batch(BATCH).map(lambda batch: batch, num_parallel_calls=2),
-    "shuffle": lambda: refurbished().shuffle(5, seed=3, reshuffle_each_iteration=False).batch(BATCH).prefetch(2),
-    "cache after batch": lambda: tf.data.Dataset.range(N).batch(BATCH).cache().prefetch(2),
-    "offload": lambda: offloaded(tf.data.Dataset.range(N)),
-    "offload after a final function": lambda: offloaded(refurbished()).prefetch(2),
-    "symbolic": lambda: with_checkpoints(refurbished().batch(BATCH).prefetch(2)),
-    "symbolic, parallel map": lambda: with_checkpoints(
-        refurbished().batch(BATCH).map(lambda *batch: batch, num_parallel_calls=2).prefetch(2)),
+  "batch, prefetch": lambda: refurbished().batch(BATCH).prefetch(tf.data.AUTOTUNE),
+  "batch": lambda: refurbished().batch(BATCH),
+  "no remainder": lambda: refurbished().batch(BATCH, drop_remainder=True).prefetch(3),
+  "echo after batch": lambda: refurbished().batch(BATCH).echo(2).prefetch(2),
+  "several epochs": lambda: refurbished().repeat(2).batch(BATCH).prefetch(2),
+  "zip": lambda: (
+    tf.data.Dataset.zip(refurbished().batch(BATCH), tf.data.Dataset.random(seed=1))
+    .map(lambda batch, _: batch)
+    .prefetch(2)
+  ),
+  "no refurbish": lambda: tf.data.Dataset.range(N).batch(BATCH).prefetch(2),
+  "parallel map": lambda: refurbished().batch(BATCH).map(lambda *batch: batch, num_parallel_calls=2).prefetch(2),
+  "parallel map at the end": lambda: (
+    tf.data.Dataset.range(N).batch(BATCH).map(lambda batch: batch, num_parallel_calls=2)
+  ),
+  "shuffle": lambda: refurbished().shuffle(5, seed=3, reshuffle_each_iteration=False).batch(BATCH).prefetch(2),
+  "cache after batch": lambda: tf.data.Dataset.range(N).batch(BATCH).cache().prefetch(2),
+  "offload": lambda: offloaded(tf.data.Dataset.range(N)),
+  "offload after a final function": lambda: offloaded(refurbished()).prefetch(2),
+  "symbolic": lambda: with_checkpoints(refurbished().batch(BATCH).prefetch(2)),
+  "symbolic, parallel map": lambda: with_checkpoints(
+    refurbished().batch(BATCH).map(lambda *batch: batch, num_parallel_calls=2).prefetch(2)
+  ),
 }
 # These are saved in the same way as another one.
 ALIKE = ("batch", "no remainder", "several epochs", "shuffle", "symbolic, parallel map")
-EACH = pytest.mark.parametrize("make", [
-    pytest.param(make, id=name, marks=cases.only_exhaustive if name in ALIKE else ()) for name, make in PIPELINES.items()])
+EACH = pytest.mark.parametrize(
+  "make",
+  [
+    pytest.param(make, id=name, marks=cases.only_exhaustive if name in ALIKE else ())
+    for name, make in PIPELINES.items()
+  ],
+)
 AHEAD = pytest.mark.parametrize("num_ahead", [0, 1])
 
 
@@ -92,8 +106,10 @@ def test_at_every_step_the_rest_is_the_rest(make, num_ahead):
 def test_a_stream_and_a_small_store_resume_to_the_same_set(num_ahead):
   """Their fresh samples may come in another order."""
   sample = 12  # Bytes.
-  for make in (lambda: tf.data.Dataset.range(N).filter(lambda x: x >= 0).refurbish(partial, final, r=2, seed=7).batch(BATCH),
-               lambda: refurbished(store=rtf.CacheStore(max_bytes=8 * sample)).batch(BATCH)):
+  for make in (
+    lambda: tf.data.Dataset.range(N).filter(lambda x: x >= 0).refurbish(partial, final, r=2, seed=7).batch(BATCH),
+    lambda: refurbished(store=rtf.CacheStore(max_bytes=8 * sample)).batch(BATCH),
+  ):
     first = numpy_loader(make().prefetch(2), num_ahead)
     list(first)
     batches = iter(first)
@@ -131,7 +147,9 @@ def test_iterators_made_before_the_state_is_loaded():
   unread, read = iter(resumed), iter(resumed)
   next(read)
   resumed.load_state_dict(state)
-  with pytest.raises(RuntimeError, match="numpy_loader: load_state_dict\\(\\) has gone to another position since this iterator"):
+  with pytest.raises(
+    RuntimeError, match="numpy_loader: load_state_dict\\(\\) has gone to another position since this iterator"
+  ):
     next(read)
   third = numpy_loader(make())
   third.load_state_dict(resumed.state_dict())  # Loaded but not read, the loader still has that state.
@@ -207,23 +225,36 @@ def test_a_damaged_state_changes_nothing(place):
 def test_another_state_is_refused():
   loader = numpy_loader(PIPELINES["batch, prefetch"]())
   for given, described in (
-      (None, "NoneType"), ({}, "{}"), ({"state": [1]}, "{'state': list}"), ({"epoch": 3}, "{'epoch': int}"),
-      ({"state": np.zeros([2, 2], np.uint8)}, "{'state': ndarray}")):
+    (None, "NoneType"),
+    ({}, "{}"),
+    ({"state": [1]}, "{'state': list}"),
+    ({"epoch": 3}, "{'epoch': int}"),
+    ({"state": np.zeros([2, 2], np.uint8)}, "{'state': ndarray}"),
+  ):
     with pytest.raises(TypeError, match="load_state_dict takes what state_dict\\(\\) has returned") as error:
       loader.load_state_dict(given)
     assert f"got {described}." in str(error.value)
   with pytest.raises(ValueError, match="is damaged"):
     loader.load_state_dict({"state": np.zeros([0], np.uint8)})
   other = numpy_loader(PIPELINES["no refurbish"]())
-  with pytest.raises(ValueError, match="numpy_loader: the state is of another pipeline, with {'elements': .*, 'stages': 0}"):
+  with pytest.raises(
+    ValueError, match="numpy_loader: the state is of another pipeline, with {'elements': .*, 'stages': 0}"
+  ):
     loader.load_state_dict(other.state_dict())
 
 
-@pytest.mark.parametrize("other, error, text", [
+@pytest.mark.parametrize(
+  "other, error, text",
+  [
     (lambda: refurbished(r=3).batch(BATCH), tf.errors.InvalidArgumentError, "The checkpoint was saved by another"),
     # The stage's state fits.
-    (lambda: refurbished().batch(BATCH).map(lambda index, value: (index, -value)), tf.errors.NotFoundError,
-     "Failed to restore dataset iterator")])
+    (
+      lambda: refurbished().batch(BATCH).map(lambda index, value: (index, -value)),
+      tf.errors.NotFoundError,
+      "Failed to restore dataset iterator",
+    ),
+  ],
+)
 def test_a_state_that_does_not_fit_changes_nothing(other, error, text):
   """If the iterator's state is refused, the restored states of the stages are undone."""
   saved, (loader, untouched) = numpy_loader(refurbished().batch(BATCH)), (numpy_loader(other()) for _ in range(2))
@@ -236,25 +267,31 @@ def test_a_state_that_does_not_fit_changes_nothing(other, error, text):
   assert values(loader) == values(untouched)
 
 
-@pytest.mark.parametrize("make", [
+@pytest.mark.parametrize(
+  "make",
+  [
     lambda: tf.data.Dataset.from_generator(lambda: iter(range(3)), output_signature=tf.TensorSpec([], tf.int64)),
     lambda: tf.data.Dataset.range(3).map(lambda x: tf.random.uniform([])),
     lambda: tf.data.Dataset.range(3).map(lambda x: tf.random.uniform([])).prefetch(2),
-])
+  ],
+)
 def test_what_cannot_be_saved_says_so(make):
   loader = numpy_loader(make())
   assert len(list(loader)) == 3
   next(iter(loader))
-  with pytest.raises(tf.errors.FailedPreconditionError,
-                     match="^numpy_loader cannot save the pipeline: .* is stateful. Draw random numbers with a seed"):
+  with pytest.raises(
+    tf.errors.FailedPreconditionError,
+    match="^numpy_loader cannot save the pipeline: .* is stateful. Draw random numbers with a seed",
+  ):
     loader.state_dict()
 
 
 @pytest.mark.parametrize("prefetched", [0, 2])
 def test_what_may_draw_other_numbers_is_saved(prefetched, capfd):
   dataset = with_options(
-      tf.data.Dataset.range(5).map(lambda x: (x, tf.random.uniform([]))),
-      experimental_external_state_policy=tf.data.experimental.ExternalStatePolicy.IGNORE)
+    tf.data.Dataset.range(5).map(lambda x: (x, tf.random.uniform([]))),
+    experimental_external_state_policy=tf.data.experimental.ExternalStatePolicy.IGNORE,
+  )
   loader = numpy_loader(dataset.prefetch(prefetched) if prefetched else dataset)
   next(iter(loader))
   loader.load_state_dict(loader.state_dict())

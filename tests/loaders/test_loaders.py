@@ -1,4 +1,5 @@
 """`torch_loader` and `jax_loader` yield the pipeline's batches, in memory that belongs to their user."""
+
 import collections
 from concurrent import futures
 import contextlib
@@ -25,10 +26,13 @@ N = 7
 
 def structured(dtypes):
   """Elements of all kinds of structure, with a component of each dtype."""
+
   def element(index):
     ones = tf.ones([2, 3], tf.int64)
     of_dtype = {dtype.name: tf.cast(index * ones % 2 if dtype == tf.bool else index * ones, dtype) for dtype in dtypes}
-    return {"by dtype": of_dtype, "point": Point(index, (tf.zeros([0, 3]), -index)), "nothing": None}, tf.cast(index, tf.int32)
+    return {"by dtype": of_dtype, "point": Point(index, (tf.zeros([0, 3]), -index)), "nothing": None}, tf.cast(
+      index, tf.int32
+    )
 
   return tf.data.Dataset.range(N).refurbish(element, r=2, seed=7).batch(3).prefetch(2)
 
@@ -55,19 +59,20 @@ def test_batches_are_the_pipelines(framework):
 SHARED = np.arange(24, dtype=np.int32).reshape([4, 6])
 # Pipelines that keep references to the memory of their batches.
 PIPELINES = {
-    "slices": lambda: tf.data.Dataset.from_tensor_slices(SHARED).repeat(2),
-    "one element": lambda: tf.data.Dataset.from_tensors(SHARED).repeat(2),
-    "a constant": lambda: tf.data.Dataset.range(4).map(lambda _: tf.constant(SHARED)),
-    "cache after batch": lambda: tf.data.Dataset.from_tensor_slices(SHARED).batch(2).cache().repeat(3),
-    "prefetch after cache": lambda: tf.data.Dataset.from_tensor_slices(SHARED).batch(2).cache().prefetch(2),
-    "echo after batch": lambda: tf.data.Dataset.from_tensor_slices(SHARED).batch(2).echo(3),
-    "echo after batch, prefetch": lambda: tf.data.Dataset.from_tensor_slices(SHARED).batch(2).echo(3).prefetch(2),
-    "adaptive echo": lambda: tf.data.Dataset.from_tensors(SHARED).batch(1).echo(rtf.AUTOTUNE),
-    "a buffer twice": lambda: tf.data.Dataset.from_tensor_slices(SHARED).batch(2).map(lambda x: (x, x, x[0])),
-    "refurbish alone": lambda: tf.data.Dataset.from_tensor_slices(SHARED).refurbish(lambda x: x, r=3, seed=7),
-    "numpy": lambda: tf.data.Dataset.range(3).map(
-        lambda _: tf.ensure_shape(tf.numpy_function(lambda: SHARED, [], tf.int32), SHARED.shape)),
-    "a Python source": lambda: rtf.sources.data_source([SHARED, SHARED]),
+  "slices": lambda: tf.data.Dataset.from_tensor_slices(SHARED).repeat(2),
+  "one element": lambda: tf.data.Dataset.from_tensors(SHARED).repeat(2),
+  "a constant": lambda: tf.data.Dataset.range(4).map(lambda _: tf.constant(SHARED)),
+  "cache after batch": lambda: tf.data.Dataset.from_tensor_slices(SHARED).batch(2).cache().repeat(3),
+  "prefetch after cache": lambda: tf.data.Dataset.from_tensor_slices(SHARED).batch(2).cache().prefetch(2),
+  "echo after batch": lambda: tf.data.Dataset.from_tensor_slices(SHARED).batch(2).echo(3),
+  "echo after batch, prefetch": lambda: tf.data.Dataset.from_tensor_slices(SHARED).batch(2).echo(3).prefetch(2),
+  "adaptive echo": lambda: tf.data.Dataset.from_tensors(SHARED).batch(1).echo(rtf.AUTOTUNE),
+  "a buffer twice": lambda: tf.data.Dataset.from_tensor_slices(SHARED).batch(2).map(lambda x: (x, x, x[0])),
+  "refurbish alone": lambda: tf.data.Dataset.from_tensor_slices(SHARED).refurbish(lambda x: x, r=3, seed=7),
+  "numpy": lambda: tf.data.Dataset.range(3).map(
+    lambda _: tf.ensure_shape(tf.numpy_function(lambda: SHARED, [], tf.int32), SHARED.shape)
+  ),
+  "a Python source": lambda: rtf.sources.data_source([SHARED, SHARED]),
 }
 
 
@@ -77,6 +82,7 @@ def test_what_is_done_to_a_batch_changes_no_other(framework, make):
   loader, expected = loader_of(framework, make()), make()
   if framework == "jax":
     import jax
+
     donated = jax.jit(lambda array: array + 1, donate_argnums=0)
   for _ in range(2):
     seen, held = [], []
@@ -105,11 +111,18 @@ def test_no_copy_where_none_is_needed(framework):
     made.append(batch.__array__().ctypes.data)
     return 0
 
-  dataset = tf.data.Dataset.range(1024).batch(32).map(lambda batch: tf.cast(batch, tf.int32)).map(
-      lambda batch: (batch, tf.ensure_shape(tf.py_function(seen, [batch], tf.int32), [])))
+  dataset = (
+    tf.data.Dataset.range(1024)
+    .batch(32)
+    .map(lambda batch: tf.cast(batch, tf.int32))
+    .map(lambda batch: (batch, tf.ensure_shape(tf.py_function(seen, [batch], tf.int32), [])))
+  )
   batches = [batch for batch, _ in loader_of(framework, dataset)]
-  address_of = {"numpy": lambda batch: batch.ctypes.data, "torch": lambda batch: batch.data_ptr(),
-                "jax": lambda batch: batch.unsafe_buffer_pointer()}[framework]
+  address_of = {
+    "numpy": lambda batch: batch.ctypes.data,
+    "torch": lambda batch: batch.data_ptr(),
+    "jax": lambda batch: batch.unsafe_buffer_pointer(),
+  }[framework]
   addresses = [address_of(batch) for batch in batches]
   # Not all 32: TensorFlow may keep an argument of a function for some microseconds after the function has returned.
   assert sum(address == own for address, own in zip(addresses, made, strict=True)) >= 16
@@ -122,7 +135,9 @@ def test_bad_input_is_refused(framework):
   with pytest.raises(TypeError, match=f"{name} cannot hand over component file/0 of dtype string. Decode it"):
     loader_of(framework, texts)
   ragged = tf.data.Dataset.range(3).map(tf.range).ragged_batch(2)
-  with pytest.raises(TypeError, match=f"{name} hands over dense tensors, but what the dataset yields is a RaggedTensor"):
+  with pytest.raises(
+    TypeError, match=f"{name} hands over dense tensors, but what the dataset yields is a RaggedTensor"
+  ):
     loader_of(framework, ragged)
   sparse = tf.data.Dataset.from_tensors({"sparse": tf.sparse.eye(3)})
   with pytest.raises(TypeError, match="component sparse is a SparseTensor"):
@@ -181,10 +196,12 @@ def test_jax_arrays_are_as_those_of_device_put():
 
 def test_integers_for_jax_must_fit():
   pytest.importorskip("jax")
-  dataset = tf.data.Dataset.from_tensor_slices(np.array([[1, -2**31], [2, 2**31]]))
+  dataset = tf.data.Dataset.from_tensor_slices(np.array([[1, -(2**31)], [2, 2**31]]))
   batches = iter(rtf.jax_loader(dataset))
-  assert next(batches).tolist() == [1, -2**31]
-  with pytest.raises(OverflowError, match="makes int64 int32, as jax.numpy.asarray does, but the values are from 2 to 2147483648"):
+  assert next(batches).tolist() == [1, -(2**31)]
+  with pytest.raises(
+    OverflowError, match="makes int64 int32, as jax.numpy.asarray does, but the values are from 2 to 2147483648"
+  ):
     next(batches)
   with pytest.raises(TypeError, match="device_or_sharding must be a jax.Device"):
     rtf.jax_loader(dataset, "cpu")
@@ -217,7 +234,6 @@ class FakeTorch:
 
 
 class FakeStream:
-
   def __init__(self, torch, name):
     self.torch, self.name = torch, name
 
@@ -232,7 +248,6 @@ class FakeStream:
 
 
 class FakeEvent:
-
   def __init__(self, name):
     self.name, self.has_come = name, False
 
@@ -291,7 +306,6 @@ def test_a_batch_is_sent_to_the_device_ahead():
   log = []
 
   class Mover(NumpyMover):
-
     def begin(self, tensors):
       log.append(f"begin {int(tensors[0])}")
       return tensors
@@ -307,7 +321,6 @@ def test_a_batch_is_sent_to_the_device_ahead():
 def test_an_error_on_the_way_takes_the_place_of_its_batch():
 
   class Mover(NumpyMover):
-
     def begin(self, tensors):
       return [1 // (int(tensors[0]) - 1)]  # Fails for batch 1.
 
@@ -324,14 +337,18 @@ def test_a_gpu_that_tensorflow_sees_is_told_once(monkeypatch):
     warnings.simplefilter("error")
     loader_output.tell_of_gpu("rtf.torch_loader")
   monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: [f"/physical_device:{kind}:0"])
-  with pytest.warns(rtf.PipelineWarning, match="rtf.torch_loader loads to an accelerator, and TensorFlow can see a GPU"):
+  with pytest.warns(
+    rtf.PipelineWarning, match="rtf.torch_loader loads to an accelerator, and TensorFlow can see a GPU"
+  ):
     loader_output.tell_of_gpu("rtf.torch_loader")
   with warnings.catch_warnings():
     warnings.simplefilter("error")
     loader_output.tell_of_gpu("rtf.jax_loader")
 
 
-@pytest.mark.parametrize("version, imported, told", [("3.8.0", False, True), ("3.8.0", True, False), ("3.6.1", False, False)])
+@pytest.mark.parametrize(
+  "version, imported, told", [("3.8.0", False, True), ("3.8.0", True, False), ("3.6.1", False, False)]
+)
 def test_a_crash_to_come_is_told(version, imported, told, monkeypatch):
   monkeypatch.setattr(metadata, "version", lambda name: version)
   monkeypatch.delitem(sys.modules, "triton", raising=False)
@@ -364,6 +381,7 @@ def test_a_state_may_be_loaded_beside_a_thread_that_reads():
 
   class Mover(NumpyMover):
     """Starts loading the state when a batch is about to be read."""
+
     thread = None
 
     def __init__(self):
@@ -378,6 +396,7 @@ def test_a_state_may_be_loaded_beside_a_thread_that_reads():
 
   class Lock(type(threading.RLock())):
     """Signals that the state is about to be loaded."""
+
     def __enter__(self):
       if threading.current_thread() is mover.thread:
         loading.set()
@@ -418,5 +437,7 @@ def test_what_a_sharding_cannot_divide():
   jax = pytest.importorskip("jax")
   mesh = jax.make_mesh([1], ["batch"])
   sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("batch"))
-  with pytest.raises(ValueError, match=r"cannot divide components of the shapes \(2,\), \(\) as .* no component without a batch"):
+  with pytest.raises(
+    ValueError, match=r"cannot divide components of the shapes \(2,\), \(\) as .* no component without a batch"
+  ):
     next(iter(rtf.jax_loader(tf.data.Dataset.from_tensors(([1, 2], 3)), sharding)))

@@ -1,4 +1,5 @@
 """A loader's state within the checkpoints of PyTorch, Lightning and orbax: exactly the rest of the epoch."""
+
 import collections
 import itertools
 import sys
@@ -37,6 +38,7 @@ def read(loader, epochs):
 def resume_in_torch(path, after):
   """Runs in its own process."""
   import torch
+
   checkpoint = torch.load(path, weights_only=True)
   torch.nn.Linear(2, 2).load_state_dict(checkpoint["model"])
   loader = rtf.torch_loader(make())
@@ -46,7 +48,7 @@ def resume_in_torch(path, after):
 
 @pytest.mark.parametrize("epoch, step", [(1, 2), pytest.param(0, 5, marks=cases.only_exhaustive)])
 def test_torch_save_and_load_in_a_new_process(tmp_path, epoch, step):
-  torch, = needs("torch")
+  (torch,) = needs("torch")
   expected = read(rtf.torch_loader(make()), EPOCHS)
   loader = rtf.torch_loader(make())
   assert read(loader, epoch) == expected[:epoch]
@@ -56,7 +58,7 @@ def test_torch_save_and_load_in_a_new_process(tmp_path, epoch, step):
   torch.save({"model": torch.nn.Linear(2, 2).state_dict(), "data": loader.state_dict()}, tmp_path / "checkpoint")
   assert run_forked(resume_in_torch, tmp_path / "checkpoint", tmp_path / "after") == 0
   rest = expected[epoch][step:]
-  assert torch.load(tmp_path / "after") == [*([rest] if rest else []), *expected[epoch + 1:]]
+  assert torch.load(tmp_path / "after") == [*([rest] if rest else []), *expected[epoch + 1 :]]
 
 
 # Lightning.
@@ -64,7 +66,6 @@ def test_torch_save_and_load_in_a_new_process(tmp_path, epoch, step):
 
 def lightning_module(lightning, torch):
   class Module(lightning.LightningModule):
-
     def __init__(self):
       super().__init__()
       self.weight = torch.nn.Parameter(torch.zeros(1))
@@ -86,8 +87,8 @@ def lightning_module(lightning, torch):
 
 def data_module(lightning, loader):
   """From a checkpoint at the end of an epoch Lightning loads the state of a data module, but not that of a loader."""
-  class Data(lightning.LightningDataModule):
 
+  class Data(lightning.LightningDataModule):
     def train_dataloader(self):
       return loader
 
@@ -108,9 +109,16 @@ def fit(loader, *, directory=None, checkpoint=None, validates=False, in_module=F
   if directory is not None:
     callbacks.append(lightning.pytorch.callbacks.ModelCheckpoint(directory, filename="{step}", save_top_k=-1, **when))
   trainer = lightning.Trainer(
-      max_epochs=EPOCHS, accelerator="cpu", logger=False, enable_progress_bar=False, enable_model_summary=False,
-      enable_checkpointing=bool(callbacks), callbacks=callbacks, num_sanity_val_steps=0,
-      limit_train_batches=limit)
+    max_epochs=EPOCHS,
+    accelerator="cpu",
+    logger=False,
+    enable_progress_bar=False,
+    enable_model_summary=False,
+    enable_checkpointing=bool(callbacks),
+    callbacks=callbacks,
+    num_sanity_val_steps=0,
+    limit_train_batches=limit,
+  )
   data = {"datamodule": data_module(lightning, loader)} if in_module else {"train_dataloaders": loader}
   if validates:
     data["val_dataloaders"] = rtf.torch_loader(tf.data.Dataset.range(2))
@@ -125,7 +133,7 @@ def steps_of(directory):
 def after(epochs, step):
   """The batches of each epoch after `step`."""
   before = itertools.accumulate(map(len, epochs), initial=0)
-  return [epoch[max(0, step - begin):] for begin, epoch in zip(before, epochs)]
+  return [epoch[max(0, step - begin) :] for begin, epoch in zip(before, epochs)]
 
 
 quiet = pytest.mark.filterwarnings("ignore::UserWarning:lightning", "ignore::FutureWarning")
@@ -133,10 +141,10 @@ quiet = pytest.mark.filterwarnings("ignore::UserWarning:lightning", "ignore::Fut
 
 @cases.only_exhaustive
 @quiet
-@pytest.mark.parametrize("validates, when", [
-    (False, {"every_n_train_steps": 1}),
-    (True, {"every_n_train_steps": 1}),
-    (True, {"save_on_train_epoch_end": False})])
+@pytest.mark.parametrize(
+  "validates, when",
+  [(False, {"every_n_train_steps": 1}), (True, {"every_n_train_steps": 1}), (True, {"save_on_train_epoch_end": False})],
+)
 def test_lightning_at_every_step(tmp_path, validates, when):
   """Also after the last batch of an epoch, and after the validation that follows it."""
   needs("torch", "lightning")
@@ -150,20 +158,24 @@ def test_lightning_at_every_step(tmp_path, validates, when):
 
 @cases.only_exhaustive
 @quiet
-@pytest.mark.parametrize("saved, more", [
+@pytest.mark.parametrize(
+  "saved, more",
+  [
     ([5, 10, 15], {}),
     ([5, 10, 15], {"validates": True}),
     ([5, 10, 15], {"in_module": True}),
     ([10], {"every_n_epochs": 2}),
     ([3, 6, 9], {"limit": 3}),
-    ([2, 3, 4, 6, 8, 9], {"limit": 3, "every_n_train_steps": 1})])
+    ([2, 3, 4, 6, 8, 9], {"limit": 3, "every_n_train_steps": 1}),
+  ],
+)
 def test_lightning_at_the_end_of_an_epoch(tmp_path, saved, more):
   """Lightning then loads no state of a loader, but passes the number of the epoch."""
   needs("torch", "lightning")
   how = {key: value for key, value in more.items() if not key.startswith("every")}
   at_steps = "every_n_train_steps" in more
   whole = fit(rtf.torch_loader(make()), directory=tmp_path, save_on_train_epoch_end=not at_steps, **more)
-  assert whole == [epoch[:more.get("limit")] for epoch in read(rtf.torch_loader(make()), EPOCHS)]
+  assert whole == [epoch[: more.get("limit")] for epoch in read(rtf.torch_loader(make()), EPOCHS)]
   paths = dict(steps_of(tmp_path))
   assert at_steps or list(paths) == saved
   for step in saved:
@@ -186,8 +198,9 @@ def test_orbax_in_mid_epoch(tmp_path, n, batch_size):
     checkpointer.save(tmp_path / "checkpoint", {"params": {"weight": jax.numpy.ones([2])}, "data": loader.state_dict()})
     checkpointer.wait_until_finished()
     target = jax.tree.map(
-        lambda array: jax.ShapeDtypeStruct(array.shape, array.dtype),
-        {"params": {"weight": jax.numpy.zeros([2])}, "data": other.state_dict()})
+      lambda array: jax.ShapeDtypeStruct(array.shape, array.dtype),
+      {"params": {"weight": jax.numpy.zeros([2])}, "data": other.state_dict()},
+    )
     restored = checkpointer.restore(tmp_path / "checkpoint", target)
   assert restored["params"]["weight"].tolist() == [1, 1]
   other.load_state_dict(restored["data"])

@@ -42,12 +42,16 @@ for epoch in range(2):
 
 
 @cases.slow
-@pytest.mark.parametrize("processes, local", [
-    (2, 1), pytest.param(1, 4, marks=cases.only_exhaustive), pytest.param(2, 2, marks=cases.only_exhaustive)])
+@pytest.mark.parametrize(
+  "processes, local",
+  [(2, 1), pytest.param(1, 4, marks=cases.only_exhaustive), pytest.param(2, 2, marks=cases.only_exhaustive)],
+)
 def test_a_batch_over_devices_of_all_processes(processes, local):
   port = free_port()
-  outputs_of(*(["-c", SHARDED, port, index, processes, local] for index in range(processes)),
-             env={**environment(), "XLA_FLAGS": f"--xla_force_host_platform_device_count={local}"})
+  outputs_of(
+    *(["-c", SHARDED, port, index, processes, local] for index in range(processes)),
+    env={**environment(), "XLA_FLAGS": f"--xla_force_host_platform_device_count={local}"},
+  )
 
 
 def make():
@@ -56,6 +60,7 @@ def make():
 
 def test_an_epoch_that_is_left_takes_the_stage_no_further():
   """Otherwise its parallel map would begin the pipeline's second epoch after the state is loaded."""
+
   def new():
     return rtf.jax_loader(make().map(tf.identity, num_parallel_calls=2).repeat(2).batch(4).prefetch(1))
 

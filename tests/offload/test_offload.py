@@ -1,4 +1,5 @@
 """`offload` yields every element once, with draws by which both sides make the same images."""
+
 import collections
 import types
 
@@ -22,8 +23,13 @@ def epochs(dataset, made_of=None, num_policy_layers=2, number=3):
   """For each epoch, the finished images by label."""
   made_of = made_of or layers()
   return [
-      {int(label): image.tobytes() for batch, labels in dataset
-       for label, image in zip(labels, finished_by_host(batch, made_of, num_policy_layers))} for _ in range(number)]
+    {
+      int(label): image.tobytes()
+      for batch, labels in dataset
+      for label, image in zip(labels, finished_by_host(batch, made_of, num_policy_layers))
+    }
+    for _ in range(number)
+  ]
 
 
 @pytest.mark.parametrize("fraction", SHARES)
@@ -65,7 +71,9 @@ def test_draws_are_those_of_compose():
   drawn = batch["draws"].numpy()[:, 1:]
   assert drawn.shape == (8, augment.compose(layers()).draws([0, 0]).shape[0])
   assert len({tuple(draws) for draws in drawn}) == 8  # Each image has its own.
-  expected = source(8).refurbish(lambda *element: element, lambda image, label, seed: augment.compose(layers()).draws(seed), seed=3)
+  expected = source(8).refurbish(
+    lambda *element: element, lambda image, label, seed: augment.compose(layers()).draws(seed), seed=3
+  )
   stage = source(8).refurbish(lambda *element: element, seed=3).offload(layers(), 8)
   assert sorted(map(tuple, next(iter(stage))[0]["draws"].numpy()[:, 1:])) == sorted(tuple(d.numpy()) for d in expected)
 
@@ -77,7 +85,7 @@ def test_the_share_is_of_each_replica_s_part(fraction, number):
   for batch, _ in source(32).offload(plain, 16, device_fraction=fraction, num_replicas=2, seed=1):
     names = ["equalize" if draw % 9 in (1, 2) and draw < 18 else "" for draw in batch["draws"].numpy()[:, 1]]
     for part in range(2):
-      flags = unfinished(batch)[8 * part:8 * part + 8]
+      flags = unfinished(batch)[8 * part : 8 * part + 8]
       chosen = [number > 0 and (i + 1) % (8 // number) == 0 for i in range(8)]
       assert sum(chosen) == number
       assert all(flag == each for i, (flag, each) in enumerate(zip(flags, chosen)) if not names[8 * part + i])
@@ -88,7 +96,9 @@ def test_replicas_are_those_of_the_strategy(monkeypatch):
   with pytest.raises(ValueError, match="multiple of the number of replicas, 2, got 5. Pass 4"):
     source(N).offload(layers(), 5)
   plain = [augment.rand_augment(1, 0)[0]]
-  assert sum(sum(unfinished(batch)[:8]) for batch, _ in source(32).offload(plain, 16, device_fraction=1 / 2, seed=1)) > 0
+  assert (
+    sum(sum(unfinished(batch)[:8]) for batch, _ in source(32).offload(plain, 16, device_fraction=1 / 2, seed=1)) > 0
+  )
 
 
 @pytest.mark.parametrize("batch, replicas", [(24, 1), (24, 2), (20, 1), (36, 3)])
@@ -101,7 +111,7 @@ def test_no_group_needs_more_tables_than_it_has(batch, replicas):
   for each, labels in source(40 * batch).offload(made_of, batch, device_fraction=1, num_replicas=replicas, seed=1):
     drawn = each["draws"].numpy()
     needs = [(drawn[:, 0] == 1) & (drawn[:, 1 + k] < 18) & np.isin(drawn[:, 1 + k] % 9, (1, 2)) for k in range(2)]
-    assert all(needs[k][first:first + 8].sum() <= num_tables for k in range(2) for first in range(batch))
+    assert all(needs[k][first : first + 8].sum() <= num_tables for k in range(2) for first in range(batch))
     late += (drawn[:, 0] == 0).sum()
     assert len(labels) == batch
   assert 0 < late < 0.03 * 40 * batch
@@ -109,7 +119,9 @@ def test_no_group_needs_more_tables_than_it_has(batch, replicas):
 
 def test_a_batch_begins_with_all_its_tables():
   """Batches of which only one image is the accelerator's: it never comes too late."""
-  flags = [unfinished(batch) for batch, _ in source(400).offload(augment.rand_augment(2, 9), 8, device_fraction=1 / 8, seed=1)]
+  flags = [
+    unfinished(batch) for batch, _ in source(400).offload(augment.rand_augment(2, 9), 8, device_fraction=1 / 8, seed=1)
+  ]
   assert flags == [[0] * 7 + [1]] * 50
 
 
@@ -127,7 +139,9 @@ def test_a_smaller_last_batch_is_done_by_the_host():
 Pair = collections.namedtuple("Pair", ["image", "label"])
 
 
-@pytest.mark.parametrize("element, component, place", [
+@pytest.mark.parametrize(
+  "element, component, place",
+  [
     (lambda image, label: image, None, lambda batch: batch),
     (lambda image, label: (image, label), 0, lambda batch: batch[0]),
     (lambda image, label: (label, image), 1, lambda batch: batch[1]),
@@ -135,25 +149,31 @@ Pair = collections.namedtuple("Pair", ["image", "label"])
     (lambda image, label: ({"photo": image, "a": "text"}, label), "photo", lambda batch: batch[0]),
     (lambda image, label: ({"image": image, "z": {"deep": label}}, label), None, lambda batch: batch[0]),
     (lambda image, label: Pair(image, label), None, lambda batch: batch.image),
-])
+  ],
+)
 def test_the_image_is_replaced_wherever_it_is(element, component, place):
   dataset = source(8).map(element)
   offloaded = dataset.offload(layers(), 4, component=component)
   first = next(iter(offloaded))
-  tf.nest.map_structure(lambda spec, value: spec.shape.assert_is_compatible_with(value.shape), offloaded.element_spec, first)
+  tf.nest.map_structure(
+    lambda spec, value: spec.shape.assert_is_compatible_with(value.shape), offloaded.element_spec, first
+  )
   plain = tf.nest.flatten(next(iter(dataset.batch(4))))
   entries = place(first)
   assert {"unfinished_image", "draws", "layers"} <= set(entries)
   others = [value for value in tf.nest.flatten(first) if not any(value is each for each in entries.values())]
   others += [value for name, value in entries.items() if name not in ("unfinished_image", "draws", "layers")]
   assert {str(value.numpy().tolist()) for value in tf.nest.flatten(others)} == {
-      str(value.numpy().tolist()) for value in plain if value.shape.rank != 4}
+    str(value.numpy().tolist()) for value in plain if value.shape.rank != 4
+  }
 
 
 def test_a_failing_element_loses_no_other():
   fail = failing_at(5)
-  for dataset in (source(N).map(fail).offload(layers(), 4, drop_remainder=False),
-                  source(N).refurbish(fail, seed=1).offload(layers(), 4, drop_remainder=False)):
+  for dataset in (
+    source(N).map(fail).offload(layers(), 4, drop_remainder=False),
+    source(N).refurbish(fail, seed=1).offload(layers(), 4, drop_remainder=False),
+  ):
     batches, (error,) = read(dataset)
     assert isinstance(error, tf.errors.InvalidArgumentError) and "bad label" in str(error)
     assert sorted(labels_of(batches)) == [i for i in range(N) if i != 5]
@@ -161,16 +181,21 @@ def test_a_failing_element_loses_no_other():
 
 def test_elements_of_other_shapes_are_an_error():
   varied = source(8).map(lambda image, label: (image, tf.range(label)))
-  with pytest.raises(tf.errors.InvalidArgumentError, match=r"one shape, but component 1 has shape \[1\] and before \[0\]"):
+  with pytest.raises(
+    tf.errors.InvalidArgumentError, match=r"one shape, but component 1 has shape \[1\] and before \[0\]"
+  ):
     list(varied.offload(layers(), 4))
   sizes = tf.data.Dataset.from_generator(
-      lambda: iter([images(1)[0], images(1, 9, 8)[0]]), output_signature=tf.TensorSpec([9, None, 3], tf.uint8))
+    lambda: iter([images(1)[0], images(1, 9, 8)[0]]), output_signature=tf.TensorSpec([9, None, 3], tf.uint8)
+  )
   lied = sizes.map(lambda image: tf.raw_ops.EnsureShape(input=image, shape=[9, None, 3]))
   with pytest.raises(ValueError, match="one known size"):
     lied.offload(layers(), 2)
 
 
-@pytest.mark.parametrize("change, error, message", [
+@pytest.mark.parametrize(
+  "change, error, message",
+  [
     ({"layers": []}, ValueError, "at least one layer"),
     ({"layers": [augment.random_resized_crop(8)]}, ValueError, "stay on the host"),
     ({"layers": [augment.random_crop(padding=2, padding_mode="reflect")]}, ValueError, "padding_mode='constant'"),
@@ -188,13 +213,16 @@ def test_elements_of_other_shapes_are_an_error():
     ({"seed": 0.5}, TypeError, "seed must be a whole number"),
     ({"drop_remainder": 1}, TypeError, "drop_remainder must be True or False"),
     ({"name": 3}, TypeError, "name must be a string"),
-])
+  ],
+)
 def test_bad_arguments_are_refused(change, error, message):
   with pytest.raises(error, match=message):
     source(N).offload(**{"layers": layers(), "batch_size": 8, **change})
 
 
-@pytest.mark.parametrize("element, error, message", [
+@pytest.mark.parametrize(
+  "element, error, message",
+  [
     (lambda image, label: tf.cast(image, tf.float32), TypeError, "images of uint8"),
     (lambda image, label: image[..., :1], ValueError, r"\[height, width, 3\]"),
     (lambda image, label: tf.zeros([2049, 1, 3], tf.uint8), ValueError, "at most 2,048 pixels"),
@@ -202,7 +230,9 @@ def test_bad_arguments_are_refused(change, error, message):
     (lambda image, label: (image, tf.sparse.from_dense([label])), TypeError, "dense tensors of known rank"),
     (lambda image, label: {"image": image, "draws": label}, ValueError, r"have \['draws'\] already"),
     (lambda image, label: {"photo": image}, ValueError, "or an entry 'image'"),
-], ids=["float", "grey", "large", "mask", "sparse", "taken", "no image"])
+  ],
+  ids=["float", "grey", "large", "mask", "sparse", "taken", "no image"],
+)
 def test_elements_that_do_not_go_are_refused(element, error, message):
   with pytest.raises(error, match=message):
     source(N).map(element).offload(layers(), 8)
@@ -226,12 +256,15 @@ def test_layers_without_policies_are_all_the_accelerator_s():
 def test_counts():
   dataset = source(32).offload(policies(), 8, device_fraction=1 / 2, seed=1, name="mine")
   done = [flag for _ in range(2) for batch, _ in dataset for flag in unfinished(batch)]
-  stage, = rtf.stats(dataset.prefetch(1))
+  (stage,) = rtf.stats(dataset.prefetch(1))
   assert stage.name == "mine" and stage.total.device_fraction == done.count(1) / 64
   assert [epoch.batches for epoch in stage.epochs] == [4, 4]
   assert (stage.total.host_images, stage.total.device_images) == (done.count(0), done.count(1))
   assert "host_wait [s]" in str(stage)
-  assert "  batch   8 images\n  policy  rand_augment, rand_augment; device fraction 0.5\n  device  none" in rtf.describe(dataset)
+  assert (
+    "  batch   8 images\n  policy  rand_augment, rand_augment; device fraction 0.5\n  device  none"
+    in rtf.describe(dataset)
+  )
 
 
 def test_the_time_between_two_iterators_does_not_change_the_share():
@@ -242,7 +275,9 @@ def test_the_time_between_two_iterators_does_not_change_the_share():
 
 
 def test_two_iterators_and_left_epochs():
-  dataset = source(N).refurbish(lambda *element: element, r=2, seed=3).offload(layers(), 4, drop_remainder=False).prefetch(1)
+  dataset = (
+    source(N).refurbish(lambda *element: element, r=2, seed=3).offload(layers(), 4, drop_remainder=False).prefetch(1)
+  )
   one, other = iter(dataset), iter(dataset)
   found = [sorted(label for each in pairs for label in each[1].numpy()) for pairs in zip(*zip(one, other))]
   assert found == [list(range(N))] * 2
@@ -257,11 +292,14 @@ def test_finished_batches_have_nothing_to_be_done(batched):
   dataset = dataset if batched else dataset.batch(4, drop_remainder=True)
   batch, labels = next(iter(dataset))
   assert dataset.element_spec[0] == {
-      "unfinished_image": tf.TensorSpec([4, 9, 21], tf.uint8), "draws": tf.TensorSpec([4, 0], tf.int32),
-      "layers": tf.TensorSpec([4, 0, 0], tf.uint8)}
+    "unfinished_image": tf.TensorSpec([4, 9, 21], tf.uint8),
+    "draws": tf.TensorSpec([4, 0], tf.int32),
+    "layers": tf.TensorSpec([4, 0, 0], tf.uint8),
+  }
   assert (batch["unfinished_image"].numpy().reshape(4, 9, 7, 3) == images(8)[:4]).all()
   assert {name: value.shape for name, value in batch.items()} == {
-      name: spec.shape for name, spec in dataset.element_spec[0].items()}
+    name: spec.shape for name, spec in dataset.element_spec[0].items()
+  }
   assert labels.numpy().tolist() == [0, 1, 2, 3]
 
 

@@ -1,4 +1,5 @@
 """Batches that a loop of JAX finishes on two devices."""
+
 import importlib.util
 import subprocess
 import sys
@@ -36,9 +37,15 @@ print(f"trained on {jax.device_count()} devices, {rtf.stats(train)[-1].total.dev
 
 
 @cases.only_exhaustive
-@pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="not installed: jax; pip install -e '.[exhaustive]' does it")
+@pytest.mark.skipif(
+  importlib.util.find_spec("jax") is None, reason="not installed: jax; pip install -e '.[exhaustive]' does it"
+)
 def test_each_device_finishes_its_part():
   done = subprocess.run(
-      [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False,
-      env={**environment(), "XLA_FLAGS": "--xla_force_host_platform_device_count=2"})
+    [sys.executable, "-c", PROGRAM],
+    capture_output=True,
+    text=True,
+    check=False,
+    env={**environment(), "XLA_FLAGS": "--xla_force_host_platform_device_count=2"},
+  )
   assert (done.stdout, done.returncode) == ("trained on 2 devices, 1536 images finished there\n", 0), done.stderr

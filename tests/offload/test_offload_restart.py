@@ -1,4 +1,5 @@
 """A restored `offload` goes on with exactly the rest: no image lost, none twice, the same draws, whatever was begun."""
+
 import itertools
 import os
 
@@ -28,25 +29,31 @@ def offloaded(dataset, **arguments):
 
 
 PIPELINES = {
-    "refurbish": lambda: offloaded(refurbished()),
-    "refurbish, all on the device": lambda: offloaded(refurbished(), device_fraction=1),
-    "refurbish, prefetch": lambda: offloaded(refurbished()).prefetch(2),
-    "refurbish, epochs": lambda: offloaded(refurbished()).repeat(3),
-    "refurbish, dropped remainder": lambda: refurbished().offload(layers(), BATCH).repeat(2),
-    "refurbish, symbolic": lambda: with_checkpoints(offloaded(refurbished()).repeat(2)),
-    "source": lambda: offloaded(source(N), seed=5),
-    "source, epochs": lambda: offloaded(source(N), seed=5).repeat(3),
-    "source, half on the device": lambda: offloaded(source(N), seed=5, device_fraction=1 / 2).repeat(2),
-    "source, parallel map": lambda: offloaded(
-        source(N).shuffle(8, seed=1, reshuffle_each_iteration=False).map(lambda *element: element, 2), seed=5),
-    "source, symbolic": lambda: with_checkpoints(offloaded(source(N), seed=5).repeat(2)),
+  "refurbish": lambda: offloaded(refurbished()),
+  "refurbish, all on the device": lambda: offloaded(refurbished(), device_fraction=1),
+  "refurbish, prefetch": lambda: offloaded(refurbished()).prefetch(2),
+  "refurbish, epochs": lambda: offloaded(refurbished()).repeat(3),
+  "refurbish, dropped remainder": lambda: refurbished().offload(layers(), BATCH).repeat(2),
+  "refurbish, symbolic": lambda: with_checkpoints(offloaded(refurbished()).repeat(2)),
+  "source": lambda: offloaded(source(N), seed=5),
+  "source, epochs": lambda: offloaded(source(N), seed=5).repeat(3),
+  "source, half on the device": lambda: offloaded(source(N), seed=5, device_fraction=1 / 2).repeat(2),
+  "source, parallel map": lambda: offloaded(
+    source(N).shuffle(8, seed=1, reshuffle_each_iteration=False).map(lambda *element: element, 2), seed=5
+  ),
+  "source, symbolic": lambda: with_checkpoints(offloaded(source(N), seed=5).repeat(2)),
 }
 # The others have what these have.
 ALIKE = ("refurbish", "refurbish, epochs", "source, symbolic")
 
 
-@pytest.mark.parametrize("make", [
-    pytest.param(make, id=name, marks=cases.only_exhaustive if name in ALIKE else ()) for name, make in PIPELINES.items()])
+@pytest.mark.parametrize(
+  "make",
+  [
+    pytest.param(make, id=name, marks=cases.only_exhaustive if name in ALIKE else ())
+    for name, make in PIPELINES.items()
+  ],
+)
 def test_at_every_step(make, tmp_path):
   """Also saved a second time after it was restored."""
   expected = values(make())
@@ -154,29 +161,38 @@ def test_a_loader_goes_on_without_elements_in_its_state():
 
 
 DAMAGE = [
-    ({"num_batches": np.int64(-1)}, "num_batches is -1"),
-    ({"num_batches": np.array([1, 2])}, r"num_batches is int64\[2\]"),
-    ({"num_batches": np.int64(99)}, "no batch_[0-9]*_code"),
-    ({"num_errors": np.int64(2**40)}, "num_errors is 1099511627776"),
-    ({"num_errors": np.int64(1), "error_0_code": np.int64(0)}, "error 0 is none"),
-    ({"epoch": np.int64(7)}, "epoch is 7"),
-    ({"next_epoch": np.int64(-1)}, "next_epoch is -1"),
-    ({"position": np.int64(2**40)}, "position is 1099511627776"),
-    ({"position": np.float32(1)}, r"position is float\[\]"),
+  ({"num_batches": np.int64(-1)}, "num_batches is -1"),
+  ({"num_batches": np.array([1, 2])}, r"num_batches is int64\[2\]"),
+  ({"num_batches": np.int64(99)}, "no batch_[0-9]*_code"),
+  ({"num_errors": np.int64(2**40)}, "num_errors is 1099511627776"),
+  ({"num_errors": np.int64(1), "error_0_code": np.int64(0)}, "error 0 is none"),
+  ({"epoch": np.int64(7)}, "epoch is 7"),
+  ({"next_epoch": np.int64(-1)}, "next_epoch is -1"),
+  ({"position": np.int64(2**40)}, "position is 1099511627776"),
+  ({"position": np.float32(1)}, r"position is float\[\]"),
 ]
 
 
 def made_up(values):
   """The components of a batch, with `values` in place of some."""
   whole = {
-      "unfinished_image": np.zeros([BATCH, 9, 21], np.uint8), "draws": np.zeros([BATCH, 6], np.int32),
-      "layers": np.zeros([BATCH, 0, offloaded(source(N)).element_spec[0]["layers"].shape[2]], np.int32),
-      "label": np.zeros([BATCH], np.int64), **values}
-  return dict(zip(["batch_0_0", "batch_0_1", "batch_0_2", "batch_0_3"], [
-      whole["draws"], whole["layers"], whole["unfinished_image"], whole["label"]]))
+    "unfinished_image": np.zeros([BATCH, 9, 21], np.uint8),
+    "draws": np.zeros([BATCH, 6], np.int32),
+    "layers": np.zeros([BATCH, 0, offloaded(source(N)).element_spec[0]["layers"].shape[2]], np.int32),
+    "label": np.zeros([BATCH], np.int64),
+    **values,
+  }
+  return dict(
+    zip(
+      ["batch_0_0", "batch_0_1", "batch_0_2", "batch_0_3"],
+      [whole["draws"], whole["layers"], whole["unfinished_image"], whole["label"]],
+    )
+  )
 
 
-@pytest.mark.parametrize("changes, message", [
+@pytest.mark.parametrize(
+  "changes, message",
+  [
     *DAMAGE,
     (made_up({"draws": np.full([BATCH, 6], 2, np.int32)}), "impossible draws"),
     (made_up({"draws": np.array([[1, 99, 99, 99, 99, 99]] * BATCH, np.int32)}), "impossible draws"),
@@ -184,7 +200,8 @@ def made_up(values):
     (made_up({"label": np.zeros([BATCH - 1], np.int64)}), "components of 3 rows"),
     (made_up({"label": np.int64(1)}), r"batch_0_3 is int64\[\]"),
     (made_up({"unfinished_image": np.zeros([99, 9, 21], np.uint8)}), "components of 99 rows"),
-])
+  ],
+)
 def test_a_damaged_checkpoint_is_refused_and_changes_nothing(changes, message):
   expected = offloaded(source(N), seed=5)
   dataset = offloaded(source(N), seed=5)
@@ -193,7 +210,9 @@ def test_a_damaged_checkpoint_is_refused_and_changes_nothing(changes, message):
   state.values |= {"num_batches": np.int64(1), "batch_0_code": np.int64(0), **made_up({})}
   set_state(iter(offloaded(source(N), seed=5)), state)
   state.values |= changes
-  with pytest.raises(tf.errors.OpError, match=f"checkpoint of offload is damaged: .*{message}|{message} for the offload stage"):
+  with pytest.raises(
+    tf.errors.OpError, match=f"checkpoint of offload is damaged: .*{message}|{message} for the offload stage"
+  ):
     set_state(iterator, state)
   # tf.data has cancelled the iterator, the stage is as before.
   assert values(dataset) == values(expected)

@@ -1,4 +1,6 @@
-"""`offload` of clips, and of images that something follows: what either side makes is what `refurbish` makes on the host alone."""
+"""`offload` of clips, and of images that something follows: what either side makes is what `refurbish` makes on the
+host alone."""
+
 import keras
 import numpy as np
 import pytest
@@ -13,7 +15,14 @@ from support.unfinished import MEAN, STD
 
 N, SIDES = 11, (9, 7)
 LAYERS = [augment.random_crop(padding=2), augment.cutout(3), augment.random_flip(), augment.normalize(MEAN, STD)]
-TARGETS = {"mask": "mask", "depth": "bilinear", "boxes": "xyxy", "points": {"xy": "xy"}, "second": "image", "score": None}
+TARGETS = {
+  "mask": "mask",
+  "depth": "bilinear",
+  "boxes": "xyxy",
+  "points": {"xy": "xy"},
+  "second": "image",
+  "score": None,
+}
 
 
 def as_it_is(element):
@@ -28,27 +37,41 @@ def with_targets(*frames):
   """Elements of an image, or a clip, and one target of each form."""
   rng = np.random.default_rng(2)
   corners = np.sort(rng.integers(0, SIDES[1], (N, *frames, 4, 2, 2)), axis=-2)
-  return tf.data.Dataset.from_tensor_slices({
-      "image": images(*frames), "mask": rng.integers(0, 9, (N, *frames, *SIDES), np.int32),
-      "depth": rng.random((N, *frames, *SIDES, 1), np.float32), "boxes": corners.reshape(N, *frames, 4, 4).astype(np.float32),
-      "points": {"xy": rng.integers(0, SIDES[1], (N, *frames, 5, 2)).astype(np.float32)}, "second": images(*frames)[::-1],
-      "score": rng.random((N, *SIDES[::-1])), "label": np.arange(N)})
+  return tf.data.Dataset.from_tensor_slices(
+    {
+      "image": images(*frames),
+      "mask": rng.integers(0, 9, (N, *frames, *SIDES), np.int32),
+      "depth": rng.random((N, *frames, *SIDES, 1), np.float32),
+      "boxes": corners.reshape(N, *frames, 4, 4).astype(np.float32),
+      "points": {"xy": rng.integers(0, SIDES[1], (N, *frames, 5, 2)).astype(np.float32)},
+      "second": images(*frames)[::-1],
+      "score": rng.random((N, *SIDES[::-1])),
+      "label": np.arange(N),
+    }
+  )
 
 
 def by_label(elements):
   """The bytes of each element but its label."""
-  return {int(element.pop("label")): [np.asarray(each).tobytes() for each in tf.nest.flatten(element)] for element in elements}
+  return {
+    int(element.pop("label")): [np.asarray(each).tobytes() for each in tf.nest.flatten(element)] for element in elements
+  }
 
 
 def finished(dataset, layers):
   """The elements of batches, with the images that `Offloaded` makes."""
   finish = rtf.keras.Offloaded(layers)
   for batch in dataset:
-    batch = {"image": finish(batch), **{name: value for name, value in batch.items() if name not in ("unfinished_image", "draws", "layers")}}
+    batch = {
+      "image": finish(batch),
+      **{name: value for name, value in batch.items() if name not in ("unfinished_image", "draws", "layers")},
+    }
     yield from tf.data.Dataset.from_tensor_slices(tf.nest.map_structure(tf.convert_to_tensor, batch))
 
 
-@pytest.mark.parametrize("frames, layers", [((), LAYERS), ((), [*policies(), *LAYERS]), ((3,), LAYERS)], ids=["images", "policies", "clips"])
+@pytest.mark.parametrize(
+  "frames, layers", [((), LAYERS), ((), [*policies(), *LAYERS]), ((3,), LAYERS)], ids=["images", "policies", "clips"]
+)
 def test_image_and_targets_are_those_of_refurbish(frames, layers):
   first = [augment.random_flip("vertical")]
   expected = with_targets(*frames).refurbish(first, layers, r=2, seed=3, targets=TARGETS)
@@ -58,7 +81,8 @@ def test_image_and_targets_are_those_of_refurbish(frames, layers):
     assert by_label(finished(dataset, layers)) == by_label(expected)
   assert "'mask': mask, moved by the host" in rtf.describe(dataset)
   assert tf.nest.map_structure(lambda value: value.dtype, next(iter(dataset))) == tf.nest.map_structure(
-      lambda spec: spec.dtype, dataset.element_spec)
+    lambda spec: spec.dtype, dataset.element_spec
+  )
 
 
 def test_labels_that_are_masks():
@@ -67,7 +91,9 @@ def test_labels_that_are_masks():
   for layers in (LAYERS, LAYERS[-1:]):
     expected = pairs.refurbish([lambda image: image], layers, r=1, seed=3, targets={1: "mask"})
     expected = {image.numpy().tobytes(): mask.numpy().tobytes() for image, mask in expected}
-    dataset = pairs.refurbish([lambda image: image], None, r=1, seed=3, targets={1: "mask"}).offload(layers, 11, targets={1: "mask"})
+    dataset = pairs.refurbish([lambda image: image], None, r=1, seed=3, targets={1: "mask"}).offload(
+      layers, 11, targets={1: "mask"}
+    )
     batch, masks = next(iter(dataset))
     made = rtf.keras.Offloaded(layers)(batch)
     assert {image.numpy().tobytes(): mask.numpy().tobytes() for image, mask in zip(made, masks)} == expected
@@ -90,7 +116,9 @@ def test_the_rest_of_an_epoch_after_a_restart(frames, tmp_path):
 
 def test_a_model_trains_on_clips():
   clips = tf.data.Dataset.from_tensor_slices((images(3), np.arange(N) % 2))
-  model = keras.Sequential([keras.Input([3, *SIDES, 3]), keras.layers.GlobalAveragePooling3D(), keras.layers.Dense(2, "softmax")])
+  model = keras.Sequential(
+    [keras.Input([3, *SIDES, 3]), keras.layers.GlobalAveragePooling3D(), keras.layers.Dense(2, "softmax")]
+  )
   trained = rtf.keras.with_offloaded(LAYERS, model)
   trained.compile("sgd", "sparse_categorical_crossentropy")
   train = clips.refurbish([lambda clip: clip], None, r=2).offload(LAYERS, 4, clips=True)
@@ -105,20 +133,48 @@ def test_a_model_trains_on_clips():
   assert single["unfinished_image"].shape == [3, 9, 21]
 
 
-@pytest.mark.parametrize("make, arguments, error, message", [
-    (lambda: with_targets(), {"targets": TARGETS}, ValueError, "need a refurbish stage without final_fn directly before"),
+@pytest.mark.parametrize(
+  "make, arguments, error, message",
+  [
+    (
+      lambda: with_targets(),
+      {"targets": TARGETS},
+      ValueError,
+      "need a refurbish stage without final_fn directly before",
+    ),
     (lambda: with_targets().refurbish(as_it_is, as_it_is), {"targets": TARGETS}, ValueError, "leave final_fn out"),
     (lambda: with_targets().refurbish(as_it_is), {}, ValueError, "'mask' of shape .* but `targets` does not name it"),
-    (lambda: with_targets().refurbish(as_it_is), {"targets": {"mask": "mask"}}, ValueError, "`targets` does not name it"),
+    (
+      lambda: with_targets().refurbish(as_it_is),
+      {"targets": {"mask": "mask"}},
+      ValueError,
+      "`targets` does not name it",
+    ),
     (lambda: with_targets().refurbish(as_it_is), {"targets": {"masks": "mask"}}, ValueError, "no component 'masks'"),
     (lambda: with_targets(), {"targets": {"mask": "box"}}, ValueError, "one of mask"),
     (lambda: with_targets(), {"targets": TARGETS, "component": "second"}, ValueError, "leave component out"),
     (lambda: photo(), {"component": "photo"}, ValueError, "'w' of shape .9, 7. .*`targets` does not name it"),
-    (lambda: with_targets(3), {"targets": {}}, ValueError, r"\[height, width, 3\], got shape \(3, 9, 7, 3\).*clips=True"),
-    (lambda: with_targets(), {"targets": {}, "clips": True}, ValueError, r"\[frames, height, width, 3\], got shape \(9, 7, 3\)"),
-    (lambda: with_targets(3), {"targets": {}, "clips": True, "layers": policies()}, ValueError, "must have no policies"),
+    (
+      lambda: with_targets(3),
+      {"targets": {}},
+      ValueError,
+      r"\[height, width, 3\], got shape \(3, 9, 7, 3\).*clips=True",
+    ),
+    (
+      lambda: with_targets(),
+      {"targets": {}, "clips": True},
+      ValueError,
+      r"\[frames, height, width, 3\], got shape \(9, 7, 3\)",
+    ),
+    (
+      lambda: with_targets(3),
+      {"targets": {}, "clips": True, "layers": policies()},
+      ValueError,
+      "must have no policies",
+    ),
     (lambda: with_targets(), {"clips": 3}, TypeError, "clips must be True or False"),
-])
+  ],
+)
 def test_what_cannot_be_is_refused(make, arguments, error, message):
   with pytest.raises(error, match=message):
     make().offload(**{"layers": LAYERS, "batch_size": 4, **arguments})
@@ -126,14 +182,17 @@ def test_what_cannot_be_is_refused(make, arguments, error, message):
 
 def test_clips_of_other_lengths_are_an_error():
   lied = tf.data.Dataset.range(2).map(
-      lambda i: tf.ensure_shape(tf.py_function(lambda i: images(3 + int(i))[0], [i], tf.uint8), [None, *SIDES, 3]))
+    lambda i: tf.ensure_shape(tf.py_function(lambda i: images(3 + int(i))[0], [i], tf.uint8), [None, *SIDES, 3])
+  )
   with pytest.raises(ValueError, match="one known size"):
     lied.offload(LAYERS, 2, clips=True)
 
 
 def photo():
   """Elements whose image has a name of its own, and weights that stay."""
-  return with_targets().map(lambda element: ({"photo": element["image"], "w": element["depth"][..., 0]}, element["label"]))
+  return with_targets().map(
+    lambda element: ({"photo": element["image"], "w": element["depth"][..., 0]}, element["label"])
+  )
 
 
 def test_an_image_of_another_name():

@@ -1,4 +1,6 @@
-"""What notebooks show of descriptions, counts and advice: all that is printed, as HTML; in a terminal all is as it was."""
+"""What notebooks show of descriptions, counts and advice: all that is printed, as HTML; in a terminal all is as it
+was."""
+
 import html
 import re
 import xml.etree.ElementTree
@@ -40,10 +42,14 @@ def test_counts(train):
   stages = rtf.stats(train)
   tree, found = shown(stages)
   assert set(words(str(stages[0]))) <= set(found)
-  bars = [[float(re.search(r"width: ([\d.]+)%", part.get("style"))[1]) for part in bar.iterfind("span")]
-          for bar in tree.iterfind(".//td/span")]
+  bars = [
+    [float(re.search(r"width: ([\d.]+)%", part.get("style"))[1]) for part in bar.iterfind("span")]
+    for bar in tree.iterfind(".//td/span")
+  ]
   # Of an epoch its samples, and what it waited for.
-  assert bars[::2] == [[100, 0], [33.33, 66.67], [33.33, 66.67]] and max(map(sum, bars[1::2])) == pytest.approx(100, abs=0.1)
+  assert bars[::2] == [[100, 0], [33.33, 66.67], [33.33, 66.67]] and max(map(sum, bars[1::2])) == pytest.approx(
+    100, abs=0.1
+  )
   assert "fresh 200" in html.unescape(stages._repr_html_())
   echoed = tf.data.Dataset.range(3).echo(rtf.AUTOTUNE)
   assert "no stages" in rtf.stats(tf.data.Dataset.range(3))._repr_html_() and shown(rtf.stats(echoed))

@@ -12,16 +12,28 @@ RUN = ROOT / "benchmarks" / "run.py"
 
 # By name: the number of bars.
 BENCHMARKS = {
-    "augment": 22, "offload": 4, "gpu": 0, "loaders": 8, "overhead": 10, "scaling": 15, "sharing": 12, "sources": 8, "throughput": 17,
-    "uneven": 5, "volumes": 1}
+  "augment": 22,
+  "offload": 4,
+  "gpu": 0,
+  "loaders": 8,
+  "overhead": 10,
+  "scaling": 15,
+  "sharing": 12,
+  "sources": 8,
+  "throughput": 17,
+  "uneven": 5,
+  "volumes": 1,
+}
 
 
-@pytest.mark.parametrize("name", [
-    pytest.param(name, marks=() if name == "loaders" else cases.only_exhaustive) for name in BENCHMARKS])
+@pytest.mark.parametrize(
+  "name", [pytest.param(name, marks=() if name == "loaders" else cases.only_exhaustive) for name in BENCHMARKS]
+)
 def test_runs_and_reports_every_bar(name, tmp_path):
   figures = tmp_path / f"{name}.json"
   done = subprocess.run(
-      [sys.executable, str(RUN), name, "--quick", "--json", str(figures)], capture_output=True, text=True, timeout=300)
+    [sys.executable, str(RUN), name, "--quick", "--json", str(figures)], capture_output=True, text=True, timeout=300
+  )
   assert done.returncode == 0, done.stderr
   found = json.loads(figures.read_text())
   rows = [row for section in found["sections"] for row in section["rows"]]
@@ -33,7 +45,11 @@ def test_runs_and_reports_every_bar(name, tmp_path):
     assert section["commit"] == commit and f"\n| {section['title']} |" in done.stdout
   assert " ".join(done.stdout.split()).count(f"({commit}.)") == len(found["sections"])
   if name == "gpu":  # On the CPU and little data all of it runs, but where a framework is not installed.
-    assert all(row["values"] or row["name"].endswith("No module named 'torch'") for section in found["sections"] for row in section["rows"])
+    assert all(
+      row["values"] or row["name"].endswith("No module named 'torch'")
+      for section in found["sections"]
+      for row in section["rows"]
+    )
     same = [row["values"] for section in found["sections"] for row in section["rows"] if row["key"].endswith(", same")]
     assert same and all(values == [2] for values in same)
   for row in rows:
@@ -51,22 +67,37 @@ def test_all_are_known_here():
 
 
 def test_the_tables_go_into_the_page(tmp_path, monkeypatch):
-  """With the commit and the machine, in place of the earlier tables of this benchmark: few rows, ranges of quotients, missed bars."""
+  """With the commit and the machine, in place of the earlier tables of this benchmark: few rows, ranges of quotients,
+  missed bars."""
   monkeypatch.syspath_prepend(str(RUN.parent))
   import common
+
   page = (RUN.parent / "README.md").read_text(encoding="utf-8")
   (tmp_path / "benchmarks").mkdir()
   (tmp_path / "benchmarks" / "README.md").write_text(page, encoding="utf-8")
   report = common.Report("peers", quick=False)
-  report.add(common.Section("Some", "How.", [
-      common.Row("one", "a", "µs", [1, 3, 2]), common.Row("two", "a", "of b", [0.5], 0.75), common.Row("three", "b", "µs", [2000]),
-      common.Row("four", "b", "of b", [0.8, 0.7, 1.0], 0.75), common.Row("five", "c", "µs", [5])], lambda row: row.name != "c"))
+  report.add(
+    common.Section(
+      "Some",
+      "How.",
+      [
+        common.Row("one", "a", "µs", [1, 3, 2]),
+        common.Row("two", "a", "of b", [0.5], 0.75),
+        common.Row("three", "b", "µs", [2000]),
+        common.Row("four", "b", "of b", [0.8, 0.7, 1.0], 0.75),
+        common.Row("five", "c", "µs", [5]),
+      ],
+      lambda row: row.name != "c",
+    )
+  )
   report.add(common.Section("More", "How.", [common.Row("six", "d", "µs", [6])]))
   monkeypatch.setattr(common, "ROOT", tmp_path)
   report.write_readme()
   written = (tmp_path / "benchmarks" / "README.md").read_text(encoding="utf-8")
   before, after = page.split("<!-- peers -->")[0], page.split("<!-- peers -->")[1].partition("<!-- end -->")[2]
   assert written.startswith(before) and written.endswith(after)
-  told = written[len(before):len(written) - len(after)]
+  told = written[len(before) : len(written) - len(after)]
   assert common.commit() in told and told.endswith(
-      "\n| Some | µs | of b |\n| --- | ---: | ---: |\n| a | 2 | 0.5 |\n| b | 2,000 | 0.8 (0.7 to 1); bar 0.75: missed |\n\n<!-- end -->")
+    "\n| Some | µs | of b |\n| --- | ---: | ---: |\n| a | 2 | 0.5 |\n| b | 2,000 | 0.8 (0.7 to 1); bar 0.75: missed "
+    "|\n\n<!-- end -->"
+  )

@@ -1,4 +1,5 @@
 """Which tests the quick run and `.ci/run` have."""
+
 import collections
 import re
 import subprocess
@@ -50,15 +51,18 @@ def test_what_mutants_replace_is_there():
 
 
 def test_the_quick_run_guards_each_guarantee(runs):
-  """It has every test of at least one file that ARCHITECTURE.md names, in Python: without GoogleTest the C++ ones are skipped."""
+  """It has every test of at least one file that ARCHITECTURE.md names, in Python: without GoogleTest the C++ ones are
+  skipped."""
   in_file = collections.defaultdict(lambda: collections.defaultdict(set))
   for name, run in runs.items():
     file, test = re.search(r"/(\w+\.py)::([^\[]*)", name).groups()
     in_file[file][test].add(run)
   whole = {file for file, tests in in_file.items() if all("quick" in found for found in tests.values())}
   text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
-  guards = {guarantee: re.findall(r"`(\w+\.\w+)`", files)
-            for names, files in re.findall(r"^\| (G\d.*?) \|.*\|(.*)\|$", text, re.MULTILINE)
-            for guarantee in re.findall(r"G\d+", names)}
+  guards = {
+    guarantee: re.findall(r"`(\w+\.\w+)`", files)
+    for names, files in re.findall(r"^\| (G\d.*?) \|.*\|(.*)\|$", text, re.MULTILINE)
+    for guarantee in re.findall(r"G\d+", names)
+  }
   assert list(guards) == [f"G{number}" for number in range(1, 11)]
   assert not {guarantee: files for guarantee, files in guards.items() if whole.isdisjoint(files)}

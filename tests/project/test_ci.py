@@ -1,4 +1,5 @@
 """What CI runs: the commands of README.md, and workflows in which actionlint finds nothing."""
+
 import re
 import shlex
 import shutil

@@ -1,4 +1,5 @@
 """The README and the guides: their examples run, their links work, and Sphinx gives no warnings."""
+
 import ast
 import configparser
 import contextlib
@@ -21,50 +22,70 @@ from support import ROOT, cases
 from support.processes import TIMEOUT, end_of, environment, start_forked
 
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
-LINKED = [*PAGES, ROOT / "ARCHITECTURE.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", ROOT / "benchmarks" / "README.md"]
+LINKED = [
+  *PAGES,
+  ROOT / "ARCHITECTURE.md",
+  ROOT / "CHANGELOG.md",
+  ROOT / "CONTRIBUTING.md",
+  ROOT / "benchmarks" / "README.md",
+]
 # Texts of examples that a test cannot wait for, and their replacements.
 SMALLER = {
-    "epochs=90, steps_per_epoch=391": "epochs=2, steps_per_epoch=2",
-    "fit(train, epochs=90": "fit(train, epochs=2",
-    "fit(train, validation_data=validation, epochs=90": "fit(train, validation_data=validation, epochs=2",
-    "batch_size=64, step_seconds=0.1": "batch_size=8, step_seconds=0.1, max_seconds=0.5",
-    ", 64)": ", 8)", "layers, 64, ": "layers, 8, ",
-    "layers, batch_size=128": "layers, batch_size=8, max_seconds=0.5",
-    "left_right], batch_size=128": "left_right], batch_size=8, max_seconds=0.5",
-    '"/ssd/cache"': '"cache"',
-    "MultiWorkerMirroredStrategy()": "get_strategy()",
-    'cluster.cluster_spec().num_tasks("worker"), cluster.task_id': "2, 0",
-    "imagenet/train-*-of-01024": "data/train-*.tfrecord", '"imagenet/train"': '"photos"',
-    "oxford_flowers102": "flowers",
+  "epochs=90, steps_per_epoch=391": "epochs=2, steps_per_epoch=2",
+  "fit(train, epochs=90": "fit(train, epochs=2",
+  "fit(train, validation_data=validation, epochs=90": "fit(train, validation_data=validation, epochs=2",
+  "batch_size=64, step_seconds=0.1": "batch_size=8, step_seconds=0.1, max_seconds=0.5",
+  ", 64)": ", 8)",
+  "layers, 64, ": "layers, 8, ",
+  "layers, batch_size=128": "layers, batch_size=8, max_seconds=0.5",
+  "left_right], batch_size=128": "left_right], batch_size=8, max_seconds=0.5",
+  '"/ssd/cache"': '"cache"',
+  "MultiWorkerMirroredStrategy()": "get_strategy()",
+  'cluster.cluster_spec().num_tasks("worker"), cluster.task_id': "2, 0",
+  "imagenet/train-*-of-01024": "data/train-*.tfrecord",
+  '"imagenet/train"': '"photos"',
+  "oxford_flowers102": "flowers",
 }
 # The same of docs/torch_jax.md's programs, which the photographs of these tests give three steps an epoch.
 SMALLER_PROGRAMS = {
-    ".batch(128)": ".batch(8)", "range(loader.epoch, 90)": "range(loader.epoch, 2)", "step % 500": "step % 2",
-    "/ssd/cache": "cache",
+  ".batch(128)": ".batch(8)",
+  "range(loader.epoch, 90)": "range(loader.epoch, 2)",
+  "step % 500": "step % 2",
+  "/ssd/cache": "cache",
 }
 SERVICE = '"grpc://host0:5050"'
 NOT_RUN = "<!-- not run: "
-# It is run as the page says, and not with the other examples: `a program: NAME -->`, or `a program: NAME, needs: PACKAGE -->`.
+# It is run as the page says, and not with the other examples: `a program: NAME -->`, or
+# `a program: NAME, needs: PACKAGE -->`.
 PROGRAM = "<!-- a program: "
 
 
 def examples(page):
-  """The Python blocks of a page: first line, code, and what the line before says if it is not to be run with the others."""
+  """The Python blocks of a page: first line, code, and what the line before says if it is not to be run with the
+  others."""
   text = page.read_text(encoding="utf-8")
   for block in re.finditer(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
-    before = text[:block.start()].rstrip("\n").rpartition("\n")[2]
-    yield text[:block.start()].count("\n") + 1, block[1], before if before.startswith((NOT_RUN, PROGRAM)) else None
+    before = text[: block.start()].rstrip("\n").rpartition("\n")[2]
+    yield text[: block.start()].count("\n") + 1, block[1], before if before.startswith((NOT_RUN, PROGRAM)) else None
 
 
 def test_no_address_is_invented():
-  """Whoever registers an invented address decides what runs at `pip install git+...`. Ours is `url` in setup.cfg, if any."""
+  """Whoever registers an invented address decides what runs at `pip install git+...`. Ours is `url` in setup.cfg, if
+  any."""
   setup = configparser.ConfigParser()
   setup.read(ROOT / "setup.cfg")
   ours = setup.get("metadata", "url", fallback=None)
   address = r"(?:https?://|git@)?[\w.-]*git(?:hub|lab)[\w./:-]*/[\w.-]*refurbish[\w./-]*"
   assert re.search(address, "git+https://gitlab.com/refurbish/refurbish")
-  for path in [*LINKED, *(ROOT / "notebooks").glob("*.ipynb"), ROOT / "setup.cfg", ROOT / "setup.py", ROOT / "pyproject.toml",
-               ROOT / "docs" / "conf.py", *(ROOT / "refurbish_tf").rglob("*.py")]:
+  for path in [
+    *LINKED,
+    *(ROOT / "notebooks").glob("*.ipynb"),
+    ROOT / "setup.cfg",
+    ROOT / "setup.py",
+    ROOT / "pyproject.toml",
+    ROOT / "docs" / "conf.py",
+    *(ROOT / "refurbish_tf").rglob("*.py"),
+  ]:
     found = re.findall(address, path.read_text(encoding="utf-8"), re.IGNORECASE)
     assert [each for each in found if ours is None or not each.startswith(ours)] == [], path
 
@@ -80,7 +101,8 @@ def write(path, content):
 
 @pytest.fixture
 def photographs(tmp_path, monkeypatch):
-  """A working directory with small photographs of five classes: a folder for each class, and a TFRecord file of all. With masks."""
+  """A working directory with small photographs of five classes: a folder for each class, and a TFRecord file of all.
+  With masks."""
   images = np.random.default_rng(7).integers(0, 256, [20, 6, 8, 3], np.uint8)
   for number, image in enumerate(tf.cast(tf.image.resize(images, [48, 64]), tf.uint8)):
     write(tmp_path / "photos" / "abcde"[number % 5] / f"{number}.jpg", tf.io.encode_jpeg(image))
@@ -90,8 +112,13 @@ def photographs(tmp_path, monkeypatch):
     for path in (tmp_path / "photos").rglob("*.jpg"):
       image = tf.train.Feature(bytes_list=tf.train.BytesList(value=[path.read_bytes()]))
       label = tf.train.Feature(int64_list=tf.train.Int64List(value=["abcde".index(path.parent.name)]))
-      writer.write(tf.train.Example(features=tf.train.Features(feature={
-          "image": image, "label": label, "image/encoded": image, "image/class/label": label})).SerializeToString())
+      writer.write(
+        tf.train.Example(
+          features=tf.train.Features(
+            feature={"image": image, "label": label, "image/encoded": image, "image/class/label": label}
+          )
+        ).SerializeToString()
+      )
   monkeypatch.chdir(tmp_path)
 
 
@@ -102,12 +129,19 @@ def clips(photographs, tmp_path):
   (tmp_path / "clips").mkdir()
   with tf.io.TFRecordWriter(str(tmp_path / "clips" / "0.tfrecord")) as writer:
     for number, clip in enumerate(frames):
-      files = [tf.io.encode_jpeg(frame) for frame in clip[:16 + number]]
+      files = [tf.io.encode_jpeg(frame) for frame in clip[: 16 + number]]
       for place, file in enumerate(files):
         write(tmp_path / "frames" / f"{number}" / f"{place:02}.jpg", file)
-      writer.write(tf.train.Example(features=tf.train.Features(feature={
-          "frames": tf.train.Feature(bytes_list=tf.train.BytesList(value=[file.numpy() for file in files])),
-          "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[number]))})).SerializeToString())
+      writer.write(
+        tf.train.Example(
+          features=tf.train.Features(
+            feature={
+              "frames": tf.train.Feature(bytes_list=tf.train.BytesList(value=[file.numpy() for file in files])),
+              "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[number])),
+            }
+          )
+        ).SerializeToString()
+      )
 
 
 @pytest.fixture
@@ -119,9 +153,13 @@ def few_and_small(monkeypatch):
 
   def network(weights, classes, include_preprocessing=True):
     assert weights is None and include_preprocessing in (True, False)
-    return tf.keras.Sequential([
-        tf.keras.Input([224, 224, 3]), tf.keras.layers.GlobalAveragePooling2D(),
-        tf.keras.layers.Dense(classes, activation="softmax")])
+    return tf.keras.Sequential(
+      [
+        tf.keras.Input([224, 224, 3]),
+        tf.keras.layers.GlobalAveragePooling2D(),
+        tf.keras.layers.Dense(classes, activation="softmax"),
+      ]
+    )
 
   monkeypatch.setattr(tf.keras.applications, "MobileNetV3Small", network)
 
@@ -132,13 +170,20 @@ def flowers(photographs, monkeypatch, tmp_path):
   tfds = pytest.importorskip("tensorflow_datasets", reason="tensorflow-datasets is not installed")
 
   class Flowers(tfds.core.GeneratorBasedBuilder, skip_registration=True):
-
     VERSION = tfds.core.Version("1.0.0")
 
     def _info(self):
-      return tfds.core.DatasetInfo(builder=self, supervised_keys=("image", "label"), features=tfds.features.FeaturesDict({
-          "image": tfds.features.Image(encoding_format="jpeg"), "label": tfds.features.ClassLabel(num_classes=5),
-          "file_name": tfds.features.Text()}))
+      return tfds.core.DatasetInfo(
+        builder=self,
+        supervised_keys=("image", "label"),
+        features=tfds.features.FeaturesDict(
+          {
+            "image": tfds.features.Image(encoding_format="jpeg"),
+            "label": tfds.features.ClassLabel(num_classes=5),
+            "file_name": tfds.features.Text(),
+          }
+        ),
+      )
 
     def _split_generators(self, dl_manager):
       return {"train": self._generate_examples()}
@@ -172,8 +217,10 @@ def has_many_outcomes(final_fn):
   values = np.random.default_rng(7).integers(0, 256, [8, 64, 64, 13])
 
   def outcomes(image):
-    seeds = ({"seed": tf.constant([number, 0])} if "seed" in inspect.signature(final_fn).parameters else {}
-             for number in range(64))
+    seeds = (
+      {"seed": tf.constant([number, 0])} if "seed" in inspect.signature(final_fn).parameters else {}
+      for number in range(64)
+    )
     return len({final_fn(tf.constant(image), 0, **seed)[0].numpy().tobytes() for seed in seeds})
 
   clip = values[..., :3].astype(np.uint8)
@@ -187,18 +234,25 @@ def has_many_outcomes(final_fn):
 def service():
   """The address of a tf.data service of one worker, in this process."""
   dispatcher = tf.data.experimental.service.DispatchServer(
-      tf.data.experimental.service.DispatcherConfig(worker_addresses=["localhost:%port%"]))
+    tf.data.experimental.service.DispatcherConfig(worker_addresses=["localhost:%port%"])
+  )
   worker = tf.data.experimental.service.WorkerServer(
-      tf.data.experimental.service.WorkerConfig(dispatcher_address=dispatcher.target.split("://")[1]))
+    tf.data.experimental.service.WorkerConfig(dispatcher_address=dispatcher.target.split("://")[1])
+  )
   yield dispatcher.target
   # In this order, or each waits for the other.
   del worker
   del dispatcher
 
 
-@pytest.mark.parametrize("page", [
+@pytest.mark.parametrize(
+  "page",
+  [
     pytest.param(page, id=page.stem, marks=() if page.stem == "README" else cases.slow)
-    for page in PAGES if any(mark is None for _, _, mark in examples(page))])
+    for page in PAGES
+    if any(mark is None for _, _, mark in examples(page))
+  ],
+)
 def test_examples_run(page, photographs, clips, few_and_small, final_augmentations, request):
   """Runs all examples of a page, one after the other, as a reader would."""
   names = {"__name__": page.stem, **KERAS_EXAMPLE}
@@ -228,9 +282,12 @@ def test_examples_run(page, photographs, clips, few_and_small, final_augmentatio
 def test_masks_of_a_palette_keep_their_classes(tmp_path, monkeypatch):
   """As the guide says, and with which values `decode_png` leaves them."""
   from PIL import Image
+
   page = (ROOT / "docs" / "targets.md").read_text(encoding="utf-8")
   assert "turns the classes 0, 1 and 15 into 0, 38 and 147" in " ".join(page.split())
-  colors = [[(index >> bit & 1) << 7 | (index >> bit + 3 & 1) << 6 for bit in range(3)] for index in range(256)]  # VOC's.
+  colors = [
+    [(index >> bit & 1) << 7 | (index >> bit + 3 & 1) << 6 for bit in range(3)] for index in range(256)
+  ]  # VOC's.
   mask = np.resize(np.uint8([0, 1, 15]), [24, 32])
   for name in ("photos", "masks"):
     (tmp_path / name / "a").mkdir(parents=True)
@@ -238,7 +295,11 @@ def test_masks_of_a_palette_keep_their_classes(tmp_path, monkeypatch):
   image.convert("RGB").save(tmp_path / "photos" / "a" / "1.jpg")
   image.putpalette(np.uint8(colors).tobytes())
   image.save(tmp_path / "masks" / "a" / "1.png")
-  assert np.unique(tf.io.decode_png((tmp_path / "masks" / "a" / "1.png").read_bytes(), channels=1)).tolist() == [0, 38, 147]
+  assert np.unique(tf.io.decode_png((tmp_path / "masks" / "a" / "1.png").read_bytes(), channels=1)).tolist() == [
+    0,
+    38,
+    147,
+  ]
   monkeypatch.chdir(tmp_path)
   programs = [program for _, program, _ in examples(ROOT / "docs" / "targets.md") if "mask_files" in program]
   assert len(programs) == 2 and "Image.open" in programs[1]
@@ -252,32 +313,62 @@ def test_masks_of_a_palette_keep_their_classes(tmp_path, monkeypatch):
     list(names["pairs"])
 
 
-@pytest.mark.parametrize("layer, is_mirror, turn", [
-    (lambda: rtf.augment.random_flip(p=1), True, 0), (lambda: rtf.augment.random_flip("vertical", p=1), True, np.pi),
-    (lambda: rtf.augment.random_rotation((170, 170)), False, np.radians(-170)), (lambda: rtf.augment.resize((64, 64)), False, 0)],
-    ids=["mirrored", "upside down", "turned", "larger"])
+@pytest.mark.parametrize(
+  "layer, is_mirror, turn",
+  [
+    (lambda: rtf.augment.random_flip(p=1), True, 0),
+    (lambda: rtf.augment.random_flip("vertical", p=1), True, np.pi),
+    (lambda: rtf.augment.random_rotation((170, 170)), False, np.radians(-170)),
+    (lambda: rtf.augment.resize((64, 64)), False, 0),
+  ],
+  ids=["mirrored", "upside down", "turned", "larger"],
+)
 def test_left_and_right_and_angles_follow(layer, is_mirror, turn):
   """As the guide says: a mirror image is another thing than an image that is upside down by a rotation."""
-  marks, boxes = [program for _, program, _ in examples(ROOT / "docs" / "targets.md") if re.search("mirrored_points|corners_of", program)]
-  names = {"np": np, "tf": tf, "rtf": rtf, "images": np.zeros([8, 32, 32, 3], np.uint8), "partial": [layer()], "final": [rtf.augment.normalize()]}
+  marks, boxes = [
+    program
+    for _, program, _ in examples(ROOT / "docs" / "targets.md")
+    if re.search("mirrored_points|corners_of", program)
+  ]
+  names = {
+    "np": np,
+    "tf": tf,
+    "rtf": rtf,
+    "images": np.zeros([8, 32, 32, 3], np.uint8),
+    "partial": [layer()],
+    "final": [rtf.augment.normalize()],
+  }
 
   def assert_turned(found, given):
-    np.testing.assert_allclose(np.exp(1j * np.float64(found)), np.exp(1j * (np.pi - given if is_mirror else given) + 1j * turn), atol=1e-5)
+    np.testing.assert_allclose(
+      np.exp(1j * np.float64(found)), np.exp(1j * (np.pi - given if is_mirror else given) + 1j * turn), atol=1e-5
+    )
 
   exec(marks, names)
   element = {name: value[5] for name, value in names["elements"].items()}
-  found, = tf.data.Dataset.from_tensors(element).refurbish(
-      [layer()], targets={"points": "xy", "marks": "xy"}).map(names["follow"]).as_numpy_iterator()
+  (found,) = (
+    tf.data.Dataset.from_tensors(element)
+    .refurbish([layer()], targets={"points": "xy", "marks": "xy"})
+    .map(names["follow"])
+    .as_numpy_iterator()
+  )
   assert_turned(found["angle"], element["angle"])
   assert found["is_left"] == (0 if is_mirror else 1) and "marks" not in found
   # The left eye is right of the right one, as seen from the nose to the eyes.
   left, right, nose = found["points"][:, :2]
   assert np.linalg.det([left - nose, right - nose]) < 0
   exec(boxes, names)
-  (_, (box,)), = tf.data.Dataset.from_tensors((element["image"], names["rotated"][5])).map(names["corners_of"]).refurbish(
-      [layer()], targets={1: "xy"}).map(names["boxes_of"]).as_numpy_iterator()
+  ((_, (box,)),) = (
+    tf.data.Dataset.from_tensors((element["image"], names["rotated"][5]))
+    .map(names["corners_of"])
+    .refurbish([layer()], targets={1: "xy"})
+    .map(names["boxes_of"])
+    .as_numpy_iterator()
+  )
   assert_turned(box[4], 0.3)
-  np.testing.assert_allclose(box[:4], np.float32([16, 16, 20, 8]) * (2 if layer().__name__ == "resize" else 1), atol=1e-4)
+  np.testing.assert_allclose(
+    box[:4], np.float32([16, 16, 20, 8]) * (2 if layer().__name__ == "resize" else 1), atol=1e-4
+  )
 
 
 def run_program(program, number, output):
@@ -291,15 +382,18 @@ def run_program(program, number, output):
 def test_four_processes_search_hyperparameters(tmp_path):
   """As the guide says: they share one study and one store."""
   import optuna
+
   page = ROOT / "docs" / "search.md"
-  program, = [program for _, program, mark in examples(page) if mark == f"{PROGRAM}search.py -->"]
+  (program,) = [program for _, program, mark in examples(page) if mark == f"{PROGRAM}search.py -->"]
   assert "for job in 1 2 3 4; do python search.py $job & done; wait" in page.read_text(encoding="utf-8")
   outputs = [tmp_path / str(job) for job in range(1, 5)]
   jobs = [start_forked(run_program, program, number, output) for number, output in enumerate(outputs, 1)]
   assert [end_of(job) for job in jobs] == [0] * 4
   counts = []
   for number, output in enumerate(outputs, 1):
-    line = re.fullmatch(rf"job {number}: (\d+) samples prepared, (\d+) from others\n", output.read_text(encoding="utf-8"))
+    line = re.fullmatch(
+      rf"job {number}: (\d+) samples prepared, (\d+) from others\n", output.read_text(encoding="utf-8")
+    )
     counts.append(tuple(map(int, line.groups())))
     assert sum(counts[-1]) <= 6 * 500
   # However they were interleaved.
@@ -312,15 +406,24 @@ def test_four_processes_search_hyperparameters(tmp_path):
 def run_program_of(page, name, arguments=(), with_errors=False, program_arguments=(), smaller=(), **variables):
   """Runs a program of a guide in the working directory, in a process of its own. Returns what it prints."""
   page = ROOT / "docs" / page
-  (program, needed), = [(program, mark.removeprefix(f"{PROGRAM}{name}, needs: ").removesuffix(" -->"))
-                        for _, program, mark in examples(page) if mark is not None and mark.startswith(f"{PROGRAM}{name}, ")]
+  ((program, needed),) = [
+    (program, mark.removeprefix(f"{PROGRAM}{name}, needs: ").removesuffix(" -->"))
+    for _, program, mark in examples(page)
+    if mark is not None and mark.startswith(f"{PROGRAM}{name}, ")
+  ]
   if importlib.util.find_spec(needed) is None:
     pytest.skip(f"not installed: {needed}; pip install -e '.[exhaustive]' does it")
   for given, run_here in {**SMALLER_PROGRAMS, **dict(smaller)}.items():
     program = program.replace(given, run_here)
   pathlib.Path(name).write_text(program, encoding="utf-8")
-  done = subprocess.run([sys.executable, *arguments, name, *program_arguments], capture_output=True, text=True, timeout=TIMEOUT, check=False,
-                        env={**environment(), **variables})
+  done = subprocess.run(
+    [sys.executable, *arguments, name, *program_arguments],
+    capture_output=True,
+    text=True,
+    timeout=TIMEOUT,
+    check=False,
+    env={**environment(), **variables},
+  )
   assert done.returncode == 0, done.stderr
   return done if with_errors else done.stdout
 
@@ -343,11 +446,17 @@ def test_boxes_of_a_library_keep_their_labels(tmp_path, monkeypatch):
 def test_the_tutorial_resumes(photographs):
   """As it says, in the epoch that was interrupted; the folder of its test has two steps an epoch."""
   # In the second step of the third epoch.
-  stop = "tf.keras.callbacks.LambdaCallback(on_train_batch_begin=lambda step, logs: model.optimizer.iterations == 5 and __import__('os')._exit(0))"
+  stop = (
+    "tf.keras.callbacks.LambdaCallback(on_train_batch_begin=lambda step, logs: model.optimizer.iterations == 5 "
+    "and __import__('os')._exit(0))"
+  )
   smaller = {
-      "tf.keras.applications.MobileNetV3Small(": "(lambda classes, **_: tf.keras.Sequential([\n"
-      "    tf.keras.layers.GlobalAveragePooling2D(), tf.keras.layers.Dense(classes, 'softmax')]))(",
-      ".batch(64)": ".batch(8)", "epochs=20": "epochs=4", "save_freq=20": "save_freq=1"}
+    "tf.keras.applications.MobileNetV3Small(": "(lambda classes, **_: tf.keras.Sequential([\n"
+    "    tf.keras.layers.GlobalAveragePooling2D(), tf.keras.layers.Dense(classes, 'softmax')]))(",
+    ".batch(64)": ".batch(8)",
+    "epochs=20": "epochs=4",
+    "save_freq=20": "save_freq=1",
+  }
   run_program_of("tutorial.md", "train.py", smaller={**smaller, "callbacks=[": f"callbacks=[{stop}, "}.items())
   printed = run_program_of("tutorial.md", "train.py", smaller=smaller.items())
   assert re.findall(r"^Epoch (\d)/4$", printed, re.MULTILINE) == ["3", "4"]
@@ -359,9 +468,16 @@ def test_the_tutorial_resumes(photographs):
 def test_libraries_draw_the_same_whichever_process_calls_them(name, tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   smaller = {
-      "[64, 64, 3], tf.uint8)": "[64, 64, 3], tf.uint8), processes=int(sys.argv[1])", "import numpy as np": "import sys, zlib\nimport numpy as np",
-      ".batch(8).prefetch(tf.data.AUTOTUNE))": ")\nprint(*(zlib.crc32(image.tobytes()) for _ in range(2) for image in train.as_numpy_iterator()))"}
-  printed = [run_program_of("transforms.md", name, program_arguments=[str(processes)], smaller=smaller.items()) for processes in (0, 1, 4)]
+    "[64, 64, 3], tf.uint8)": "[64, 64, 3], tf.uint8), processes=int(sys.argv[1])",
+    "import numpy as np": "import sys, zlib\nimport numpy as np",
+    ".batch(8).prefetch(tf.data.AUTOTUNE))": (
+      ")\nprint(*(zlib.crc32(image.tobytes()) for _ in range(2) for image in train.as_numpy_iterator()))"
+    ),
+  }
+  printed = [
+    run_program_of("transforms.md", name, program_arguments=[str(processes)], smaller=smaller.items())
+    for processes in (0, 1, 4)
+  ]
   # Of the second epoch's samples half are cached, and may be cropped and flipped as before.
   assert printed[0] == printed[1] == printed[2] and 16 + 8 <= len(set(printed[0].split())) <= 32
 
@@ -376,7 +492,9 @@ def test_all_but_a_damaged_photograph_are_trained_on(photographs):
 
 
 def test_ranks_prepare_their_own_shares(photographs):
-  printed = run_program_of("torch_jax.md", "ddp.py", ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"])
+  printed = run_program_of(
+    "torch_jax.md", "ddp.py", ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+  )
   counts = re.findall(r"rank (\d): (\d+) samples prepared, (\d+) from the store", printed)
   # Of 20 photographs, in two epochs.
   assert sorted(counts) == [("0", "13", "7"), ("1", "13", "7")]
@@ -399,8 +517,12 @@ def test_imagenet_needs_the_memory_and_disk_that_the_guide_says(tmp_path):
 
   def planned(r, store=None):
     """Prepared in each epoch in percent, and GB in memory."""
-    plan = str(rtf.describe(source.refurbish([rtf.augment.rand_augment()], [rtf.augment.random_flip()], r, store=store)))
-    fresh, cached = (int(count.replace(",", "")) for count in re.search("about ([0-9,]+) fresh, ([0-9,]+) cached", plan).groups())
+    plan = str(
+      rtf.describe(source.refurbish([rtf.augment.rand_augment()], [rtf.augment.random_flip()], r, store=store))
+    )
+    fresh, cached = (
+      int(count.replace(",", "")) for count in re.search("about ([0-9,]+) fresh, ([0-9,]+) cached", plan).groups()
+    )
     assert fresh + cached - number in (0, 1)
     return f"{100 * fresh / number:.0f} %", f"{cached * 224 * 224 * 3 / 1e9:.0f} GB"
 
@@ -413,13 +535,15 @@ def test_imagenet_needs_the_memory_and_disk_that_the_guide_says(tmp_path):
   record = -(-(224 * 224 * 3 + 100) // 4096) * 4096
   assert f"{record:,} bytes" in page and f"All samples take {number * record / 1e9:.0f} GB" in page
   assert planned(3, rtf.CacheStore(tmp_path / "200", max_bytes=200_000_000_000))[0] == "33 %"
-  assert planned(3, rtf.CacheStore(tmp_path / "100", max_bytes=100_000_000_000))[0] == "67 %" and "prepares 67 %" in page
+  assert (
+    planned(3, rtf.CacheStore(tmp_path / "100", max_bytes=100_000_000_000))[0] == "67 %" and "prepares 67 %" in page
+  )
 
 
 def test_keras_example_takes_three_statements():
   """In addition to the imports of the example in Keras' documentation."""
   page = ROOT / "docs" / "migrate.md"
-  example, = [example for _, example, _ in examples(page) if "train_ds" in example]
+  (example,) = [example for _, example, _ in examples(page) if "train_ds" in example]
   assert len(ast.parse(example).body) == 3
 
 
@@ -474,9 +598,25 @@ def test_sphinx_has_nothing_to_warn_of(tmp_path):
   if missing:
     pytest.skip(f"not installed: {', '.join(missing)}; pip install -e '.[docs]' does it")
   done = subprocess.run(
-      [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-c", "docs", "-d", str(tmp_path / "doctrees"), ".",
-       str(tmp_path / "html")], cwd=ROOT, capture_output=True, text=True, timeout=1800,
-      env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])})
+    [
+      sys.executable,
+      "-m",
+      "sphinx",
+      "-W",
+      "--keep-going",
+      "-c",
+      "docs",
+      "-d",
+      str(tmp_path / "doctrees"),
+      ".",
+      str(tmp_path / "html"),
+    ],
+    cwd=ROOT,
+    capture_output=True,
+    text=True,
+    timeout=1800,
+    env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])},
+  )
   assert done.returncode == 0, done.stderr
   reference = (tmp_path / "html" / "docs" / "reference.html").read_text(encoding="utf-8")
   for name in ("Dataset.refurbish", "Dataset.echo", "image_folder", "CacheStore", "rand_augment"):

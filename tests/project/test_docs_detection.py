@@ -1,4 +1,5 @@
 """The programs of docs/detection.md, on small data sets of the same form."""
+
 import json
 import pathlib
 
@@ -16,7 +17,9 @@ SIDES = [(48, 64), (80, 60), (64, 64), (50, 50)]
 
 def run(name):
   """Runs a program of the page in this process. Returns its variables."""
-  (program, _), = [(program, mark) for _, program, mark in examples(PAGE) if mark is not None and mark.startswith(f"{PROGRAM}{name}, ")]
+  ((program, _),) = [
+    (program, mark) for _, program, mark in examples(PAGE) if mark is not None and mark.startswith(f"{PROGRAM}{name}, ")
+  ]
   names = {}
   exec(compile(program, name, "exec"), names)
   return names
@@ -34,13 +37,26 @@ def coco(tmp_path, monkeypatch):
   for number, sides in enumerate(SIDES):
     pathlib.Path(f"train2017/{number}.jpg").write_bytes(jpeg(sides))
   annotations = [
-      {"image_id": image, "category_id": category, "bbox": box, "iscrowd": crowd}
-      for image, category, box, crowd in [
-          (10, 90, [4.0, 6.0, 40.0, 30.0], 0), (10, 1, [0.0, 0.0, 64.0, 48.0], 0), (11, 1, [10.5, 20.0, 30.0, 40.0], 0),
-          (12, 44, [1.0, 2.0, 60.0, 60.0], 0), (12, 44, [0.0, 0.0, 9.0, 9.0], 1), (13, 1, [0.0, 0.0, 9.0, 9.0], 1)]]
-  pathlib.Path("annotations/instances_train2017.json").write_text(json.dumps({
-      "images": [{"id": 10 + number, "file_name": f"{number}.jpg"} for number in range(len(SIDES))],
-      "categories": [{"id": number} for number in (1, 44, 90)], "annotations": annotations}), encoding="utf-8")
+    {"image_id": image, "category_id": category, "bbox": box, "iscrowd": crowd}
+    for image, category, box, crowd in [
+      (10, 90, [4.0, 6.0, 40.0, 30.0], 0),
+      (10, 1, [0.0, 0.0, 64.0, 48.0], 0),
+      (11, 1, [10.5, 20.0, 30.0, 40.0], 0),
+      (12, 44, [1.0, 2.0, 60.0, 60.0], 0),
+      (12, 44, [0.0, 0.0, 9.0, 9.0], 1),
+      (13, 1, [0.0, 0.0, 9.0, 9.0], 1),
+    ]
+  ]
+  pathlib.Path("annotations/instances_train2017.json").write_text(
+    json.dumps(
+      {
+        "images": [{"id": 10 + number, "file_name": f"{number}.jpg"} for number in range(len(SIDES))],
+        "categories": [{"id": number} for number in (1, 44, 90)],
+        "annotations": annotations,
+      }
+    ),
+    encoding="utf-8",
+  )
 
 
 def test_coco(coco, capsys):
@@ -50,7 +66,11 @@ def test_coco(coco, capsys):
   found = list(names["validation"].unbatch().as_numpy_iterator())
   assert [each["bounding_boxes"]["labels"].tolist() for each in found] == [[2, 0], [0], [1]]
   page = " ".join(PAGE.read_text(encoding="utf-8").split())
-  for rule in ("`scale = min(640 / height, 640 / width)`", "`(640 - width * scale) / 2` from x", "`(640 - height * scale) / 2` from y"):
+  for rule in (
+    "`scale = min(640 / height, 640 / width)`",
+    "`(640 - width * scale) / 2` from x",
+    "`(640 - height * scale) / 2` from y",
+  ):
     assert rule in page
   for each, (height, width), given in zip(found, SIDES, [[4, 6, 40, 30], [10.5, 20, 30, 40], [1, 2, 60, 60]]):
     scale = min(640 / height, 640 / width)
@@ -67,10 +87,22 @@ def test_tfds(tmp_path, monkeypatch, capsys):
     VERSION = tfds.core.Version("1.0.0")
 
     def _info(self):
-      return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict({
-          "image": tfds.features.Image(), "image/filename": tfds.features.Text(),
-          "objects": tfds.features.Sequence({
-              "label": tfds.features.ClassLabel(num_classes=20), "bbox": tfds.features.BBoxFeature(), "is_difficult": np.bool_})}))
+      return tfds.core.DatasetInfo(
+        builder=self,
+        features=tfds.features.FeaturesDict(
+          {
+            "image": tfds.features.Image(),
+            "image/filename": tfds.features.Text(),
+            "objects": tfds.features.Sequence(
+              {
+                "label": tfds.features.ClassLabel(num_classes=20),
+                "bbox": tfds.features.BBoxFeature(),
+                "is_difficult": np.bool_,
+              }
+            ),
+          }
+        ),
+      )
 
     def _split_generators(self, dl_manager):
       return {"train": self._generate_examples()}

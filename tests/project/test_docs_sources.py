@@ -1,7 +1,9 @@
-"""The programs of docs/sources.md on files of other libraries: what they read, how much of it, and that they go on where they stopped.
+"""The programs of docs/sources.md on files of other libraries: what they read, how much of it, and that they go on
+where they stopped.
 
 They run in this process, so that the reads of their sources can be counted.
 """
+
 import importlib.util
 import io
 import os
@@ -41,6 +43,7 @@ def write_hdf5():
 
 def write_zarr():
   import zarr
+
   group = zarr.open_group("photos.zarr", mode="w")
   for name, array in (("images", IMAGES), ("labels", LABELS)):
     group.create_array(name, shape=array.shape, dtype=array.dtype, chunks=(1, *array.shape[1:]))[...] = array
@@ -56,6 +59,7 @@ def write_parquet():
 
 def write_hugging_face():
   import datasets
+
   features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(num_classes=10)})
   images = [{"bytes": file, "path": None} for file in FILES]
   datasets.Dataset.from_dict({"image": images, "label": LABELS.tolist()}, features=features).save_to_disk("photos")
@@ -75,8 +79,13 @@ def write_tar_files(long=True):
 
 
 PROGRAMS = {
-    "memmap.py": write_memmap, "hdf5.py": write_hdf5, "zarr_group.py": write_zarr, "parquet.py": write_parquet,
-    "tar_files.py": write_tar_files, "hugging_face.py": write_hugging_face}
+  "memmap.py": write_memmap,
+  "hdf5.py": write_hdf5,
+  "zarr_group.py": write_zarr,
+  "parquet.py": write_parquet,
+  "tar_files.py": write_tar_files,
+  "hugging_face.py": write_hugging_face,
+}
 
 
 # Pages show how each program opens its data, and leave out how its batches are read.
@@ -90,8 +99,11 @@ print("records read:", [epoch.fresh for epoch in rtf.stats(train)[0].epochs])
 
 def block(name):
   """The block of this name; skips the test if the package that it needs is not installed."""
-  (text, needed), = [(text, mark.removeprefix(f"{PROGRAM}{name}, needs: ").removesuffix(" -->"))
-                     for _, text, mark in examples(PAGE) if mark is not None and mark.startswith(f"{PROGRAM}{name}, ")]
+  ((text, needed),) = [
+    (text, mark.removeprefix(f"{PROGRAM}{name}, needs: ").removesuffix(" -->"))
+    for _, text, mark in examples(PAGE)
+    if mark is not None and mark.startswith(f"{PROGRAM}{name}, ")
+  ]
   if importlib.util.find_spec(needed) is None:
     pytest.skip(f"not installed: {needed}; pip install -e '.[exhaustive]' does it")
   return text
@@ -123,7 +135,6 @@ class Counted:
 
 
 class CountedBatches(Counted):
-
   def __getitems__(self, indices):
     self.asked += indices
     return self.source.__getitems__(indices)
@@ -146,9 +157,9 @@ def counted(monkeypatch):
 def assert_a_third_is_read(asked):
   """Of N records, in three epochs."""
   # The first one is read for the spec, too.
-  spec, first, others = asked[0], asked[1:1 + N], asked[1 + N:]
+  spec, first, others = asked[0], asked[1 : 1 + N], asked[1 + N :]
   assert spec == 0 and sorted(first) == list(range(N)) and len(others) == 2 * N // 3
-  second, third = set(others[:N // 3]), set(others[N // 3:])
+  second, third = set(others[: N // 3]), set(others[N // 3 :])
   assert len(second) == len(third) == N // 3 and not second & third
 
 
@@ -158,8 +169,9 @@ def parts(name):
   return text, text + TRAINING
 
 
-@pytest.fixture(params=[
-    pytest.param(name, marks=cases.only_exhaustive if name == "hugging_face.py" else ()) for name in PROGRAMS])
+@pytest.fixture(
+  params=[pytest.param(name, marks=cases.only_exhaustive if name == "hugging_face.py" else ()) for name in PROGRAMS]
+)
 def name(request, tmp_path, monkeypatch):
   program(request.param)
   monkeypatch.chdir(tmp_path)
@@ -171,7 +183,7 @@ def test_a_third_of_the_records_is_read(name, counted, capsys):
   names = {}
   exec(compile(parts(name)[1], name, "exec"), names)
   assert capsys.readouterr().out == "records read: [48, 16, 16]\n"
-  source, = counted
+  (source,) = counted
   assert_a_third_is_read(source.asked)
 
 
@@ -194,8 +206,11 @@ def test_how_many_row_groups_are_read(tmp_path, monkeypatch):
   names = {}
   exec(compile(parts("parquet.py")[0], "parquet.py", "exec"), names)
   read, read_row_group = [], pq.ParquetFile.read_row_group
-  monkeypatch.setattr(pq.ParquetFile, "read_row_group",
-                      lambda self, group, columns: read.append(group) or read_row_group(self, group, columns))
+  monkeypatch.setattr(
+    pq.ParquetFile,
+    "read_row_group",
+    lambda self, group, columns: read.append(group) or read_row_group(self, group, columns),
+  )
   rows = names["Rows"](["photos/0.parquet", "photos/1.parquet", "photos/2.parquet"], ["label"])
   assert len(rows) == N and rows[31] == (LABELS[31],)
   assert read == [0]
@@ -207,10 +222,11 @@ def test_how_many_row_groups_are_read(tmp_path, monkeypatch):
 
 def test_parquet_with_small_row_groups(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
-  rewrite, = re.findall(r"`(pq.write_table\(.*?16\))`", PAGE.read_text(encoding="utf-8"))
+  (rewrite,) = re.findall(r"`(pq.write_table\(.*?16\))`", PAGE.read_text(encoding="utf-8"))
   # As on the Hugging Face Hub.
-  table = pyarrow.table({
-      "image": pyarrow.array([{"bytes": file, "path": None} for file in FILES], STRUCT), "label": LABELS})
+  table = pyarrow.table(
+    {"image": pyarrow.array([{"bytes": file, "path": None} for file in FILES], STRUCT), "label": LABELS}
+  )
   pq.write_table(table, "large.parquet")
   names = {"pq": pq, "path": "large.parquet", "to": "small.parquet"}
   exec(rewrite, names)
@@ -218,8 +234,9 @@ def test_parquet_with_small_row_groups(tmp_path, monkeypatch):
   assert [small.metadata.row_group(group).num_rows for group in range(small.num_row_groups)] == [16, 16, 16]
   assert small.read() == table
   exec(compile(parts("parquet.py")[0].partition("\nsource")[0], "parquet.py", "exec"), names)
-  assert list(rtf.sources.data_source(names["Rows"](["small.parquet"], ["image.bytes", "label"])).as_numpy_iterator()) == list(
-      zip(FILES, LABELS))
+  assert list(
+    rtf.sources.data_source(names["Rows"](["small.parquet"], ["image.bytes", "label"])).as_numpy_iterator()
+  ) == list(zip(FILES, LABELS))
 
 
 def test_what_a_tar_file_lacks_is_an_error(tmp_path, monkeypatch):
@@ -242,8 +259,12 @@ def test_what_a_tar_file_lacks_is_an_error(tmp_path, monkeypatch):
   with tarfile.open("photos/0.tar") as tar:
     begins = [member.offset for member in tar]
   # After a whole sample, in its header and in its content; and a header that is damaged.
-  for torn in (content[:begins[9]], content[:begins[9] + 100], content[:begins[12] - 1],
-               content[:begins[9]] + b"x" + content[begins[9] + 1:]):
+  for torn in (
+    content[: begins[9]],
+    content[: begins[9] + 100],
+    content[: begins[12] - 1],
+    content[: begins[9]] + b"x" + content[begins[9] + 1 :],
+  ):
     pathlib.Path("torn.tar").write_bytes(torn)
     with pytest.raises(tarfile.ReadError):
       names["Samples"](["torn.tar"], "cls")
@@ -263,7 +284,7 @@ def test_tar_files_are_read_as_by_webdataset(tmp_path, monkeypatch):
   paths = [f"photos/{number}.tar" for number in range(3)]
   for extension in ("jpg", "cls", "seg.png"):
     theirs = [sample[extension] for sample in webdataset.WebDataset(paths, shardshuffle=False, empty_check=False)]
-    assert theirs == [content for content, in map(names["Samples"](paths, extension).__getitem__, range(N))]
+    assert theirs == [content for (content,) in map(names["Samples"](paths, extension).__getitem__, range(N))]
 
 
 @cases.only_exhaustive
@@ -274,6 +295,7 @@ def test_wids(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   monkeypatch.setenv("WIDS_CACHE", str(tmp_path / "cache"))
   write_tar_files(long=False)
+
   def to_bytes(sample):
     return sample[".jpg"].read(), sample[".cls"].read()
 

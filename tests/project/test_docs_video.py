@@ -1,4 +1,5 @@
 """The programs of docs/video.md, on files as it says."""
+
 import json
 import os
 import re
@@ -18,10 +19,17 @@ def write_episodes(folder, lengths):
   """A LeRobot data set: two files of two episodes; an action is the number of its episode and frame."""
   rows, frames = [], []
   for number, length in enumerate(lengths):
-    begin = sum(lengths[number - 1:number]) if number % 2 else 0
-    rows.append({
-        "episode_index": number, "length": length, "dataset_from_index": len(frames), "videos/observation.images.top/chunk_index": 0,
-        "videos/observation.images.top/file_index": number // 2, "videos/observation.images.top/from_timestamp": begin / videos.RATE})
+    begin = sum(lengths[number - 1 : number]) if number % 2 else 0
+    rows.append(
+      {
+        "episode_index": number,
+        "length": length,
+        "dataset_from_index": len(frames),
+        "videos/observation.images.top/chunk_index": 0,
+        "videos/observation.images.top/file_index": number // 2,
+        "videos/observation.images.top/from_timestamp": begin / videos.RATE,
+      }
+    )
     frames += [{"action": [float(number), float(frame)]} for frame in range(length)]
   for name, table in (("meta/episodes", rows), ("data", frames)):
     (folder / name / "chunk-000").mkdir(parents=True)
@@ -30,7 +38,7 @@ def write_episodes(folder, lengths):
   (folder / "videos" / "observation.images.top" / "chunk-000").mkdir(parents=True)
   for number in range(len(lengths) // 2):
     path = folder / "videos" / "observation.images.top" / "chunk-000" / f"file-{number:03}.mp4"
-    videos.write(path, sum(lengths[2 * number:2 * number + 2]), (96, 128), seed=number)
+    videos.write(path, sum(lengths[2 * number : 2 * number + 2]), (96, 128), seed=number)
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +46,9 @@ def files(tmp_path, monkeypatch):
   pytest.importorskip("av")
   for name in ("walk/1.mp4", "walk/2.mkv", "run/3.mp4", "run/4.webm", "run/5.mp4"):
     os.makedirs(tmp_path / "videos" / name.split("/")[0], exist_ok=True)
-    videos.write(tmp_path / "videos" / name, 100, (130, 160), kind="vp9.webm" if name.endswith("webm") else "closed.mp4")
+    videos.write(
+      tmp_path / "videos" / name, 100, (130, 160), kind="vp9.webm" if name.endswith("webm") else "closed.mp4"
+    )
   write_episodes(tmp_path / "robot", [30, 21, 8, 19])
   monkeypatch.chdir(tmp_path)
 
@@ -55,7 +65,9 @@ def test_episodes_of_a_robot():
 seen = sorted((tuple(action.tolist()) for batch in train for action in batch[1].numpy()[:, 0]))
 print("beginnings", seen, windows)
 """
-  told = run_program_of("video.md", "train_robot.py", smaller={"print(rtf.describe(train))\n": "print(rtf.describe(train))" + check})
+  told = run_program_of(
+    "video.md", "train_robot.py", smaller={"print(rtf.describe(train))\n": "print(rtf.describe(train))" + check}
+  )
   begins = [(number, frame) for number, length in enumerate([30, 21, 8, 19]) for frame in range(0, length - 7, 8)]
   windows = [(number // 2, frame + (number % 2) * (30, 8)[number // 2]) for number, frame in begins]
   found, given = re.search(r"beginnings (\[.*\]) (\[.*\])", told).groups()

@@ -1,4 +1,5 @@
 """The programs of docs/volumes.md, on files as they say."""
+
 import importlib.util
 import pathlib
 
@@ -21,12 +22,13 @@ def lacks(*modules):
 def test_nifti_files_with_monai(tmp_path, monkeypatch):
   """Of any size and orientation, also of less than a patch; and a mask of another scan is an error."""
   import nibabel
+
   monkeypatch.chdir(tmp_path)
   for folder in ("scans", "masks"):
     pathlib.Path(folder).mkdir()
   for number in range(6):
     scan = RNG.integers(-1000, 1000, [40 + 4 * number, 50, 60], np.int16)
-    affine = np.diag([(-1)**number, 1.5, 2, 1])
+    affine = np.diag([(-1) ** number, 1.5, 2, 1])
     nibabel.save(nibabel.Nifti1Image(scan, affine), f"scans/{number}.nii.gz")
     nibabel.save(nibabel.Nifti1Image((scan > 0).astype(np.uint8), affine), f"masks/{number}.nii.gz")
   assert run_program_of("volumes.md", "train_scans.py") == PREPARED.format(40)
@@ -39,11 +41,13 @@ def test_nifti_files_with_monai(tmp_path, monkeypatch):
 @pytest.mark.parametrize("opened", ['zarr.open_group("scans.zarr", mode="r")', 'h5py.File("scans.h5")'])
 def test_arrays(opened, tmp_path, monkeypatch):
   import h5py
+
   monkeypatch.chdir(tmp_path)
   scans = RNG.integers(-1000, 1000, [6, 40, 36, 36, 1], np.int16)
   arrays = {"images": scans, "masks": (scans[..., 0] > 0).astype(np.uint8)}
   if lacks("zarr") is None:
     import zarr
+
     group = zarr.open_group("scans.zarr", mode="w")
     for name, array in arrays.items():
       group.create_array(name, shape=array.shape, dtype=array.dtype, chunks=(1, *array.shape[1:]))[...] = array
@@ -51,5 +55,8 @@ def test_arrays(opened, tmp_path, monkeypatch):
     for name, array in arrays.items():
       file.create_dataset(name, data=array, chunks=(1, *array.shape[1:]))
   assert opened in (ROOT / "docs" / "volumes.md").read_text(encoding="utf-8")
-  assert run_program_of("volumes.md", "train_arrays.py", smaller={
-      'zarr.open_group("scans.zarr", mode="r")': opened, "import tensorflow": "import h5py\nimport tensorflow"}) == PREPARED.format(36)
+  assert run_program_of(
+    "volumes.md",
+    "train_arrays.py",
+    smaller={'zarr.open_group("scans.zarr", mode="r")': opened, "import tensorflow": "import h5py\nimport tensorflow"},
+  ) == PREPARED.format(36)

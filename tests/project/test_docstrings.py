@@ -1,4 +1,5 @@
 """The examples in docstrings run and give what they say."""
+
 import doctest
 import importlib
 import inspect
@@ -10,8 +11,14 @@ import tensorflow as tf
 import refurbish_tf as rtf
 
 # All but the command.
-MODULES = ["refurbish_tf", *(module.name for module in pkgutil.walk_packages(rtf.__path__, "refurbish_tf.")
-                             if not module.name.startswith("refurbish_tf.cli"))]
+MODULES = [
+  "refurbish_tf",
+  *(
+    module.name
+    for module in pkgutil.walk_packages(rtf.__path__, "refurbish_tf.")
+    if not module.name.startswith("refurbish_tf.cli")
+  ),
+]
 
 NEEDS = {f"refurbish_tf.loaders.{framework}_loader": framework for framework in ("torch", "jax")}
 NEEDS.update(dict.fromkeys(["refurbish_tf.sources.video_clips", "refurbish_tf.sources.video_frames"], "av"))

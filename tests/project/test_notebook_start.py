@@ -1,8 +1,9 @@
 """The first cell of the notebooks installs the package from what is there, or names the ways and stops.
 
-The quick run asks which installation it chooses, in an empty folder. The exhaustive run runs a notebook's first cells in new
-environments.
+The quick run asks which installation it chooses, in an empty folder. The exhaustive run runs a notebook's first cells
+in new environments.
 """
+
 import configparser
 import importlib.machinery
 import importlib.util
@@ -51,7 +52,8 @@ def test_it_is_the_same_in_each_and_fits_setup_cfg():
 
 @pytest.fixture
 def chosen(tmp_path, monkeypatch):
-  """Returns a function that runs the cell in an empty folder of `tmp_path`. That returns what `pip` is given, None if nothing."""
+  """Returns a function that runs the cell in an empty folder of `tmp_path`. That returns what `pip` is given, None if
+  nothing."""
   monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
   (tmp_path / "notebooks").mkdir()
   monkeypatch.chdir(tmp_path / "notebooks")
@@ -109,7 +111,7 @@ def test_if_none_is_there_one_sentence_names_the_ways(chosen, folder):
   with pytest.raises(Exception, match="^refurbish_tf is not installed: ") as raised:
     chosen("tensorflow", "matplotlib")
   # All that a reader sees.
-  sentence, = raised.value._render_traceback_()
+  (sentence,) = raised.value._render_traceback_()
   assert sentence == str(raised.value) and sentence.endswith(".") and ". " not in sentence and "\n" not in sentence
   for way in ("install it", f"refurbish_tf-*.whl into {os.getcwd()} ", "Colab", "clone"):
     assert way in sentence
@@ -128,21 +130,28 @@ nbformat.write(notebook, sys.argv[1])
 
 
 def run_beginning(folder, environment, cell=WITHOUT_ADDRESS):
-  """Runs the quickstart up to its data in a folder. Returns its cells of code; the last one tells the library and TensorFlow."""
+  """Runs the quickstart up to its data in a folder. Returns its cells of code; the last one tells the library and
+  TensorFlow."""
   binaries, variables = environment
   notebook = nbformat.read(next(path for path in NOTEBOOKS if path.stem == "quickstart"), as_version=4)
   code = [each for each in notebook.cells if each.cell_type == "code"]
   until = next(i for i, each in enumerate(code) if "check_parameters" in each.source)
   code[1].source = cell
-  notebook.cells = code[:until + 1]
+  notebook.cells = code[: until + 1]
   for each in notebook.cells:
     each.outputs, each.execution_count = [], None
-  notebook.cells[-1].source += (
-      "\nfrom refurbish_tf._internal import native\nprint(native.library(tf.__version__), tf.__version__)")
+  notebook.cells[
+    -1
+  ].source += "\nfrom refurbish_tf._internal import native\nprint(native.library(tf.__version__), tf.__version__)"
   nbformat.write(notebook, folder / "copy.ipynb")
   # IPython looks for its shell on PATH.
-  subprocess.run([binaries / "python", "-c", RUN, "copy.ipynb"], cwd=folder, env=variables | {"SHELL": "/bin/sh"},
-                 check=True, timeout=LIMIT)
+  subprocess.run(
+    [binaries / "python", "-c", RUN, "copy.ipynb"],
+    cwd=folder,
+    env=variables | {"SHELL": "/bin/sh"},
+    check=True,
+    timeout=LIMIT,
+  )
   return nbformat.read(folder / "copy.ipynb", as_version=4).cells
 
 

@@ -1,4 +1,5 @@
 """The notebooks run in a clean kernel, have TensorFlow's form, and raise clear errors for bad parameters."""
+
 import ast
 import importlib
 import pathlib
@@ -16,7 +17,8 @@ from support import cases
 from support.notebooks import NOTEBOOKS
 from support.notebooks import execute
 
-# Lints for pages of tensorflow.org: its copyright, and buttons that lead to an address, which this repository has not yet.
+# Lints for pages of tensorflow.org: its copyright, and buttons that lead to an address, which this repository has not
+# yet.
 NOT_OURS = ("copyright_check", "button_website", "button_download", "button_colab", "button_github")
 
 
@@ -31,7 +33,9 @@ def test_what_it_names_of_the_package_is_there(path):
   for cell in code(path):
     for node in ast.walk(ast.parse(re.sub(r"^( *)%.*", r"\1pass", cell, flags=re.MULTILINE))):
       if isinstance(node, ast.Import):
-        modules |= {alias.asname: importlib.import_module(alias.name) for alias in node.names if alias.name == "refurbish_tf"}
+        modules |= {
+          alias.asname: importlib.import_module(alias.name) for alias in node.names if alias.name == "refurbish_tf"
+        }
       elif isinstance(node, ast.ImportFrom) and node.module.startswith("refurbish_tf"):
         for alias in node.names:
           modules[alias.name] = importlib.import_module(f"{node.module}.{alias.name}")
@@ -42,21 +46,43 @@ def test_what_it_names_of_the_package_is_there(path):
 
 # The smallest parameters, and other values of parameters.
 OTHER = {
-    "data_echoing": {"IMAGES": "256", "TARGET": "0.05", "E": "3", "BATCH_SIZE": "16", "SHUFFLE_BUFFER_SIZE": "64", "SEEDS": "1"},
-    "data_refurbishing": {"IMAGES": "128", "EPOCHS": "2", "R": "2", "SEEDS": "2"},
-    # It measures as many samples as there are for 20 s, and these layers take seconds to trace, each time.
-    "quickstart": {"IMAGES": "20", "EPOCHS": "2", "SEEDS": "1", "replaced": [
-        ("epochs=90)", "epochs=90, max_seconds=1)"),
-        ("keras.layers.RandomRotation(0.05),\n          keras.layers.RandomZoom(0.1), ", "")]},
-    "split_policy": {"IMAGES": "64", "EPOCHS": "2", "R": "2", "SEEDS": "1"},
+  "data_echoing": {
+    "IMAGES": "256",
+    "TARGET": "0.05",
+    "E": "3",
+    "BATCH_SIZE": "16",
+    "SHUFFLE_BUFFER_SIZE": "64",
+    "SEEDS": "1",
+  },
+  "data_refurbishing": {"IMAGES": "128", "EPOCHS": "2", "R": "2", "SEEDS": "2"},
+  # It measures as many samples as there are for 20 s, and these layers take seconds to trace, each time.
+  "quickstart": {
+    "IMAGES": "20",
+    "EPOCHS": "2",
+    "SEEDS": "1",
+    "replaced": [
+      ("epochs=90)", "epochs=90, max_seconds=1)"),
+      ("keras.layers.RandomRotation(0.05),\n          keras.layers.RandomZoom(0.1), ", ""),
+    ],
+  },
+  "split_policy": {"IMAGES": "64", "EPOCHS": "2", "R": "2", "SEEDS": "1"},
 }
 
 
 # Each takes 20 to 50 s. The slow tests have the one that users begin with.
-@pytest.mark.parametrize("path, parameters", [
-    pytest.param(path, parameters, id=f"{path.stem}-{', '.join(parameters) or 'as they are'}",
-                 marks=cases.slow if parameters and path.stem == "quickstart" else cases.only_exhaustive)
-    for path in NOTEBOOKS for parameters in ({}, OTHER[path.stem])])
+@pytest.mark.parametrize(
+  "path, parameters",
+  [
+    pytest.param(
+      path,
+      parameters,
+      id=f"{path.stem}-{', '.join(parameters) or 'as they are'}",
+      marks=cases.slow if parameters and path.stem == "quickstart" else cases.only_exhaustive,
+    )
+    for path in NOTEBOOKS
+    for parameters in ({}, OTHER[path.stem])
+  ],
+)
 def test_runs(path, parameters):
   notebook = execute(path, **parameters)
   outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
@@ -72,16 +98,25 @@ def test_runs(path, parameters):
   assert not [line for line in said if re.search(r"warning|traceback|^[WEF]\d{4} ", line, re.IGNORECASE)], said
 
 
-@pytest.mark.parametrize("name, table, shows", [
+@pytest.mark.parametrize(
+  "name, table, shows",
+  [
     ("data_refurbishing", "comparison", (tables.comparison, tables.precision_reached, tables.pairs, tables.prices)),
     ("data_refurbishing", "hyperparameters", (tables.hyperparameters,)),
     ("data_echoing", "echoing_resnet18", (tables.echoes,)),
-    ("data_echoing", "echoing_time", (tables.headline, tables.times, tables.budget))], ids=lambda value: value if isinstance(value, str) else "")
+    ("data_echoing", "echoing_time", (tables.headline, tables.times, tables.budget)),
+  ],
+  ids=lambda value: value if isinstance(value, str) else "",
+)
 def test_the_outputs_show_the_tables_that_come_with_the_package(name, table, shows):
   """They were made again after the last training of each."""
-  path, = (path for path in NOTEBOOKS if path.stem == name)
-  shown = [output.data.get("text/markdown") for cell in nbformat.read(path, as_version=4).cells
-           for output in cell.get("outputs", []) if "data" in output]
+  (path,) = (path for path in NOTEBOOKS if path.stem == name)
+  shown = [
+    output.data.get("text/markdown")
+    for cell in nbformat.read(path, as_version=4).cells
+    for output in cell.get("outputs", [])
+    if "data" in output
+  ]
   rows = results.read(table)
   assert "\n\n".join(show(rows) for show in shows) in shown
 
@@ -92,7 +127,7 @@ def test_parameters_are_checked_before_anything_is_done(path):
   cells = code(path)
   parameters = next(cell for cell in cells if cell.startswith("#@title Parameters"))
   numbers = re.findall(r"^([A-Z_]+) = [\d_]+ ", parameters, re.MULTILINE)
-  check, = (cell for cell in cells if "check_parameters" in cell)
+  (check,) = (cell for cell in cells if "check_parameters" in cell)
   checks = [node for node in ast.parse(check).body if "check_parameters" in ast.unparse(node)]
   # Unchanged, before the data are read.
   data = "image_folder(" if path.stem == "quickstart" else "images.load("
@@ -109,11 +144,16 @@ def test_form():
   """The form of TensorFlow's notebooks, with a license. And outputs, for those who only read."""
   paths = [str(path.relative_to(path.parent.parent)) for path in NOTEBOOKS]
   for tool, arguments in (
-      ("nbfmt", ["--test"]),
-      ("nblint", [f"--exclude_lint=tensorflow::{name}" for name in NOT_OURS])):
+    ("nbfmt", ["--test"]),
+    ("nblint", [f"--exclude_lint=tensorflow::{name}" for name in NOT_OURS]),
+  ):
     done = subprocess.run(
-        [sys.executable, "-m", f"tensorflow_docs.tools.{tool}", *arguments, *paths], cwd=NOTEBOOKS[0].parent.parent,
-        capture_output=True, text=True, timeout=300)
+      [sys.executable, "-m", f"tensorflow_docs.tools.{tool}", *arguments, *paths],
+      cwd=NOTEBOOKS[0].parent.parent,
+      capture_output=True,
+      text=True,
+      timeout=300,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
   for path in NOTEBOOKS:
     notebook = nbformat.read(path, as_version=4)

@@ -1,4 +1,6 @@
-"""What travels to a machine without a network: whole, checked, complete; and a visit there, which ends within its minutes."""
+"""What travels to a machine without a network: whole, checked, complete; and a visit there, which ends within its
+minutes."""
+
 import json
 import os
 import pathlib
@@ -21,12 +23,14 @@ NOISE = os.urandom(25_000)
 def offline(monkeypatch):
   monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
   import offline as module
+
   return module
 
 
 @pytest.fixture
 def visit(offline):
   import visit as module
+
   return module
 
 
@@ -43,12 +47,28 @@ def wheel(directory, name, files):
 def packed(offline, monkeypatch, tmp_path):
   """The parts of two small wheels and of data."""
   monkeypatch.setattr(offline, "PART_BYTES", 10_000)
-  monkeypatch.setattr(offline, "_package", lambda directory: wheel(directory, "refurbish_tf", {
-      "refurbish_tf/__init__.py": "import large_one", "refurbish_tf-1.5.dist-info/METADATA": "Name: refurbish-tf"}))
-  monkeypatch.setattr(offline, "_download", lambda directory, python: [
-      wheel(directory, "large_one", {"large_one/__init__.py": "", "large_one/noise": NOISE, "large_one-1.5.data/scripts/run": ""}),
+  monkeypatch.setattr(
+    offline,
+    "_package",
+    lambda directory: wheel(
+      directory,
+      "refurbish_tf",
+      {"refurbish_tf/__init__.py": "import large_one", "refurbish_tf-1.5.dist-info/METADATA": "Name: refurbish-tf"},
+    ),
+  )
+  monkeypatch.setattr(
+    offline,
+    "_download",
+    lambda directory, python: [
+      wheel(
+        directory,
+        "large_one",
+        {"large_one/__init__.py": "", "large_one/noise": NOISE, "large_one-1.5.data/scripts/run": ""},
+      ),
       wheel(directory, "tensorflow_cpu", {"tensorflow/include/some.h": "", "tensorflow/some.py": ""}),
-      wheel(directory, "PyTest", {"pytest.py": ""})])
+      wheel(directory, "PyTest", {"pytest.py": ""}),
+    ],
+  )
 
   def data(directory):
     directory.mkdir()
@@ -75,23 +95,43 @@ def test_what_was_packed_is_imported_there(offline, packed, tmp_path):
   """By a Python that finds nothing else; `pack` copies the program that unpacks beside the parts."""
   manifest = read_manifest(packed)
   assert len(manifest["parts"]) > 2 and {part["bytes"] for part in manifest["parts"][:-1]} == {10_000}
-  assert manifest["wheels"] == [f"{name}-1.5-py3-none-any.whl" for name in ("refurbish_tf", "large_one", "tensorflow_cpu")]
+  assert manifest["wheels"] == [
+    f"{name}-1.5-py3-none-any.whl" for name in ("refurbish_tf", "large_one", "tensorflow_cpu")
+  ]
   assert (manifest["python"], manifest["commit"]) == (HERE, "abc1234")
   there = tmp_path / "there"
-  done = subprocess.run([sys.executable, str(packed / "offline.py"), "unpack", str(packed), str(there)], text=True, check=True,
-                        capture_output=True)
+  done = subprocess.run(
+    [sys.executable, str(packed / "offline.py"), "unpack", str(packed), str(there)],
+    text=True,
+    check=True,
+    capture_output=True,
+  )
   assert str(there / "env.sh") in done.stdout
   files = {str(path.relative_to(there)) for path in there.rglob("*") if path.is_file()}
   # Neither headers nor scripts, nor what the machine has.
   assert {name for name in files if name.startswith("site/")} == {
-      "site/refurbish_tf/__init__.py", "site/refurbish_tf-1.5.dist-info/METADATA", "site/large_one/__init__.py",
-      "site/large_one/noise", "site/tensorflow/some.py"}
-  assert {"data/cifar10.npz", "benchmarks/run.py", "benchmarks/visit.py", "benchmarks/gpu_training.py", "trainings/cifar10.py"} <= files
+    "site/refurbish_tf/__init__.py",
+    "site/refurbish_tf-1.5.dist-info/METADATA",
+    "site/large_one/__init__.py",
+    "site/large_one/noise",
+    "site/tensorflow/some.py",
+  }
+  assert {
+    "data/cifar10.npz",
+    "benchmarks/run.py",
+    "benchmarks/visit.py",
+    "benchmarks/gpu_training.py",
+    "trainings/cifar10.py",
+  } <= files
   assert (there / "site" / "large_one" / "noise").read_bytes() == NOISE
   program = "import os, refurbish_tf, large_one; print(refurbish_tf.__file__, os.environ['REFURBISH_TF_COMMIT'])"
   told = subprocess.run(
-      ["bash", "-c", f". {shlex.quote(str(there / 'env.sh'))} && {sys.executable} -c {shlex.quote(program)}"], text=True, check=True,
-      capture_output=True, cwd=tmp_path).stdout
+    ["bash", "-c", f". {shlex.quote(str(there / 'env.sh'))} && {sys.executable} -c {shlex.quote(program)}"],
+    text=True,
+    check=True,
+    capture_output=True,
+    cwd=tmp_path,
+  ).stdout
   assert told.split() == [str(there / "site" / "refurbish_tf" / "__init__.py"), manifest["commit"]]
 
 
@@ -100,15 +140,20 @@ def test_parts_that_do_not_fit_are_refused(offline, packed, tmp_path, capsys):
   there = tmp_path / "there"
   part = packed / "part-01"
   content = part.read_bytes()
-  for damaged, why in ((content[:-1], "it has 9,999 of 10,000 bytes"), (content[:-1] + bytes([content[-1] ^ 1]), "is damaged or cut off")):
+  for damaged, why in (
+    (content[:-1], "it has 9,999 of 10,000 bytes"),
+    (content[:-1] + bytes([content[-1] ^ 1]), "is damaged or cut off"),
+  ):
     part.write_bytes(damaged)
     assert why in refusal(offline, capsys, "unpack", packed, there)
   part.unlink()
   assert "part-01 cannot be read" in refusal(offline, capsys, "unpack", packed, there)
   part.write_bytes(content)
   manifest = read_manifest(packed)
-  for changed, why in (({"python": "3.9"}, f"for Python 3.9, and this is {HERE}. Use `pack --python {HERE}`"),
-                       ({"there": ["pytest", "no-such-package"]}, "must have no-such-package, which")):
+  for changed, why in (
+    ({"python": "3.9"}, f"for Python 3.9, and this is {HERE}. Use `pack --python {HERE}`"),
+    ({"there": ["pytest", "no-such-package"]}, "must have no-such-package, which"),
+  ):
     (packed / "manifest.json").write_text(json.dumps({**manifest, **changed}), encoding="utf-8")
     assert why in refusal(offline, capsys, "unpack", packed, there)
   assert not there.exists()
@@ -127,7 +172,9 @@ def test_a_real_package_is_imported_there(offline, monkeypatch, tmp_path):
   subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "empty")], check=True)
   python = tmp_path / "empty" / "bin" / "python"
   environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-  run = lambda command: subprocess.run(["bash", "-ec", command], text=True, check=True, capture_output=True, cwd=tmp_path, env=environment)
+  run = lambda command: subprocess.run(
+    ["bash", "-ec", command], text=True, check=True, capture_output=True, cwd=tmp_path, env=environment
+  )
   run(f"{python} offline/offline.py unpack offline there")
   program = "import refurbish_tf, tensorflow as tf; print(*tf.data.Dataset.range(4).refurbish(abs, None, 2).batch(4))"
   assert "[" in run(f". there/env.sh && {python} -c '{program}'").stdout
@@ -150,13 +197,27 @@ def test_a_visit_runs_each_part_and_keeps_what_it_says(visit, packed, monkeypatc
   monkeypatch.setattr(visit, "GRACE", 1)
   monkeypatch.setattr(visit, "LEAST_MINUTES", 0)
   monkeypatch.setattr(visit.Part, "is_missing", lambda part, unpacked, landed: True)
-  write = "import os, sys; open(sys.argv[1], 'w').write('|'.join([*sys.argv[2:], os.environ['REFURBISH_TF_COMMIT'], os.getcwd()]))"
-  monkeypatch.setattr(visit, "PARTS", (
+  write = (
+    "import os, sys; open(sys.argv[1], 'w').write('|'.join([*sys.argv[2:], os.environ['REFURBISH_TF_COMMIT'], "
+    "os.getcwd()]))"
+  )
+  monkeypatch.setattr(
+    visit,
+    "PARTS",
+    (
       visit.Part("broken", None, "a.csv", script("print('as far as here', flush=True); 1 / 0")),
-      visit.Part("endless", 0.01, "b.csv", script(
-          "import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']).pid, flush=True)"
-          "; sys.stdin.read(); import time; time.sleep(60)")),
-      visit.Part("fine", None, "c.csv", script(write))))
+      visit.Part(
+        "endless",
+        0.01,
+        "b.csv",
+        script(
+          "import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']).pid, "
+          "flush=True); sys.stdin.read(); import time; time.sleep(60)"
+        ),
+      ),
+      visit.Part("fine", None, "c.csv", script(write)),
+    ),
+  )
   output = tmp_path / "results"
   assert visit.main([str(packed), "--minutes", "2", "--output", str(output), "--quick"]) == 1
   told = capsys.readouterr().out
@@ -170,7 +231,9 @@ def test_a_visit_runs_each_part_and_keeps_what_it_says(visit, packed, monkeypatc
     time.sleep(0.01)
   assert not is_running(pid)
   minutes, unpacked, quick, commit, directory = (output / "c.csv").read_text(encoding="utf-8").split("|")
-  assert float(minutes) < 2 and quick == "True" and commit == read_manifest(packed)["commit"] and directory == str(output)
+  assert (
+    float(minutes) < 2 and quick == "True" and commit == read_manifest(packed)["commit"] and directory == str(output)
+  )
   # What was unpacked does not stay.
   assert not pathlib.Path(unpacked).exists()
 
@@ -179,8 +242,10 @@ def test_a_visit_does_what_is_missing(visit, tmp_path):
   """Speed and scaling once, scaling once there is such a benchmark; accuracy at each visit."""
   benchmarks, landed = tmp_path / "benchmarks", tmp_path / "landed"
   missing = lambda: [part.name for part in visit.PARTS if part.is_missing(tmp_path, landed)]
-  write = lambda name, *rows: (landed / name).write_text(json.dumps({"sections": [{"rows": [
-      {"name": row, "values": [1.0] if row == "plain" else []} for row in rows]}]}), encoding="utf-8")
+  write = lambda name, *rows: (landed / name).write_text(
+    json.dumps({"sections": [{"rows": [{"name": row, "values": [1.0] if row == "plain" else []} for row in rows]}]}),
+    encoding="utf-8",
+  )
   benchmarks.mkdir()
   landed.mkdir()
   (benchmarks / "gpu.py").touch()

@@ -1,4 +1,5 @@
 """What the package needs to be installed: `pip install .` brings TensorFlow, Keras and NumPy, and that is enough."""
+
 import configparser
 import re
 import subprocess
@@ -34,7 +35,11 @@ except images.DatasetError as error:
 def test_pip_installs_tensorflow_keras_and_numpy():
   config = configparser.ConfigParser()
   config.read(ROOT / "setup.cfg", encoding="utf-8")
-  required = [re.match(r"[\w-]+", line)[0] for line in config["options"]["install_requires"].splitlines() if line and line[0] != "#"]
+  required = [
+    re.match(r"[\w-]+", line)[0]
+    for line in config["options"]["install_requires"].splitlines()
+    if line and line[0] != "#"
+  ]
   assert required == ["tensorflow", "numpy", "keras"]
 
 

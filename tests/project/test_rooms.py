@@ -1,4 +1,5 @@
 """The folders of the package: what each may import, and how large a file may be. ARCHITECTURE.md describes them."""
+
 import ast
 import pathlib
 import re
@@ -9,23 +10,47 @@ PACKAGE = ROOT / "refurbish_tf"
 
 # The folders of cc/ that each one may include from, besides itself.
 CC_MAY_INCLUDE = {
-    "base": (), "plan": ("base",), "workers": (), "image": ("base",), "sources": ("base",), "store": ("base",),
-    "store/memory": ("base", "store"), "store/disk": ("base", "store"), "cooperation": ("base", "plan", "store"),
-    "cooperation/shared": ("base", "plan", "store", "store/disk", "cooperation"),
-    "sample_store": ("base", "plan", "store", "store/memory", "store/disk", "cooperation", "cooperation/shared"),
-    "refurbish": ("base", "plan", "store", "sample_store", "cooperation"),
-    "kernels": ("base", "plan", "workers", "store", "sample_store", "cooperation", "refurbish", "image", "sources"),
-    "ops": ("image",)}
+  "base": (),
+  "plan": ("base",),
+  "workers": (),
+  "image": ("base",),
+  "sources": ("base",),
+  "store": ("base",),
+  "store/memory": ("base", "store"),
+  "store/disk": ("base", "store"),
+  "cooperation": ("base", "plan", "store"),
+  "cooperation/shared": ("base", "plan", "store", "store/disk", "cooperation"),
+  "sample_store": ("base", "plan", "store", "store/memory", "store/disk", "cooperation", "cooperation/shared"),
+  "refurbish": ("base", "plan", "store", "sample_store", "cooperation"),
+  "kernels": ("base", "plan", "workers", "store", "sample_store", "cooperation", "refurbish", "image", "sources"),
+  "ops": ("image",),
+}
 # Folders within a room that are rooms of their own.
 CC_WITHIN = ("cooperation/shared", "store/memory", "store/disk")
 # The same within kernels/: "" stands for the files directly in it, which all of its folders share.
-KERNELS_MAY_INCLUDE = {"": (), "source_checks": ("",), "refurbish": ("", "source_checks"), "echo": ("",),
-    "sources": ("", "source_checks"), "image": ("",), "loader": ("",), "offload": ("",)}
+KERNELS_MAY_INCLUDE = {
+  "": (),
+  "source_checks": ("",),
+  "refurbish": ("", "source_checks"),
+  "echo": ("",),
+  "sources": ("", "source_checks"),
+  "image": ("",),
+  "loader": ("",),
+  "offload": ("",),
+}
 # Modules and folders of the package, each with those above it: it may import any that comes before its own line.
 LAYERS = (
-    ("_internal",), ("cache_store",), ("augment",), ("echo_op", "sources", "stats"),
-    ("describe", "epoch_position", "offload_op", "keras", "loaders", "refurbish_op"),
-    ("diversity", "plotting"), ("advice",), ("__init__",), ("experiments",), ("cli",))
+  ("_internal",),
+  ("cache_store",),
+  ("augment",),
+  ("echo_op", "sources", "stats"),
+  ("describe", "epoch_position", "offload_op", "keras", "loaders", "refurbish_op"),
+  ("diversity", "plotting"),
+  ("advice",),
+  ("__init__",),
+  ("experiments",),
+  ("cli",),
+)
 
 
 def includes(path):
@@ -43,16 +68,21 @@ def test_includes_run_downward_only():
   cc = PACKAGE / "cc"
   assert {path.name for path in cc.iterdir()} == set(CC_MAY_INCLUDE) - set(CC_WITHIN)
   check_includes(
-      cc, lambda path: "/".join(path.parts[:2]) if "/".join(path.parts[:2]) in CC_WITHIN else path.parts[0], CC_MAY_INCLUDE)
+    cc,
+    lambda path: "/".join(path.parts[:2]) if "/".join(path.parts[:2]) in CC_WITHIN else path.parts[0],
+    CC_MAY_INCLUDE,
+  )
   # A folder for one transformation must not know another one.
   check_includes(
-      cc / "kernels", lambda path: "/".join(path.parts[1:-1]) if path.parts[0] == "kernels" else None, KERNELS_MAY_INCLUDE)
+    cc / "kernels", lambda path: "/".join(path.parts[1:-1]) if path.parts[0] == "kernels" else None, KERNELS_MAY_INCLUDE
+  )
 
 
 def test_no_last_digits_of_the_c_library_reach_what_must_be_the_same_everywhere():
   """base/elementary.h has functions of operations that are rounded alike."""
   used = re.compile(
-      r"\b(std::|math\.|np\.)(exp2?|expm1|log(2|10|1p)?|pow(er)?|cbrt|hypot|a?(sin|cos|tan)h?|atan2|erfc?|[tl]gamma)f?\(")
+    r"\b(std::|math\.|np\.)(exp2?|expm1|log(2|10|1p)?|pow(er)?|cbrt|hypot|a?(sin|cos|tan)h?|atan2|erfc?|[tl]gamma)f?\("
+  )
   for path in [*(PACKAGE / "cc").rglob("*.*"), *(PACKAGE / "keras").glob("finish*.py")]:
     assert not used.search(path.read_text(encoding="utf-8")), path
 
@@ -65,7 +95,7 @@ def imported(path):
     if isinstance(node, ast.Import):
       names = [alias.name for alias in node.names]
     elif isinstance(node, ast.ImportFrom):
-      package = ["refurbish_tf", *path.relative_to(PACKAGE).parent.parts][:None if node.level < 2 else 1 - node.level]
+      package = ["refurbish_tf", *path.relative_to(PACKAGE).parent.parts][: None if node.level < 2 else 1 - node.level]
       module = ".".join(filter(None, [*(package if node.level else []), node.module]))
       names = [f"{module}.{alias.name}" for alias in node.names]
     found |= {(name.split(".") + ["__init__"])[1] for name in names if name.split(".")[0] == "refurbish_tf"}
@@ -74,7 +104,9 @@ def imported(path):
 
 def test_imports_run_downward_only():
   layer_of = {name: number for number, names in enumerate(LAYERS) for name in names}
-  assert set(layer_of) == {path.stem for path in PACKAGE.iterdir() if (path / "__init__.py").exists() or path.suffix == ".py"}
+  assert set(layer_of) == {
+    path.stem for path in PACKAGE.iterdir() if (path / "__init__.py").exists() or path.suffix == ".py"
+  }
   for path in PACKAGE.rglob("*.py"):
     own = pathlib.PurePath(path.relative_to(PACKAGE).parts[0]).stem
     upward = {name for name in imported(path) - {own} if layer_of[name] >= layer_of[own]}
@@ -82,8 +114,13 @@ def test_imports_run_downward_only():
 
 
 def test_no_file_is_above_500_lines():
-  for path in (*PACKAGE.rglob("*.*"), *(ROOT / "tests").rglob("*.*"), *(ROOT / "benchmarks").rglob("*.*"),
-               *(ROOT / "trainings").rglob("*.*"), *ROOT.glob("*.py")):
+  for path in (
+    *PACKAGE.rglob("*.*"),
+    *(ROOT / "tests").rglob("*.*"),
+    *(ROOT / "benchmarks").rglob("*.*"),
+    *(ROOT / "trainings").rglob("*.*"),
+    *ROOT.glob("*.py"),
+  ):
     if path.suffix in (".py", ".cc", ".h"):
       assert len(path.read_text(encoding="utf-8").splitlines()) <= 500, path
 

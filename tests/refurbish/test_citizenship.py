@@ -2,6 +2,7 @@
 
 Structures and functions of refurbish are in test_dataset.py, options and graphs in test_dataset_graphs.py.
 """
+
 import gc
 import os
 import time
@@ -26,7 +27,9 @@ def flat(dataset):
   return np.concatenate([np.ravel(element) for element in dataset.as_numpy_iterator()]).tolist()
 
 
-# Options. ---------------------------------------------------------------------------------------------------------------
+# Options.
+# ---------------------------------------------------------------------------------------------------------------
+
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_options_of_echo(name):
@@ -43,7 +46,8 @@ def test_options_of_echo(name):
   assert rtf.stats(dataset)[0].total.fresh == 2 * N
 
 
-# Around the stage. ------------------------------------------------------------------------------------------------------
+# Around the stage.
+# ------------------------------------------------------------------------------------------------------
 
 
 def grouped(dataset):
@@ -51,8 +55,11 @@ def grouped(dataset):
 
 
 def bucketed(dataset):
-  return dataset.map(lambda x: tf.fill([x % 3 + 1], x)).bucket_by_sequence_length(
-      tf.size, [2, 3], [4, 4, 4]).map(lambda batch: batch[:, 0])
+  return (
+    dataset.map(lambda x: tf.fill([x % 3 + 1], x))
+    .bucket_by_sequence_length(tf.size, [2, 3], [4, 4, 4])
+    .map(lambda batch: batch[:, 0])
+  )
 
 
 def legacy_interleave(dataset):
@@ -61,35 +68,37 @@ def legacy_interleave(dataset):
 
 # Each yields the elements of its input, in some order and structure.
 AROUND = {
-    "assert_cardinality": lambda ds: ds.apply(tf.data.experimental.assert_cardinality(N)),
-    "batch, rebatch": lambda ds: ds.batch(4).rebatch(3),
-    "batch, unbatch": lambda ds: ds.batch(5).unbatch(),
-    "bucket_by_sequence_length": bucketed,
-    "choose_from_datasets": lambda ds: Dataset.choose_from_datasets(
-        [ds, Dataset.range(100, 100 + N)], Dataset.range(2).repeat(3 * N), stop_on_empty_dataset=False).filter(
-            lambda x: x < 100),
-    "copy_to_device": lambda ds: ds.apply(tf.data.experimental.copy_to_device("/cpu:0")),
-    "filter, take_while": lambda ds: ds.filter(lambda x: True).take_while(lambda x: True),
-    "flat_map": lambda ds: ds.flat_map(Dataset.from_tensors),
-    "group_by_window": grouped,
-    "interleave": lambda ds: ds.interleave(Dataset.from_tensors, cycle_length=3),
-    "interleave, parallel": lambda ds: ds.interleave(
-        Dataset.from_tensors, cycle_length=3, num_parallel_calls=2, deterministic=False),
-    "interleave, legacy": legacy_interleave,
-    "map_and_batch": lambda ds: ds.apply(tf.data.experimental.map_and_batch(lambda x: x, 5)),
-    "padded_batch": lambda ds: ds.padded_batch(5),
-    "prefetch": lambda ds: ds.prefetch(1).prefetch(tf.data.AUTOTUNE),
-    "prefetch_to_device": lambda ds: ds.apply(tf.data.experimental.prefetch_to_device("/cpu:0")),
-    "ragged_batch": lambda ds: ds.ragged_batch(5),
-    "sample_from_datasets": lambda ds: Dataset.sample_from_datasets(
-        [ds, Dataset.range(100, 100 + N)], [0.3, 0.7], seed=1, stop_on_empty_dataset=False).filter(lambda x: x < 100),
-    "scan": lambda ds: ds.scan(np.int64(0), lambda state, x: (state + x, x)),
-    "shuffle": lambda ds: ds.shuffle(3),
-    "shuffle_and_repeat": lambda ds: ds.apply(tf.data.experimental.shuffle_and_repeat(3, 1)),
-    "unique": lambda ds: ds.unique(),
-    "version 1": lambda ds: tf.compat.v1.data.Dataset.zip((ds,)).map(lambda x: x),
-    "window": lambda ds: ds.window(5).flat_map(lambda window: window),
-    "zip": lambda ds: Dataset.zip(ds, Dataset.counter(), Dataset.range(100)).map(lambda x, *_: x),
+  "assert_cardinality": lambda ds: ds.apply(tf.data.experimental.assert_cardinality(N)),
+  "batch, rebatch": lambda ds: ds.batch(4).rebatch(3),
+  "batch, unbatch": lambda ds: ds.batch(5).unbatch(),
+  "bucket_by_sequence_length": bucketed,
+  "choose_from_datasets": lambda ds: Dataset.choose_from_datasets(
+    [ds, Dataset.range(100, 100 + N)], Dataset.range(2).repeat(3 * N), stop_on_empty_dataset=False
+  ).filter(lambda x: x < 100),
+  "copy_to_device": lambda ds: ds.apply(tf.data.experimental.copy_to_device("/cpu:0")),
+  "filter, take_while": lambda ds: ds.filter(lambda x: True).take_while(lambda x: True),
+  "flat_map": lambda ds: ds.flat_map(Dataset.from_tensors),
+  "group_by_window": grouped,
+  "interleave": lambda ds: ds.interleave(Dataset.from_tensors, cycle_length=3),
+  "interleave, parallel": lambda ds: ds.interleave(
+    Dataset.from_tensors, cycle_length=3, num_parallel_calls=2, deterministic=False
+  ),
+  "interleave, legacy": legacy_interleave,
+  "map_and_batch": lambda ds: ds.apply(tf.data.experimental.map_and_batch(lambda x: x, 5)),
+  "padded_batch": lambda ds: ds.padded_batch(5),
+  "prefetch": lambda ds: ds.prefetch(1).prefetch(tf.data.AUTOTUNE),
+  "prefetch_to_device": lambda ds: ds.apply(tf.data.experimental.prefetch_to_device("/cpu:0")),
+  "ragged_batch": lambda ds: ds.ragged_batch(5),
+  "sample_from_datasets": lambda ds: Dataset.sample_from_datasets(
+    [ds, Dataset.range(100, 100 + N)], [0.3, 0.7], seed=1, stop_on_empty_dataset=False
+  ).filter(lambda x: x < 100),
+  "scan": lambda ds: ds.scan(np.int64(0), lambda state, x: (state + x, x)),
+  "shuffle": lambda ds: ds.shuffle(3),
+  "shuffle_and_repeat": lambda ds: ds.apply(tf.data.experimental.shuffle_and_repeat(3, 1)),
+  "unique": lambda ds: ds.unique(),
+  "version 1": lambda ds: tf.compat.v1.data.Dataset.zip((ds,)).map(lambda x: x),
+  "window": lambda ds: ds.window(5).flat_map(lambda window: window),
+  "zip": lambda ds: Dataset.zip(ds, Dataset.counter(), Dataset.range(100)).map(lambda x, *_: x),
 }
 
 
@@ -111,9 +120,9 @@ def test_around_echo(name):
 
 
 FREEZE = {
-    "cache": lambda ds, directory: ds.cache(),
-    "cache on disk": lambda ds, directory: ds.cache(str(directory / "cache")),
-    "snapshot": lambda ds, directory: ds.snapshot(str(directory / "snapshot")),
+  "cache": lambda ds, directory: ds.cache(),
+  "cache on disk": lambda ds, directory: ds.cache(str(directory / "cache")),
+  "snapshot": lambda ds, directory: ds.snapshot(str(directory / "snapshot")),
 }
 
 
@@ -135,8 +144,10 @@ def test_no_random_access():
   """A place has a different sample in each epoch; the error says so."""
   dataset = Dataset.range(N).refurbish(tf.identity)
   asks = (
-      lambda: tf.data.experimental.at(dataset, 0), lambda: tf.data.experimental.at(dataset.map(tf.identity).batch(2), 0),
-      lambda: list(global_shuffle_op._global_shuffle(dataset)))
+    lambda: tf.data.experimental.at(dataset, 0),
+    lambda: tf.data.experimental.at(dataset.map(tf.identity).batch(2), 0),
+    lambda: list(global_shuffle_op._global_shuffle(dataset)),
+  )
   for ask in asks:
     with pytest.raises(tf.errors.OpError, match="refurbish .*order"):
       ask()
@@ -166,7 +177,8 @@ def test_iterators_in_functions():
   assert fresh(dataset) == [N] + 4 * [N // 2]
 
 
-# Nothing is left. -------------------------------------------------------------------------------------------------------
+# Nothing is left.
+# -------------------------------------------------------------------------------------------------------
 
 
 def epochs_known(name):
@@ -174,10 +186,19 @@ def epochs_known(name):
   return len(native.rows(native.ops().refurbish_tf_refurbish_counts(stage=name)))
 
 
-@pytest.mark.parametrize("use", [
-    lambda ds: list(ds), lambda ds: list(ds.take(3)), lambda ds: next(iter(ds.repeat().prefetch(2))),
-    lambda ds: list(Dataset.zip(ds, ds.batch(3))), lambda ds: ds.reduce(np.int64(0), tf.add), lambda ds: rtf.stats(ds),
-    lambda ds: ds.cardinality()], ids=["epoch", "stopped", "repeated", "zipped", "reduced", "counted", "not read"])
+@pytest.mark.parametrize(
+  "use",
+  [
+    lambda ds: list(ds),
+    lambda ds: list(ds.take(3)),
+    lambda ds: next(iter(ds.repeat().prefetch(2))),
+    lambda ds: list(Dataset.zip(ds, ds.batch(3))),
+    lambda ds: ds.reduce(np.int64(0), tf.add),
+    lambda ds: rtf.stats(ds),
+    lambda ds: ds.cardinality(),
+  ],
+  ids=["epoch", "stopped", "repeated", "zipped", "reduced", "counted", "not read"],
+)
 def test_a_dropped_stage_is_gone(use):
   """Stage and store are freed immediately, not only when memory runs short."""
   dataset = Dataset.range(N).refurbish(tf.identity, r=2, seed=1)
@@ -227,11 +248,15 @@ def test_a_dropped_store_is_gone(tmp_path):
 
 
 LEAVING_NOTHING = {
-    "refurbish on disk": lambda source, path: source.refurbish(tf.identity, r=2, seed=1, num_parallel_calls=2, store=path),
-    "refurbish, parallel": lambda source, path: source.refurbish(tf.identity, tf.identity, r=2, seed=1).prefetch(1),
-    "echo": lambda source, path: source.echo(2).prefetch(1),
-    "adaptive echo": lambda source, path: source.echo(rtf.AUTOTUNE, max_e=2),
-    "offload": lambda source, path: source.map(lambda x: tf.reshape(x[:960_000], [400, 800, 3])).offload([rtf.augment.random_flip()], 1),
+  "refurbish on disk": lambda source, path: source.refurbish(
+    tf.identity, r=2, seed=1, num_parallel_calls=2, store=path
+  ),
+  "refurbish, parallel": lambda source, path: source.refurbish(tf.identity, tf.identity, r=2, seed=1).prefetch(1),
+  "echo": lambda source, path: source.echo(2).prefetch(1),
+  "adaptive echo": lambda source, path: source.echo(rtf.AUTOTUNE, max_e=2),
+  "offload": lambda source, path: source.map(lambda x: tf.reshape(x[:960_000], [400, 800, 3])).offload(
+    [rtf.augment.random_flip()], 1
+  ),
 }
 
 
@@ -242,7 +267,8 @@ def test_many_datasets_leave_nothing(tmp_path, kind):
   source = Dataset.range(4).map(lambda x: tf.fill([1_000_000], tf.cast(x, tf.uint8)))
   # Rewriting takes most of the time and is not under test.
   dataset = with_options(
-      LEAVING_NOTHING[kind](source, tmp_path / "store"), "experimental_optimization", apply_default_optimizations=False)
+    LEAVING_NOTHING[kind](source, tmp_path / "store"), "experimental_optimization", apply_default_optimizations=False
+  )
   dataset = with_options(dataset, "autotune", enabled=False)
   spec, graph = dataset.element_spec, dataset._as_serialized_graph()
   del dataset
@@ -269,16 +295,19 @@ def test_many_datasets_leave_nothing(tmp_path, kind):
 
 
 STAGES = {
-    "refurbish": lambda dataset: dataset.refurbish(tf.identity, seed=1),
-    "echo": lambda dataset: dataset.echo(2),
-    "adaptive echo": lambda dataset: dataset.echo(rtf.AUTOTUNE),
-    "offload": lambda dataset: dataset.map(lambda _: tf.zeros([2, 2, 3], tf.uint8)).offload([rtf.augment.random_flip()], 1),
+  "refurbish": lambda dataset: dataset.refurbish(tf.identity, seed=1),
+  "echo": lambda dataset: dataset.echo(2),
+  "adaptive echo": lambda dataset: dataset.echo(rtf.AUTOTUNE),
+  "offload": lambda dataset: dataset.map(lambda _: tf.zeros([2, 2, 3], tf.uint8)).offload(
+    [rtf.augment.random_flip()], 1
+  ),
 }
 
 
 @pytest.mark.parametrize("kind", STAGES)
 def test_the_autotuner_is_off_unless_the_user_has_it_on(kind):
   """If it is on, dropping an iterator waits up to a minute for the autotuner's thread."""
+
   def autotune(dataset):
     options = dataset.options().autotune
     return options.enabled, options.initial_parallelism

@@ -1,4 +1,5 @@
 """A checkpoint that is damaged, foreign or too new is refused with the reason, and changes nothing."""
+
 import copy
 import os
 import pathlib
@@ -21,9 +22,33 @@ pytestmark = cases.slow
 
 STAGE = "Refurbish"
 N = 11
-KEYS = ("ended", "version", "stage", "seed", "order_seed", "reuse_factor", "next_epoch", "begun", "number", "joined", "scheduled",
-        "num_samples", "num_kept", "origin", "store_id", "ring_head", "eviction", "shuffle", "num_shards", "shard", "whole",
-        "schedule_shards", "yielded", "yielded_since", "yielded_last")
+KEYS = (
+  "ended",
+  "version",
+  "stage",
+  "seed",
+  "order_seed",
+  "reuse_factor",
+  "next_epoch",
+  "begun",
+  "number",
+  "joined",
+  "scheduled",
+  "num_samples",
+  "num_kept",
+  "origin",
+  "store_id",
+  "ring_head",
+  "eviction",
+  "shuffle",
+  "num_shards",
+  "shard",
+  "whole",
+  "schedule_shards",
+  "yielded",
+  "yielded_since",
+  "yielded_last",
+)
 
 
 @pytest.fixture(scope="module", name="saved")
@@ -47,7 +72,7 @@ def test_the_state_can_be_read_and_written(state):
   assert tuple(state.values) == KEYS
   iterator = iter(make(n=N, epochs=None))
   set_state(iterator, state)
-  assert take(iterator) == expected[N + 4:]
+  assert take(iterator) == expected[N + 4 :]
 
 
 def assert_refused(state, message):
@@ -68,36 +93,36 @@ def assert_refused(state, message):
 
 
 DAMAGE = [
-    ({"next_epoch": -1}, "next_epoch is -1, but must be at least 0"),
-    ({"number": 2**50}, "number is 1125899906842624, but must be"),
-    # Its generations could not be distinguished from "none".
-    ({"number": 2**32 - 1}, "number is 4294967295, but must be"),
-    ({"origin": 2**44}, "origin is 17592186044416"),
-    ({"ring_head": -1}, "ring_head is -1, but must be at least 0"),
-    ({"eviction": 2}, "eviction is 2, but must be at least 0 and at most 1"),
-    ({"shuffle": -1}, "shuffle is -1, but must be at least 0 and at most 1"),
-    ({"num_shards": -1}, "num_shards is -1, but must be at least 0 and"),
-    ({"whole": 2**32}, "whole is 4294967296, but must be at least -1 and at most"),
-    ({"schedule_shards": 2**17}, "schedule_shards is 131072, but must be at least 0 and at most 65536"),
-    ({"origin": 2}, "epoch 1 .*schedule, 2"),
-    *(({"num_samples": number}, f"num_samples is {number}") for number in (-7, 0, -1, 2**32)),
-    ({"num_kept": N + 1}, "num_kept is 12, but must be at least 0 and at most num_samples, 11"),
-    ({"num_kept": -1}, "num_kept is -1"),
-    ({"yielded": np.zeros([1], np.uint8)}, "yielded has 1 bytes.* 11"),
-    ({"yielded": np.zeros([3], np.uint8)}, "yielded has 3 bytes"),
-    ({"begun": 0}, "yielded has 2 bytes"),
-    ({"yielded": np.array([0, 8], np.uint8)}, "sample 11 was yielded"),
-    ({"yielded": np.zeros([2], np.int64)}, r"yielded is int64\[2\], but must be a vector of uint8"),
-    ({"yielded": np.zeros([2, 1], np.uint8)}, r"yielded is uint8\[2,1\], but must be a vector"),
-    ({"yielded": np.uint8(0)}, r"yielded is uint8\[\]"),
-    ({"yielded": np.array([b"12"])}, "yielded is string"),
-    *(({"yielded_since": np.array([index], np.uint32)}, f"sample {index} was yielded") for index in (N, 2**32 - 1)),
-    ({"yielded_since": np.array([1], np.int64)}, "yielded_since is int64"),
-    ({"yielded_since": np.zeros([], np.uint32)}, r"yielded_since is uint32\[\]"),
-    ({"reuse_factor": np.float32(2)}, r"reuse_factor is float\[\], but must be a scalar of double"),
-    ({"reuse_factor": np.array([2.0])}, r"reuse_factor is double\[1\]"),
-    ({"seed": np.float64(1)}, r"seed is double\[\], but must be a scalar of int64"),
-    ({"seed": np.array([1, 2])}, r"seed is int64\[2\]"),
+  ({"next_epoch": -1}, "next_epoch is -1, but must be at least 0"),
+  ({"number": 2**50}, "number is 1125899906842624, but must be"),
+  # Its generations could not be distinguished from "none".
+  ({"number": 2**32 - 1}, "number is 4294967295, but must be"),
+  ({"origin": 2**44}, "origin is 17592186044416"),
+  ({"ring_head": -1}, "ring_head is -1, but must be at least 0"),
+  ({"eviction": 2}, "eviction is 2, but must be at least 0 and at most 1"),
+  ({"shuffle": -1}, "shuffle is -1, but must be at least 0 and at most 1"),
+  ({"num_shards": -1}, "num_shards is -1, but must be at least 0 and"),
+  ({"whole": 2**32}, "whole is 4294967296, but must be at least -1 and at most"),
+  ({"schedule_shards": 2**17}, "schedule_shards is 131072, but must be at least 0 and at most 65536"),
+  ({"origin": 2}, "epoch 1 .*schedule, 2"),
+  *(({"num_samples": number}, f"num_samples is {number}") for number in (-7, 0, -1, 2**32)),
+  ({"num_kept": N + 1}, "num_kept is 12, but must be at least 0 and at most num_samples, 11"),
+  ({"num_kept": -1}, "num_kept is -1"),
+  ({"yielded": np.zeros([1], np.uint8)}, "yielded has 1 bytes.* 11"),
+  ({"yielded": np.zeros([3], np.uint8)}, "yielded has 3 bytes"),
+  ({"begun": 0}, "yielded has 2 bytes"),
+  ({"yielded": np.array([0, 8], np.uint8)}, "sample 11 was yielded"),
+  ({"yielded": np.zeros([2], np.int64)}, r"yielded is int64\[2\], but must be a vector of uint8"),
+  ({"yielded": np.zeros([2, 1], np.uint8)}, r"yielded is uint8\[2,1\], but must be a vector"),
+  ({"yielded": np.uint8(0)}, r"yielded is uint8\[\]"),
+  ({"yielded": np.array([b"12"])}, "yielded is string"),
+  *(({"yielded_since": np.array([index], np.uint32)}, f"sample {index} was yielded") for index in (N, 2**32 - 1)),
+  ({"yielded_since": np.array([1], np.int64)}, "yielded_since is int64"),
+  ({"yielded_since": np.zeros([], np.uint32)}, r"yielded_since is uint32\[\]"),
+  ({"reuse_factor": np.float32(2)}, r"reuse_factor is float\[\], but must be a scalar of double"),
+  ({"reuse_factor": np.array([2.0])}, r"reuse_factor is double\[1\]"),
+  ({"seed": np.float64(1)}, r"seed is double\[\], but must be a scalar of int64"),
+  ({"seed": np.array([1, 2])}, r"seed is int64\[2\]"),
 ]
 
 
@@ -166,7 +191,7 @@ def test_anything_else_does_no_harm(data):
   iterator = iter(dataset)
   take(iterator, data.draw(st.integers(0, N)))
   state = state_of(iterator)
-  numbers = st.sampled_from([-2**63, -1, 0, 1, 2, 3, N - 1, N, N + 1, 1000, 2**32 - 2, 2**32 - 1, 2**44, 2**63 - 1])
+  numbers = st.sampled_from([-(2**63), -1, 0, 1, 2, 3, N - 1, N, N + 1, 1000, 2**32 - 2, 2**32 - 1, 2**44, 2**63 - 1])
   # A change of these entries would only be refused as another pipeline or version.
   keys = [key for key in KEYS if key not in ("version", "stage", "seed", "order_seed", "reuse_factor")]
   for key in data.draw(st.lists(st.sampled_from(keys), min_size=1, max_size=3, unique=True)):
@@ -194,14 +219,17 @@ def test_anything_else_does_no_harm(data):
 def test_damaged_files_change_nothing(tmp_path):
   """Neither the weights nor the stage change, wherever a file is cut."""
   (tmp_path / "whole").mkdir()
-  path = pathlib.Path(tf.train.Checkpoint(model=make_model(1), iterator=iter(make(n=N, epochs=None))).write(
-      str(tmp_path / "whole" / "checkpoint")))
+  path = pathlib.Path(
+    tf.train.Checkpoint(model=make_model(1), iterator=iter(make(n=N, epochs=None))).write(
+      str(tmp_path / "whole" / "checkpoint")
+    )
+  )
   for file in path.parent.iterdir():
     for share in (0, 0.3, 0.9):
       damaged = tmp_path / f"{file.suffix}-{share}"
       shutil.copytree(path.parent, damaged)
       content = file.read_bytes()
-      (damaged / file.name).write_bytes(content[:int(share * len(content))])
+      (damaged / file.name).write_bytes(content[: int(share * len(content))])
       assert_unchanged_by(damaged / path.name)
 
 
@@ -212,7 +240,9 @@ def test_a_refused_checkpoint_leaves_the_weights(tmp_path):
 
 
 def make_model(value):
-  model = keras.Sequential([keras.Input([2]), keras.layers.Dense(3, kernel_initializer=keras.initializers.Constant(value))])
+  model = keras.Sequential(
+    [keras.Input([2]), keras.layers.Dense(3, kernel_initializer=keras.initializers.Constant(value))]
+  )
   model.compile("adam", "mse")
   return model
 
@@ -250,7 +280,8 @@ def echo_keys(e):
 
 
 def echoing(e):
-  """Returns a dataset, elements read from it, and its state in mid-repetition or, with AUTOTUNE, with two read ahead."""
+  """Returns a dataset, elements read from it, and its state in mid-repetition or, with AUTOTUNE, with two read
+  ahead."""
   dataset = tf.data.Dataset.range(N).echo(e, seed=1, max_e=2)
   iterator = iter(dataset)
   taken = take(iterator, 1)
@@ -288,32 +319,35 @@ def test_an_error_that_was_read_ahead_is_restored():
   assert list(dict.fromkeys(take(iterator))) == list(range(2, N))
 
 
-# tf.data's own reader of scalars aborts the process unless the tensor has one element, and accepts the bytes of any type.
+# tf.data's own reader of scalars aborts the process unless the tensor has one element, and accepts the bytes of any
+# type.
 DAMAGE_REPEATED = [
-    ({"position": np.float64(1)}, r"position is double\[\].*int64"),
-    ({"position": np.array([1, 2])}, r"position is int64\[2\]"),
-    ({"position": np.array(b"1")}, r"position is string\[\]"),
-    ({"position": -1}, "position is -1"),
-    ({"position": 2**62 + 1}, "position is 4611686018427387905"),
-    ({"left": np.int32(1)}, r"left is int32\[\]"), ({"left": np.array([[1]])}, r"left is int64\[1,1\]"),
-    ({"left": np.zeros([0], np.int64)}, r"left is int64\[0\]"), ({"left": -1}, "left is -1"),
-    ({"element_0": np.float32(1)}, r"element_0 is float\[\].*int64\[\]"),
-    ({"element_0": np.array([1])}, r"element_0 is int64\[1\].*int64\[\]"),
+  ({"position": np.float64(1)}, r"position is double\[\].*int64"),
+  ({"position": np.array([1, 2])}, r"position is int64\[2\]"),
+  ({"position": np.array(b"1")}, r"position is string\[\]"),
+  ({"position": -1}, "position is -1"),
+  ({"position": 2**62 + 1}, "position is 4611686018427387905"),
+  ({"left": np.int32(1)}, r"left is int32\[\]"),
+  ({"left": np.array([[1]])}, r"left is int64\[1,1\]"),
+  ({"left": np.zeros([0], np.int64)}, r"left is int64\[0\]"),
+  ({"left": -1}, "left is -1"),
+  ({"element_0": np.float32(1)}, r"element_0 is float\[\].*int64\[\]"),
+  ({"element_0": np.array([1])}, r"element_0 is int64\[1\].*int64\[\]"),
 ]
 DAMAGE_READ_AHEAD = [
-    ({"num_buffered": np.float64(1)}, r"num_buffered is double\[\]"),
-    ({"num_buffered": np.array([1, 2])}, r"num_buffered is int64\[2\]"),
-    ({"num_buffered": -1}, "num_buffered is -1.* 2"),
-    *(({"num_buffered": number}, f"num_buffered is {number}") for number in (3, 2**63 - 1)),
-    ({"buffered_0_code": np.int32(0)}, r"buffered_0_code is int32\[\]"),
-    ({"buffered_1_code": np.array([0])}, r"buffered_1_code is int64\[1\]"),
-    ({"buffered_0_code": np.zeros([0], np.int64)}, r"buffered_0_code is int64\[0\]"),
-    ({"buffered_1_code": -1}, "buffered_1_code is -1.* 16"),
-    ({"buffered_0_code": 17}, "buffered_0_code is 17"),
-    ({"buffered_0_code": 3, "buffered_0_message": 1}, r"buffered_0_message is int64\[\]"),
-    ({"buffered_0_code": 3, "buffered_0_message": np.array([b"", b""])}, r"buffered_0_message is string\[2\]"),
-    ({"buffered_1_0": np.float32(1)}, r"buffered_1_0 is float\[\].*int64\[\]"),
-    ({"buffered_0_0": np.array([1])}, r"buffered_0_0 is int64\[1\]"),
+  ({"num_buffered": np.float64(1)}, r"num_buffered is double\[\]"),
+  ({"num_buffered": np.array([1, 2])}, r"num_buffered is int64\[2\]"),
+  ({"num_buffered": -1}, "num_buffered is -1.* 2"),
+  *(({"num_buffered": number}, f"num_buffered is {number}") for number in (3, 2**63 - 1)),
+  ({"buffered_0_code": np.int32(0)}, r"buffered_0_code is int32\[\]"),
+  ({"buffered_1_code": np.array([0])}, r"buffered_1_code is int64\[1\]"),
+  ({"buffered_0_code": np.zeros([0], np.int64)}, r"buffered_0_code is int64\[0\]"),
+  ({"buffered_1_code": -1}, "buffered_1_code is -1.* 16"),
+  ({"buffered_0_code": 17}, "buffered_0_code is 17"),
+  ({"buffered_0_code": 3, "buffered_0_message": 1}, r"buffered_0_message is int64\[\]"),
+  ({"buffered_0_code": 3, "buffered_0_message": np.array([b"", b""])}, r"buffered_0_message is string\[2\]"),
+  ({"buffered_1_0": np.float32(1)}, r"buffered_1_0 is float\[\].*int64\[\]"),
+  ({"buffered_0_0": np.array([1])}, r"buffered_0_0 is int64\[1\]"),
 ]
 
 
@@ -353,11 +387,12 @@ def assert_refused_by_echo(e, dataset, state, message):
 @settings(max_examples=cases.examples(30), derandomize=True)
 @given(data=st.data())
 def test_anything_else_does_no_harm_to_echo(data):
-  """Whatever a checkpoint holds, it is refused, or a finite number of elements of the dataset's type follows: no crash."""
+  """Whatever a checkpoint holds, it is refused, or a finite number of elements of the dataset's type follows: no
+  crash."""
   e = data.draw(st.sampled_from(ECHOING_FACTORS))
   dataset, _, state = echoing(e)
   keys = (*echo_keys(e), "buffered_0_message", "buffered_1_message")
-  numbers = st.sampled_from([-2**63, -1, 0, 1, 2, 3, 16, 17, 2**31, 2**62, 2**63 - 1]).map(np.int64)
+  numbers = st.sampled_from([-(2**63), -1, 0, 1, 2, 3, 16, 17, 2**31, 2**62, 2**63 - 1]).map(np.int64)
   others = st.sampled_from([np.float64(1), np.array([1]), np.zeros([0, 2]), np.array(b"x"), np.array([b"", b""])])
   for key in data.draw(st.lists(st.sampled_from(keys), min_size=1, max_size=3, unique=True)):
     state.values[key] = data.draw(st.one_of(st.none(), numbers, others))

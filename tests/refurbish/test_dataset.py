@@ -1,4 +1,5 @@
 """A refurbish stage is a good citizen of tf.data: structures, functions and their seeds, cardinality."""
+
 import collections
 import functools
 import inspect
@@ -20,58 +21,84 @@ def elements(dataset):
   return sorted(repr([plain(value) for value in tf.nest.flatten(element)]) for element in dataset)
 
 
-# Structures. ------------------------------------------------------------------------------------------------------------
+# Structures.
+# ------------------------------------------------------------------------------------------------------------
 
 STRUCTURES = {
-    # name: (source, partial_fn, final_fn)
-    "scalar": (lambda: Dataset.range(5), lambda x: x + 1, lambda x: 2 * x),
-    "tuple": (
-        lambda: Dataset.from_tensor_slices((np.arange(5), np.arange(5.0))), lambda x, y: (y, x, x), lambda y, x, z: (x, y + 1)),
-    "tuple of one": (lambda: Dataset.from_tensor_slices((np.arange(5),)), lambda x: (x + 1,), lambda x: (2 * x,)),
-    "dict": (
-        lambda: Dataset.from_tensor_slices({"image": np.zeros([5, 2, 2, 3], np.uint8), "label": np.arange(5)}),
-        lambda element: {"label": element["label"], "image": tf.cast(element["image"], tf.float32)},
-        lambda element: (element["image"], element["label"])),
-    "nest": (
-        lambda: Dataset.from_tensor_slices(({"a": (np.arange(5), np.arange(5))}, np.arange(5.0))),
-        lambda d, y: {"b": (d["a"][1], {"c": y}), "d": d["a"][0]}, lambda element: (element["b"], (element["d"],))),
-    "named tuple": (
-        lambda: Dataset.from_tensor_slices(Point(np.arange(5), np.arange(5.0))), lambda point: Point(point.y, point.x),
-        lambda point: point._replace(x=point.x + 1)),
-    "list": (lambda: Dataset.range(5), lambda x: [x, x + 1], lambda x, y: [x, y, x + y]),
-    "list inside": (lambda: Dataset.range(5), lambda x: {"a": [x, x + 1]}, lambda d: d["a"]),
-    "string": (
-        lambda: Dataset.from_tensor_slices(["a", "bc", "", "def"]), lambda text: tf.strings.join([text, "!"]), tf.strings.upper),
-    "ragged": (
-        lambda: Dataset.from_tensor_slices(tf.ragged.constant([[1], [2, 3], [], [4]])), lambda x: 2 * x, lambda x: x + 1),
-    "ragged, two ranks": (
-        lambda: Dataset.from_tensor_slices(tf.ragged.constant([[[1], [2, 3]], [], [[4, 5, 6]]])), lambda x: 2 * x,
-        lambda x: x + 1),
-    "ragged made": (
-        lambda: Dataset.range(5), lambda x: {"r": tf.RaggedTensor.from_row_lengths(tf.range(x), [x, 0]), "x": x},
-        lambda element: element["r"].with_values(element["r"].values + 1)),
-    "sparse": (
-        lambda: Dataset.from_tensor_slices(tf.sparse.from_dense([[0, 1], [2, 3], [0, 0]])), lambda x: x * 2,
-        tf.sparse.to_dense),
-    "sparse made": (
-        lambda: Dataset.range(5), lambda x: (x, tf.sparse.from_dense(tf.one_hot(x, 5))), lambda x, s: (s, x)),
-    "tensor array": (
-        lambda: Dataset.range(5), lambda x: tf.TensorArray(tf.int64, 2).unstack([x, x + 1]), lambda array: array.stack()),
-    "dataset": (lambda: Dataset.range(5), Dataset.range, lambda numbers: numbers.reduce(np.int64(0), tf.add)),
-    "optional": (
-        lambda: Dataset.range(5), tf.experimental.Optional.from_value, lambda optional: optional.get_value()),
-    "None": (lambda: Dataset.range(5), lambda x: (x, None), lambda x, nothing: {"x": x, "nothing": nothing}),
-    "unknown size": (lambda: Dataset.range(5), lambda x: tf.fill([x, 2], x), lambda x: x + 1),
-    "unknown rank": (
-        lambda: Dataset.range(5), lambda x: tf.numpy_function(lambda x: np.zeros([1] * int(x), np.int64), [x], tf.int64),
-        lambda x: x + 1),
-    "numpy, python": (lambda: Dataset.range(5), lambda x: (np.float32(1.5), 2), lambda x, y: (x, y, "z")),
-    "all types": (
-        lambda: Dataset.range(3),
-        lambda x: tuple(tf.cast(x, t) for t in (tf.bool, tf.uint8, tf.int16, tf.float16, tf.bfloat16, tf.complex64, tf.uint64)),
-        lambda *values: values),
-    "batches": (
-        lambda: Dataset.range(10).batch(3), lambda x: tf.reverse(x, [0]), lambda x: x + 1),
+  # name: (source, partial_fn, final_fn)
+  "scalar": (lambda: Dataset.range(5), lambda x: x + 1, lambda x: 2 * x),
+  "tuple": (
+    lambda: Dataset.from_tensor_slices((np.arange(5), np.arange(5.0))),
+    lambda x, y: (y, x, x),
+    lambda y, x, z: (x, y + 1),
+  ),
+  "tuple of one": (lambda: Dataset.from_tensor_slices((np.arange(5),)), lambda x: (x + 1,), lambda x: (2 * x,)),
+  "dict": (
+    lambda: Dataset.from_tensor_slices({"image": np.zeros([5, 2, 2, 3], np.uint8), "label": np.arange(5)}),
+    lambda element: {"label": element["label"], "image": tf.cast(element["image"], tf.float32)},
+    lambda element: (element["image"], element["label"]),
+  ),
+  "nest": (
+    lambda: Dataset.from_tensor_slices(({"a": (np.arange(5), np.arange(5))}, np.arange(5.0))),
+    lambda d, y: {"b": (d["a"][1], {"c": y}), "d": d["a"][0]},
+    lambda element: (element["b"], (element["d"],)),
+  ),
+  "named tuple": (
+    lambda: Dataset.from_tensor_slices(Point(np.arange(5), np.arange(5.0))),
+    lambda point: Point(point.y, point.x),
+    lambda point: point._replace(x=point.x + 1),
+  ),
+  "list": (lambda: Dataset.range(5), lambda x: [x, x + 1], lambda x, y: [x, y, x + y]),
+  "list inside": (lambda: Dataset.range(5), lambda x: {"a": [x, x + 1]}, lambda d: d["a"]),
+  "string": (
+    lambda: Dataset.from_tensor_slices(["a", "bc", "", "def"]),
+    lambda text: tf.strings.join([text, "!"]),
+    tf.strings.upper,
+  ),
+  "ragged": (
+    lambda: Dataset.from_tensor_slices(tf.ragged.constant([[1], [2, 3], [], [4]])),
+    lambda x: 2 * x,
+    lambda x: x + 1,
+  ),
+  "ragged, two ranks": (
+    lambda: Dataset.from_tensor_slices(tf.ragged.constant([[[1], [2, 3]], [], [[4, 5, 6]]])),
+    lambda x: 2 * x,
+    lambda x: x + 1,
+  ),
+  "ragged made": (
+    lambda: Dataset.range(5),
+    lambda x: {"r": tf.RaggedTensor.from_row_lengths(tf.range(x), [x, 0]), "x": x},
+    lambda element: element["r"].with_values(element["r"].values + 1),
+  ),
+  "sparse": (
+    lambda: Dataset.from_tensor_slices(tf.sparse.from_dense([[0, 1], [2, 3], [0, 0]])),
+    lambda x: x * 2,
+    tf.sparse.to_dense,
+  ),
+  "sparse made": (lambda: Dataset.range(5), lambda x: (x, tf.sparse.from_dense(tf.one_hot(x, 5))), lambda x, s: (s, x)),
+  "tensor array": (
+    lambda: Dataset.range(5),
+    lambda x: tf.TensorArray(tf.int64, 2).unstack([x, x + 1]),
+    lambda array: array.stack(),
+  ),
+  "dataset": (lambda: Dataset.range(5), Dataset.range, lambda numbers: numbers.reduce(np.int64(0), tf.add)),
+  "optional": (lambda: Dataset.range(5), tf.experimental.Optional.from_value, lambda optional: optional.get_value()),
+  "None": (lambda: Dataset.range(5), lambda x: (x, None), lambda x, nothing: {"x": x, "nothing": nothing}),
+  "unknown size": (lambda: Dataset.range(5), lambda x: tf.fill([x, 2], x), lambda x: x + 1),
+  "unknown rank": (
+    lambda: Dataset.range(5),
+    lambda x: tf.numpy_function(lambda x: np.zeros([1] * int(x), np.int64), [x], tf.int64),
+    lambda x: x + 1,
+  ),
+  "numpy, python": (lambda: Dataset.range(5), lambda x: (np.float32(1.5), 2), lambda x, y: (x, y, "z")),
+  "all types": (
+    lambda: Dataset.range(3),
+    lambda x: tuple(
+      tf.cast(x, t) for t in (tf.bool, tf.uint8, tf.int16, tf.float16, tf.bfloat16, tf.complex64, tf.uint64)
+    ),
+    lambda *values: values,
+  ),
+  "batches": (lambda: Dataset.range(10).batch(3), lambda x: tf.reverse(x, [0]), lambda x: x + 1),
 }
 
 
@@ -110,22 +137,21 @@ def test_structures(kind, seed):
 
 
 SIGNATURES = {
-    "takes a seed": (lambda x, seed: seed, True),
-    "takes a seed as keyword only": (lambda x, *, seed: seed, True),
-    "takes a seed after any": (lambda *args, seed: seed, True),
-    "has a default": (lambda x, seed=None: seed, True),
-    "takes none": (lambda x: tf.zeros([2], tf.int32), False),
-    "takes any keyword": (lambda x, **options: tf.zeros([2], tf.int32) + len(options), False),
-    "takes a component of that name": (lambda seed: tf.zeros([2], tf.int32), False),
-    "partial": (functools.partial(lambda k, x, seed: seed, 3), True),
-    "partial with a seed": (functools.partial(lambda x, seed: seed, seed=tf.zeros([2], tf.int32)), False),
-    "function": (tf.function(lambda x, seed: seed), True),
-    "without signature": (functools.partial(max, np.zeros([2], np.int32), key=lambda x: 0), False),
+  "takes a seed": (lambda x, seed: seed, True),
+  "takes a seed as keyword only": (lambda x, *, seed: seed, True),
+  "takes a seed after any": (lambda *args, seed: seed, True),
+  "has a default": (lambda x, seed=None: seed, True),
+  "takes none": (lambda x: tf.zeros([2], tf.int32), False),
+  "takes any keyword": (lambda x, **options: tf.zeros([2], tf.int32) + len(options), False),
+  "takes a component of that name": (lambda seed: tf.zeros([2], tf.int32), False),
+  "partial": (functools.partial(lambda k, x, seed: seed, 3), True),
+  "partial with a seed": (functools.partial(lambda x, seed: seed, seed=tf.zeros([2], tf.int32)), False),
+  "function": (tf.function(lambda x, seed: seed), True),
+  "without signature": (functools.partial(max, np.zeros([2], np.int32), key=lambda x: 0), False),
 }
 
 
 class Callable:
-
   def __call__(self, x, seed):
     return seed
 
@@ -141,9 +167,14 @@ class Callable:
     return seed
 
 
-SIGNATURES.update({
-    "callable": (Callable(), True), "method": (Callable().method, True), "class method": (Callable.of_class, True),
-    "static method": (Callable.static, True)})
+SIGNATURES.update(
+  {
+    "callable": (Callable(), True),
+    "method": (Callable().method, True),
+    "class method": (Callable.of_class, True),
+    "static method": (Callable.static, True),
+  }
+)
 
 
 @cases.each_value
@@ -160,9 +191,11 @@ def test_who_is_given_a_seed(kind, place):
 
 def test_seeds_that_functions_return_stay_as_they_are():
   """Also seeds in the store and in elements that the consumer still holds."""
+
   def held(kept):
     dataset = Dataset.range(64).refurbish(
-        lambda x, seed: (x, kept(seed)), lambda x, partial, seed: (x, partial, kept(seed)), r=2, seed=1)
+      lambda x, seed: (x, kept(seed)), lambda x, partial, seed: (x, partial, kept(seed)), r=2, seed=1
+    )
     return [element for _ in range(3) for element in dataset]
 
   returned = held(lambda seed: seed)
@@ -184,10 +217,13 @@ def test_a_component_that_is_called_seed():
 
 
 def test_functions_of_tensorflow():
-  """A required `seed` (stateless functions) is passed; an optional `seed`, which seeds TensorFlow's own state, is not."""
+  """A required `seed` (stateless functions) is passed; an optional `seed`, which seeds TensorFlow's own state, is
+  not."""
   images = Dataset.from_tensor_slices(np.arange(20 * 4, dtype=np.uint8).reshape(20, 1, 4, 1))
   flip = tf.image.stateless_random_flip_left_right
-  flipped = [sorted(image.tobytes() for image in images.refurbish(flip, seed=seed).as_numpy_iterator()) for seed in (1, 1, 2)]
+  flipped = [
+    sorted(image.tobytes() for image in images.refurbish(flip, seed=seed).as_numpy_iterator()) for seed in (1, 1, 2)
+  ]
   assert flipped[0] == flipped[1] != flipped[2]
   for image in images.refurbish(tf.image.random_flip_left_right).as_numpy_iterator():
     assert image.ravel().tolist() in (sorted(image.ravel()), sorted(image.ravel(), reverse=True))
@@ -200,7 +236,8 @@ def test_functions_are_called_as_by_map():
   """Autograph converts them; variables and tables may be captured; TensorFlow logs no warnings."""
   variable = tf.Variable(10, dtype=tf.int64)
   table = tf.lookup.StaticHashTable(
-      tf.lookup.KeyValueTensorInitializer(tf.constant([0, 1, 2], tf.int64), tf.constant([5, 6, 7], tf.int64)), -1)
+    tf.lookup.KeyValueTensorInitializer(tf.constant([0, 1, 2], tf.int64), tf.constant([5, 6, 7], tf.int64)), -1
+  )
 
   def partial_fn(x):
     if x > 1:
@@ -223,6 +260,7 @@ def test_functions_are_called_as_by_map():
 @pytest.mark.parametrize("kind", ["partial_fn", "final_fn", "ragged final_fn", "echo", "echo by index"])
 def test_python_may_write_into_its_argument(kind):
   """It gets a copy, not the memory of the source or the store. tf.data itself does not copy an aligned element."""
+
   def write(x):
     x += 1
     return x
@@ -231,8 +269,10 @@ def test_python_may_write_into_its_argument(kind):
   in_python = functools.partial(tf.numpy_function, write, Tout=tf.int64)
   functions = [tf.identity, lambda x: tf.ensure_shape(in_python([x]), [64])]
   if kind == "ragged final_fn":
-    functions = [lambda x: tf.RaggedTensor.from_row_lengths(x, [60, 4]),
-                 lambda x: tf.ensure_shape(in_python([x.flat_values]), [64])]
+    functions = [
+      lambda x: tf.RaggedTensor.from_row_lengths(x, [60, 4]),
+      lambda x: tf.ensure_shape(in_python([x.flat_values]), [64]),
+    ]
   if kind.startswith("echo"):
     dataset = zeros.echo(2, "before_augment", augment_fn=functions[1], batch_size=4, shuffle_buffer_size=8)
   else:
@@ -249,11 +289,22 @@ def test_signature():
   """The parameters have the agreed names and defaults."""
   parameters = inspect.signature(Dataset.refurbish).parameters
   assert list(parameters)[1:4] == ["partial_fn", "final_fn", "r"]
-  defaults = {name: parameter.default for name, parameter in parameters.items() if parameter.kind is parameter.KEYWORD_ONLY}
+  defaults = {
+    name: parameter.default for name, parameter in parameters.items() if parameter.kind is parameter.KEYWORD_ONLY
+  }
   assert parameters["final_fn"].default is None and parameters["r"].default == 3
   assert defaults == {
-      "store": None, "seed": None, "order_seed": None, "shuffle_buffer_size": None, "eviction": "balanced",
-      "shuffle": "cache_aware", "num_parallel_calls": tf.data.AUTOTUNE, "deterministic": None, "targets": None, "name": None}
+    "store": None,
+    "seed": None,
+    "order_seed": None,
+    "shuffle_buffer_size": None,
+    "eviction": "balanced",
+    "shuffle": "cache_aware",
+    "num_parallel_calls": tf.data.AUTOTUNE,
+    "deterministic": None,
+    "targets": None,
+    "name": None,
+  }
 
 
 # Seeds. -----------------------------------------------------------------------------------------------------------------
@@ -261,9 +312,18 @@ def test_signature():
 
 @cases.each_value
 @pytest.mark.parametrize("source", [Dataset.range(10), stream(10)], ids=["range", "stream"])
-@pytest.mark.parametrize("options", [
-    {}, {"r": 1.5}, {"eviction": "reference_count"}, {"shuffle": "uniform"}, {"shuffle_buffer_size": 4},
-    {"num_parallel_calls": None}], ids=str)
+@pytest.mark.parametrize(
+  "options",
+  [
+    {},
+    {"r": 1.5},
+    {"eviction": "reference_count"},
+    {"shuffle": "uniform"},
+    {"shuffle_buffer_size": 4},
+    {"num_parallel_calls": None},
+  ],
+  ids=str,
+)
 def test_apply_makes_the_same_stage(source, options):
   """With one seed, ds.apply(rtf.refurbish(...)) and ds.refurbish(...) yield the same elements in the same order."""
   method = source.refurbish(draw, draw_again, seed=3, **options)
@@ -273,6 +333,7 @@ def test_apply_makes_the_same_stage(source, options):
 
 def test_the_global_seed():
   """Without a seed the stage derives one from tf.random.set_seed, if that was called, and otherwise draws one."""
+
   def make():
     return epochs(Dataset.range(10).refurbish(draw, draw_again))
 
@@ -289,11 +350,16 @@ def test_the_global_seed():
   assert make() != make()
 
 
-# Cardinality. -----------------------------------------------------------------------------------------------------------
+# Cardinality.
+# -----------------------------------------------------------------------------------------------------------
 
 
 def test_cardinality_is_that_of_the_source():
-  for source in (Dataset.range(7), stream(7).apply(tf.data.experimental.assert_cardinality(7)), Dataset.range(9).skip(2)):
+  for source in (
+    Dataset.range(7),
+    stream(7).apply(tf.data.experimental.assert_cardinality(7)),
+    Dataset.range(9).skip(2),
+  ):
     dataset = source.refurbish(tf.identity, tf.identity)
     assert len(dataset) == 7 and len(dataset.batch(2)) == 4
     list(dataset)

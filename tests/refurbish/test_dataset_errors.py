@@ -1,4 +1,5 @@
 """Errors name the bad argument. A failing sample affects no other sample, and its error has its index."""
+
 import fractions
 import functools
 import random
@@ -30,13 +31,29 @@ class Switch:
     return in_python(self.check)(index)
 
 
-# Bad input. -------------------------------------------------------------------------------------------------------------
+# Bad input.
+# -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("r, error", [
-    (0, ValueError), (0.99, ValueError), (-1, ValueError), (float("nan"), ValueError), (np.nan, ValueError),
-    (float("inf"), ValueError), (10**400, ValueError), ("2", TypeError), (None, TypeError), (True, TypeError),
-    ([2], TypeError), (2j, TypeError), (tf.constant(2.0), TypeError)], ids=lambda value: repr(value)[:12])
+@pytest.mark.parametrize(
+  "r, error",
+  [
+    (0, ValueError),
+    (0.99, ValueError),
+    (-1, ValueError),
+    (float("nan"), ValueError),
+    (np.nan, ValueError),
+    (float("inf"), ValueError),
+    (10**400, ValueError),
+    ("2", TypeError),
+    (None, TypeError),
+    (True, TypeError),
+    ([2], TypeError),
+    (2j, TypeError),
+    (tf.constant(2.0), TypeError),
+  ],
+  ids=lambda value: repr(value)[:12],
+)
 def test_bad_reuse_factors(r, error):
   with pytest.raises(error, match=r"(?s)\br, the reuse factor, must be a .*number of at least 1.* got "):
     Dataset.range(4).refurbish(tf.identity, r=r)
@@ -51,17 +68,17 @@ def test_good_reuse_factors(r):
 
 
 BAD_ARGUMENTS = {
-    "eviction": ({"eviction": "lru"}, ValueError, "eviction must be one of 'balanced', 'reference_count', got 'lru'"),
-    "shuffle": ({"shuffle": "random"}, ValueError, "shuffle must be one of 'cache_aware', 'uniform', got 'random'"),
-    "shuffle true": ({"shuffle": True}, ValueError, "shuffle must be one of .* got True"),
-    "store": ({"store": 3}, TypeError, "store must be None.*a directory, or a CacheStore, got 3.*max_bytes"),
-    "buffer 0": ({"shuffle_buffer_size": 0}, ValueError, "shuffle_buffer_size must be .*1.* got 0"),
-    "buffer float": ({"shuffle_buffer_size": 2.5}, TypeError, "shuffle_buffer_size must be .*whole number.* got 2.5"),
-    "seed float": ({"seed": 1.5}, TypeError, "seed must be .* got 1.5"),
-    "seed large": ({"seed": 2**64}, ValueError, "seed must be .* got 18446744073709551616"),
-    "partial_fn": ({"partial_fn": None}, TypeError, "partial_fn must be a function.* got None"),
-    "final_fn": ({"final_fn": 3}, TypeError, "final_fn must be a function.* got 3"),
-    "unknown": ({"reuse": 3}, TypeError, "unexpected keyword argument 'reuse'"),
+  "eviction": ({"eviction": "lru"}, ValueError, "eviction must be one of 'balanced', 'reference_count', got 'lru'"),
+  "shuffle": ({"shuffle": "random"}, ValueError, "shuffle must be one of 'cache_aware', 'uniform', got 'random'"),
+  "shuffle true": ({"shuffle": True}, ValueError, "shuffle must be one of .* got True"),
+  "store": ({"store": 3}, TypeError, "store must be None.*a directory, or a CacheStore, got 3.*max_bytes"),
+  "buffer 0": ({"shuffle_buffer_size": 0}, ValueError, "shuffle_buffer_size must be .*1.* got 0"),
+  "buffer float": ({"shuffle_buffer_size": 2.5}, TypeError, "shuffle_buffer_size must be .*whole number.* got 2.5"),
+  "seed float": ({"seed": 1.5}, TypeError, "seed must be .* got 1.5"),
+  "seed large": ({"seed": 2**64}, ValueError, "seed must be .* got 18446744073709551616"),
+  "partial_fn": ({"partial_fn": None}, TypeError, "partial_fn must be a function.* got None"),
+  "final_fn": ({"final_fn": 3}, TypeError, "final_fn must be a function.* got 3"),
+  "unknown": ({"reuse": 3}, TypeError, "unexpected keyword argument 'reuse'"),
 }
 
 
@@ -77,9 +94,17 @@ def test_bad_arguments(kind):
 
 
 @cases.each_value
-@pytest.mark.parametrize("options", [
-    {}, {"shuffle_buffer_size": 4}, {"num_parallel_calls": None}, {"num_parallel_calls": 1},
-    {"deterministic": False, "num_parallel_calls": 8}], ids=str)
+@pytest.mark.parametrize(
+  "options",
+  [
+    {},
+    {"shuffle_buffer_size": 4},
+    {"num_parallel_calls": None},
+    {"num_parallel_calls": 1},
+    {"deterministic": False, "num_parallel_calls": 8},
+  ],
+  ids=str,
+)
 @pytest.mark.parametrize("where", ["partial_fn", "source"])
 @pytest.mark.parametrize("streamed", [False, True])
 def test_one_sample_fails(where, streamed, options):
@@ -95,7 +120,8 @@ def test_one_sample_fails(where, streamed, options):
     values, errors = read(dataset)
     assert sorted(map(int, values)) == [x for x in range(10) if x not in switch.bad]
     indices = [
-        int(re.search(r"Preparing sample (\d+) of the source of refurbish failed", error.message)[1]) for error in errors]
+      int(re.search(r"Preparing sample (\d+) of the source of refurbish failed", error.message)[1]) for error in errors
+    ]
     assert sorted(indices) == [4, 7]
     for index, error in zip(indices, errors, strict=True):
       assert f"broken file {index}" in error.message
@@ -128,8 +154,7 @@ def test_failing_elements_while_samples_are_removed():
     switch = Switch()
     store = rtf.CacheStore()
     source = Dataset.range(30).map(switch).take_while(lambda x: True) if source_fails else stream(30)
-    dataset = source.refurbish(
-        tf.identity if source_fails else switch, r=2, seed=1, store=store, shuffle_buffer_size=5)
+    dataset = source.refurbish(tf.identity if source_fails else switch, r=2, seed=1, store=store, shuffle_buffer_size=5)
     list(dataset)
     for _ in range(10):
       switch.bad = set(randomly.sample(range(30), randomly.randrange(4)))
@@ -151,9 +176,11 @@ def test_failing_elements_while_samples_are_removed():
 
 @pytest.mark.parametrize("claimed", [[0], [None, 2]])
 def test_partial_fn_changes_its_output_structure(claimed):
-  """A sample whose shape is not the traced one raises an error with its index and both shapes; the others are yielded."""
+  """A sample whose shape is not the traced one raises an error with its index and both shapes; the others are
+  yielded."""
+
   def partial_fn(x):
-    shape = lambda x: [1 if x == 4 else 0, 3 if x == 7 else 2][:len(claimed)]
+    shape = lambda x: [1 if x == 4 else 0, 3 if x == 7 else 2][: len(claimed)]
     value = tf.numpy_function(lambda x: np.zeros(shape(x), np.int64), [x], tf.int64)
     value.set_shape(claimed)
     return x, value
@@ -163,23 +190,40 @@ def test_partial_fn_changes_its_output_structure(claimed):
   for _ in range(3):
     values, errors = read(dataset)
     assert sorted(int(x) for x, _ in values) == [x for x in range(10) if x != wrong]
-    error, = errors
+    (error,) = errors
     assert isinstance(error, tf.errors.InvalidArgumentError)
     assert re.search(
-        f"partial_fn changed its output structure: component 1 of sample {wrong} is int64.*element_spec says", error.message)
+      f"partial_fn changed its output structure: component 1 of sample {wrong} is int64.*element_spec says",
+      error.message,
+    )
 
 
 PARAMETERS = {
-    "too few": (lambda: 0, tf.identity, "partial_fn cannot be called with an element of the source: too many positional "
-                "arguments.*with one argument, TensorSpec"),
-    "too many": (lambda x, y: x, tf.identity, "missing a required argument: 'y'. As with .*map, it is called with one"),
-    "one that has to be named": (lambda x, *, y: x, tf.identity, "missing a required argument: 'y'"),
-    "of the final function": (lambda x: (x, x), lambda x: x, "final_fn cannot be called with what partial_fn returns: too "
-                              "many positional arguments.*the 2 components of"),
-    "a list is a tuple": (lambda x: [x, x], lambda x: x, "final_fn .*the 2 components"),
-    "a dict is one": (lambda x: {"x": x, "y": x}, lambda x, y: x, "final_fn .*with one argument, {'x'"),
-    "of a partial": (functools.partial(lambda x, y: x, y=1), lambda x, y: x, "final_fn .*missing a required argument: 'y'"),
-    "of TensorFlow's function": (tf.function(lambda x, y: x), tf.identity, "partial_fn .*missing a required argument: 'y'"),
+  "too few": (
+    lambda: 0,
+    tf.identity,
+    "partial_fn cannot be called with an element of the source: too many positional "
+    "arguments.*with one argument, TensorSpec",
+  ),
+  "too many": (lambda x, y: x, tf.identity, "missing a required argument: 'y'. As with .*map, it is called with one"),
+  "one that has to be named": (lambda x, *, y: x, tf.identity, "missing a required argument: 'y'"),
+  "of the final function": (
+    lambda x: (x, x),
+    lambda x: x,
+    "final_fn cannot be called with what partial_fn returns: too many positional arguments.*the 2 components of",
+  ),
+  "a list is a tuple": (lambda x: [x, x], lambda x: x, "final_fn .*the 2 components"),
+  "a dict is one": (lambda x: {"x": x, "y": x}, lambda x, y: x, "final_fn .*with one argument, {'x'"),
+  "of a partial": (
+    functools.partial(lambda x, y: x, y=1),
+    lambda x, y: x,
+    "final_fn .*missing a required argument: 'y'",
+  ),
+  "of TensorFlow's function": (
+    tf.function(lambda x, y: x),
+    tf.identity,
+    "partial_fn .*missing a required argument: 'y'",
+  ),
 }
 
 
@@ -193,9 +237,11 @@ def test_functions_that_cannot_be_called(kind):
 
 def of_the_image(function):
   """A decorator that claims the parameters of the decorated function, but has others."""
+
   @functools.wraps(function)
   def of_both(*sample):
     return function(sample[0]), sample[-1]
+
   return of_both
 
 
@@ -203,6 +249,7 @@ def with_a_seed_of_its_own(function):
   @functools.wraps(function)
   def seeded(image, label):
     return function(image, label, seed=[1, 2])
+
   return seeded
 
 
@@ -210,6 +257,7 @@ def any_arguments(function):
   @functools.wraps(function)
   def handed_on(*arguments, **named):
     return function(*arguments, **named)
+
   return handed_on
 
 
@@ -217,6 +265,7 @@ def any_names(function):
   @functools.wraps(function)
   def handed_on(image, label, **named):
     return function(image, label, **named)
+
   return handed_on
 
 
@@ -231,23 +280,27 @@ class Drawing:
 
 
 DECORATED = {
-    "of a part": (of_the_image(lambda image: 2 * image), False),
-    "of TensorFlow's own": (of_the_image(tf.square), False),
-    "of TensorFlow's function": (of_the_image(tf.function(lambda image: 2 * image)), False),
-    "left alone by AutoGraph": (tf.autograph.experimental.do_not_convert(of_the_image(lambda image: 2 * image)), False),
-    "with a seed of its own": (with_a_seed_of_its_own(drawn), False),
-    "handing on": (any_arguments(drawn), True),
-    "handing on what is named": (any_names(drawn), True),
-    "handing on twice": (any_arguments(any_names(drawn)), True),
-    "a decorated call": (Drawing(), True),
+  "of a part": (of_the_image(lambda image: 2 * image), False),
+  "of TensorFlow's own": (of_the_image(tf.square), False),
+  "of TensorFlow's function": (of_the_image(tf.function(lambda image: 2 * image)), False),
+  "left alone by AutoGraph": (tf.autograph.experimental.do_not_convert(of_the_image(lambda image: 2 * image)), False),
+  "with a seed of its own": (with_a_seed_of_its_own(drawn), False),
+  "handing on": (any_arguments(drawn), True),
+  "handing on what is named": (any_names(drawn), True),
+  "handing on twice": (any_arguments(any_names(drawn)), True),
+  "a decorated call": (Drawing(), True),
 }
 
 
 @cases.each_value
-@pytest.mark.parametrize("build", [
+@pytest.mark.parametrize(
+  "build",
+  [
     lambda source, function: source.refurbish(function, seed=1),
     lambda source, function: source.refurbish(lambda *x: x, function, seed=1),
-    lambda source, function: source.echo(1, "before_augment", augment_fn=function, batch_size=1, seed=1).unbatch()])
+    lambda source, function: source.echo(1, "before_augment", augment_fn=function, batch_size=1, seed=1).unbatch(),
+  ],
+)
 @pytest.mark.parametrize("kind", DECORATED)
 def test_decorated_functions(kind, build):
   """They are called as `map` calls them, whatever signature they claim. Functions that can take a seed get one."""

@@ -1,4 +1,6 @@
-"""A stage in graphs, under options, in functions and with many iterators stays the same stage, or is clearly a new one."""
+"""A stage in graphs, under options, in functions and with many iterators stays the same stage, or is clearly a new
+one."""
+
 import gc
 import random
 import threading
@@ -17,7 +19,8 @@ from support.waiting import ends
 Dataset = tf.data.Dataset
 
 
-# Graphs and options. ----------------------------------------------------------------------------------------------------
+# Graphs and options.
+# ----------------------------------------------------------------------------------------------------
 
 
 def rebuilt(dataset):
@@ -28,7 +31,8 @@ def rebuilt(dataset):
 
 @pytest.mark.parametrize("source", [Dataset.range(10), stream(10)], ids=["range", "stream"])
 def test_rebuilt_from_its_graph(source):
-  """A dataset rebuilt from its graph is the same stage: it goes on where the first one stopped and shares its samples."""
+  """A dataset rebuilt from its graph is the same stage: it goes on where the first one stopped and shares its
+  samples."""
   kinds = dict(r=2, seed=1, shuffle_buffer_size=3)
   original = source.refurbish(draw, draw_again, **kinds)
   copy = rebuilt(original)
@@ -40,8 +44,11 @@ def test_rebuilt_from_its_graph(source):
   dataset = source.refurbish(in_python(lambda x: calls.append(x) or x), r=100, seed=1)
   list(dataset)
   copy = dataset_ops._VariantDataset(
-      tf.raw_ops.DatasetFromGraph(graph_def=dataset._as_serialized_graph(
-          external_state_policy=tf.data.experimental.ExternalStatePolicy.IGNORE)), dataset.element_spec)
+    tf.raw_ops.DatasetFromGraph(
+      graph_def=dataset._as_serialized_graph(external_state_policy=tf.data.experimental.ExternalStatePolicy.IGNORE)
+    ),
+    dataset.element_spec,
+  )
   del dataset
   gc.collect()
   assert sorted(copy.as_numpy_iterator()) == list(range(10))
@@ -49,9 +56,9 @@ def test_rebuilt_from_its_graph(source):
 
 
 WITH_STATE = {
-    "partial_fn": lambda: Dataset.range(4).refurbish(in_python(lambda x: x)),
-    "final_fn": lambda: Dataset.range(4).refurbish(tf.identity, in_python(lambda x: x)),
-    "augment_fn": lambda: Dataset.range(4).echo(1, "before_augment", augment_fn=in_python(lambda x: x), batch_size=2),
+  "partial_fn": lambda: Dataset.range(4).refurbish(in_python(lambda x: x)),
+  "final_fn": lambda: Dataset.range(4).refurbish(tf.identity, in_python(lambda x: x)),
+  "augment_fn": lambda: Dataset.range(4).echo(1, "before_augment", augment_fn=in_python(lambda x: x), batch_size=2),
 }
 
 
@@ -70,7 +77,9 @@ def test_a_graph_for_others_has_no_function_that_they_lack(kind):
 
 
 @cases.each_value
-@pytest.mark.parametrize("source", [lambda: Dataset.range(20).skip(0), lambda: stream(20)], ids=["random access", "stream"])
+@pytest.mark.parametrize(
+  "source", [lambda: Dataset.range(20).skip(0), lambda: stream(20)], ids=["random access", "stream"]
+)
 @pytest.mark.parametrize("name", OPTIONS)
 def test_options(name, source):
   """With any option of the pipeline epochs are whole and counts unchanged; all rewritten copies are one stage."""
@@ -94,8 +103,12 @@ def test_deterministic_false():
   for source in (Dataset.range(24), stream(24)):
     for of_stage, whole in (({"deterministic": False}, {}), ({}, {"deterministic": False})):
       store = rtf.CacheStore()
-      dataset = with_options(source.refurbish(
-          shuffled_by_time, shuffled_by_time, store=store, r=3, seed=1, num_parallel_calls=8, **of_stage), **whole)
+      dataset = with_options(
+        source.refurbish(
+          shuffled_by_time, shuffled_by_time, store=store, r=3, seed=1, num_parallel_calls=8, **of_stage
+        ),
+        **whole,
+      )
       for _ in range(3):
         assert sorted(dataset.as_numpy_iterator()) == list(range(24))
         assert all(int(store.get(i)) == i for i in range(24) if i in store)
@@ -110,7 +123,8 @@ def test_an_option_that_lets_the_source_change_its_order_is_refused():
   assert sorted(dataset.as_numpy_iterator()) == list(range(1, 11))
 
 
-# In functions. ----------------------------------------------------------------------------------------------------------
+# In functions.
+# ----------------------------------------------------------------------------------------------------------
 
 
 def read_file(index):
@@ -122,18 +136,29 @@ def of_function():
   return len(read_file(tf.constant(0, tf.int64)).refurbish(tf.identity))
 
 
-@pytest.mark.parametrize("build", [
+@pytest.mark.parametrize(
+  "build",
+  [
     lambda: Dataset.range(3).interleave(lambda index: read_file(index).refurbish(tf.identity)),
     lambda: Dataset.range(3).flat_map(lambda index: read_file(index).refurbish(tf.identity)),
     lambda: Dataset.range(3).flat_map(lambda index: rtf.sources.cached(read_file(index))),
     lambda: Dataset.range(3).map(lambda index: read_file(index).refurbish(tf.identity).reduce(index, tf.add)),
-    lambda: Dataset.range(3).interleave(lambda index: read_file(index).echo(
-        2, "after_augment", augment_fn=tf.identity, batch_size=2, shuffle_buffer_size=4)),
-    lambda: Dataset.range(3).flat_map(lambda index: read_file(index).echo(
-        2, "after_batch", augment_fn=lambda value, seed: value, batch_size=2)),
-    lambda: Dataset.range(3).interleave(lambda index: read_file(index).map(
-        lambda _: tf.zeros([4, 4, 3], tf.uint8)).offload([rtf.augment.random_flip()], 2)),
-    of_function])
+    lambda: Dataset.range(3).interleave(
+      lambda index: read_file(index).echo(
+        2, "after_augment", augment_fn=tf.identity, batch_size=2, shuffle_buffer_size=4
+      )
+    ),
+    lambda: Dataset.range(3).flat_map(
+      lambda index: read_file(index).echo(2, "after_batch", augment_fn=lambda value, seed: value, batch_size=2)
+    ),
+    lambda: Dataset.range(3).interleave(
+      lambda index: (
+        read_file(index).map(lambda _: tf.zeros([4, 4, 3], tf.uint8)).offload([rtf.augment.random_flip()], 2)
+      )
+    ),
+    of_function,
+  ],
+)
 def test_a_stage_that_each_call_of_a_function_would_make_is_refused(build):
   """Each call would begin with the first epoch, in the same order, and reuse nothing."""
   with pytest.raises(ValueError, match="must not be built inside a function.*interleave.*read_file"):
@@ -179,13 +204,17 @@ def test_a_stage_captured_by_a_function_of_a_dataset():
   assert fresh(stage) == [5, 0, 0]
 
 
-# Many iterators. --------------------------------------------------------------------------------------------------------
+# Many iterators.
+# --------------------------------------------------------------------------------------------------------
 
 
 @cases.each_value
 @pytest.mark.parametrize("source", [Dataset.range(50), stream(50)], ids=["range", "stream"])
-@pytest.mark.parametrize("options", [
-    {"r": 2.7, "shuffle_buffer_size": 7}, {"deterministic": False, "max_bytes": 160}, {"num_parallel_calls": None}], ids=str)
+@pytest.mark.parametrize(
+  "options",
+  [{"r": 2.7, "shuffle_buffer_size": 7}, {"deterministic": False, "max_bytes": 160}, {"num_parallel_calls": None}],
+  ids=str,
+)
 def test_many_threads(source, options):
   """Iterators in several threads, some stopped early, while samples are removed: all epochs are whole."""
   options = dict(options)

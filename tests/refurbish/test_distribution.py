@@ -1,4 +1,6 @@
-"""Many workers: the guarantees of each recipe for the tf.data service in docs/workers.md, with real worker processes."""
+"""Many workers: the guarantees of each recipe for the tf.data service in docs/workers.md, with real worker
+processes."""
+
 import collections
 import queue
 import subprocess
@@ -75,13 +77,21 @@ class Service:
 
   def __init__(self, directory, processes):
     # Static sharding needs the workers' addresses beforehand; ports are filled in when a worker starts.
-    self.dispatcher = service.DispatchServer(service.DispatcherConfig(
-        worker_addresses=["localhost:%port%"] * 2, worker_timeout_ms=2000))
+    self.dispatcher = service.DispatchServer(
+      service.DispatcherConfig(worker_addresses=["localhost:%port%"] * 2, worker_timeout_ms=2000)
+    )
     for name in "01":
       (directory / name).mkdir()
-      processes.append(subprocess.Popen(
-          [sys.executable, "-c", WORKER, self.dispatcher.target.split("://")[1], name], stdin=subprocess.PIPE,
-          stdout=subprocess.PIPE, cwd=directory / name, env=environment(), text=True))
+      processes.append(
+        subprocess.Popen(
+          [sys.executable, "-c", WORKER, self.dispatcher.target.split("://")[1], name],
+          stdin=subprocess.PIPE,
+          stdout=subprocess.PIPE,
+          cwd=directory / name,
+          env=environment(),
+          text=True,
+        )
+      )
     for process in processes:
       assert within_timeout(process.stdout.readline) == "ready\n"
 
@@ -105,7 +115,8 @@ def fixture_files(tmp_path_factory):
 
 def records(paths):
   return paths.interleave(tf.data.TFRecordDataset, cycle_length=2).map(
-      lambda text: tf.strings.to_number(text, tf.int64))
+    lambda text: tf.strings.to_number(text, tf.int64)
+  )
 
 
 def stream():
@@ -129,7 +140,7 @@ def assert_refurbished(elements, indices, epochs=EPOCHS):
   n = len(indices)
   assert len(elements) == epochs * n
   for begin in range(0, epochs * n, n):
-    assert sorted(index for index, _ in elements[begin:begin + n]) == list(indices)
+    assert sorted(index for index, _ in elements[begin : begin + n]) == list(indices)
   uses = collections.Counter(elements)
   assert max(uses.values()) <= R
   assert len(uses) == n + (epochs - 1) * n // R
@@ -144,7 +155,8 @@ def test_off_each_worker_yields_whole_epochs(two_workers, source):
 
 
 def test_functions_bring_what_they_capture_and_call(two_workers):
-  """Captured values, control flow and inner functions of refurbish and echo work in another process, which traces nothing."""
+  """Captured values, control flow and inner functions of refurbish and echo work in another process, which traces
+  nothing."""
   table, steps = tf.constant([10 * k for k in range(N)], tf.int64), tf.constant(3, tf.int64)
 
   @tf.function
@@ -160,8 +172,11 @@ def test_functions_bring_what_they_capture_and_call(two_workers):
   def final(y):
     return tf.map_fn(lambda k: y + k + steps, tf.range(2, dtype=tf.int64))
 
-  dataset = tf.data.Dataset.range(N).refurbish(partial, final, r=2, seed=1).echo(
-      1, "after_augment", augment_fn=lambda y: y + table[1], batch_size=1)
+  dataset = (
+    tf.data.Dataset.range(N)
+    .refurbish(partial, final, r=2, seed=1)
+    .echo(1, "after_augment", augment_fn=lambda y: y + table[1], batch_size=1)
+  )
   found = two_workers.distribute(Policy.OFF, dataset)
   expected = [10 * x + (3 if x % 2 == 0 else -3) + 3 + 10 for x in range(N)]
   assert sorted(int(pair[0, 0]) for pair in found) == sorted(2 * expected)
@@ -205,7 +220,7 @@ def test_data_all_workers_together_yield_whole_epochs(two_workers, files, policy
   workers = by_worker(two_workers.read(policy, refurbish(source).repeat(EPOCHS)))
   assert sorted(workers) == [0, 1]
   for begin in range(0, EPOCHS * N // 2, N // 2):
-    epoch = [index for elements in workers.values() for index, _ in elements[begin:begin + N // 2]]
+    epoch = [index for elements in workers.values() for index, _ in elements[begin : begin + N // 2]]
     assert sorted(epoch) == list(range(N))
 
 
@@ -245,8 +260,12 @@ def test_shares_cannot_have_one_process():
   dispatcher = service.DispatchServer(service.DispatcherConfig(worker_addresses=["localhost:%port%"] * 2))
   config = service.WorkerConfig(dispatcher_address=dispatcher.target.split("://")[1])
   workers = [service.WorkerServer(config) for _ in range(2)]
-  dataset = tf.data.Dataset.range(N).shard(SHARD_HINT, SHARD_HINT).refurbish(partial_fn, r=R).apply(
-      service.distribute(Policy.HINT, dispatcher.target))
+  dataset = (
+    tf.data.Dataset.range(N)
+    .shard(SHARD_HINT, SHARD_HINT)
+    .refurbish(partial_fn, r=R)
+    .apply(service.distribute(Policy.HINT, dispatcher.target))
+  )
   with pytest.raises(tf.errors.FailedPreconditionError, match="shard . of 2 .*shard . of 2"):
     within_timeout(lambda: list(dataset))
   del workers
@@ -254,11 +273,14 @@ def test_shares_cannot_have_one_process():
 
 def test_functions_in_python_are_refused_with_the_reason(two_workers):
   """They exist only in the process that built the pipeline."""
+
   def same(index, rng):
     return index
 
   dataset = tf.data.Dataset.range(N).refurbish([rtf.augment.numpy_layer(same, processes=1)], r=2, seed=1)
-  with pytest.raises(tf.errors.OpError, match="sample .* of the source.*numpy_layer.*only in the process that built the stage"):
+  with pytest.raises(
+    tf.errors.OpError, match="sample .* of the source.*numpy_layer.*only in the process that built the stage"
+  ):
     two_workers.read(Policy.OFF, dataset)
   behind = two_workers.distribute(Policy.OFF, tf.data.Dataset.range(N).refurbish(tf.identity, r=2, seed=1))
   layer = rtf.augment.numpy_layer(same, processes=1)

@@ -1,4 +1,5 @@
 """Distribution strategies: which epochs are whole for each worker, as docs/workers.md says."""
+
 import json
 import subprocess
 import sys
@@ -22,8 +23,12 @@ def run(program, *arguments, config=None):
   if config is not None:
     variables["TF_CONFIG"] = json.dumps(config)
   return subprocess.Popen(
-      [sys.executable, "-c", program, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=variables,
-      text=True)
+    [sys.executable, "-c", program, *arguments],
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    env=variables,
+    text=True,
+  )
 
 
 def result(process):
@@ -74,7 +79,9 @@ def distribute(source, policy, before=lambda dataset: None, **how):
   before(dataset)
   return read(strategy.experimental_distribute_dataset(dataset)), counts(dataset)
 """
-MIRRORED = COMMON + """
+MIRRORED = (
+  COMMON
+  + """
 import keras
 
 
@@ -117,6 +124,7 @@ print(json.dumps({
     "auto": distribute(source, Policy.AUTO), "hint": distribute(share, Policy.HINT),
     "hint, read before": distribute(share, Policy.HINT, refused)}))
 """
+)
 
 
 def test_mirrored_strategy_trains_on_every_sample_once_an_epoch():
@@ -135,7 +143,9 @@ def test_mirrored_strategy_trains_on_every_sample_once_an_epoch():
     assert counts[:epochs] == [[n, 0], [n // 2, n // 2]] or name == "hint, read before"
 
 
-MULTI_WORKER = COMMON + """
+MULTI_WORKER = (
+  COMMON
+  + """
 worker = strategy.cluster_resolver.task_id
 records = tf.data.TFRecordDataset(json.loads(sys.argv[1])).map(lambda text: tf.strings.to_number(text, tf.int64))
 result = {
@@ -155,18 +165,26 @@ result["hint, the same disk"] = distribute(share, Policy.HINT, store=f"{sys.argv
 result["function"] = read(strategy.distribute_datasets_from_function(make)), None
 print(json.dumps(result))
 """
+)
 
 
 # In addition to the policies above and the shards in test_distribution.py, it tests TensorFlow's own strategy.
 @cases.only_exhaustive
 def test_multi_worker_mirrored_strategy(files, tmp_path):
-  """Sharded before the stage, each worker has whole epochs of its shard. With auto-sharding only all workers together do."""
+  """Sharded before the stage, each worker has whole epochs of its shard. With auto-sharding only all workers together
+  do."""
   n = 40
   with killed_at_the_end() as processes:
     addresses = [f"localhost:{free_port()}" for _ in range(2)]
     for index in range(2):
-      processes.append(run(MULTI_WORKER, json.dumps(files), str(tmp_path / "store"), config={
-          "cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}))
+      processes.append(
+        run(
+          MULTI_WORKER,
+          json.dumps(files),
+          str(tmp_path / "store"),
+          config={"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}},
+        )
+      )
     workers = [result(process) for process in processes]
   for name in ("shard", "hint", "hint, disk", "hint, the same disk", "function"):
     for index, worker in enumerate(workers):

@@ -1,4 +1,5 @@
 """`rtf.diversity` compared with exact fractions, with a simulation, and with the outputs of the stage."""
+
 import fractions
 import math
 
@@ -14,8 +15,7 @@ EVICTION = ("balanced", "reference_count")
 OUTCOMES = [(1, 1), (6, 1), (12, 3), (12, 12), (40, 8), (300, 2)]
 # (k, r): as in the theorem; k not a multiple of r; r not whole; r = k.
 SCHEDULES = [(1, 1), (5, 1), (6, 2), (9, 3), (8, 3), (5, 5), (9, 1.5), (7, 2.5), (6, 1.25)]
-GRID = [(*outcomes, *schedule, eviction)
-        for outcomes in OUTCOMES for schedule in SCHEDULES for eviction in EVICTION]
+GRID = [(*outcomes, *schedule, eviction) for outcomes in OUTCOMES for schedule in SCHEDULES for eviction in EVICTION]
 
 
 def simulate(num_outcomes, num_final_outcomes, epochs, r, eviction, *, num_samples, num_runs, seed):
@@ -61,7 +61,7 @@ def exact_moments(num_outcomes, num_final_outcomes, epochs, r, eviction):
 
   def missed(uses, count):
     """The probability that `uses` uses of a partial outcome draw none of `count` given final outcomes."""
-    return (1 - fractions.Fraction(min(count, num_final_outcomes), num_final_outcomes))**uses
+    return (1 - fractions.Fraction(min(count, num_final_outcomes), num_final_outcomes)) ** uses
 
   expectation = variance = 0
   first_uses = range(1, r + 1) if eviction == "balanced" else [r]
@@ -73,16 +73,31 @@ def exact_moments(num_outcomes, num_final_outcomes, epochs, r, eviction):
     same_partial = math.prod(1 - share + share * missed(n, 2) for n in uses)
     other_partial = math.prod(1 - 2 * share + 2 * share * missed(n, 1) for n in uses)
     expectation += num_outcomes * (1 - one) / len(first_uses)
-    variance += num_outcomes * (
-        one + (num_final_outcomes - 1) * same_partial + (num_outcomes - num_final_outcomes) * other_partial
-        - num_outcomes * one**2) / len(first_uses)
+    variance += (
+      num_outcomes
+      * (
+        one
+        + (num_final_outcomes - 1) * same_partial
+        + (num_outcomes - num_final_outcomes) * other_partial
+        - num_outcomes * one**2
+      )
+      / len(first_uses)
+    )
   return expectation, variance
 
 
 # A whole r is compared with exact fractions, below.
-@pytest.mark.parametrize("number", cases.some([
-    pytest.param(number, id="-".join(map(str, numbers))) for number, numbers in sorted(
-        enumerate(GRID), key=lambda each: each[1][3] != int(each[1][3])) if cases.exhaustive or numbers[3] != int(numbers[3])], 9))
+@pytest.mark.parametrize(
+  "number",
+  cases.some(
+    [
+      pytest.param(number, id="-".join(map(str, numbers)))
+      for number, numbers in sorted(enumerate(GRID), key=lambda each: each[1][3] != int(each[1][3]))
+      if cases.exhaustive or numbers[3] != int(numbers[3])
+    ],
+    9,
+  ),
+)
 def test_simulation(number):
   """A grid of (|A|, |A_F|, k, r) and both policies of eviction.
 
@@ -94,13 +109,16 @@ def test_simulation(number):
   unique = simulate(*GRID[number], num_samples=num_samples, num_runs=3000, seed=[1, number])
   *numbers, eviction = GRID[number]
   assert_moments(
-      unique, diversity.expected_sample_diversity(num_samples, *numbers, eviction=eviction),
-      diversity.sample_diversity_variance(num_samples, *numbers, eviction=eviction))
+    unique,
+    diversity.expected_sample_diversity(num_samples, *numbers, eviction=eviction),
+    diversity.sample_diversity_variance(num_samples, *numbers, eviction=eviction),
+  )
 
 
 @cases.each_value
-@pytest.mark.parametrize("numbers", [
-    (40, 8, 9, 1), (40, 8, 9, 3), (40, 8, 8, 3), (12, 1, 6, 2), (24, 4, 7, 2.5), (24, 4, 5, 5)])
+@pytest.mark.parametrize(
+  "numbers", [(40, 8, 9, 1), (40, 8, 9, 3), (40, 8, 8, 3), (12, 1, 6, 2), (24, 4, 7, 2.5), (24, 4, 5, 5)]
+)
 @pytest.mark.parametrize("eviction", EVICTION)
 def test_outputs_of_refurbish(numbers, eviction):
   """Distinct outputs of a discrete augmentation. A sample is a vector, each component of which is a separate run."""
@@ -120,36 +138,48 @@ def test_outputs_of_refurbish(numbers, eviction):
     for index, pair in train.as_numpy_iterator():
       pairs[:, index, epoch] = pair
   assert_moments(
-      count_unique(pairs), diversity.expected_sample_diversity(num_samples, *numbers, eviction=eviction),
-      diversity.sample_diversity_variance(num_samples, *numbers, eviction=eviction))
+    count_unique(pairs),
+    diversity.expected_sample_diversity(num_samples, *numbers, eviction=eviction),
+    diversity.sample_diversity_variance(num_samples, *numbers, eviction=eviction),
+  )
 
 
 @pytest.mark.parametrize("eviction", EVICTION)
-@pytest.mark.parametrize("numbers", [
-    (*outcomes, *schedule) for outcomes in OUTCOMES + [(98 * 14, 98)]
-    for schedule in SCHEDULES + [(90, 3), (91, 4)] if schedule[1] == int(schedule[1])])
+@pytest.mark.parametrize(
+  "numbers",
+  [
+    (*outcomes, *schedule)
+    for outcomes in OUTCOMES + [(98 * 14, 98)]
+    for schedule in SCHEDULES + [(90, 3), (91, 4)]
+    if schedule[1] == int(schedule[1])
+  ],
+)
 def test_exact_fractions(numbers, eviction):
   expectation, variance = exact_moments(*numbers, eviction)
   assert diversity.expected_unique_samples(*numbers, eviction=eviction) == pytest.approx(float(expectation), rel=1e-12)
   assert diversity.sample_diversity_variance(1, *numbers, eviction=eviction) == pytest.approx(
-      float(variance), rel=1e-11, abs=1e-13)
+    float(variance), rel=1e-11, abs=1e-13
+  )
 
 
-@pytest.mark.parametrize("outcomes", [
-    (10**12, 10**12), (10**12, 10**6), (10**12, 10), (10**12, 1), (10**18, 10**9), (14**20, 14)])
+@pytest.mark.parametrize(
+  "outcomes", [(10**12, 10**12), (10**12, 10**6), (10**12, 10), (10**12, 1), (10**18, 10**9), (14**20, 14)]
+)
 @pytest.mark.parametrize("eviction", EVICTION)
 def test_accurate_where_nearly_all_samples_are_unique(outcomes, eviction):
   for epochs, r in ((30, 1), (30, 3), (29, 4)):
     expectation, variance = exact_moments(*outcomes, epochs, r, eviction)
     assert diversity.expected_unique_samples(*outcomes, epochs, r, eviction=eviction) == pytest.approx(
-        float(expectation), rel=1e-14)
+      float(expectation), rel=1e-14
+    )
     assert diversity.sample_diversity_variance(1, *outcomes, epochs, r, eviction=eviction) == pytest.approx(
-        float(variance), rel=1e-11)
+      float(variance), rel=1e-11
+    )
 
 
 def test_standard_training():
   # Kim et al., 4.3.1.
-  assert diversity.expected_sample_diversity(1000, 7, 1, 20, 1) == pytest.approx(7000 * (1 - (6 / 7)**20))
+  assert diversity.expected_sample_diversity(1000, 7, 1, 20, 1) == pytest.approx(7000 * (1 - (6 / 7) ** 20))
   assert diversity.normalized_unique_samples(7, 1, 20, 1) == 1
   # A rounding error could make it larger.
   assert diversity.normalized_unique_samples(100_000, 100_000, 43, 3) <= 1
@@ -179,10 +209,15 @@ def test_diversity_in_between_is_smooth():
   assert np.all(np.diff(curve) > 0)
 
 
-@pytest.mark.parametrize("changed, error, message", [
-    (dict(num_final_outcomes=11), ValueError,
-     r"num_final_outcomes \(\|A_F\|\) must be at most num_outcomes \(\|A\|\).*"
-     r"got num_outcomes=10, num_final_outcomes=11\. Give num_outcomes as \|A_P\| \* \|A_F\|"),
+@pytest.mark.parametrize(
+  "changed, error, message",
+  [
+    (
+      dict(num_final_outcomes=11),
+      ValueError,
+      r"num_final_outcomes \(\|A_F\|\) must be at most num_outcomes \(\|A\|\).*"
+      r"got num_outcomes=10, num_final_outcomes=11\. Give num_outcomes as \|A_P\| \* \|A_F\|",
+    ),
     (dict(num_final_outcomes=[2, 5, 20]), ValueError, "got num_outcomes=10, num_final_outcomes=20"),
     (dict(epochs=2), ValueError, r"epochs \(k\) must be at least r.*got epochs=2, r=3\. Train for more epochs, or"),
     (dict(r=12.5), ValueError, "got epochs=12, r=12.5"),
@@ -203,7 +238,8 @@ def test_diversity_in_between_is_smooth():
     (dict(num_outcomes=None), TypeError, "num_outcomes must be a real number .*got None"),
     (dict(epochs=[[1], [2, 3]]), TypeError, "epochs must be a real number"),
     (dict(eviction="lru"), ValueError, "eviction must be one of 'balanced', 'reference_count', got 'lru'"),
-])
+  ],
+)
 def test_bad_arguments(changed, error, message):
   arguments = dict(num_outcomes=10, num_final_outcomes=5, epochs=12, r=3) | changed
   for function in (diversity.expected_unique_samples, diversity.normalized_unique_samples):
@@ -214,11 +250,14 @@ def test_bad_arguments(changed, error, message):
       function(7, **arguments)
 
 
-@pytest.mark.parametrize("num_samples, error, message", [
+@pytest.mark.parametrize(
+  "num_samples, error, message",
+  [
     (0, ValueError, "num_samples, the number of samples in the data set, must be .* at least 1, got num_samples=0"),
     (1.5, ValueError, "must be a whole number, got num_samples=1.5"),
     ("1", TypeError, "num_samples must be a real number"),
-])
+  ],
+)
 def test_bad_number_of_samples(num_samples, error, message):
   for function in (diversity.expected_sample_diversity, diversity.sample_diversity_variance):
     with pytest.raises(error, match=message):

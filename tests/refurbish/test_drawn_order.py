@@ -1,4 +1,6 @@
-"""A source that draws its order is refused, and one that never ends causes a warning. Similar but valid sources do not."""
+"""A source that draws its order is refused, and one that never ends causes a warning. Similar but valid sources do
+not."""
+
 import contextlib
 import itertools
 import warnings
@@ -28,6 +30,7 @@ def drawn_indices():
 
 def of_hugging_face(draw):
   """The source of `to_tf_dataset(shuffle=True)`: each epoch draws a seed in its first step."""
+
   def scan(state, index):
     state = tf.cond(tf.reduce_all(state == -1), draw, lambda: state)
     return state, gen_random_index_shuffle_ops.random_index_shuffle(index, state, max_index=N - 1)
@@ -41,13 +44,18 @@ def chosen(choices):
 
 
 DRAWN = {
-    "flat_map": lambda: Dataset.range(1).flat_map(lambda _: Dataset.from_tensor_slices(drawn_indices())),
-    "images": lambda: Dataset.range(1).flat_map(lambda _: Dataset.from_tensor_slices(shuffled(IMAGES))),
-    "files": lambda: Dataset.range(3).flat_map(lambda k: Dataset.from_tensor_slices(
-        tf.strings.as_string(20 * k + shuffled(tf.range(20, dtype=tf.int64))))),
-    "choices": lambda: chosen(Dataset.range(1).flat_map(
-        lambda _: Dataset.from_tensor_slices(shuffled(tf.range(N, dtype=tf.int64) % 6)))),
-    "some twice": lambda: Dataset.range(1).flat_map(lambda _: Dataset.from_tensor_slices(tf.gather(IMAGES // 200, drawn_indices())))}
+  "flat_map": lambda: Dataset.range(1).flat_map(lambda _: Dataset.from_tensor_slices(drawn_indices())),
+  "images": lambda: Dataset.range(1).flat_map(lambda _: Dataset.from_tensor_slices(shuffled(IMAGES))),
+  "files": lambda: Dataset.range(3).flat_map(
+    lambda k: Dataset.from_tensor_slices(tf.strings.as_string(20 * k + shuffled(tf.range(20, dtype=tf.int64))))
+  ),
+  "choices": lambda: chosen(
+    Dataset.range(1).flat_map(lambda _: Dataset.from_tensor_slices(shuffled(tf.range(N, dtype=tf.int64) % 6)))
+  ),
+  "some twice": lambda: Dataset.range(1).flat_map(
+    lambda _: Dataset.from_tensor_slices(tf.gather(IMAGES // 200, drawn_indices()))
+  ),
+}
 
 
 @pytest.mark.parametrize("r", [2, 3])
@@ -57,14 +65,22 @@ DRAWN = {
 def test_an_order_that_is_drawn_is_refused_in_one_of_the_next_epochs(tmp_path, kind, r, on_disk):
   train = DRAWN[kind]().refurbish(tf.identity, r=r, seed=1, store=tmp_path if on_disk else None)
   list(train)
-  with pytest.warns(rtf.PipelineWarning, match="changes its order"), pytest.raises(
-      tf.errors.FailedPreconditionError, match="the element that came at position .* Look for .*tf.random.shuffle"):
+  with (
+    pytest.warns(rtf.PipelineWarning, match="changes its order"),
+    pytest.raises(
+      tf.errors.FailedPreconditionError, match="the element that came at position .* Look for .*tf.random.shuffle"
+    ),
+  ):
     for _ in range(8):  # In an epoch, elements may keep their positions by chance.
       list(train)
 
 
 def test_an_order_of_more_elements_is_refused_within_one_epoch():
-  train = Dataset.range(1).flat_map(lambda _: Dataset.from_tensor_slices(shuffled(tf.range(2 * N)))).refurbish(tf.identity, r=3)
+  train = (
+    Dataset.range(1)
+    .flat_map(lambda _: Dataset.from_tensor_slices(shuffled(tf.range(2 * N))))
+    .refurbish(tf.identity, r=3)
+  )
   list(train)
   with pytest.raises(tf.errors.FailedPreconditionError, match="changes its order"):
     list(train)
@@ -85,11 +101,17 @@ def test_it_stays_refused_and_a_restore_begins_again():
 
 # One epoch does not suffice: few elements change their positions, or some are new.
 SLOWLY = {
-    "few elements": lambda: Dataset.range(1).flat_map(lambda _: Dataset.from_tensor_slices(shuffled(IMAGES[:15]))),
-    "shards": lambda: Dataset.range(1).flat_map(lambda _: Dataset.from_tensor_slices(shuffled(tf.range(3, dtype=tf.int64)))).flat_map(
-        lambda k: Dataset.range(20 * k, 20 * k + 20)),
-    "windows": lambda: Dataset.range(N).batch(4).map(shuffled).unbatch(),
-    "noise in labels": lambda: DRAWN["images"]().map(lambda x: (x, tf.raw_ops.RandomUniform(shape=[1], dtype=tf.float32, seed=0, seed2=0)))}
+  "few elements": lambda: Dataset.range(1).flat_map(lambda _: Dataset.from_tensor_slices(shuffled(IMAGES[:15]))),
+  "shards": lambda: (
+    Dataset.range(1)
+    .flat_map(lambda _: Dataset.from_tensor_slices(shuffled(tf.range(3, dtype=tf.int64))))
+    .flat_map(lambda k: Dataset.range(20 * k, 20 * k + 20))
+  ),
+  "windows": lambda: Dataset.range(N).batch(4).map(shuffled).unbatch(),
+  "noise in labels": lambda: DRAWN["images"]().map(
+    lambda x: (x, tf.raw_ops.RandomUniform(shape=[1], dtype=tf.float32, seed=0, seed2=0))
+  ),
+}
 
 
 @pytest.mark.parametrize("kind", SLOWLY)
@@ -109,9 +131,13 @@ def test_an_order_is_refused_when_enough_epochs_have_shown_it(tmp_path, kind, re
 
 
 def test_a_seed_of_index_shuffle_that_is_drawn():
-  for draw in (lambda: tf.random.uniform([3], maxval=2**62, dtype=tf.int64),
-               tf.function(lambda: tf.random.uniform([3], maxval=2**62, dtype=tf.int64))):
-    with pytest.raises(ValueError, match=r"\(an index_shuffle with a seed that is drawn .*to_tf_dataset\(shuffle=False\)"):
+  for draw in (
+    lambda: tf.random.uniform([3], maxval=2**62, dtype=tf.int64),
+    tf.function(lambda: tf.random.uniform([3], maxval=2**62, dtype=tf.int64)),
+  ):
+    with pytest.raises(
+      ValueError, match=r"\(an index_shuffle with a seed that is drawn .*to_tf_dataset\(shuffle=False\)"
+    ):
       of_hugging_face(draw).refurbish(tf.identity, r=2)
   # Drawn numbers elsewhere do not matter.
   source = of_hugging_face(lambda: tf.constant([3, 4, 5], tf.int64)).map(lambda i: (i, tf.random.uniform([])))
@@ -131,22 +157,27 @@ def synthetic(_):
 
 # Sources that draw random numbers and keep their order.
 KEEPS_ORDER = {
-    "augmentation": lambda: Dataset.from_tensor_slices(IMAGES).map(tf.image.random_flip_left_right),
-    "noise": lambda: Dataset.range(N).map(noisy),
-    "only noise": lambda: Dataset.range(N).map(lambda _: tf.random.uniform([])),
-    "synthetic in parallel": lambda: Dataset.range(N).map(synthetic, num_parallel_calls=4),
-    "synthetic and numbered": lambda: Dataset.range(N).enumerate().map(lambda i, _: (i, *synthetic(i))),
-    "drawn integers": lambda: Dataset.range(N).map(lambda i: tf.random.uniform([], maxval=N, dtype=tf.int64)),
-    "integers that overlap": lambda: Dataset.range(N).map(lambda i: i + tf.random.uniform([], maxval=4, dtype=tf.int64)),
-    "patches": lambda: Dataset.from_tensor_slices(IMAGES // 255).map(lambda x: tf.image.random_crop(x, [2, 2, 3])),
-    "duplicates": lambda: Dataset.from_tensor_slices(np.tile(IMAGES[:N // 3], [3, 1, 1, 1])).map(tf.image.random_flip_up_down),
-    "duplicates that stay": lambda: Dataset.from_tensor_slices(np.repeat(IMAGES[:N // 3], 3, 0)).map(
-        lambda x: (x, tf.random.uniform([]))[0]),
-    "sorted": lambda: Dataset.from_tensor_slices(np.arange(N) // 5).map(lambda i: (i, tf.random.uniform([]))[0]),
-    "balanced classes": lambda: Dataset.range(4 * N).map(lambda _: tf.random.uniform([], maxval=4 * N, dtype=tf.int64)),
-    "repeated": lambda: Dataset.from_tensor_slices(IMAGES).repeat(8).map(tf.image.random_flip_left_right),
-    "a generator": lambda: Dataset.from_generator(
-        lambda: iter(np.concatenate([IMAGES, IMAGES])), output_signature=tf.TensorSpec([8, 8, 3], tf.uint8)).map(noisy)}
+  "augmentation": lambda: Dataset.from_tensor_slices(IMAGES).map(tf.image.random_flip_left_right),
+  "noise": lambda: Dataset.range(N).map(noisy),
+  "only noise": lambda: Dataset.range(N).map(lambda _: tf.random.uniform([])),
+  "synthetic in parallel": lambda: Dataset.range(N).map(synthetic, num_parallel_calls=4),
+  "synthetic and numbered": lambda: Dataset.range(N).enumerate().map(lambda i, _: (i, *synthetic(i))),
+  "drawn integers": lambda: Dataset.range(N).map(lambda i: tf.random.uniform([], maxval=N, dtype=tf.int64)),
+  "integers that overlap": lambda: Dataset.range(N).map(lambda i: i + tf.random.uniform([], maxval=4, dtype=tf.int64)),
+  "patches": lambda: Dataset.from_tensor_slices(IMAGES // 255).map(lambda x: tf.image.random_crop(x, [2, 2, 3])),
+  "duplicates": lambda: Dataset.from_tensor_slices(np.tile(IMAGES[: N // 3], [3, 1, 1, 1])).map(
+    tf.image.random_flip_up_down
+  ),
+  "duplicates that stay": lambda: Dataset.from_tensor_slices(np.repeat(IMAGES[: N // 3], 3, 0)).map(
+    lambda x: (x, tf.random.uniform([]))[0]
+  ),
+  "sorted": lambda: Dataset.from_tensor_slices(np.arange(N) // 5).map(lambda i: (i, tf.random.uniform([]))[0]),
+  "balanced classes": lambda: Dataset.range(4 * N).map(lambda _: tf.random.uniform([], maxval=4 * N, dtype=tf.int64)),
+  "repeated": lambda: Dataset.from_tensor_slices(IMAGES).repeat(8).map(tf.image.random_flip_left_right),
+  "a generator": lambda: Dataset.from_generator(
+    lambda: iter(np.concatenate([IMAGES, IMAGES])), output_signature=tf.TensorSpec([8, 8, 3], tf.uint8)
+  ).map(noisy),
+}
 
 
 @pytest.fixture(params=[None, 1])
@@ -168,7 +199,8 @@ def test_no_false_alarm(random_seed, kind, streamed):
     assert len(lengths) == 1
 
 
-# A source that never ends. ----------------------------------------------------------------------------------------------
+# A source that never ends.
+# ----------------------------------------------------------------------------------------------
 
 
 def generated(make, *, shape=(8, 8, 3), dtype=tf.uint8):
@@ -188,9 +220,15 @@ def test_a_generator_that_never_ends(period, buffer):
     assert sorted(train.as_numpy_iterator()) == list(range(period))
 
 
-@pytest.mark.parametrize(("lap", "length"), [
-    (lambda rng: rng.permutation(40), 1500), (lambda rng: rng.permutation(300), 4600), (lambda rng: rng.integers(40, size=40), 1500),
-    (lambda rng: np.zeros(40, np.int64), 11_000)])
+@pytest.mark.parametrize(
+  ("lap", "length"),
+  [
+    (lambda rng: rng.permutation(40), 1500),
+    (lambda rng: rng.permutation(300), 4600),
+    (lambda rng: rng.integers(40, size=40), 1500),
+    (lambda rng: np.zeros(40, np.int64), 11_000),
+  ],
+)
 def test_a_generator_that_never_ends_and_has_no_order(lap, length):
   laps = lambda: itertools.chain.from_iterable(map(lap, itertools.repeat(np.random.default_rng(3))))
   iterator = iter(generated(laps, shape=(), dtype=tf.int64).refurbish(tf.identity, r=3))
@@ -200,16 +238,19 @@ def test_a_generator_that_never_ends_and_has_no_order(lap, length):
 
 
 ENDS = {
-    "once": lambda: iter(IMAGES),
-    "twice": lambda: iter(np.concatenate([IMAGES, IMAGES])),
-    "eight times": lambda: iter(np.concatenate(8 * [IMAGES])),
-    "each four times": lambda: iter(np.repeat(IMAGES, 4, 0)),
-    "each twenty times": lambda: iter(np.repeat(IMAGES, 20, 0)),
-    "ten values in order": lambda: iter(np.repeat(IMAGES[:10], 500, 0)),
-    "blank": lambda: iter(np.zeros([500, 8, 8, 3], np.uint8)),
-    "ten values": lambda: (np.full([8, 8, 3], i % 10, np.uint8) for i in range(500)),
-    "a few duplicates": lambda: iter(np.random.default_rng(2).integers(0, 256, [1500, 8, 8, 3], np.uint8)[np.r_[:1500, :1500:50]]),
-    "many duplicates": lambda: iter(IMAGES[np.random.default_rng(1).integers(0, N, 1000)])}
+  "once": lambda: iter(IMAGES),
+  "twice": lambda: iter(np.concatenate([IMAGES, IMAGES])),
+  "eight times": lambda: iter(np.concatenate(8 * [IMAGES])),
+  "each four times": lambda: iter(np.repeat(IMAGES, 4, 0)),
+  "each twenty times": lambda: iter(np.repeat(IMAGES, 20, 0)),
+  "ten values in order": lambda: iter(np.repeat(IMAGES[:10], 500, 0)),
+  "blank": lambda: iter(np.zeros([500, 8, 8, 3], np.uint8)),
+  "ten values": lambda: (np.full([8, 8, 3], i % 10, np.uint8) for i in range(500)),
+  "a few duplicates": lambda: iter(
+    np.random.default_rng(2).integers(0, 256, [1500, 8, 8, 3], np.uint8)[np.r_[:1500, :1500:50]]
+  ),
+  "many duplicates": lambda: iter(IMAGES[np.random.default_rng(1).integers(0, N, 1000)]),
+}
 
 
 @pytest.mark.parametrize("kind", ENDS)

@@ -1,4 +1,5 @@
 """`rtf.EpochPosition`: the position between two epochs in a `tf.train.Checkpoint`."""
+
 import json
 
 import pytest
@@ -64,14 +65,21 @@ def test_damage_changes_nothing():
   first, second = saved["stages"]
   position.deserialize(json.dumps({**saved, "stages": [dict(reversed(first.items())), second]}))
   for text, message in [
-      ("{", "damaged"), ("[]", "damaged"), ('{"format": 0, "kinds": [], "stages": []}', "has format 0, .*reads format 3"),
-      (json.dumps({**saved, "format": 1}), "has format 1, .*reads format 3"),
-      (json.dumps({**saved, "stages": [first]}), "damaged.*shorter"), (json.dumps({**saved, "stages": 3}), "damaged"),
-      (json.dumps({**saved, "stages": [{**first, "seed": 2**70}, second]}), "damaged"),
-      (json.dumps({**saved, "stages": [{**first, "reuse_factor": None}, second]}), "damaged"),
-      (json.dumps({**saved, "stages": [{**first, **dict.fromkeys(first.keys() - {"yielded"}, 7)}, second]}), "checkpoint.*its|another pipeline"),
-      (json.dumps({**saved, "stages": [{**first, "next_epoch": 9}, {}]}), "damaged.*yielded"),
-      (json.dumps({**saved, "stages": [{**first, "yielded": "AA=="}, second]}), "damaged")]:
+    ("{", "damaged"),
+    ("[]", "damaged"),
+    ('{"format": 0, "kinds": [], "stages": []}', "has format 0, .*reads format 3"),
+    (json.dumps({**saved, "format": 1}), "has format 1, .*reads format 3"),
+    (json.dumps({**saved, "stages": [first]}), "damaged.*shorter"),
+    (json.dumps({**saved, "stages": 3}), "damaged"),
+    (json.dumps({**saved, "stages": [{**first, "seed": 2**70}, second]}), "damaged"),
+    (json.dumps({**saved, "stages": [{**first, "reuse_factor": None}, second]}), "damaged"),
+    (
+      json.dumps({**saved, "stages": [{**first, **dict.fromkeys(first.keys() - {"yielded"}, 7)}, second]}),
+      "checkpoint.*its|another pipeline",
+    ),
+    (json.dumps({**saved, "stages": [{**first, "next_epoch": 9}, {}]}), "damaged.*yielded"),
+    (json.dumps({**saved, "stages": [{**first, "yielded": "AA=="}, second]}), "damaged"),
+  ]:
     with pytest.raises((ValueError, tf.errors.OpError), match=message):
       position.deserialize(text)
     assert json.loads(position.serialize()) == saved
@@ -99,10 +107,18 @@ def test_the_position_in_a_checkpoint_is_of_one_moment(tmp_path, monkeypatch):
 @pytest.mark.parametrize("symbolic", [False, True])
 def test_stages_that_an_iterator_has_not_come_to(tmp_path, symbolic):
   """`concatenate` creates the iterator of its second dataset when the first dataset ends."""
+
   def concatenated():
     other = tf.data.Dataset.range(3).map(lambda index: tf.fill([5], index))
-    return make(n=4, epochs=None, symbolic=symbolic)._input_dataset.map(tf.identity).concatenate(other).repeat(2).concatenate(
-        make(n=4, seed=2, epochs=None)._input_dataset.map(tf.identity)).repeat(2).with_options(make(symbolic=symbolic).options())
+    return (
+      make(n=4, epochs=None, symbolic=symbolic)
+      ._input_dataset.map(tf.identity)
+      .concatenate(other)
+      .repeat(2)
+      .concatenate(make(n=4, seed=2, epochs=None)._input_dataset.map(tf.identity))
+      .repeat(2)
+      .with_options(make(symbolic=symbolic).options())
+    )
 
   expected = take(iter(concatenated()))
   for step in range(len(expected) + 1):

@@ -1,8 +1,10 @@
-"""The guarantees G1 to G6 and G8 (ARCHITECTURE.md) and identity, as properties over sources, reuse factors and histories.
+"""The guarantees G1 to G6 and G8 (ARCHITECTURE.md) and identity, as properties over sources, reuse factors and
+histories.
 
 Every sample is (index, seed of partial_fn, seed of final_fn), so each element shows the sample, its generation and the
 epoch.
 """
+
 import collections
 import math
 
@@ -24,7 +26,9 @@ parallel = st.sampled_from([None, 3, tf.data.AUTOTUNE])
 
 
 @MANY
-@given(kind=sources, n=st.integers(1, 24), r=reuse_factors, num_parallel_calls=parallel, buffer=st.sampled_from([None, 1, 4]))
+@given(
+  kind=sources, n=st.integers(1, 24), r=reuse_factors, num_parallel_calls=parallel, buffer=st.sampled_from([None, 1, 4])
+)
 @example(kind="range", n=24, r=3, num_parallel_calls=None, buffer=None)
 @example(kind="stream", n=24, r=3, num_parallel_calls=None, buffer=4)
 def test_unbroken_training(kind, n, r, num_parallel_calls, buffer):
@@ -60,8 +64,13 @@ def test_unbroken_training(kind, n, r, num_parallel_calls, buffer):
 
 
 @SOME
-@given(kind=sources, n=st.integers(2, 24), r=st.sampled_from([1, 2, 3]),
-       eviction=st.sampled_from(["reference_count", "balanced"]), shuffle=st.sampled_from(["uniform", "cache_aware"]))
+@given(
+  kind=sources,
+  n=st.integers(2, 24),
+  r=st.sampled_from([1, 2, 3]),
+  eviction=st.sampled_from(["reference_count", "balanced"]),
+  shuffle=st.sampled_from(["uniform", "cache_aware"]),
+)
 def test_naive_baselines(kind, n, r, eviction, shuffle):
   pipeline = Pipeline(kind, n, r, eviction=eviction, shuffle=shuffle)
   uses = Uses(r)
@@ -79,24 +88,41 @@ def test_naive_baselines(kind, n, r, eviction, shuffle):
 # Events between two whole epochs: an early stop after some elements, two iterators read alternately (the second one
 # lags by some elements), samples removed, the store cleared before or in the middle of an epoch.
 disturbances = st.lists(
-    st.one_of(
-        st.tuples(st.just("stop"), st.integers(0, 24)),
-        st.tuples(st.just("two"), st.integers(0, 24)),
-        st.tuples(st.just("remove"), st.integers(0, 23)),
-        st.tuples(st.just("clear"), st.just(0)),
-        st.tuples(st.just("clear within"), st.integers(0, 24)),
-        st.tuples(st.just("whole"), st.just(0))),
-    min_size=1, max_size=4)
+  st.one_of(
+    st.tuples(st.just("stop"), st.integers(0, 24)),
+    st.tuples(st.just("two"), st.integers(0, 24)),
+    st.tuples(st.just("remove"), st.integers(0, 23)),
+    st.tuples(st.just("clear"), st.just(0)),
+    st.tuples(st.just("clear within"), st.integers(0, 24)),
+    st.tuples(st.just("whole"), st.just(0)),
+  ),
+  min_size=1,
+  max_size=4,
+)
 
 
 @MANY
-@given(kind=sources, n=st.integers(1, 24), r=reuse_factors, history=disturbances, num_parallel_calls=parallel,
-       eviction=st.sampled_from(["balanced", "balanced", "reference_count"]))
+@given(
+  kind=sources,
+  n=st.integers(1, 24),
+  r=reuse_factors,
+  history=disturbances,
+  num_parallel_calls=parallel,
+  eviction=st.sampled_from(["balanced", "balanced", "reference_count"]),
+)
 @example(kind="range", n=20, r=2, history=[("whole", 0), ("two", 7)], num_parallel_calls=3, eviction="balanced")
-@example(kind="stream of known length", n=20, r=2, history=[("whole", 0), ("two", 7)], num_parallel_calls=3,
-         eviction="balanced")
+@example(
+  kind="stream of known length",
+  n=20,
+  r=2,
+  history=[("whole", 0), ("two", 7)],
+  num_parallel_calls=3,
+  eviction="balanced",
+)
 @example(kind="stream", n=20, r=2, history=[("two", 0), ("stop", 5)], num_parallel_calls=None, eviction="balanced")
-@example(kind="range", n=20, r=5, history=[("whole", 0), ("clear within", 5)], num_parallel_calls=3, eviction="balanced")
+@example(
+  kind="range", n=20, r=5, history=[("whole", 0), ("clear within", 5)], num_parallel_calls=3, eviction="balanced"
+)
 def test_any_history(kind, n, r, history, num_parallel_calls, eviction):
   """G1, G2 and identity hold whatever happens: early stops, two iterators at once, lost samples."""
   store = rtf.CacheStore()
@@ -208,8 +234,9 @@ def test_a_stream_is_read_once_and_to_its_end_in_every_epoch():
     yield from range(10)
     passes.append("end")
 
-  dataset = tf.data.Dataset.from_generator(
-      generate, output_signature=tf.TensorSpec([], tf.int64)).refurbish(tf.identity, r=2, seed=1)
+  dataset = tf.data.Dataset.from_generator(generate, output_signature=tf.TensorSpec([], tf.int64)).refurbish(
+    tf.identity, r=2, seed=1
+  )
   for number in range(4):
     assert sorted(dataset.as_numpy_iterator()) == list(range(10))
     assert len(passes) == number + 1
@@ -238,11 +265,17 @@ def test_max_bytes_of_equal_samples(kind, n, r, data):
 
 
 @SOME
-@given(kind=sources, r=st.sampled_from([1.5, 2, 3]), sizes=st.lists(st.integers(0, 100), min_size=2, max_size=20),
-       room=st.integers(124, 1500), stop=st.one_of(st.none(), st.integers(1, 20)))
+@given(
+  kind=sources,
+  r=st.sampled_from([1.5, 2, 3]),
+  sizes=st.lists(st.integers(0, 100), min_size=2, max_size=20),
+  room=st.integers(124, 1500),
+  stop=st.one_of(st.none(), st.integers(1, 20)),
+)
 @example(kind="range", r=2, sizes=[100] * 20, room=1000, stop=None)
 def test_max_bytes_of_samples_of_different_size(kind, r, sizes, room, stop):
-  """G8 if only the first pass shows how many fit: never too many bytes, and later the same number prepared per epoch."""
+  """G8 if only the first pass shows how many fit: never too many bytes, and later the same number prepared per
+  epoch."""
   store = rtf.CacheStore(max_bytes=room)
   pipeline = Pipeline(kind, len(sizes), r, store=store, sizes=sizes)
   uses = Uses(r)

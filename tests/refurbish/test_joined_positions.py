@@ -1,4 +1,5 @@
 """Workers stop in the middle of an epoch, and a different number of workers continues: every epoch stays whole."""
+
 import collections
 import gc
 import itertools
@@ -44,7 +45,7 @@ def stop(way, dataset, directory, epochs, steps):
   seen.append(samples(list(itertools.islice(iterator, steps))))
   if way == "loader":
     return seen, source.state_dict()
-  return seen, tf.train.Checkpoint(iterator=iterator, weight=tf.Variable(1.)).write(str(directory))
+  return seen, tf.train.Checkpoint(iterator=iterator, weight=tf.Variable(1.0)).write(str(directory))
 
 
 def resume(way, dataset, directory, saved, position, epochs):
@@ -60,7 +61,11 @@ def resume(way, dataset, directory, saved, position, epochs):
 def check_a_stop(tmp_path, way, number):
   chance = random.Random(f"{way} {number}")
   n, m = chance.randint(1, 6), chance.randint(1, 6)
-  total, r, kind = chance.randint(12, 40), chance.choice([1.5, 2, 3]), chance.choice(["range", "stream of known length", "stream"])
+  total, r, kind = (
+    chance.randint(12, 40),
+    chance.choice([1.5, 2, 3]),
+    chance.choice(["range", "stream of known length", "stream"]),
+  )
   done, later = chance.randint(0, 2), 2
   place = lambda name: tmp_path / f"{way} {number} {name}"
   seen, saved = [], []
@@ -84,7 +89,9 @@ def check_a_stop(tmp_path, way, number):
   before = [sample for epochs in seen for sample in epochs[done]]
   epochs = [[] for _ in range(1 + later)]
   for i in range(m):
-    for epoch, came in zip(epochs, resume(way, worker(kind, total, m, i, r, way), place(f"new {i}"), saved, position, later), strict=True):
+    for epoch, came in zip(
+      epochs, resume(way, worker(kind, total, m, i, r, way), place(f"new {i}"), saved, position, later), strict=True
+    ):
       epoch += came
   if len(before) == total and epochs[0]:
     epochs.insert(0, [])  # All workers had finished the epoch, so they resumed with the next one.
@@ -97,7 +104,11 @@ def check_a_stop(tmp_path, way, number):
 
 @pytest.mark.parametrize("way", ["checkpoint", "loader", "fit"])
 def test_random_stops(tmp_path, way):
-  number = {"checkpoint": 400, "loader": 450, "fit": 150}[way] if cases.exhaustive else {"checkpoint": 4, "loader": 6, "fit": 1}[way]
+  number = (
+    {"checkpoint": 400, "loader": 450, "fit": 150}[way]
+    if cases.exhaustive
+    else {"checkpoint": 4, "loader": 6, "fit": 1}[way]
+  )
   for each in range(number):
     check_a_stop(tmp_path, way, each)
 
@@ -112,7 +123,9 @@ def test_a_worker_without_work_left_and_one_that_has_not_begun(tmp_path):
   three = [numpy_loader(worker("range", 12, 3, i, 2, "loader")) for i in range(3)]
   for each in three:
     position.restore(each)
-  assert sorted(index for index, *_ in first + [sample for each in three for sample in samples(list(each))]) == list(range(12))
+  assert sorted(index for index, *_ in first + [sample for each in three for sample in samples(list(each))]) == list(
+    range(12)
+  )
   # Restored but not read yet, a worker saves the same position, and these positions can be joined again.
   again = rtf.EpochPosition.joined([before[0][1], before[1][1]])
   for each in three:
@@ -167,8 +180,11 @@ def test_samples_of_a_lost_worker_are_prepared_again(tmp_path):
 def test_another_pipeline_is_refused(tmp_path):
   saved = [stop("loader", worker("range", 12, 2, i, 2, "loader"), tmp_path, 1, 1)[1] for i in range(2)]
   position = rtf.EpochPosition.joined(saved)
-  for changes, message in (({"seed": 2}, "seed of refurbish is 2, but was 1"), ({"r": 3}, "r of refurbish is 3, but was 2"),
-                           ({"total": 13}, "all shards together had 12 samples, and now have 13")):
+  for changes, message in (
+    ({"seed": 2}, "seed of refurbish is 2, but was 1"),
+    ({"r": 3}, "r of refurbish is 3, but was 2"),
+    ({"total": 13}, "all shards together had 12 samples, and now have 13"),
+  ):
     arguments = {"kind": "range", "total": 12, "n": 3, "i": 0, "r": 2, "way": "loader", **changes}
     loader = numpy_loader(worker(**arguments))
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
@@ -181,18 +197,20 @@ def test_another_pipeline_is_refused(tmp_path):
 
 def test_what_cannot_be_joined(tmp_path):
   state = lambda n, i, epochs=1, steps=1, **options: stop(
-      "loader", worker("range", 12, n, i, 2, "loader", **options), tmp_path, epochs, steps)[1]
+    "loader", worker("range", 12, n, i, 2, "loader", **options), tmp_path, epochs, steps
+  )[1]
   held = with_checkpoints(worker("range", 12, 2, 0, 2, "loader"), symbolic=False)
   for saved, message in (
-      ([state(2, 0)], "number of shards was 2, but 1 positions were given"),
-      ([state(2, 0), state(2, 0)], "of shards 0, 0"),
-      ([state(2, 0), state(2, 1, seed=2)], "their seed differs: 1, 2"),
-      ([state(2, 0), state(2, 1, epochs=3)], "different epochs"),
-      ([None, None], "no position was given"),
-      ([state(2, 0), stop("checkpoint", held, tmp_path / "held", 0, 1)[1]], "experimental_symbolic_checkpoint"),
-      ([state(2, 0), tmp_path / "lost"], "cannot be read as a checkpoint .*Pass None"),
-      ([numpy_loader(tf.data.Dataset.range(3)).state_dict()], "no refurbish stage"),
-      ([state(2, 0), tf.train.Checkpoint().write(str(tmp_path / "empty"))], "has 0 positions")):
+    ([state(2, 0)], "number of shards was 2, but 1 positions were given"),
+    ([state(2, 0), state(2, 0)], "of shards 0, 0"),
+    ([state(2, 0), state(2, 1, seed=2)], "their seed differs: 1, 2"),
+    ([state(2, 0), state(2, 1, epochs=3)], "different epochs"),
+    ([None, None], "no position was given"),
+    ([state(2, 0), stop("checkpoint", held, tmp_path / "held", 0, 1)[1]], "experimental_symbolic_checkpoint"),
+    ([state(2, 0), tmp_path / "lost"], "cannot be read as a checkpoint .*Pass None"),
+    ([numpy_loader(tf.data.Dataset.range(3)).state_dict()], "no refurbish stage"),
+    ([state(2, 0), tf.train.Checkpoint().write(str(tmp_path / "empty"))], "has 0 positions"),
+  ):
     with pytest.raises(ValueError, match=message):
       rtf.EpochPosition.joined(saved)
   for saved in ([3], 3, "checkpoints"):
@@ -201,14 +219,19 @@ def test_what_cannot_be_joined(tmp_path):
 
 
 AFTER = {
-    "repeat": lambda dataset: dataset.repeat(2).batch(2), "take": lambda dataset: dataset.take(5).batch(2),
-    "concatenate": lambda dataset: dataset.concatenate(worker("range", 12, 1, 0, 2).unbatch()).batch(2),
-    "shuffle": lambda dataset: dataset.batch(2).shuffle(3, seed=1), "unbatch": lambda dataset: dataset.batch(2).unbatch().batch(2)}
+  "repeat": lambda dataset: dataset.repeat(2).batch(2),
+  "take": lambda dataset: dataset.take(5).batch(2),
+  "concatenate": lambda dataset: dataset.concatenate(worker("range", 12, 1, 0, 2).unbatch()).batch(2),
+  "shuffle": lambda dataset: dataset.batch(2).shuffle(3, seed=1),
+  "unbatch": lambda dataset: dataset.batch(2).unbatch().batch(2),
+}
 
 
 @pytest.mark.parametrize("name", AFTER)
 def test_an_operation_with_a_position_of_its_own_is_refused(tmp_path, name):
-  dataset = tf.data.Dataset.range(12).map(lambda index: tf.fill([3], index)).refurbish(lambda sample: sample, r=2, seed=1)
+  dataset = (
+    tf.data.Dataset.range(12).map(lambda index: tf.fill([3], index)).refurbish(lambda sample: sample, r=2, seed=1)
+  )
   loader = numpy_loader(AFTER[name](dataset))
   next(iter(loader))
   with pytest.raises(ValueError, match=f"{name}.* after refurbish has a position of its own"):

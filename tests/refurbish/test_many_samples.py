@@ -1,4 +1,5 @@
 """Many samples: computed orders, memory, checkpoints."""
+
 import itertools
 
 import numpy as np
@@ -17,8 +18,11 @@ N = 70_000
 
 def make(store=None, **options):
   # The seeds of a sample show the epoch of its generation.
-  return tf.data.Dataset.range(N).refurbish(
-      lambda x, seed: tf.stack([x, tf.cast(seed[0], tf.int64)]), r=3, seed=1, store=store, **options).batch(1000)
+  return (
+    tf.data.Dataset.range(N)
+    .refurbish(lambda x, seed: tf.stack([x, tf.cast(seed[0], tf.int64)]), r=3, seed=1, store=store, **options)
+    .batch(1000)
+  )
 
 
 def epoch(dataset):
@@ -27,7 +31,7 @@ def epoch(dataset):
 
 def bytes_beside_store(dataset):
   stage = next(each for each in dataset_graph.upstream_first(dataset) if hasattr(each, "refurbish_stage"))
-  described, = native.rows(native.ops().refurbish_tf_refurbish_description(stage=stage.refurbish_stage))
+  (described,) = native.rows(native.ops().refurbish_tf_refurbish_description(stage=stage.refurbish_stage))
   return described["bytes_beside_store"]
 
 
@@ -77,8 +81,12 @@ def test_at_most_3_bytes_a_sample_beside_a_store_in_memory(on_disk, tmp_path):
 def test_what_fits_is_forgotten_when_the_schedule_begins():
   """Until it is known how many samples fit, the stage notes which ones do."""
   store = rtf.CacheStore(max_bytes=12 * N // 2)
-  dataset = tf.data.Dataset.range(N).refurbish(
-      lambda x: tf.fill([1 + x % 2], x), r=3, seed=1, store=store).map(tf.size).batch(1000)
+  dataset = (
+    tf.data.Dataset.range(N)
+    .refurbish(lambda x: tf.fill([1 + x % 2], x), r=3, seed=1, store=store)
+    .map(tf.size)
+    .batch(1000)
+  )
   iterator = iter(dataset)
   for _ in iterator:
     pass

@@ -1,4 +1,6 @@
-"""G7, by the shape of the pipeline: a restored pipeline yields what the saved one would have, or an error says why not."""
+"""G7, by the shape of the pipeline: a restored pipeline yields what the saved one would have, or an error says why
+not."""
+
 import collections
 import itertools
 import json
@@ -23,7 +25,7 @@ def outcome(case, expected, before, after):
     return "refused"
   _, shape, kind, _, _ = case
   # A loader at the end of a pass continues with the next one.
-  came = before + after[:len(expected) - len(before)]
+  came = before + after[: len(expected) - len(before)]
   if kind == "range":
     return "exact" if came == expected else "wrong"
   # A stream yields the same samples in another order, and these operations choose some of them.
@@ -37,7 +39,7 @@ def why_refused(shape, kind):
   """The reason why a symbolic checkpoint is refused, or None."""
   if kind != "range" and "unbatch" in shape:
     return "unbatch after refurbish reads an element again"
-  if "interleave" in shape and "shard" in shape[shape.index("interleave"):]:
+  if "interleave" in shape and "shard" in shape[shape.index("interleave") :]:
     return "shard after interleave lacks what it has skipped"
   return None
 
@@ -60,9 +62,19 @@ def print_table(outcomes):
 @pytest.mark.parametrize("way", pipeline_shapes.WAYS)
 def test_every_shape_resumes_exactly_or_is_refused(tmp_path, way):
   chance = random.Random(way)
-  shapes = all_shapes(30) if cases.exhaustive else [
-      ("padded_batch", "repeat", "prefetch"), ("filter", "batch", "repeat"), ("interleave", "batch"), ("unbatch", "batch", "repeat"),
-      ("unbatch", "interleave"), ("interleave", "interleave"), ("interleave", "shard")]
+  shapes = (
+    all_shapes(30)
+    if cases.exhaustive
+    else [
+      ("padded_batch", "repeat", "prefetch"),
+      ("filter", "batch", "repeat"),
+      ("interleave", "batch"),
+      ("unbatch", "batch", "repeat"),
+      ("unbatch", "interleave"),
+      ("interleave", "interleave"),
+      ("interleave", "shard"),
+    ]
+  )
   outcomes, stops, number = [], [], itertools.count()
   for shape in filter(runs, shapes):
     for kind in KINDS if cases.exhaustive or "unbatch" in shape else [chance.choice(KINDS)]:

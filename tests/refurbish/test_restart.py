@@ -1,4 +1,5 @@
 """G7: a restored iterator continues where it was saved, even in a new process and without the contents of the store."""
+
 import gc
 import json
 import os
@@ -59,7 +60,8 @@ def test_restores_again_and_again(tmp_path, kind, symbolic, r):
 
 
 def test_goes_on_with_damaged_records(tmp_path):
-  """Every sample is bit for bit the same. Samples found damaged when they are read come last; the others keep their order."""
+  """Every sample is bit for bit the same. Samples found damaged when they are read come last; the others keep their
+  order."""
   n, done = 30, 10
   expected = take(iter(make(n=n, r=3)))
   iterator = iter(make(n=n, r=3, store=tmp_path / "store"))
@@ -79,17 +81,17 @@ def test_goes_on_with_damaged_records(tmp_path):
   damaged = {index for index in stored if index not in copy}
   assert 3 < len(damaged) < len(stored) - 3
   elements += take(restore(make(n=n, r=3, store=tmp_path / "store"), path))
-  assert elements[:n + done] == expected[:n + done]
+  assert elements[: n + done] == expected[: n + done]
   # The next epoch reads the samples handed out before the restart. Then all damage has been found.
-  assert sorted(elements[2 * n:3 * n]) == sorted(expected[2 * n:3 * n])
-  assert elements[3 * n:] == expected[3 * n:]
-  rest, undisturbed = elements[n + done:2 * n], expected[n + done:2 * n]
+  assert sorted(elements[2 * n : 3 * n]) == sorted(expected[2 * n : 3 * n])
+  assert elements[3 * n :] == expected[3 * n :]
+  rest, undisturbed = elements[n + done : 2 * n], expected[n + done : 2 * n]
   before = {index: seed for index, *seed, _, _ in expected[:n]}
   late = [element for element in undisturbed if element[0] in damaged and element[1:3] == before[element[0]]]
   assert 1 < len(late) < len(rest) - 3
   assert rest != undisturbed
-  assert rest[:-len(late)] == [element for element in undisturbed if element not in late]
-  assert sorted(rest[-len(late):]) == sorted(late)
+  assert rest[: -len(late)] == [element for element in undisturbed if element not in late]
+  assert sorted(rest[-len(late) :]) == sorted(late)
 
 
 def test_a_warm_store_saves_what_was_prepared(tmp_path):
@@ -148,11 +150,12 @@ def test_saved_between_epochs(tmp_path):
 
 
 BEHIND = {
-    "repeat, batch": lambda ds: ds.repeat().batch(4),
-    "repeat, map, batch, prefetch": lambda ds: ds.repeat().map(tf.identity, 2).batch(4).prefetch(2),
-    "batch of the stage, repeat": lambda ds: ds.batch(4).prefetch(2).repeat(),
-    "batch, repeat": lambda ds: ds.map(tf.identity).batch(4).repeat(),
-    "batch, prefetch, repeat": lambda ds: ds.map(tf.identity).batch(4).prefetch(2).repeat()}
+  "repeat, batch": lambda ds: ds.repeat().batch(4),
+  "repeat, map, batch, prefetch": lambda ds: ds.repeat().map(tf.identity, 2).batch(4).prefetch(2),
+  "batch of the stage, repeat": lambda ds: ds.batch(4).prefetch(2).repeat(),
+  "batch, repeat": lambda ds: ds.map(tf.identity).batch(4).repeat(),
+  "batch, prefetch, repeat": lambda ds: ds.map(tf.identity).batch(4).prefetch(2).repeat(),
+}
 
 
 @cases.each_value
@@ -160,6 +163,7 @@ BEHIND = {
 @pytest.mark.parametrize("symbolic", [False, True])
 def test_repeat_and_batch(tmp_path, behind, symbolic):
   """Nothing is lost although TensorFlow's `batch` drops the stage's iterator at the end of an epoch."""
+
   def pipeline():
     return with_checkpoints(BEHIND[behind](make(n=10, epochs=None)), symbolic)
 
@@ -204,6 +208,7 @@ def test_a_first_pass_that_ends_after_another_iterator_was_restored(tmp_path):
 
 def test_restoring_before_the_schedule_began(tmp_path):
   """A stream's schedule begins when its length is known; an earlier state cannot be restored."""
+
   def epoch(iterator):
     return sorted(index for index, *_ in take(iterator))
 
@@ -220,13 +225,17 @@ def test_restoring_before_the_schedule_began(tmp_path):
   assert [epoch.fresh for epoch in rtf.stats(dataset)[0].epochs] == [10, 10, 0, 5, 5, 5]
 
 
-@pytest.mark.parametrize("change, message", [
+@pytest.mark.parametrize(
+  "change, message",
+  [
     ({"seed": 2}, "seed .* 2, .* 1 "),
     ({"r": 3}, "r .* 3, .* 2 "),
     ({"n": 8}, "num_samples .* 8, .* 7 "),
     ({"order_seed": 3}, "order_seed .* 3, .* 1 "),
     ({"eviction": "reference_count"}, "eviction .* reference_count, .* balanced "),
-    ({"shuffle": "uniform"}, "shuffle .* uniform, .* cache_aware ")])
+    ({"shuffle": "uniform"}, "shuffle .* uniform, .* cache_aware "),
+  ],
+)
 def test_checkpoint_of_another_pipeline(tmp_path, change, message):
   iterator = iter(make())
   next(iterator)

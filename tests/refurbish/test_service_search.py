@@ -1,4 +1,5 @@
 """Trainers on several machines share one preparation by a tf.data service, as docs/workers.md says."""
+
 import collections
 import contextlib
 import itertools
@@ -57,7 +58,7 @@ def whole(elements, samples):
   assert [element.position for element in elements] == list(range(len(elements)))
   n = len(samples)
   for begin in range(0, len(elements), n):
-    epoch = sorted(element.index for element in elements[begin:begin + n])
+    epoch = sorted(element.index for element in elements[begin : begin + n])
     assert epoch == list(samples) or begin + n > len(elements) and len(set(epoch)) == len(epoch), epoch
 
 
@@ -78,7 +79,7 @@ def test_four_trainers_have_the_same_whole_epochs_of_one_preparation(cluster, st
   for elements in found.values():
     # One request at a time alternates between the workers.
     for begin in range(0, epochs * N, N):
-      assert sorted(element.index for element in elements[begin:begin + N]) == list(range(N))
+      assert sorted(element.index for element in elements[begin : begin + N]) == list(range(N))
     assert uses(elements) == R
   for worker in range(2):
     made = cluster.prepared(job, worker)
@@ -88,7 +89,8 @@ def test_four_trainers_have_the_same_whole_epochs_of_one_preparation(cluster, st
 
 
 def test_a_trainer_that_falls_behind(cluster):
-  """It loses elements that a worker's cache no longer holds. The cache size that docs/workers.md calculates avoids that."""
+  """It loses elements that a worker's cache no longer holds. The cache size that docs/workers.md calculates avoids
+  that."""
   job = Job("after", "OFF", payload=PAYLOAD)
   first = cluster.read(job, {"b": 2})["b"]
   ahead = by_worker(cluster.read(job, {"a": 2 * LAG})["a"])
@@ -100,7 +102,7 @@ def test_a_trainer_that_falls_behind(cluster):
     if worker == (1, 0):
       assert gaps == []
     else:
-      gap, = gaps
+      (gap,) = gaps
       assert LAG // 2 - 10 <= gap <= LAG // 2
     # In the same order.
     made = {element.position: element for element in ahead[worker]}
@@ -136,7 +138,7 @@ def test_killed_workers_come_back_with_their_stores(cluster):
       lives[life].append(of_one)
   for of_all in lives.values():
     longest = max(of_all, key=len)
-    assert all(elements == longest[:len(elements)] for elements in of_all)
+    assert all(elements == longest[: len(elements)] for elements in of_all)
   made = [cluster.prepared(job, worker) for worker in range(2)]
   for worker in range(2):
     assert max(collections.Counter(made[worker]).values()) <= (2 if num_killed[worker] else 1)
@@ -152,12 +154,19 @@ def _extend(found, more):
 def fixture_own_service():
   """The function that distributes a dataset by a service of one worker, in this process."""
   dispatcher = services.service.DispatchServer()
-  worker = services.service.WorkerServer(services.service.WorkerConfig(
-      dispatcher_address=dispatcher.target.split("://")[1], heartbeat_interval_ms=200))
+  worker = services.service.WorkerServer(
+    services.service.WorkerConfig(dispatcher_address=dispatcher.target.split("://")[1], heartbeat_interval_ms=200)
+  )
 
-  yield lambda dataset, target=dispatcher.target: dataset.apply(services.service.distribute(
-      services.service.ShardingPolicy.OFF, target, job_name="job", max_outstanding_requests=1,
-      cross_trainer_cache=services.service.CrossTrainerCache("trainer")))
+  yield lambda dataset, target=dispatcher.target: dataset.apply(
+    services.service.distribute(
+      services.service.ShardingPolicy.OFF,
+      target,
+      job_name="job",
+      max_outstanding_requests=1,
+      cross_trainer_cache=services.service.CrossTrainerCache("trainer"),
+    )
+  )
   # In this order; otherwise they deadlock.
   del worker
   del dispatcher
@@ -165,7 +174,12 @@ def fixture_own_service():
 
 def test_offload_on_the_workers_makes_the_batches_that_it_makes_here(own_service):
   def offloaded():
-    return source(N).refurbish(lambda *element: element, None, r=R, seed=7).offload(layers(), 4, device_fraction=0.5).repeat()
+    return (
+      source(N)
+      .refurbish(lambda *element: element, None, r=R, seed=7)
+      .offload(layers(), 4, device_fraction=0.5)
+      .repeat()
+    )
 
   made, expected = (values(each.take(2 * N // 4)) for each in (own_service(offloaded()), offloaded()))
   assert made == expected
@@ -184,7 +198,8 @@ def test_loaders_read_a_service_once_and_have_no_state(framework, own_service):
     loader_of(framework, batches)
   loader = loader_of(framework, batches.take(2 * N // 4))
   refused = pytest.raises(
-      tf.errors.UnimplementedError, match="cannot save the pipeline: it reads a tf.data service .*job_name")
+    tf.errors.UnimplementedError, match="cannot save the pipeline: it reads a tf.data service .*job_name"
+  )
   with refused:
     loader.state_dict()
   found = []
@@ -222,7 +237,7 @@ def run_program(directory, program, arguments, output):
 def test_the_guides_program_trains(tmp_path):
   """As the guide says, on one machine instead of four. Trainers wait for a worker that starts late."""
   page = GUIDE.read_text(encoding="utf-8")
-  program, = re.findall(r"<!-- a program: machines.py -->\n```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+  (program,) = re.findall(r"<!-- a program: machines.py -->\n```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
   ports = [free_port() for _ in range(3)]
   hosts = dict(zip(("host0:5050", "host1:5051", "host2:5051"), (f"localhost:{port}" for port in ports)))
   for given, there in {**hosts, "/ssd/search": services.OWN_STORE}.items():
@@ -248,6 +263,8 @@ def test_the_guides_program_trains(tmp_path):
       server.join()
   for name in names:
     printed = (tmp_path / f"{name}.txt").read_text(encoding="utf-8")
-    assert re.fullmatch(rf"(waiting for localhost:\d+: .*\n)*trainer {name}: accuracy [\d.]+ with learning rate 0.0{name}\n", printed)
+    assert re.fullmatch(
+      rf"(waiting for localhost:\d+: .*\n)*trainer {name}: accuracy [\d.]+ with learning rate 0.0{name}\n", printed
+    )
   for number in range(2):
     assert len(rtf.CacheStore(tmp_path / f"worker {number}" / "store")) == 250

@@ -1,4 +1,5 @@
 """Shards of a source: how samples are numbered, and training that continues with another number of shards."""
+
 import collections
 import fcntl
 import gc
@@ -29,7 +30,9 @@ F_OFD_SETLK = 37  # Python 3.11 has no name for it.
 def sharded(n, i, r, *, total=N, store=None, **options):
   """Elements have their index in the whole source and the seed of their generation."""
   source = tf.data.Dataset.range(total)
-  return (source.shard(n, i) if n > 1 else source).refurbish(partial_fn, r=r, seed=1, order_seed=i, store=store, **options)
+  return (source.shard(n, i) if n > 1 else source).refurbish(
+    partial_fn, r=r, seed=1, order_seed=i, store=store, **options
+  )
 
 
 class Workers:
@@ -38,7 +41,9 @@ class Workers:
   def __init__(self, n, r, directory=None, *, total=N, **options):
     self.total = total
     self.stages = [
-        sharded(n, i, r, total=total, store=None if directory is None else directory / str(i), **options) for i in range(n)]
+      sharded(n, i, r, total=total, store=None if directory is None else directory / str(i), **options)
+      for i in range(n)
+    ]
     self.iterators = []
 
   def epoch(self):
@@ -79,7 +84,7 @@ def test_another_number_of_shards_goes_on_with_the_schedule(tmp_path, n, m, r, o
   for number in cases.some(range(num_epochs), 2):
     directory = tmp_path / f"stores {number}" if on_disk else None
     before, uses = Workers(n, r, directory), collections.Counter()
-    for each in expected[:number + 1]:
+    for each in expected[: number + 1]:
       before.epoch()
       uses.update(each.items())
     paths = before.save(tmp_path / f"checkpoints {number}")
@@ -102,8 +107,9 @@ def test_another_number_of_shards_goes_on_with_the_schedule(tmp_path, n, m, r, o
     assert max(uses.values()) <= math.ceil(r)  # G2.
 
 
-@pytest.mark.parametrize("r, options", [
-    (2, {}), (2.5, {"total": 23, "shuffle": "uniform"}), (2, {"total": 7, "eviction": "reference_count"})])
+@pytest.mark.parametrize(
+  "r, options", [(2, {}), (2.5, {"total": 23, "shuffle": "uniform"}), (2, {"total": 7, "eviction": "reference_count"})]
+)
 def test_the_number_changes_again_and_again(tmp_path, r, options):
   unbroken = Workers(4, r, **options)
   workers = Workers(4, r, tmp_path / "stores", **options)
@@ -134,12 +140,21 @@ def test_all_workers_restore_the_position_of_any_of_them(total):
 
 @pytest.mark.parametrize("ragged", [False, True])
 def test_a_position_of_another_worker_after_a_new_schedule(ragged):
-  """The schedule began in mid-training, with another number of workers. `ragged`: only an epoch shows how many samples fit."""
+  """The schedule began in mid-training, with another number of workers. `ragged`: only an epoch shows how many samples
+  fit."""
+
   def workers(n):
     sources = [tf.data.Dataset.range(50).shard(n, i) for i in range(n)]
-    return [source.refurbish(
-        (lambda index, seed: tf.fill([1 + index % 3], index)) if ragged else partial_fn, r=2, seed=1, order_seed=i,
-        store=rtf.CacheStore(max_bytes=8 * 24)) for i, source in enumerate(sources)]
+    return [
+      source.refurbish(
+        (lambda index, seed: tf.fill([1 + index % 3], index)) if ragged else partial_fn,
+        r=2,
+        seed=1,
+        order_seed=i,
+        store=rtf.CacheStore(max_bytes=8 * 24),
+      )
+      for i, source in enumerate(sources)
+    ]
 
   def epoch(stages):
     shares = [[element.tolist() for element in stage.as_numpy_iterator()] for stage in stages]
@@ -170,7 +185,9 @@ def test_another_size_of_a_shard_is_refused_where_the_whole_is_another():
 def test_more_samples_in_all_shards_than_there_are_seeds():
   """Refused when the stage is built, not when its checkpoint is restored. One sample less is accepted."""
   rtf.EpochPosition(sharded(1 << 16, 0, 2, total=(1 << 32) - 1)).serialize()
-  with pytest.raises(ValueError, match="has 4294967296 elements in all shards together; refurbish takes at most 4294967295. Divide"):
+  with pytest.raises(
+    ValueError, match="has 4294967296 elements in all shards together; refurbish takes at most 4294967295. Divide"
+  ):
     sharded(1 << 16, 0, 2, total=1 << 32)
 
 
@@ -189,7 +206,9 @@ def test_samples_have_the_numbers_of_the_whole_source(tmp_path):
     assert {index for index in range(N) if index in store} <= set(range(i, N, 3)) and len(store) > 2
 
 
-@pytest.mark.parametrize("source, known", [
+@pytest.mark.parametrize(
+  "source, known",
+  [
     (lambda: tf.data.Dataset.range(N).shard(2, 1), True),
     (lambda: tf.data.Dataset.range(N).shard(2, 1).map(tf.identity).prefetch(1).cache(), True),
     (lambda: tf.data.Dataset.range(N).filter(lambda i: True).shard(2, 1), True),
@@ -198,16 +217,24 @@ def test_samples_have_the_numbers_of_the_whole_source(tmp_path):
     (lambda: tf.data.Dataset.range(N).shard(2, 1).filter(lambda i: i > 2), False),
     (lambda: tf.data.Dataset.range(N).shard(2, 1).shard(2, 0), False),
     (lambda: tf.data.Dataset.range(N).shard(2, 1).skip(2).shard(1, 0), False),
-    (lambda: tf.data.Dataset.range(2).shard(2, 1).flat_map(lambda k: tf.data.Dataset.range(4)), False)])
+    (lambda: tf.data.Dataset.range(2).shard(2, 1).flat_map(lambda k: tf.data.Dataset.range(4)), False),
+  ],
+)
 def test_where_the_numbers_in_the_whole_source_are_known(source, known):
   """Otherwise a sample has its number among the elements that the stage reads."""
+
   def number(source):
-    seeds = {tuple(seed.tolist()) for seed in source.refurbish(
-        lambda element, seed: seed, r=2, seed=1, shuffle_buffer_size=1).as_numpy_iterator()}
+    seeds = {
+      tuple(seed.tolist())
+      for seed in source.refurbish(lambda element, seed: seed, r=2, seed=1, shuffle_buffer_size=1).as_numpy_iterator()
+    }
     return {k for k in range(2 * N) if tuple(all_seeds[k]) in seeds}
 
-  all_seeds = list(tf.data.Dataset.range(2 * N).refurbish(
-      lambda element, seed: tf.concat([[tf.cast(element, tf.int32)], seed], 0), r=2, seed=1).as_numpy_iterator())
+  all_seeds = list(
+    tf.data.Dataset.range(2 * N)
+    .refurbish(lambda element, seed: tf.concat([[tf.cast(element, tf.int32)], seed], 0), r=2, seed=1)
+    .as_numpy_iterator()
+  )
   all_seeds = {row[0]: row[1:].tolist() for row in all_seeds}
   count = len(list(source()))
   assert number(source()) == (set(range(1, 2 * count, 2)) if known else set(range(count)))
@@ -257,11 +284,18 @@ def test_refused_in_the_middle_of_an_epoch(tmp_path):
 
 def test_refused_where_the_samples_of_a_shard_are_not_known(tmp_path):
   def files(n):
-    return tf.data.Dataset.range(4).shard(n, 0).flat_map(lambda k: tf.data.Dataset.range(3)).refurbish(partial_fn, r=2, seed=1)
+    return (
+      tf.data.Dataset.range(4)
+      .shard(n, 0)
+      .flat_map(lambda k: tf.data.Dataset.range(3))
+      .refurbish(partial_fn, r=2, seed=1)
+    )
 
   iterator = iter(files(4))
   assert len(list(iterator)) == 3
-  with pytest.raises(tf.errors.InvalidArgumentError, match="had 4 shards, and now it has 2. It is not known which samples"):
+  with pytest.raises(
+    tf.errors.InvalidArgumentError, match="had 4 shards, and now it has 2. It is not known which samples"
+  ):
     restore(files(2), save(iterator, tmp_path))
 
 
@@ -277,6 +311,7 @@ def test_refused_with_another_source_or_seed(tmp_path):
 @pytest.mark.parametrize("why", ["limit", "stream", "stream, read before"])
 def test_a_new_schedule_begins_where_the_former_cannot_be_followed(tmp_path, why):
   """With a limit, or while the length is unknown: every sample is prepared once more, and none is used too often."""
+
   def make(n, i):
     source = tf.data.Dataset.range(N)
     if why.startswith("stream"):
@@ -314,7 +349,9 @@ def test_a_store_on_disk_goes_on_without_a_checkpoint(tmp_path):
   alone = Workers(1, 2, tmp_path)
   for number in range(2, 5):
     assert alone.epoch() == [expected[number]]
-  with pytest.raises(ValueError, match="(?s)filled by a worker of 1, and this is one of 2.*A job of the former number is at work"):
+  with pytest.raises(
+    ValueError, match="(?s)filled by a worker of 1, and this is one of 2.*A job of the former number is at work"
+  ):
     sharded(2, 0, 2, store=tmp_path / "0")
   del alone
   gc.collect()
@@ -340,7 +377,8 @@ KILL_AFTER = [None, *(round(0.04 * random.Random(i).random(), 4) for i in range(
 
 @pytest.mark.parametrize("seconds", cases.some(KILL_AFTER, 2), ids=str)
 def test_a_process_that_is_killed_while_it_takes_a_store_over(tmp_path, seconds):
-  """Other shards' samples are removed before the settings name the new shard. `seconds` None: killed between the two."""
+  """Other shards' samples are removed before the settings name the new shard. `seconds` None: killed between the
+  two."""
   for _ in sharded(2, 0, 2, total=KILLED_N, store=tmp_path):
     pass
   gc.collect()
@@ -388,10 +426,14 @@ def test_a_store_without_the_number_of_all_samples(tmp_path):
       sharded(n, 1, 2, store=tmp_path)
 
 
-@pytest.mark.parametrize("change, match", [
+@pytest.mark.parametrize(
+  "change, match",
+  [
     ({"total": 20}, "all workers together had 24 samples, and now have 20"),
     ({"r": 3}, "r is 3, but it was 2"),
-    ({"max_bytes": 600}, "all of them are kept.*overwrite=True")])
+    ({"max_bytes": 600}, "all of them are kept.*overwrite=True"),
+  ],
+)
 def test_stores_that_cannot_be_taken_over(tmp_path, change, match):
   list(sharded(3, 0, 2, store=tmp_path))
   gc.collect()

@@ -1,4 +1,5 @@
 """A source that has changed is refused on disk and causes a warning in memory. An unchanged source causes no alarm."""
+
 import gc
 import os
 import pathlib
@@ -51,7 +52,8 @@ def filled(path, source, **arguments):
   gc.collect()
 
 
-# On disk, by index: refused at once. ------------------------------------------------------------------------------------
+# On disk, by index: refused at once.
+# ------------------------------------------------------------------------------------
 
 
 def split(seed):
@@ -59,16 +61,23 @@ def split(seed):
 
 
 CHANGES = {
-    "new split": (lambda: arrays(split(1)), lambda: arrays(split(2))),
-    "other order": (arrays, lambda: arrays(LABELS[::-1])),
-    "other labels": (arrays, lambda: arrays(labels=(LABELS + 1) % N)),
-    "other labels, which come first": (lambda: arrays().map(lambda x, y: (y, x)), lambda: arrays(labels=(LABELS + 1) % N).map(
-        lambda x, y: (y, x))),
-    "other labels in a dict": (lambda: arrays().map(lambda x, y: {"category": y, "image": x}), lambda: arrays(
-        labels=(LABELS + 1) % N).map(lambda x, y: {"category": y, "image": x})),
-    "other strings": (lambda: by_index([b"%03d" % i for i in range(N)]), lambda: by_index([b"%03d" % (i + 1) for i in range(N)])),
-    # The same bytes, split differently.
-    "other lengths": (lambda: by_index([[b"ab", b"c"]] * N), lambda: by_index([[b"a", b"bc"]] * N)),
+  "new split": (lambda: arrays(split(1)), lambda: arrays(split(2))),
+  "other order": (arrays, lambda: arrays(LABELS[::-1])),
+  "other labels": (arrays, lambda: arrays(labels=(LABELS + 1) % N)),
+  "other labels, which come first": (
+    lambda: arrays().map(lambda x, y: (y, x)),
+    lambda: arrays(labels=(LABELS + 1) % N).map(lambda x, y: (y, x)),
+  ),
+  "other labels in a dict": (
+    lambda: arrays().map(lambda x, y: {"category": y, "image": x}),
+    lambda: arrays(labels=(LABELS + 1) % N).map(lambda x, y: {"category": y, "image": x}),
+  ),
+  "other strings": (
+    lambda: by_index([b"%03d" % i for i in range(N)]),
+    lambda: by_index([b"%03d" % (i + 1) for i in range(N)]),
+  ),
+  # The same bytes, split differently.
+  "other lengths": (lambda: by_index([[b"ab", b"c"]] * N), lambda: by_index([[b"a", b"bc"]] * N)),
 }
 
 
@@ -77,7 +86,9 @@ def test_another_source_by_index_is_refused(name, tmp_path):
   path = stores.new_path(tmp_path)
   before, after = CHANGES[name]
   filled(path, before())
-  refused = r"has other labels or weights than when .*final_fn.*overwrite=True" if name.startswith("other labels") else REFUSED
+  refused = (
+    r"has other labels or weights than when .*final_fn.*overwrite=True" if name.startswith("other labels") else REFUSED
+  )
   with pytest.raises(ValueError, match=refused):
     stage(after(), path)
   # Nothing was lost.
@@ -186,7 +197,8 @@ def test_a_file_that_was_repaired_is_no_alarm(tmp_path):
 
   def photographs(store):
     return rtf.sources.image_folder(folder).refurbish(
-        lambda file, label: tf.io.decode_png(file, channels=3), r=3, seed=7, store=store)
+      lambda file, label: tf.io.decode_png(file, channels=3), r=3, seed=7, store=store
+    )
 
   for store in (path, None):
     (folder / "cats" / "3.png").write_bytes(whole[:40])
@@ -218,7 +230,9 @@ def test_a_refusal_is_told_though_ignore_errors_hides_it(tmp_path):
 @pytest.mark.parametrize("kind", ["stored", "computed"])
 def test_another_number_of_processors_changes_only_what_is_computed(tmp_path, kind):
   path = stores.new_path(tmp_path)
-  make = {"stored": by_index, "computed": lambda numbers: by_index(np.array(numbers, np.float32)).map(tf.math.exp)}[kind]
+  make = {"stored": by_index, "computed": lambda numbers: by_index(np.array(numbers, np.float32)).map(tf.math.exp)}[
+    kind
+  ]
   filled(path, make(range(N)))
   processors = os.sched_getaffinity(0)
   try:
@@ -232,7 +246,8 @@ def test_another_number_of_processors_changes_only_what_is_computed(tmp_path, ki
     os.sched_setaffinity(0, processors)
 
 
-# In memory: warned of, once. --------------------------------------------------------------------------------------------
+# In memory: warned of, once.
+# --------------------------------------------------------------------------------------------
 
 
 def generator(keys, each_time=lambda keys: keys):
@@ -253,7 +268,7 @@ def test_a_generator_that_shuffles_is_warned_of_once():
     for _ in range(4):
       for _ in dataset:
         pass
-  message, = [str(each.message) for each in caught]
+  (message,) = [str(each.message) for each in caught]
   assert "element " in message and "shuffle" in message and "partial_fn" in message
   assert caught[0].filename == __file__
   # Each stage has its own warning.
@@ -263,11 +278,11 @@ def test_a_generator_that_shuffles_is_warned_of_once():
 def test_it_comes_within_fit():
   model = keras.Sequential([keras.Input([]), keras.layers.Reshape([1]), keras.layers.Dense(1)])
   model.compile("sgd", "mse")
-  dataset = stage(generator(range(1, 51), shuffled)).map(lambda x: (tf.cast(x, tf.float32) / 50, 0.)).batch(5)
+  dataset = stage(generator(range(1, 51), shuffled)).map(lambda x: (tf.cast(x, tf.float32) / 50, 0.0)).batch(5)
   dataset = dataset.apply(tf.data.experimental.assert_cardinality(10))
   with pytest.warns(rtf.PipelineWarning, match="yields other elements") as caught:
     model.fit(dataset, epochs=3, verbose=0)
-  warned, = [each for each in caught if each.category is rtf.PipelineWarning]
+  (warned,) = [each for each in caught if each.category is rtf.PipelineWarning]
   assert warned.filename == __file__
 
 
@@ -296,23 +311,24 @@ def test_a_source_that_calls_python_is_never_refused(tmp_path):
   for source in (in_python, with_state):
     path = stores.new_path(tmp_path)
     filled(path, source(0))
-    message, = told(lambda source=source, path=path: epochs(stage(source(1), path)))
+    (message,) = told(lambda source=source, path=path: epochs(stage(source(1), path)))
     # A stream is not probed.
     expected = "was filled from another source: element" if source is in_python else "filled from another split"
     assert expected in message and "overwrite=True" in message
   listed = lambda change: rtf.sources.data_source([(i, change(i)) for i in range(N)])
   path = stores.new_path(tmp_path)
   filled(path, listed(lambda i: i))
-  message, = told(lambda path=path: epochs(stage(listed(lambda i: i + 1), path)))
+  (message,) = told(lambda path=path: epochs(stage(listed(lambda i: i + 1), path)))
   assert re.search("has other labels or weights than before: those of element .* final_fn", message)
   some = lambda first: rtf.sources.data_source([first + i if i % 4 == 0 else i for i in range(N)])
   path = stores.new_path(tmp_path)
   filled(path, some(0))
-  message, = told(lambda: epochs(stage(some(1), path)))
+  (message,) = told(lambda: epochs(stage(some(1), path)))
   assert "yields other elements than before" in message and "Look for a shuffle" in message
 
 
-# No alarm. --------------------------------------------------------------------------------------------------------------
+# No alarm.
+# --------------------------------------------------------------------------------------------------------------
 
 
 def with_variable():
@@ -321,15 +337,15 @@ def with_variable():
 
 
 DRAWS = {
-    "op": lambda: Dataset.range(N).map(lambda x: tf.random.uniform([])),
-    # Whichever element is read gets the next number.
-    "op with a seed": lambda: Dataset.range(N).map(lambda x: (x, tf.random.uniform([], seed=3))),
-    "image op": lambda: arrays().map(lambda x, y: (tf.image.random_flip_left_right(x), y)),
-    "generator": lambda: Dataset.range(N).map(
-        lambda x, g=tf.random.Generator.from_seed(1): g.uniform([])),
-    "in a function of a dataset": lambda: Dataset.range(N).flat_map(
-        lambda x: Dataset.range(1).map(lambda _: tf.random.normal([]))),
-    "Keras": with_variable,
+  "op": lambda: Dataset.range(N).map(lambda x: tf.random.uniform([])),
+  # Whichever element is read gets the next number.
+  "op with a seed": lambda: Dataset.range(N).map(lambda x: (x, tf.random.uniform([], seed=3))),
+  "image op": lambda: arrays().map(lambda x, y: (tf.image.random_flip_left_right(x), y)),
+  "generator": lambda: Dataset.range(N).map(lambda x, g=tf.random.Generator.from_seed(1): g.uniform([])),
+  "in a function of a dataset": lambda: Dataset.range(N).flat_map(
+    lambda x: Dataset.range(1).map(lambda _: tf.random.normal([]))
+  ),
+  "Keras": with_variable,
 }
 
 
@@ -347,20 +363,24 @@ def padded(x):
 
 
 SAME = {
-    "arrays": arrays,
-    "floats with NaN": lambda: by_index(np.where(LABELS % 3, LABELS, np.nan)),
-    "stateless draws": lambda: Dataset.range(N).map(lambda x: tf.random.stateless_uniform([], tf.stack([x, 7]))),
-    "shuffled once": lambda: arrays().shuffle(N, seed=3, reshuffle_each_iteration=False),
-    "interleave": lambda: Dataset.range(10).interleave(lambda x: Dataset.range(10 * x, 10 * x + 10), cycle_length=4, num_parallel_calls=4),
-    "shard, skip, take": lambda: arrays().shard(2, 1).skip(3).take(40),
-    "cache": lambda: arrays().cache(),
-    "ragged": lambda: Dataset.range(N).map(lambda x: (x, tf.ragged.range([x % 3, x % 5]))),
-    "sparse": lambda: Dataset.range(N).map(lambda x: (x, tf.sparse.from_dense(padded(x)))),
-    "padded batches": lambda: Dataset.range(N).map(lambda x: tf.range(x % 5)).padded_batch(2).unbatch(),
-    "echo": lambda: arrays().echo(1.5, seed=3),
-    "generator of the same order": lambda: generator(range(N), lambda keys: random.Random(3).sample(keys, N)),
-    "Python": lambda: rtf.sources.data_source(list(range(N))),
-    "augment": lambda: arrays().map(lambda x, y: (rtf.augment.compose([rtf.augment.random_crop(padding=1)])(x, seed=[1, 2]), y)),
+  "arrays": arrays,
+  "floats with NaN": lambda: by_index(np.where(LABELS % 3, LABELS, np.nan)),
+  "stateless draws": lambda: Dataset.range(N).map(lambda x: tf.random.stateless_uniform([], tf.stack([x, 7]))),
+  "shuffled once": lambda: arrays().shuffle(N, seed=3, reshuffle_each_iteration=False),
+  "interleave": lambda: Dataset.range(10).interleave(
+    lambda x: Dataset.range(10 * x, 10 * x + 10), cycle_length=4, num_parallel_calls=4
+  ),
+  "shard, skip, take": lambda: arrays().shard(2, 1).skip(3).take(40),
+  "cache": lambda: arrays().cache(),
+  "ragged": lambda: Dataset.range(N).map(lambda x: (x, tf.ragged.range([x % 3, x % 5]))),
+  "sparse": lambda: Dataset.range(N).map(lambda x: (x, tf.sparse.from_dense(padded(x)))),
+  "padded batches": lambda: Dataset.range(N).map(lambda x: tf.range(x % 5)).padded_batch(2).unbatch(),
+  "echo": lambda: arrays().echo(1.5, seed=3),
+  "generator of the same order": lambda: generator(range(N), lambda keys: random.Random(3).sample(keys, N)),
+  "Python": lambda: rtf.sources.data_source(list(range(N))),
+  "augment": lambda: arrays().map(
+    lambda x, y: (rtf.augment.compose([rtf.augment.random_crop(padding=1)])(x, seed=[1, 2]), y)
+  ),
 }
 
 
@@ -378,8 +398,10 @@ def test_a_source_that_is_the_same_is_no_alarm(name, tmp_path):
 
 
 def test_what_follows_an_error_of_a_stream_is_no_alarm():
-  numbers = [1.] * 20 + [0.] + [2.] * 20
-  source = Dataset.from_tensor_slices(numbers).filter(lambda x: True).map(lambda x: tf.debugging.check_numerics(1 / x, "no"))
+  numbers = [1.0] * 20 + [0.0] + [2.0] * 20
+  source = (
+    Dataset.from_tensor_slices(numbers).filter(lambda x: True).map(lambda x: tf.debugging.check_numerics(1 / x, "no"))
+  )
   dataset = stage(source)
   assert not told(lambda: [read(dataset) for _ in range(4)])
 

@@ -1,4 +1,5 @@
 """`rtf.stats` counts what really ran; `rtf.describe`."""
+
 import dataclasses
 import time
 
@@ -38,8 +39,13 @@ class Stage:
 KINDS = ("range", *STREAMS)
 
 
-@given(kind=st.sampled_from(KINDS), n=st.integers(1, 20), r=st.sampled_from([1, 1.5, 2, 3, 7]), epochs=st.integers(0, 5),
-       eviction=st.sampled_from(["balanced", "reference_count"]))
+@given(
+  kind=st.sampled_from(KINDS),
+  n=st.integers(1, 20),
+  r=st.sampled_from([1, 1.5, 2, 3, 7]),
+  epochs=st.integers(0, 5),
+  eviction=st.sampled_from(["balanced", "reference_count"]),
+)
 @settings(max_examples=cases.examples(20), derandomize=True)
 @example(kind="range", n=20, r=2, epochs=5, eviction="balanced")
 def test_counts_of_whole_epochs(kind, n, r, epochs, eviction):
@@ -97,7 +103,10 @@ def test_samples_without_room_are_absent_or_fresh():
   for _ in range(3):
     list(stage.dataset)
   assert [(epoch.fresh, epoch.cached, epoch.missing, epoch.bytes) for epoch in stage.stats.epochs] == [
-      (12, 0, 0, 40), (7, 5, 0, 40), (7, 5, 0, 40)]
+    (12, 0, 0, 40),
+    (7, 5, 0, 40),
+    (7, 5, 0, 40),
+  ]
 
 
 def test_an_iterator_that_is_not_read_is_no_epoch():
@@ -128,10 +137,15 @@ def test_several_stages():
   assert [(epoch.fresh, epoch.cached) for epoch in found[1].epochs] == [(10, 0), (2, 8)]
   # A stage is found upstream of any other dataset, and if built by `apply`.
   stage = tf.data.Dataset.range(12).apply(rtf.refurbish(tf.identity, r=2, name="here"))
-  for dataset in (stage, stage.repeat(2).take(3), stage.with_options(tf.data.Options()),
-                  stage.map(tf.identity).concatenate(tf.data.Dataset.range(3)), stage.filter(lambda x: x > 3).cache(),
-                  tf.data.Dataset.zip({"x": stage, "y": (stage,)})):
-    found, = rtf.stats(dataset)
+  for dataset in (
+    stage,
+    stage.repeat(2).take(3),
+    stage.with_options(tf.data.Options()),
+    stage.map(tf.identity).concatenate(tf.data.Dataset.range(3)),
+    stage.filter(lambda x: x > 3).cache(),
+    tf.data.Dataset.zip({"x": stage, "y": (stage,)}),
+  ):
+    (found,) = rtf.stats(dataset)
     assert found.name == "here"
 
 
@@ -144,24 +158,37 @@ def test_printing():
   lines = str(stage.stats).splitlines()
   assert lines[0] == "train"
   assert lines[1].split() == [
-      "epoch", "fresh", "cached", "from_other_jobs", "evicted", "missing", "bytes", "fresh_wait", "[s]", "store_wait", "[s]"]
+    "epoch",
+    "fresh",
+    "cached",
+    "from_other_jobs",
+    "evicted",
+    "missing",
+    "bytes",
+    "fresh_wait",
+    "[s]",
+    "store_wait",
+    "[s]",
+  ]
   waits = [f"{epoch.fresh_wait:.2f}" for epoch in (*stage.stats.epochs, stage.stats.total)]
   assert [line.split() for line in lines[2:]] == [
-      ["0", "1,200", "0", "0", "0", "0", "4,800", waits[0], "0.00"],
-      ["1", "600", "600", "0", "600", "0", "4,800", waits[1], "0.00"],
-      ["total", "1,800", "600", "0", "600", "0", "4,800", waits[2], "0.00"]]
+    ["0", "1,200", "0", "0", "0", "0", "4,800", waits[0], "0.00"],
+    ["1", "600", "600", "0", "600", "0", "4,800", waits[1], "0.00"],
+    ["total", "1,800", "600", "0", "600", "0", "4,800", waits[2], "0.00"],
+  ]
   assert len({len(line) for line in lines[1:]}) == 1  # In columns.
 
 
 def test_waits(tmp_path):
-  """The seconds that the consumer waited for fresh samples and for a store on disk. A store in memory causes no wait."""
+  """The seconds that the consumer waited for fresh samples and for a store on disk. A store in memory causes no
+  wait."""
+
   def slow(index):
     time.sleep(0.02)
     return index
 
   for store in (None, tmp_path / "store"):
-    dataset = tf.data.Dataset.range(20).refurbish(
-        in_python(slow), r=4, store=store, num_parallel_calls=None)
+    dataset = tf.data.Dataset.range(20).refurbish(in_python(slow), r=4, store=store, num_parallel_calls=None)
     for _ in range(2):
       list(without_prefetch(dataset))
     first, second = rtf.stats(dataset)[0].epochs
@@ -175,26 +202,39 @@ def test_waits(tmp_path):
 def test_description(tmp_path):
   """Describes each stage, upstream first."""
   dataset = tf.data.Dataset.range(600).refurbish(
-      lambda x: x, r=3, seed=7, order_seed=8, eviction="reference_count", shuffle="uniform", name="train",
-      store=rtf.CacheStore(max_bytes=8 * 300))
-  assert rtf.describe(dataset.batch(2).echo(1.5).echo(rtf.AUTOTUNE, max_e=4, name="adaptive").prefetch(1)).splitlines() == [
-      'refurbish "train", r = 3',
-      "  epoch   600 samples; after the first epoch about 400 fresh, 200 cached",
-      "  order   reference-count eviction, uniform shuffle, seed 7, order_seed 8",
-      "  source  by index: about 400 of 600 elements are read in an epoch after the first",
-      "  fresh   in uniformly random order, by index",
-      "  store   memory, at most 2,400 bytes; 300 samples of 8 bytes take 2.4 kB",
-      "  after   batch(2), echo, echo, prefetch",
-      "echo, e = 1.5",
-      'echo "adaptive", e = AUTOTUNE: while nothing fresh is ready, at most 4 times']
-  stream = tf.data.Dataset.range(12).filter(lambda x: True).refurbish(lambda x: x, r=1.5, seed=7, store=tmp_path / "store")
+    lambda x: x,
+    r=3,
+    seed=7,
+    order_seed=8,
+    eviction="reference_count",
+    shuffle="uniform",
+    name="train",
+    store=rtf.CacheStore(max_bytes=8 * 300),
+  )
+  assert rtf.describe(
+    dataset.batch(2).echo(1.5).echo(rtf.AUTOTUNE, max_e=4, name="adaptive").prefetch(1)
+  ).splitlines() == [
+    'refurbish "train", r = 3',
+    "  epoch   600 samples; after the first epoch about 400 fresh, 200 cached",
+    "  order   reference-count eviction, uniform shuffle, seed 7, order_seed 8",
+    "  source  by index: about 400 of 600 elements are read in an epoch after the first",
+    "  fresh   in uniformly random order, by index",
+    "  store   memory, at most 2,400 bytes; 300 samples of 8 bytes take 2.4 kB",
+    "  after   batch(2), echo, echo, prefetch",
+    "echo, e = 1.5",
+    'echo "adaptive", e = AUTOTUNE: while nothing fresh is ready, at most 4 times',
+  ]
+  stream = (
+    tf.data.Dataset.range(12).filter(lambda x: True).refurbish(lambda x: x, r=1.5, seed=7, store=tmp_path / "store")
+  )
   unread = [
-      "refurbish, r = 1.5",
-      "  epoch   number of samples not yet known; reuse begins after the first epoch that is read to its end",
-      "  order   balanced eviction, cache-aware shuffle, seed 7",
-      "  source  a stream, because of filter: all elements are read in every epoch",
-      "  fresh   shuffled by a buffer of 1,000 samples, at most 256 MB of them",
-      f"  store   {tmp_path / 'store'}, without a limit"]
+    "refurbish, r = 1.5",
+    "  epoch   number of samples not yet known; reuse begins after the first epoch that is read to its end",
+    "  order   balanced eviction, cache-aware shuffle, seed 7",
+    "  source  a stream, because of filter: all elements are read in every epoch",
+    "  fresh   shuffled by a buffer of 1,000 samples, at most 256 MB of them",
+    f"  store   {tmp_path / 'store'}, without a limit",
+  ]
   assert rtf.describe(stream).splitlines() == unread
   list(stream)
   read = rtf.describe(stream).splitlines()
@@ -203,14 +243,21 @@ def test_description(tmp_path):
   assert read[:1] + read[2:3] + read[4:] == unread[:1] + unread[2:3] + unread[4:]
   assert rtf.describe(tf.data.Dataset.range(3)) == "no reuse stages"
   stream = tf.data.Dataset.range(12).filter(lambda x: True)
-  for size, expected in ((1, "in the order of the source, shuffle_buffer_size=1"),
-                         (5000, "shuffled by a buffer of 5,000 samples")):
+  for size, expected in (
+    (1, "in the order of the source, shuffle_buffer_size=1"),
+    (5000, "shuffled by a buffer of 5,000 samples"),
+  ):
     assert f"  fresh   {expected}" in rtf.describe(stream.refurbish(lambda x: x, shuffle_buffer_size=size)).splitlines()
 
 
-@pytest.mark.parametrize("r, sizes, expected", [
-    (2, 1, "; 225 of 1,000 samples kept, room for 75 in transit"), (1, 1, "; 0 of 1,000 samples kept, room for 300 in transit"),
-    (2, 2, ", part of the room for those in transit")])
+@pytest.mark.parametrize(
+  "r, sizes, expected",
+  [
+    (2, 1, "; 225 of 1,000 samples kept, room for 75 in transit"),
+    (1, 1, "; 0 of 1,000 samples kept, room for 300 in transit"),
+    (2, 2, ", part of the room for those in transit"),
+  ],
+)
 def test_description_of_samples_in_transit(tmp_path, r, sizes, expected):
   """The part of a store's limit for samples in transit."""
   record = 128  # The bytes of a record of one number.
@@ -223,19 +270,26 @@ def test_description_of_what_is_behind():
   """The following operations in order, for the given pipeline and for the stage alone."""
   stage = tf.data.Dataset.range(40).take(30).refurbish(lambda x: x)
   for behind, expected in (
-      (stage.skip(8).take(8).cache().prefetch(1), "skip(8), take(8), cache, prefetch"),
-      (stage.take(-1).repeat().with_options(tf.data.Options()).shuffle(3).batch(4).map(lambda x: x + 1),
-       "take, repeat, shuffle, batch(4), map"),
-      (tf.data.Dataset.zip(stage, tf.data.Dataset.range(9).take(3)), "zip")):
+    (stage.skip(8).take(8).cache().prefetch(1), "skip(8), take(8), cache, prefetch"),
+    (
+      stage.take(-1).repeat().with_options(tf.data.Options()).shuffle(3).batch(4).map(lambda x: x + 1),
+      "take, repeat, shuffle, batch(4), map",
+    ),
+    (tf.data.Dataset.zip(stage, tf.data.Dataset.range(9).take(3)), "zip"),
+  ):
     assert rtf.describe(behind).splitlines()[-1] == f"  after   {expected}"
   assert "  after" not in rtf.describe(stage)
 
 
 def test_description_of_sources(tmp_path):
-  """Whether it is read by index, otherwise which dataset prevents that and what to use instead; how much of it is read."""
+  """Whether it is read by index, otherwise which dataset prevents that and what to use instead; how much of it is
+  read."""
+
   def source(dataset, r=3):
-    line, = [line for line in rtf.describe(dataset.refurbish(lambda *x: x, r=r)).splitlines() if line.startswith("  source")]
-    return line[len("  source  "):]
+    (line,) = [
+      line for line in rtf.describe(dataset.refurbish(lambda *x: x, r=r)).splitlines() if line.startswith("  source")
+    ]
+    return line[len("  source  ") :]
 
   with tf.io.TFRecordWriter(str(tmp_path / "file")) as writer:
     writer.write(b"record")
@@ -259,7 +313,8 @@ def test_description_of_sources(tmp_path):
   assert source(generated) == stream.format("flat_map", "", python)
   assert source(numbers.cache().map(lambda x: x)) == stream.format("cache", "9 ", "")
   assert source(numbers.concatenate(numbers.repeat(2))) == stream.format(
-      "repeat", "27 ", "; echo(n) with a whole n is read by index, repeat(n) is not")
+    "repeat", "27 ", "; echo(n) with a whole n is read by index, repeat(n) is not"
+  )
   assert source(numbers.concatenate(numbers.echo(2))) == by_index.format(9, 27)
   assert source(numbers.shuffle(3, reshuffle_each_iteration=False)) == stream.format("shuffle", "9 ", "")
   # The dataset named is the first one from the files, in either input.

@@ -1,4 +1,6 @@
-"""The functions of `refurbish` run on the stage's workers: number at once, executor, and everything that `map` allows."""
+"""The functions of `refurbish` run on the stage's workers: number at once, executor, and everything that `map`
+allows."""
+
 import os
 import pathlib
 import threading
@@ -74,8 +76,9 @@ def test_a_slow_source_does_not_hold_up_what_is_cached():
     return x
 
   go.set()
-  dataset = Dataset.range(64).map(in_python(read)).refurbish(
-      tf.identity, in_python(finish), r=4, seed=1, num_parallel_calls=3)
+  dataset = (
+    Dataset.range(64).map(in_python(read)).refurbish(tf.identity, in_python(finish), r=4, seed=1, num_parallel_calls=3)
+  )
   list(dataset)
   go.clear()
   finished.clear()
@@ -121,8 +124,7 @@ def old_style(x):
     finally:
       tf.compat.v1.enable_control_flow_v2()
   name = next(node.name for node in graph_def.as_graph_def().node if node.op == "Merge")
-  result, = tf.graph_util.import_graph_def(
-      graph_def.as_graph_def(), {given.op.name: x}, [f"{name}:0"])
+  (result,) = tf.graph_util.import_graph_def(graph_def.as_graph_def(), {given.op.name: x}, [f"{name}:0"])
   return result
 
 
@@ -135,27 +137,31 @@ def branch(x):
 
 # A function, and the same function in Python.
 FUNCTIONS = {
-    "cond": (lambda x: tf.cond(x > 3, lambda: x, lambda: -x), lambda x: x if x > 3 else -x),
-    "if": (branch, branch),
-    "switch_case": (
-        lambda x: tf.switch_case(tf.cast(x % 3, tf.int32), [lambda: x, lambda: x + 10, lambda: x + 20]),
-        lambda x: x + 10 * (x % 3)),
-    "a long while": (
-        lambda x: x + tf.cast(tf.while_loop(lambda k: k < 20_000, lambda k: (k + 1,), [0])[0], tf.int64),
-        lambda x: x + 20_000),
-    "map_fn": (
-        lambda x: tf.reduce_sum(tf.map_fn(lambda y: y + x, tf.range(1_000, dtype=tf.int64))),
-        lambda x: 1_000 * x + 499_500),
-    "a tf.function that was traced before": (traced_elsewhere, outcome_of_traced_elsewhere),
-    "table": (Table(), lambda x: x * x),
-    "numpy_function": (in_python(lambda x: x + 5), lambda x: x + 5),
-    "py_function": (
-        lambda x: tf.ensure_shape(tf.py_function(lambda x: x + 5, [x], tf.int64), []), lambda x: x + 5),
-    "a dataset within": (
-        lambda x: Dataset.range(x).reduce(tf.constant(0, tf.int64), lambda a, b: a + b), lambda x: x * (x - 1) // 2),
-    "compiled": (tf.function(lambda x: x + 1, jit_compile=True), lambda x: x + 1),
-    "strings": (lambda x: tf.strings.to_number(tf.strings.as_string(x) + "1", tf.int64), lambda x: 10 * x + 1),
-    "control flow of version 1": (old_style, lambda x: x + 100 if x > 3 else x - 100),
+  "cond": (lambda x: tf.cond(x > 3, lambda: x, lambda: -x), lambda x: x if x > 3 else -x),
+  "if": (branch, branch),
+  "switch_case": (
+    lambda x: tf.switch_case(tf.cast(x % 3, tf.int32), [lambda: x, lambda: x + 10, lambda: x + 20]),
+    lambda x: x + 10 * (x % 3),
+  ),
+  "a long while": (
+    lambda x: x + tf.cast(tf.while_loop(lambda k: k < 20_000, lambda k: (k + 1,), [0])[0], tf.int64),
+    lambda x: x + 20_000,
+  ),
+  "map_fn": (
+    lambda x: tf.reduce_sum(tf.map_fn(lambda y: y + x, tf.range(1_000, dtype=tf.int64))),
+    lambda x: 1_000 * x + 499_500,
+  ),
+  "a tf.function that was traced before": (traced_elsewhere, outcome_of_traced_elsewhere),
+  "table": (Table(), lambda x: x * x),
+  "numpy_function": (in_python(lambda x: x + 5), lambda x: x + 5),
+  "py_function": (lambda x: tf.ensure_shape(tf.py_function(lambda x: x + 5, [x], tf.int64), []), lambda x: x + 5),
+  "a dataset within": (
+    lambda x: Dataset.range(x).reduce(tf.constant(0, tf.int64), lambda a, b: a + b),
+    lambda x: x * (x - 1) // 2,
+  ),
+  "compiled": (tf.function(lambda x: x + 1, jit_compile=True), lambda x: x + 1),
+  "strings": (lambda x: tf.strings.to_number(tf.strings.as_string(x) + "1", tf.int64), lambda x: 10 * x + 1),
+  "control flow of version 1": (old_style, lambda x: x + 100 if x > 3 else x - 100),
 }
 
 
@@ -183,12 +189,14 @@ def test_what_runs_a_function_is_told():
 
 def test_a_users_function_stays_as_it_is():
   """How the stage runs a function does not change the user's function."""
+
   def make():
     return tf.function(lambda x: tf.cond(x > 3, lambda: x + 1, lambda: x - 1))
 
   spec = tf.TensorSpec([], tf.int64)
   ops = lambda function: sorted(
-      (node.op, str(sorted(node.attr))) for node in function.get_concrete_function(spec).graph.as_graph_def().node)
+    (node.op, str(sorted(node.attr))) for node in function.get_concrete_function(spec).graph.as_graph_def().node
+  )
   ours, theirs = make(), make()
   list(Dataset.range(8).refurbish(ours))
   assert ops(ours) == ops(theirs)
@@ -197,6 +205,7 @@ def test_a_users_function_stays_as_it_is():
 
 def test_the_end_of_a_sequence_is_an_error_of_the_function():
   """An iterator within a function reports its end by OutOfRange, which does not end the stage's epoch."""
+
   def last(x):
     return Dataset.range(x % 2).get_single_element() + x
 
@@ -237,8 +246,13 @@ def test_op_determinism():
   def run():
     generator.reset_from_seed(1)
     dataset = Dataset.range(40).refurbish(
-        lambda x: (x, generator.uniform([], 0, 2**31, tf.int64)), lambda x, y: (x, y, generator.uniform([], 0, 9, tf.int64)),
-        r=2, seed=1, num_parallel_calls=8, deterministic=False)
+      lambda x: (x, generator.uniform([], 0, 2**31, tf.int64)),
+      lambda x, y: (x, y, generator.uniform([], 0, 9, tf.int64)),
+      r=2,
+      seed=1,
+      num_parallel_calls=8,
+      deterministic=False,
+    )
     return [np.array(list(dataset.as_numpy_iterator())).tolist() for _ in range(2)]
 
   tf.config.experimental.enable_op_determinism()
@@ -261,6 +275,7 @@ def seconds_by_thread():
 @pytest.mark.parametrize("options", [{}, {"max_intra_op_parallelism": 1}])
 def test_operations_are_not_cut_in_pieces_where_calls_run_at_once(options):
   """It would only wake TensorFlow's other threads. With and without the option."""
+
   def work(x):
     y = tf.fill([1_000_000], tf.cast(x, tf.float32))
     for _ in range(10):
@@ -277,11 +292,13 @@ def test_operations_are_not_cut_in_pieces_where_calls_run_at_once(options):
   assert sum(took.values()) <= 0.05, took
 
 
-# Errors and checkpoints. -----------------------------------------------------------------------------------------------
+# Errors and checkpoints.
+# -----------------------------------------------------------------------------------------------
 
 
 def test_after_an_error_of_a_stream_nothing_is_kept():
-  """The stream may have lost several elements, so later indices are unknown: the next epoch prepares those samples again."""
+  """The stream may have lost several elements, so later indices are unknown: the next epoch prepares those samples
+  again."""
   bad = [3]
 
   def check(x):
@@ -323,7 +340,9 @@ def test_a_stage_without_a_seed_takes_that_of_the_checkpoint(tmp_path):
   other = make()
   busy = iter(other)
   next(busy)
-  with pytest.raises(tf.errors.FailedPreconditionError, match=f"perhaps the restored one, has already started.*seed={seed}"):
+  with pytest.raises(
+    tf.errors.FailedPreconditionError, match=f"perhaps the restored one, has already started.*seed={seed}"
+  ):
     restore(other, path)
   with pytest.raises(tf.errors.InvalidArgumentError, match="another pipeline: seed "):
     restore(make(seed=1), path)

@@ -1,4 +1,5 @@
 """`rtf.sources.cached` in memory: what is read and when, order and content, checkpoints, errors."""
+
 import itertools
 import threading
 import warnings
@@ -61,7 +62,9 @@ def test_behind_it_only_fresh_samples_that_are_not_kept_are_read():
   source, dataset = recorded(store=store)
   prepared = []
 
-  train = dataset.refurbish(in_python(lambda x: (prepared.append(int(x) ** .5), x)[1]), r=2, seed=3, num_parallel_calls=None)
+  train = dataset.refurbish(
+    in_python(lambda x: (prepared.append(int(x) ** 0.5), x)[1]), r=2, seed=3, num_parallel_calls=None
+  )
   assert sorted(asked_by(source, train)) == list(range(N))
   kept = {i for i in range(N) if i in store}
   assert len(kept) == 5
@@ -143,17 +146,20 @@ def test_as_many_functions_of_the_source_run_as_there_are_reads():
 
 
 SOURCES = {
-    "range": lambda: Dataset.range(N),
-    "map": lambda: Dataset.range(N).map(lambda x: x + 1),
-    "parallel map and prefetch": lambda: Dataset.range(N).map(lambda x: x + 1, num_parallel_calls=3).prefetch(2),
-    "batch": lambda: Dataset.range(3 * N).map(lambda x: x + 1).batch(3, drop_remainder=True).map(tf.reduce_sum),
-    "batch of a map": lambda: Dataset.range(2 * N).map(lambda x: x + 1).batch(2, drop_remainder=True),
-    "zip": lambda: Dataset.zip((Dataset.range(N), Dataset.range(100, 100 + N).map(lambda x: 2 * x, 2))).map(lambda x, y: x + y),
-    "concatenate": lambda: Dataset.range(5).concatenate(Dataset.range(50, 50 + N - 5).prefetch(1)),
-    "shard": lambda: Dataset.range(2 * N).shard(2, 1),
-    "echo": lambda: Dataset.range(N // 2).echo(2),
-    "cached": lambda: rtf.sources.cached(Dataset.range(N), limited(3)),
-    "python": lambda: rtf.sources.data_source(Batched(N), batch_reads=4)}
+  "range": lambda: Dataset.range(N),
+  "map": lambda: Dataset.range(N).map(lambda x: x + 1),
+  "parallel map and prefetch": lambda: Dataset.range(N).map(lambda x: x + 1, num_parallel_calls=3).prefetch(2),
+  "batch": lambda: Dataset.range(3 * N).map(lambda x: x + 1).batch(3, drop_remainder=True).map(tf.reduce_sum),
+  "batch of a map": lambda: Dataset.range(2 * N).map(lambda x: x + 1).batch(2, drop_remainder=True),
+  "zip": lambda: Dataset.zip((Dataset.range(N), Dataset.range(100, 100 + N).map(lambda x: 2 * x, 2))).map(
+    lambda x, y: x + y
+  ),
+  "concatenate": lambda: Dataset.range(5).concatenate(Dataset.range(50, 50 + N - 5).prefetch(1)),
+  "shard": lambda: Dataset.range(2 * N).shard(2, 1),
+  "echo": lambda: Dataset.range(N // 2).echo(2),
+  "cached": lambda: rtf.sources.cached(Dataset.range(N), limited(3)),
+  "python": lambda: rtf.sources.data_source(Batched(N), batch_reads=4),
+}
 
 
 @cases.each_value
@@ -173,7 +179,9 @@ def test_the_same_samples_in_the_same_order_as_without(kind, kept, readers):
   cached = rtf.sources.cached(source, store, num_parallel_reads=readers)
   assert len(cached) == N and cached.element_spec == source.element_spec
   # With the fusion it would be read as a stream, in another order.
-  assert epochs(cached) == epochs(with_options(SOURCES[kind](), "experimental_optimization", map_and_batch_fusion=False))
+  assert epochs(cached) == epochs(
+    with_options(SOURCES[kind](), "experimental_optimization", map_and_batch_fusion=False)
+  )
 
 
 def test_a_global_shuffle():
@@ -183,10 +191,11 @@ def test_a_global_shuffle():
 
 
 STRUCTURES = {
-    "dict": {"image": tf.reshape(tf.range(N * 4), [N, 2, 2]), "label": tf.range(N)},
-    "strings": (tf.constant([b"ab" * i for i in range(N)]), tf.range(N)),
-    "ragged": tf.ragged.range(tf.range(N)),
-    "sparse": tf.sparse.from_dense(tf.reshape(tf.range(N * 3), [N, 3]))}
+  "dict": {"image": tf.reshape(tf.range(N * 4), [N, 2, 2]), "label": tf.range(N)},
+  "strings": (tf.constant([b"ab" * i for i in range(N)]), tf.range(N)),
+  "ragged": tf.ragged.range(tf.range(N)),
+  "sparse": tf.sparse.from_dense(tf.reshape(tf.range(N * 3), [N, 3])),
+}
 
 
 @cases.each_value
@@ -197,9 +206,15 @@ def test_elements_of_any_structure(kind, on_disk, tmp_path):
   cached = rtf.sources.cached(source, tmp_path / "store" if on_disk else None)
 
   def dense(dataset):
-    return [tf.nest.map_structure(lambda x: np.asarray(x).tolist(), tf.nest.map_structure(
-        lambda x: tf.sparse.to_dense(x) if isinstance(x, tf.SparseTensor) else x, each, expand_composites=False))
-            for each in dataset]
+    return [
+      tf.nest.map_structure(
+        lambda x: np.asarray(x).tolist(),
+        tf.nest.map_structure(
+          lambda x: tf.sparse.to_dense(x) if isinstance(x, tf.SparseTensor) else x, each, expand_composites=False
+        ),
+      )
+      for each in dataset
+    ]
 
   for _ in range(2):
     assert dense(cached) == dense(source)
@@ -266,16 +281,24 @@ def test_an_element_that_cannot_be_read(readers):
     values(dataset.refurbish(lambda x: x))
 
 
-@pytest.mark.parametrize(("make", "message"), [
+@pytest.mark.parametrize(
+  ("make", "message"),
+  [
     (lambda: Dataset.range(N).filter(lambda x: x > 1), "FilterDataset makes it a stream.*Dataset.cache()"),
-    (lambda: Dataset.from_generator(lambda: iter(range(3)), output_signature=tf.TensorSpec([], tf.int64)), "makes it a stream"),
+    (
+      lambda: Dataset.from_generator(lambda: iter(range(3)), output_signature=tf.TensorSpec([], tf.int64)),
+      "makes it a stream",
+    ),
     (lambda: Dataset.range(N).repeat(2), "RepeatDataset makes it a stream"),
     (lambda: Dataset.range(N).cache(), "makes it a stream"),
     (lambda: Dataset.range(N).refurbish(lambda x: x), "a refurbish stage"),
-    (lambda: Dataset.range(N).repeat(), "infinite"), (lambda: Dataset.range(0), "The source of cached has no elements"),
+    (lambda: Dataset.range(N).repeat(), "infinite"),
+    (lambda: Dataset.range(0), "The source of cached has no elements"),
     (lambda: Dataset.range(N).shuffle(3), "The source of cached changes its order"),
     (lambda: Dataset.range(N).map(lambda x: x, num_parallel_calls=2, deterministic=False), "deterministic=False"),
-    (lambda: Dataset.range(N).shard(*2 * [tf.data.experimental.SHARD_HINT]), "Shard after cached")])
+    (lambda: Dataset.range(N).shard(*2 * [tf.data.experimental.SHARD_HINT]), "Shard after cached"),
+  ],
+)
 def test_refused_sources(make, message):
   with pytest.raises(ValueError, match=message):
     rtf.sources.cached(make())
@@ -321,11 +344,14 @@ def test_describe_and_stats():
   cached = rtf.sources.cached(Dataset.range(1_000), limited(300))
   values(cached)
   train = cached.refurbish(lambda x: x, r=2)
-  assert rtf.describe(cached) == """\
+  assert (
+    rtf.describe(cached)
+    == """\
 cached
   kept    300 of 1,000 elements, 2,400 bytes
   source  by index: only elements that are asked for and not kept are read
   store   memory, at most 2,400 bytes; 300 elements of 8 bytes take 2.4 kB"""
+  )
   assert rtf.describe(train).startswith(f"{rtf.describe(cached)}\nrefurbish")
   assert not rtf.stats(cached) and len(rtf.stats(train)) == 1
 

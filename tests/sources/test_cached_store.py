@@ -1,4 +1,5 @@
 """`rtf.sources.cached` with a store on disk: the next run, jobs that share it, damage, full disks, other sources."""
+
 import gc
 import itertools
 import pathlib
@@ -88,8 +89,10 @@ def test_the_store_is_read_ahead(tmp_path):
 
 def test_two_jobs_at_once_read_each_element_once(tmp_path):
   sources = [Recorded(N), Recorded(N)]
-  jobs = [source.dataset(tmp_path).refurbish(lambda x: x, r=2, seed=seed, num_parallel_calls=None)
-          for seed, source in enumerate(sources)]
+  jobs = [
+    source.dataset(tmp_path).refurbish(lambda x: x, r=2, seed=seed, num_parallel_calls=None)
+    for seed, source in enumerate(sources)
+  ]
   for epoch in range(3):
     pairs = [(int(one), int(other)) for one, other in zip(*jobs, strict=True)]
     for each in zip(*pairs):
@@ -118,7 +121,8 @@ def test_what_comes_first_stays_within_max_bytes(tmp_path):
   source = Recorded(N)
   store = rtf.CacheStore(tmp_path, max_bytes=8_000)
   dataset = rtf.sources.cached(
-      rtf.sources.data_source(source, element_spec=tf.TensorSpec([], tf.int64)).map(lambda x: tf.fill([100], x)), store)
+    rtf.sources.data_source(source, element_spec=tf.TensorSpec([], tf.int64)).map(lambda x: tf.fill([100], x)), store
+  )
   read = []
   for _ in range(3):
     assert values(dataset) == [i * i for i in range(N)]
@@ -128,7 +132,9 @@ def test_what_comes_first_stays_within_max_bytes(tmp_path):
 
 
 def test_a_full_disk_is_a_limit(tmp_path):
-  made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1300k,mode=700", "none", tmp_path], capture_output=True, check=False)
+  made = subprocess.run(
+    ["mount", "-t", "tmpfs", "-o", "size=1300k,mode=700", "none", tmp_path], capture_output=True, check=False
+  )
   if made.returncode != 0:
     pytest.skip("may not mount a file system")
   try:
@@ -152,14 +158,16 @@ def test_a_full_disk_is_a_limit(tmp_path):
 
 def damage(path, record):
   """Changes the record that was written first, second and so on; each has the same size."""
-  file, = [each for each in pathlib.Path(path).iterdir() if each.name.startswith("small-")]
+  (file,) = [each for each in pathlib.Path(path).iterdir() if each.name.startswith("small-")]
   data = bytearray(file.read_bytes())
   for at in range(record * RECORD, (record + 1) * RECORD):
-    data[at] ^= 0xff
+    data[at] ^= 0xFF
   file.write_bytes(data)
 
 
-@pytest.mark.parametrize("behind", [lambda dataset: dataset, lambda dataset: dataset.refurbish(lambda x: x, r=2, seed=1)])
+@pytest.mark.parametrize(
+  "behind", [lambda dataset: dataset, lambda dataset: dataset.refurbish(lambda x: x, r=2, seed=1)]
+)
 def test_a_damaged_record_is_read_again(behind, tmp_path):
   filled(tmp_path)
   damage(tmp_path, 5)
@@ -213,11 +221,12 @@ def test_a_store_that_was_filled_by_hand_is_refused(tmp_path):
 
 
 OTHERS = {
-    "other elements": (lambda: Dataset.range(1, N + 1), "was filled from another source: element"),
-    "other function": (lambda: Dataset.range(N).map(lambda x: x * x), "was filled from another source: element"),
-    "longer": (lambda: Dataset.range(N + 1), "was filled from another source: num_samples was 40 and is 41"),
-    "shard": (lambda: Dataset.range(2 * N).shard(2, 0), "was filled from another source: shard was  and is 0 of 2"),
-    "other type": (lambda: Dataset.range(N).map(lambda x: tf.cast(x, tf.int32)), "int32")}
+  "other elements": (lambda: Dataset.range(1, N + 1), "was filled from another source: element"),
+  "other function": (lambda: Dataset.range(N).map(lambda x: x * x), "was filled from another source: element"),
+  "longer": (lambda: Dataset.range(N + 1), "was filled from another source: num_samples was 40 and is 41"),
+  "shard": (lambda: Dataset.range(2 * N).shard(2, 0), "was filled from another source: shard was  and is 0 of 2"),
+  "other type": (lambda: Dataset.range(N).map(lambda x: tf.cast(x, tf.int32)), "int32"),
+}
 
 
 @pytest.mark.parametrize("kind", OTHERS)
@@ -249,8 +258,10 @@ def test_a_file_that_changes_is_an_error(tmp_path):
   # What is kept is not looked at, until it has to be read again.
   assert [x.numpy() for x in dataset] == [b"%d" % i for i in range(N)]
   damage(tmp_path / "store", 3)
-  with pytest.warns(rtf.PipelineWarning), pytest.raises(
-      tf.errors.FailedPreconditionError, match="element 3, the file .*3.txt, differs"):
+  with (
+    pytest.warns(rtf.PipelineWarning),
+    pytest.raises(tf.errors.FailedPreconditionError, match="element 3, the file .*3.txt, differs"),
+  ):
     list(dataset)
   files[4].write_text("changed")
   with pytest.raises(ValueError, match="element 4, the file .*4.txt, differs"):

@@ -1,4 +1,5 @@
 """`rtf.sources.data_source`: the elements of a Python source, read by index."""
+
 import gc
 import threading
 import warnings
@@ -89,11 +90,12 @@ def test_refurbish_reads_only_what_is_fresh(kind, reads):
 
 
 def read_samples_that_fill_what_may_be_taken_ahead(reads):
-  # A cached place holds its sample from the moment it is decided. The last batches ask for 16 fresh samples and more, so
-  # for 64 MB of cached ones between them. That is more than may be held ahead: asking must not wait.
+  # A cached place holds its sample from the moment it is decided. The last batches ask for 16 fresh samples and more,
+  # so for 64 MB of cached ones between them. That is more than may be held ahead: asking must not wait.
   source = Batched(160)
   train = data_source(source, num_parallel_reads=reads).refurbish(
-      lambda x: (x, tf.zeros([1 << 20], tf.uint8)), lambda x, _: x, r=4, seed=1, num_parallel_calls=2)
+    lambda x: (x, tf.zeros([1 << 20], tf.uint8)), lambda x, _: x, r=4, seed=1, num_parallel_calls=2
+  )
   for _ in range(6):
     source.asked.clear()
     assert sorted(_values(train)) == _squares(160)
@@ -111,16 +113,24 @@ def test_samples_that_fill_what_may_be_taken_ahead(reads):
 def test_as_from_tensor_slices(data):
   n = data.draw(strategies.integers(1, 40))
   source = data.draw(strategies.sampled_from([Source, Batched]))(n)
-  ours = data_source(source, batch_reads=data.draw(strategies.sampled_from([1, 3, 64])),
-                     num_parallel_reads=data.draw(strategies.sampled_from([1, 2, 16])))
+  ours = data_source(
+    source,
+    batch_reads=data.draw(strategies.sampled_from([1, 3, 64])),
+    num_parallel_reads=data.draw(strategies.sampled_from([1, 2, 16])),
+  )
   slices = tf.data.Dataset.from_tensor_slices(np.array(_squares(n), np.int64))
   size = strategies.integers(0, n + 2)
   stages = {
-      "take": lambda d, k: d.take(k), "skip": lambda d, k: d.skip(k),
-      "shard": lambda d, k: d.shard(3, k % 3), "repeat": lambda d, k: d.repeat(2),
-      "concatenate": lambda d, k: d.concatenate(d.take(k)), "map": lambda d, k: d.map(lambda x: x + 1, 2),
-      "zip": lambda d, k: tf.data.Dataset.zip(d, d.skip(k)).map(lambda x, y: x + y),
-      "prefetch": lambda d, k: d.prefetch(3), "batch": lambda d, k: d.batch(2, drop_remainder=True).unbatch()}
+    "take": lambda d, k: d.take(k),
+    "skip": lambda d, k: d.skip(k),
+    "shard": lambda d, k: d.shard(3, k % 3),
+    "repeat": lambda d, k: d.repeat(2),
+    "concatenate": lambda d, k: d.concatenate(d.take(k)),
+    "map": lambda d, k: d.map(lambda x: x + 1, 2),
+    "zip": lambda d, k: tf.data.Dataset.zip(d, d.skip(k)).map(lambda x, y: x + y),
+    "prefetch": lambda d, k: d.prefetch(3),
+    "batch": lambda d, k: d.batch(2, drop_remainder=True).unbatch(),
+  }
   for name in data.draw(strategies.lists(strategies.sampled_from(sorted(stages)), max_size=3)):
     k = data.draw(size)
     ours, slices = stages[name](ours, k), stages[name](slices, k)
@@ -150,12 +160,21 @@ def test_at(kind):
 @cases.each_value
 @each_reads
 @pytest.mark.parametrize("symbolic", [False, True])
-@pytest.mark.parametrize("make", [
-    lambda d: d, lambda d: d.skip(3), lambda d: d.map(lambda x: x + 1, 2).prefetch(2), lambda d: d.shard(2, 1).repeat(2),
-    lambda d: global_shuffle_op._global_shuffle(d, seed=7)])
+@pytest.mark.parametrize(
+  "make",
+  [
+    lambda d: d,
+    lambda d: d.skip(3),
+    lambda d: d.map(lambda x: x + 1, 2).prefetch(2),
+    lambda d: d.shard(2, 1).repeat(2),
+    lambda d: global_shuffle_op._global_shuffle(d, seed=7),
+  ],
+)
 def test_restored_at_every_step(tmp_path, make, symbolic, reads):
   def dataset():
-    return checkpoints.with_checkpoints(make(data_source(Batched(11), batch_reads=4, num_parallel_reads=reads)), symbolic)
+    return checkpoints.with_checkpoints(
+      make(data_source(Batched(11), batch_reads=4, num_parallel_reads=reads)), symbolic
+    )
 
   expected = _values(dataset())
   for step in cases.some(range(len(expected) + 1), 3):
@@ -167,11 +186,16 @@ def test_restored_at_every_step(tmp_path, make, symbolic, reads):
     assert checkpoints.take(checkpoints.restore(after, path)) == expected[step:]
 
 
-@pytest.mark.parametrize("returned, match", [
-    (lambda elements: iter(elements), "returned list_iterator"), (lambda elements: None, "returned NoneType"),
+@pytest.mark.parametrize(
+  "returned, match",
+  [
+    (lambda elements: iter(elements), "returned list_iterator"),
+    (lambda elements: None, "returned NoneType"),
     (lambda elements: elements[:-1], r" 2, but returned 1 elements"),
     (lambda elements: elements + [1], r" 2, but returned 3 elements"),
-    (lambda elements: dict(enumerate(elements)), "returned dict")])
+    (lambda elements: dict(enumerate(elements)), "returned dict"),
+  ],
+)
 def test_what_getitems_must_return(returned, match):
   class Odd(Batched):
     def __getitems__(self, indices):
@@ -196,8 +220,13 @@ def test_a_source_that_grows_or_shrinks(kind, now, reuses, reads):
     dataset = reuses(dataset)
   assert len(list(dataset)) == 6
   source.n = now
-  with warnings.catch_warnings(), pytest.raises(
-      tf.errors.DataLossError, match=f"changed its length: it has {now} elements now, but had 6 .* Make the dataset again"):
+  with (
+    warnings.catch_warnings(),
+    pytest.raises(
+      tf.errors.DataLossError,
+      match=f"changed its length: it has {now} elements now, but had 6 .* Make the dataset again",
+    ),
+  ):
     warnings.simplefilter("error")
     list(dataset)
 
@@ -213,6 +242,7 @@ def test_an_exception_that_would_end_an_iteration_does_not():
 
 class _Lazy(dict):
   """A row that reads its image on access, and fails the first time."""
+
   failed = False
 
   def __getitem__(self, key):
@@ -223,7 +253,6 @@ class _Lazy(dict):
 
 
 class _Mute(Exception):
-
   def __str__(self):
     raise RuntimeError("no text")
 
@@ -234,15 +263,15 @@ def _raise(error):
 
 @cases.each_value
 @pytest.mark.parametrize("kind", [Source, Batched])
-@pytest.mark.parametrize("fail", [
-    lambda: _Lazy(index=3, image=3.0), lambda: _raise(SystemExit(1)), lambda: _raise(_Mute())])
+@pytest.mark.parametrize(
+  "fail", [lambda: _Lazy(index=3, image=3.0), lambda: _raise(SystemExit(1)), lambda: _raise(_Mute())]
+)
 def test_whatever_goes_wrong_is_of_its_element(kind, fail):
   """Otherwise later elements would come, and be stored, under a wrong index."""
   # After a batch that raises, its elements are read one by one.
   failures = [2 if kind is Batched else 1]
 
   class Rows(kind):
-
     def element(self, index):
       if index == 3 and failures[0]:
         failures[0] -= 1
@@ -281,7 +310,6 @@ def test_bytes_in_the_other_order():
 def test_a_source_may_change_the_list_that_it_is_given():
 
   class Popping(Batched):
-
     def __getitems__(self, indices):
       elements = []
       while indices:
@@ -304,7 +332,9 @@ def test_one_thread_at_a_time():
       return index
 
   source = Noting(30)
-  datasets = [data_source(source, element_spec=tf.TensorSpec([], tf.int64)).map(lambda x: x, 3).prefetch(2) for _ in range(3)]
+  datasets = [
+    data_source(source, element_spec=tf.TensorSpec([], tf.int64)).map(lambda x: x, 3).prefetch(2) for _ in range(3)
+  ]
   joined = tf.data.Dataset.sample_from_datasets(datasets, [1 / 3] * 3, seed=1)
   assert sorted(_values(joined)) == sorted(3 * list(range(30)))
   assert source.most == 1
@@ -322,7 +352,9 @@ class Together(Source):
     return index
 
 
-@pytest.mark.parametrize("make", [lambda d: d, lambda d: global_shuffle_op._global_shuffle(d, seed=7)], ids=["in order", "by a mapper"])
+@pytest.mark.parametrize(
+  "make", [lambda d: d, lambda d: global_shuffle_op._global_shuffle(d, seed=7)], ids=["in order", "by a mapper"]
+)
 def test_as_many_reads_at_once_as_there_are_readers(make):
   source = Together(2 * 64, together=64)
   dataset = data_source(source, element_spec=tf.TensorSpec([], tf.int64), num_parallel_reads=64)
@@ -457,13 +489,18 @@ class _NoLength:
     return index
 
 
-@pytest.mark.parametrize("source, arguments, error, match", [
+@pytest.mark.parametrize(
+  "source, arguments, error, match",
+  [
     (iter([1]), {}, TypeError, "^source .*list_iterator has no __len__"),
-    (_NoLength(), {}, TypeError, "^source .*no __len__"), ({1, 2}, {}, TypeError, "^source .*no __getitem__"),
+    (_NoLength(), {}, TypeError, "^source .*no __len__"),
+    ({1, 2}, {}, TypeError, "^source .*no __getitem__"),
     (tf.data.Dataset.range(3), {}, TypeError, "^source .*(no __getitem__|tf.data.Dataset)"),
-    ([], {}, ValueError, "^source .*empty"), ([()], {}, TypeError, "^source .*component.* \\(\\)"),
+    ([], {}, ValueError, "^source .*empty"),
+    ([()], {}, TypeError, "^source .*component.* \\(\\)"),
     ([1], {"batch_reads": 0}, ValueError, "^batch_reads .*got 0"),
-    ([1], {"batch_reads": 1.0}, TypeError, "^batch_reads "), ([1], {"batch_reads": 10**6}, ValueError, "^batch_reads .*65,536"),
+    ([1], {"batch_reads": 1.0}, TypeError, "^batch_reads "),
+    ([1], {"batch_reads": 10**6}, ValueError, "^batch_reads .*65,536"),
     ([1], {"num_parallel_reads": 0}, ValueError, "^num_parallel_reads .*got 0"),
     ([1], {"num_parallel_reads": 2.0}, TypeError, "^num_parallel_reads "),
     ([1], {"num_parallel_reads": 1025}, ValueError, "^num_parallel_reads .*1,024"),
@@ -472,7 +509,9 @@ class _NoLength:
     ([1], {"element_spec": [tf.TensorSpec([], tf.int64)]}, TypeError, "^element_spec .*tf.TensorSpec"),
     ([1], {"element_spec": tf.RaggedTensorSpec([None], tf.int64)}, TypeError, "^element_spec .*tf.TensorSpec"),
     ([1], {"element_spec": tf.TensorSpec([], tf.variant)}, TypeError, "^element_spec .*variant"),
-    (Source(3, fails={0}), {}, KeyError, "no 0")])
+    (Source(3, fails={0}), {}, KeyError, "no 0"),
+  ],
+)
 def test_arguments(source, arguments, error, match):
   with pytest.raises(error, match=match):
     data_source(source, **arguments)

@@ -1,4 +1,5 @@
 """`rtf.sources.data_source`: which elements a Python source may have, and the errors for others."""
+
 import collections
 import re
 
@@ -16,7 +17,9 @@ data_source = rtf.sources.data_source
 Point = collections.namedtuple("Point", ["x", "y"])
 
 
-@pytest.mark.parametrize("element, spec, expected", [
+@pytest.mark.parametrize(
+  "element, spec, expected",
+  [
     (7, tf.TensorSpec([], tf.int64), 7),
     (1.5, tf.TensorSpec([], tf.float64), 1.5),
     (True, tf.TensorSpec([], tf.bool), True),
@@ -36,7 +39,9 @@ Point = collections.namedtuple("Point", ["x", "y"])
     (tf.constant([1, 2]), tf.TensorSpec([2], tf.int32), [1, 2]),
     (tf.constant(["a"]), tf.TensorSpec([1], tf.string), [b"a"]),
     (tf.constant([1], tf.bfloat16), tf.TensorSpec([1], tf.bfloat16), [1]),
-    (Image.fromarray(np.eye(3, dtype=np.uint8)), tf.TensorSpec([3, 3], tf.uint8), np.eye(3))])
+    (Image.fromarray(np.eye(3, dtype=np.uint8)), tf.TensorSpec([3, 3], tf.uint8), np.eye(3)),
+  ],
+)
 def test_components(element, spec, expected):
   dataset = data_source([element, element])
   assert dataset.element_spec == spec
@@ -62,8 +67,16 @@ def test_python_numbers_become_what_the_spec_says():
   assert read([1, 2.5, True], tf.TensorSpec([], tf.float32)) == [1, 2.5, 1]
   assert read([1, [2, 3]], tf.TensorSpec(None, tf.int32)) == [1, [2, 3]]
   assert read([np.zeros(2, np.int8)], tf.TensorSpec([None], tf.int8)) == [[0, 0]]
-  for value, spec in ((1.5, tf.int32), (300, tf.uint8), (-1, tf.uint8), (np.int64(1), tf.int32), (1, tf.string), ("a", tf.int32),
-                      (2, tf.bool), (1j, tf.float32)):
+  for value, spec in (
+    (1.5, tf.int32),
+    (300, tf.uint8),
+    (-1, tf.uint8),
+    (np.int64(1), tf.int32),
+    (1, tf.string),
+    ("a", tf.int32),
+    (2, tf.bool),
+    (1j, tf.float32),
+  ):
     with pytest.raises(tf.errors.InvalidArgumentError, match="Element 0 of the source of data_source: "):
       read([value], tf.TensorSpec([], spec))
 
@@ -73,11 +86,21 @@ class _NoArray:
     raise RuntimeError("on another device")
 
 
-@pytest.mark.parametrize("odd, match", [
-    (None, "is None, .*Leave"), (object(), "is a object"), ({1, 2}, "is a set"),
-    ([1, [2, 3]], "is a list.*return a tuple"), ([1, None], "NoneType"), (_NoArray(), "on another device"),
-    (np.datetime64("2020-01-01"), "dtype datetime64"), (np.ma.masked_array([1], [True]), "masked array"),
-    (np.zeros(2, [("a", int)]), "dtype"), (np.array([1, None]), "NoneType")])
+@pytest.mark.parametrize(
+  "odd, match",
+  [
+    (None, "is None, .*Leave"),
+    (object(), "is a object"),
+    ({1, 2}, "is a set"),
+    ([1, [2, 3]], "is a list.*return a tuple"),
+    ([1, None], "NoneType"),
+    (_NoArray(), "on another device"),
+    (np.datetime64("2020-01-01"), "dtype datetime64"),
+    (np.ma.masked_array([1], [True]), "masked array"),
+    (np.zeros(2, [("a", int)]), "dtype"),
+    (np.array([1, None]), "NoneType"),
+  ],
+)
 def test_odd_elements(odd, match):
   with pytest.raises(TypeError, match=match):
     data_source([odd])
@@ -91,9 +114,15 @@ def test_odd_elements(odd, match):
   assert int(next(iterator)) == 3
 
 
-@pytest.mark.parametrize("other, match", [
+@pytest.mark.parametrize(
+  "other, match",
+  [
     (np.zeros([3], np.uint8), r"shape \(2,\).*got \(3,\).*None"),
-    (np.zeros([2], np.int8), "dtype uint8.*got int8"), ((1, 2), "one component.*got a tuple"), (b"x", "dtype uint8.*got string")])
+    (np.zeros([2], np.int8), "dtype uint8.*got int8"),
+    ((1, 2), "one component.*got a tuple"),
+    (b"x", "dtype uint8.*got string"),
+  ],
+)
 def test_elements_unlike_the_first(other, match):
   good = np.ones([2], np.uint8)
   iterator = iter(data_source([good, good, other, good]))
@@ -122,26 +151,28 @@ def test_what_was_read_is_nobody_elses():
   # TensorFlow keeps using the memory of an array that begins at such an address.
   memory = np.zeros([8064], np.uint8)
   begin = -memory.ctypes.data % 64
-  buffer = memory[begin:begin + 8000].view(np.int64)
+  buffer = memory[begin : begin + 8000].view(np.int64)
 
   class OneBuffer(Source):
     def element(self, index):
       buffer[:] = index
       return buffer
 
-  batch, = data_source(OneBuffer(10)).batch(10)
+  (batch,) = data_source(OneBuffer(10)).batch(10)
   assert batch.numpy()[:, 0].tolist() == list(range(10))
 
 
 def test_what_a_message_says_stands_in_one_line():
   with pytest.raises(tf.errors.InvalidArgumentError) as raised:
     list(data_source([1, "x"]))
-  assert re.search(r"Element 1 of the source of data_source: it must have dtype int64 .*got string",
-                   raised.value.message)
+  assert re.search(
+    r"Element 1 of the source of data_source: it must have dtype int64 .*got string", raised.value.message
+  )
 
 
 class _Shaped:
   """As an array of zarr: it has a shape and no length."""
+
   shape = (3, 2)
 
   def __getitem__(self, index):
@@ -166,22 +197,32 @@ class _Table(list):
 
 
 BY_NAME = {
-    "a path": ("train.h5", "got a str: 'train.h5'. Open the file"), "bytes": (b"train.h5", "got a bytes"),
-    "a path as an object": (lambda path: path, "got a PosixPath: .*Open the file"),
-    "arrays": ((np.zeros([3, 2]), np.zeros(3)), "a tuple of 2 arrays has array i there.*zip"),
-    "a sequence of batches": (_named("keras.src.trainers.data_adapters.py_dataset_adapter", "PyDataset"), "a keras PyDataset is a batch"),
-    "another": (_named("tf_keras.src.utils.data_utils", "Sequence"), "a tf_keras Sequence is a batch"),
-    "a group": (_named("zarr.core.group", "Group"), "a zarr Group is an array"),
-    "a bytearray": (bytearray(b"a"), "got a bytearray"),
-    "columns": ({"image": np.zeros(3), "label": [1, 2, 3]}, "a dict is read by name: 'image', 'label'. Give one"),
-    "many columns": (dict.fromkeys("abcdef", 1), "'d', 'e', [.]{3}[.] Give"),
-    "an archive": (lambda path: np.savez(path / "a.npz", x=np.zeros(3)) or np.load(path / "a.npz"), "a NpzFile is read by name: 'x'"),
-    "a file": (lambda path: _file(path)[1], "a File is read by name: 'x'"),
-    "a frame": (_named("pandas.core.frame", "DataFrame"), "a pandas DataFrame is a column.*from_tensor_slices"),
-    "a frame of another": (type("GeoFrame", (type(_named("pandas", "DataFrame")),), {})([1]), "a pandas DataFrame is a column"),
-    "a series": (_named("pandas.core.series", "Series"), "a pandas Series is what has the label i.*to_numpy"),
-    "a table": (pyarrow.table({"a": [1, 2], "b": [3, 4]}), "a pyarrow Table is a column.*as_py"),
-    "a batch": (pyarrow.record_batch({"a": [1, 2], "b": [3, 4]}), "a pyarrow RecordBatch is a column.*as_py"),
+  "a path": ("train.h5", "got a str: 'train.h5'. Open the file"),
+  "bytes": (b"train.h5", "got a bytes"),
+  "a path as an object": (lambda path: path, "got a PosixPath: .*Open the file"),
+  "arrays": ((np.zeros([3, 2]), np.zeros(3)), "a tuple of 2 arrays has array i there.*zip"),
+  "a sequence of batches": (
+    _named("keras.src.trainers.data_adapters.py_dataset_adapter", "PyDataset"),
+    "a keras PyDataset is a batch",
+  ),
+  "another": (_named("tf_keras.src.utils.data_utils", "Sequence"), "a tf_keras Sequence is a batch"),
+  "a group": (_named("zarr.core.group", "Group"), "a zarr Group is an array"),
+  "a bytearray": (bytearray(b"a"), "got a bytearray"),
+  "columns": ({"image": np.zeros(3), "label": [1, 2, 3]}, "a dict is read by name: 'image', 'label'. Give one"),
+  "many columns": (dict.fromkeys("abcdef", 1), "'d', 'e', [.]{3}[.] Give"),
+  "an archive": (
+    lambda path: np.savez(path / "a.npz", x=np.zeros(3)) or np.load(path / "a.npz"),
+    "a NpzFile is read by name: 'x'",
+  ),
+  "a file": (lambda path: _file(path)[1], "a File is read by name: 'x'"),
+  "a frame": (_named("pandas.core.frame", "DataFrame"), "a pandas DataFrame is a column.*from_tensor_slices"),
+  "a frame of another": (
+    type("GeoFrame", (type(_named("pandas", "DataFrame")),), {})([1]),
+    "a pandas DataFrame is a column",
+  ),
+  "a series": (_named("pandas.core.series", "Series"), "a pandas Series is what has the label i.*to_numpy"),
+  "a table": (pyarrow.table({"a": [1, 2], "b": [3, 4]}), "a pyarrow Table is a column.*as_py"),
+  "a batch": (pyarrow.record_batch({"a": [1, 2], "b": [3, 4]}), "a pyarrow RecordBatch is a column.*as_py"),
 }
 
 
@@ -200,7 +241,14 @@ def test_sources_that_have_no_element_at_an_index(case, tmp_path):
 
 
 def test_sources_that_look_alike_are_taken():
-  for source in ({0: 1, 1: 2}, _Table([1, 2]), (1, 2), np.array([1, 2]), (np.int64(1), np.int64(2)), _named("pandas.mine", "Frame")):
+  for source in (
+    {0: 1, 1: 2},
+    _Table([1, 2]),
+    (1, 2),
+    np.array([1, 2]),
+    (np.int64(1), np.int64(2)),
+    _named("pandas.mine", "Frame"),
+  ):
     assert [int(x) for x in data_source(source)] == [1, 2]
   assert len(data_source({}, element_spec=tf.TensorSpec([], tf.int64))) == 0
 
@@ -215,10 +263,16 @@ def test_rows_of_pandas_are_read_by_label():
   assert [int(x) for x in data_source(series.to_numpy())] == [7, 5]
 
 
-@pytest.mark.parametrize("value, match", [
+@pytest.mark.parametrize(
+  "value, match",
+  [
     (pyarrow.scalar(b"\xff\xd8"), "a BinaryScalar of pyarrow. Return its as_py"),
-    ([pyarrow.scalar(b"\xff")], "a BinaryScalar of pyarrow"), (pyarrow.array([1.0, None]), "a DoubleArray of pyarrow with nulls"), (pyarrow.py_buffer(b"\xff"), "a Buffer .*to_pybytes"),
-    (None, "None, which no tensor holds. Leave")])
+    ([pyarrow.scalar(b"\xff")], "a BinaryScalar of pyarrow"),
+    (pyarrow.array([1.0, None]), "a DoubleArray of pyarrow with nulls"),
+    (pyarrow.py_buffer(b"\xff"), "a Buffer .*to_pybytes"),
+    (None, "None, which no tensor holds. Leave"),
+  ],
+)
 def test_what_numpy_takes_for_something_else(value, match):
   """Bytes of pyarrow became numbers from -128 to 127."""
   for source, name in (([value], "data_source"), ([{"image": {"bytes": value}}], "its component 'image/bytes'")):
@@ -226,7 +280,9 @@ def test_what_numpy_takes_for_something_else(value, match):
       data_source(source)
   iterator = iter(data_source([b"a", value], element_spec=tf.TensorSpec([], tf.string)))
   next(iterator)
-  with pytest.raises(tf.errors.InvalidArgumentError, match=f"Element 1 of the source of data_source: (an item of )?it is {match}"):
+  with pytest.raises(
+    tf.errors.InvalidArgumentError, match=f"Element 1 of the source of data_source: (an item of )?it is {match}"
+  ):
     next(iterator)
 
 
@@ -240,16 +296,21 @@ def test_structures_of_pyarrow(value):
 def test_buffers_of_bytes_are_strings(kind):
   """As LMDB has them. To tf.data they are sequences of whole numbers."""
   Row = collections.namedtuple("Row", ["file", "label"])
-  for wrap in (lambda value: value, lambda value: (value, 1), lambda value: {"b": (2, value), "a": 1}, lambda value: Row(value, 1)):
+  for wrap in (
+    lambda value: value,
+    lambda value: (value, 1),
+    lambda value: {"b": (2, value), "a": 1},
+    lambda value: Row(value, 1),
+  ):
     source = data_source([wrap(kind(b"\xff\x00")), wrap(b"xyz"), wrap(kind(b"")[:0])])
     assert source.element_spec == data_source([wrap(b"")]).element_spec
     assert list(source.as_numpy_iterator()) == [wrap(b"\xff\x00"), wrap(b"xyz"), wrap(b"")]
-  element, = data_source([[kind(b"ab"), kind(b"cd")]]).as_numpy_iterator()
+  (element,) = data_source([[kind(b"ab"), kind(b"cd")]]).as_numpy_iterator()
   assert element.tolist() == [b"ab", b"cd"]
 
 
 def test_buffers_of_numbers_are_arrays():
   for array in (np.float32([1, 2]), np.zeros([2, 2], np.uint8), np.int64([])):
-    element, = data_source([(memoryview(array), 1)]).as_numpy_iterator()
+    (element,) = data_source([(memoryview(array), 1)]).as_numpy_iterator()
     assert element[0].dtype == array.dtype
     np.testing.assert_array_equal(element[0], array)

@@ -1,4 +1,6 @@
-"""Paths such as gs:// and s3://: what TensorFlow has no file system for is refused, with what to do instead, by all that open files."""
+"""Paths such as gs:// and s3://: what TensorFlow has no file system for is refused, with what to do instead, by all
+that open files."""
+
 import re
 
 import pytest
@@ -9,13 +11,19 @@ from refurbish_tf._internal import checks
 
 DATA = tf.data.Dataset.range(3)
 ENTRIES = {
-    "files": rtf.sources.tfrecord, "files in a list": lambda path: rtf.sources.tfrecord(["here.tfrecord", path]),
-    "index_dir": lambda path: rtf.sources.tfrecord("here.tfrecord", index_dir=path),
-    "directory": rtf.sources.image_folder, "log_dir": lambda path: rtf.keras.RefurbishLogger(DATA.refurbish(lambda x: x), path)}
+  "files": rtf.sources.tfrecord,
+  "files in a list": lambda path: rtf.sources.tfrecord(["here.tfrecord", path]),
+  "index_dir": lambda path: rtf.sources.tfrecord("here.tfrecord", index_dir=path),
+  "directory": rtf.sources.image_folder,
+  "log_dir": lambda path: rtf.keras.RefurbishLogger(DATA.refurbish(lambda x: x), path),
+}
 # They need what only disks have, whatever TensorFlow knows.
 LOCAL = {
-    "path": rtf.CacheStore, "store": lambda path: DATA.refurbish(lambda x: x, store=path),
-    "store of a source": lambda path: rtf.sources.cached(DATA, path), "backup_dir": rtf.keras.BackupAndRestore}
+  "path": rtf.CacheStore,
+  "store": lambda path: DATA.refurbish(lambda x: x, store=path),
+  "store of a source": lambda path: rtf.sources.cached(DATA, path),
+  "backup_dir": rtf.keras.BackupAndRestore,
+}
 
 
 @pytest.mark.parametrize("entry", [*ENTRIES, *LOCAL])
@@ -28,7 +36,11 @@ def test_what_no_file_system_has_is_refused_by_all_that_open_files(entry, tmp_pa
       refused(f"{scheme}://bucket/here")
     told = str(error.value)
     # What to do: there is no package to install.
-    assert "mount" in told and "tensorflow-io" in told if entry in ENTRIES else "of this machine" in told or "local disk" in told
+    assert (
+      "mount" in told and "tensorflow-io" in told
+      if entry in ENTRIES
+      else "of this machine" in told or "local disk" in told
+    )
   # Nothing is made in its place on this machine.
   assert list(tmp_path.iterdir()) == []
 
@@ -36,9 +48,21 @@ def test_what_no_file_system_has_is_refused_by_all_that_open_files(entry, tmp_pa
 def test_file_systems_of_tensorflow_are_taken(tmp_path):
   # On a plain install.
   assert {"gs", "file", "ram"} <= set(tf.io.gfile.get_registered_schemes())
-  for path in (tmp_path, str(tmp_path), bytes(tmp_path), f"file://{tmp_path}", "ram://here", "gs://bucket/here", b"gs://\xff",
-               # No schemes, as TensorFlow sees it.
-               "a/s3://b", "3s://b", "s_3://b", "://b", "s3:/b"):
+  for path in (
+    tmp_path,
+    str(tmp_path),
+    bytes(tmp_path),
+    f"file://{tmp_path}",
+    "ram://here",
+    "gs://bucket/here",
+    b"gs://\xff",
+    # No schemes, as TensorFlow sees it.
+    "a/s3://b",
+    "3s://b",
+    "s_3://b",
+    "://b",
+    "s3:/b",
+  ):
     checks.check_file_system("path", path)
 
 

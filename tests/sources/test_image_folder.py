@@ -1,4 +1,5 @@
 """`rtf.sources.image_folder`: the files, labels and splits of Keras' function, read by index."""
+
 import os
 import pathlib
 import shutil
@@ -33,10 +34,18 @@ def _elements(dataset):
 
 @strategies.composite
 def _trees(draw):
-  classes = draw(strategies.lists(
-      strategies.sampled_from(["cats", "Dogs", "ants", "9", "10", "with space", "é"]), min_size=1, max_size=4, unique=True))
-  return {name: draw(strategies.lists(strategies.sampled_from(NAMES + NO_IMAGES), max_size=6, unique=True))
-          for name in classes}
+  classes = draw(
+    strategies.lists(
+      strategies.sampled_from(["cats", "Dogs", "ants", "9", "10", "with space", "é"]),
+      min_size=1,
+      max_size=4,
+      unique=True,
+    )
+  )
+  return {
+    name: draw(strategies.lists(strategies.sampled_from(NAMES + NO_IMAGES), max_size=6, unique=True))
+    for name in classes
+  }
 
 
 def _in_keras(directory, **arguments):
@@ -45,7 +54,9 @@ def _in_keras(directory, **arguments):
 
 
 @hypothesis.settings(max_examples=cases.examples(12))
-@hypothesis.given(_trees(), strategies.sampled_from([None, 0.2, 0.5]), strategies.integers(0, 2**32 - 1), strategies.data())
+@hypothesis.given(
+  _trees(), strategies.sampled_from([None, 0.2, 0.5]), strategies.integers(0, 2**32 - 1), strategies.data()
+)
 def test_files_are_those_of_keras_in_the_same_order(tmp_path_factory, tree, split, seed, data):
   directory = tmp_path_factory.mktemp("images")
   _write(directory, [f"{name}/{file}" for name, files in tree.items() for file in files])
@@ -63,7 +74,9 @@ def test_files_are_those_of_keras_in_the_same_order(tmp_path_factory, tree, spli
       image_folder(directory, seed=seed, **arguments)
     return
   if number and names is None and not all(set(files) - set(NO_IMAGES) for files in tree.values()):
-    with pytest.raises(ValueError, match="^directory .* has the class .* without images, which would still have a label"):
+    with pytest.raises(
+      ValueError, match="^directory .* has the class .* without images, which would still have a label"
+    ):
       image_folder(directory, seed=seed, **arguments)
     return
   if split and not int(split * number) or not number:
@@ -105,10 +118,28 @@ def test_webp_files_are_images(tmp_path):
 
 
 def test_what_is_left_out_is_counted_by_extension(tmp_path):
-  _write(tmp_path, [
-      "a/1.png", "a/2.heic", "a/deep/3.HEIC", "a/.DS_Store", "a/Thumbs.db", "a/png", "a/dot.", "b/1.jpg", "b/2.Heic", "b/.DS_Store",
-      "b/a.png.txt", "beside.heic", ".hidden/1.heic"])
-  files = [f'image_folder "{tmp_path}"', "  files   2 listed; left out: 3 .heic, 2 .ds_store, 2 without an extension, 1 .db, 1 .txt"]
+  _write(
+    tmp_path,
+    [
+      "a/1.png",
+      "a/2.heic",
+      "a/deep/3.HEIC",
+      "a/.DS_Store",
+      "a/Thumbs.db",
+      "a/png",
+      "a/dot.",
+      "b/1.jpg",
+      "b/2.Heic",
+      "b/.DS_Store",
+      "b/a.png.txt",
+      "beside.heic",
+      ".hidden/1.heic",
+    ],
+  )
+  files = [
+    f'image_folder "{tmp_path}"',
+    "  files   2 listed; left out: 3 .heic, 2 .ds_store, 2 without an extension, 1 .db, 1 .txt",
+  ]
   refurbished = image_folder(tmp_path).take(2).refurbish(lambda file, label: (file, label)).batch(2)
   lines = rtf.describe(refurbished).splitlines()
   assert lines[:3] == [*files, "refurbish, r = 3"] and sum("left out" in line for line in lines) == 1
@@ -119,14 +150,16 @@ def test_what_is_left_out_is_counted_by_extension(tmp_path):
     assert rtf.describe(part).splitlines() == [*files, "no reuse stages"]
   # Of the classes that are asked for.
   assert rtf.describe(image_folder(tmp_path, class_names=["b"])).splitlines()[1] == (
-      "  files   1 listed; left out: 1 .ds_store, 1 .heic, 1 .txt")
+    "  files   1 listed; left out: 1 .ds_store, 1 .heic, 1 .txt"
+  )
 
 
 def test_many_extensions_are_counted_together(tmp_path):
   """As of names with a number after their dot."""
   _write(tmp_path, ["a/1.png", *(f"a/subject.{i}" for i in range(9)), "a/b.5"])
   assert rtf.describe(image_folder(tmp_path)).splitlines()[1] == (
-      "  files   1 listed; left out: 2 .5, 1 .0, 1 .1, 1 .2, 1 .3, 4 others")
+    "  files   1 listed; left out: 2 .5, 1 .0, 1 .1, 1 .2, 1 .3, 4 others"
+  )
 
 
 def test_a_class_whose_files_are_all_left_out_is_an_error(tmp_path):
@@ -134,9 +167,10 @@ def test_a_class_whose_files_are_all_left_out_is_an_error(tmp_path):
   with pytest.raises(ValueError) as caught:
     image_folder(tmp_path)
   assert str(caught.value) == (
-      f"directory {tmp_path} has the class 'b', all of whose files are left out: 2 .heic, 1 .ds_store. Names of images must end "
-      "in .bmp, .gif, .jpeg, .jpg, .png, .webp. Convert the files to one of these formats; or move the directory away if it is "
-      "not a class, or give the classes as class_names.")
+    f"directory {tmp_path} has the class 'b', all of whose files are left out: 2 .heic, 1 .ds_store. Names of images "
+    "must end in .bmp, .gif, .jpeg, .jpg, .png, .webp. Convert the files to one of these formats; or move the "
+    "directory away if it is not a class, or give the classes as class_names."
+  )
   # As it says.
   assert image_folder(tmp_path, class_names=["a"]).class_names == ["a"]
   (tmp_path / "b/2.heic").rename(tmp_path / "b/2.webp")
@@ -146,7 +180,9 @@ def test_a_class_whose_files_are_all_left_out_is_an_error(tmp_path):
 def test_one_directory_around_those_of_the_classes_is_warned_of(tmp_path):
   """As after unpacking an archive: all would have label 0."""
   _write(tmp_path, ["photos/a/1.png", "photos/b/1.png"])
-  with pytest.warns(rtf.PipelineWarning, match=r"one class in .*'photos'.*such as a, b.*read image_folder\('.*/photos'\)"):
+  with pytest.warns(
+    rtf.PipelineWarning, match=r"one class in .*'photos'.*such as a, b.*read image_folder\('.*/photos'\)"
+  ):
     image_folder(tmp_path)
   assert warned.told(lambda: image_folder(tmp_path, class_names=["photos"])) == []
   _write(tmp_path, ["photos/1.png"])
@@ -162,24 +198,41 @@ def test_a_class_without_images_is_an_error(tmp_path):
     with pytest.raises(ValueError) as caught:
       image_folder(tmp_path)
     assert str(caught.value) == (
-        f"directory {tmp_path} has the class '{name}' without images, which would still have a label. Remove the directory if it is "
-        "not a class. If it is one, and only this part of the data has no images of it, give all class_names, which keeps its label.")
+      f"directory {tmp_path} has the class '{name}' without images, which would still have a label. Remove the "
+      "directory if it is not a class. If it is one, and only this part of the data has no images of it, give all "
+      "class_names, which keeps its label."
+    )
     # As it says.
     assert _elements(image_folder(tmp_path, class_names=[name, "b", "c"])) == [("b/1.png", 1), ("c/1.png", 2)]
     shutil.rmtree(tmp_path / name)
   _write(tmp_path, ["__MACOSX/b/._1.png", "__MACOSX/._b", "@eaDir/b/SYNO.png", "b/@eaDir/1.png/SYNO.png"])
-  assert image_folder(tmp_path).class_names == ["b", "c"] and _elements(image_folder(tmp_path)) == [("b/1.png", 0), ("c/1.png", 1)]
+  assert image_folder(tmp_path).class_names == ["b", "c"] and _elements(image_folder(tmp_path)) == [
+    ("b/1.png", 0),
+    ("c/1.png", 1),
+  ]
 
 
-@pytest.mark.parametrize("names, is_warned", [
-    (("train", "test"), True), (("Train", "valid"), True), (("train", "validation", "cat"), True), (("train", "tram"), False),
-    (("dev", "eval"), True), (("test_images", "train_images"), True), (("train2017", "val2017"), True), (("cat", "test"), False)])
+@pytest.mark.parametrize(
+  "names, is_warned",
+  [
+    (("train", "test"), True),
+    (("Train", "valid"), True),
+    (("train", "validation", "cat"), True),
+    (("train", "tram"), False),
+    (("dev", "eval"), True),
+    (("test_images", "train_images"), True),
+    (("train2017", "val2017"), True),
+    (("cat", "test"), False),
+  ],
+)
 def test_parts_of_a_data_set_that_are_taken_for_classes(tmp_path, names, is_warned):
   _write(tmp_path, [f"{name}/cat/1.png" for name in names])
   expected = [
-      f"image_folder takes each directory in {tmp_path} for a class, and {' and '.join(map(repr, sorted(set(names) - {'cat'})))} seem to be "
-      "parts of a data set: their labels say which part an image is from. Read one part, such as "
-      f"image_folder('{tmp_path}/{min(set(names) - {'cat'})}'). If they are classes, give them as class_names."]
+    f"image_folder takes each directory in {tmp_path} for a class, and "
+    f"{' and '.join(map(repr, sorted(set(names) - {'cat'})))} seem to be parts of a data set: their labels say which "
+    f"part an image is from. Read one part, such as image_folder('{tmp_path}/{min(set(names) - {'cat'})}'). If they "
+    "are classes, give them as class_names."
+  ]
   assert warned.told(lambda: image_folder(tmp_path)) == expected * is_warned
   assert warned.told(lambda: image_folder(tmp_path, class_names=list(names))) == []
   assert warned.told(lambda: image_folder(tmp_path / names[0])) == []
@@ -206,8 +259,16 @@ def test_as_from_tensor_slices(tmp_path, reads):
   names = [os.path.relpath(path, tmp_path) for path in source.file_paths]
   slices = tf.data.Dataset.from_tensor_slices((names, [int(name[0]) for name in names]))
   shuffled = lambda d: global_shuffle_op._global_shuffle(d, seed=7)
-  for make in (lambda d: d, lambda d: d.skip(7), lambda d: d.take(5), lambda d: d.shard(3, 1), lambda d: d.skip(3).shard(2, 0).repeat(2),
-               lambda d: d.concatenate(d.take(3)), shuffled, lambda d: shuffled(d.skip(4).shard(3, 2))):
+  for make in (
+    lambda d: d,
+    lambda d: d.skip(7),
+    lambda d: d.take(5),
+    lambda d: d.shard(3, 1),
+    lambda d: d.skip(3).shard(2, 0).repeat(2),
+    lambda d: d.concatenate(d.take(3)),
+    shuffled,
+    lambda d: shuffled(d.skip(4).shard(3, 2)),
+  ):
     assert _elements(make(source)) == _elements(make(slices))
   train = source.refurbish(lambda file, label: (file, label), r=3, seed=7)
   for _ in range(4):
@@ -216,8 +277,10 @@ def test_as_from_tensor_slices(tmp_path, reads):
 
 @cases.each_value
 @pytest.mark.parametrize("symbolic", [False, True])
-@pytest.mark.parametrize("make", [
-    lambda d: d, lambda d: d.skip(2).shard(2, 1).repeat(2), lambda d: global_shuffle_op._global_shuffle(d, seed=7)])
+@pytest.mark.parametrize(
+  "make",
+  [lambda d: d, lambda d: d.skip(2).shard(2, 1).repeat(2), lambda d: global_shuffle_op._global_shuffle(d, seed=7)],
+)
 def test_restored_at_every_step(tmp_path, make, symbolic):
   _write(tmp_path, [f"images/a/{i}.png" for i in range(9)])
   (tmp_path / "saved").mkdir()
@@ -248,8 +311,17 @@ def test_a_file_that_cannot_be_read_costs_no_other(tmp_path, reads):
     except (tf.errors.NotFoundError, tf.errors.InvalidArgumentError) as error:
       assert f"{tmp_path}/a/{i}.png" in str(error)
       found.append(type(error))
-  assert found == [b"a/0.png", b"a/1.png", tf.errors.NotFoundError, b"a/3.png", b"a/4.png", tf.errors.InvalidArgumentError,
-                   b"a/6.png", b"", b"a/8.png"]
+  assert found == [
+    b"a/0.png",
+    b"a/1.png",
+    tf.errors.NotFoundError,
+    b"a/3.png",
+    b"a/4.png",
+    tf.errors.InvalidArgumentError,
+    b"a/6.png",
+    b"",
+    b"a/8.png",
+  ]
   assert next(iterator, None) is None
 
 
@@ -264,7 +336,9 @@ def test_a_service(tmp_path):
   _write(tmp_path, [f"a/{i}.png" for i in range(30)])
   service = tf.data.experimental.service
   dispatcher = service.DispatchServer()
-  workers = [service.WorkerServer(service.WorkerConfig(dispatcher_address=dispatcher.target.split("://")[1])) for _ in range(2)]
+  workers = [
+    service.WorkerServer(service.WorkerConfig(dispatcher_address=dispatcher.target.split("://")[1])) for _ in range(2)
+  ]
   source = image_folder(tmp_path)
   shared = source.apply(service.distribute(service.ShardingPolicy.DYNAMIC, dispatcher.target))
   assert sorted(_elements(shared)) == sorted(_elements(source))
@@ -281,7 +355,11 @@ def test_links(tmp_path):
   if not keras.__version__.startswith("3.10."):
     assert source.file_paths == _in_keras(tmp_path / "images", shuffle=False)[0].file_paths
   assert [os.path.relpath(path, tmp_path / "images") for path in source.file_paths] == [
-      "a/1.png", "a/2.png", "b/2.png", "b/more/3.png"]
+    "a/1.png",
+    "a/2.png",
+    "b/2.png",
+    "b/more/3.png",
+  ]
 
 
 def test_names_that_are_no_text(tmp_path):
@@ -291,9 +369,12 @@ def test_names_that_are_no_text(tmp_path):
   with open(name, "wb") as file:
     file.write(b"here")
   source = image_folder(os.fsdecode(root))
-  (contents, _), = source.as_numpy_iterator()
+  ((contents, _),) = source.as_numpy_iterator()
   assert contents == b"here"
-  for decode, error in ((lambda: None, tf.errors.InvalidArgumentError), (lambda: os.remove(name), tf.errors.NotFoundError)):
+  for decode, error in (
+    (lambda: None, tf.errors.InvalidArgumentError),
+    (lambda: os.remove(name), tf.errors.NotFoundError),
+  ):
     decode()
     with pytest.raises(error, match=r"/\\xfe/a/\\xff.png"):
       list(source.refurbish(lambda file, label: (tf.io.decode_png(file), label)))
@@ -308,7 +389,9 @@ def test_the_error_of_a_damaged_photograph_names_its_file(tmp_path):
   decode = lambda file, label: (tf.io.decode_png(file), label)
   own = tf.data.Dataset.from_tensor_slices((names, [0, 1])).map(lambda name, label: (tf.io.read_file(name), label))
   for source in (image_folder(tmp_path), image_folder(tmp_path).take(2).cache(), own.prefetch(1)):
-    with pytest.raises(tf.errors.InvalidArgumentError, match=f"sample 1 of the source of refurbish, the file {names[1]}, failed"):
+    with pytest.raises(
+      tf.errors.InvalidArgumentError, match=f"sample 1 of the source of refurbish, the file {names[1]}, failed"
+    ):
       list(source.refurbish(decode))
   # Another order, or entries that are not file names, give no warning.
   for source in (image_folder(tmp_path).skip(1), tf.data.Dataset.from_tensor_slices((["no file"], [1]))):
@@ -373,7 +456,9 @@ def test_a_remote_file_system_that_does_not_answer(tmp_path, monkeypatch, functi
     image_folder(f"file://{tmp_path}")
 
 
-@pytest.mark.parametrize("arguments, error, match", [
+@pytest.mark.parametrize(
+  "arguments, error, match",
+  [
     ({"class_names": "a"}, TypeError, "^class_names .*list"),
     ({"class_names": ["a", "c"]}, ValueError, "^class_names .*'a', 'b'.*got 'c'"),
     ({"class_names": ["a", "a"]}, ValueError, "^class_names .*once"),
@@ -382,13 +467,21 @@ def test_a_remote_file_system_that_does_not_answer(tmp_path, monkeypatch, functi
     ({"validation_split": 0.5, "subset": "test", "seed": 1}, ValueError, "^subset .*'training'"),
     ({"validation_split": 1.5, "subset": "training", "seed": 1}, ValueError, "^validation_split .*got 1.5"),
     ({"validation_split": "x", "subset": "training", "seed": 1}, TypeError, "^validation_split .*got 'x'"),
-    ({"validation_split": 0.01, "subset": "validation", "seed": 1}, ValueError, "^validation_split=0.01 .*for validation"),
+    (
+      {"validation_split": 0.01, "subset": "validation", "seed": 1},
+      ValueError,
+      "^validation_split=0.01 .*for validation",
+    ),
     ({"validation_split": 0.99, "subset": "training", "seed": 1}, None, ""),
     ({"subset": "training"}, ValueError, "^subset=.*validation_split"),
-    ({"seed": -1}, ValueError, "^seed .*-1"), ({"seed": 2**32}, ValueError, "^seed .*2\\*\\*32"),
-    ({"seed": 0.5}, TypeError, "^seed "), ({"num_parallel_reads": 0}, ValueError, "^num_parallel_reads .*got 0"),
+    ({"seed": -1}, ValueError, "^seed .*-1"),
+    ({"seed": 2**32}, ValueError, "^seed .*2\\*\\*32"),
+    ({"seed": 0.5}, TypeError, "^seed "),
+    ({"num_parallel_reads": 0}, ValueError, "^num_parallel_reads .*got 0"),
     ({"num_parallel_reads": 1025}, ValueError, "^num_parallel_reads .*1,024"),
-    ({"num_parallel_reads": 1.5}, TypeError, "^num_parallel_reads ")])
+    ({"num_parallel_reads": 1.5}, TypeError, "^num_parallel_reads "),
+  ],
+)
 def test_arguments(tmp_path, arguments, error, match):
   _write(tmp_path, ["a/1.png", "b/2.png", "b/3.png"])
   if error is None:

@@ -1,4 +1,6 @@
-"""A source by index that fails once: whatever it had read by then, every element that comes or is kept is the right one."""
+"""A source by index that fails once: whatever it had read by then, every element that comes or is kept is the right
+one."""
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -33,19 +35,25 @@ def reads_ahead(dataset):
 
 # By name: a source of N numbers, which passes each through the function, and the numbers in an element.
 SOURCES = {
-    "elements": (lambda check: Dataset.range(N).map(check), 1),
-    "threads": (lambda check: reads_ahead(Dataset.range(N).map(check, num_parallel_calls=2)), 1),
-    "batches": (lambda check: Dataset.range(N).map(check).batch(BATCH, drop_remainder=True), BATCH),
-    "batches ahead": (
-        lambda check: reads_ahead(Dataset.range(N).map(check, num_parallel_calls=2).batch(BATCH, drop_remainder=True)), BATCH),
-    "batches of cached": (
-        lambda check: rtf.sources.cached(Dataset.range(N).map(check)).batch(BATCH, drop_remainder=True), BATCH),
-    "two": (lambda check: Dataset.range(5).map(check).concatenate(Dataset.range(5, N).map(check)), 1),
-    "Python": (lambda check: rtf.sources.data_source(range(N)).map(check), 1)}
+  "elements": (lambda check: Dataset.range(N).map(check), 1),
+  "threads": (lambda check: reads_ahead(Dataset.range(N).map(check, num_parallel_calls=2)), 1),
+  "batches": (lambda check: Dataset.range(N).map(check).batch(BATCH, drop_remainder=True), BATCH),
+  "batches ahead": (
+    lambda check: reads_ahead(Dataset.range(N).map(check, num_parallel_calls=2).batch(BATCH, drop_remainder=True)),
+    BATCH,
+  ),
+  "batches of cached": (
+    lambda check: rtf.sources.cached(Dataset.range(N).map(check)).batch(BATCH, drop_remainder=True),
+    BATCH,
+  ),
+  "two": (lambda check: Dataset.range(5).map(check).concatenate(Dataset.range(5, N).map(check)), 1),
+  "Python": (lambda check: rtf.sources.data_source(range(N)).map(check), 1),
+}
 STAGES = {
-    "cached": rtf.sources.cached,
-    "refurbish": lambda source: source.refurbish(tf.identity, r=2, seed=3),
-    "both": lambda source: rtf.sources.cached(source).refurbish(tf.identity, r=2, seed=3)}
+  "cached": rtf.sources.cached,
+  "refurbish": lambda source: source.refurbish(tf.identity, r=2, seed=3),
+  "both": lambda source: rtf.sources.cached(source).refurbish(tf.identity, r=2, seed=3),
+}
 FAIL_AT = [(i,) for i in range(N)] + [(0, 1), (2, 3), (0, 7, 8), (9, 10, 11)]
 
 
@@ -71,7 +79,8 @@ def test_an_error_costs_the_element_that_it_came_in(source, stage, bad):
   make, size = SOURCES[source]
   # Fused with `map`, a batch is a stream.
   dataset = with_options(
-      STAGES[stage](make(FailsOnce(*bad))), "experimental_optimization", apply_default_optimizations=False)
+    STAGES[stage](make(FailsOnce(*bad))), "experimental_optimization", apply_default_optimizations=False
+  )
   whole = [list(range(i, i + size)) for i in range(0, N, size)]
   elements, errors = epoch_of(dataset)
   lost = [element for element in whole if element not in elements]
@@ -93,8 +102,12 @@ def test_a_source_that_waits_ahead_of_its_error():
   """Its thread waits since it has taken too much from the store ahead, and ends when the input is dropped."""
   size = 4 << 20  # A few of these are more than may be taken ahead.
   check = FailsOnce()
-  dataset = Dataset.range(40).map(check).prefetch(20).refurbish(
-      lambda i: tf.fill([size], tf.cast(i, tf.uint8)), r=8, seed=3, num_parallel_calls=1)
+  dataset = (
+    Dataset.range(40)
+    .map(check)
+    .prefetch(20)
+    .refurbish(lambda i: tf.fill([size], tf.cast(i, tf.uint8)), r=8, seed=3, num_parallel_calls=1)
+  )
   for _ in range(2):
     assert sorted(int(x[0]) for x in dataset) == list(range(40))
   check.bad.update(range(40))

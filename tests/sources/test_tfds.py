@@ -1,4 +1,5 @@
 """Real sources: TFDS, which puts a cache() into small data sets, and data sorted by class."""
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -16,7 +17,8 @@ def fixture_cifar10():
   if not builder.data_path.exists():
     pytest.skip(f"CIFAR-10 is not prepared in {builder.data_path}: tensorflow_datasets.load('cifar10') does it")
   return lambda **options: builder.as_dataset(
-      split=f"train[:{N}]", decoders={"image": tfds.decode.SkipDecoding()}, **options)
+    split=f"train[:{N}]", decoders={"image": tfds.decode.SkipDecoding()}, **options
+  )
 
 
 class Decoder:
@@ -37,7 +39,7 @@ def test_cifar10_as_source(cifar10, capfd):
   assert b"CacheDatasetV2" in source._as_serialized_graph().numpy()  # Otherwise this test shows nothing.
   decode = Decoder()
   train = source.refurbish(decode, r=2, seed=1).batch(125)
-  expected = sorted((int(element["id"][len("train_"):]), element["label"]) for element in source.as_numpy_iterator())
+  expected = sorted((int(element["id"][len("train_") :]), element["label"]) for element in source.as_numpy_iterator())
   capfd.readouterr()
   calls = 0
   for epoch in range(3):
@@ -45,8 +47,9 @@ def test_cifar10_as_source(cifar10, capfd):
     # As Keras reads it: all batches, but not the end.
     batches = [next(iterator) for _ in range(N // 125)]
     del iterator
-    assert sorted(
-        pair for batch in batches for pair in zip(batch["number"].numpy(), batch["label"].numpy())) == expected
+    assert (
+      sorted(pair for batch in batches for pair in zip(batch["number"].numpy(), batch["label"].numpy())) == expected
+    )
     assert {tuple(batch["image"].shape) for batch in batches} == {(125, 32, 32, 3)}
     calls += N if epoch == 0 else N // 2
     assert int(tf.reduce_sum(decode.calls)) == calls
@@ -77,7 +80,8 @@ def classes_per_batch(dataset):
 
 
 def test_sorted_data_give_mixed_batches():
-  """From the first epoch on: fresh samples are read in random order by index, or drawn from the shuffle buffer of a stream.
+  """From the first epoch on: fresh samples are read in random order by index, or drawn from the shuffle buffer of a
+  stream.
 
   All ten classes need a buffer as large as the source, and so the default is here.
   """

@@ -1,4 +1,6 @@
-"""`rtf.sources.tfrecord`: the records of `TFRecordDataset`, in any order, without reading records that are not requested."""
+"""`rtf.sources.tfrecord`: the records of `TFRecordDataset`, in any order, without reading records that are not
+requested."""
+
 import gzip
 import os
 import pathlib
@@ -39,8 +41,9 @@ def write(path, records):
 
 def write_files(directory, *numbers):
   """Writes files with the given numbers of records; each record names itself."""
-  return [write(directory / f"{file}.tfrecord", [b"%d/%d" % (file, i) for i in range(n)])
-          for file, n in enumerate(numbers)]
+  return [
+    write(directory / f"{file}.tfrecord", [b"%d/%d" % (file, i) for i in range(n)]) for file, n in enumerate(numbers)
+  ]
 
 
 def contents(dataset):
@@ -89,7 +92,9 @@ def test_equals_tfrecord_dataset(numbers, reads, seed):
     if len(wanted) > 0:
       shuffled = contents(global_shuffle_op._global_shuffle(records, seed=seed))
       assert sorted(shuffled) == sorted(wanted)
-    assert sorted(path for path in os.listdir(directory) if path != ".refurbish_tf") == sorted(map(os.path.basename, files))
+    assert sorted(path for path in os.listdir(directory) if path != ".refurbish_tf") == sorted(
+      map(os.path.basename, files)
+    )
 
 
 def test_behaves_as_from_tensor_slices(tmp_path):
@@ -97,12 +102,18 @@ def test_behaves_as_from_tensor_slices(tmp_path):
   records = rtf.sources.tfrecord(files)
   slices = tf.data.Dataset.from_tensor_slices(contents(tf.data.TFRecordDataset(files)))
   pipelines = [
-      lambda source: source.take(5), lambda source: source.skip(20), lambda source: source.skip(30),
-      lambda source: source.shard(3, 1), lambda source: source.shard(7, 6), lambda source: source.skip(4).shard(2, 1).take(3),
-      lambda source: source.concatenate(source.take(3)), lambda source: source.repeat(2),
-      lambda source: tf.data.Dataset.zip(source, source.skip(1)).map(lambda a, b: a + b),
-      lambda source: source.map(lambda record: record + b"!", num_parallel_calls=2).prefetch(2),
-      lambda source: source.batch(4, drop_remainder=True).unbatch(), lambda source: source.shuffle(30, seed=1),
+    lambda source: source.take(5),
+    lambda source: source.skip(20),
+    lambda source: source.skip(30),
+    lambda source: source.shard(3, 1),
+    lambda source: source.shard(7, 6),
+    lambda source: source.skip(4).shard(2, 1).take(3),
+    lambda source: source.concatenate(source.take(3)),
+    lambda source: source.repeat(2),
+    lambda source: tf.data.Dataset.zip(source, source.skip(1)).map(lambda a, b: a + b),
+    lambda source: source.map(lambda record: record + b"!", num_parallel_calls=2).prefetch(2),
+    lambda source: source.batch(4, drop_remainder=True).unbatch(),
+    lambda source: source.shuffle(30, seed=1),
   ]
   for pipeline in pipelines:
     assert contents(pipeline(records)) == contents(pipeline(slices))
@@ -110,15 +121,18 @@ def test_behaves_as_from_tensor_slices(tmp_path):
   for pipeline in pipelines[:7] + pipelines[8:10]:
     if len(pipeline(slices)) == 0:
       continue
-    assert (contents(global_shuffle_op._global_shuffle(pipeline(records), seed=3)) ==
-            contents(global_shuffle_op._global_shuffle(pipeline(slices), seed=3)))
+    assert contents(global_shuffle_op._global_shuffle(pipeline(records), seed=3)) == contents(
+      global_shuffle_op._global_shuffle(pipeline(slices), seed=3)
+    )
   with pytest.raises((tf.errors.OutOfRangeError, IndexError)):
     tf.data.experimental.at(records, 23)
 
 
-@pytest.mark.parametrize("build", [
-    lambda records: records.shard(4, 1), lambda records: records.skip(30), lambda records: records.take(5)],
-    ids=["shard", "skip", "take"])
+@pytest.mark.parametrize(
+  "build",
+  [lambda records: records.shard(4, 1), lambda records: records.skip(30), lambda records: records.take(5)],
+  ids=["shard", "skip", "take"],
+)
 def test_what_is_not_asked_for_is_not_read(tmp_path, build):
   """At most the records in progress at one time are read in vain."""
   records = rtf.sources.tfrecord(write(tmp_path / "a", [os.urandom(100_000)] * 60), num_parallel_reads=2)
@@ -212,11 +226,24 @@ def test_index_beside_the_file_or_in_a_directory(tmp_path):
 
 
 def test_paths(tmp_path):
-  path, = write_files(tmp_path, 2)
+  (path,) = write_files(tmp_path, 2)
   odd = os.fsencode(tmp_path) + b"/caf\xe9 \xff"
   shutil.copy(path, odd)
-  for files in (path, pathlib.Path(path), os.fsencode(path), [path], (path,), np.array([path]), tf.constant([path]),
-                tf.constant(path), iter([path]), "file://" + path, odd, os.fsdecode(odd), [pathlib.Path(os.fsdecode(odd))]):
+  for files in (
+    path,
+    pathlib.Path(path),
+    os.fsencode(path),
+    [path],
+    (path,),
+    np.array([path]),
+    tf.constant([path]),
+    tf.constant(path),
+    iter([path]),
+    "file://" + path,
+    odd,
+    os.fsdecode(odd),
+    [pathlib.Path(os.fsdecode(odd))],
+  ):
     assert contents(rtf.sources.tfrecord(files)) == [b"0/0", b"0/1"]
   # The same file twice.
   assert len(rtf.sources.tfrecord([path, path])) == 4
@@ -252,9 +279,12 @@ def test_names_that_are_no_text_arrive_in_errors(tmp_path):
   for dataset in (damaged, damaged.refurbish(tf.identity)):
     with pytest.raises(tf.errors.DataLossError, match=r"/caf\\xe9/a "):
       contents(dataset)
-  for wrong in ({"files": directory + b"/none"}, {"files": os.fsdecode(directory + b"/none")},
-                {"files": directory + b"/a", "index_dir": directory + b"/no/none"},
-                {"files": "ram://caf\udce9/none"}):
+  for wrong in (
+    {"files": directory + b"/none"},
+    {"files": os.fsdecode(directory + b"/none")},
+    {"files": directory + b"/a", "index_dir": directory + b"/no/none"},
+    {"files": "ram://caf\udce9/none"},
+  ):
     with pytest.raises(ValueError, match=r"caf\\xe9.*none"):
       rtf.sources.tfrecord(**wrong)
 
@@ -262,7 +292,7 @@ def test_names_that_are_no_text_arrive_in_errors(tmp_path):
 def test_a_planted_link_is_not_followed(tmp_path):
   (tmp_path / "data").mkdir()
   (tmp_path / "elsewhere").mkdir()
-  path, = write_files(tmp_path / "data", 3)
+  (path,) = write_files(tmp_path / "data", 3)
   (tmp_path / "data" / ".refurbish_tf").symlink_to("../elsewhere")
   with pytest.raises(ValueError, match=r"\.refurbish_tf .*index_dir"):
     rtf.sources.tfrecord(path)
@@ -274,7 +304,7 @@ def test_a_planted_link_is_not_followed(tmp_path):
 
 
 def test_bad_input(tmp_path):
-  path, = write_files(tmp_path, 2)
+  (path,) = write_files(tmp_path, 2)
   pipe = tmp_path / "pipe"
   os.mkfifo(pipe)
   compressed = tmp_path / "compressed"
@@ -284,30 +314,37 @@ def test_bad_input(tmp_path):
   cut = tmp_path / "cut"
   cut.write_bytes(pathlib.Path(path).read_bytes()[:-1])
   for kind, message, build in [
-      (ValueError, "empty list", lambda: rtf.sources.tfrecord([])),
-      (ValueError, "only indices", lambda: rtf.sources.tfrecord([".refurbish_tf/a.index"])),
-      (ValueError, "not empty", lambda: rtf.sources.tfrecord([""])),
-      (TypeError, "got 7", lambda: rtf.sources.tfrecord(7)),
-      (TypeError, "got a set, .*sorted", lambda: rtf.sources.tfrecord({path})),
-      (TypeError, "when the dataset is built", lambda: tf.data.Dataset.from_tensors(path).interleave(rtf.sources.tfrecord)),
-      (TypeError, "got None", lambda: rtf.sources.tfrecord([None])),
-      (TypeError, "sorted", lambda: rtf.sources.tfrecord(tf.data.Dataset.list_files(path))),
-      (ValueError, "null character", lambda: rtf.sources.tfrecord(path + "\0b")),
-      (ValueError, "index_dir.*null character", lambda: rtf.sources.tfrecord(path, index_dir="a\0b")),
-      (ValueError, "http://a/b.*get_file", lambda: rtf.sources.tfrecord("http://a/b")),
-      (ValueError, f"^Cannot open {tmp_path}/none: No such file or directory. Give",
-       lambda: rtf.sources.tfrecord(tmp_path / "none")),
-      (ValueError, "is a directory", lambda: rtf.sources.tfrecord(tmp_path)),
-      (ValueError, "is not a file", lambda: rtf.sources.tfrecord(pipe)),
-      (ValueError, "compressed.*GZIP", lambda: rtf.sources.tfrecord(compressed)),
-      (ValueError, "compression_type", lambda: rtf.sources.tfrecord(path, compression_type="GZIP")),
-      (ValueError, "compression_type", lambda: rtf.sources.tfrecord(path, compression_type="ZLIB")),
-      (ValueError, "index_dir", lambda: rtf.sources.tfrecord(path, index_dir=tmp_path / "no" / "such")),
-      (ValueError, "num_parallel_reads", lambda: rtf.sources.tfrecord(path, num_parallel_reads=0)),
-      (ValueError, "num_parallel_reads", lambda: rtf.sources.tfrecord(path, num_parallel_reads=5000)),
-      (TypeError, "num_parallel_reads", lambda: rtf.sources.tfrecord(path, num_parallel_reads=1.5)),
-      (tf.errors.DataLossError, r"/letter .*\(record 0 at offset 0\)", lambda: rtf.sources.tfrecord(letter)),
-      (tf.errors.DataLossError, r"/cut .*\(record 1 at offset 19\)", lambda: rtf.sources.tfrecord(cut)),
+    (ValueError, "empty list", lambda: rtf.sources.tfrecord([])),
+    (ValueError, "only indices", lambda: rtf.sources.tfrecord([".refurbish_tf/a.index"])),
+    (ValueError, "not empty", lambda: rtf.sources.tfrecord([""])),
+    (TypeError, "got 7", lambda: rtf.sources.tfrecord(7)),
+    (TypeError, "got a set, .*sorted", lambda: rtf.sources.tfrecord({path})),
+    (
+      TypeError,
+      "when the dataset is built",
+      lambda: tf.data.Dataset.from_tensors(path).interleave(rtf.sources.tfrecord),
+    ),
+    (TypeError, "got None", lambda: rtf.sources.tfrecord([None])),
+    (TypeError, "sorted", lambda: rtf.sources.tfrecord(tf.data.Dataset.list_files(path))),
+    (ValueError, "null character", lambda: rtf.sources.tfrecord(path + "\0b")),
+    (ValueError, "index_dir.*null character", lambda: rtf.sources.tfrecord(path, index_dir="a\0b")),
+    (ValueError, "http://a/b.*get_file", lambda: rtf.sources.tfrecord("http://a/b")),
+    (
+      ValueError,
+      f"^Cannot open {tmp_path}/none: No such file or directory. Give",
+      lambda: rtf.sources.tfrecord(tmp_path / "none"),
+    ),
+    (ValueError, "is a directory", lambda: rtf.sources.tfrecord(tmp_path)),
+    (ValueError, "is not a file", lambda: rtf.sources.tfrecord(pipe)),
+    (ValueError, "compressed.*GZIP", lambda: rtf.sources.tfrecord(compressed)),
+    (ValueError, "compression_type", lambda: rtf.sources.tfrecord(path, compression_type="GZIP")),
+    (ValueError, "compression_type", lambda: rtf.sources.tfrecord(path, compression_type="ZLIB")),
+    (ValueError, "index_dir", lambda: rtf.sources.tfrecord(path, index_dir=tmp_path / "no" / "such")),
+    (ValueError, "num_parallel_reads", lambda: rtf.sources.tfrecord(path, num_parallel_reads=0)),
+    (ValueError, "num_parallel_reads", lambda: rtf.sources.tfrecord(path, num_parallel_reads=5000)),
+    (TypeError, "num_parallel_reads", lambda: rtf.sources.tfrecord(path, num_parallel_reads=1.5)),
+    (tf.errors.DataLossError, r"/letter .*\(record 0 at offset 0\)", lambda: rtf.sources.tfrecord(letter)),
+    (tf.errors.DataLossError, r"/cut .*\(record 1 at offset 19\)", lambda: rtf.sources.tfrecord(cut)),
   ]:
     with pytest.raises(kind, match=message):
       build()
@@ -360,9 +397,13 @@ class TfrecordCheckpointTest(checkpoint_test_base.CheckpointTestBase, parameteri
   """TensorFlow's own checks of checkpoints."""
 
   BUILDS = {
-      "plain": lambda records: records, "shard": lambda records: records.shard(2, 1), "skip": lambda records: records.skip(3),
-      "batch": lambda records: records.batch(2), "global_shuffle": lambda records: global_shuffle_op._global_shuffle(records, seed=9),
-      "concatenate": lambda records: global_shuffle_op._global_shuffle(records.concatenate(records), seed=9)}
+    "plain": lambda records: records,
+    "shard": lambda records: records.shard(2, 1),
+    "skip": lambda records: records.skip(3),
+    "batch": lambda records: records.batch(2),
+    "global_shuffle": lambda records: global_shuffle_op._global_shuffle(records, seed=9),
+    "concatenate": lambda records: global_shuffle_op._global_shuffle(records.concatenate(records), seed=9),
+  }
 
   def _dataset_fn(self, build, symbolic):
     directory = tempfile.TemporaryDirectory()
@@ -370,14 +411,21 @@ class TfrecordCheckpointTest(checkpoint_test_base.CheckpointTestBase, parameteri
     files = write_files(pathlib.Path(directory.name), 5, 0, 3)
     return lambda: with_checkpoints(self.BUILDS[build](rtf.sources.tfrecord(files)), symbolic)
 
-  @combinations.generate(cases.some(combinations.times(
-      checkpoint_test_base.default_test_combinations(),
-      combinations.combine(tf_api_version=2, mode="eager", symbolic=[False, True])), 6))
+  @combinations.generate(
+    cases.some(
+      combinations.times(
+        checkpoint_test_base.default_test_combinations(),
+        combinations.combine(tf_api_version=2, mode="eager", symbolic=[False, True]),
+      ),
+      6,
+    )
+  )
   def test_core(self, verify_fn, symbolic):
     verify_fn(self, self._dataset_fn("plain", symbolic), 8)
 
-  @combinations.generate(cases.some(
-      combinations.combine(tf_api_version=2, mode="eager", symbolic=[False, True], build=list(BUILDS)), 7))
+  @combinations.generate(
+    cases.some(combinations.combine(tf_api_version=2, mode="eager", symbolic=[False, True], build=list(BUILDS)), 7)
+  )
   def test_restore_at_every_step(self, symbolic, build):
     dataset_fn = self._dataset_fn(build, symbolic)
     n = len(contents(dataset_fn()))
@@ -412,5 +460,7 @@ def test_handles_are_bounded_for_the_process(tmp_path):
   datasets = [rtf.sources.tfrecord(files[i::2]) for i in range(2)]
   for dataset in datasets:
     assert len(contents(dataset)) == 100
-  held = [os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{fd}")]
+  held = [
+    os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{fd}")
+  ]
   assert sum(path.startswith(str(tmp_path)) for path in held) <= 128

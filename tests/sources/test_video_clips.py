@@ -1,4 +1,5 @@
 """`rtf.sources.video_clips`: windows of frames by index, each frame that of a decoder which begins at the first one."""
+
 import gc
 import glob
 import itertools
@@ -33,7 +34,9 @@ def nothing_is_open():
 def folder(tmp_path_factory):
   """Five files of two classes: 60, 60 and 25 frames; 45 and 10."""
   directory = tmp_path_factory.mktemp("videos")
-  for number, (name, length) in enumerate([("a/1.mp4", 60), ("a/2.mkv", 60), ("a/3.mp4", 25), ("b/deep/4.mp4", 45), ("b/5.mp4", 10)]):
+  for number, (name, length) in enumerate(
+    [("a/1.mp4", 60), ("a/2.mkv", 60), ("a/3.mp4", 25), ("b/deep/4.mp4", 45), ("b/5.mp4", 10)]
+  ):
     (directory / name).parent.mkdir(parents=True, exist_ok=True)
     videos.write(directory / name, length, seed=number)
   (directory / "a" / "readme.txt").write_text("no video")
@@ -63,15 +66,17 @@ def test_frames_are_those_of_a_sequential_decoder(kind, tmp_path, opened):
     source = video_clips([path], length, frame_step=step, windows=[(0, begin) for begin in begins], processes=0)
     assert len(source) == len(begins) and source.element_spec == tf.TensorSpec([length, None, None, 3], tf.uint8)
     for begin, clip in zip(begins, source.as_numpy_iterator(), strict=True):
-      np.testing.assert_array_equal(clip, frames[begin:begin + length * step:step])
+      np.testing.assert_array_equal(clip, frames[begin : begin + length * step : step])
   # One that seeks: else each window would be decoded from the beginning.
-  assert len(opened) <= 60 and (len(opened) == 1 or kind not in ("closed.mp4", "open.mp4", "open.mkv", "vp9.webm", "hevc.mp4"))
+  assert len(opened) <= 60 and (
+    len(opened) == 1 or kind not in ("closed.mp4", "open.mp4", "open.mkv", "vp9.webm", "hevc.mp4")
+  )
 
 
 def test_sizes_need_not_be_even(tmp_path, monkeypatch):
   monkeypatch.setitem(videos.FORMATS, "odd.mp4", ("libx264", videos.X264, "yuv444p"))
   path = videos.write(tmp_path / "odd.mp4", 9, (37, 51), kind="odd.mp4")
-  clip, = video_clips([path], 9, processes=0).as_numpy_iterator()
+  (clip,) = video_clips([path], 9, processes=0).as_numpy_iterator()
   np.testing.assert_array_equal(clip, videos.decoded(path)[0])
 
 
@@ -95,7 +100,7 @@ def test_a_frame_rate_is_of_the_times(kind, tmp_path):
     source = video_clips([path], 4, frame_rate=rate, processes=0)
     assert len(source) == len(wanted) // 4 and (nearest.tolist() == list(range(60))) == (rate == 30)
     for place, clip in enumerate(source.as_numpy_iterator()):
-      np.testing.assert_array_equal(clip, frames[nearest[4 * place:4 * place + 4]])
+      np.testing.assert_array_equal(clip, frames[nearest[4 * place : 4 * place + 4]])
     video_frames._indices.clear(), video_frames._videos.clear()
 
 
@@ -105,14 +110,19 @@ def test_a_frame_rate_needs_times(tmp_path):
     video_clips([path], 2, frame_rate=30, processes=0)
 
 
-@pytest.mark.parametrize("matrix", cases.some(itertools.chain(
-    ((a, 0, 0, d) for a in (1, -1) for d in (1, -1)), ((0, b, c, 0) for b in (1, -1) for c in (1, -1))), 5))
+@pytest.mark.parametrize(
+  "matrix",
+  cases.some(
+    itertools.chain(((a, 0, 0, d) for a in (1, -1) for d in (1, -1)), ((0, b, c, 0) for b in (1, -1) for c in (1, -1))),
+    5,
+  ),
+)
 def test_frames_are_turned_as_the_file_says(matrix, tmp_path):
   path = videos.write(tmp_path / "phone.mp4", 3)
   (a, b, c, d), plain = matrix, videos.decoded(path)[0]
   videos.turned(path, matrix)
-  clip, = video_clips([path], 3, processes=0).as_numpy_iterator()
-  y, x = np.mgrid[:plain.shape[1], :plain.shape[2]]
+  (clip,) = video_clips([path], 3, processes=0).as_numpy_iterator()
+  y, x = np.mgrid[: plain.shape[1], : plain.shape[2]]
   across, down = a * x + c * y, b * x + d * y
   shown = np.zeros_like(clip)
   shown[:, down - down.min(), across - across.min()] = plain
@@ -120,19 +130,28 @@ def test_frames_are_turned_as_the_file_says(matrix, tmp_path):
 
 
 class TestFilesThatAreNotAsTheyShouldBe:
-
   def test_are_named_before_training(self, tmp_path):
     good = videos.write(tmp_path / "good.mp4", container_options={"movflags": "faststart"})
     content = pathlib.Path(good).read_bytes()
-    for name, part in (("cut.mp4", content[:len(content) * 2 // 3]), ("header.mp4", content[:300]), ("empty.mp4", b""), ("text.mp4", b"text" * 99)):
+    for name, part in (
+      ("cut.mp4", content[: len(content) * 2 // 3]),
+      ("header.mp4", content[:300]),
+      ("empty.mp4", b""),
+      ("text.mp4", b"text" * 99),
+    ):
       (tmp_path / name).write_bytes(part)
     wrong = {
-        "cut.mp4": "is cut off: its header lists frames after its end", "header.mp4": "(cannot be read|has no video)", "empty.mp4": "is empty",
-        "text.mp4": "cannot be read", "none.mp4": "cannot be read: No such file", "audio.mp4": "has no video",
-        "cut.avi": r"is damaged: bytes are missing after frame \d"}
+      "cut.mp4": "is cut off: its header lists frames after its end",
+      "header.mp4": "(cannot be read|has no video)",
+      "empty.mp4": "is empty",
+      "text.mp4": "cannot be read",
+      "none.mp4": "cannot be read: No such file",
+      "audio.mp4": "has no video",
+      "cut.avi": r"is damaged: bytes are missing after frame \d",
+    }
     videos.write_audio(tmp_path / "audio.mp4")
     avi = pathlib.Path(videos.write(tmp_path / "cut.avi", kind="b_frames.avi"))
-    avi.write_bytes(avi.read_bytes()[:len(avi.read_bytes()) * 3 // 5])
+    avi.write_bytes(avi.read_bytes()[: len(avi.read_bytes()) * 3 // 5])
     for name, told in wrong.items():
       with pytest.raises(ValueError, match=f"video_clips: {tmp_path}/{name} {told}.*Replace the file, or leave it out"):
         video_clips([good, tmp_path / name], 4, processes=0)
@@ -144,13 +163,15 @@ class TestFilesThatAreNotAsTheyShouldBe:
     path = videos.write(tmp_path / kind, kind=kind)
     frames, _ = videos.decoded(path)
     content = pathlib.Path(path).read_bytes()
-    pathlib.Path(path).write_bytes(content[:len(content) * 2 // 3])
+    pathlib.Path(path).write_bytes(content[: len(content) * 2 // 3])
     source = video_clips([path], 4, processes=0)
     assert 0 < len(source) < 15
     for place, clip in enumerate(source.take(len(source) - 1).as_numpy_iterator()):
-      np.testing.assert_array_equal(clip, frames[4 * place:4 * place + 4])
+      np.testing.assert_array_equal(clip, frames[4 * place : 4 * place + 4])
 
-  @pytest.mark.parametrize("kind, damage", [("closed.mp4", bytes(1000)), ("b_frames.avi", np.random.default_rng(7).bytes(30))])
+  @pytest.mark.parametrize(
+    "kind, damage", [("closed.mp4", bytes(1000)), ("b_frames.avi", np.random.default_rng(7).bytes(30))]
+  )
   def test_a_damaged_one_costs_its_own_clips(self, tmp_path, kind, damage):
     path = videos.write(tmp_path / kind, kind=kind)
     frames, _ = videos.decoded(path)
@@ -160,7 +181,7 @@ class TestFilesThatAreNotAsTheyShouldBe:
     found, iterator = 0, iter(video_clips([path], 4, processes=0))
     for begin in range(0, 60, 4):
       try:
-        np.testing.assert_array_equal(next(iterator), frames[begin:begin + 4])
+        np.testing.assert_array_equal(next(iterator), frames[begin : begin + 4])
         found += 1
       except tf.errors.UnknownError as error:
         assert f"video_clips: {path} is damaged near frame {begin}: " in error.message
@@ -176,7 +197,10 @@ class TestFilesThatAreNotAsTheyShouldBe:
     np.testing.assert_array_equal(next(iter(video_clips([path], 40, processes=0))), videos.decoded(path)[0])
 
   def test_several_sizes(self, tmp_path):
-    parts = [pathlib.Path(videos.write(tmp_path / f"{size}.h264", 12, size, kind="no_times.h264")).read_bytes() for size in [(48, 64), (32, 48)]]
+    parts = [
+      pathlib.Path(videos.write(tmp_path / f"{size}.h264", 12, size, kind="no_times.h264")).read_bytes()
+      for size in [(48, 64), (32, 48)]
+    ]
     (tmp_path / "both.h264").write_bytes(b"".join(parts))
     source = video_clips([tmp_path / "both.h264"], 8, windows=[(0, 0), (0, 8), (0, 14)], processes=0)
     iterator = iter(source)
@@ -187,26 +211,40 @@ class TestFilesThatAreNotAsTheyShouldBe:
 
 
 class TestFolders:
-
   def test_classes_and_windows(self, folder):
     source = video_clips(folder, 5, frame_step=2, step_between_clips=20, processes=0)
     assert source.class_names == ["a", "b"] and [pathlib.Path(path).name for path in source.video_paths] == [
-        "1.mp4", "2.mkv", "3.mp4", "5.mp4", "4.mp4"]
-    assert source.windows.tolist() == [*([file, begin] for file in (0, 1) for begin in (0, 20, 40)), [2, 0], [3, 0], [4, 0], [4, 20]]
+      "1.mp4",
+      "2.mkv",
+      "3.mp4",
+      "5.mp4",
+      "4.mp4",
+    ]
+    assert source.windows.tolist() == [
+      *([file, begin] for file in (0, 1) for begin in (0, 20, 40)),
+      [2, 0],
+      [3, 0],
+      [4, 0],
+      [4, 20],
+    ]
     frames = [videos.decoded(path)[0] for path in source.video_paths]
     for (file, begin), (clip, label) in zip(source.windows, source.as_numpy_iterator(), strict=True):
-      np.testing.assert_array_equal(clip, frames[file][begin:begin + 10:2])
+      np.testing.assert_array_equal(clip, frames[file][begin : begin + 10 : 2])
       assert label == (file > 2)
     assert len(video_frames._videos) == video_frames._MOST_OPEN
 
   def test_files_are_split_and_not_clips(self, folder):
     whole = set(video_clips(folder, 4, processes=0).video_paths)
     train, validation = video_clips(folder, 4, validation_split=0.4, subset="both", seed=3, processes=0)
-    assert set(train.video_paths) | set(validation.video_paths) == whole and len(validation.video_paths) == 2 == 5 - len(train.video_paths)
+    assert set(train.video_paths) | set(validation.video_paths) == whole and len(
+      validation.video_paths
+    ) == 2 == 5 - len(train.video_paths)
 
   def test_what_has_no_clip_is_told(self, folder):
     text = rtf.describe(video_clips(folder, 30, processes=0).refurbish(*LAYERS, r=2))
-    assert text.startswith(f'video_clips "{folder}"\n  files   5 listed; left out: 1 .txt\n  short   2 of 5 files have no clip\n')
+    assert text.startswith(
+      f'video_clips "{folder}"\n  files   5 listed; left out: 1 .txt\n  short   2 of 5 files have no clip\n'
+    )
     with pytest.raises(ValueError, match="must have 61 frames for one clip, got 5 files of at most 60"):
       video_clips(folder, 61, processes=0)
 
@@ -215,20 +253,34 @@ class TestFolders:
     shutil.copytree(folder, tmp_path / "moved")
     known = video_clips(folder, 5, processes=0).files_fingerprint()
     assert known == video_clips(tmp_path / "moved", 5, processes=2).files_fingerprint()
-    others = [video_clips(folder, 5, processes=0, **other) for other in ({"frame_rate": 30}, {"step_between_clips": 4}, {"class_names": ["b", "a"]})]
+    others = [
+      video_clips(folder, 5, processes=0, **other)
+      for other in ({"frame_rate": 30}, {"step_between_clips": 4}, {"class_names": ["b", "a"]})
+    ]
     videos.write(tmp_path / "moved" / "a" / "3.mp4", 26)
     others.append(video_clips(tmp_path / "moved", 5, processes=0))
     assert known not in [other.files_fingerprint() for other in others]
 
 
-@pytest.mark.parametrize("wrong, error, told", [
-    ({"num_frames": 0}, ValueError, "num_frames must be"), ({"frame_step": 1.5}, TypeError, "frame_step must be"),
-    ({"step_between_clips": 0}, ValueError, "step_between_clips must be"), ({"frame_rate": 0}, ValueError, "frame_rate must be frames per second"),
-    ({"processes": -1}, ValueError, "processes must be"), ({"labels": [1]}, ValueError, "one for each of 2 files, got shape"),
-    ({"windows": [1, 2]}, ValueError, r"must be \[clips, 2\] whole.*shape \(2,\)"), ({"windows": [(2, 0)]}, ValueError, r"file from 0 to 1 .*\[\[2, 0\]\]"),
-    ({"files": []}, TypeError, "at least one path"), ({"files": [3]}, TypeError, "a directory or a list"),
-    ({"files": ["gs://a/b.mp4"]}, ValueError, "on this machine, got gs://a/b.mp4"), ({"files": "gs://a"}, ValueError, "on this machine"),
-    ({"files": "a", "labels": [1]}, ValueError, "are for a list of paths"), ({"seed": 1}, ValueError, "are for a directory")])
+@pytest.mark.parametrize(
+  "wrong, error, told",
+  [
+    ({"num_frames": 0}, ValueError, "num_frames must be"),
+    ({"frame_step": 1.5}, TypeError, "frame_step must be"),
+    ({"step_between_clips": 0}, ValueError, "step_between_clips must be"),
+    ({"frame_rate": 0}, ValueError, "frame_rate must be frames per second"),
+    ({"processes": -1}, ValueError, "processes must be"),
+    ({"labels": [1]}, ValueError, "one for each of 2 files, got shape"),
+    ({"windows": [1, 2]}, ValueError, r"must be \[clips, 2\] whole.*shape \(2,\)"),
+    ({"windows": [(2, 0)]}, ValueError, r"file from 0 to 1 .*\[\[2, 0\]\]"),
+    ({"files": []}, TypeError, "at least one path"),
+    ({"files": [3]}, TypeError, "a directory or a list"),
+    ({"files": ["gs://a/b.mp4"]}, ValueError, "on this machine, got gs://a/b.mp4"),
+    ({"files": "gs://a"}, ValueError, "on this machine"),
+    ({"files": "a", "labels": [1]}, ValueError, "are for a list of paths"),
+    ({"seed": 1}, ValueError, "are for a directory"),
+  ],
+)
 def test_wrong_arguments(wrong, error, told):
   with pytest.raises(error, match=told):
     video_clips(**{"files": ["a.mp4", "b.mp4"], "num_frames": 4, **wrong})
@@ -282,7 +334,7 @@ class TestStages:
 import json, os, pathlib, runpy
 whole = runpy.run_path({video_frames.__file__!r})
 def call(request, rng):
-  wanted, mark = json.loads(request), pathlib.Path({str(tmp_path / 'died')!r})
+  wanted, mark = json.loads(request), pathlib.Path({str(tmp_path / "died")!r})
   if wanted.get("numbers", [0])[0] == 20 and wanted["path"].endswith("2.mkv") and not ({once} and mark.exists()):
     mark.touch()
     os._exit(9)
@@ -307,4 +359,6 @@ def call(request, rng):
     assert len(calls) == 1
     del source, calls
     gc.collect()
-    assert not any(type(owner).__name__ == "_Decoders" for each in pool.pool_of(2)._functions.values() for owner in each.traced)
+    assert not any(
+      type(owner).__name__ == "_Decoders" for each in pool.pool_of(2)._functions.values() for owner in each.traced
+    )

@@ -1,4 +1,5 @@
 """CacheStore: a dictionary of samples, eagerly and in functions."""
+
 import collections
 import gc
 
@@ -15,22 +16,26 @@ from support.stores import address
 Point = collections.namedtuple("Point", ["x", "y"])
 
 SAMPLES = {
-    "scalar": tf.constant(7),
-    "python number": 1.5,
-    "array": np.arange(6, dtype=np.uint8).reshape(2, 3),
-    "string": tf.constant(["a", "bc", ""]),
-    "bool": tf.constant([True, False]),
-    "empty": tf.zeros([0, 3]),
-    "tuple": (tf.constant([1, 2]), tf.constant(3.5)),
-    "tuple of one": (tf.constant([1, 2]),),
-    "dict": {"image": tf.zeros([2, 2, 3], tf.uint8), "label": tf.constant(1, tf.int64)},
-    "nest": {"a": (tf.constant(1), {"b": tf.constant([2.0])}), "c": tf.constant("d")},
-    "named tuple": Point(tf.constant(1), tf.constant([2, 3])),
-    "ragged": tf.ragged.constant([[1], [2, 3], []]),
-    "ragged, two ranks": tf.ragged.constant([[[1], [2, 3]], [], [[4]]]),
-    "sparse": tf.sparse.from_dense([[0, 1], [2, 0]]),
-    "dict of all kinds": {"r": tf.ragged.constant([[1.5], []]), "s": tf.sparse.from_dense([0, 5]), "t": tf.constant(["x"])},
-    "with None": (tf.constant(1), None),
+  "scalar": tf.constant(7),
+  "python number": 1.5,
+  "array": np.arange(6, dtype=np.uint8).reshape(2, 3),
+  "string": tf.constant(["a", "bc", ""]),
+  "bool": tf.constant([True, False]),
+  "empty": tf.zeros([0, 3]),
+  "tuple": (tf.constant([1, 2]), tf.constant(3.5)),
+  "tuple of one": (tf.constant([1, 2]),),
+  "dict": {"image": tf.zeros([2, 2, 3], tf.uint8), "label": tf.constant(1, tf.int64)},
+  "nest": {"a": (tf.constant(1), {"b": tf.constant([2.0])}), "c": tf.constant("d")},
+  "named tuple": Point(tf.constant(1), tf.constant([2, 3])),
+  "ragged": tf.ragged.constant([[1], [2, 3], []]),
+  "ragged, two ranks": tf.ragged.constant([[[1], [2, 3]], [], [[4]]]),
+  "sparse": tf.sparse.from_dense([[0, 1], [2, 0]]),
+  "dict of all kinds": {
+    "r": tf.ragged.constant([[1.5], []]),
+    "s": tf.sparse.from_dense([0, 5]),
+    "t": tf.constant(["x"]),
+  },
+  "with None": (tf.constant(1), None),
 }
 
 
@@ -82,9 +87,16 @@ def test_indices():
   assert len(store) == 4
 
 
-@pytest.mark.parametrize("call", [
-    lambda store, index: store.get(index), lambda store, index: store.put(index, 1), lambda store, index: store.remove(index),
-    lambda store, index: store.contains(index), lambda store, index: index in store])
+@pytest.mark.parametrize(
+  "call",
+  [
+    lambda store, index: store.get(index),
+    lambda store, index: store.put(index, 1),
+    lambda store, index: store.remove(index),
+    lambda store, index: store.contains(index),
+    lambda store, index: index in store,
+  ],
+)
 @pytest.mark.parametrize("filled", [False, True])
 def test_bad_indices(call, filled):
   """A negative index is an error, and so is anything but a single integer; nothing is rounded."""
@@ -114,11 +126,17 @@ def test_absent():
 
 
 def test_one_structure_to_a_store():
-  """The first sample fixes the structure; an error about another one names both. Sizes may differ, like those of images."""
+  """The first sample fixes the structure; an error about another one names both. Sizes may differ, like those of
+  images."""
   store = rtf.CacheStore()
   store.put(0, {"image": tf.zeros([2, 3]), "label": 1})
-  for other in (tf.zeros([2, 3]), {"image": tf.zeros([2, 3])}, {"image": tf.zeros([2, 3]), "label": 1.5},
-                {"image": tf.zeros([2, 3, 1]), "label": 1}, (tf.zeros([2, 3]), 1)):
+  for other in (
+    tf.zeros([2, 3]),
+    {"image": tf.zeros([2, 3])},
+    {"image": tf.zeros([2, 3]), "label": 1.5},
+    {"image": tf.zeros([2, 3, 1]), "label": 1},
+    (tf.zeros([2, 3]), 1),
+  ):
     with pytest.raises(ValueError, match="^sample .*structure"):
       store.put(1, other)
   store.put(1, {"image": tf.zeros([4, 5]), "label": 1})
@@ -126,17 +144,23 @@ def test_one_structure_to_a_store():
   assert store.element_spec == {"image": tf.TensorSpec([None, None]), "label": tf.TensorSpec([], tf.int32)}
 
 
-@pytest.mark.parametrize("samples", [
+@pytest.mark.parametrize(
+  "samples",
+  [
     [tf.ragged.constant([[1], [2, 3]]), tf.ragged.constant([[1, 1, 1]]), tf.ragged.constant([[]], dtype=tf.int32)],
     [tf.sparse.from_dense([0, 1]), tf.sparse.from_dense([0, 1, 2]), tf.sparse.from_dense([0])],
-    [{"r": tf.ragged.constant([[1]])}, {"r": tf.ragged.constant([[1], [2]])}]], ids=["ragged", "sparse", "dict"])
+    [{"r": tf.ragged.constant([[1]])}, {"r": tf.ragged.constant([[1], [2]])}],
+  ],
+  ids=["ragged", "sparse", "dict"],
+)
 @pytest.mark.parametrize("told", [False, True])
 def test_ragged_and_sparse_samples_of_different_size(samples, told):
   """Ragged and sparse samples may also differ in size."""
   spec = None
   if told:
     spec = {"ragged": tf.RaggedTensorSpec([None, None], tf.int32), "sparse": tf.SparseTensorSpec([None], tf.int32)}[
-        "sparse" if isinstance(samples[0], tf.SparseTensor) else "ragged"]
+      "sparse" if isinstance(samples[0], tf.SparseTensor) else "ragged"
+    ]
     spec = {"r": spec} if isinstance(samples[0], dict) else spec
   store = rtf.CacheStore(element_spec=spec)
   for index, sample in enumerate(samples):
@@ -159,7 +183,8 @@ def test_a_refused_put_fixes_nothing():
 
 
 def test_element_spec():
-  """A function can be traced before the first put if the store has an element_spec; otherwise the error says what to do."""
+  """A function can be traced before the first put if the store has an element_spec; otherwise the error says what to
+  do."""
   untold = rtf.CacheStore()
   with pytest.raises(ValueError, match="element_spec"):
     tf.function(lambda: untold.get(0))()
@@ -199,9 +224,17 @@ class Model:
     return 8 * sum(map(len, self.samples.values()))
 
 
-@given(max_bytes=st.sampled_from([None, 64]), operations=st.lists(st.tuples(
-    st.sampled_from(["put", "put", "put", "get", "get", "remove", "contains", "clear"]), st.integers(0, 3), st.integers(0, 6)),
-    max_size=25))
+@given(
+  max_bytes=st.sampled_from([None, 64]),
+  operations=st.lists(
+    st.tuples(
+      st.sampled_from(["put", "put", "put", "get", "get", "remove", "contains", "clear"]),
+      st.integers(0, 3),
+      st.integers(0, 6),
+    ),
+    max_size=25,
+  ),
+)
 @settings(max_examples=cases.examples(12), derandomize=True)
 def test_behaves_as_a_dictionary(max_bytes, operations):
   """Within max_bytes, any sequence of calls acts as on a dictionary, and the counts are exact."""
@@ -240,8 +273,12 @@ def test_behaves_as_a_dictionary(max_bytes, operations):
 def test_bytes_of_all_kinds():
   """The bytes of ragged, sparse and string components are counted, not those of their handles."""
   sizes = {}
-  for kind, sample in {"ragged": tf.ragged.constant([[1] * 1000], dtype=tf.int64), "string": "x" * 8000,
-                       "sparse": tf.sparse.SparseTensor([[0]] * 500, [1.0] * 500, [1]), "dense": tf.zeros([2000])}.items():
+  for kind, sample in {
+    "ragged": tf.ragged.constant([[1] * 1000], dtype=tf.int64),
+    "string": "x" * 8000,
+    "sparse": tf.sparse.SparseTensor([[0]] * 500, [1.0] * 500, [1]),
+    "dense": tf.zeros([2000]),
+  }.items():
     store = rtf.CacheStore()
     store.put(0, sample)
     sizes[kind] = store.stats().bytes

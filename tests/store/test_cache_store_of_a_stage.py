@@ -1,4 +1,6 @@
-"""CacheStore as the store of a stage: its samples can be read, put and removed during training, and belong to one stage."""
+"""CacheStore as the store of a stage: its samples can be read, put and removed during training, and belong to one
+stage."""
+
 import gc
 import weakref
 
@@ -20,7 +22,9 @@ class Stage:
   def __init__(self, store, offset=0, stream=False, **options):
     self.offset = offset
     self.calls = tf.Variable(tf.zeros([N], tf.int64))
-    self.dataset = make_source("stream" if stream else "range", N).refurbish(self.partial_fn, store=store, seed=1, **options)
+    self.dataset = make_source("stream" if stream else "range", N).refurbish(
+      self.partial_fn, store=store, seed=1, **options
+    )
 
   def partial_fn(self, index):
     self.calls.scatter_nd_add([[index]], [1])
@@ -116,7 +120,8 @@ def test_two_stages_at_once_are_refused():
 
 @pytest.mark.parametrize("stream", cases.some([False, True], 1))
 def test_a_store_whose_stage_is_gone(stream):
-  """It can be read, and used by another stage, which never gets the former stage's samples and may have another type."""
+  """It can be read, and used by another stage, which never gets the former stage's samples and may have another
+  type."""
   store = rtf.CacheStore()
   first = Stage(store, r=100, stream=stream)
   first.epoch()
@@ -147,7 +152,8 @@ def test_a_stage_keeps_the_store_alive():
 
 
 def test_max_bytes_smaller_than_a_sample():
-  """Refused with both numbers and a remedy: when the stage is built if the size is known, otherwise at the first sample."""
+  """Refused with both numbers and a remedy: when the stage is built if the size is known, otherwise at the first
+  sample."""
   with pytest.raises(ValueError, match="8 bytes.*max_bytes=7"):
     Stage(rtf.CacheStore(max_bytes=7))
   store = rtf.CacheStore(max_bytes=31)
@@ -158,7 +164,8 @@ def test_max_bytes_smaller_than_a_sample():
 
 @pytest.mark.parametrize("size", [1000, 2000])
 def test_cached_samples_of_a_stage_are_not_copied(size):
-  """In every epoch an element is the buffer that partial_fn returned or, for a small sample, the copy made when it was put."""
+  """In every epoch an element is the buffer that partial_fn returned or, for a small sample, the copy made when it was
+  put."""
   store = rtf.CacheStore()
   dataset = tf.data.Dataset.range(4).refurbish(lambda index: (index, tf.fill([size], index)), r=100, store=store)
   for _ in range(2 if size == 1000 else 1):
@@ -178,7 +185,7 @@ class Arrays:
   def make(self, x):
     memory = np.zeros(self.SIZE + 64, np.uint8)
     self._whole.append(weakref.ref(memory))
-    array = memory[-memory.ctypes.data % 64:][:self.SIZE]
+    array = memory[-memory.ctypes.data % 64 :][: self.SIZE]
     array[:] = x
     return array
 
@@ -192,11 +199,12 @@ class Arrays:
 
 
 VIEWS = {
-    "slice": lambda arrays, x: arrays.tensor(x)[arrays.PART],
-    "slice in numpy": lambda arrays, x: tf.ensure_shape(
-        tf.numpy_function(lambda x: arrays.make(x)[arrays.PART], [x], tf.uint8), [256]),
-    "components": lambda arrays, x: tuple(tf.split(arrays.tensor(x), 256)[:2]),
-    "ragged": lambda arrays, x: tf.RaggedTensor.from_row_lengths(arrays.tensor(x)[arrays.PART], [56, 200]),
+  "slice": lambda arrays, x: arrays.tensor(x)[arrays.PART],
+  "slice in numpy": lambda arrays, x: tf.ensure_shape(
+    tf.numpy_function(lambda x: arrays.make(x)[arrays.PART], [x], tf.uint8), [256]
+  ),
+  "components": lambda arrays, x: tuple(tf.split(arrays.tensor(x), 256)[:2]),
+  "ragged": lambda arrays, x: tf.RaggedTensor.from_row_lengths(arrays.tensor(x)[arrays.PART], [56, 200]),
 }
 
 
@@ -208,11 +216,12 @@ def test_a_view_is_not_kept_with_what_it_is_a_view_of(view):
   expected = [np.full(256, i) if view == "ragged" else np.ravel(value) for i, value in enumerate(map(sample, range(4)))]
   store = rtf.CacheStore()
   source = tf.data.Dataset.range(4)
-  for dataset in (source.refurbish(sample, r=100, store=store, num_parallel_calls=None),
-                  source.refurbish(tf.identity, sample, num_parallel_calls=None),
-                  # Also through the shuffle buffer.
-                  source.map(sample).filter(lambda *_: True).refurbish(
-                      lambda *x: x if x[1:] else x[0], num_parallel_calls=None)):
+  for dataset in (
+    source.refurbish(sample, r=100, store=store, num_parallel_calls=None),
+    source.refurbish(tf.identity, sample, num_parallel_calls=None),
+    # Also through the shuffle buffer.
+    source.map(sample).filter(lambda *_: True).refurbish(lambda *x: x if x[1:] else x[0], num_parallel_calls=None),
+  ):
     for value in dataset:
       assert arrays.held() == 0
       value = value.values if view == "ragged" else value

@@ -1,4 +1,5 @@
 """A cache store on disk that others damage while a training uses it; two versions of TensorFlow on one store."""
+
 import json
 import os
 import random
@@ -41,7 +42,9 @@ def check(index, seed, noise):
 """
 
 # Answers each line with one line: "done", "refused" with the reason, or "harm" when the test should damage a file.
-TRAINING = SAMPLES + """
+TRAINING = (
+  SAMPLES
+  + """
 N, EPOCHS = 50, 3
 
 def train(path, overwrite, harms):
@@ -67,6 +70,7 @@ while line := sys.stdin.readline():
   print(train(path, overwrite, None if seed is None else random.Random(seed)), flush=True)
   gc.collect()
 """
+)
 
 
 class Training:
@@ -74,7 +78,8 @@ class Training:
 
   def __init__(self):
     self._process = subprocess.Popen(
-        [sys.executable, "-c", TRAINING], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+      [sys.executable, "-c", TRAINING], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     # Otherwise the pipe fills with warnings, and the process blocks.
     self._errors = []
     self._reader = threading.Thread(target=lambda: self._errors.extend(self._process.stderr))
@@ -150,8 +155,11 @@ class Attacker:
 
   def clean(self):
     """Deletes foreign files, as the error says. Returns whether there were any."""
-    names = [name for name in os.listdir(self.path) if (
-        (self.path / name).is_symlink() or not (self.path / name).is_file() or (self.path / name).stat().st_nlink > 1)]
+    names = [
+      name
+      for name in os.listdir(self.path)
+      if ((self.path / name).is_symlink() or not (self.path / name).is_file() or (self.path / name).stat().st_nlink > 1)
+    ]
     for name in names:
       self._remove(self.path / name)
     return bool(names)
@@ -160,7 +168,10 @@ class Attacker:
     assert self.victim.read_bytes() == b"two years of work" * 100
     after = self.victim.stat()
     assert (after.st_mode, after.st_uid, after.st_mtime_ns) == (
-        self._before.st_mode, self._before.st_uid, self._before.st_mtime_ns)
+      self._before.st_mode,
+      self._before.st_uid,
+      self._before.st_mtime_ns,
+    )
     assert sorted(os.listdir(self.path.parent)) == ["cache", "victim"]
 
 
@@ -184,7 +195,8 @@ def test_epochs_are_whole_whatever_becomes_of_the_files(tmp_path):
   training.end()
 
 
-# Directories that others can write into -----------------------------------------------------------------------------------
+# Directories that others can write into
+# -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", [0o770, 0o707, 0o777, 0o2775])
@@ -219,9 +231,12 @@ def test_what_another_user_owns_is_refused(tmp_path, name):
   assert os.listdir(tmp_path) == [name] * bool(name)
 
 
-# Two versions of TensorFlow -----------------------------------------------------------------------------------------------
+# Two versions of TensorFlow
+# -----------------------------------------------------------------------------------------------
 
-RUN = SAMPLES + """
+RUN = (
+  SAMPLES
+  + """
 path, order_seed, n, epochs = sys.argv[1], *map(int, sys.argv[2:])
 dataset = tf.data.Dataset.range(n).refurbish(partial_fn, r=2, seed=1, order_seed=order_seed, store=path)
 print("ready", flush=True)
@@ -236,10 +251,13 @@ stats = rtf.CacheStore(path).stats()
 print(json.dumps({"tensorflow": tf.__version__, "package": os.path.dirname(rtf.__file__), "calls": len(calls),
                   "corrupt": stats.corrupt, "from_other_jobs": stats.from_other_jobs}))
 """
+)
 
 
 def run_or_skip(what, command, **options):
-  done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=1500, check=False, **options)
+  done = subprocess.run(
+    [str(part) for part in command], capture_output=True, text=True, timeout=1500, check=False, **options
+  )
   if done.returncode != 0:
     pytest.skip(f"{what}: {done.stderr[-2000:]}")
 
@@ -255,13 +273,20 @@ def fixture_other_python(tmp_path_factory):
   pip = [python, "-m", "pip", "install", "--quiet"]
   run_or_skip(f"no TensorFlow {other} to be had", [*pip, f"tensorflow=={other}.*", "setuptools>=70.1"], env=environment)
   # A copy, because an install leaves files next to the sources.
-  shutil.copytree(ROOT / "refurbish_tf", directory / "copy" / "refurbish_tf", ignore=shutil.ignore_patterns(
-      "_native", "__pycache__", ".build-*"))
+  shutil.copytree(
+    ROOT / "refurbish_tf",
+    directory / "copy" / "refurbish_tf",
+    ignore=shutil.ignore_patterns("_native", "__pycache__", ".build-*"),
+  )
   for name in ("setup.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE", "refurbish_tf_launcher.py"):
     shutil.copy(ROOT / name, directory / "copy")
   done = subprocess.run(
-      [str(part) for part in [*pip, "--no-deps", "--no-build-isolation", directory / "copy"]],
-      capture_output=True, text=True, env=environment, check=False)
+    [str(part) for part in [*pip, "--no-deps", "--no-build-isolation", directory / "copy"]],
+    capture_output=True,
+    text=True,
+    env=environment,
+    check=False,
+  )
   assert done.returncode == 0, done.stderr
   return python
 
@@ -273,8 +298,14 @@ def start(python, path, order_seed, n, epochs):
   else:
     environment.pop("PYTHONPATH", None)
   process = subprocess.Popen(
-      [str(python), "-c", RUN, str(path), str(order_seed), str(n), str(epochs)], stdin=subprocess.PIPE, text=True,
-      stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, cwd=path.parent)
+    [str(python), "-c", RUN, str(path), str(order_seed), str(n), str(epochs)],
+    stdin=subprocess.PIPE,
+    text=True,
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    env=environment,
+    cwd=path.parent,
+  )
   assert process.stdout.readline() == "ready\n", process.communicate()[1]
   return process
 

@@ -1,4 +1,5 @@
 """Forged stores on disk, whose checksums are right."""
+
 import gc
 import pathlib
 import resource
@@ -17,7 +18,9 @@ from support.stores import forge_record, forge_settings, new_path
 pytestmark = cases.slow
 
 
-# Settings -----------------------------------------------------------------------------------------------------------------
+# Settings
+# -----------------------------------------------------------------------------------------------------------------
+
 
 def read_forged(stores):
   resource.setrlimit(resource.RLIMIT_AS, (16 << 30, 16 << 30))
@@ -33,13 +36,14 @@ def test_settings_are_compared_before_they_are_believed(root):
   """Memory for the forged numbers would exceed the limit of the reading process."""
   stores = []
   for length, settings, message in (
-      ("known", {"num_samples": 2**32 - 1}, "num_samples is 16, but it was 4294967295"),
-      ("known", {"num_kept_samples": 17}, "num_kept_samples is 16, but it was 17"),
-      ("unknown", {"num_samples": 2**32 - 1}, "num_samples=4294967295"),
-      ("unknown", {"num_samples": 2**32 + 16}, "num_samples=4294967312"),
-      ("unknown", {"num_kept_samples": 17}, "num_kept_samples=17"),
-      ("unknown", {"first_epoch": 2**32}, "first_epoch=4294967296"),
-      ("unknown", {"num_samples": "many"}, "num_samples=many")):
+    ("known", {"num_samples": 2**32 - 1}, "num_samples is 16, but it was 4294967295"),
+    ("known", {"num_kept_samples": 17}, "num_kept_samples is 16, but it was 17"),
+    ("unknown", {"num_samples": 2**32 - 1}, "num_samples=4294967295"),
+    ("unknown", {"num_samples": 2**32 + 16}, "num_samples=4294967312"),
+    ("unknown", {"num_kept_samples": 17}, "num_kept_samples=17"),
+    ("unknown", {"first_epoch": 2**32}, "first_epoch=4294967296"),
+    ("unknown", {"num_samples": "many"}, "num_samples=many"),
+  ):
     path = new_path(root)
     list(tf.data.Dataset.range(16).refurbish(lambda index: index, r=2, seed=7, store=path))
     gc.collect()
@@ -48,7 +52,8 @@ def test_settings_are_compared_before_they_are_believed(root):
   assert run_forked(read_forged, stores) == 0
 
 
-# Samples ------------------------------------------------------------------------------------------------------------------
+# Samples
+# ------------------------------------------------------------------------------------------------------------------
 
 N = 16
 
@@ -56,12 +61,12 @@ N = 16
 def images(kind):
   """A function that makes images; `kind` says how they differ from the right ones. Some records have another size."""
   return {
-      "right": lambda index: tf.fill([8, 8, 3], tf.cast(index, tf.uint8)),
-      "type": lambda index: tf.fill([8, 8, 3], tf.cast(index, tf.int8)),
-      "large type": lambda index: tf.fill([8, 8, 3], index),
-      "shape": lambda index: tf.fill([8, 3, 8], tf.cast(index, tf.uint8)),
-      "rank": lambda index: tf.fill([192], tf.cast(index, tf.uint8)),
-      "number": lambda index: (tf.fill([8, 8, 3], tf.cast(index, tf.uint8)), index),
+    "right": lambda index: tf.fill([8, 8, 3], tf.cast(index, tf.uint8)),
+    "type": lambda index: tf.fill([8, 8, 3], tf.cast(index, tf.int8)),
+    "large type": lambda index: tf.fill([8, 8, 3], index),
+    "shape": lambda index: tf.fill([8, 3, 8], tf.cast(index, tf.uint8)),
+    "rank": lambda index: tf.fill([192], tf.cast(index, tf.uint8)),
+    "number": lambda index: (tf.fill([8, 8, 3], tf.cast(index, tf.uint8)), index),
   }[kind]
 
 
@@ -93,8 +98,10 @@ def forged(root, kind, run=train):
     paths[each] = new_path(root)
     run(paths[each], each)
     gc.collect()
-  right, other = (dict(line.split(" ", 1) for line in (pathlib.Path(path) / "store").read_text().splitlines())
-                  for path in paths.values())
+  right, other = (
+    dict(line.split(" ", 1) for line in (pathlib.Path(path) / "store").read_text().splitlines())
+    for path in paths.values()
+  )
   shutil.copy(pathlib.Path(paths["right"]) / "store", pathlib.Path(paths[kind]) / "store")
   forge_settings(paths[kind], id=other["id"])
   assert right["id"] != other["id"]

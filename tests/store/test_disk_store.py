@@ -1,4 +1,5 @@
 """The cache store on disk: guarantees of a stage on it, and runs that continue where earlier ones stopped."""
+
 import collections
 import gc
 import math
@@ -21,9 +22,12 @@ SOME = settings(max_examples=cases.examples(6), derandomize=True)
 
 @SOME
 @given(
-    kind=st.sampled_from(["range", "mapped", "stream of known length", "stream"]), n=st.integers(1, 24),
-    r=st.sampled_from([1, 1.5, 2, 3, math.pi]), runs=st.lists(st.integers(1, 4), min_size=1, max_size=3),
-    large=st.booleans())
+  kind=st.sampled_from(["range", "mapped", "stream of known length", "stream"]),
+  n=st.integers(1, 24),
+  r=st.sampled_from([1, 1.5, 2, 3, math.pi]),
+  runs=st.lists(st.integers(1, 4), min_size=1, max_size=3),
+  large=st.booleans(),
+)
 def test_runs_go_on_where_the_last_one_stopped(root, kind, n, r, runs, large):
   """G1, G2, G3 and G5 over several runs, as if they were one."""
   path = new_path(root)
@@ -48,8 +52,11 @@ def test_runs_go_on_where_the_last_one_stopped(root, kind, n, r, runs, large):
 
 @SOME
 @given(
-    kind=st.sampled_from(["range", "stream of known length"]), n=st.integers(2, 24), r=st.sampled_from([1.5, 2, 3]),
-    data=st.data())
+  kind=st.sampled_from(["range", "stream of known length"]),
+  n=st.integers(2, 24),
+  r=st.sampled_from([1.5, 2, 3]),
+  data=st.data(),
+)
 def test_early_stops_removals_and_lost_stores(root, kind, n, r, data):
   """G1 and G2 whatever happens to the store; a sample that is prepared again is the same."""
   path = new_path(root)
@@ -113,12 +120,15 @@ def test_takes_the_seed_of_the_store(root):
   drop(second)
 
 
-@pytest.mark.parametrize("samples", [
+@pytest.mark.parametrize(
+  "samples",
+  [
     lambda x: {"image": tf.fill([40, 40], x), "name": tf.strings.as_string(x)},
     lambda x: (tf.ragged.range(tf.stack([x, 0, 2 * x])), tf.sparse.from_dense([x, 0, x])),
     lambda x: (x % 2 == 0, tf.cast(x, tf.complex64), tf.cast(tf.fill([x % 3, 700], x), tf.bfloat16), tf.zeros([0, 3])),
     lambda x: ((), x, (tf.fill([10], tf.cast(x, tf.float32)), {"b": tf.fill([1000], tf.strings.as_string(x))})),
-])
+  ],
+)
 def test_keeps_samples_of_any_structure(root, samples):
   source = tf.data.Dataset.range(1, 9)
   expected = [tf.nest.map_structure(_dense, element, expand_composites=False) for element in source.map(samples)]
@@ -140,9 +150,11 @@ def _dense(component):
 def test_aligned_as_tensorflow_wants_it(root):
   """Kernels abort on unaligned tensors."""
   dataset = tf.data.Dataset.range(64).refurbish(
-      lambda x: (x, tf.fill([600], tf.cast(x, tf.float32)), tf.fill([100], tf.cast(x, tf.float64))),
-      lambda x, a, b: tf.reduce_sum(tf.linalg.matmul(a[None], a[:, None])) + tf.cast(tf.reduce_sum(b), tf.float32),
-      r=3, store=new_path(root))
+    lambda x: (x, tf.fill([600], tf.cast(x, tf.float32)), tf.fill([100], tf.cast(x, tf.float64))),
+    lambda x, a, b: tf.reduce_sum(tf.linalg.matmul(a[None], a[:, None])) + tf.cast(tf.reduce_sum(b), tf.float32),
+    r=3,
+    store=new_path(root),
+  )
   for _ in range(3):
     assert sorted(dataset.as_numpy_iterator()) == [600.0 * x * x + 100 * x for x in range(64)]
 
@@ -152,7 +164,8 @@ def test_limit(root):
   n = 40
   store = rtf.CacheStore(new_path(root), max_bytes=20 * 1152)  # Per sample of 1,000 bytes.
   dataset = tf.data.Dataset.range(n).refurbish(
-      lambda x: (x, tf.zeros([1000], tf.uint8)), lambda x, _: x, r=2, store=store)
+    lambda x: (x, tf.zeros([1000], tf.uint8)), lambda x, _: x, r=2, store=store
+  )
   for epoch in range(6):
     assert sorted(dataset.as_numpy_iterator()) == list(range(n))
     assert store.stats().bytes <= store.max_bytes
@@ -243,8 +256,10 @@ def test_store_whose_directory_was_deleted_is_not_handed_out(root, made_anew):
   if made_anew:
     os.mkdir(path)
   for open_again in (
-      lambda: rtf.CacheStore(path), lambda: tf.data.Dataset.range(6).refurbish(tf.identity, r=2, seed=1, store=path),
-      lambda: tf.data.Dataset.range(6).refurbish(tf.identity, r=2, seed=1, store=store)):
+    lambda: rtf.CacheStore(path),
+    lambda: tf.data.Dataset.range(6).refurbish(tf.identity, r=2, seed=1, store=path),
+    lambda: tf.data.Dataset.range(6).refurbish(tf.identity, r=2, seed=1, store=store),
+  ):
     with pytest.raises(ValueError, match="deleted"):
       open_again()
   assert sorted(map(int, dataset)) == list(range(6))  # The stage that uses it goes on.

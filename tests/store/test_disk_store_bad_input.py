@@ -1,4 +1,5 @@
 """A directory that is not the requested cache store is refused, and left untouched."""
+
 import gc
 import os
 import pathlib
@@ -23,11 +24,12 @@ def test_other_settings(root):
   for _ in range(2):
     list(build())
   for options, difference in [
-      ({"r": 3}, "r is 3, but it was 2"),
-      ({"seed": 2}, "seed is 2, but it was 1"),
-      ({"n": 11}, "num_samples is 11, but it was 10"),
-      ({"fn": lambda x: tf.fill([4], x)}, r"element_spec is .*4.*, but it was .*3"),
-      ({"max_bytes": 128 * 5}, "num_kept_samples is 5, but it was 10")]:
+    ({"r": 3}, "r is 3, but it was 2"),
+    ({"seed": 2}, "seed is 2, but it was 1"),
+    ({"n": 11}, "num_samples is 11, but it was 10"),
+    ({"fn": lambda x: tf.fill([4], x)}, r"element_spec is .*4.*, but it was .*3"),
+    ({"max_bytes": 128 * 5}, "num_kept_samples is 5, but it was 10"),
+  ]:
     with pytest.raises(ValueError, match=difference) as error:
       build(**options)
     assert "overwrite=True" in str(error.value) and "version=" in str(error.value)
@@ -73,7 +75,10 @@ def decoding_stage(place, path, **options):
     return rtf.sources.cached(files.map(rtf.augment.decode((8, 8))), store)
   layer = rtf.augment.decode_random_resized_crop(8)
   if place != "layers":
-    files, layer = files.map(rtf.augment.decode((8, 8)) if place == "source" else tf.io.decode_jpeg), rtf.augment.random_flip()
+    files, layer = (
+      files.map(rtf.augment.decode((8, 8)) if place == "source" else tf.io.decode_jpeg),
+      rtf.augment.random_flip(),
+    )
   return files.refurbish([layer], r=100, seed=1, store=store)
 
 
@@ -86,7 +91,9 @@ def test_samples_of_other_decoders(root, place, before):
     assert len(list(decoding_stage(place, path))) == 4
     gc.collect()
   forge_settings(path, decoders=before)
-  with pytest.raises(ValueError, match="^store .* version 1 of rtf.augment.decode .*version 3 of .*overwrite=True") as error:
+  with pytest.raises(
+    ValueError, match="^store .* version 1 of rtf.augment.decode .*version 3 of .*overwrite=True"
+  ) as error:
     decoding_stage(place, path)
   del error  # Whose traceback holds a stage.
   gc.collect()
@@ -165,7 +172,9 @@ def test_in_use(root):
     tf.data.Dataset.range(3).refurbish(lambda x: tf.cast(x, tf.int32), store=store)
 
 
-@pytest.mark.parametrize("arguments, error, message", [
+@pytest.mark.parametrize(
+  "arguments, error, message",
+  [
     ({"path": 3}, TypeError, "^path .*directory"),
     ({"path": ""}, TypeError, "^path .*directory"),
     ({"path": "gs://bucket/cache"}, ValueError, "^path .*local disk.*'gs://bucket/cache'"),
@@ -176,15 +185,23 @@ def test_in_use(root):
     ({"overwrite": True}, ValueError, "^version and overwrite .*path"),
     ({"path": "x", "version": 3}, TypeError, "^version .*string"),
     ({"path": "x", "overwrite": 1}, TypeError, "^overwrite .*True or False"),
-])
+  ],
+)
 def test_bad_arguments(arguments, error, message):
   with pytest.raises(error, match=message):
     rtf.CacheStore(**arguments)
 
 
-@pytest.mark.parametrize("store, error", [
-    ("", TypeError), ("gs://bucket/cache", ValueError), (os.fsdecode(b"/tmp/\xff"), ValueError),
-    (pathlib.Path(os.fsdecode(b"/tmp/\xff/cache")), ValueError), ("/tmp/\0x", ValueError)])
+@pytest.mark.parametrize(
+  "store, error",
+  [
+    ("", TypeError),
+    ("gs://bucket/cache", ValueError),
+    (os.fsdecode(b"/tmp/\xff"), ValueError),
+    (pathlib.Path(os.fsdecode(b"/tmp/\xff/cache")), ValueError),
+    ("/tmp/\0x", ValueError),
+  ],
+)
 def test_bad_store_of_a_stage(store, error):
   """The error names the argument, and is raised before the stage has a source."""
   with pytest.raises(error, match="^store "):

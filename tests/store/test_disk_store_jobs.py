@@ -1,4 +1,6 @@
-"""Jobs on one cache store on disk prepare together as much as a single job, and each has the guarantees of a single job."""
+"""Jobs on one cache store on disk prepare together as much as a single job, and each has the guarantees of a single
+job."""
+
 import collections
 import contextlib
 import json
@@ -24,7 +26,8 @@ class Job:
   def __init__(self, path, n, r, order_seed, kind="range"):
     # Otherwise other jobs would wait in vain for samples in a shuffle buffer.
     self.pipeline = Pipeline(
-        kind, n, r, seed=5, order_seed=order_seed, store=path, num_parallel_calls=None, shuffle_buffer_size=1)
+      kind, n, r, seed=5, order_seed=order_seed, store=path, num_parallel_calls=None, shuffle_buffer_size=1
+    )
     self.counts = collections.Counter()
     self.n, self.r = n, r
 
@@ -66,7 +69,8 @@ def test_jobs_prepare_together_what_one_prepares_alone(root, kind, r, same_order
   turns = [job.epochs(epochs) for job in jobs]
   for turn in turns:  # All jobs are in the same epoch.
     next(turn)
-  # With r = 1 all samples go from job to job; a partial_fn of 40 µs would be faster than the threads that write and read them.
+  # With r = 1 all samples go from job to job; a partial_fn of 40 µs would be faster than the threads that write and
+  # read them.
   take_turns(turns, np.random.default_rng(0), pause=0.0002 if r == 1 else 0)
   together = sum(sum(job.pipeline.calls().values()) for job in jobs)
   alone = n + (epochs - 1) * n / r
@@ -204,7 +208,7 @@ def test_a_place_is_decided_though_others_are_preparing_all(root):
   seen, missing = [], []
   for element in job.dataset:
     seen.append(element.numpy()[0])
-    stage, = rtf.stats(job.dataset)
+    (stage,) = rtf.stats(job.dataset)
     missing.append(stage.total.missing)
   assert sorted(seen) == list(range(n))  # G1.
   # Samples that are deferred to the end of the order count as missing.

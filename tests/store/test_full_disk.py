@@ -1,4 +1,5 @@
 """On a full disk samples that do not fit are prepared again, and nothing else changes."""
+
 import gc
 import subprocess
 import zlib
@@ -24,7 +25,11 @@ def small_disk(tmp_path):
     path = tmp_path / f"disk-{len(mounted)}"
     path.mkdir(mode=0o700)
     done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={size >> 10}k,mode=700", "none", path], capture_output=True, text=True, check=False)
+      ["mount", "-t", "tmpfs", "-o", f"size={size >> 10}k,mode=700", "none", path],
+      capture_output=True,
+      text=True,
+      check=False,
+    )
     if done.returncode != 0:
       pytest.skip(f"may not mount a file system: {done.stderr.strip()}")
     mounted.append(path)
@@ -38,6 +43,7 @@ def small_disk(tmp_path):
 
 def trained(store, size):
   """The samples of each epoch with their contents, and how many of them were fresh."""
+
   def partial_fn(index, seed):
     return index, tf.random.stateless_uniform([size // 4], seed, 0, 99, tf.int32)
 
@@ -61,7 +67,11 @@ def test_room_that_comes_back_is_used(small_disk):
   size = 8_000
   disk = small_disk(int(KEPT * N * size) + FILES)
   dataset = tf.data.Dataset.range(N).refurbish(
-      lambda index, seed: tf.random.stateless_uniform([size // 4], seed, 0, 99, tf.int32), r=R, seed=1, store=disk / "store")
+    lambda index, seed: tf.random.stateless_uniform([size // 4], seed, 0, 99, tf.int32),
+    r=R,
+    seed=1,
+    store=disk / "store",
+  )
   for _ in range(3):
     for _ in dataset:
       pass

@@ -1,4 +1,6 @@
-"""A process that is stopped while it holds the locks of a store delays no step, no `stats` and no end of an iterator."""
+"""A process that is stopped while it holds the locks of a store delays no step, no `stats` and no end of an
+iterator."""
+
 import os
 import subprocess
 import sys
@@ -24,12 +26,15 @@ os.kill(os.getpid(), signal.SIGSTOP)
 
 @pytest.fixture
 def held(tmp_path):
-  """Stops a process that holds the locks of a store. After a minute it is killed, which a test detects if it had to wait."""
+  """Stops a process that holds the locks of a store. After a minute it is killed, which a test detects if it had to
+  wait."""
   with killed_at_the_end() as processes:
     timers = []
 
     def hold(path):
-      holder = subprocess.Popen([sys.executable, "-c", HOLDER, path], stdout=subprocess.PIPE, text=True, env=environment())
+      holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, path], stdout=subprocess.PIPE, text=True, env=environment()
+      )
       processes.append(holder)
       assert holder.stdout.readline() == "held\n"
       timers.append(threading.Timer(60, holder.kill))

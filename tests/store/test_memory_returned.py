@@ -1,4 +1,5 @@
 """G8: memory of dropped large samples goes back to the system. In separate processes."""
+
 import os
 import subprocess
 import sys
@@ -11,8 +12,14 @@ from support import memory as machine_memory
 def run_alone(code, before=()):
   environment = {"TF_ENABLE_ONEDNN_OPTS": "1", "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}
   done = subprocess.run(
-      [*before, sys.executable, "-c", textwrap.dedent(code)], env={**os.environ, **environment}, cwd=ROOT, capture_output=True,
-      text=True, timeout=600, check=False)
+    [*before, sys.executable, "-c", textwrap.dedent(code)],
+    env={**os.environ, **environment},
+    cwd=ROOT,
+    capture_output=True,
+    text=True,
+    timeout=600,
+    check=False,
+  )
   assert done.returncode == 0, done.stderr
 
 
@@ -29,8 +36,10 @@ def test_what_is_dropped_from_tensorflows_pool(tmp_path):
 @cases.slow
 def test_what_is_dropped_in_a_control_group():
   with machine_memory.control_group() as (group, limit, usage):
-    run_alone(f"""
+    run_alone(
+      f"""
         import pathlib
         from support import memory
         memory.check_dropped(600_000, memory.make_short_in(pathlib.Path({str(group)!r}), {limit!r}, {usage!r}), held=700 * memory.MIB)""",
-        before=["sh", "-c", 'echo $$ > "$0" && exec "$@"', str(group / "cgroup.procs")])
+      before=["sh", "-c", 'echo $$ > "$0" && exec "$@"', str(group / "cgroup.procs")],
+    )

@@ -1,4 +1,5 @@
 """While the machine is short of memory, stores in memory keep less, and the elements stay the same (G8)."""
+
 import contextlib
 import warnings
 
@@ -28,7 +29,9 @@ def partial_fn(index, seed):
 
 
 def stage(stream=False, **options):
-  return make_source("stream" if stream else "range", N).refurbish(partial_fn, r=3, seed=1, shuffle_buffer_size=50, **options)
+  return make_source("stream" if stream else "range", N).refurbish(
+    partial_fn, r=3, seed=1, shuffle_buffer_size=50, **options
+  )
 
 
 def epoch(dataset, at=None, do=None):
@@ -42,7 +45,9 @@ def epoch(dataset, at=None, do=None):
 
 
 def epochs_of(dataset):
-  return [epoch.fresh for epoch in rtf.stats(dataset)[0].epochs], [epoch.missing for epoch in rtf.stats(dataset)[0].epochs]
+  return [epoch.fresh for epoch in rtf.stats(dataset)[0].epochs], [
+    epoch.missing for epoch in rtf.stats(dataset)[0].epochs
+  ]
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -104,7 +109,8 @@ def test_the_limit_still_decides_how_many_are_kept(memory, free):
   states = []
   for each in (PLENTY, free):
     dataset = tf.data.Dataset.range(N).refurbish(
-        lambda index: tf.fill([1 + index % 5], index), r=3, seed=1, store=rtf.CacheStore(max_bytes=8 * N))
+      lambda index: tf.fill([1 + index % 5], index), r=3, seed=1, store=rtf.CacheStore(max_bytes=8 * N)
+    )
     memory.set(PLENTY)
     epoch(dataset, at=N // 2, do=lambda: memory.set(each))
     states.append(dataset.saved_state())
@@ -166,9 +172,14 @@ def test_what_the_samples_will_take_is_said_before(memory):
   assert "  store   memory, without a limit; 200 samples of 16 bytes take 3.2 kB" in described
   assert "take" not in rtf.describe(stage(stream=True))
   large = tf.data.Dataset.range(N).refurbish(lambda index: tf.zeros([2**28], tf.uint8), r=2)
-  assert "150 samples of 268 MB take 40.3 GB, and memory now has room for 27.9 GB: the rest is prepared again" in rtf.describe(large)
+  assert (
+    "150 samples of 268 MB take 40.3 GB, and memory now has room for 27.9 GB: the rest is prepared again"
+    in rtf.describe(large)
+  )
   elements = rtf.sources.cached(tf.data.Dataset.range(N).map(lambda index: tf.zeros([2**28], tf.uint8)))
-  assert "300 elements of 268 MB take 80.5 GB, and memory now has room for 27.9 GB: the rest is read" in rtf.describe(elements)
+  assert "300 elements of 268 MB take 80.5 GB, and memory now has room for 27.9 GB: the rest is read" in rtf.describe(
+    elements
+  )
   assert "take" not in rtf.describe(rtf.sources.cached(tf.data.Dataset.range(N).map(tf.as_string)))
   assert machine.room_for_samples() == pytest.approx(PLENTY - 4 * 2**30, abs=2**26)
   memory.set(SHORT)

@@ -1,4 +1,5 @@
 """Jobs on one store prepare each sample about once for all of them, whatever part of the samples the store holds."""
+
 import dataclasses
 
 import pytest
@@ -18,7 +19,9 @@ TURN = 8
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-  """Jobs with these speeds that begin in these rounds, on a store with room for `room` samples, of which it keeps `kept`."""
+  """Jobs with these speeds that begin in these rounds, on a store with room for `room` samples, of which it keeps
+  `kept`."""
+
   speeds: tuple
   starts: tuple
   r: float
@@ -27,20 +30,20 @@ class Cell:
   limit: float
 
 
-# The ring has a quarter of the room, 83 of 333 samples; with r = 1 it has all. Without it, 4 jobs would make 3 to 4 times
-# the calls of one.
+# The ring has a quarter of the room, 83 of 333 samples; with r = 1 it has all. Without it, 4 jobs would make 3 to 4
+# times the calls of one.
 CELLS = {
-    "together": Cell((1,) * 4, (0,) * 4, r=1, room=64, kept=0, limit=1.05),
-    "half an epoch apart": Cell((1,) * 2, (0, N // 2 // TURN), r=2, room=333, kept=250, limit=1.1),
-    "unequal speeds": Cell((1, 1, 0.9, 0.7), (0,) * 4, r=1, room=285, kept=0, limit=1.2),
+  "together": Cell((1,) * 4, (0,) * 4, r=1, room=64, kept=0, limit=1.05),
+  "half an epoch apart": Cell((1,) * 2, (0, N // 2 // TURN), r=2, room=333, kept=250, limit=1.1),
+  "unequal speeds": Cell((1, 1, 0.9, 0.7), (0,) * 4, r=1, room=285, kept=0, limit=1.2),
 }
 
 
 class Job:
-
   def __init__(self, store, r, number):
     self.dataset = tf.data.Dataset.range(N).refurbish(
-        lambda index: index, r=r, seed=5, order_seed=number, store=store, num_parallel_calls=None)
+      lambda index: index, r=r, seed=5, order_seed=number, store=store, num_parallel_calls=None
+    )
     self.used = []  # In the current epoch.
     self.iterator = None
 

@@ -2,6 +2,7 @@
 
 The jobs run alternately in one process. test_sharing.py tests how much they save.
 """
+
 import collections
 import gc
 import math
@@ -40,8 +41,16 @@ class Job:
     # No shuffle buffer: other jobs would wait for the samples in it.
     kind = {True: "range", False: "stream of known length", "unknown": "stream"}[random_access]
     self.dataset = make_source(kind, n).refurbish(
-        partial_fn, final_fn, r, seed=SEED, order_seed=order_seed, num_parallel_calls=parallel, shuffle_buffer_size=1,
-        store=rtf.CacheStore(path, max_bytes=max_bytes), **options)
+      partial_fn,
+      final_fn,
+      r,
+      seed=SEED,
+      order_seed=order_seed,
+      num_parallel_calls=parallel,
+      shuffle_buffer_size=1,
+      store=rtf.CacheStore(path, max_bytes=max_bytes),
+      **options,
+    )
 
   def epoch(self):
     """Yields after each element to let the other jobs run. Checks the epoch."""
@@ -169,7 +178,9 @@ def test_a_job_alone_is_as_if_there_were_no_ring(root):
   # The store's next epoch is the second.
   expected = [elements(memory) for _ in range(5)][1:]
   assert [elements(alone) for _ in range(4)] == expected
-  assert rtf.CacheStore(path).stats().transit_bytes_put == 0  # The others' bytes were counted for a store that is closed.
+  assert (
+    rtf.CacheStore(path).stats().transit_bytes_put == 0
+  )  # The others' bytes were counted for a store that is closed.
   drop(alone)
 
 
@@ -246,8 +257,8 @@ def test_after_a_restore_beside_others_the_rest_is_the_same_set(root, tmp_path, 
       assert rtf.CacheStore(path).stats().transit_bytes_put < put_before
   assert again.stats.from_other_jobs > 20
   done = {index for index, *_ in before[n:]}
-  assert sorted(index for index, *_ in rest[:n - 10]) == sorted(set(range(n)) - done)
-  assert sorted(index for index, *_ in rest[n - 10:]) == list(range(n))
+  assert sorted(index for index, *_ in rest[: n - 10]) == sorted(set(range(n)) - done)
+  assert sorted(index for index, *_ in rest[n - 10 :]) == list(range(n))
   if same_store:
     uses = collections.Counter(tuple(element[:3]) for element in before + rest)
     assert max(uses.values()) <= r
@@ -360,12 +371,14 @@ def attack(path, chance):
 @hypothesis.settings(max_examples=cases.examples(4), deadline=None, derandomize=True)
 @hypothesis.given(st.randoms(use_true_random=False), st.booleans())
 def test_jobs_keep_the_guarantees_whatever_happens(root, chance, attacked):
-  """G1, G2, G9 with random limits, joins, kills, restores and attacks. (With attacks, a restored job may use a sample again,
-  because the record of used samples may be lost.)"""
+  """G1, G2, G9 with random limits, joins, kills, restores and attacks. (With attacks, a restored job may use a sample
+  again, because the record of used samples may be lost.)"""
   n, r, path = chance.choice([30, 120, 250]), chance.choice([1, 1.5, 2, 3]), new_path(root)
   options = {
-      "max_bytes": chance.choice([None, *(round(n * share) * RECORD for share in (0.05, 0.3, 0.7))]),
-      "random_access": chance.random() < 0.7, "parallel": chance.choice([None, 2])}
+    "max_bytes": chance.choice([None, *(round(n * share) * RECORD for share in (0.05, 0.3, 0.7))]),
+    "random_access": chance.random() < 0.7,
+    "parallel": chance.choice([None, 2]),
+  }
   jobs = {}
 
   def join():

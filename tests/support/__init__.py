@@ -1,4 +1,5 @@
 """Modules that tests share: pipelines, images, checkpoints, waiting, the number of cases in a run."""
+
 import pathlib
 
 # The checkout.

@@ -1,4 +1,5 @@
 """Speeds up AutoGraph, which parses the whole file for each lambda: that would be a sixth of the tests' time."""
+
 import copy
 import functools
 from unittest import mock

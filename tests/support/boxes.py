@@ -1,12 +1,13 @@
 """Draws boxes and key points into masks and finds them there again. Keras' box formats in NumPy."""
+
 import numpy as np
 
-FORMATS = (
-    "xyxy", "yxyx", "xywh", "center_xywh", "center_yxhw", "rel_xyxy", "rel_yxyx", "rel_xywh", "rel_center_xywh")
+FORMATS = ("xyxy", "yxyx", "xywh", "center_xywh", "center_yxhw", "rel_xyxy", "rel_yxyx", "rel_xywh", "rel_center_xywh")
 
 
 def in_format(boxes, name, size):
-  """Converts boxes `[n, 4]` (left, top, right, bottom, in pixels) to another format. `size`: height and width of the image."""
+  """Converts boxes `[n, 4]` (left, top, right, bottom, in pixels) to another format. `size`: height and width of the
+  image."""
   boxes = np.array(boxes, np.float64)
   if name.startswith("rel_"):
     boxes = boxes / [size[1], size[0], size[1], size[0]]

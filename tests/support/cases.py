@@ -1,8 +1,9 @@
 """The runs that a test is part of, and the number of its cases in each.
 
-`pytest -n auto` is the quick run, and `pytest -n auto -m slow` runs the tests marked `slow`; `.ci/run` runs one after the
-other. Both have a sample of the cases. `pytest --exhaustive` has all tests with all cases.
+`pytest -n auto` is the quick run, and `pytest -n auto -m slow` runs the tests marked `slow`; `.ci/run` runs one after
+the other. Both have a sample of the cases. `pytest --exhaustive` has all tests with all cases.
 """
+
 import collections
 
 import pytest
@@ -38,14 +39,16 @@ def examples(number):
 def with_each_value(combinations):
   """Chooses a few combinations (dicts: parameter name -> value) such that each value is in one of them.
 
-  Returns their positions. Greedy: takes the combination with the most missing values, and among equals the one whose values
-  have been taken least often.
+  Returns their positions. Greedy: takes the combination with the most missing values, and among equals the one whose
+  values have been taken least often.
   """
   missing = {pair for combination in combinations for pair in combination.items()}
   taken, times = [], collections.Counter()
   while missing:
-    best = max(range(len(combinations)), key=lambda i: (
-        len(missing & combinations[i].items()), -sum(times[pair] for pair in combinations[i].items())))
+    best = max(
+      range(len(combinations)),
+      key=lambda i: (len(missing & combinations[i].items()), -sum(times[pair] for pair in combinations[i].items())),
+    )
     missing -= combinations[best].items()
     times.update(combinations[best].items())
     taken.append(best)

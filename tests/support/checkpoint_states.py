@@ -1,4 +1,5 @@
 """Reads and edits what tf.data saves of a stage in a checkpoint of an iterator."""
+
 from google.protobuf.internal import decoder
 import tensorflow as tf
 from tensorflow.core.framework import tensor_pb2
@@ -6,7 +7,13 @@ from tensorflow.core.framework import tensor_shape_pb2
 from tensorflow.python.ops import gen_dataset_ops
 
 STAGE = "Refurbish"
-TYPES = {"stage": tf.string, "reuse_factor": tf.float64, "yielded": tf.uint8, "yielded_since": tf.uint32, "yielded_last": tf.uint32}
+TYPES = {
+  "stage": tf.string,
+  "reuse_factor": tf.float64,
+  "yielded": tf.uint8,
+  "yielded_since": tf.uint32,
+  "yielded_last": tf.uint32,
+}
 
 
 class State:
@@ -21,17 +28,21 @@ class State:
       lengths.append(length)
     self._variants = []
     for length in lengths:
-      self._variants.append(tensor_pb2.VariantTensorDataProto.FromString(
-          proto.tensor_content[position:position + length]))
+      self._variants.append(
+        tensor_pb2.VariantTensorDataProto.FromString(proto.tensor_content[position : position + length])
+      )
       position += length
     types = TYPES if types is None else types
-    self._stage, = (variant for variant in self._variants if variant.metadata.split(b"@@")[0].decode().endswith(kind))
+    (self._stage,) = (variant for variant in self._variants if variant.metadata.split(b"@@")[0].decode().endswith(kind))
     self._prefix, *keys = self._stage.metadata.decode().split("@@")
-    compressed = tf.io.parse_tensor(_proto_of_variants([
-        self._stage.tensors[0].variant_val[0]], []).SerializeToString(), tf.variant)
+    compressed = tf.io.parse_tensor(
+      _proto_of_variants([self._stage.tensors[0].variant_val[0]], []).SerializeToString(), tf.variant
+    )
     values = tf.raw_ops.UncompressElement(
-        compressed=compressed, output_types=[types.get(key, tf.int64) for key in keys],
-        output_shapes=[tf.TensorShape(None)] * len(keys))
+      compressed=compressed,
+      output_types=[types.get(key, tf.int64) for key in keys],
+      output_shapes=[tf.TensorShape(None)] * len(keys),
+    )
     self.values = {key: value.numpy() for key, value in zip(keys, values)}
 
   def serialized(self):
@@ -44,7 +55,8 @@ class State:
 def _proto_of_variants(variants, shape):
   dims = [tensor_shape_pb2.TensorShapeProto.Dim(size=size) for size in shape]
   return tensor_pb2.TensorProto(
-      dtype=tf.variant.as_datatype_enum, tensor_shape=tensor_shape_pb2.TensorShapeProto(dim=dims), variant_val=variants)
+    dtype=tf.variant.as_datatype_enum, tensor_shape=tensor_shape_pb2.TensorShapeProto(dim=dims), variant_val=variants
+  )
 
 
 def state_of(iterator, *kind):

@@ -1,4 +1,5 @@
 """A stage for checkpoint tests, and how it is saved and restored."""
+
 import itertools
 
 import tensorflow as tf
@@ -28,7 +29,8 @@ def make(kind="range", n=7, r=2, *, symbolic=False, parallel=None, buffer=None, 
   Each call makes a new stage without the state of earlier ones, as in a new process.
   """
   dataset = make_source(kind, n).refurbish(
-      partial_fn, final_fn, r, seed=seed, num_parallel_calls=parallel, shuffle_buffer_size=buffer, **options)
+    partial_fn, final_fn, r, seed=seed, num_parallel_calls=parallel, shuffle_buffer_size=buffer, **options
+  )
   if epochs is not None:
     dataset = dataset.repeat(epochs)
   return with_checkpoints(dataset, symbolic)
@@ -50,4 +52,4 @@ def take(iterator, number=None):
 
 def assert_epochs(elements, n):
   for begin in range(0, len(elements), n):
-    assert sorted(index for index, *_ in elements[begin:begin + n]) == list(range(n))
+    assert sorted(index for index, *_ in elements[begin : begin + n]) == list(range(n))

@@ -1,4 +1,5 @@
 """Datasets, options and functions of tf.data, and the memory of a process, for tests of pipelines around a stage."""
+
 import ctypes
 import gc
 import os
@@ -26,7 +27,7 @@ def plain(value):
 
 
 def stats(dataset):
-  stage, = rtf.stats(dataset)
+  (stage,) = rtf.stats(dataset)
   return stage
 
 
@@ -113,24 +114,36 @@ def without_prefetch(dataset):
 
 
 OPTIMIZATIONS = (
-    "filter_fusion", "filter_parallelization", "inject_prefetch", "map_and_batch_fusion", "map_and_filter_fusion", "map_fusion",
-    "map_parallelization", "noop_elimination", "parallel_batch", "seq_interleave_prefetch", "shuffle_and_repeat_fusion")
+  "filter_fusion",
+  "filter_parallelization",
+  "inject_prefetch",
+  "map_and_batch_fusion",
+  "map_and_filter_fusion",
+  "map_fusion",
+  "map_parallelization",
+  "noop_elimination",
+  "parallel_batch",
+  "seq_interleave_prefetch",
+  "shuffle_and_repeat_fusion",
+)
 # Arguments of `with_options`.
 OPTIONS = {
-    "none": {},
-    "no default optimizations": {"group": "experimental_optimization", "apply_default_optimizations": False},
-    "no optimizations": {"group": "experimental_optimization", **dict.fromkeys(OPTIMIZATIONS, False)},
-    "all optimizations": {"group": "experimental_optimization", **dict.fromkeys(OPTIMIZATIONS, True)},
-    "no autotune": {"group": "autotune", "enabled": False},
-    "ram budget": {"group": "autotune", "ram_budget": 1000},
-    "autotune by gradient descent": {
-        "group": "autotune", "autotune_algorithm": tf.data.experimental.AutotuneAlgorithm.GRADIENT_DESCENT},
-    "private thread pool": {"group": "threading", "private_threadpool_size": 1},
-    "one intra-op thread": {"group": "threading", "max_intra_op_parallelism": 1},
-    "warm start": {"experimental_warm_start": True},
-    "not deterministic": {"deterministic": False},
-    "deterministic": {"deterministic": True},
-    "slack": {"experimental_slack": True},
+  "none": {},
+  "no default optimizations": {"group": "experimental_optimization", "apply_default_optimizations": False},
+  "no optimizations": {"group": "experimental_optimization", **dict.fromkeys(OPTIMIZATIONS, False)},
+  "all optimizations": {"group": "experimental_optimization", **dict.fromkeys(OPTIMIZATIONS, True)},
+  "no autotune": {"group": "autotune", "enabled": False},
+  "ram budget": {"group": "autotune", "ram_budget": 1000},
+  "autotune by gradient descent": {
+    "group": "autotune",
+    "autotune_algorithm": tf.data.experimental.AutotuneAlgorithm.GRADIENT_DESCENT,
+  },
+  "private thread pool": {"group": "threading", "private_threadpool_size": 1},
+  "one intra-op thread": {"group": "threading", "max_intra_op_parallelism": 1},
+  "warm start": {"experimental_warm_start": True},
+  "not deterministic": {"deterministic": False},
+  "deterministic": {"deterministic": True},
+  "slack": {"experimental_slack": True},
 }
 
 
@@ -141,8 +154,8 @@ _M_MMAP_THRESHOLD = -3
 def resident():
   """The resident memory of this process, in bytes.
 
-  From the first call on, large allocations go back to the system when they are freed. Otherwise small allocations between
-  them, such as TensorFlow's for each graph, would randomly keep some of that memory in the process.
+  From the first call on, large allocations go back to the system when they are freed. Otherwise small allocations
+  between them, such as TensorFlow's for each graph, would randomly keep some of that memory in the process.
   """
   ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, 128 * 1024)
   gc.collect()

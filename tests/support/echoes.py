@@ -1,4 +1,5 @@
 """Datasets and functions whose elements and errors show what echoing did with them."""
+
 import threading
 
 from hypothesis import settings
@@ -18,7 +19,9 @@ def contents(dataset):
 
 def failing_at(n, *failures):
   def check(x):
-    with tf.control_dependencies([tf.debugging.assert_none_equal(x, tf.constant(failures, tf.int64), message="spoilt")]):
+    with tf.control_dependencies(
+      [tf.debugging.assert_none_equal(x, tf.constant(failures, tf.int64), message="spoilt")]
+    ):
       return tf.identity(x)
 
   return tf.data.Dataset.range(n).map(check)

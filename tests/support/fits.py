@@ -1,4 +1,5 @@
 """Fits of a small model that record its training data and can be stopped, for tests of `rtf.keras`."""
+
 import itertools
 
 import keras
@@ -39,7 +40,8 @@ def make_dataset(kind="range", *, r=3, n=N, batch=BATCH, symbolic=False, repeat=
 
 
 def make_model(**options):
-  """A model with every kind of state: an optimizer with moments, dropout, a metric and, on PyTorch, a module with buffers."""
+  """A model with every kind of state: an optimizer with moments, dropout, a metric and, on PyTorch, a module with
+  buffers."""
   keras.utils.set_random_seed(1)
   indices, x = keras.Input([], name="index", dtype="int64"), keras.Input([4], name="x")
   y = keras.layers.Dense(1)(keras.layers.Dropout(0.5)(Recorder()(x, indices)))
@@ -57,6 +59,7 @@ class Recorder(keras.layers.Layer):
     super().__init__()
     if BACKEND == "torch":
       import torch
+
       self.norm = torch.nn.BatchNorm1d(4)
 
   def call(self, x, indices, training=None):
@@ -72,6 +75,7 @@ class Recorder(keras.layers.Layer):
       return self.norm(x)
     if BACKEND == "jax":
       import jax
+
       jax.debug.callback(record, indices, ordered=True)
       return x
     recorded = tf.numpy_function(record, [indices], tf.int64)
@@ -96,6 +100,7 @@ class Steps(keras.callbacks.Callback):
   def on_train_batch_end(self, batch, logs=None):
     if BACKEND == "jax":
       import jax
+
       jax.effects_barrier()
     if not seen:
       return

@@ -1,4 +1,5 @@
 """Images for augmentation tests, Pillow's results for them, and frequencies of draws."""
+
 import functools
 import json
 
@@ -34,23 +35,23 @@ def _images():
   random = np.random.RandomState(0)
   gradient = np.add.outer(3 * np.arange(40), 2 * np.arange(61))[..., np.newaxis] + [0, 40, 90]
   return {
-      "noise": random.randint(0, 256, (32, 32, 3)),
-      "odd noise": random.randint(0, 256, (33, 47, 3)),
-      "large noise": random.randint(0, 256, (224, 224, 3)),
-      "few values": random.randint(90, 110, (47, 33, 3)),
-      "two values": random.choice([3, 250], (17, 18, 3)),
-      "rare values": np.where(random.rand(40, 40, 3) < 0.002, 255, random.randint(0, 3, (40, 40, 3))),
-      "gradient": np.clip(gradient, 0, 255),
-      "steep gradient": gradient[:16, ::4] * 7 % 256,
-      "black": np.zeros((9, 9, 3)),
-      "white": np.full((9, 9, 3), 255),
-      "one colour": np.full((8, 9, 3), [0, 7, 255]),
-      "1 x 1": random.randint(0, 256, (1, 1, 3)),
-      "1 x 9": random.randint(0, 256, (1, 9, 3)),
-      "9 x 1": random.randint(0, 256, (9, 1, 3)),
-      "2 x 5": random.randint(0, 256, (2, 5, 3)),
-      "5 x 2": random.randint(0, 256, (5, 2, 3)),
-      "3 x 3": random.randint(0, 256, (3, 3, 3)),
+    "noise": random.randint(0, 256, (32, 32, 3)),
+    "odd noise": random.randint(0, 256, (33, 47, 3)),
+    "large noise": random.randint(0, 256, (224, 224, 3)),
+    "few values": random.randint(90, 110, (47, 33, 3)),
+    "two values": random.choice([3, 250], (17, 18, 3)),
+    "rare values": np.where(random.rand(40, 40, 3) < 0.002, 255, random.randint(0, 3, (40, 40, 3))),
+    "gradient": np.clip(gradient, 0, 255),
+    "steep gradient": gradient[:16, ::4] * 7 % 256,
+    "black": np.zeros((9, 9, 3)),
+    "white": np.full((9, 9, 3), 255),
+    "one colour": np.full((8, 9, 3), [0, 7, 255]),
+    "1 x 1": random.randint(0, 256, (1, 1, 3)),
+    "1 x 9": random.randint(0, 256, (1, 9, 3)),
+    "9 x 1": random.randint(0, 256, (9, 1, 3)),
+    "2 x 5": random.randint(0, 256, (2, 5, 3)),
+    "5 x 2": random.randint(0, 256, (5, 2, 3)),
+    "3 x 3": random.randint(0, 256, (3, 3, 3)),
   }
 
 
@@ -67,24 +68,25 @@ def _enhanced(enhance, factor):
 
 # Each distortion in Pillow, as a function of its parameter.
 PILLOW = {
-    "identity": lambda _: lambda image: image,
-    "auto_contrast": lambda _: ImageOps.autocontrast,
-    "equalize": lambda _: ImageOps.equalize,
-    "rotate": lambda degrees, fill=GREY: (
-        lambda image: image.rotate(degrees, Image.Resampling.NEAREST, fillcolor=fill)),
-    "invert": lambda _: ImageOps.invert,
-    "solarize": lambda threshold: lambda image: ImageOps.solarize(image, threshold),
-    "color": functools.partial(_enhanced, ImageEnhance.Color),
-    "posterize": lambda bits: lambda image: ImageOps.posterize(image, bits),
-    "contrast": functools.partial(_enhanced, ImageEnhance.Contrast),
-    "brightness": functools.partial(_enhanced, ImageEnhance.Brightness),
-    "sharpness": functools.partial(_enhanced, ImageEnhance.Sharpness),
-    "shear_x": lambda slope, **fill: _affine(1, slope, 0, 0, 1, 0, **fill),
-    "shear_y": lambda slope, **fill: _affine(1, 0, 0, slope, 1, 0, **fill),
-    "translate_x": lambda fraction, **fill: (
-        lambda image: _affine(1, 0, round(fraction * image.width), 0, 1, 0, **fill)(image)),
-    "translate_y": lambda fraction, **fill: (
-        lambda image: _affine(1, 0, 0, 0, 1, round(fraction * image.height), **fill)(image)),
+  "identity": lambda _: lambda image: image,
+  "auto_contrast": lambda _: ImageOps.autocontrast,
+  "equalize": lambda _: ImageOps.equalize,
+  "rotate": lambda degrees, fill=GREY: lambda image: image.rotate(degrees, Image.Resampling.NEAREST, fillcolor=fill),
+  "invert": lambda _: ImageOps.invert,
+  "solarize": lambda threshold: lambda image: ImageOps.solarize(image, threshold),
+  "color": functools.partial(_enhanced, ImageEnhance.Color),
+  "posterize": lambda bits: lambda image: ImageOps.posterize(image, bits),
+  "contrast": functools.partial(_enhanced, ImageEnhance.Contrast),
+  "brightness": functools.partial(_enhanced, ImageEnhance.Brightness),
+  "sharpness": functools.partial(_enhanced, ImageEnhance.Sharpness),
+  "shear_x": lambda slope, **fill: _affine(1, slope, 0, 0, 1, 0, **fill),
+  "shear_y": lambda slope, **fill: _affine(1, 0, 0, slope, 1, 0, **fill),
+  "translate_x": lambda fraction, **fill: (
+    lambda image: _affine(1, 0, round(fraction * image.width), 0, 1, 0, **fill)(image)
+  ),
+  "translate_y": lambda fraction, **fill: (
+    lambda image: _affine(1, 0, 0, 0, 1, round(fraction * image.height), **fill)(image)
+  ),
 }
 
 
@@ -118,7 +120,11 @@ def _places(height, width):
 
 def window(height, width, seed, scale=(0.08, 1.0), ratio=(3 / 4, 4 / 3)):
   """The window of a random resized crop: y, x, height and width."""
-  part = augment.decode_random_resized_crop(scale=scale, ratio=ratio)(_places(height, width), seed=seed).numpy().astype(np.int32)
+  part = (
+    augment.decode_random_resized_crop(scale=scale, ratio=ratio)(_places(height, width), seed=seed)
+    .numpy()
+    .astype(np.int32)
+  )
   top, left = divmod(int(part[0, 0] @ [1, 256, 65_536]), width)
   return [top, left, *part.shape[:2]]
 

@@ -1,8 +1,9 @@
 """A program: fits in forked processes that are killed, with the backend of Keras that the environment names.
 
-Arguments: a directory, whether Keras reads a batch ahead of the step, as it does on an accelerator, and after which steps of
-which epochs it is killed, as JSON; step 0 is the end of the epoch.
+Arguments: a directory, whether Keras reads a batch ahead of the step, as it does on an accelerator, and after which
+steps of which epochs it is killed, as JSON; step 0 is the end of the epoch.
 """
+
 import itertools
 import json
 import os
@@ -50,20 +51,28 @@ def fit(name, *end):
     return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
   if AHEAD:
     import jax
+
     jax.default_backend = lambda: "an accelerator"
   # On disk, where the store is warm after each kill.
   store = DIRECTORY / ("unbroken store" if name == "unbroken" else "store")
   model, dataset = make_model(), make_dataset(store=str(store))
   logger = rtf.keras.RefurbishLogger(dataset)
-  history = model.fit(dataset, epochs=EPOCHS, verbose=0, shuffle=False, callbacks=[
-      rtf.keras.BackupAndRestore(DIRECTORY / "backup", save_freq=2), logger, Killed(*end)]).history
+  history = model.fit(
+    dataset,
+    epochs=EPOCHS,
+    verbose=0,
+    shuffle=False,
+    callbacks=[rtf.keras.BackupAndRestore(DIRECTORY / "backup", save_freq=2), logger, Killed(*end)],
+  ).history
   buffers = []
   if keras.backend.backend() == "torch":
-    recorder, = (layer for layer in model.layers if isinstance(layer, Recorder))
+    (recorder,) = (layer for layer in model.layers if isinstance(layer, Recorder))
     buffers = [buffer.numpy() for buffer in recorder.buffers()]
     assert len(buffers) == 3  # Mean, variance and count.
   np.savez(DIRECTORY / name, *model.get_weights(), *buffers)
-  counts = [fresh + cached for fresh, cached in zip(history["refurbish_fresh"], history["refurbish_cached"], strict=True)]
+  counts = [
+    fresh + cached for fresh, cached in zip(history["refurbish_fresh"], history["refurbish_cached"], strict=True)
+  ]
   if name == "unbroken":
     # Keras reads a batch to build the model. This is an early stop, so some samples are cached in the next epoch.
     assert counts == [N] * EPOCHS and sorted(history["refurbish_fresh"][1:]) == [6, 7, 7], history

@@ -1,4 +1,5 @@
 """Loaders of the installed frameworks, and one of NumPy arrays for tests that do not depend on the framework."""
+
 import importlib.util
 
 import numpy as np
@@ -9,12 +10,32 @@ import refurbish_tf as rtf
 from refurbish_tf.loaders.loader import Loader
 
 DTYPES = (
-    tf.bool, tf.uint8, tf.uint16, tf.uint32, tf.uint64, tf.int8, tf.int16, tf.int32, tf.int64, tf.float16, tf.bfloat16,
-    tf.float32, tf.float64, tf.complex64, tf.complex128)
+  tf.bool,
+  tf.uint8,
+  tf.uint16,
+  tf.uint32,
+  tf.uint64,
+  tf.int8,
+  tf.int16,
+  tf.int32,
+  tf.int64,
+  tf.float16,
+  tf.bfloat16,
+  tf.float32,
+  tf.float64,
+  tf.complex64,
+  tf.complex128,
+)
 # The loader "numpy" hands over the memory itself, and its users may write into it, as with PyTorch.
-FRAMEWORKS = ["numpy", *(
-    pytest.param(name, marks=pytest.mark.skipif(importlib.util.find_spec(name) is None, reason=f"{name} is not installed"))
-    for name in ("torch", "jax"))]
+FRAMEWORKS = [
+  "numpy",
+  *(
+    pytest.param(
+      name, marks=pytest.mark.skipif(importlib.util.find_spec(name) is None, reason=f"{name} is not installed")
+    )
+    for name in ("torch", "jax")
+  ),
+]
 
 
 def partial(index, seed):

@@ -1,4 +1,6 @@
-"""Simulates for the stores of this process a machine of 40 GiB, with a reserve of 4 GiB, whose free memory a test sets."""
+"""Simulates for the stores of this process a machine of 40 GiB, with a reserve of 4 GiB, whose free memory a test
+sets."""
+
 import contextlib
 import ctypes
 import gc
@@ -15,7 +17,8 @@ from refurbish_tf._internal import machine
 
 MIB, GIB = 2**20, 2**30
 PLENTY, SHORT, NONE = 30 * GIB, 3 * GIB, 0
-# A store reads free memory at most every 0.1 s, and pauses for ten times as long as reading took (80 ms on a busy machine).
+# A store reads free memory at most every 0.1 s, and pauses for ten times as long as reading took (80 ms on a busy
+# machine).
 PAUSE = 0.8
 
 
@@ -26,7 +29,6 @@ def own_memory():
 
 
 class FreeMemory:
-
   def __init__(self, root, free=PLENTY):
     self._file = root / "proc" / "meminfo"
     self._file.parent.mkdir()
@@ -34,7 +36,8 @@ class FreeMemory:
     self.set(free)
 
   def set(self, free):
-    """Sets the free memory, from which later allocations of this process are subtracted. Stores notice after 32 more uses."""
+    """Sets the free memory, from which later allocations of this process are subtracted. Stores notice after 32 more
+    uses."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     self._total = free + own_memory()
@@ -75,13 +78,22 @@ def check_dropped(size, make_short, held=300 * MIB, short=100 * MIB):
   """G8: after `make_short(short)` a store of samples of `size` bytes drops `short` bytes, within a tenth."""
   number = held // size
   store = rtf.CacheStore()
-  dataset = tf.data.Dataset.range(number).refurbish(
-      lambda index: tf.fill([size], tf.cast(index % 251, tf.uint8)), lambda sample: (sample[0], sample[-1]),
-      r=1e6, seed=1, store=store).batch(100)
+  dataset = (
+    tf.data.Dataset.range(number)
+    .refurbish(
+      lambda index: tf.fill([size], tf.cast(index % 251, tf.uint8)),
+      lambda sample: (sample[0], sample[-1]),
+      r=1e6,
+      seed=1,
+      store=store,
+    )
+    .batch(100)
+  )
 
   def epoch():
     found = [value for batch in dataset for value in zip(*(each.numpy().tolist() for each in batch))]
     assert sorted(found) == sorted((index % 251,) * 2 for index in range(number))
+
   epoch()
   assert store.stats().bytes == number * size
   make_short(short)
@@ -101,8 +113,10 @@ def check_dropped(size, make_short, held=300 * MIB, short=100 * MIB):
 @contextlib.contextmanager
 def control_group():
   """A control group for memory, and the names of its files for limit and usage."""
-  for folder, limit, usage in (("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
-                               ("/sys/fs/cgroup", "memory.max", "memory.current")):
+  for folder, limit, usage in (
+    ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
+    ("/sys/fs/cgroup", "memory.max", "memory.current"),
+  ):
     group = pathlib.Path(folder, f"refurbish_tf_{os.getpid()}")
     try:
       group.mkdir()
@@ -123,9 +137,12 @@ def make_short_in(group, limit, usage):
   def make_short(short):
     ctypes.CDLL(None).malloc_trim(0)
     stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
-    files = sum(int(stat.get(f"total_{name}", stat.get(name, 0))) for name in ("inactive_file", "active_file", "slab_reclaimable"))
+    files = sum(
+      int(stat.get(f"total_{name}", stat.get(name, 0))) for name in ("inactive_file", "active_file", "slab_reclaimable")
+    )
     used = int((group / usage).read_text()) - files
     # Below 4 GiB the reserve is a quarter of the limit, so an eighth of the limit minus `short` must be free. The limit
     # exceeds the usage if the usage exceeds 8 * `short`.
     (group / limit).write_text(str((used - short) * 8 // 7))
+
   return make_short

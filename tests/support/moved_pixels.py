@@ -1,4 +1,5 @@
 """Images of all kinds, to check where each pixel of a moved image comes from."""
+
 import numpy as np
 import tensorflow as tf
 
@@ -22,11 +23,15 @@ def taken(image, sources, fill=0):
 
 
 def check_pixels(layer, draws, size, sources, fill=0):
-  """Checks that a layer moves pixels as a rival does: images of all kinds, alone and in batches, and maps that follow them."""
+  """Checks that a layer moves pixels as a rival does: images of all kinds, alone and in batches, and maps that follow
+  them."""
   draws = np.int32(draws)
   sources = np.where(np.asarray(sources) == fill, 0, sources)
-  kinds = [(np.uint8, channels) for channels in (1, 3, 4)] if fill else [
-      (dtype, channels) for dtype in DTYPES for channels in cases.some(CHANNELS, 2)]
+  kinds = (
+    [(np.uint8, channels) for channels in (1, 3, 4)]
+    if fill
+    else [(dtype, channels) for dtype in DTYPES for channels in cases.some(CHANNELS, 2)]
+  )
   for dtype, channels in kinds:
     image = noise(dtype, *size, channels)
     expected = taken(image, sources, fill)
@@ -41,5 +46,6 @@ def check_pixels(layer, draws, size, sources, fill=0):
 def followers(layer, draws, image, *targets):
   """The targets, given as pairs of kind and value, after a layer with these draws."""
   _, moved = layer._chain._made(
-      tf.constant(image), tf.constant(draws, tf.int32), [("it", kind, tf.constant(value)) for kind, value in targets])
+    tf.constant(image), tf.constant(draws, tf.int32), [("it", kind, tf.constant(value)) for kind, value in targets]
+  )
   return [each.numpy() for each in moved]

@@ -1,4 +1,5 @@
 """The notebooks, and how to run them."""
+
 import re
 
 import nbclient
@@ -17,8 +18,9 @@ def execute(path, replaced=(), **parameters):
     cell.source, found = re.subn(rf"^{name} = [^ ]+", f"{name} = {value}", cell.source, flags=re.MULTILINE)
     assert found == 1, name
   for old, new in replaced:
-    cell, = (cell for cell in notebook.cells if old in cell.source)
+    (cell,) = (cell for cell in notebook.cells if old in cell.source)
     cell.source = cell.source.replace(old, new)
-  nbclient.NotebookClient(notebook, timeout=600, kernel_name="python3", record_timing=False, resources={
-      "metadata": {"path": path.parent}}).execute()
+  nbclient.NotebookClient(
+    notebook, timeout=600, kernel_name="python3", record_timing=False, resources={"metadata": {"path": path.parent}}
+  ).execute()
   return notebook

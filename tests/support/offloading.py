@@ -1,4 +1,5 @@
 """Batches of `offload`, finished by the host's layers instead of an accelerator."""
+
 import numpy as np
 import tensorflow as tf
 
@@ -25,8 +26,11 @@ def layers():
 
 def failing_at(failure):
   """A function of an element that fails at this label."""
+
   def fail(image, label):
-    with tf.control_dependencies([tf.debugging.assert_none_equal(label, tf.constant(failure, tf.int64), message="bad label")]):
+    with tf.control_dependencies(
+      [tf.debugging.assert_none_equal(label, tf.constant(failure, tf.int64), message="bad label")]
+    ):
       return tf.identity(image), label
 
   return fail

@@ -1,4 +1,5 @@
 """Pipelines by shape, which is the operations that follow a stage. Stops them, and resumes them."""
+
 import collections
 import functools
 import itertools
@@ -18,16 +19,17 @@ from support.pipelines import make_source
 N = 10
 MOST_STEPS = 500  # More than any pass has. Limits a pass that would not end.
 OPERATIONS = {
-    "map": lambda dataset: dataset.map(lambda x: x),
-    "filter": lambda dataset: dataset.filter(lambda x: True),
-    "padded_batch": lambda dataset: dataset.padded_batch(4),
-    "batch": lambda dataset: dataset.batch(3),
-    "unbatch": lambda dataset: dataset.unbatch(),
-    "repeat": lambda dataset: dataset.repeat(2),
-    "prefetch": lambda dataset: dataset.prefetch(2),
-    "take": lambda dataset: dataset.take(7),
-    "shard": lambda dataset: dataset.shard(2, 0),
-    "interleave": lambda dataset: tf.data.Dataset.range(2).interleave(lambda _: dataset, cycle_length=2)}
+  "map": lambda dataset: dataset.map(lambda x: x),
+  "filter": lambda dataset: dataset.filter(lambda x: True),
+  "padded_batch": lambda dataset: dataset.padded_batch(4),
+  "batch": lambda dataset: dataset.batch(3),
+  "unbatch": lambda dataset: dataset.unbatch(),
+  "repeat": lambda dataset: dataset.repeat(2),
+  "prefetch": lambda dataset: dataset.prefetch(2),
+  "take": lambda dataset: dataset.take(7),
+  "shard": lambda dataset: dataset.shard(2, 0),
+  "interleave": lambda dataset: tf.data.Dataset.range(2).interleave(lambda _: dataset, cycle_length=2),
+}
 WAYS = ("checkpoint", "loader", "fit")
 
 
@@ -78,7 +80,7 @@ class Fit:
 
     def train_step(self, data):
       self._fit.epochs[-1].append(np.asarray(data).tolist())
-      return {"loss": 0.}
+      return {"loss": 0.0}
 
   class _Watch(keras.callbacks.Callback):
     def __init__(self, fit, stop, stop_in):
@@ -138,7 +140,8 @@ def stop(way, shape, kind, symbolic, directory, step):
 
 
 def resume(way, shape, kind, symbolic, directory, dataset=None):
-  """The elements after the stop, or the text of the error if resuming is refused. `dataset`: given in the same process."""
+  """The elements after the stop, or the text of the error if resuming is refused. `dataset`: given in the same
+  process."""
   dataset = build(shape, kind, symbolic) if dataset is None else dataset
   try:
     if way == "fit":
@@ -166,4 +169,5 @@ def resume_all(directory):
 
 if __name__ == "__main__":
   import sys
+
   resume_all(sys.argv[1])

@@ -1,4 +1,5 @@
 """Stages whose samples include their generation, and checks of the guarantees."""
+
 import collections
 import functools
 import math

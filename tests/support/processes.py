@@ -1,4 +1,5 @@
 """Processes for tests, and the files that they read."""
+
 import contextlib
 import json
 import multiprocessing
@@ -62,8 +63,11 @@ def outputs_of(*programs, timeout=TIMEOUT, **options):
   """The outputs of Python programs, given by their arguments, that run at the same time and must succeed."""
   with killed_at_the_end() as started:
     for arguments in programs:
-      started.append(subprocess.Popen(
-          [sys.executable, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options))
+      started.append(
+        subprocess.Popen(
+          [sys.executable, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
+        )
+      )
     outputs = []
     for process in started:
       output, errors = process.communicate(timeout=timeout)

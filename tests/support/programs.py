@@ -3,6 +3,7 @@
 A server process that has only imported TensorFlow forks for each program. The fork runs the program as Python runs a
 script, and ends as a script ends.
 """
+
 import contextlib
 import json
 import os
@@ -75,14 +76,16 @@ class Program:
 
 
 class Server:
-
   def __init__(self):
     self._socket, other = socket.socketpair()
     with other:
       self._process = subprocess.Popen(
-          [sys.executable, "-c", SERVER, str(other.fileno())], pass_fds=[other.fileno()], stdin=subprocess.DEVNULL,
-          # TensorFlow would log the calls that are refused when a program ends.
-          env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"})
+        [sys.executable, "-c", SERVER, str(other.fileno())],
+        pass_fds=[other.fileno()],
+        stdin=subprocess.DEVNULL,
+        # TensorFlow would log the calls that are refused when a program ends.
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
+      )
 
   def start(self, path):
     """Starts the script. Its stderr goes to a file next to it."""

@@ -1,4 +1,5 @@
 """Images, and a transform in Python, for tests of `numpy_layer`."""
+
 import numpy as np
 import tensorflow as tf
 

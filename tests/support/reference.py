@@ -1,8 +1,9 @@
 """`refurbish` in forty lines, with only tf.data's primitives and look-ups in the cache store: slow, but easy to read.
 
-This is the specification. For a source with random access and functions that take a seed, the stage yields the same elements
-in the same order, bit for bit.
+This is the specification. For a source with random access and functions that take a seed, the stage yields the same
+elements in the same order, bit for bit.
 """
+
 import numpy as np
 import tensorflow as tf
 
@@ -26,8 +27,11 @@ class Refurbish:
       partial_seed = schedule.stateless_seed(self.seed, schedule.PARTIAL_FN, generation, index)
       final_seed = schedule.stateless_seed(self.seed, schedule.FINAL_FN, number, index)
       yield self.element(
-          tf.constant(index, tf.int64), tf.constant(generation, tf.int64), tf.constant(self.schedule.kept(index)),
-          *(tf.constant(np.array(seed, np.uint32).astype(np.int32)) for seed in (partial_seed, final_seed))).numpy()
+        tf.constant(index, tf.int64),
+        tf.constant(generation, tf.int64),
+        tf.constant(self.schedule.kept(index)),
+        *(tf.constant(np.array(seed, np.uint32).astype(np.int32)) for seed in (partial_seed, final_seed)),
+      ).numpy()
 
   def _element(self, index, generation, kept, partial_seed, final_seed):
     """The element at one place: final_fn of the stored sample of this generation, or of one prepared now."""

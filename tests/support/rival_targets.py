@@ -1,20 +1,21 @@
 """Results of torchvision and Keras for bounding boxes and key points, for tests without torchvision, Keras and torch.
 
-`python tests/support/rival_targets.py` writes rival_targets.json again, next to this file. It needs torchvision, torch, Keras
-and JAX (the backend of Keras). The stored file was made with torchvision 0.29.1, torch 2.14.1, keras 3.15.1, jax 0.10.2
-and numpy 2.4.6, and it names the first three. The same versions make the same bytes.
+`python tests/support/rival_targets.py` writes rival_targets.json again, next to this file. It needs torchvision, torch,
+Keras and JAX (the backend of Keras). The stored file was made with torchvision 0.29.1, torch 2.14.1, keras 3.15.1, jax
+0.10.2 and numpy 2.4.6, and it names the first three. The same versions make the same bytes.
 
 - "moves": results of torchvision.transforms.v2.functional for tv_tensors.BoundingBoxes and
-  tv_tensors.KeyPoints. "image" is height and width before the operation, "made" after it. A box is [x1, y1, x2, y2], a point
-  [x, y]. Boxes have the clamping mode "soft", torchvision's default: crops, rotations and affine maps clip the axis-aligned
-  box to the image. Flips and resizes need no clipping. Key points are not clipped.
-  torchvision flips a point to width - 1 - x, as if (0, 0) were the middle of the first pixel; other operations move points like
-  corners of boxes, as if (0, 0) were the corner of the image.
+  tv_tensors.KeyPoints. "image" is height and width before the operation, "made" after it. A box is [x1, y1, x2, y2], a
+  point [x, y]. Boxes have the clamping mode "soft", torchvision's default: crops, rotations and affine maps clip the
+  axis-aligned box to the image. Flips and resizes need no clipping. Key points are not clipped.
+  torchvision flips a point to width - 1 - x, as if (0, 0) were the middle of the first pixel; other operations move
+  points like corners of boxes, as if (0, 0) were the corner of the image.
 - "formats": the same boxes in each format of keras.utils.bounding_boxes.convert_format.
 
-Moves are computed in float64, formats in float32. Numbers have 4 decimals, in relative formats 6; inputs are rounded before
-they are used.
+Moves are computed in float64, formats in float32. Numbers have 4 decimals, in relative formats 6; inputs are rounded
+before they are used.
 """
+
 from importlib import metadata
 import itertools
 import json
@@ -62,9 +63,11 @@ def rotate(value, degrees):
 
 
 def affine(value, kind, amount):
-  """At (x, y), "shear_x" shows the input at (x + amount * y, y), "translate_x" the input at (x + round(amount * width), y).
+  """At (x, y), "shear_x" shows the input at (x + amount * y, y), "translate_x" the input at (x + round(amount * width),
+  y).
 
-  (0, 0) is the top left corner of the image. "shear_y" and "translate_y" change y, by amount * x or round(amount * height).
+  (0, 0) is the top left corner of the image. "shear_y" and "translate_y" change y, by amount * x or round(amount *
+  height).
   """
   height, width = value.canvas_size
   axis = "xy".index(kind[-1])
@@ -80,8 +83,14 @@ def crop(value, top, left):
   return functional.crop(value, top, left, *value.canvas_size)
 
 
-FUNCTIONS = {"horizontal_flip": functional.horizontal_flip, "crop": crop, "resized_crop": functional.resized_crop,
-             "resize": functional.resize, "rotate": rotate, "affine": affine}
+FUNCTIONS = {
+  "horizontal_flip": functional.horizontal_flip,
+  "crop": crop,
+  "resized_crop": functional.resized_crop,
+  "resize": functional.resize,
+  "rotate": rotate,
+  "affine": affine,
+}
 
 
 def operations(random, height, width):
@@ -107,16 +116,30 @@ def move(random, image, operation, arguments):
   moved_boxes = FUNCTIONS[operation](tv_tensors.BoundingBoxes(boxes, format="XYXY", canvas_size=image), **arguments)
   moved_points = FUNCTIONS[operation](tv_tensors.KeyPoints(points, canvas_size=image), **arguments)
   assert moved_boxes.canvas_size == moved_points.canvas_size
-  return {"operation": operation, "arguments": arguments, "image": image, "made": moved_boxes.canvas_size,
-          "boxes": boxes, "moved_boxes": rounded(moved_boxes), "points": points, "moved_points": rounded(moved_points)}
+  return {
+    "operation": operation,
+    "arguments": arguments,
+    "image": image,
+    "made": moved_boxes.canvas_size,
+    "boxes": boxes,
+    "moved_boxes": rounded(moved_boxes),
+    "points": points,
+    "moved_points": rounded(moved_points),
+  }
 
 
 def formats(random, height, width):
   boxes = random_boxes(random, height, width)
-  converted = {name: keras.ops.convert_to_numpy(keras.utils.bounding_boxes.convert_format(
-      np.array(boxes), "xyxy", name, height, width)) for name in FORMATS}
-  return {"image": [height, width],
-          "boxes": {name: rounded(values, 6 if name.startswith("rel_") else 4) for name, values in converted.items()}}
+  converted = {
+    name: keras.ops.convert_to_numpy(
+      keras.utils.bounding_boxes.convert_format(np.array(boxes), "xyxy", name, height, width)
+    )
+    for name in FORMATS
+  }
+  return {
+    "image": [height, width],
+    "boxes": {name: rounded(values, 6 if name.startswith("rel_") else 4) for name, values in converted.items()},
+  }
 
 
 def dump(value):
@@ -127,11 +150,15 @@ def main():
   # torchvision computes the factors of a resize in the default type.
   torch.set_default_dtype(torch.float64)
   random = np.random.default_rng(7)
-  moves = [move(random, size, operation, arguments) for size in SIZES
-           for operation, arguments in operations(random, *size)]
+  moves = [
+    move(random, size, operation, arguments) for size in SIZES for operation, arguments in operations(random, *size)
+  ]
   versions = {name: metadata.version(name) for name in ("torchvision", "torch", "keras")}
-  FILE.write_text(f'{{\n"versions":{dump(versions)},\n"moves":[\n' + ",\n".join(map(dump, moves)) +
-                  f'\n],\n"formats":{dump(formats(random, *SIZES[0]))}\n}}\n')
+  FILE.write_text(
+    f'{{\n"versions":{dump(versions)},\n"moves":[\n'
+    + ",\n".join(map(dump, moves))
+    + f'\n],\n"formats":{dump(formats(random, *SIZES[0]))}\n}}\n'
+  )
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 A second implementation of refurbish_tf/cc/plan/, to read and to compare with.
 """
+
 import fractions
 
 MASK = 2**64 - 1
@@ -14,23 +15,24 @@ MOST_SHUFFLED = CHUNK = 2**16
 
 def mix(word):
   """The finalizer of SplitMix64 (Steele et al., 2014)."""
-  word = (word + 0x9e3779b97f4a7c15) & MASK
-  word = (word ^ word >> 30) * 0xbf58476d1ce4e5b9 & MASK
-  word = (word ^ word >> 27) * 0x94d049bb133111eb & MASK
+  word = (word + 0x9E3779B97F4A7C15) & MASK
+  word = (word ^ word >> 30) * 0xBF58476D1CE4E5B9 & MASK
+  word = (word ^ word >> 27) * 0x94D049BB133111EB & MASK
   return word ^ word >> 31
 
 
 def unmix(word):
   """The inverse of `mix`."""
+
   def unshift(word, bits):
     found = word
     for _ in range(64 // bits + 1):
       found = word ^ found >> bits
     return found
 
-  word = unshift(word, 31) * pow(0x94d049bb133111eb, -1, 2**64) & MASK
-  word = unshift(word, 27) * pow(0xbf58476d1ce4e5b9, -1, 2**64) & MASK
-  return (unshift(word, 30) - 0x9e3779b97f4a7c15) & MASK
+  word = unshift(word, 31) * pow(0x94D049BB133111EB, -1, 2**64) & MASK
+  word = unshift(word, 27) * pow(0xBF58476D1CE4E5B9, -1, 2**64) & MASK
+  return (unshift(word, 30) - 0x9E3779B97F4A7C15) & MASK
 
 
 def key(seed, purpose, counter=0):
@@ -44,7 +46,7 @@ class Random:
     self.state = of_key
 
   def next(self):
-    word, self.state = mix(self.state), (self.state + 0x9e3779b97f4a7c15) & MASK
+    word, self.state = mix(self.state), (self.state + 0x9E3779B97F4A7C15) & MASK
     return word
 
   def below(self, bound):
@@ -61,7 +63,8 @@ class Random:
 
 
 def network(of_key, size):
-  """A permutation of the numbers below `size`, as a function: a Feistel network, repeated until the result is below `size`."""
+  """A permutation of the numbers below `size`, as a function: a Feistel network, repeated until the result is below
+  `size`."""
   bits = ((size - 1).bit_length() + 1) // 2
   num_upper = ((size - 1) >> bits) + 1
 
@@ -110,8 +113,9 @@ class Schedule:
       rows = [network(key(seed, KEPT, chunk), CHUNK) for chunk in range(n // CHUNK + 1)]
       by_key = sorted(range(n), key=lambda i: (rows[i // CHUNK](i % CHUNK), i))
     # Kept and other samples, each by chunk, then by row. The kept samples are evicted in an order of their own.
-    kept, self.others = (sorted(part, key=lambda i: i // CHUNK)
-                         for part in (by_key[:self.capacity], by_key[self.capacity:]))
+    kept, self.others = (
+      sorted(part, key=lambda i: i // CHUNK) for part in (by_key[: self.capacity], by_key[self.capacity :])
+    )
     self.evicted = [kept[number] for number in permutation(Random(key(seed, EVICTION)), self.capacity)]
     self.rank = {index: rank for rank, index in enumerate(self.evicted)}
 
@@ -147,5 +151,7 @@ class Schedule:
     # Place k is fresh if k * F / N + phase / N passes a whole number there.
     number, phase = len(fresh), Random(key(self.order_seed, PHASE, epoch)).below(self.n)
     fresh, cached = iter(fresh), iter(cached)
-    return [next(fresh if ((k + 1) * number + phase) // self.n > (k * number + phase) // self.n else cached)
-            for k in range(self.n)]
+    return [
+      next(fresh if ((k + 1) * number + phase) // self.n > (k * number + phase) // self.n else cached)
+      for k in range(self.n)
+    ]

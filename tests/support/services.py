@@ -1,4 +1,6 @@
-"""A tf.data service whose dispatcher, workers and trainers are processes, each with its own directory, like machines."""
+"""A tf.data service whose dispatcher, workers and trainers are processes, each with its own directory, like
+machines."""
+
 import dataclasses
 import multiprocessing
 import os
@@ -19,7 +21,8 @@ OWN_STORE = "/proc/self/cwd/store"
 
 
 def name_own_store():
-  """Lets this process pass OWN_STORE on by name. Otherwise `CacheStore` would resolve it to a directory of this process."""
+  """Lets this process pass OWN_STORE on by name. Otherwise `CacheStore` would resolve it to a directory of this
+  process."""
   resolve = os.path.realpath
   os.path.realpath = lambda path, **options: path if path == OWN_STORE else resolve(path, **options)
 
@@ -27,6 +30,7 @@ def name_own_store():
 @dataclasses.dataclass(frozen=True)
 class Job:
   """The pipeline that trainers share. `payload`: the bytes of an element in addition to its numbers."""
+
   name: str
   policy: str = "HINT"
   store: bool = False
@@ -37,11 +41,20 @@ class Job:
     source = tf.data.Dataset.range(N)
     if self.policy == "HINT":
       source = source.shard(HINT, HINT)
-    dataset = source.refurbish(
-        self.prepare, self.tell, r=R, seed=self.seed, store=OWN_STORE if self.store else None)
-    return dataset.repeat().enumerate().apply(service.distribute(
-        service.ShardingPolicy[self.policy], f"grpc://{address}", job_name=self.name, max_outstanding_requests=1,
-        cross_trainer_cache=service.CrossTrainerCache(trainer)))
+    dataset = source.refurbish(self.prepare, self.tell, r=R, seed=self.seed, store=OWN_STORE if self.store else None)
+    return (
+      dataset.repeat()
+      .enumerate()
+      .apply(
+        service.distribute(
+          service.ShardingPolicy[self.policy],
+          f"grpc://{address}",
+          job_name=self.name,
+          max_outstanding_requests=1,
+          cross_trainer_cache=service.CrossTrainerCache(trainer),
+        )
+      )
+    )
 
   def prepare(self, index, seed):
     """Records each call in a file. The second number differs for each version of a sample."""
@@ -56,7 +69,9 @@ class Job:
 
 @dataclasses.dataclass(frozen=True)
 class Element:
-  """An element for a trainer: its position in the worker's order, worker and start of the worker, sample and version."""
+  """An element for a trainer: its position in the worker's order, worker and start of the worker, sample and
+  version."""
+
   position: int
   worker: int
   start: int
@@ -66,8 +81,11 @@ class Element:
 
 def _dispatch(directory, port, workers, pipe):
   os.chdir(directory)
-  server = service.DispatchServer(service.DispatcherConfig(
-      port=port, worker_addresses=workers, worker_timeout_ms=2000, fault_tolerant_mode=True, work_dir="work_dir"))
+  server = service.DispatchServer(
+    service.DispatcherConfig(
+      port=port, worker_addresses=workers, worker_timeout_ms=2000, fault_tolerant_mode=True, work_dir="work_dir"
+    )
+  )
   pipe.send("ready")
   server.join()
 
@@ -75,9 +93,16 @@ def _dispatch(directory, port, workers, pipe):
 def _work(directory, dispatcher, port, cache_bytes, who, pipe):
   os.chdir(directory)
   pathlib.Path("who").write_text(who)
-  server = service.WorkerServer(service_config_pb2.WorkerConfig(
-      dispatcher_address=dispatcher, worker_address=f"localhost:{port}", port=port, protocol="grpc", heartbeat_interval_ms=200,
-      cross_trainer_cache_size_bytes=cache_bytes))
+  server = service.WorkerServer(
+    service_config_pb2.WorkerConfig(
+      dispatcher_address=dispatcher,
+      worker_address=f"localhost:{port}",
+      port=port,
+      protocol="grpc",
+      heartbeat_interval_ms=200,
+      cross_trainer_cache_size_bytes=cache_bytes,
+    )
+  )
   pipe.send("ready")
   server.join()
 

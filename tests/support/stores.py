@@ -1,4 +1,5 @@
 """Directories of cache stores and addresses of their samples, for tests of stores on disk and in memory."""
+
 import itertools
 import os
 import pathlib
@@ -57,5 +58,5 @@ def _crc32c(data):
   with tempfile.NamedTemporaryFile() as file:
     with tf.io.TFRecordWriter(file.name) as writer:
       writer.write(bytes(data))
-    masked = (int.from_bytes(file.read()[-4:], "little") - 0xa282ead8) % 2**32
+    masked = (int.from_bytes(file.read()[-4:], "little") - 0xA282EAD8) % 2**32
   return (masked >> 17 | masked << 15) % 2**32

@@ -2,6 +2,7 @@
 
 Runs in a separate process, because torchvision crashes if TensorFlow was imported before it.
 """
+
 import importlib.util
 import pickle
 import subprocess
@@ -14,18 +15,22 @@ import pytest
 def made(jobs):
   """The images that torchvision makes. The test is skipped without torchvision.
 
-  A job is a transform's name and arguments, an image, the name of the chosen operation or None, the successive results of
+  A job is a transform's name and arguments, an image, the name of the chosen operation or None, the successive results
+  of
   `torch.rand`, all of which must be used, and the result of `torch.randint`.
   """
   if not importlib.util.find_spec("torchvision"):
     pytest.skip("not installed: torchvision")
-  return pickle.loads(subprocess.run([sys.executable, __file__], input=pickle.dumps(jobs), stdout=subprocess.PIPE, check=True).stdout)
+  return pickle.loads(
+    subprocess.run([sys.executable, __file__], input=pickle.dumps(jobs), stdout=subprocess.PIPE, check=True).stdout
+  )
 
 
 def main():
   from PIL import Image
   import torch
   from torchvision.transforms import v2
+
   results = []
   for (kind, *arguments), image, name, drawn, whole in pickle.load(sys.stdin.buffer):
     if kind == "AutoAugment":

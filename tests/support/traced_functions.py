@@ -1,4 +1,5 @@
 """Functions for `refurbish`, by name, with the same fingerprints in every process. As a program it prints them."""
+
 import sys
 
 import keras
@@ -42,22 +43,22 @@ def functions(constant=3, layers=(1, 2)):
     return x * constant
 
   return {
-      "lambda": lambda x: tf.cast(x, tf.int32) * constant,
-      "captured": lambda x: tf.cast(x, tf.int32) + tensor,
-      "captured large": lambda x: tf.cast(x, tf.float32) * large,
-      "array": lambda x: x[0, :5, 0] + array,
-      "variable": lambda x: (tf.cast(x, tf.float32) + variable) / constant,
-      "strings": lambda x: (x, tf.constant(["a", "b" * constant])),
-      "draws": lambda x: tf.image.random_brightness(x, 0.1 * constant),
-      "stateless": lambda x, seed: tf.image.stateless_random_contrast(x, 0.1, constant, seed),
-      "compose": rtf.augment.compose(augment),
-      "split": rtf.augment.split(augment, 2)[0],
-      "keras": lambda x: _apply(preprocess, x),
-      "control flow": control_flow,
-      "inner": lambda x: inner(inner(tf.cast(x, tf.int32))),
-      "map_fn": lambda x: tf.map_fn(lambda row: row * constant, tf.cast(x, tf.int32)),
-      "numpy_function": lambda x: tf.numpy_function(in_numpy if constant == 3 else other_in_numpy, [x], tf.uint8),
-      "py_function": lambda x: tf.py_function(in_numpy if constant == 3 else other_in_numpy, [x], tf.uint8),
+    "lambda": lambda x: tf.cast(x, tf.int32) * constant,
+    "captured": lambda x: tf.cast(x, tf.int32) + tensor,
+    "captured large": lambda x: tf.cast(x, tf.float32) * large,
+    "array": lambda x: x[0, :5, 0] + array,
+    "variable": lambda x: (tf.cast(x, tf.float32) + variable) / constant,
+    "strings": lambda x: (x, tf.constant(["a", "b" * constant])),
+    "draws": lambda x: tf.image.random_brightness(x, 0.1 * constant),
+    "stateless": lambda x, seed: tf.image.stateless_random_contrast(x, 0.1, constant, seed),
+    "compose": rtf.augment.compose(augment),
+    "split": rtf.augment.split(augment, 2)[0],
+    "keras": lambda x: _apply(preprocess, x),
+    "control flow": control_flow,
+    "inner": lambda x: inner(inner(tf.cast(x, tf.int32))),
+    "map_fn": lambda x: tf.map_fn(lambda row: row * constant, tf.cast(x, tf.int32)),
+    "numpy_function": lambda x: tf.numpy_function(in_numpy if constant == 3 else other_in_numpy, [x], tf.uint8),
+    "py_function": lambda x: tf.py_function(in_numpy if constant == 3 else other_in_numpy, [x], tf.uint8),
   }
 
 
@@ -75,6 +76,6 @@ def of(function, element_spec=IMAGE):
 
 if __name__ == "__main__":
   # In another order than they are defined, so that tokens and numbers of functions differ.
-  for name, function in list(functions().items())[::int(sys.argv[1])]:
+  for name, function in list(functions().items())[:: int(sys.argv[1])]:
     result = of(function)
     print(name, result["function"], result["constants"], sep="\t")

@@ -1,4 +1,5 @@
 """Makes batches like those of `Dataset.offload`: the policy layers are done on some images, but not on the others."""
+
 import numpy as np
 
 from refurbish_tf import augment
@@ -10,7 +11,8 @@ MEAN, STD = [0.491, 0.482, 0.447], [0.247, 0.243, 0.262]
 
 
 def every_outcome():
-  """A layer with each distortion at each magnitude from 0 to 10, in both directions. As in RandAugment, few need tables."""
+  """A layer with each distortion at each magnitude from 0 to 10, in both directions. As in RandAugment, few need
+  tables."""
   pairs = [distortions_at(magnitude / 10) for magnitude in range(11)]
   outcomes = [(name, value) for pair in pairs for name, values in pair.items() for value in values if value is not None]
   return PolicyLayer("every_outcome", outcomes, range(1, len(outcomes) + 1))
@@ -37,9 +39,13 @@ def without_table(layers, draws, todo):
   for layer in on_device.layers:
     if layer.kind == "policy":
       outcomes = np.searchsorted(layer.numbers("edges"), draws[:, column], side="right")
-      needed = np.isin(np.array(layer.arguments["operations"])[outcomes], list(device_layers.TABLE_DISTORTIONS)) & (todo > 0)
+      needed = np.isin(np.array(layer.arguments["operations"])[outcomes], list(device_layers.TABLE_DISTORTIONS)) & (
+        todo > 0
+      )
       for start in range(0, len(draws), device_layers.GROUP):
-        late[start + np.flatnonzero((needed & ~late)[start:start + device_layers.GROUP])[on_device.num_tables:]] = True
+        late[start + np.flatnonzero((needed & ~late)[start : start + device_layers.GROUP])[on_device.num_tables :]] = (
+          True
+        )
     column += layer.num_draws
   return late
 
@@ -51,7 +57,8 @@ def batch(layers, images, draws=None, todo=1, seed=(7, 0)):
     layers: layers of `rtf.augment`.
     images: uint8 `[n, H, W, 3]`.
     draws: int32 `[n, number]`; None: drawn from the seed.
-    todo: 1 for images that `offload` would leave to the accelerator, otherwise 0. The host finishes images without a table.
+    todo: 1 for images that `offload` would leave to the accelerator, otherwise 0. The host finishes images without a
+      table.
     seed: for the draws.
   """
   on_device, whole = device_layers.DeviceLayers.of(layers, "test"), augment.compose(layers)
@@ -60,23 +67,27 @@ def batch(layers, images, draws=None, todo=1, seed=(7, 0)):
     draws = whole.draws(seed, len(images)).numpy()
   todo = np.broadcast_to(np.int32(todo), [len(images)])
   todo = np.where(without_table(layers, draws, todo), 0, todo).astype(np.int32)
-  shared = device_layers.checked_layers(layers, "test")[:on_device.num_policy_layers]
+  shared = device_layers.checked_layers(layers, "test")[: on_device.num_policy_layers]
   given = images
   if shared:
-    number = sum(layer.num_draws for layer in on_device.layers[:on_device.num_policy_layers])
+    number = sum(layer.num_draws for layer in on_device.layers[: on_device.num_policy_layers])
     done = augment.compose(shared).pixels(images, draws[:, :number]).numpy()
     given = np.where(todo[:, None, None, None] == 1, images, done)
   entries = {
-      "unfinished_image": _rows(given), "draws": np.concatenate([todo[:, None], draws], axis=1),
-      "layers": np.zeros([len(images), 0, on_device.fingerprint], np.int32)}
+    "unfinished_image": _rows(given),
+    "draws": np.concatenate([todo[:, None], draws], axis=1),
+    "layers": np.zeros([len(images), 0, on_device.fingerprint], np.int32),
+  }
   return entries, whole.pixels(images, draws).numpy()
 
 
 def finished(images):
   """Returns the entries of `rtf.as_offloaded`."""
   return {
-      "unfinished_image": _rows(images), "draws": np.zeros([len(images), 0], np.int32),
-      "layers": np.zeros([len(images), 0, 0], np.uint8)}
+    "unfinished_image": _rows(images),
+    "draws": np.zeros([len(images), 0], np.int32),
+    "layers": np.zeros([len(images), 0, 0], np.uint8),
+  }
 
 
 def _rows(images):

@@ -1,4 +1,5 @@
 """Waits until another thread waits, to test that it does not go on too early."""
+
 import pathlib
 import re
 import threading

@@ -1,4 +1,5 @@
 """Collects the warnings that a user gets."""
+
 import warnings
 
 import refurbish_tf as rtf

@@ -1,4 +1,5 @@
 """Imports build_wheel.py, and creates environments."""
+
 import importlib.util
 import os
 import subprocess
@@ -22,9 +23,11 @@ def new_environment(directory, *packages):
   venv.create(directory, with_pip=True)
   binaries = directory / "bin"
   variables = {
-      name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME", "CXX", "CC")}
+    name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME", "CXX", "CC")
+  }
   subprocess.run(
-      [binaries / "python", "-m", "pip", "install", "--quiet", *packages], env=variables, timeout=LIMIT, check=True)
+    [binaries / "python", "-m", "pip", "install", "--quiet", *packages], env=variables, timeout=LIMIT, check=True
+  )
   return binaries, variables | {"PATH": str(binaries), "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2"}
 
 

@@ -1,17 +1,18 @@
 """The random numbers of a seed, from which layers compute their draws."""
+
 import numpy as np
 
 BITS = 2**64 - 1
-GOLDEN = 0x9e3779b97f4a7c15
+GOLDEN = 0x9E3779B97F4A7C15
 # Makes the random numbers of a seed independent of the seeds derived from it.
-WORDS = 0x6a09e667f3bcc909
+WORDS = 0x6A09E667F3BCC909
 
 
 def _mix(x):
   x ^= x >> 30
-  x = x * 0xbf58476d1ce4e5b9 & BITS
+  x = x * 0xBF58476D1CE4E5B9 & BITS
   x ^= x >> 27
-  x = x * 0x94d049bb133111eb & BITS
+  x = x * 0x94D049BB133111EB & BITS
   return x ^ x >> 31
 
 
@@ -23,7 +24,7 @@ def _key(seed):
 def seed_at(seed, index):
   """The seed of the layer at position `index`, or of the image at it: two int32."""
   mixed = _mix(_key(seed) + (index + 1) * GOLDEN & BITS)
-  return np.array([mixed & 0xffffffff, mixed >> 32], np.uint32).astype(np.int32)
+  return np.array([mixed & 0xFFFFFFFF, mixed >> 32], np.uint32).astype(np.int32)
 
 
 def word(seed, k):

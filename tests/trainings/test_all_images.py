@@ -1,4 +1,6 @@
-"""The trainings on all images: what is trained in which order, and that a killed one continues as if it had not been."""
+"""The trainings on all images: what is trained in which order, and that a killed one continues as if it had not
+been."""
+
 import all_images
 import cifar10
 import keras
@@ -20,15 +22,29 @@ class Killed(BaseException):
 @pytest.fixture
 def trainings(monkeypatch):
   layers = keras.layers
-  monkeypatch.setattr(all_images.networks, "small", lambda images, classes: keras.Sequential([
-      keras.Input(images.shape[1:], dtype="uint8"), layers.Rescaling(1 / 255), layers.AveragePooling2D(4), layers.Flatten(),
-      layers.Dense(8), layers.BatchNormalization(), layers.Dense(classes)]), raising=False)
+  monkeypatch.setattr(
+    all_images.networks,
+    "small",
+    lambda images, classes: keras.Sequential(
+      [
+        keras.Input(images.shape[1:], dtype="uint8"),
+        layers.Rescaling(1 / 255),
+        layers.AveragePooling2D(4),
+        layers.Flatten(),
+        layers.Dense(8),
+        layers.BatchNormalization(),
+        layers.Dense(classes),
+      ]
+    ),
+    raising=False,
+  )
   return all_images
 
 
 @pytest.fixture
 def followed(trainings, monkeypatch):
-  """A function that runs a tiny plan, killed where it is told, until it is complete. It returns weights and samples by epoch."""
+  """A function that runs a tiny plan, killed where it is told, until it is complete. It returns weights and samples by
+  epoch."""
   fit, evaluate, epoch = keras.Model.fit, keras.Model.evaluate, trainings.Samples.epoch
 
   def follow(state, setting, kills=()):
@@ -43,8 +59,11 @@ def followed(trainings, monkeypatch):
       seen[number] = []
 
       def note(image, label):
-        told = tf.py_function(lambda image, label: seen[number].append((image.numpy().tobytes(), label.numpy().tobytes())),
-                              [image, label], [])
+        told = tf.py_function(
+          lambda image, label: seen[number].append((image.numpy().tobytes(), label.numpy().tobytes())),
+          [image, label],
+          [],
+        )
         with tf.control_dependencies([told] if told is not None else []):
           return tf.identity(image), label
 
@@ -67,8 +86,16 @@ def followed(trainings, monkeypatch):
     monkeypatch.setattr(trainings, "say", lambda text: kill_at(("after", max(seen))))
     state.mkdir()
     load = lambda _: [image_sets.draw_shapes(IMAGES, seed) for seed in range(2)]
-    part = trainings.Part("comparison", (setting,), range(3, 4), images=IMAGES, network="small", policy="AutoAugment", epochs=EPOCHS,
-                          batch_size=20)
+    part = trainings.Part(
+      "comparison",
+      (setting,),
+      range(3, 4),
+      images=IMAGES,
+      network="small",
+      policy="AutoAugment",
+      epochs=EPOCHS,
+      batch_size=20,
+    )
     monkeypatch.setattr(trainings, "planned", part.keys)
     for _ in range(1 + len(kills)):
       try:
@@ -82,17 +109,24 @@ def followed(trainings, monkeypatch):
   return follow
 
 
-@pytest.mark.parametrize("setting", ["refurbish r=3", *(
-    pytest.param(setting, marks=cases.slow) for setting in ("standard", cifar10.ALL_PARTIAL, "echo augmented e=3"))])
+@pytest.mark.parametrize(
+  "setting",
+  [
+    "refurbish r=3",
+    *(pytest.param(setting, marks=cases.slow) for setting in ("standard", cifar10.ALL_PARTIAL, "echo augmented e=3")),
+  ],
+)
 def test_a_killed_training_continues_as_if_nothing_had_happened(setting, followed, tmp_path):
-  """After an epoch, in the middle of the next one and before the row is written: the same weights, the same samples in the same order."""
+  """After an epoch, in the middle of the next one and before the row is written: the same weights, the same samples in
+  the same order."""
   weights, samples = followed(tmp_path / "unbroken", setting)
   again, same = followed(tmp_path / "killed", setting, [("after", 0), ("within", 1), ("within", 3), ("after", 3)])
   assert same == samples and len({batch for epoch in samples.values() for batch in epoch}) == EPOCHS * IMAGES / 20
   assert all(np.array_equal(*pair) for pair in zip(again, weights, strict=True))
   rows = [results.read(tmp_path / state / "all_images.csv") for state in ("unbroken", "killed")]
-  assert [[row["steps"], row["setting"], row["accuracy"], row["train_accuracy"]] for row, in rows] == [
-      [12, setting, *(rows[0][0][name] for name in ("accuracy", "train_accuracy"))]] * 2
+  assert [[row["steps"], row["setting"], row["accuracy"], row["train_accuracy"]] for (row,) in rows] == [
+    [12, setting, *(rows[0][0][name] for name in ("accuracy", "train_accuracy"))]
+  ] * 2
   # No checkpoint is left, and nothing is trained again.
   assert [path.name for path in (tmp_path / "killed").iterdir()] == ["all_images.csv"]
 
@@ -110,9 +144,15 @@ def test_a_row_is_added_whole_or_not_at_all(trainings, tmp_path, monkeypatch):
   assert [(row["seed"], row["commit"]) for row in results.read(table)] == [(0, "1e12345"), (2, "")]
 
 
-@pytest.mark.parametrize("accuracies, policy, epochs, pilots", [
-    ({"RandAugment": 0.903}, "RandAugment", 12, 3), ({"RandAugment": 0.9029}, COLOURS, 12, 3),
-    ({COLOURS: 0.899}, COLOURS, 18, 4), ({COLOURS: 0.898}, COLOURS, 24, 5)])
+@pytest.mark.parametrize(
+  "accuracies, policy, epochs, pilots",
+  [
+    ({"RandAugment": 0.903}, "RandAugment", 12, 3),
+    ({"RandAugment": 0.9029}, COLOURS, 12, 3),
+    ({COLOURS: 0.899}, COLOURS, 18, 4),
+    ({COLOURS: 0.898}, COLOURS, 24, 5),
+  ],
+)
 @pytest.mark.parametrize("half, seeds", [(0.15, 8), (0.25, 10), (0.4, 12)])
 def test_the_plan(accuracies, policy, epochs, pilots, half, seeds, trainings):
   """The pilot decides. Then seeds in turns, and none more than the intervals ask for."""
@@ -120,20 +160,29 @@ def test_the_plan(accuracies, policy, epochs, pilots, half, seeds, trainings):
   for row in trainings.planned(lambda: rows):
     # 0.1 points more for each 6 epochs. Pairs alternate, so that their spread is given.
     found = accuracies.get(row["policy"], 0.9) + 0.001 * (row["epochs"] // 6 - 2)
-    rows.append({**row, "accuracy": found + half * (-1)**row["seed"] / 100 * (row["setting"] != "standard")})
+    rows.append({**row, "accuracy": found + half * (-1) ** row["seed"] / 100 * (row["setting"] != "standard")})
   found = [(row["what"], row["setting"], row["seed"]) for row in rows]
   main = ("standard", "refurbish r=2", "refurbish r=3")
-  in_turns = lambda what, number, settings=main: [(what, setting, seed) for seed in range(number) for setting in settings]
+  in_turns = lambda what, number, settings=main: [
+    (what, setting, seed) for seed in range(number) for setting in settings
+  ]
   assert found == [
-      *[("pilot", "standard", 100)] * pilots, *in_turns("comparison", seeds),
-      *in_turns("comparison", 4, ("refurbish r=5", cifar10.ALL_PARTIAL, "echo augmented e=3")),
-      *in_turns("network", 4), *in_turns("photographs", 4), *in_turns("policy", 4)]
-  assert {(row["policy"], row["epochs"]) for row in rows if row["what"] in ("comparison", "network")} == {(policy, epochs)}
+    *[("pilot", "standard", 100)] * pilots,
+    *in_turns("comparison", seeds),
+    *in_turns("comparison", 4, ("refurbish r=5", cifar10.ALL_PARTIAL, "echo augmented e=3")),
+    *in_turns("network", 4),
+    *in_turns("photographs", 4),
+    *in_turns("policy", 4),
+  ]
+  assert {(row["policy"], row["epochs"]) for row in rows if row["what"] in ("comparison", "network")} == {
+    (policy, epochs)
+  }
   for row in rows:
     assert row["epochs"] % 2 == row["epochs"] % 3 == 0 and row["images"] % row["batch_size"] == 0
     # The pilot sees no test image.
     assert (row["validation"], row["images"]) == (
-        ("train", 45_000) if row["what"] == "pilot" else ("test", 675 if row["what"] == "photographs" else 50_000))
+      ("train", 45_000) if row["what"] == "pilot" else ("test", 675 if row["what"] == "photographs" else 50_000)
+    )
 
 
 def test_a_pilot_that_fails_ends_the_program(trainings):
@@ -150,4 +199,5 @@ def test_the_packaged_table_is_of_the_plan(trainings):
     pytest.skip("no training has been finished yet")
   rows = results.read("all_images")
   assert [{name: row[name] for name in trainings.KEY} for row in rows] == [
-      key for _, key in zip(rows, trainings.planned(lambda: rows))]
+    key for _, key in zip(rows, trainings.planned(lambda: rows))
+  ]

@@ -1,4 +1,6 @@
-"""All of CIFAR-10 on a GPU: what is trained in which order, that it stops in time and goes on, what the pilot decides."""
+"""All of CIFAR-10 on a GPU: what is trained in which order, that it stops in time and goes on, what the pilot
+decides."""
+
 import dataclasses
 import itertools
 
@@ -49,27 +51,48 @@ def complete(directory, trainings, minutes):
 
 
 def test_the_plan():
-  """As many trainings as were planned before the first, and whole reuse of each sample: none is added once results are seen."""
+  """As many trainings as were planned before the first, and whole reuse of each sample: none is added once results are
+  seen."""
   turns = PLAN.turns("RandAugment")
   assert [[(row["setting"], row["seed"]) for row in turn] for turn in turns] == [
-      [(setting, seed) for setting in (
-          "standard", "refurbish r=2", "refurbish r=3",
-          *(("refurbish r=3 split 4", "echo augmented e=3", "simplified by 2") if seed < 5 else ()))] for seed in range(10)]
+    [
+      (setting, seed)
+      for setting in (
+        "standard",
+        "refurbish r=2",
+        "refurbish r=3",
+        *(("refurbish r=3 split 4", "echo augmented e=3", "simplified by 2") if seed < 5 else ()),
+      )
+    ]
+    for seed in range(10)
+  ]
   assert {row["policy"] for turn in turns for row in turn if row["setting"] != "simplified by 2"} == {"RandAugment"}
   assert all((row["images"], row["validation"]) == (50_000, "test") for turn in turns for row in turn)
   assert PLAN.epochs % 2 == PLAN.epochs % 3 == 0
   # The pilot does not see the test images, nor a seed of the comparison.
   assert [(row["policy"], row["setting"], row["seed"], row["images"], row["validation"]) for row in PLAN.pilot()] == [
-      ("RandAugment", "standard", 100, 40_000, "train"), ("TrivialAugment", "standard", 100, 40_000, "train"),
-      ("none", "simplified by 2", 100, 40_000, "train")]
+    ("RandAugment", "standard", 100, 40_000, "train"),
+    ("TrivialAugment", "standard", 100, 40_000, "train"),
+    ("none", "simplified by 2", 100, 40_000, "train"),
+  ]
 
 
-@pytest.mark.parametrize("rand, trivial, expected", [
-    (0.9400, 0.9400, "RandAugment"), (0.9430, 0.9400, "RandAugment"), (0.9400, 0.9430, "TrivialAugment"),
-    (0.9420, 0.9429, "RandAugment"), (0.9440, 0.9441, "TrivialAugment"), (0.9300, 0.9300, "RandAugment")])
+@pytest.mark.parametrize(
+  "rand, trivial, expected",
+  [
+    (0.9400, 0.9400, "RandAugment"),
+    (0.9430, 0.9400, "RandAugment"),
+    (0.9400, 0.9430, "TrivialAugment"),
+    (0.9420, 0.9429, "RandAugment"),
+    (0.9440, 0.9441, "TrivialAugment"),
+    (0.9300, 0.9300, "RandAugment"),
+  ],
+)
 def test_the_pilot_chooses_the_policy(rand, trivial, expected):
-  rows = [{"what": "pilot", "policy": policy, "accuracy": accuracy} for policy, accuracy in (
-      ("RandAugment", rand), ("TrivialAugment", trivial), ("none", 0.94))]
+  rows = [
+    {"what": "pilot", "policy": policy, "accuracy": accuracy}
+    for policy, accuracy in (("RandAugment", rand), ("TrivialAugment", trivial), ("none", 0.94))
+  ]
   assert cifar10.chosen_policy(rows) == expected
   assert cifar10.chosen_policy([]) is None
 
@@ -90,7 +113,9 @@ def test_visits_complete_the_table_and_no_turn_is_split(tmp_path, capsys):
   rows = results.read(tmp_path / "cifar10.csv")
   assert visits == 3
   assert [{name: row[name] for name in cifar10.KEY} for row in rows] == [
-      *PLAN.pilot(), *itertools.chain(*PLAN.turns("TrivialAugment"))]
+    *PLAN.pilot(),
+    *itertools.chain(*PLAN.turns("TrivialAugment")),
+  ]
   again = Trainings(20)
   assert complete(tmp_path, again, minutes=8) and not again.ran
 
@@ -103,9 +128,14 @@ def test_a_turn_that_turns_out_too_slow_leaves_no_row(tmp_path):
 
 
 def small_network(images, *width):
-  return keras.Sequential([
-      keras.Input(images.shape, dtype="uint8"), keras.layers.Rescaling(1 / 255), keras.layers.Flatten(),
-      keras.layers.Dense(images.classes)])
+  return keras.Sequential(
+    [
+      keras.Input(images.shape, dtype="uint8"),
+      keras.layers.Rescaling(1 / 255),
+      keras.layers.Flatten(),
+      keras.layers.Dense(images.classes),
+    ]
+  )
 
 
 def test_each_way_trains(tmp_path, monkeypatch, capsys):
@@ -117,8 +147,12 @@ def test_each_way_trains(tmp_path, monkeypatch, capsys):
   rows = {(row["what"], row["policy"], row["setting"], row["seed"]): row for row in results.read(path)}
   assert len(rows) == 10 and "is complete" in capsys.readouterr().out
   images, policy = cifar10.QUICK.images, cifar10.chosen_policy(results.read(path))
-  for setting, fresh in (("standard", images), ("refurbish r=3", images), (cifar10.ALL_PARTIAL, images),
-                         ("echo augmented e=3", images // 3)):
+  for setting, fresh in (
+    ("standard", images),
+    ("refurbish r=3", images),
+    (cifar10.ALL_PARTIAL, images),
+    ("echo augmented e=3", images // 3),
+  ):
     row = rows["comparison", policy, setting, 0]
     assert (row["fresh"], row["steps"], row["validation_images"]) == (fresh, images // 32, images)
   assert rows["pilot", "none", cifar10.CROP_AND_FLIP, 100]["validation_images"] == cifar10.QUICK.held_out
@@ -138,10 +172,21 @@ def test_trainings_of_one_shape_begin_alike_and_compile_once(monkeypatch):
   assert [found["steps"] for found in first] == [12, 12] and first[1]["fresh"] == plan.images + plan.images // 3
   start = {}
   fit = keras.Model.fit
-  monkeypatch.setattr(keras.Model, "fit", lambda model, *args, **how: start.setdefault(len(start), (
-      [weight.copy() for weight in model.get_weights()], [float(np.abs(variable.numpy()).max()) for variable in model.optimizer.variables],
-      next(args[0].as_numpy_iterator())[0]))
-      and fit(model, *args, **how))
+  monkeypatch.setattr(
+    keras.Model,
+    "fit",
+    lambda model, *args, **how: (
+      start.setdefault(
+        len(start),
+        (
+          [weight.copy() for weight in model.get_weights()],
+          [float(np.abs(variable.numpy()).max()) for variable in model.optimizer.variables],
+          next(args[0].as_numpy_iterator())[0],
+        ),
+      )
+      and fit(model, *args, **how)
+    ),
+  )
   for row in (rows[0], {**rows[0], "seed": 1}, rows[1], rows[0]):
     trainings.run(row)
   # Plain tf.data draws its order from the seed as well, whatever was trained before.
@@ -153,7 +198,11 @@ def test_trainings_of_one_shape_begin_alike_and_compile_once(monkeypatch):
 
 def test_the_data_of_another_machine(tmp_path):
   path = tmp_path / "cifar10.npz"
-  arrays = {f"{part}_{what}": np.full(2, number) for number, part in enumerate(("train", "test")) for what in ("images", "labels")}
+  arrays = {
+    f"{part}_{what}": np.full(2, number)
+    for number, part in enumerate(("train", "test"))
+    for what in ("images", "labels")
+  }
   np.savez(path, **arrays)
   (train, _), (test, _) = cifar10.load(path, PLAN)
   assert (train[0], test[0]) == (0, 1)
@@ -169,7 +218,7 @@ def test_the_packaged_table_is_as_planned():
   rows = results.read("cifar10")
   planned = [PLAN.pilot(), *PLAN.turns(cifar10.chosen_policy(rows))]
   for turn in planned:
-    ours, rows = rows[:len(turn)], rows[len(turn):]
+    ours, rows = rows[: len(turn)], rows[len(turn) :]
     if ours:
       assert [{name: row[name] for name in cifar10.KEY} for row in ours] == turn
       assert len({(row["commit"], row["machine"]) for row in ours}) == 1 and "NVIDIA" in ours[0]["machine"]
@@ -179,16 +228,30 @@ def test_the_packaged_table_is_as_planned():
 
 def test_the_table_of_all_ways():
   row = lambda what, policy, setting, accuracy, seed=0: {
-      "what": what, "policy": policy, "setting": setting, "accuracy": accuracy, "seed": seed, "seconds": 20.0}
-  rows = [row("pilot", "RandAugment", "standard", 0.94), row("pilot", "TrivialAugment", "standard", 0.939),
-          row("pilot", "none", "simplified by 2", 0.938),
-          *(row("comparison", "RandAugment", setting, accuracy, seed) for seed in range(2) for setting, accuracy in (
-              ("standard", 0.95 + seed / 1000), ("refurbish r=3", 0.949 + seed / 1000)))]
+    "what": what,
+    "policy": policy,
+    "setting": setting,
+    "accuracy": accuracy,
+    "seed": seed,
+    "seconds": 20.0,
+  }
+  rows = [
+    row("pilot", "RandAugment", "standard", 0.94),
+    row("pilot", "TrivialAugment", "standard", 0.939),
+    row("pilot", "none", "simplified by 2", 0.938),
+    *(
+      row("comparison", "RandAugment", setting, accuracy, seed)
+      for seed in range(2)
+      for setting, accuracy in (("standard", 0.95 + seed / 1000), ("refurbish r=3", 0.949 + seed / 1000))
+    ),
+  ]
   told = tables.all_on_gpu(rows).replace("\N{NO-BREAK SPACE}", " ")
   assert "| pilot: RandAugment | 94.00 % |" in told and "TrivialAugment | 93.90 % |" in told
   assert "| refurbish, r = 3 | 94.95 ± 0.07 % | 2 | -0.10 ± 0.30 | not significant | -0.05 |" in told
   assert "No policy gained" in tables.policy_taken([{**each, "accuracy": 0.9} for each in rows])
-  assert "RandAugment was the better policy" not in tables.policy_taken(rows) and "No policy gained 0.3" in tables.policy_taken(rows)
+  assert "RandAugment was the better policy" not in tables.policy_taken(
+    rows
+  ) and "No policy gained 0.3" in tables.policy_taken(rows)
 
 
 def test_the_pilot_is_validated_on_what_it_does_not_train_on():
@@ -200,11 +263,18 @@ def test_the_pilot_is_validated_on_what_it_does_not_train_on():
   assert [*train] == [*range(192)] and [*test] == [*range(1000, 1192)]
 
 
-@pytest.mark.parametrize("arguments, error", [
+@pytest.mark.parametrize(
+  "arguments, error",
+  [
     (["--minutes", "nan"], "argument --minutes: must be a number above 0, got 'nan'"),
     ([], "it needs a GPU, and Keras on jax 0.1 finds none."),
-    (["--quick", "--output", "/proc/none/some.csv"],
-     "--output must be a file that can be written, got /proc/none/some.csv (No such file or directory)")], ids=str)
+    (
+      ["--quick", "--output", "/proc/none/some.csv"],
+      "--output must be a file that can be written, got /proc/none/some.csv (No such file or directory)",
+    ),
+  ],
+  ids=str,
+)
 def test_what_the_script_refuses(arguments, error, capsys, monkeypatch, tmp_path):
   monkeypatch.chdir(tmp_path)
   monkeypatch.setattr(results, "backend", lambda: (" on jax 0.1", []))

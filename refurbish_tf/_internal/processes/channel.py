@@ -2,6 +2,7 @@
 
 A process imports nothing else of the package: importing TensorFlow would take seconds, and memory.
 """
+
 import functools
 import marshal
 import math
@@ -50,7 +51,7 @@ class Memory:
     memory = self._of_size(end)
     for value, begin in pieces:
       if isinstance(value, bytes):
-        memory[begin:begin + len(value)] = value
+        memory[begin : begin + len(value)] = value
       elif value.size:
         np.copyto(np.ndarray(value.shape, value.dtype, memory, begin), value)
     return described
@@ -60,11 +61,11 @@ class Memory:
     values = []
     for kind, *form, begin in described:
       if kind == "bytes":
-        values.append(bytes(self._of_size(begin + form[0])[begin:begin + form[0]]))
+        values.append(bytes(self._of_size(begin + form[0])[begin : begin + form[0]]))
       elif kind == "strings":
         memory, array = self._of_size(begin + sum(form[0])), np.empty(len(form[0]), object)
         for number, length in enumerate(form[0]):
-          array[number] = bytes(memory[begin:begin + length])
+          array[number] = bytes(memory[begin : begin + length])
           begin += length
         values.append(array.reshape(form[1]))
       else:
@@ -107,6 +108,7 @@ def _dtype(name):
     return np.dtype(name)
   except TypeError:
     import ml_dtypes  # noqa: F401  bfloat16 and its like.
+
     return np.dtype(name)
 
 
@@ -122,7 +124,8 @@ class Connection:
       self._poll.register(process, select.POLLIN)
 
   def send(self, message, data=b""):
-    """`data`: bytes that the other side reads with `read`. They may be hundreds of megabytes, so they are not copied."""
+    """`data`: bytes that the other side reads with `read`. They may be hundreds of megabytes, so they are not
+    copied."""
     described = marshal.dumps(message)
     self.socket.sendall(_LENGTH.pack(len(described)) + described)
     if data:
@@ -130,7 +133,7 @@ class Connection:
 
   def receive(self):
     """Waits for a message. EOFError: the other side is gone."""
-    length, = _LENGTH.unpack(self.read(_LENGTH.size))
+    (length,) = _LENGTH.unpack(self.read(_LENGTH.size))
     return marshal.loads(self.read(length))
 
   def read(self, size):

@@ -1,4 +1,5 @@
 """Processes that call Python functions: one pool for each number of processes, made on demand."""
+
 from __future__ import annotations
 
 import atexit
@@ -22,9 +23,18 @@ from . import channel
 IDLE_SECONDS = 300.0
 _WORKER = pathlib.Path(__file__).parent / "worker.py"
 # One thread each, so that the processes do not compete for the cores.
-_ONE_THREAD = dict.fromkeys((
-    "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS",
-    "NUMEXPR_NUM_THREADS", "OPENCV_FOR_THREADS_NUM"), "1")
+_ONE_THREAD = dict.fromkeys(
+  (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "BLIS_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "OPENCV_FOR_THREADS_NUM",
+  ),
+  "1",
+)
 # How many seconds the end of the program waits for a function that runs in this process.
 _LONGEST_END = 4.0
 # How many seconds a process that has closed its connection has to exit by itself, with its own exit status.
@@ -64,8 +74,9 @@ def pool_of(size):
       _pools[size] = Pool(size)
   if is_forked:
     raise RuntimeError(
-        "numpy_layer works in the process that uses it first, and this one was forked from it: the two would read each other's "
-        "samples. Start processes by spawn, not fork, or pass processes=0.")
+      "numpy_layer works in the process that uses it first, and this one was forked from it: the two would read each "
+      "other's samples. Start processes by spawn, not fork, or pass processes=0."
+    )
   return _pools[size]
 
 
@@ -99,7 +110,8 @@ class Pool:
     self._watcher, self._used = None, 0.0
 
   def call(self, sent, seed, names, values):
-    """Waits for a free process and calls a function in it. If the process dies, the call is repeated once in another one.
+    """Waits for a free process and calls a function in it. If the process dies, the call is repeated once in another
+    one.
 
     Returns a list of arrays, whether the function has returned different results for one seed, and the seconds that it
     took. Raises `Raised`, or `Died` if the second process also dies.
@@ -206,7 +218,8 @@ def _end():
 
 
 def apart(call, processes, *arguments):
-  """Calls `call`, from the main thread in another one: Ctrl-C may interrupt the main thread anywhere, and lose a process."""
+  """Calls `call`, from the main thread in another one: Ctrl-C may interrupt the main thread anywhere, and lose a
+  process."""
   if not processes or threading.current_thread() is not threading.main_thread():
     return call(*arguments)
   outcome = concurrent.futures.Future()
@@ -314,8 +327,11 @@ class _Worker:
     try:
       descriptors = [theirs.fileno(), *memories, ends]
       self._process = subprocess.Popen(
-          [sys.executable, str(_WORKER), *map(str, descriptors)], pass_fds=descriptors, stdin=subprocess.DEVNULL,
-          env={"PYTHONHASHSEED": "0", **os.environ, **_ONE_THREAD})
+        [sys.executable, str(_WORKER), *map(str, descriptors)],
+        pass_fds=descriptors,
+        stdin=subprocess.DEVNULL,
+        env={"PYTHONHASHSEED": "0", **os.environ, **_ONE_THREAD},
+      )
     except BaseException:
       ours.close()
       for each in (*memories, self._pipe):

@@ -1,7 +1,8 @@
 """A program that calls functions for the trainer, until the trainer ends it or is gone.
 
-    python worker.py SOCKET MEMORY_TO_READ MEMORY_TO_WRITE PIPE, all of them file descriptors
+python worker.py SOCKET MEMORY_TO_READ MEMORY_TO_WRITE PIPE, all of them file descriptors
 """
+
 import contextlib
 import ctypes
 import fcntl
@@ -26,6 +27,7 @@ if __name__ == "__main__":
   sys.path[:] = [path for path in sys.path if os.path.abspath(path) != _here]
   sys.path.insert(0, _here)
   import channel
+
   sys.path.pop(0)
   del sys.modules["channel"]  # The user may have a module of this name.
 
@@ -97,7 +99,9 @@ def _inside(value):
     inner += used_by(value)
     inner += map(contents_of, value.__closure__ or ())
     inner += [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
-  inner += [attribute_of(value, name) for name in ("func", "args", "keywords", "__self__", "__func__", "__wrapped__", "fget")]
+  inner += [
+    attribute_of(value, name) for name in ("func", "args", "keywords", "__self__", "__func__", "__wrapped__", "fget")
+  ]
   return inner + list(itertools.islice(held_by(value).values(), _MOST_OF_EACH))
 
 
@@ -124,7 +128,8 @@ def _seed_of(value):
 
 
 def used_by(function):
-  """The global variables that a function uses, and what it uses of modules, including those that it imports in its body."""
+  """The global variables that a function uses, and what it uses of modules, including those that it imports in its
+  body."""
   names = sorted(names_in(function.__code__))
   found = [function.__globals__[name] for name in names if name in function.__globals__]
   found += [sys.modules[name] for name in names if name in sys.modules]
@@ -148,8 +153,13 @@ def held_by(value):
       with contextlib.suppress(AttributeError):
         held.setdefault(name, object.__getattribute__(value, name))
     if _is_own(each):
-      held.update((name, inner) for name, inner in vars(each).items()
-                  if name not in held and (name == "__call__" or not name.startswith("__")) and not hasattr(type(inner), "__set__"))
+      held.update(
+        (name, inner)
+        for name, inner in vars(each).items()
+        if name not in held
+        and (name == "__call__" or not name.startswith("__"))
+        and not hasattr(type(inner), "__set__")
+      )
   return held
 
 
@@ -167,7 +177,9 @@ def _is_own(kind):
     return False
   # A class that was pickled by value is in no module.
   file = getattr(sys.modules.get(kind.__module__), "__file__", None)
-  return not isinstance(file, str) or not {"site-packages", "dist-packages", "refurbish_tf"}.intersection(file.split(os.sep))
+  return not isinstance(file, str) or not {"site-packages", "dist-packages", "refurbish_tf"}.intersection(
+    file.split(os.sep)
+  )
 
 
 def names_in(code):
@@ -191,7 +203,12 @@ class Function:
   """
 
   def __init__(self, function):
-    self._function, self._seeder, self._num_modules, self._is_known = function, Seeder(function), len(sys.modules), False
+    self._function, self._seeder, self._num_modules, self._is_known = (
+      function,
+      Seeder(function),
+      len(sys.modules),
+      False,
+    )
     self.is_unsteady = False
 
   def call(self, seed, names, read):
@@ -227,8 +244,10 @@ class Function:
     made = self._function(**dict(zip(names, values)), rng=rng)
     if not isinstance(made, dict) or {*made} != {*names}:
       raise TypeError(
-          f"it must return a dict with the entries {list(names)}, got "
-          + (f"one with {list(made)}" if isinstance(made, dict) else f"a {type(made).__name__}") + ". Nothing else goes on with the sample.")
+        f"it must return a dict with the entries {list(names)}, got "
+        + (f"one with {list(made)}" if isinstance(made, dict) else f"a {type(made).__name__}")
+        + ". Nothing else goes on with the sample."
+      )
     return [_as_array(made[name]) for name in names]
 
 
@@ -246,8 +265,9 @@ def _as_array(value):
     raise TypeError("it returned None. Let it end with `return`.")
   if type(value).__name__ == "MetaTensor":
     raise TypeError(
-        "it returned MONAI's MetaTensor, and a tensor has no affine and no other metadata. Apply all that needs them in this function, "
-        "and return np.asarray(tensor).")
+      "it returned MONAI's MetaTensor, and a tensor has no affine and no other metadata. Apply all that needs them in "
+      "this function, and return np.asarray(tensor)."
+    )
   if isinstance(value, (bytes, str)):
     return value if isinstance(value, bytes) else value.encode()
   if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
@@ -353,7 +373,12 @@ def serve(connection, inputs, outputs, functions):
   try:
     if failed:
       raise RuntimeError(f"It cannot be made in another process:\n{failed}")
-    reply = "made", number, outputs.write(function.call(seed, names, lambda: inputs.read(described))), function.is_unsteady
+    reply = (
+      "made",
+      number,
+      outputs.write(function.call(seed, names, lambda: inputs.read(described))),
+      function.is_unsteady,
+    )
   except BaseException as error:
     reply = "raised", number, type(error).__name__, told()
   connection.send((*reply, time.perf_counter() - began))
