@@ -233,7 +233,7 @@ MUTANTS = [
     "cc/sample_store/memory_samples.h",
     "    return RegionOf(sample);\n",
     "    return MemoryStore<Sample>::Region(sample);\n",
-    "store/test_memory_short.py::test_what_is_dropped_is_what_is_short",
+    "store/test_memory_short.py::test_drops_as_many_bytes_as_memory_is_short",
   ),
   # G9.
   Mutant(

@@ -43,8 +43,8 @@ from refurbish_tf._internal import native
 import build_wheel
 assert tuple(tf.sysconfig.get_compile_flags()[1:]) == build_wheel.TENSORFLOW_FLAGS
 native.ops()
-print(f"{platform.machine()}, glibc {platform.libc_ver()[1]}, Python {platform.python_version()}, TensorFlow {tf.__version__}: "
-      f"loaded {native.library(tf.__version__)}", flush=True)
+print(f"{platform.machine()}, glibc {platform.libc_ver()[1]}, Python {platform.python_version()}, "
+      f"TensorFlow {tf.__version__}: loaded {native.library(tf.__version__)}", flush=True)
 """
 
 

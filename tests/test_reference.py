@@ -82,7 +82,7 @@ def test_the_stage_is_its_specification(n, r, seed, order_seed, capacity, evicti
     )
 
 
-def test_the_specification_prepares_what_it_has_not():
+def test_the_specification_prepares_missing_samples():
   """Otherwise it would yield the same without a store."""
   prepared = []
 

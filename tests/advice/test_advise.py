@@ -50,7 +50,7 @@ def labels(dataset):
 
 
 @pytest.mark.alone
-def test_measures_and_counts_and_is_right_where_it_is_clear():
+def test_measures_layers_and_advises_correctly_in_clear_cases():
   layers = [[busy], (AUGMENT.random_crop(padding=2), [AUGMENT.random_flip(), lambda image: image // 3])]
   advice = rtf.advise(IMAGES, layers, memory=1e9, batch_size=4, max_seconds=1)
   assert [layer.name for layer in advice.layers] == ["busy", "random_crop", "random_flip", "<lambda>"]
@@ -85,7 +85,7 @@ def test_the_lines_of_every_strategy_are_run(tmp_path):
   assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
-def test_decoded_alone_or_behind_its_first_layer():
+def test_elements_are_kept_decoded_alone_or_after_their_first_layer():
   layers = [AUGMENT.decode(), lambda image: image[:40, :40], AUGMENT.random_flip()]
   advice = rtf.advise(FILES, layers, memory=1e9, **QUICK)
   kept = next(strategy for strategy in advice.strategies if strategy.kind == "kept" and strategy.elements == "decoded")
@@ -134,7 +134,7 @@ def test_kinds_of_sources(source, layers, more):
     assert sum(1 for _ in train.unbatch()) == sum(1 for _ in train.unbatch()) == number, strategy.code
 
 
-def test_an_accelerator_that_does_not_wait_needs_nothing(monkeypatch):
+def test_no_change_is_advised_if_the_accelerator_does_not_wait(monkeypatch):
   monkeypatch.setattr(machine, "has_accelerator", lambda: True)
   advice = rtf.advise(IMAGES, CHEAP, step_seconds=2.0, **QUICK)
   assert advice.input_waits is False and advice.best.kind == "standard"
@@ -167,7 +167,7 @@ def test_an_epoch_is_long_enough_to_be_measured(monkeypatch, number, most_read, 
   assert found["in_place"] == in_place and (not in_place or found["samples"] <= number)
 
 
-def test_a_number_that_is_not_known_and_python_are_told(monkeypatch):
+def test_unknown_lengths_and_python_layers_are_reported(monkeypatch):
   monkeypatch.setattr(module, "LEAST_PYTHON", -1)
   source = IMAGES.filter(lambda image, label: True)
   layer = lambda image: tf.ensure_shape(tf.numpy_function(np.copy, [image], tf.uint8), [8, 8, 3])
@@ -175,7 +175,7 @@ def test_a_number_that_is_not_known_and_python_are_told(monkeypatch):
   assert "assert_cardinality" in text and "rtf.augment.numpy_layer" in text
 
 
-def test_what_the_source_draws_is_not_kept():
+def test_elements_of_a_random_source_are_not_kept():
   source = IMAGES.map(lambda image, label: (tf.image.random_flip_left_right(image), label))
   advice = rtf.advise(source, [AUGMENT.random_crop(padding=2)], memory=1e9, **QUICK)
   assert not [strategy for strategy in advice.strategies if strategy.elements] and "draws random numbers" in str(advice)

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 import refurbish_tf as rtf
-from refurbish_tf._internal import dataset_graph
+from refurbish_tf._internal.dataset_graph import PLAIN_MAP_CALLS
 from refurbish_tf.advice import measure, order, outcomes, plan, report, samples, strategies
 from refurbish_tf.augment import composition
 
@@ -87,7 +87,7 @@ def test_times_add_and_the_first_epoch_counts():
   assert strategy.read_bytes == pytest.approx(50 * (1 + 9 / 3) / 10)
 
 
-def test_both_saves_what_each_saves():
+def test_combined_strategy_saves_as_much_as_its_parts():
   found = all_strategies()
   both = the(found, kind="both", elements="decoded", split=2, r=3)
   alone = the(found, kind="refurbish", split=2, r=3)
@@ -99,7 +99,7 @@ def test_both_saves_what_each_saves():
   ]
 
 
-def test_memory_for_a_part():
+def test_limited_memory_keeps_a_fraction_of_the_elements():
   room = 20_000 * WHOLE / 4
   found = all_strategies(memory=room)
   kept = the(found, kind="kept", elements="decoded")
@@ -126,14 +126,14 @@ def test_stores_have_a_limit_where_larger_samples_would_not_fit():
   assert not [strategy for strategy in all_strategies(memory=BYTES[2] - 1, num_samples=10) if strategy.split == 2]
 
 
-def test_of_a_stream_all_or_nothing_is_kept():
+def test_a_stream_is_kept_completely_or_not_at_all():
   found = all_strategies(is_by_index=False, memory=20_000 * WHOLE / 2, measured=costs(read=5e-6))
   assert not [strategy for strategy in found if strategy.elements == "decoded"]
   # All elements of a stream are read in every epoch.
   assert the(found, kind="refurbish", split=2, r=2).read_bytes == ENCODED
 
 
-def test_an_unknown_number_keeps_nothing():
+def test_nothing_is_kept_if_the_number_of_samples_is_unknown():
   assert {strategy.kind for strategy in all_strategies(num_samples=None)} == {"standard"}
 
 
@@ -142,7 +142,7 @@ def test_few_samples_are_used_twice_at_most(number, factors):
   assert {strategy.r for strategy in all_strategies(num_samples=number) if strategy.split} == factors
 
 
-def test_the_slowest_decides():
+def test_the_slowest_resource_limits_the_throughput():
   measured = costs(read_cold=2e-3, read_warm=1e-3)
   standard = the(all_strategies(measured), kind="standard")
   # The first epoch from the disk, the others from the page cache.
@@ -186,7 +186,7 @@ def test_a_disk_costs_its_calls_and_its_bytes():
     ({2: 400.0}, {2: -1e-6}, (0, 0)),
   ],
 )
-def test_each_sample_on_disk_and_each_byte(sizes, seconds, expected):
+def test_disk_time_is_split_into_costs_per_sample_and_per_byte(sizes, seconds, expected):
   measured = object.__new__(measure.Measurement)
   measured.costs = costs(sample_bytes=sizes)
   assert measured._by_size(seconds) == pytest.approx(expected, abs=1e-12)
@@ -202,7 +202,7 @@ def test_diversity_is_that_of_the_theory():
   assert the(found, kind="refurbish", split=3, r=3).diversity < 0.5
 
 
-def test_the_pick():
+def test_the_picked_strategy_is_fast_and_diverse_enough():
   found = all_strategies()
   best = strategies.picked(found, 0.95)
   assert best.kind == "both" and best.diversity >= 0.95
@@ -251,7 +251,7 @@ BATCHES = ".batch(128).prefetch(tf.data.AUTOTUNE)"
 augment = rtf.augment.compose(layers)
 seeds = tf.data.Dataset.random(rerandomize_each_iteration=True).batch(2)
 train = tf.data.Dataset.zip(source.shuffle(1000), seeds)
-train = train.map(lambda sample, seed: augment(*sample, seed=seed), num_parallel_calls={dataset_graph.PLAIN_MAP_CALLS}){BATCHES}""",
+train = train.map(lambda sample, seed: augment(*sample, seed=seed), num_parallel_calls={PLAIN_MAP_CALLS}){BATCHES}""",
     ),
     # A stream, and a split within the layers of a policy.
     (

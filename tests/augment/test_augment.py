@@ -67,7 +67,7 @@ class TestDistortions:
         distortion, parameter = meaning(number, magnitude)
         assert_equal(made, by_pillow(distortion, parameter, image), f"{distortion}({parameter}) of {name}")
 
-  def test_inverted_and_filled_with_black(self):
+  def test_inversion_and_black_fill_equal_pillow(self):
     """What only the other policies do."""
     (layer,) = augment.deep_auto_augment([[("invert", None, 0.5), ("rotate", 9, 0.5)]])
     for draw, name, parameter in ((0, "invert", None), (2**30, "rotate", 15), (2**31 - 2, "rotate", -15)):
@@ -86,7 +86,7 @@ class TestDistortions:
   ],
   ids=range(5),
 )
-def test_of_batches_and_eager_are_those_of_images(layers):
+def test_batched_and_eager_results_equal_those_of_single_images(layers):
   ours, images = augment.compose(layers), np.stack([IMAGES["noise"]] * 12)
   batch = ours(images, seed=[7, 0]).numpy()
   for number, made in enumerate(batch):
@@ -142,13 +142,13 @@ class TestEveryLayer:
     for image, seed, actual in zip(images, make_seeds(len(images)), dataset.as_numpy_iterator(), strict=True):
       assert_equal(actual, LAYERS[name](image, seed).numpy(), seed)
 
-  def test_refuses_a_number_of_channels_that_shows_late(self, name):
+  def test_refuses_a_wrong_number_of_channels_at_run_time(self, name):
     encoded = tf.data.Dataset.from_tensors(tf.io.encode_png(np.zeros([4, 4, 2], np.uint8)))
     dataset = encoded.map(tf.io.decode_png).map(lambda image: LAYERS[name](image, [7, 0]))
     with pytest.raises(tf.errors.InvalidArgumentError, match="must have 3 channels, got 2"):
       list(dataset)
 
-  def test_refuses_a_side_that_fixed_point_numbers_do_not_hold(self, name):
+  def test_refuses_sides_too_long_for_fixed_point_numbers(self, name):
     with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match="at most 32767"):
       LAYERS[name](tf.zeros([1, 32768, 3], tf.uint8), [7, 0])
 
@@ -172,7 +172,7 @@ class TestEveryLayer:
 
 
 @pytest.mark.parametrize("number", [-1, 28, 2**31 - 1])
-def test_pixels_refuse_a_draw_that_no_layer_draws(number):
+def test_pixels_refuse_draws_out_of_range(number):
   (layer,) = augment.rand_augment(1)
   with pytest.raises(tf.errors.InvalidArgumentError, match=f"from 0 to 27, got {number}"):
     layer.pixels(TELLING, [number])

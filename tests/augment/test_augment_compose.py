@@ -64,7 +64,7 @@ class TestCompose:
       lambda image, seed=None, /: image,
     ],
   )
-  def test_functions_that_seed_a_state_get_none(self, layer):
+  def test_functions_with_a_stateful_seed_get_no_seed(self, layer):
     """Functions of TensorFlow and Keras: a seed of refurbish is not a number that they could take."""
     fn = augment.compose([layer, lambda image: tf.cast(image, tf.uint8), augment.random_flip()])
     dataset = tf.data.Dataset.from_tensors(np.zeros([4, 4, 3], np.uint8)).map(lambda image: fn(image, seed=[7, 0]))
@@ -114,7 +114,7 @@ class TestCompose:
     assert result["label"] == 3
     np.testing.assert_array_equal(result["image"], fn(image, seed=[7, 0]))
 
-  def test_without_seed_goes_into_dataset_map_as_it_is(self):
+  def test_works_in_dataset_map_without_a_seed(self):
     encoded = [tf.io.encode_png(image).numpy() for image in (IMAGES["noise"], IMAGES["odd noise"])]
     dataset = tf.data.Dataset.from_tensor_slices((encoded, [0, 1])).map(
       augment.compose([functools.partial(tf.io.decode_png, channels=3), _doubling])
@@ -198,7 +198,7 @@ class TestSplit:
       (True, TypeError, "True"),
     ],
   )
-  def test_refuses_a_place(self, at, error, said):
+  def test_refuses_an_invalid_split_position(self, at, error, said):
     with pytest.raises(error, match=f"^at .*{said}"):
       augment.split(PIPELINE, at)
 
@@ -277,19 +277,19 @@ class TestLists:
       (PIPELINE, ()),
     ],
   )
-  def test_of_refurbish_are_the_functions_of_split(self, first, then):
+  def test_lists_passed_to_refurbish_equal_the_functions_of_split(self, first, then):
     functions = augment.split([*first, *(then or [])], len(composition.flattened(first)))
     by_lists, by_functions = _pixels_of_epochs(first, then), _pixels_of_epochs(*functions)
     assert by_lists == by_functions and len(set(by_lists)) >= 12
 
-  def test_of_refurbish_are_the_same_function_to_a_store(self, tmp_path):
+  def test_a_store_treats_lists_and_equal_functions_alike(self, tmp_path):
     """No warning of another function."""
     source = tf.data.Dataset.from_tensors(IMAGES["noise"])
     for functions in ((PIPELINE[1:3], PIPELINE[3:]), augment.split(PIPELINE[1:], 2), (PIPELINE[1:2], PIPELINE[2:])):
       warned = told(lambda given=functions: list(source.refurbish(*given, seed=7, store=tmp_path)))
       assert len(warned) == (len(functions[0]) == 1 if isinstance(functions[0], list) else 0)
 
-  def test_an_empty_list_is_no_final_augmentation_of_a_function(self):
+  def test_an_empty_list_after_a_function_means_no_final_augmentation(self):
     source = tf.data.Dataset.range(4)
     assert sorted(source.refurbish(lambda x: x + 1, []).as_numpy_iterator()) == [1, 2, 3, 4]
 
@@ -332,7 +332,7 @@ def test_keras_layers_alone_draw_without_a_seed(layers):
     tf.data.Dataset.from_tensors(image).map(augment.compose([*layers, augment.random_flip()]))
 
 
-def test_without_a_seed_a_composed_function_says_where_seeds_come_from():
+def test_error_for_a_missing_seed_says_where_seeds_come_from():
   fn = augment.compose([augment.random_flip()])
   with pytest.raises(TypeError, match="seed of a composed function must be given.*clips=False"):
     tf.data.Dataset.from_tensors(np.zeros([4, 4, 3], np.uint8)).map(fn)
@@ -350,7 +350,7 @@ def _images(count, height, width, channels=3):
 
 
 class TestBatches:
-  def test_without_seed_draws_anew_for_each_batch_and_epoch(self):
+  def test_without_seed_each_batch_and_epoch_has_new_draws(self):
     tf.random.set_seed(3)
     images = np.stack([IMAGES["noise"]] * 8)
     dataset = tf.data.Dataset.from_tensor_slices(images).batch(4).map(batched_layers(4))

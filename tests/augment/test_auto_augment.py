@@ -139,7 +139,7 @@ class TestSplit:
     assert rtf.stats(dataset)[0].total.cached
 
   @pytest.mark.parametrize("element", cases.some(["image", "tuple", "dict"], 1))
-  def test_between_the_two_layers_any_element_passes(self, element):
+  def test_elements_of_any_structure_pass_between_the_two_layers(self, element):
     images = tf.data.Dataset.from_tensor_slices(np.stack([TELLING] * 30))
     numbers = tf.data.Dataset.range(30)
     source = {
@@ -162,7 +162,7 @@ class TestSplit:
 
 class TestRefusal:
   @pytest.mark.parametrize("policy", ["svhn", "CIFAR10", "", None, 9, ["cifar10"]])
-  def test_of_a_policy(self, policy):
+  def test_unknown_policy_is_refused(self, policy):
     with pytest.raises(ValueError, match=r"^policy of auto_augment .*\['cifar10', 'imagenet'\]") as raised:
       augment.auto_augment(policy)
     assert repr(policy) in str(raised.value)
@@ -182,20 +182,20 @@ class TestRefusal:
       ("fi", "'cifar10'.*first .*at position 0"),
     ],
   )
-  def test_of_one_layer_without_the_other(self, positions, said):
+  def test_one_layer_without_the_other_is_refused(self, positions, said):
     first, second = augment.auto_augment("cifar10")
     layer = {"f": first, "s": second, "c": augment.random_crop(padding=1), "i": augment.auto_augment("imagenet")[1]}
     for whose in (augment.compose, lambda layers: augment.split(layers, 1)):
       with pytest.raises(ValueError, match=f"^layers of .*{said}"):
         whose([layer[position] for position in positions])
 
-  def test_of_an_image_that_has_no_sub_policy(self):
+  def test_image_without_a_sub_policy_is_refused(self):
     _, second = augment.auto_augment("cifar10")
     with pytest.raises(TypeError, match="image of auto_augment_second .*ndarray"):
       second(IMAGES["noise"], [7, 0])
 
 
-def test_two_pairs_and_pairs_of_two_calls_go_together():
+def test_layers_of_separate_calls_can_be_paired():
   first, _ = augment.auto_augment("cifar10")
   _, second = augment.auto_augment("cifar10")
   fn = augment.compose([first, second, *augment.auto_augment("imagenet")])

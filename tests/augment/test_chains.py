@@ -53,7 +53,7 @@ def seeded(function, layers, number):
 
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("is_square", [False, True])
-def test_whole_is_one_by_one(channels, is_square):
+def test_a_chain_equals_its_layers_applied_one_by_one(channels, is_square):
   random = np.random.default_rng(3)
   choices = [*LAYERS, *COLORS * (channels == 3), *(2 * SQUARES if is_square else [augment.resize((17, 22))])]
   for number in range(cases.examples(28)):

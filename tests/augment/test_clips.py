@@ -103,7 +103,7 @@ def test_frames_are_all_alike(name):
 
 
 @pytest.mark.parametrize("name", EVERY_LAYER)
-def test_in_the_lists_of_refurbish(name):
+def test_refurbish_treats_a_clip_as_one_sample(name):
   """An element of rank 4 is one sample, wherever the split is."""
   layers = EVERY_LAYER[name]
   clips = stacked([stacked([frame(number)] * FRAMES) for number in range(4)])
@@ -184,7 +184,7 @@ class TestTakenForABatch:
   }
 
   @pytest.mark.parametrize("name", FUNCTIONS)
-  def test_is_an_error_inside_a_stage(self, name):
+  def test_a_clip_treated_as_a_batch_is_an_error_inside_a_stage(self, name):
     function = self.FUNCTIONS[name]()
     for build in (
       CLIP.refurbish,
@@ -200,7 +200,7 @@ class TestTakenForABatch:
     )
 
   @pytest.mark.parametrize("clips", [True, False])
-  def test_unless_it_is_said(self, clips):
+  def test_the_clips_argument_decides_between_clip_and_batch(self, clips):
     frames = np.random.default_rng(3).integers(0, 256, [1, *SIZE, 3], np.uint8).repeat(16, axis=0)
     stage = tf.data.Dataset.from_tensors(frames).refurbish(
       augment.compose([augment.random_crop(padding=5)], clips=clips), seed=7
@@ -243,7 +243,7 @@ class TestTakenForABatch:
     if name in ("RandomFlip", "stateless_random_flip_up_down", "a composed function"):
       tf.data.Dataset.from_tensors(np.zeros([*SIZE, 3], np.uint8)).refurbish([augment.random_flip(), layer()])
 
-  def test_of_unknown_rank(self):
+  def test_error_for_an_unknown_rank_suggests_ensure_shape(self):
     source = CLIP.map(lambda clip: tf.numpy_function(lambda clip: clip, [clip], tf.uint8))
     with pytest.raises(
       tf.errors.InvalidArgumentError, match=r"tf.ensure_shape\(image, \[None, None, None, 3\]\) for a clip"
@@ -278,7 +278,7 @@ class TestFiles:
   @pytest.mark.parametrize(
     "encode", [tf.io.encode_png, functools.partial(tf.io.encode_jpeg, quality=95)], ids=["png", "jpeg"]
   )
-  def test_are_a_clip_of_one_window(self, layer, encode):
+  def test_all_files_of_a_clip_use_one_window(self, layer, encode):
     files = [encode(frame(number)["image"]) for number in range(4)]
     for seed in make_seeds(5):
       seeds = {"seed": seed} if "crop" in layer.__name__ else {}
@@ -309,7 +309,7 @@ class TestFiles:
       for key, expected in alone(one, seed=[7, 0]).items():
         np.testing.assert_array_equal(found[key][number], expected)
 
-  def test_are_no_batch(self):
+  def test_a_vector_of_files_is_a_clip_and_not_a_batch(self):
     """Before, decoding drew once for all, and what comes after it for each."""
     for clips in (None, False):
       fn = augment.compose([augment.decode_random_resized_crop(16), augment.random_flip()], clips=clips)
@@ -323,7 +323,7 @@ class TestFiles:
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"tf.ensure_shape\(files, \[None\]\)"):
       next(iter(source.refurbish([augment.decode_random_resized_crop(16)])))
 
-  def test_of_unequal_size(self):
+  def test_files_of_unequal_size_are_refused(self):
     odd = tf.io.encode_png(np.zeros([20, 25, 3], np.uint8))
     for layer in (augment.decode((9, 9)), augment.decode()):
       with pytest.raises(
@@ -331,7 +331,7 @@ class TestFiles:
       ):
         layer(tf.stack([*self.FILES[:2], odd]))
 
-  def test_damaged(self):
+  def test_damaged_and_missing_files_are_refused(self):
     with pytest.raises(tf.errors.InvalidArgumentError, match="must be a JPEG.* It is file number 1 of 2"):
       augment.decode()(tf.constant([self.FILES[0], b"no image"]))
     with pytest.raises(tf.errors.InvalidArgumentError, match="at least one"):

@@ -78,13 +78,13 @@ def test_blur_of_any_pixels(dtype, channels):
       np.testing.assert_allclose(made, expected, atol=1 if dtype != np.float32 else 1e-3, rtol=1e-5)
 
 
-def test_blur_leaves_what_is_everywhere_alike():
+def test_blur_leaves_constant_images_unchanged():
   """To the bit: the weights add up to one."""
   for sigma in (0.1, 0.8, 3, 40):
     assert (augment.gaussian_blur(sigma=sigma)(np.full([9, 50, 3], 251, np.uint8), SEED).numpy() == 251).all()
 
 
-def test_jitter_is_its_steps_in_each_order_by_what_is_drawn():
+def test_jitter_applies_its_steps_in_the_drawn_order():
   image = noise(17, 23, 3)
   for share in (0, 0.25, 0.5, 0.75):
     steps = [augment.color_jitter(**{name: (low + (high - low) * share,) * 2}) for name, (low, high) in JITTER.items()]
@@ -106,7 +106,7 @@ class TestDraws:
     assert tenths.shape == (10, 4) and np.abs(tenths - 2400).max() < 250
     assert abs(np.corrcoef(draws[:, 1:].T) - np.eye(4)).max() < 0.03
 
-  def test_how_often(self):
+  def test_layers_apply_with_probability_p(self):
     images = noise(50, 6, 7, 3)
     for layer in (augment.random_grayscale, augment.random_solarize):
       draws = layer(p=0.3).draws(SEED, 20_000).numpy()

@@ -36,7 +36,7 @@ decode_and_crop_jpeg = functools.partial(tf.io.decode_and_crop_jpeg, channels=3,
 @pytest.mark.parametrize(
   "scale, ratio", [((0.08, 1.0), (3 / 4, 4 / 3)), ((0.5, 0.5), (1, 1)), ((1, 1), (0.5, 2)), ((0.001, 0.002), (0.1, 10))]
 )
-def test_windows_are_torchvisions_for_what_is_drawn(scale, ratio):
+def test_windows_equal_torchvisions_for_the_same_draws(scale, ratio):
   """Its `RandomResizedCrop.get_params`, and without a window that fits the largest part in the middle."""
   attempts = set()
   for (height, width), seed in itertools.product(SIZES, make_seeds(20)):
@@ -61,7 +61,7 @@ def test_windows_are_torchvisions_for_what_is_drawn(scale, ratio):
 
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("height, width", [(300, 400), (1, 1), (10, 200)])
-def test_it_is_that_part_of_the_decoded_image(height, width, channels):
+def test_result_is_the_drawn_window_of_the_decoded_image(height, width, channels):
   file = _file(height, width, channels)
   decoded = decode_jpeg(file).numpy()
   layer = augment.decode_random_resized_crop()
@@ -118,7 +118,7 @@ def test_pixels_are_pillows(mode, options):
 
 class TestSize:
   @pytest.mark.parametrize("size", [(16, 16), (20, 14), (50, 60), (90, 70), (200, 300)])
-  def test_is_that_part_resized(self, size):
+  def test_result_is_the_resized_window(self, size):
     """At full scale within a level. At the others at the same place, to a part of a pixel: a ramp would show it."""
     layer = augment.decode_random_resized_crop(size)
     for ramp in np.mgrid[:301, :403] * 0.6:
@@ -135,7 +135,7 @@ class TestSize:
   @pytest.mark.parametrize(
     "size, ratio", [((97, 128), 1), ((96, 129), 1), ((96, 128), 2), ((49, 64), 2), ((48, 64), 4), ((17, 22), 4)]
   )
-  def test_takes_the_smallest_scale_that_has_enough(self, size, ratio):
+  def test_uses_the_smallest_scale_with_enough_pixels(self, size, ratio):
     """Of a file whose sides are multiples of the scales, which then needs no other resize."""
     file = tf.io.encode_jpeg(_photograph(192, 256))
     at_scale = decode_jpeg(file, ratio=ratio)
@@ -156,7 +156,7 @@ class TestSize:
     [{"format": "progressive"}, {"chroma_downsampling": False}, {"quality": 30}, {"format": "grayscale"}],
     ids=str,
   )
-  def test_of_other_kinds_of_jpeg(self, options):
+  def test_grayscale_progressive_and_other_jpegs_are_decoded(self, options):
     image = _photograph(203, 300)
     if options.get("format") == "grayscale":
       file = tf.io.encode_jpeg(image[..., :1])
@@ -170,7 +170,7 @@ class TestSize:
         expected = tf.image.resize(part, [size, size], antialias=True)
         assert np.abs(_levels(augment.decode_random_resized_crop(size)(file, seed=seed), expected)).mean() <= 2
 
-  def test_of_four_colours(self):
+  def test_cmyk_jpeg_is_decoded(self):
     file = _saved(Image.fromarray(_photograph(60, 80)).convert("CMYK"), "JPEG")
     part = decode_and_crop_jpeg(file, window(60, 80, [1, 2]))
     np.testing.assert_array_equal(augment.decode_random_resized_crop()(file, seed=[1, 2]), part)
@@ -294,7 +294,7 @@ class TestOtherFormats:
       assert np.abs(_levels(augment.decode_random_resized_crop((25, 30))(file, seed=seed), np.rint(resized))).max() <= 1
 
   @pytest.mark.parametrize("name", _unusual())
-  def test_unusual_ones_are_as_pillow_has_them(self, name):
+  def test_unusual_files_equal_pillows_pixels(self, name):
     file = _unusual()[name]
     expected = np.asarray(Image.open(io.BytesIO(file)).convert("RGB"))
     np.testing.assert_array_equal(augment.decode()(file), expected)
@@ -310,7 +310,7 @@ class TestOtherFormats:
     ):
       next(iter(stage))
 
-  def test_of_a_folder(self, tmp_path):
+  def test_one_stage_decodes_all_formats_of_an_image_folder(self, tmp_path):
     """Everything that image_folder lists, in one stage."""
     (tmp_path / "a").mkdir()
     for name, file in _formats().items():
@@ -379,7 +379,7 @@ class TestBadFiles:
       with pytest.raises(tf.errors.InvalidArgumentError, match=match):
         NOT_WHOLE[name](file[:keep])
 
-  def test_any_byte_may_be_another(self, name):
+  def test_any_changed_byte_gives_an_image_or_an_error(self, name):
     """An error, or an image; never a crash."""
     random = np.random.default_rng(0)
     for kind in (_file(24, 20).numpy(), *_formats().values()):
@@ -405,7 +405,7 @@ class TestBadFiles:
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < before + 60_000
 
 
-def test_a_jpeg_of_more_values_than_tf_io_takes():
+def test_a_jpeg_too_large_for_tf_io_is_refused():
   """At every scale, and before memory is allocated."""
   file = bytearray(_file(30, 30).numpy())
   place = file.index(b"\xff\xc0") + 5

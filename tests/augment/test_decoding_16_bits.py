@@ -66,7 +66,7 @@ class TestPixels:
     np.testing.assert_array_equal(made, tf.io.decode_png(file, channels=3, dtype=tf.uint16))
     np.testing.assert_array_equal(made, image[..., COLOURS[channels]])
 
-  def test_resized_and_cropped_are_those_of_the_layers(self, channels):
+  def test_decoding_with_resize_or_crop_equals_the_layers(self, channels):
     file = _png(_noise(33, 47, channels))
     whole = augment.decode(dtype=tf.uint16)(file)
     for size in ((20, 24), (60, 11)):
@@ -80,7 +80,7 @@ class TestPixels:
           np.testing.assert_array_equal(decode_random_resized_crop(file, seed=seed), crop(whole, seed=seed))
 
   @pytest.mark.parametrize("number", TURNED)
-  def test_of_a_file_that_lies(self, number, channels):
+  def test_a_file_with_exif_orientation_equals_the_upright_file(self, number, channels):
     image = _noise(33, 47, channels)
     file, standing = _lying(image, number), _png(np.ascontiguousarray(TURNED[number](image)))
     for size in (None, (20, 24)):
@@ -107,7 +107,7 @@ class TestPixels:
 @pytest.mark.parametrize("size", [(), (8,)])
 class TestOtherBits:
   @pytest.mark.parametrize("channels", COLOURS)
-  def test_16_are_not_cut(self, layer, name, size, channels):
+  def test_16_bit_files_are_refused_for_uint8(self, layer, name, size, channels):
     match = (
       f"^.*file of {name} must have 8 bits a value for dtype=tf.uint8, got a PNG file of .* with 16 bits, half of "
       "which would be lost. Pass dtype=tf.uint16"
@@ -116,7 +116,7 @@ class TestOtherBits:
       layer(*size)(_png(_noise(20, 30, channels)))
 
   @pytest.mark.parametrize("kind", decoded(_of_8_bits()))
-  def test_8_are_not_spread(self, layer, name, size, kind):
+  def test_8_bit_files_are_refused_for_uint16(self, layer, name, size, kind):
     match = (
       f"^.*file of {name} must have 16 bits a value for dtype=tf.uint16, got a {kind} file of .* with 8 bits. "
       "Leave dtype out"
@@ -126,7 +126,7 @@ class TestOtherBits:
       layer(*size, dtype=tf.uint16)(file)
     assert layer(*size)(file).dtype == tf.uint8
 
-  def test_of_a_damaged_file(self, layer, name, size):
+  def test_damaged_files_are_refused(self, layer, name, size):
     file = _png(_noise(20, 30))
     for keep in (30, len(file) // 2):
       with pytest.raises(
@@ -138,12 +138,12 @@ class TestOtherBits:
 @pytest.mark.parametrize("layer", [augment.decode, augment.decode_random_resized_crop])
 class TestDtype:
   @pytest.mark.parametrize("dtype", ["float32", tf.float32, np.int16, tf.string, "16", None, 16])
-  def test_is_one_of_two(self, layer, dtype):
+  def test_must_be_uint8_or_uint16(self, layer, dtype):
     with pytest.raises(ValueError, match=f"^dtype of {layer.__name__} must be uint8 or uint16, got .*tf.uint16"):
       layer(dtype=dtype)
 
   @pytest.mark.parametrize("dtype", ["uint16", tf.uint16, np.uint16, np.dtype(np.uint16)])
-  def test_is_given_by_any_name_and_shown(self, layer, dtype):
+  def test_may_be_given_in_any_form_and_is_shown_by_repr(self, layer, dtype):
     for size in ((), (8,)):
       made = layer(*size, dtype=dtype)
       assert repr(made).endswith("dtype=tf.uint16)") and repr(pickle.loads(pickle.dumps(made))) == repr(made)

@@ -90,7 +90,7 @@ class TestDraws:
     assert (augment.random_resize(9, 10)(noise(np.uint8, 4, 8, 3), [3, 0]).shape) == [9, 18, 3]
 
   @pytest.mark.parametrize("p", [0, 0.3, 1])
-  def test_zooms_as_often_as_said(self, p):
+  def test_zooms_with_probability_p(self, p):
     layer = augment.random_zoom_out(side_range=(2, 2), p=p)
     grown = [layer(np.zeros([1, 1, 1], np.uint8), seed).shape[0] == 2 for seed in make_seeds(400)]
     assert abs(np.mean(grown) - p) < 0.08 and (0 < p < 1 or np.mean(grown) == p)
@@ -115,7 +115,7 @@ def overlap(crop, box):
 
 class TestIouCrop:
   @pytest.mark.parametrize("least", [0, 0.5, 0.9])
-  def test_crops_are_what_was_asked_for(self, least):
+  def test_crops_meet_their_limits_of_size_ratio_and_overlap(self, least):
     """In 200 trials: sides, ratio and overlap; a box is where its pixels are, or 0 if its middle is not in the crop."""
     fn = augment.compose([augment.random_iou_crop(0.4, 0.9, 0.7, 1.5, [least], 60)], {"boxes": "rel_yxyx"})
     random, size, crops = np.random.default_rng(5), (50, 40), 0
@@ -147,13 +147,13 @@ class TestIouCrop:
       crop, found = cropped(fn, (20, 30), boxes, seed)
       assert crop.tolist() == [0, 0, 30, 20] and found.tolist() == np.asarray(boxes).tolist()
 
-  def test_it_gives_up(self):
+  def test_the_image_stays_if_no_crop_is_possible(self):
     """Where torchvision never ends: no crop has as much of the box, or as small sides."""
     for size, options in (((30, 30), [0.99]), ((1, 1), [0]), ((3, 1), [0.2])):
       fn = augment.compose([augment.random_iou_crop(sampler_options=options, trials=7)], {"boxes": "xyxy"})
       assert cropped(fn, size, [[0.0, 0, 1, 1]], [7, 0])[0].tolist() == [0, 0, *size[::-1]]
 
-  def test_it_looks_at_the_first_boxes_as_they_were_moved(self):
+  def test_uses_the_first_boxes_as_moved_by_earlier_layers(self):
     """Also of a batch, each image of which has its own, and of all frames of a clip."""
     layers = [augment.random_zoom_out(p=1), augment.random_flip(p=1), CROP, augment.resize((16, 24))]
     kinds, one = {"boxes": "xyxy", "others": "xywh"}, [[2.0, 3, 14, 18]]
@@ -219,7 +219,7 @@ class TestSizes:
       np.testing.assert_array_equal(made[number], fn(image, seed=augment.seed_at([7, 0], number)))
     assert augment.compose(layers)(images[:0], seed=[7, 0]).shape[0] == 0
 
-  def test_what_follows_is_checked_for_each(self):
+  def test_later_layers_check_each_drawn_size(self):
     """A size that is drawn is known when it runs: a crop from less than it needs is an error, as it is of images."""
     fn = augment.compose([augment.random_resize(10, 30), augment.random_crop(20)])
     counts = {True: 0, False: 0}
@@ -319,7 +319,7 @@ def test_refuses_images(layer, shape, dtype, error, match):
     layer(np.zeros(shape, dtype), [7, 0])
 
 
-def test_an_image_between_layers_is_not_larger_than_can_be_counted():
+def test_an_intermediate_image_with_too_many_pixels_is_refused():
   zooms = [augment.random_zoom_out(side_range=(1000, 1000), p=1)] * 2
   with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match=r"at most 2\^48 pixels"):
     augment.compose([*zooms, augment.resize((4, 4))])(tf.zeros([200, 200, 64], tf.uint8), seed=[7, 0])

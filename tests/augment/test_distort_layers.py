@@ -79,7 +79,7 @@ class TestRivals:
 
 
 class TestDistortions:
-  def test_what_is_drawn_is_what_is_done(self):
+  def test_pixels_are_distorted_by_the_drawn_amount(self):
     for name, ends, chosen in (("posterize", (2, 6), math.floor), ("adjust_sharpness", (0, 3), float)):
       make, (low, high) = getattr(augment, f"random_{name}"), ends
       for share in (0, 0.25, 0.5, 0.875):
@@ -88,7 +88,7 @@ class TestDistortions:
         np.testing.assert_array_equal(made, make(amount, p=1)(IMAGE, SEED))
       np.testing.assert_array_equal(make(ends, p=0.5).pixels(IMAGE, [2**30, 0]), IMAGE)
 
-  def test_how_often_and_by_how_much(self):
+  def test_probabilities_and_amounts_follow_the_arguments(self):
     draws = augment.random_posterize((3, 6), p=0.3).draws(SEED, 20_000).numpy()
     assert abs((draws[:, 0] < 0.3 * 2**31).mean() - 0.3) < 0.01
     assert np.abs(np.bincount(draws[:, 1] * np.int64(4) >> 31) - 5000).max() < 300
@@ -101,7 +101,7 @@ class TestDistortions:
       is_none = layer.text.endswith(("bits=8", "threshold=256", "factor=1.0", "order=0,5"))
       assert is_none or (layer(several, SEED).numpy() != several).any((1, 2, 3)).sum() == expected, repr(layer)
 
-  def test_they_say_what_they_are(self):
+  def test_repr_and_outcomes_describe_the_layers(self):
     assert repr(augment.random_posterize(4)) == "random_posterize(4, p=0.5)"
     assert repr(augment.random_adjust_sharpness((0.5, 2), 0.1)) == "random_adjust_sharpness((0.5, 2), p=0.1)"
     assert repr(augment.random_invert(1)) == "random_invert(p=1)"
@@ -149,7 +149,7 @@ class TestColors:
     assert abs(draws[:, 8].mean() - 0.5) < 0.02
     assert np.abs(np.bincount(draws[:, 10], minlength=6) - 4000).max() < 300
 
-  def test_channels_in_all_orders_alike(self):
+  def test_all_channel_orders_are_equally_likely(self):
     batch = np.tile(np.uint8([[[[10, 20, 30]] * 7] * 3]), [6000, 1, 1, 1])
     made = augment.random_channel_permutation()(batch, SEED).numpy()
     assert (made == made[:, :1, :1]).all()

@@ -112,7 +112,7 @@ class TestSeeds:
     assert [words.word([7, 0], k) for k in range(3)] == [432010989, 229190106, 1559807924]
 
   @pytest.mark.parametrize("dtype", [tf.uint8, tf.int16, tf.int32, tf.uint32, tf.int64, tf.uint64])
-  def test_of_several_positions(self, dtype):
+  def test_a_vector_of_positions_gives_a_seed_for_each(self, dtype):
     expected = np.stack([augment.seed_at([3, -4], index) for index in (0, 1, 2, 100)])
     indices = tf.constant([0, 1, 2, 100], dtype)
     assert_same(augment.seed_at([3, -4], indices), expected)
@@ -123,7 +123,7 @@ class TestSeeds:
     assert_same(traced(tf.constant([3, -4], tf.int64), indices), expected)
     assert augment.seed_at([3, -4], tf.zeros([0], dtype)).shape == [0, 2]
 
-  def test_do_not_meet(self):
+  def test_are_all_different(self):
     """Seeds of consecutive positions and seeds: all different, with half of their bits set."""
     seeds = np.concatenate([augment.seed_at(seed, tf.range(200)) for seed in make_seeds(100)])
     assert len(np.unique(seeds, axis=0)) == 20_000
@@ -144,7 +144,7 @@ class TestDraws:
 
   @pytest.mark.parametrize("layer", LAYERS)
   @pytest.mark.parametrize("batch_size", [0, 1, 37])
-  def test_of_a_batch_are_those_of_the_seeds_of_its_images(self, layer, batch_size):
+  def test_batch_draws_equal_those_of_its_images_seeds(self, layer, batch_size):
     expected = [layer.draws(augment.seed_at([7, 1], image)) for image in range(batch_size)]
     expected = np.array(expected, np.int32).reshape(batch_size, *layer.draws([7, 1]).shape)
     for seed in ([7, 1], np.int64([7, 1])):
@@ -159,7 +159,7 @@ class TestDraws:
       assert_same(drawn[image], layer.draws(augment.seed_at([7, 1], image)))
 
   @pytest.mark.parametrize("padding", cases.some([3, 1], 1))
-  def test_each_place_and_direction_is_as_likely(self, padding):
+  def test_all_places_and_directions_are_equally_likely(self, padding):
     """For the images of a batch and for consecutive seeds. Whole outcomes are counted, so crop and flip are
     independent."""
     fn = augment.compose([augment.random_crop(padding=padding), augment.random_flip()])
@@ -170,7 +170,7 @@ class TestDraws:
       degrees = len(places) - 1
       assert chi_square(counts) < degrees + 4 * (2 * degrees) ** 0.5
 
-  def test_flips_are_as_likely_as_they_should_be(self):
+  def test_flips_have_the_given_probability(self):
     for mode, p in itertools.product(MODES, (0, 0.3, 1)):
       drawn = augment.random_flip(mode, p).draws([7, 0], 4000).numpy()
       assert set(np.unique(drawn)) <= {0, 1} and np.abs(drawn.mean(0) - p).max() <= 0.03 * (0 < p < 1)
@@ -188,7 +188,7 @@ class TestDraws:
 class TestPixels:
   @MANY
   @given(problem=problems(), data=st.data())
-  def test_of_a_row_are_those_of_its_parts(self, problem, data):
+  def test_a_chain_equals_its_parts_at_any_split(self, problem, data):
     image, layers, seed = problem
     at = data.draw(st.integers(1, len(layers)))
     whole = called(augment.compose(layers), layers, image, seed)
@@ -201,7 +201,7 @@ class TestPixels:
 
   @MANY
   @given(problem=problems(), batch_size=st.integers(0, 4))
-  def test_of_each_image_of_a_batch(self, problem, batch_size):
+  def test_a_batch_equals_its_images_one_by_one(self, problem, batch_size):
     image, layers, seed = problem
     images = image + np.arange(batch_size, dtype=np.uint8)[:, np.newaxis, np.newaxis, np.newaxis]
     expected = [one_by_one(layers, each, augment.seed_at(seed, number)) for number, each in enumerate(images)]
@@ -210,7 +210,7 @@ class TestPixels:
 
   @SOME
   @given(problem=problems(), batched=st.booleans(), known=st.booleans())
-  def test_in_a_graph_as_eagerly(self, problem, batched, known):
+  def test_graph_and_eager_results_are_equal(self, problem, batched, known):
     image, layers, seed = problem
     image = np.stack([image, 255 - image]) if batched else image
     fn = augment.compose(layers)
@@ -257,7 +257,7 @@ class TestPixels:
     for draws in itertools.product([0, 2**31 - 1], repeat=2):
       assert not augment.cutout(2**31 - 1).pixels(image, draws).numpy().any()
 
-  def test_a_large_batch_is_that_of_any_number_of_threads(self):
+  def test_a_large_batch_does_not_depend_on_the_number_of_threads(self):
     """Larger than what one thread takes."""
     fn = augment.compose([augment.random_crop(padding=4), augment.random_flip(), augment.normalize(MEAN[:3], STD[:3])])
     images = noise(24, 224, 224, 3)
@@ -266,7 +266,7 @@ class TestPixels:
     for number in (0, 1, 11, 23):
       assert_same(made[number], fn(images[number], seed=augment.seed_at([7, 1], number)))
 
-  def test_what_it_is_given_stays_as_it_was(self):
+  def test_the_input_is_not_modified(self):
     """Though the output could be written over the input."""
     fn = augment.compose([augment.random_crop(padding=4), augment.random_flip(), augment.cutout(3)])
     image = noise(9, 8, 3)
@@ -326,12 +326,12 @@ class TestComposition:
         assert set(ops) <= {*ours, "Placeholder", "Identity", "NoOp"}
 
   @pytest.mark.parametrize("shape", [[32, 32, 3], [None, None, 3], [8, 32, 32, 3], [None, None, None, None]])
-  def test_of_images_and_batches_of_any_shape_too(self, shape):
+  def test_is_one_op_for_images_and_batches_of_any_shape(self, shape):
     fn = augment.compose(self.LAYERS)
     ops = _ops(lambda image, seed: fn(image, seed=seed), (tf.TensorSpec(shape, tf.uint8), tf.TensorSpec([2], tf.int32)))
     assert [op for op in ops if op.startswith("RefurbishTf>")] == ["RefurbishTf>ImageLayers"]
 
-  def test_eager_calls_tell_layers_apart_that_differ_little(self):
+  def test_eager_calls_distinguish_similar_layers(self):
     """TensorFlow's kernel cache confuses strings of 80 characters that begin and end alike."""
     image = noise(3, 4, 4)
     for mean in (0.111111111111, 0.222222222222, 0.333333333333):
@@ -347,7 +347,7 @@ class TestComposition:
     for size in ((3, 4), (5, 6)):
       assert augment.random_resized_crop(size, (0.123456789, 0.987654321))(image, [7, 0]).shape == [*size, 4]
 
-  def test_draws_of_nothing_take_no_time(self):
+  def test_empty_draws_take_no_time(self):
     """If each image of a batch took a step, this would take permanently, and fail."""
     drawn = []
     layer = augment.normalize(0.5, 0.5)
@@ -371,7 +371,7 @@ class TestComposition:
       assert fn.draws(tf.constant(seed), 3).shape == [3, 5]
       assert fn.draws(tf.constant(seed)).shape == [5]
 
-  def test_layers_of_others_get_the_seeds_of_their_places(self):
+  def test_user_functions_get_the_seeds_of_their_positions(self):
     noted = []
 
     def note(image, seed):

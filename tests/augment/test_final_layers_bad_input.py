@@ -56,7 +56,7 @@ class TestEveryLayer:
       tf.data.Dataset.from_tensors(image).map(_applied(name))
 
   @pytest.mark.parametrize("rank", [None, 3, 4])
-  def test_refuses_images_that_show_late(self, name, rank):
+  def test_refuses_images_at_run_time_if_shapes_are_unknown(self, name, rank):
     """With unknown dimensions, and with unknown rank."""
     spec = tf.TensorSpec(None if rank is None else [None] * rank, tf.uint8)
     traced = tf.function(_applied(name), autograph=False).get_concrete_function(spec)
@@ -75,7 +75,7 @@ class TestEveryLayer:
     with pytest.raises(error, match=f"seed of {name.split()[0]} .*{said}"):
       LAYERS[name](IMAGE, seed)
 
-  def test_refuses_a_seed_that_shows_late(self, name):
+  def test_refuses_a_seed_at_run_time_if_its_shape_is_unknown(self, name):
     traced = tf.function(LAYERS[name].draws, autograph=False).get_concrete_function(tf.TensorSpec(None, tf.int32))
     for seed in (tf.constant(7), tf.constant([1, 2, 3])):
       with pytest.raises(tf.errors.InvalidArgumentError):
@@ -165,12 +165,12 @@ class TestEveryLayer:
     ),
   ],
 )
-def test_pixels_that_few_layers_take(layer, dtype, shape, error, said):
+def test_refuses_pixels_that_the_layer_does_not_support(layer, dtype, shape, error, said):
   with pytest.raises(error, match=f"image of {layer.__name__} must (be|have) {said}"):
     layer(np.zeros(shape, dtype), [7, 0])
 
 
-def test_composed_layers_say_whose_image_it_is():
+def test_errors_of_composed_layers_name_the_layer():
   with pytest.raises(ValueError, match="image of random_crop "):
     COMPOSED(np.zeros([4, 4, 65], np.uint8), seed=[7, 0])
   with pytest.raises(TypeError, match="image of random_crop .*float64"):
@@ -213,12 +213,12 @@ class TestTooSmall:
     with pytest.raises(tf.errors.InvalidArgumentError, match=said):
       traced(tf.constant(images), tf.constant([7, 0]))
 
-  def test_to_be_reflected_behind_a_resized_crop(self):
+  def test_to_be_reflected_after_a_resized_crop(self):
     fn = augment.compose([augment.random_resized_crop(3), augment.random_crop(padding=3, padding_mode="reflect")])
     with pytest.raises(ValueError, match="image of random_crop must have sides above the padding, 3, "):
       fn(np.zeros([9, 9, 3], np.uint8), seed=[7, 0])
 
-  def test_zeros_know_no_such_limit(self):
+  def test_zero_padding_has_no_minimum_size(self):
     assert augment.random_crop(padding=3)(np.zeros([1, 1, 3], np.uint8), [7, 0]).shape == [1, 1, 3]
 
   def test_to_be_reflected(self):
@@ -241,7 +241,7 @@ class TestArguments:
       ({"padding": 4, "pad_if_needed": True}, ValueError, "needs a size, got size=None"),
     ],
   )
-  def test_of_a_crop(self, arguments, error, said):
+  def test_random_crop_refuses_bad_arguments(self, arguments, error, said):
     with pytest.raises(error, match=said):
       augment.random_crop(**arguments)
 
@@ -254,11 +254,11 @@ class TestArguments:
       (["vertical", "1"], TypeError, "p .*'1'"),
     ],
   )
-  def test_of_a_flip(self, arguments, error, said):
+  def test_random_flip_refuses_bad_arguments(self, arguments, error, said):
     with pytest.raises(error, match=said.replace(" ", " of random_flip ", 1)):
       augment.random_flip(*arguments)
 
-  def test_what_they_say_of_themselves(self):
+  def test_repr_and_outcomes_describe_the_layers(self):
     """Also to `advise`, which counts the places of a crop to a size by itself: they depend on the image."""
     for layer, shown, outcomes in (
       (
@@ -275,14 +275,14 @@ class TestArguments:
       assert (repr(layer), layer.outcomes) == (shown, outcomes)
 
   @pytest.mark.parametrize("mode", ["zeros", "", None, 0, b"constant"])
-  def test_of_the_mode(self, mode):
+  def test_random_crop_refuses_unknown_padding_modes(self, mode):
     with pytest.raises((TypeError, ValueError), match="^padding_mode of random_crop .*'constant' or 'reflect'"):
       augment.random_crop(padding=4, padding_mode=mode)
 
   @pytest.mark.parametrize(
     "padding, error", [(-1, ValueError), (16_384, ValueError), (1.0, TypeError), (None, TypeError), (True, TypeError)]
   )
-  def test_of_a_padding(self, padding, error):
+  def test_random_crop_refuses_bad_padding(self, padding, error):
     for mode in ("constant", "reflect"):
       with pytest.raises(error, match=f"padding of random_crop .*{padding}"):
         augment.random_crop(padding=padding, padding_mode=mode)
@@ -299,7 +299,7 @@ class TestArguments:
       ((3, 3), TypeError),
     ],
   )
-  def test_of_a_cutout(self, size, error):
+  def test_cutout_refuses_bad_sizes(self, size, error):
     with pytest.raises(error, match="^size of cutout "):
       augment.cutout(size)
 
@@ -325,7 +325,7 @@ class TestArguments:
       ({"size": 8, "antialias": None}, TypeError, "antialias "),
     ],
   )
-  def test_of_a_resized_crop(self, arguments, error, said):
+  def test_random_resized_crop_refuses_bad_arguments(self, arguments, error, said):
     with pytest.raises(error, match=f"^{said.replace(' ', ' of random_resized_crop ', 1)}"):
       augment.random_resized_crop(**arguments)
 
@@ -348,21 +348,21 @@ class TestArguments:
       ((0.1,) * 65, 1, ValueError, "^mean .*channels.* 65"),
     ],
   )
-  def test_of_a_normalization(self, mean, std, error, said):
+  def test_normalize_refuses_a_bad_mean_or_std(self, mean, std, error, said):
     with pytest.raises(error, match=said):
       augment.normalize(mean, std)
 
   @pytest.mark.parametrize("dtype", ["uint8", "float64", "float", None, 3, np.int32, tf.float64])
-  def test_of_a_dtype(self, dtype):
+  def test_normalize_refuses_unsupported_dtypes(self, dtype):
     with pytest.raises((TypeError, ValueError), match="^dtype of normalize .*float32, bfloat16, float16"):
       augment.normalize(0.5, 0.25, dtype)
 
   @pytest.mark.parametrize("dtype", [tf.float16, np.float16, "float16"])
-  def test_dtypes_may_be_given_as_any_of_tensorflow_s(self, dtype):
+  def test_normalize_accepts_dtypes_in_any_form(self, dtype):
     assert augment.normalize(0.5, 0.25, dtype)(IMAGE).dtype == tf.float16
 
   @pytest.mark.parametrize("channels, images", [(3, 1), (3, 4), (4, 3)])
-  def test_of_a_mean_of_another_length(self, channels, images):
+  def test_normalize_refuses_a_mean_of_the_wrong_length(self, channels, images):
     layer = augment.normalize([0.5] * channels, [0.25] * channels)
     image = np.zeros([4, 4, images], np.uint8)
     with pytest.raises(ValueError, match=f"image of normalize must have the channels of mean and std, {channels}, got"):
@@ -371,7 +371,7 @@ class TestArguments:
     with pytest.raises(tf.errors.InvalidArgumentError):
       traced(tf.constant(image))
 
-  def test_no_colours_follow_a_normalization(self):
+  def test_color_layers_after_normalize_are_refused(self):
     """Its output is not uint8. What knows no colours takes float32, and resizes no smaller floats."""
     normalized = [augment.normalize(0.5, 0.25), augment.random_flip()]
     assert augment.compose([*normalized, augment.resize((2, 2))])(IMAGE, seed=[7, 0]).dtype == tf.float32
@@ -390,17 +390,17 @@ class TestArguments:
       (-1, (ValueError, tf.errors.InvalidArgumentError)),
     ],
   )
-  def test_of_a_position(self, index, error):
+  def test_seed_at_refuses_bad_positions(self, index, error):
     with pytest.raises(error):
       augment.seed_at([7, 0], index)
 
   @pytest.mark.parametrize("seed, error", [([1, 2, 3], ValueError), (7, ValueError), ([0.5, 1], TypeError)])
-  def test_of_the_seed_of_a_position(self, seed, error):
+  def test_seed_at_refuses_bad_seeds(self, seed, error):
     with pytest.raises(error, match="seed of seed_at "):
       augment.seed_at(seed, 0)
 
   @pytest.mark.parametrize("size, error", [(4.7, TypeError), (-1, ValueError), ([4], ValueError), (True, TypeError)])
-  def test_of_a_batch_size(self, size, error):
+  def test_draws_refuse_bad_batch_sizes(self, size, error):
     with pytest.raises(error, match="^batch_size of random_flip "):
       augment.random_flip().draws([7, 0], size)
 
@@ -408,11 +408,11 @@ class TestArguments:
     "draws, error",
     [(tf.constant([1], tf.int64), TypeError), (tf.constant([[1]]), ValueError), (tf.constant(1), ValueError)],
   )
-  def test_of_draws(self, draws, error):
+  def test_pixels_refuse_bad_draws(self, draws, error):
     with pytest.raises(error, match="^draws of random_flip "):
       augment.random_flip().pixels(tf.zeros([2, 2, 3], tf.uint8), draws)
 
-  def test_what_no_float_holds(self):
+  def test_numbers_beyond_the_range_of_floats_are_refused(self):
     with pytest.raises(ValueError, match="^mean of normalize "):
       augment.normalize(10**400, 0.5)
     with pytest.raises(ValueError, match="^ratio of random_resized_crop "):

@@ -16,7 +16,7 @@ def normal(x):
   return 0.5 * math.erfc(-x / math.sqrt(2))
 
 
-def test_is_normal_of_the_mean_and_deviation_that_it_is_given():
+def test_is_normal_with_the_given_mean_and_deviation():
   image = np.full([200, 200, 3], 0.5, np.float32)
   made = augment.gaussian_noise(0.1, 0.25, clip=False)(image, SEED).numpy()
   z = np.sort((made.ravel().astype(np.float64) - 0.6) / 0.25)
@@ -35,7 +35,7 @@ def test_is_normal_of_the_mean_and_deviation_that_it_is_given():
     assert abs(other.mean()) < 0.02
 
 
-def test_of_bytes_is_rounded_and_cut_off():
+def test_noise_on_uint8_is_rounded_and_clipped():
   grey = augment.gaussian_noise(sigma=0.1)(np.full([128, 128, 3], 128, np.uint8), SEED).numpy().astype(float)
   assert abs(grey.mean() - 128) < 0.6 and abs(grey.std() - math.sqrt(25.5**2 + 1 / 12)) < 0.4
   assert (

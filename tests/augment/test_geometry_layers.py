@@ -104,7 +104,7 @@ def source_of(case):
 @pytest.mark.parametrize(
   "name, number", [(name, number) for name in ("rotate", "perspective") for number in range(len(RIVALS[name]))]
 )
-def test_is_torchvisions_and_pillows(name, number):
+def test_rotation_and_perspective_equal_torchvision_and_pillow(name, number):
   """But for pixels that come from so near to a border that a rounding decides."""
   case = RIVALS[name][number]
   layer, draws = drawn_of(name, case)
@@ -136,7 +136,7 @@ def test_boxes_and_points_go_where_torchvisions_go(move):
 
 
 class TestDraws:
-  def test_each_quarter_turn_and_each_orientation_is_as_likely(self):
+  def test_quarter_turns_and_orientations_are_equally_likely(self):
     fn = augment.compose([augment.random_rotate90(), augment.random_flip()])
     count = 8 * 500
     by_seed = np.array([fn.draws(seed) for seed in make_seeds(count)])
@@ -148,7 +148,7 @@ class TestDraws:
     assert len(np.unique(made, axis=0)) == 8
 
   @pytest.mark.parametrize("p", [0, 0.3, 1])
-  def test_images_are_transposed_as_often_as_said(self, p):
+  def test_images_are_transposed_with_probability_p(self, p):
     images = np.broadcast_to(np.uint8([[1, 2], [3, 4]])[..., np.newaxis], [2000, 2, 2, 1])
     made = augment.random_transpose(p)(images, [7, 0]).numpy()[..., 0]
     swapped = (made == [[1, 3], [2, 4]]).all((1, 2))
@@ -184,7 +184,7 @@ class TestDraws:
 
 
 class TestPerspective:
-  def test_of_any_draws(self):
+  def test_equals_its_definition_for_any_draws(self):
     """By definition, of images of all shapes, with the largest distortions; boxes go around their corners."""
     layer, random = augment.random_perspective(0.5, p=1), np.random.default_rng(3)
     empty = taken_from = behind = 0

@@ -47,7 +47,7 @@ LAYERS = {
 
 class TestAligned:
   @pytest.mark.parametrize("name", LAYERS)
-  def test_of_every_layer_wherever_it_is(self, name):
+  def test_masks_follow_every_layer_at_every_split(self, name):
     """40 of 40 in each epoch: in the partial augmentation, in the final one, and with a split between them."""
     flat = composition.flattened([LAYERS[name]()])
     # Its own resized crops make wide edges.
@@ -59,7 +59,7 @@ class TestAligned:
         found = [aligned(image, mask, share) for image, mask, _ in stage.as_numpy_iterator()]
         assert found == [True] * 40
 
-  def test_would_not_be_if_they_stayed(self):
+  def test_excluded_masks_do_not_follow(self):
     stage = SOURCE.refurbish([augment.random_flip(), augment.random_crop(padding=16)], targets={}, seed=7)
     assert sum(aligned(image, mask) for image, mask, _ in stage.as_numpy_iterator()) < 5
 
@@ -71,7 +71,7 @@ class TestAligned:
       rows, columns = ((2 * np.arange(to) + 1) * size // (2 * to) for to, size in ((9, height), (50, width)))
       np.testing.assert_array_equal(fn(image, mask, seed=seed)[1], mask[y + rows][:, x + columns])
 
-  def test_colours_leave_them(self):
+  def test_color_layers_leave_masks_unchanged(self):
     fn = augment.compose([augment.cutout(9), brighter, augment.normalize()], targets={1: "mask"})
     image, mask = next(EXACT.as_numpy_iterator())
     for seed in make_seeds(5):
@@ -145,7 +145,7 @@ class TestAligned:
     with pytest.raises(tf.errors.InvalidArgumentError, match="component 1, 'mask', must have the height and width"):
       next(stage)
 
-  def test_functions_of_colour_stand_among_the_layers(self):
+  def test_color_functions_may_be_placed_between_layers(self):
     layers = [
       augment.random_crop(padding=6),
       tf.keras.layers.RandomBrightness(0.2),
@@ -156,7 +156,7 @@ class TestAligned:
     stage = SOURCE.refurbish(layers[:3], layers[3:], targets={1: "mask"}, seed=7)
     assert all(aligned(image, mask) for image, mask, _ in stage.as_numpy_iterator())
 
-  def test_of_files(self):
+  def test_masks_follow_images_decoded_from_files(self):
     """Decoding a whole file moves nothing."""
 
     def encoded(image, mask, label):
@@ -172,7 +172,7 @@ class TestAligned:
         )
       ).refurbish(*layers)
 
-  def test_advise_takes_them(self):
+  def test_advise_accepts_masks(self):
     layers = [augment.random_flip(), augment.random_crop(padding=6)]
     advice = rtf.advise(SOURCE, layers, batch_size=4, epochs=9, max_seconds=0.2, targets={1: "mask"})
     assert {way.kind for way in advice.strategies} == {"standard", "kept", "refurbish", "both"}

@@ -56,7 +56,7 @@ class TestMixup:
     for given in (LABELS.astype(np.uint8), LABELS[:, np.newaxis], LABELS.astype(np.int32), list(map(int, LABELS))):
       np.testing.assert_array_equal(augment.mixup(1, 10)(images, given, seed=SEED)[1], labels)
 
-  def test_of_labels_of_one_number(self):
+  def test_scalar_labels_are_mixed(self):
     """Of two classes, and quantities."""
     lambdas, partners = drawn(images_of(np.uint8))
     for given in (LABELS.astype(np.float32), LABELS[:, np.newaxis].astype(np.float32)):
@@ -109,7 +109,7 @@ class TestBatches:
         np.testing.assert_array_equal(one, other)
     assert (mixed(images, LABELS, seed=[8, 0])[0] != first[0]).numpy().any()
 
-  def test_of_one_seed_what_is_drawn_before_is_independent(self):
+  def test_draws_are_independent_of_earlier_layers_with_the_same_seed(self):
     """Of a layer, of layers, and of this."""
     _, lambdas, _ = native.ops().refurbish_tf_mix_images(
       images=tf.zeros([500, 1, 1, 1]), seed=SEED, **{**STAGE, "switch_prob": 0.0}
@@ -122,7 +122,7 @@ class TestBatches:
       for draws in fn.draws(SEED, 500).numpy().T:
         assert abs(np.corrcoef(draws, lambdas)[0, 1]) < 0.2
 
-  def test_threads_make_the_same(self):
+  def test_result_does_not_depend_on_threads(self):
     """Two images in a call, and more than one thread has."""
     images = images_of(np.uint8, 64, 128, 128)
     lambdas, partners = drawn(images)
@@ -131,7 +131,7 @@ class TestBatches:
     np.testing.assert_array_equal(mixed, np.floor(blended(lambdas.astype(np.float64), images, partners) + 0.5))
 
   @each_function
-  def test_an_image_that_is_alone_stays(self, make):
+  def test_a_batch_of_one_image_is_unchanged(self, make):
     images = images_of(np.uint8, 1)
     mixed, labels = make(num_classes=3)(images, [2], seed=SEED)
     np.testing.assert_array_equal(mixed, images)
@@ -139,7 +139,7 @@ class TestBatches:
 
   @each_function
   @pytest.mark.parametrize("shape", [[0, 8, 8, 3], [4, 0, 8, 3], [4, 8, 8, 0], [4, 1, 1, 1]])
-  def test_of_nothing_and_little(self, make, shape):
+  def test_empty_and_tiny_batches_are_accepted(self, make, shape):
     mixed, labels = make(num_classes=3)(tf.zeros(shape), tf.ones(shape[0], tf.int32), seed=SEED)
     assert mixed.shape == shape and labels.shape == [shape[0], 3]
     assert labels.numpy().tolist() == [[0, 1, 0]] * shape[0]
@@ -171,7 +171,7 @@ class TestComponents:
     lambdas, partners = drawn(images, 0.2)
     return lambda values: blended(lambdas, values, partners)
 
-  def test_of_a_tuple_as_fit_takes_it(self, images, mixed):
+  def test_tuples_of_images_labels_and_weights_are_mixed(self, images, mixed):
     weights = np.linspace(0, 1, 8, dtype=np.float32)
     made = augment.mixup(num_classes=10)(images, LABELS, weights, seed=SEED)
     np.testing.assert_array_equal(made[1], mixed(np.eye(10, dtype=np.float32)[LABELS]))
@@ -181,7 +181,7 @@ class TestComponents:
       list(dataset)
     ) == 1
 
-  def test_of_a_dict(self, images, mixed):
+  def test_dicts_are_mixed(self, images, mixed):
     weights, names = np.linspace(0, 1, 8), np.array(list("abcdefgh"))
     element = {"image": images, "label": LABELS, "weight": weights, "id": names, "coarse": LABELS // 2}
     made = augment.mixup(num_classes=10, components={"id": None, "coarse": "label"})(element, seed=SEED)
@@ -191,7 +191,7 @@ class TestComponents:
     np.testing.assert_array_equal(made["weight"], mixed(weights.astype(np.float32)))
     assert made["id"] is names and element["image"] is images and element["label"] is LABELS
 
-  def test_of_dicts_within_a_tuple(self, images, mixed):
+  def test_dicts_within_a_tuple_are_mixed(self, images, mixed):
     heads = {"a": LABELS, "b": np.eye(8, dtype=np.float32), "c": LABELS}
     fn = augment.mixup(num_classes=10, components={1: {"b": "weight", "c": None}})
     _, made = fn(images, heads, seed=SEED)
@@ -266,7 +266,7 @@ class TestComponents:
       ("category", LABELS),
     ],
   )
-  def test_components_that_nobody_has_named_are_refused(self, images, make, name, value):
+  def test_unnamed_components_are_refused(self, images, make, name, value):
     element = {"image": images, "label": LABELS, name: value}
     with pytest.raises(ValueError, match=rf"component '{name}' is.*\"{name}\": None.*cannot be mixed"):
       make(num_classes=10)(element, seed=SEED)
@@ -285,7 +285,7 @@ class TestComponents:
       ([[[1.0]], [[2.0]]], {}, r"rank|got shape"),
     ],
   )
-  def test_what_is_known_when_it_runs_is_refused_then(self, values, given, says):
+  def test_bad_labels_are_refused_at_run_time(self, values, given, says):
     dtype = np.asarray(values).dtype
     dataset = tf.data.Dataset.from_tensors((images_of(np.uint8, 2), tf.constant(values)))
     dataset = dataset.map(lambda images, labels: (images, tf.numpy_function(lambda each: each, [labels], labels.dtype)))
@@ -305,7 +305,7 @@ class TestRefusal:
       (tf.zeros([2, 4, 4, 3], tf.bfloat16), TypeError, r"tf.cast\(images, tf.float32\)"),
     ],
   )
-  def test_of_images(self, make, images, error, says):
+  def test_bad_images_are_refused(self, make, images, error, says):
     with pytest.raises(error, match=f"images of {make.__name__} .*{says}"):
       tf.data.Dataset.from_tensors(images).map(make())
 
@@ -313,7 +313,7 @@ class TestRefusal:
   @pytest.mark.parametrize(
     "alpha, error", [(0, ValueError), (-1.0, ValueError), (np.nan, ValueError), ("1", TypeError), (True, TypeError)]
   )
-  def test_of_an_alpha(self, make, alpha, error):
+  def test_bad_alpha_is_refused(self, make, alpha, error):
     with pytest.raises(error, match=f"alpha of {make.__name__} must be a number from 0.001 to 1,000, got {alpha!r}"):
       make(alpha)
 
@@ -330,24 +330,24 @@ class TestRefusal:
       ({"components": {1: True}}, TypeError, "got True"),
     ],
   )
-  def test_of_arguments(self, given, error, says):
+  def test_bad_arguments_are_refused(self, given, error, says):
     with pytest.raises(error, match=says):
       augment.mixup(**given)
 
   @pytest.mark.parametrize(
     "prob, error", [(1.1, ValueError), (-0.1, ValueError), (np.nan, ValueError), ("1", TypeError), (True, TypeError)]
   )
-  def test_of_a_probability(self, prob, error):
+  def test_bad_switch_prob_is_refused(self, prob, error):
     with pytest.raises(error, match="switch_prob of mixup_or_cutmix must be a number from 0 to 1, got"):
       augment.mixup_or_cutmix(switch_prob=prob)
 
   @pytest.mark.parametrize("seed, error", [(7, ValueError), ([0.5, 1.5], TypeError)])
-  def test_of_a_seed(self, seed, error):
+  def test_bad_seed_is_refused(self, seed, error):
     with pytest.raises(error, match="seed of cutmix"):
       augment.cutmix()(images_of(np.uint8), seed=seed)
 
   @each_function
-  def test_among_layers_which_leave_labels_as_they_are(self, make):
+  def test_mixing_within_a_list_of_layers_is_refused(self, make):
     for function in (
       augment.compose,
       lambda layers: augment.split(layers, 1),

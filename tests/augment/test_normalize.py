@@ -33,7 +33,7 @@ SEED = [7, 1]
   "dtype, low, high, code, result", ROWS, ids=[f"{row[0]} to {row[2]}, {row[3]}" for row in ROWS]
 )
 @pytest.mark.parametrize("made_dtype", ["float32", "bfloat16", "float16"])
-def test_what_it_makes_of_each_dtype(dtype, low, high, code, result, made_dtype):
+def test_each_dtype_is_normalized_to_its_documented_range(dtype, low, high, code, result, made_dtype):
   """Of an image, in a chain and in a stage."""
   image = tf.cast(tf.reshape(tf.linspace(float(low), float(high), 5 * 9 * 3), [5, 9, 3]), dtype)
   layer = eval(f"augment.{code[:-1]}, dtype={made_dtype!r})")
@@ -57,7 +57,7 @@ def test_what_it_makes_of_each_dtype(dtype, low, high, code, result, made_dtype)
 
 
 @pytest.mark.parametrize("channels", [1, 3, 4])
-def test_a_single_value_of_other_units(channels):
+def test_a_single_value_in_other_units_is_found_anywhere(channels):
   """Wherever it is: in a band, a long row, what vectors take and what is left at the end; of a batch, in any image."""
   layer, fn = augment.normalize(0.5, 0.25), augment.compose([augment.random_flip(), augment.normalize(0.5, 0.25)])
   for height, width in ((3, 5), (40, 61), (2, 5000)):
@@ -98,7 +98,7 @@ def layers_in_graph(dtype, *args, **options):
     ("float32", (0.5, 0.25), {"max_pixel_value": 1}, " max_pixel_value=1.0"),
   ],
 )
-def test_texts_of_what_is_not_new_stay(dtype, numbers, options, unit):
+def test_fingerprint_texts_of_existing_layers_are_unchanged(dtype, numbers, options, unit):
   """The fingerprint of a store is of this text: what comes out as ever has the text that it had; all else has
   another."""
   mean, std = map(float, numbers)
@@ -118,7 +118,7 @@ def test_texts_of_what_is_not_new_stay(dtype, numbers, options, unit):
     (True, TypeError),
   ],
 )
-def test_of_a_max_pixel_value(given, error):
+def test_bad_max_pixel_value_is_refused(given, error):
   with pytest.raises(
     error, match="^max_pixel_value of normalize must be a number .*, got .*Pass the value that becomes 1"
   ):

@@ -56,7 +56,7 @@ class TestBytes:
       np.testing.assert_array_equal(found[0], layer(IMAGES[3], seed=tf.constant([7, 0], tf.int64)))
       assert found == [layers[0](IMAGES[0], seed=seed).numpy().tolist() for seed in [*seeds, *reversed(seeds)]]
 
-  def test_after_a_restart_in_mid_epoch(self, tmp_path):
+  def test_are_the_same_after_a_restart_in_mid_epoch(self, tmp_path):
     def make():
       return SOURCE.refurbish([augment.numpy_layer(noise, processes=2)], [augment.random_flip()], r=2, seed=5).repeat(3)
 
@@ -67,7 +67,7 @@ class TestBytes:
         next(iterator)
       assert [each.numpy().tobytes() for each in restore(make(), save(iterator, tmp_path))] == expected[stop:]
 
-  def test_in_a_map_and_among_layers(self):
+  def test_are_the_same_in_a_map_and_among_layers(self):
     layer = augment.numpy_layer(noise, processes=2)
     fn = augment.compose([augment.random_crop(padding=2), layer, augment.random_flip(), augment.normalize()])
     seeds = tf.data.Dataset.from_tensor_slices(np.arange(2 * N, dtype=np.int32).reshape(N, 2))
@@ -99,7 +99,7 @@ class Monai:
     return self
 
 
-GLOBAL, GLOBAL_MONAI, GLOBAL_NUMBER = Transform(), Monai(), 1
+GLOBAL, GLOBAL_MONAI = Transform(), Monai()
 
 
 def by_global(image, rng):
@@ -132,7 +132,7 @@ class TestStatesOfLibraries:
       for number in (4, 0, 3):
         np.testing.assert_array_equal(layer(IMAGES[0], seed=[number, 1]), expected[number])
 
-  def test_what_the_first_call_makes_or_imports_is_seeded_too(self):
+  def test_states_created_by_the_first_call_are_seeded(self):
     class Later:
       transform = None
 
@@ -146,7 +146,7 @@ class TestStatesOfLibraries:
       for _ in range(2):
         np.testing.assert_array_equal(layer(IMAGES[0], seed=[7, 1]), expected)
 
-  def test_those_of_this_process_stay_as_they_are(self):
+  def test_states_of_the_calling_process_are_unchanged(self):
     np.random.seed(3)
     random.seed(3)
     augment.numpy_layer(draw, DRAWN, processes=0)(IMAGES[0], seed=[7, 1])
@@ -174,14 +174,14 @@ class Held:
 
 class TestStatesThatAreHidden:
   @pytest.mark.parametrize("processes", [0, 2])
-  def test_in_slots_and_classes(self, processes):
+  def test_states_in_slots_and_classes_are_seeded(self, processes):
     layer = augment.numpy_layer(Held(), DRAWN, processes=processes)
     found = {layer(IMAGES[number % 3], seed=[7, 0]).numpy().tobytes() for number in range(6)}
     assert len(found) == 1
     assert layer(IMAGES[0], seed=[7, 1]).numpy().tobytes() not in found
 
   @pytest.mark.parametrize("processes", [0, 2])
-  def test_generators_that_it_holds(self, processes, recwarn):
+  def test_generators_held_by_the_function_are_seeded(self, processes, recwarn):
     states = [np.random.default_rng(3), np.random.RandomState(3), random.Random(3)]
 
     def fn(image, rng, states=states):
@@ -192,7 +192,7 @@ class TestStatesThatAreHidden:
     assert len(found) == 1 and not [each for each in recwarn if issubclass(each.category, rtf.PipelineWarning)]
 
   @pytest.mark.parametrize("processes", [0, 1])
-  def test_what_cannot_be_seeded_is_told_once(self, processes):
+  def test_randomness_that_cannot_be_seeded_causes_one_warning(self, processes):
     def fn(image, rng):
       return image[:1, :1, 0] * 0.0 + np.random.default_rng().random([1, 3])
 
@@ -202,7 +202,7 @@ class TestStatesThatAreHidden:
         layer(IMAGES[0], seed=[7, 0])
     assert len(told) == 1
 
-  def test_sets_are_walked_in_the_same_order(self):
+  def test_sets_are_iterated_in_the_same_order(self):
     def fn(image, rng):
       return np.array([[float(hash(each)) for each in ("flip", "noise", "blur")]])
 
@@ -212,7 +212,7 @@ class TestStatesThatAreHidden:
     )
     assert len({each.tobytes() for each in stage.as_numpy_iterator()}) == 1
 
-  def test_the_function_is_that_of_now(self):
+  def test_calls_use_the_current_state_of_the_function(self):
     held = {"added": 1}
     layer = augment.numpy_layer(lambda image, rng: image * 0 + np.uint8(held["added"]), processes=1)
     assert layer(IMAGES[0], seed=[7, 0]).numpy().max() == 1
@@ -226,7 +226,7 @@ class TestArrays:
   @pytest.mark.parametrize(
     "dtype", ["uint8", "int16", "float32", "float64", "bfloat16", "float16", "bool", "complex64", "int64"]
   )
-  def test_of_any_dtype_and_shape(self, dtype, processes):
+  def test_may_have_any_dtype_and_shape(self, dtype, processes):
     layer = augment.numpy_layer(lambda array, rng: array[::-1], processes=processes)
     for shape in ([5], [3, 4], [2, 3, 4], [2, 3, 4, 5], [0, 3, 4]):
       array = tf.cast(np.arange(np.prod(shape)).reshape(shape), dtype)
@@ -235,7 +235,7 @@ class TestArrays:
       np.testing.assert_array_equal(found, array[::-1])
 
   @pytest.mark.parametrize("processes", [0, 1])
-  def test_of_strings(self, processes):
+  def test_may_hold_strings(self, processes):
     decode = augment.numpy_layer(
       lambda file, rng: np.frombuffer(file, np.uint8), tf.TensorSpec([None], tf.uint8), processes=processes
     )
@@ -260,7 +260,7 @@ class TestArrays:
       np.testing.assert_array_equal(layer(array, seed=[7, 0]), array if length > 99_999 else np.repeat(array, 50))
 
   @pytest.mark.parametrize("processes", [0, 1])
-  def test_are_the_functions_own(self, processes):
+  def test_may_be_modified_and_kept_by_the_function(self, processes):
     """It may write into them and keep them: neither the store nor the next sample changes."""
     kept = []
 
@@ -287,7 +287,7 @@ class TestArrays:
       (lambda array, rng: [1, 2], tf.TensorSpec([2], tf.int64), [1, 2]),
     ],
   )
-  def test_are_what_tensorflow_has(self, processes, made, signature, expected):
+  def test_results_are_converted_to_the_signature(self, processes, made, signature, expected):
     found = augment.numpy_layer(made, signature, processes=processes)(np.arange(3, dtype=np.float32), seed=[7, 0])
     assert (
       found.dtype == signature.dtype and found.numpy().tolist() == expected
@@ -305,7 +305,7 @@ class TestArrays:
       (lambda array, rng: np.zeros(2, np.longdouble), "has not"),
     ],
   )
-  def test_are_nothing_else(self, processes, made, said):
+  def test_other_results_are_refused(self, processes, made, said):
     with pytest.raises(ValueError, match=f"(?s)numpy_layer, .* raised TypeError.*{said}"):
       augment.numpy_layer(made, processes=processes)(np.arange(3, dtype=np.float32), seed=[7, 0])
 
@@ -397,7 +397,7 @@ class TestErrors:
       ({"fn": noise, "name": 3}, TypeError, "name of numpy_layer"),
     ],
   )
-  def test_of_arguments(self, arguments, error, said):
+  def test_bad_arguments_are_refused(self, arguments, error, said):
     with pytest.raises(error, match=said):
       augment.numpy_layer(**arguments)
 
@@ -420,7 +420,7 @@ class TestErrors:
       (lambda image, rng: 1 // (int(image[0, 0, 0]) * 0), r"ZeroDivisionError.*line \d+, in <lambda>"),
     ],
   )
-  def test_of_the_function(self, made, said, processes):
+  def test_an_error_of_the_function_fails_only_its_sample(self, made, said, processes):
     """They arrive with the traceback, for their sample alone, and the epoch goes on."""
     broken = int(IMAGES[3].sum())
     layer = augment.numpy_layer(
@@ -432,13 +432,13 @@ class TestErrors:
     assert "sample 3 of the source" in text and "fn of numpy_layer, mine," in text
     assert re.search(said, text), text
 
-  def test_what_cannot_be_pickled(self):
+  def test_functions_that_cannot_be_pickled_are_refused(self):
     lock = threading.Lock()
     with pytest.raises(TypeError, match="must be able to go to another process.*pickle '_thread.lock'.*processes=0"):
       SOURCE.refurbish([augment.numpy_layer(lambda image, rng: (lock, image)[1], processes=1)])
     SOURCE.refurbish([augment.numpy_layer(lambda image, rng: (lock, image)[1], processes=0)])
 
-  def test_in_a_forked_process(self):
+  def test_calls_in_a_forked_process_are_refused(self):
     layer = augment.numpy_layer(noise, processes=1)
     layer(IMAGES[0], seed=[7, 0])
     sent = layer.sent()
@@ -464,48 +464,3 @@ def test_describe_and_stats_say_how_busy_they_are():
   assert (counted.name, counted.processes, counted.calls) == ("slow", 2, N + N // 2)
   assert 0.01 * 18 <= counted.seconds < 3 and 0 < counted.busy <= 1
   assert str(counted) in str(rtf.stats(stage)[0]) and str(counted) in rtf.describe(stage)
-
-
-class TestFingerprint:
-  @staticmethod
-  def warned(path, *functions):
-    """Whether a store says that other functions prepared it."""
-    for fn in functions:
-      stage = SOURCE.refurbish([augment.numpy_layer(fn, processes=0)], seed=3, store=str(path))
-      list(stage)
-      del stage
-
-  @staticmethod
-  def adding(number, held=None):
-    return lambda image, rng: image + np.uint8(number) * (held is None)
-
-  def test_sees_code_and_closure(self, tmp_path, recwarn):
-    class Adder:
-      def __init__(self, number):
-        self.numbers = [number]
-
-      def __call__(self, image, rng):
-        return image + np.uint8(self.numbers[0])
-
-    same = [
-      (self.adding(3), self.adding(3)),
-      (Adder(3), Adder(3)),
-      (self.adding(3, np.ones(3)), self.adding(3, np.ones(3))),
-      (functools.partial(noise), functools.partial(noise)),
-    ]
-    for number, functions in enumerate(same):
-      self.warned(tmp_path / f"same{number}", *functions)
-    assert not [each for each in recwarn if each.category is rtf.PipelineWarning]
-    global GLOBAL_NUMBER
-    with pytest.warns(rtf.PipelineWarning, match="another partial_fn has prepared"):
-      for GLOBAL_NUMBER in (1, 2):
-        self.warned(tmp_path / "global", lambda image, rng: image + np.uint8(GLOBAL_NUMBER))
-    others = [
-      (self.adding(3), self.adding(4)),
-      (Adder(3), Adder(4)),
-      (self.adding(3, np.ones(3)), self.adding(3, np.zeros(3))),
-      (noise, self.adding(3)),
-    ]
-    for number, functions in enumerate(others):
-      with pytest.warns(rtf.PipelineWarning, match="another partial_fn has prepared"):
-        self.warned(tmp_path / f"other{number}", *functions)

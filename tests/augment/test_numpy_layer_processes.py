@@ -44,7 +44,7 @@ def dies_at(folder, how, once):
 
 
 class TestDeaths:
-  def test_also_one_that_ends_as_if_all_were_well(self, monkeypatch):
+  def test_an_exit_with_status_0_counts_as_a_death(self, monkeypatch):
     started, start = [], subprocess.Popen
 
     def counted(*arguments, **options):
@@ -57,7 +57,7 @@ class TestDeaths:
       augment.numpy_layer(lambda image, rng: os._exit(0), processes=1)(IMAGES[0], seed=[7, 0])
 
   @pytest.mark.parametrize("how", ["exit", signal.SIGKILL, signal.SIGSEGV])
-  def test_the_sample_is_made_once_more(self, tmp_path, how):
+  def test_the_sample_is_retried_once(self, tmp_path, how):
     layer = augment.numpy_layer(dies_at(tmp_path, how, once=True), processes=2)
     expected = epochs_of(SOURCE.refurbish([augment.numpy_layer(noise, processes=0)], r=2, seed=5))
     assert epochs_of(SOURCE.refurbish([layer], r=2, seed=5)) == expected
@@ -91,7 +91,7 @@ class TestDeaths:
       layer(IMAGES[1], seed=[7, 0])
     np.testing.assert_array_equal(layer(IMAGES[2], seed=[7, 0]), IMAGES[2])
 
-  def test_of_one_whose_fork_lives_on(self, tmp_path):
+  def test_a_death_is_noticed_although_a_fork_lives_on(self, tmp_path):
     """It has the socket, too, so that nobody says that the process has ended."""
 
     def fn(image, rng):
@@ -143,7 +143,7 @@ def memory_files():
 
 class TestWhatIsGone:
   @pytest.mark.parametrize("is_traced", [True, False])
-  def test_is_forgotten_here_and_there(self, is_traced):
+  def test_deleted_functions_are_released_in_all_processes(self, is_traced):
     """As in a search over functions that each hold a table."""
 
     def num_known(image, rng, table):
@@ -164,7 +164,7 @@ class TestWhatIsGone:
       gc.collect()
     assert max(found) == 1 and not any(table() is not None for table in tables)
 
-  def test_is_not_what_something_reads(self):
+  def test_functions_still_in_use_are_not_released(self):
     layers, index = [augment.numpy_layer(lambda number, rng: number + 1, processes=2)], tf.constant(3)
 
     def called(number):
@@ -187,7 +187,7 @@ class TestWhatIsGone:
     gc.collect()
     assert [int(next(iterator)), *(int(each(index)) for each in traced)] == [4] * 5
 
-  def test_is_an_error_that_says_so(self):
+  def test_calling_a_deleted_function_raises_a_clear_error(self):
     layer = augment.numpy_layer(noise, name="mine", processes=2)
     variant = tf.data.experimental.to_variant(SOURCE.map(lambda image: layer(image, seed=[7, 0])))
     gc.collect()
@@ -239,7 +239,7 @@ class TestProcesses:
     ],
     ids=["end", "exit", "prefetch", "error", "ctrl-c", "kill", "_exit"],
   )
-  def test_none_is_left_of_a_program(self, programs, tmp_path, end, sent):
+  def test_none_is_left_when_a_program_ends(self, programs, tmp_path, end, sent):
     """Nor does the end take long; Ctrl-C says no more than the trainer's own traceback."""
     path = tmp_path / "train.py"
     path.write_text(PROGRAM.format(end=end))
@@ -266,7 +266,7 @@ class TestProcesses:
     ],
     ids=["sleep", "in C code", "forked"],
   )
-  def test_none_is_left_of_a_busy_trainer(self, programs, tmp_path, call, before):
+  def test_none_is_left_when_a_busy_trainer_is_killed(self, programs, tmp_path, call, before):
     """Of one that is killed while its processes are in a call, which may not even run Python, or whose fork lives
     on."""
     path = tmp_path / "train.py"
@@ -303,7 +303,7 @@ class TestProcesses:
     assert until(lambda: not memory_files(), 10) and not layer.pool().num_alive() and processes_of(os.getpid()) == []
     assert len(list(SOURCE.refurbish([layer], seed=3))) == N
 
-  def test_beside_many_open_files(self):
+  def test_start_despite_many_open_files(self):
     with contextlib.ExitStack() as stack:
       limits = resource.getrlimit(resource.RLIMIT_NOFILE)
       resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, limits[1]), limits[1]))
@@ -362,7 +362,7 @@ class TestProcesses:
       program.wait(120)
       assert program.stdout.read().splitlines() == ["{3}"] * 2, program.errors()[-3000:]
 
-  def test_what_is_installed_into_a_folder_of_its_own_is_imported(self, monkeypatch, tmp_path):
+  def test_packages_installed_with_target_are_imported(self, monkeypatch, tmp_path):
     """As by `pip install --target`. A module of the user's that lies there goes by value."""
     (tmp_path / "its_library").mkdir()
     (tmp_path / "its_library" / "__init__.py").write_text(
@@ -394,7 +394,7 @@ class TestProcesses:
       augment.numpy_layer(lambda image, rng: of_many.V0 and image)(IMAGES[0], seed=[7, 0])
     assert len(of_many.TRIED) < 20
 
-  def test_twice_as_many_calls_as_processes_are_under_way(self):
+  def test_calls_in_progress_are_twice_the_number_of_processes(self):
     def graph_of(**options):
       stage = SOURCE.refurbish(lambda image, seed: layer(image, seed=seed), seed=3, **options)
       return stage._op_arguments["num_parallel_calls"].numpy()

@@ -76,7 +76,7 @@ def _blocks(height, width):
 @pytest.mark.parametrize("number", NUMBERS)
 class TestIsPillows:
   @pytest.mark.parametrize("kind", decoded(["PNG", "WEBP"]))
-  def test_what_follows_belongs_to_it_as_it_stands(self, kind, number):
+  def test_targets_belong_to_the_upright_image(self, kind, number):
     """The standing image itself, as a mask, stays what the image becomes; boxes go with it."""
     standing, file = _turned(_noise(33, 47), number), _lying(_noise(33, 47), kind, number)
     boxes = np.array([[2.0, 3, 20, 30], [0, 0, *standing.shape[1::-1]]])
@@ -126,7 +126,7 @@ class TestIsPillows:
       _assert_stands(file, standing, size, seeds=3)
 
   @pytest.mark.parametrize("size", [(20, 28), (9, 15), (4, 5)])
-  def test_of_a_scaled_jpeg(self, size, number):
+  def test_a_scaled_jpeg_is_turned_exactly(self, size, number):
     """At half, a quarter and an eighth of the size: to the bit, as turning leaves JPEG's blocks what they were."""
     image = _blocks(96, 128)
     file, standing = _lying(image, "JPEG", number), _saved(_turned(image, number), "JPEG")
@@ -134,7 +134,7 @@ class TestIsPillows:
     _assert_stands(file, standing, size, seeds=6)
 
   @pytest.mark.parametrize("size", [(40, 50), (20, 28), (9, 15)])
-  def test_of_a_scaled_jpeg_of_odd_sides(self, size, number):
+  def test_a_scaled_jpeg_with_odd_sides_is_turned_within_half_a_pixel(self, size, number):
     """At the same place to half a pixel: the last scaled pixel of odd sides holds less than the others."""
     for ramp in np.mgrid[:203, :301] * 0.8:
       image = np.tile(ramp.astype(np.uint8)[..., np.newaxis], 3)
@@ -168,7 +168,7 @@ class TestWebp:
         made = augment.decode_random_resized_crop(size)(file, seed=seed)
         np.testing.assert_array_equal(made, augment.decode_random_resized_crop(size)(standing, seed=seed))
 
-  def test_that_is_animated(self):
+  def test_an_animated_file_gives_its_first_frame_or_an_error(self):
     """Its first picture, with alpha. Without, an error: TensorFlow would write beyond the end of the image."""
     pictures = [_noise(40, 50) // part for part in (1, 2, 3)]
     opaque = _animated("WEBP", pictures, lossless=True)
@@ -235,7 +235,7 @@ def _bounded_memory():
 
 class TestMaxPixels:
   @pytest.mark.parametrize("name", HUGE)
-  def test_is_of_what_a_file_claims(self, name):
+  def test_applies_to_the_size_that_a_file_claims(self, name):
     """Before memory is allocated, although these files are damaged, too."""
     file, sides = HUGE[name]
     match = (
@@ -272,7 +272,7 @@ class TestMaxPixels:
 
 
 @pytest.mark.parametrize("before", [b"", _chunk(b"aaAa", b"")])
-def test_16_bits_are_not_cut(before):
+def test_16_bit_png_is_refused(before):
   for layer in (augment.decode(), augment.decode((8, 8))):
     with pytest.raises(tf.errors.InvalidArgumentError, match="PNG file of .* 16 bits"):
       layer(_png(20, 30, before, bits=16))
@@ -305,7 +305,7 @@ def test_arguments_are_shown():
 
 
 @pytest.mark.parametrize("make", [augment.decode, augment.decode_random_resized_crop])
-def test_only_their_user_knows_where_targets_were_drawn(make):
+def test_targets_require_an_explicit_apply_exif_orientation(make):
   """Also where they are not named; labels are no targets."""
   file = _lying(_noise(33, 47), "PNG", 6)
   seeds = {"seed": [7, 0]} if make is augment.decode_random_resized_crop else {}
@@ -325,7 +325,7 @@ def test_only_their_user_knows_where_targets_were_drawn(make):
   np.testing.assert_array_equal(*lying(file, _noise(33, 47), **seeds))
 
 
-def test_a_store_of_photographs_that_lie_is_not_taken_for_one_of_turned_ones():
+def test_stores_distinguish_turned_and_unturned_photographs():
   """The default has the fingerprint of True, so what was made so goes on; what was not turned has that of False."""
   source, seed = tf.data.Dataset.from_tensors(b""), tf.TensorSpec([2], tf.int32)
 

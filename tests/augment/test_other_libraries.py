@@ -65,7 +65,7 @@ flipped.__module__ = "kornia.geometry"
     (type("Mine", (type(of("torch.nn.modules.module", None)),), {"__module__": "mine"})(), "of torch"),
   ],
 )
-def test_what_would_leave_tensors_as_they_are_is_refused(layer, told):
+def test_transforms_that_ignore_tensors_are_refused(layer, told):
   """With the layer that calls it, also by a function in place of a list."""
   for what, build in (
     ("layers of refurbish", lambda: SOURCE.refurbish([augment.random_flip(), layer])),
@@ -84,7 +84,7 @@ def test_what_would_leave_tensors_as_they_are_is_refused(layer, told):
 
 @pytest.mark.parametrize("layer", [ALBUMENTATIONS, IMGAUG, MONAI])
 @pytest.mark.parametrize("processes", [0, 1])
-def test_numpy_layer_calls_what_libraries_make(layer, processes):
+def test_numpy_layer_calls_transforms_of_libraries(layer, processes):
   np.testing.assert_array_equal(made([augment.numpy_layer(layer, processes=processes)]), in_order(IMAGES[:, :, ::-1]))
 
 
@@ -129,7 +129,7 @@ def test_targets_that_albumentations_would_not_follow_are_refused(targets, more,
     source.refurbish([augment.numpy_layer(layer)], targets=targets)
 
 
-def test_channels_that_come_first_are_told():
+def test_channels_first_results_are_refused():
   layer = of("albumentations.pytorch", lambda self, image: {"image": np.moveaxis(image, -1, 0).copy()})
   with pytest.raises(tf.errors.InvalidArgumentError, match="Its channels come first.*ToTensorV2"):
     made([augment.numpy_layer(layer, processes=0)])
@@ -148,7 +148,7 @@ def test_files_that_are_not_decoded_are_refused(layer):
     tf.data.Dataset.from_tensor_slices([b"file"]).refurbish([augment.numpy_layer(layer)])
 
 
-def test_monai_gets_an_image_without_channels_with_one():
+def test_monai_gets_a_channel_axis_for_images_without_channels():
   layer = of("monai.transforms", lambda self, image: image[:1, ::-1].copy())
   np.testing.assert_array_equal(
     made([augment.numpy_layer(layer, processes=0)], IMAGES[..., 0]), in_order(IMAGES[:, ::-1, :, 0])
@@ -165,7 +165,7 @@ def test_transforms_of_dicts_are_refused():
       augment.numpy_layer(layer)
 
 
-def test_frames_that_a_library_would_take_for_something_else_are_refused():
+def test_clips_are_refused_for_libraries_of_single_images():
   with pytest.raises(tf.errors.InvalidArgumentError, match="Call it for each frame"):
     list(tf.data.Dataset.from_tensors(IMAGES).refurbish([augment.numpy_layer(ALBUMENTATIONS, processes=0)]))
 
@@ -184,7 +184,7 @@ def test_torchvision_itself():
   assert torch.is_grad_enabled()
 
 
-def test_a_function_of_the_users_stays_as_it_is():
+def test_user_functions_are_called_unchanged():
   with warnings.catch_warnings():
     warnings.simplefilter("error")
     np.testing.assert_array_equal(made([lambda image: image]), in_order(IMAGES))
@@ -210,16 +210,16 @@ class OfTheUsers(type(of("torch.nn", None))):
     OfTheUsers().flip_tensor,
   ],
 )
-def test_what_a_class_of_the_users_adds_is_called_as_it_is(layer):
+def test_methods_added_by_user_subclasses_are_called_unchanged(layer):
   np.testing.assert_array_equal(made([layer]), in_order(IMAGES[:, :, ::-1]))
 
 
-def test_layers_of_keras_are_no_torch_modules_with_its_backend():
+def test_keras_layers_on_the_torch_backend_are_not_torch_modules():
   layer = type("Rescaling", (type(of("torch.nn", lambda self, image: image)),), {"__module__": "keras.src.layers"})
   assert other_libraries.library_of(layer()) is None
 
 
-# Keras. -------------------------------------------------------------------------------------------------------------------
+# Keras. ---------------------------------------------------------------------------------------------------------------
 
 FLOATS = IMAGES.astype(np.float32) / 255
 
@@ -288,7 +288,7 @@ class Counts(keras.layers.Layer):
     lambda count: tf.cond(tf.random.uniform([]) > 0.5, count, count),
   ],
 )
-def test_changes_of_whole_numbers_and_in_functions_are_found(way):
+def test_changes_to_integer_variables_and_inside_functions_are_detected(way):
   with pytest.raises(ValueError, match="Counts, a Keras layer, changes its variables"):
     made([Counts(way)], FLOATS)
 
@@ -318,7 +318,7 @@ def test_layers_may_share_a_generator():
   assert noise > 0.5
 
 
-def test_a_layer_of_the_users_that_is_called_like_one_that_mixes():
+def test_a_user_layer_named_like_a_mixing_layer_is_accepted():
   made([type("CutMix", (keras.layers.Layer,), {"call": lambda self, image: image})()])
 
 
@@ -328,19 +328,19 @@ def adapted_to(images):
   return layer
 
 
-def test_files_that_a_keras_layer_cannot_take():
+def test_undecoded_files_are_refused_for_keras_layers():
   with pytest.raises(TypeError, match="takes numbers, got strings.*Decode it first"):
     made([keras.layers.Rescaling(1 / 255)], [b"file"])
   with pytest.raises(TypeError, match="takes numbers, got strings.*Decode it first"):
     made([keras.layers.RandomFlip()], [b"file"])
 
 
-def test_a_keras_layer_that_gets_the_label_too():
+def test_a_keras_layer_called_with_the_label_is_refused():
   with pytest.raises(TypeError, match="called with all 2 components.*put it into a list"):
     tf.data.Dataset.from_tensor_slices((FLOATS, [0, 1, 0, 1])).refurbish(keras.layers.RandomFlip())
 
 
-def test_what_is_drawn_while_it_is_traced_is_refused():
+def test_layers_that_draw_while_traced_are_refused():
   if not hasattr(keras.layers, "AugMix"):
     pytest.skip(f"Keras {keras.__version__} has no AugMix")
   with pytest.raises(ValueError, match="AugMix of Keras at position 0 chooses its operations once"):
@@ -373,7 +373,7 @@ def test_a_layer_without_random_numbers_needs_no_seed():
 # ------------------------------------------------------------------------------------------------------------------
 
 
-def test_a_function_of_a_list_that_wants_the_label():
+def test_a_function_in_a_list_that_requires_the_label_is_refused():
   labelled = tf.data.Dataset.from_tensor_slices((IMAGES, [0, 1, 0, 1]))
   with pytest.raises(
     TypeError,

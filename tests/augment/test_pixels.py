@@ -97,14 +97,14 @@ def test_resize_is_that_of_tensorflow(size, to_size, antialias):
       np.testing.assert_allclose(tf.cast(made, tf.float64), tf.cast(expected, tf.float64), rtol=0, atol=most)
 
 
-def test_to_the_same_size_is_a_copy():
+def test_resize_to_the_same_size_is_a_copy():
   for dtype in DTYPES:
     for antialias in (False, True):
       image = noise(dtype, 13, 18, 5)
       assert_same(augment.resize((13, 18), antialias)(image), image)
 
 
-def test_what_is_no_number_stays_where_it_is():
+def test_nan_and_inf_stay_in_place():
   image = noise(np.float32, 13, 11, 2)
   image[4, 3, 1], image[0, 5, 0], image[7, 8, 0] = np.nan, np.nan, np.inf
   assert_same(augment.random_flip()(image, [1, 0]), image[:, ::-1])
@@ -118,7 +118,7 @@ def test_what_is_no_number_stays_where_it_is():
   ).tolist() == [[3, 4, 0]]
 
 
-def test_colours_are_of_bytes():
+def test_color_layers_require_uint8():
   """Policies say what they want, and what to do."""
   for policy in ([*augment.rand_augment(1)], augment.auto_augment("cifar10"), augment.deep_auto_augment("cifar10")):
     fn = augment.compose([augment.random_flip(), *policy])
@@ -129,7 +129,7 @@ def test_colours_are_of_bytes():
       fn(noise(np.uint8, 8, 8, 5), seed=SEED)
 
 
-def test_small_floats_are_moved_and_no_more():
+def test_small_floats_can_only_be_moved():
   """In one chain with `normalize`, which makes them, and after it."""
   for dtype in (tf.bfloat16, tf.float16):
     image = tf.cast(noise(np.float32, 7, 9, 3), dtype)
@@ -139,14 +139,14 @@ def test_small_floats_are_moved_and_no_more():
         layer(image)
 
 
-def test_normalized_is_normalized():
+def test_normalizing_twice_is_refused():
   with pytest.raises(ValueError, match="image of normalize must not be normalized already.*Leave one out"):
     augment.compose([augment.normalize(), augment.random_flip(), augment.normalize()])(
       noise(np.uint8, 8, 8, 3), seed=SEED
     )
 
 
-def test_what_to_do_is_said_of_the_image_that_the_layer_gets():
+def test_remedy_fits_the_image_that_the_layer_gets():
   with pytest.raises(
     TypeError, match="rand_augment must be uint8, got dtype float32. Put it before any conversion to float"
   ):
@@ -155,13 +155,13 @@ def test_what_to_do_is_said_of_the_image_that_the_layer_gets():
     augment.rand_augment(1)[0](noise(np.uint8, 20, 20, 13), SEED)
 
 
-def test_of_what_is_not_dense():
+def test_ragged_and_sparse_images_are_refused():
   ragged = tf.ragged.constant([[[[1]], [[2], [3]]]], dtype=tf.uint8)
   with pytest.raises(TypeError, match="dense tensor, got a RaggedTensor.*to_tensor"):
     augment.random_flip()(ragged, SEED)
 
 
-def test_in_a_graph_that_is_run_later():
+def test_layers_work_in_a_graph_that_is_run_later():
   image = noise(np.uint16, 8, 9, 5)
   with tf.Graph().as_default() as graph:
     made = augment.compose([augment.random_crop(padding=2), augment.normalize(1000, 250)])(

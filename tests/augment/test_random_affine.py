@@ -58,7 +58,7 @@ def test_is_torchvisions_and_pillows(case):
   assert unsure.mean() < 0.15
 
 
-def test_ranges_are_those_drawn_of():
+def test_parameters_are_drawn_from_their_ranges():
   layer = augment.random_affine((10, 50), (0.3, 0.2), (0.8, 1.5), (5, 15, -20, 30))
   image = noise(40, 50, 1)
   for share in (0, 0.25, 0.5, 0.9):
@@ -82,7 +82,7 @@ def test_a_number_is_a_range_around_zero():
   assert augment.random_affine(0).outcomes == (1, 1) and augment.random_affine(1).outcomes == (math.inf, math.inf)
 
 
-def test_what_follows_goes_with_the_image():
+def test_targets_follow_the_image():
   """A mask has the image's pixels; boxes and key points are where the matrix takes them."""
   layer = augment.random_affine((-40, 40), (0.2, 0.1), (0.7, 1.4), (-10, 10, -15, 15))
   fn = augment.compose([layer], {"mask": "mask", "depth": "bilinear", "boxes": "xyxy", "points": "rel_xy"})
@@ -127,6 +127,6 @@ def test_what_follows_goes_with_the_image():
   ],
   ids=str,
 )
-def test_refuses_what_is_no_range(arguments, error, match):
+def test_refuses_invalid_ranges(arguments, error, match):
   with pytest.raises(error, match=match):
     augment.random_affine(**{"degrees": 0, **arguments})

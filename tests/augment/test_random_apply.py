@@ -29,7 +29,7 @@ def test_is_all_of_its_layers_or_none():
     np.testing.assert_array_equal(layer(images, SEED), layer.pixels(images, draws))
 
 
-def test_how_often():
+def test_applies_with_probability_p():
   layer = augment.random_apply([augment.random_apply([augment.random_solarize(0, p=1)], p=0.5)], p=0.6)
   images = np.zeros([4000, 1, 1, 3], np.uint8)
   assert abs((layer(images, SEED).numpy() == 255).all((1, 2, 3)).mean() - 0.3) < 0.02
@@ -83,7 +83,7 @@ def test_targets_move_as_those_of_its_layers():
   assert 0 < applied < 12
 
 
-def test_one_of_colours_alone_moves_nothing():
+def test_color_layers_alone_move_no_targets():
   boxes = np.float32([[0, 0, 2, 2]])
   fn = augment.compose([augment.random_apply([augment.color_jitter(0.4)], 1)])
   assert fn({"image": noise(4, 4, 3), "boxes": boxes}, seed=SEED)["boxes"] is not None
@@ -102,7 +102,7 @@ def test_the_number_of_outcomes():
   assert augment.random_apply([augment.random_flip(), augment.cutout(3)], 0.5).outcomes is None
 
 
-def test_what_it_refuses():
+def test_refuses_bad_layers_and_probabilities():
   for inner in (
     [augment.resize((4, 4))],
     [augment.random_flip(), augment.random_resized_crop(4)],

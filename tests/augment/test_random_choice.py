@@ -47,14 +47,14 @@ def test_order_is_torchvisions(case):
 
 
 @pytest.mark.parametrize("case", RIVALS["choice"], ids=range(3))
-def test_each_is_chosen_as_often_as_torchvision_says(case):
+def test_choice_probabilities_equal_torchvisions(case):
   layer = augment.random_choice([augment.random_crop((1, width)) for width in (1, 2, 3)], case["p"])
   widths = [layer(noise(4, 4, 1), seed).shape[1] for seed in make_seeds(2000)]
   counts = np.bincount(widths, minlength=4)[1:] / 2000
   assert np.abs(counts - case["parts"]).max() < 0.05 and (counts[np.equal(case["parts"], 0)] == 0).all()
 
 
-def test_a_choice_ends_before_the_next():
+def test_draws_at_the_boundary_select_the_next_choice():
   layer = augment.random_choice([augment.random_crop((1, width)) for width in (1, 2, 3)], [0, 1, 1])
   assert [
     layer.pixels(noise(4, 4, 1), np.int32([drawn, 0, 0])).shape[1] for drawn in (0, 2**30 - 1, 2**30, UNIT - 1)
@@ -100,7 +100,7 @@ def test_targets_follow_what_was_chosen():
   assert {(8, 8), (16, 19), (15, 12)} < sizes and len(sizes) > 5
 
 
-def test_boxes_are_looked_at_if_that_is_chosen():
+def test_boxes_are_read_if_an_iou_crop_is_chosen():
   layer = augment.random_choice([augment.random_iou_crop(sampler_options=[0]), augment.random_flip(p=1)])
   fn, sizes = augment.compose([augment.random_zoom_out(p=1), layer], {1: "xyxy"}), set()
   for seed in make_seeds(20):
@@ -201,12 +201,12 @@ def test_outcomes_and_text():
     ),
   ],
 )
-def test_what_it_refuses(make, error, match):
+def test_refuses_bad_layers_and_probabilities(make, error, match):
   with pytest.raises(error, match=match):
     make()
 
 
-def test_draws_of_others_are_refused():
+def test_draws_out_of_range_are_refused():
   layer = augment.random_choice([augment.random_flip(), augment.random_crop(padding=2)])
   for draws in ([-1, 0, 0], [0, 2, 0], [0, 1, 1], [UNIT - 1, 5, 0]):
     with pytest.raises(tf.errors.InvalidArgumentError, match="A draw must be from 0 to"):

@@ -26,7 +26,7 @@ def noise(dtype, *shape):
   ],
   ids=str,
 )
-def test_what_is_in_the_rectangle_is_erased_and_nothing_else(dtype, channels, value):
+def test_only_the_rectangle_is_erased(dtype, channels, value):
   for shape in ((1, 1), (2, 9), (31, 24)):
     image, erased = noise(dtype, *shape, channels), 0
     for number in range(10):
@@ -40,7 +40,7 @@ def test_what_is_in_the_rectangle_is_erased_and_nothing_else(dtype, channels, va
     assert shape == (1, 1) or 0 < erased < 10
 
 
-def test_rectangles_are_as_large_and_as_often_as_said():
+def test_rectangles_have_the_given_sizes_and_probability():
   images = np.ones([3000, 60, 80, 1], np.uint8)
   made = augment.random_erasing(p=0.4)(images, SEED).numpy()[..., 0] == 0
   erased = made.any((1, 2))

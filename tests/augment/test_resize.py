@@ -44,14 +44,14 @@ def test_is_within_one_level_of_tensorflow(size, to_size, antialias):
 
 
 @pytest.mark.parametrize("side", range(1, 34))
-def test_of_every_size(side):
+def test_every_output_size_equals_tensorflow(side):
   """Vectors hold several pixels and two rows; what is left at the end is done one by one."""
   image = noise(29, 31, 3)
   for size in ((side, 20), (20, side)):
     assert _difference(augment.resize(size)(image), np.rint(tf.image.resize(image, size, antialias=True))) <= 1
 
 
-def test_averages_by_default_unless_told():
+def test_antialiasing_is_on_by_default():
   """White pixels that are not in the middle are part of the mean, or not seen at all."""
   image = np.zeros([100, 100, 1], np.uint8)
   image[21:81:10, 21:81:10] = 255
@@ -119,7 +119,7 @@ def test_the_shortest_side(size, known):
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("to", TO)
-def test_from_the_middle(size, to):
+def test_crop_to_aspect_ratio_keeps_the_middle(size, to):
   image = noise(*size, 3)
   height, width = fitting(*size, to)
   top, left = (size[0] - height) // 2, (size[1] - width) // 2
@@ -132,7 +132,7 @@ def test_from_the_middle(size, to):
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("to", TO)
-def test_with_borders(size, to):
+def test_pad_to_aspect_ratio_adds_borders(size, to):
   image = noise(*size, 3) // 2
   height, width = fitting(*to, size)
   top, left = (to[0] - height) // 2, (to[1] - width) // 2
@@ -209,7 +209,7 @@ def test_decode_does_the_same(size, options):
   "size, options",
   [(20, {}), ((33, 20), {"crop_to_aspect_ratio": True}), ((24, 40), {"pad_to_aspect_ratio": True, "fill_value": 77})],
 )
-def test_of_a_jpeg_decoded_at_a_scale_and_turned(size, options, number):
+def test_a_scaled_and_turned_jpeg_keeps_the_same_part(size, options, number):
   """The same part as of the whole photograph as it stands, and borders in the same place."""
   exif, file = Image.Exif(), io.BytesIO()
   exif[0x112] = number

@@ -18,7 +18,7 @@ BOXES = np.array([[1, 2, 9, 8], [3, 3, 5, 19], [4, 4, 4, 9], [7, 7, 8, 8], [0, 0
 
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int32"])
-def test_of_every_format(name, dtype):
+def test_every_box_format_is_supported(name, dtype):
   if dtype == "int32" and ("rel_" in name or "center" in name):
     return
   boxes = tf.cast(in_format(BOXES, name, SIZE), dtype)
@@ -35,20 +35,20 @@ def test_of_every_format(name, dtype):
     assert found.dtype == boxes.dtype
 
 
-def test_what_is_as_large_as_it_must_be_stays_whatever_the_rounding():
+def test_boxes_of_exactly_the_minimum_size_stay_despite_rounding():
   for height in range(3, 60, 7):
     for width in range(3, 60, 4):
       boxes = np.float32([[1 / width, 1 / height, 2 / width, 2 / height]])
       assert sanitize_boxes(1, "rel_xyxy")(np.zeros([height, width, 3], np.uint8), boxes)[1].shape == (1, 4)
 
 
-def test_padding_goes():
+def test_padding_is_removed():
   boxes = np.float32([[-1] * 4, [1, 2, 9, 8], [0] * 4])
   assert sanitize_boxes(1)(IMAGE, boxes)[1].numpy().tolist() == [[1, 2, 9, 8]]
   assert sanitize_boxes(1)(IMAGE, boxes[:0])[1].shape == (0, 4)
 
 
-def test_finds_what_it_is_told():
+def test_finds_the_named_components():
   element = collections.OrderedDict(
     image=IMAGE,
     bounding_boxes={"boxes": BOXES, "labels": np.arange(5), "more": 3},

@@ -105,7 +105,7 @@ def check_found(element, turns):
 
 @cases.slow
 @pytest.mark.parametrize("name", LAYERS)
-def test_found_again(name):
+def test_targets_are_found_at_their_pixels_after_each_layer(name):
   """200 of 200, after each layer."""
   layers = LAYERS[name]
   steps = [
@@ -227,7 +227,7 @@ def test_any_split_gives_the_same_boxes_at_the_edges(name, dtype):
       np.testing.assert_array_equal(final(*partial(image, given, seed=seed), seed=seed)[1], expected)
 
 
-def test_a_point_that_comes_to_where_padding_is_goes_on():
+def test_a_point_that_reaches_minus_1_is_not_taken_for_padding():
   """[n, 2] has no padding: (-1, -1) is a place."""
   layers = [augment.random_crop(padding=4), augment.random_flip()]
   for seed in make_seeds(200):
@@ -250,7 +250,7 @@ def test_the_image_is_the_same_with_targets_and_without():
     )
 
 
-def test_a_batch_is_its_images():
+def test_a_batch_equals_its_images():
   layers = [*LAYERS["rand_augment"], *LAYERS["random_resized_crop"]]
   each = [everything(number) for number in range(5)]
   batch = augment.compose(layers, EVERY)({name: np.stack([one[name] for one in each]) for name in each[0]}, seed=[7, 0])
@@ -296,7 +296,7 @@ def moved_by(move, targets):
 
 
 @pytest.mark.parametrize("number", range(len(RIVALS["moves"])))
-def test_beside_torchvision(number):
+def test_boxes_and_points_equal_torchvisions(number):
   """Boxes; points as places, (0, 0) the corner of the image, and where torchvision takes them for pixels, by its flip,
   crop."""
   move = RIVALS["moves"][number]
@@ -323,204 +323,6 @@ def test_formats_are_those_of_keras(name):
     np.testing.assert_allclose(found, in_format(expected, name, (31, 90)), rtol=0, atol=tolerance)
 
 
-def at_flip(rows, kind, size=(8, 10), layer=None):
-  layer = layer or augment.random_flip()
-  return layer._chain._made(tf.zeros([*size, 3], tf.uint8), tf.ones([1], tf.int32), [("it", kind, tf.constant(rows))])[
-    1
-  ][0].numpy()
-
-
-class TestRows:
-  """Of boxes and key points."""
-
-  @pytest.mark.parametrize(
-    "layer, draws, box, point, visibility",
-    [
-      (augment.random_flip("vertical"), [1], [1, 3, 4, 6], [2, 6], 1),
-      (augment.random_flip("horizontal_and_vertical"), [0, 1], [1, 3, 4, 6], [2, 6], 1),
-      (augment.random_flip("horizontal_and_vertical"), [1, 1], [6, 3, 9, 6], [7, 6], 1),
-      (augment.random_crop((4, 5)), [2**31 - 1, 0], [1, 0, 4, 1], [2, -3], 0),
-      (augment.random_crop((9, 12), pad_if_needed=True), [0, 0], [3, 3, 6, 6], [4, 2], 1),
-    ],
-  )
-  def test_vertical_flips_and_crops_to_a_size(self, layer, draws, box, point, visibility):
-    """As torchvision.transforms.v2's vertical_flip, pad and crop move them, apart from visibility; worked out by
-    hand."""
-    found = layer._chain._made(
-      tf.zeros([8, 10, 3], tf.uint8),
-      tf.constant(draws),
-      [("it", "xyxy", tf.constant([1.0, 2, 4, 5])), ("it", "xy", tf.constant([2.0, 1, 1]))],
-    )[1]
-    assert [each.numpy().tolist() for each in found] == [box, [*point, visibility]]
-
-  @pytest.mark.parametrize(
-    "rows, kind, expected",
-    [
-      ([[1.0, 2, 4, 5]], "xyxy", [[6, 2, 9, 5]]),
-      ([[-1.0] * 4, [0, 0, 10, 8]], "xyxy", [[-1] * 4, [0, 0, 10, 8]]),
-      ([[-1] * 4, [1, 2, 1, 5], [0] * 4], "xyxy", [[-1] * 4, [0] * 4, [0] * 4]),
-      ([[3.0, 4, 0, 2]], "center_xywh", [[0] * 4]),
-      ([[-0.5, 2, 4, 8.75]], "xyxy", [[6, 2, 10, 8]]),
-      ([[0.0, 0, 2, 1]], "xywh", [[8, 0, 2, 1]]),
-      ([1, 2, 4, 5], "xyxy", [6, 2, 9, 5]),
-      ([[1.0, 2], [-3, 9], [-1, -1]], "xy", [[8, 2], [12, 9], [10, -1]]),
-      ([1, 2, 1], "xy", [8, 2, 1]),
-      (
-        [[1, 2, 2], [-1, 2, 2], [3, 8, 1], [0, 0, 0], [-1, -1, -1]],
-        "xy",
-        [[8, 2, 2], [10, 2, 0], [6, 8, 0], [9, 0, 0], [-1, -1, -1]],
-      ),
-      (
-        [[0.0, 0.5, 1], [1.0, 1.0, 2], [0.5, 0, 1], [1.01, 0, 2]],
-        "rel_xy",
-        [[1, 0.5, 1], [0, 1, 2], [0.5, 0, 1], [-0.01, 0, 0]],
-      ),
-      ([[[1.0, 2, 2], [0, 0, 0]], [[-9, 2, 2], [9, 7, 1]]], "xy", [[[8, 2, 2], [9, 0, 0]], [[18, 2, 0], [0, 7, 1]]]),
-    ],
-  )
-  def test_a_flip(self, rows, kind, expected):
-    """Padding stays, what has no area is 0, what reaches a little beyond is clipped; points outside are not seen."""
-    np.testing.assert_allclose(at_flip(rows, kind), np.array(expected, np.asarray(rows).dtype), rtol=1e-6, atol=1e-6)
-
-  @pytest.mark.parametrize("rows, kind", [([[2.0, 2, 2, 5]], "xyxy"), ([[-3.0, 2, 2]], "xy")])
-  def test_what_no_layer_moves_is_told_too(self, rows, kind):
-    found = augment.compose([augment.normalize()], {1: kind})(np.zeros([8, 10, 3], np.uint8), np.array(rows))[1]
-    assert found.numpy().tolist() == ([[0] * 4] if kind == "xyxy" else [[-3, 2, 0]])
-
-  def test_whole_numbers_are_rounded_half_to_even(self):
-    layer = augment.resize((4, 5))
-    assert at_flip([[1, 3, 5, 7]], "xyxy", layer=layer).tolist() == [[0, 2, 2, 4]]
-    assert at_flip([[2, 2, 3, 3]], "xyxy", layer=layer).tolist() == [[1, 1, 2, 2]]
-    # (x + 0.5) / 2 - 0.5.
-    assert at_flip([[0, 1], [2, 7]], "xy", layer=layer).tolist() == [[0, 0], [1, 3]]
-
-  @pytest.mark.parametrize(
-    "dtype",
-    [
-      "int8",
-      "uint8",
-      "int16",
-      "uint16",
-      "int32",
-      "uint32",
-      "int64",
-      "uint64",
-      "float16",
-      "bfloat16",
-      "float32",
-      "float64",
-    ],
-  )
-  def test_dtypes(self, dtype):
-    rows = tf.cast([[1, 2, 4, 5], [0, 0, 10, 8]], dtype)
-    found = augment.compose([augment.resize((16, 20))], {1: "xyxy"})(np.zeros([8, 10, 3], np.uint8), rows)[1]
-    assert found.dtype == dtype and found.numpy().astype(int).tolist() == [[2, 4, 8, 10], [0, 0, 20, 16]]
-
-  @pytest.mark.parametrize("number", [0, None, 3])
-  def test_static_shapes(self, number):
-    spec = {
-      "image": tf.TensorSpec([None, None, 3], tf.uint8),
-      "boxes": tf.TensorSpec([number, 4], tf.float32),
-      "points": tf.TensorSpec([number, 3], tf.float32),
-      "one": tf.TensorSpec([4], tf.int32),
-    }
-    fn = augment.compose(
-      [augment.random_crop(padding=3), lambda image: image, augment.resize((9, 9))],
-      {"boxes": "xyxy", "points": "xy", "one": "yxyx"},
-    )
-    traced = tf.function(lambda element: fn(element, seed=[7, 0])).get_concrete_function(spec)
-    shapes = {name: each.shape.as_list() for name, each in traced.structured_outputs.items()}
-    assert shapes == {"image": [9, 9, 3], "boxes": [number, 4], "points": [number, 3], "one": [4]}
-    empty = {
-      "image": np.zeros([5, 6, 3], np.uint8),
-      "boxes": np.zeros([0, 4], np.float32),
-      "points": np.zeros([0, 3], np.float32),
-      "one": np.array([0, 0, 5, 6]),
-    }
-    found = fn(empty, seed=[7, 0])
-    assert found["boxes"].shape == (0, 4) and found["points"].shape == (0, 3)
-
-  def test_ragged_rows(self):
-    """Of a batch, of the frames of clips, and of both; the spec stays as it was."""
-    fn = augment.compose([augment.resize((16, 20))], {1: "xyxy"})
-    rows = tf.ragged.constant([[[1.0, 2, 4, 5]], [], [[0.0, 0, 10, 8], [1, 1, 2, 2]]], ragged_rank=1, inner_shape=(4,))
-    moved = fn(np.zeros([3, 8, 10, 3], np.uint8), rows)[1]
-    assert moved.to_list() == (rows * 2).to_list()
-    source = tf.data.Dataset.from_tensors((np.zeros([3, 8, 10, 3], np.uint8), rows))
-    stage = source.refurbish([augment.resize((16, 20))], targets={1: "xyxy"})
-    assert stage.element_spec[1] == source.element_spec[1]
-    assert next(iter(stage))[1].to_list() == (rows * 2).to_list()
-    one_by_one = tf.data.Dataset.from_tensor_slices((np.zeros([3, 8, 10, 3], np.uint8), rows))
-    found = [
-      each.numpy().tolist() for _, each in one_by_one.refurbish([augment.resize((16, 20))], targets={1: "xyxy"}, seed=3)
-    ]
-    assert sorted(found) == sorted((rows * 2).to_list())
-    both = tf.stack([rows, rows])
-    moved = augment.compose([augment.resize((16, 20))], {1: "xyxy"}, clips=True)(
-      np.zeros([2, 3, 8, 10, 3], np.uint8), both
-    )[1]
-    assert moved.to_list() == (both * 2).to_list()
-    without_shape = tf.data.Dataset.from_tensor_slices(
-      (np.zeros([2, 8, 10, 3], np.uint8), tf.ragged.constant([[[1.0, 2, 4, 5]], []]))
-    )
-    found = [
-      each.to_list() for _, each in without_shape.refurbish([augment.resize((16, 20))], targets={1: "xyxy"}, seed=3)
-    ]
-    assert sorted(found) == [[], [[2, 4, 8, 10]]]
-    unsigned = tf.cast(rows, tf.uint16)
-    assert fn(np.zeros([3, 8, 10, 3], np.uint8), unsigned)[1].to_list() == (unsigned * 2).to_list()
-
-  def test_the_dict_of_keras(self):
-    element = {
-      "images": np.zeros([8, 10, 3], np.uint8),
-      "bounding_boxes": {"boxes": np.array([[1.0, 2, 4, 5]]), "labels": np.array([3])},
-      "label": 5,
-    }
-    for targets in ({"bounding_boxes": "xyxy"}, {"bounding_boxes": {"boxes": "xyxy"}}):
-      found = augment.compose([augment.resize((16, 20))], targets)(element)
-      assert list(found) == list(element) and list(found["bounding_boxes"]) == ["boxes", "labels"]
-      assert found["bounding_boxes"]["boxes"].numpy().tolist() == [[2, 4, 8, 10]] and found["images"].shape == (
-        16,
-        20,
-        3,
-      )
-      assert found["bounding_boxes"]["labels"].tolist() == [3] and element["bounding_boxes"]["boxes"].tolist() == [
-        [1, 2, 4, 5]
-      ]
-
-  @pytest.mark.parametrize(
-    "layer",
-    [
-      lambda: augment.decode_random_resized_crop(40, apply_exif_orientation=True),
-      lambda: augment.decode_random_resized_crop(apply_exif_orientation=True),
-      lambda: augment.decode((50, 30), apply_exif_orientation=False),
-      lambda: augment.decode(apply_exif_orientation=False),
-    ],
-    ids=["crop", "window", "resize", "whole"],
-  )
-  def test_beside_files(self, layer):
-    """Targets belong to the image as it stands, and go where the same part of it goes."""
-    boxes, points = made_up(3)
-    kinds = {1: "mask", 2: "mask", 3: "xyxy", 4: "xy"}
-    layer = layer()
-    file = tf.io.encode_png(np.repeat(drawn_boxes(boxes[:1], SIZE) * np.uint8(255), 3, -1))
-    for seed in make_seeds(20):
-      given = (
-        file,
-        drawn_boxes(boxes, SIZE),
-        drawn_points(points, SIZE),
-        boxes.astype(np.float32),
-        points.astype(np.float32),
-      )
-      seeds = {"seed": seed} if "crop" in layer.__name__ else {}
-      image, mask, dots, moved, moved_points = augment.compose([layer], kinds)(*given, **seeds)
-      assert image.shape[:2] == mask.shape[:2] == dots.shape[:2]
-      check_found({"mask": mask, "dots": dots, "boxes": moved, "points": moved_points}, False)
-      seen = found_boxes((image.numpy()[..., :1] > 127).astype(np.uint8))[0]
-      if seen.any() and moved[0].numpy().any():
-        np.testing.assert_allclose(seen, moved[0], rtol=0, atol=1.01)
-
-
 class TestBlendedMaps:
   @pytest.mark.parametrize(
     "layers",
@@ -537,7 +339,7 @@ class TestBlendedMaps:
     ids=range(8),
   )
   @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
-  def test_whole_pixels_are_moved_as_those_of_masks(self, layers, dtype):
+  def test_moves_by_whole_pixels_equal_those_of_masks(self, layers, dtype):
     values = tf.cast(np.random.default_rng(3).random([17, 23, 3]), dtype)
     image = np.zeros([17, 23, 3], np.uint8)
     fn = augment.compose(layers, {1: "mask", 2: "bilinear"})
@@ -548,7 +350,7 @@ class TestBlendedMaps:
       np.testing.assert_array_equal(mask, blended)
 
   @pytest.mark.parametrize("antialias", [False, True])
-  def test_a_resize_is_that_of_a_floating_image(self, antialias):
+  def test_a_resize_equals_that_of_a_float_image(self, antialias):
     fn = augment.compose([augment.random_resized_crop((9, 40), antialias=antialias)], {1: "bilinear", 2: "bilinear"})
     for number, seed in enumerate(make_seeds(10)):
       image = np.random.default_rng(number).random([17, 23, 3], np.float32)
@@ -556,7 +358,7 @@ class TestBlendedMaps:
       np.testing.assert_array_equal(alone, image)
       np.testing.assert_allclose(precise, image, rtol=0, atol=1e-6)
 
-  def test_float64_is_resized_as_such(self):
+  def test_float64_is_resized_in_float64(self):
     image = np.random.default_rng(3).random([17, 23, 1])
     fn = augment.compose([augment.resize((9, 40))], {1: "bilinear", 2: "bilinear"})
     _, near, far = fn(np.zeros([17, 23, 3], np.uint8), image, image + 2**30)

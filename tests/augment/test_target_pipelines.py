@@ -49,7 +49,7 @@ def two_epochs(stage, train):
 
 
 class TestSegmentation:
-  def test_of_files_of_images_and_masks(self, tmp_path):
+  def test_masks_follow_in_files_of_images_and_masks(self, tmp_path):
     """As "Image segmentation with a U-Net" has them: photographs, and PNG files of trimaps, whose classes count from
     1."""
     for number, (image, mask) in enumerate(zip(*PAIRS)):
@@ -80,7 +80,7 @@ class TestSegmentation:
       )
       assert {-1, 0, 3} <= set(np.unique([masks for _, masks in batches])) <= {-1, 0, 1, 2, 3}
 
-  def test_of_a_dict(self):
+  def test_masks_follow_in_dicts_of_tfds(self):
     """As TFDS yields oxford_iiit_pet."""
     source = tf.data.Dataset.from_tensor_slices(
       {"image": PAIRS[0][:N], "segmentation_mask": PAIRS[1][:N].astype(np.uint8), "label": np.arange(N)}
@@ -139,7 +139,7 @@ class TestDetection:
       seed=SEED,
     )
 
-  def test_as_in_keras_retina_net(self):
+  def test_boxes_follow_in_keras_retina_net(self):
     stage = self.stage_of(self.tfds())
     clean = augment.sanitize_boxes("objects", "rel_yxyx", with_rows="label", min_size=2)
     train = stage.map(clean).map(self.preprocess).padded_batch(4, padding_values=(0.0, 1e-8, -1), drop_remainder=True)
@@ -154,7 +154,7 @@ class TestDetection:
   @pytest.mark.parametrize(
     "targets", [{"bounding_boxes": "xyxy"}, {"bounding_boxes": {"boxes": "xyxy"}}, {}], ids=range(3)
   )
-  def test_of_keras_dict_with_padding(self, targets):
+  def test_boxes_follow_in_padded_dicts_of_keras(self, targets):
     """As KerasHub's and KerasCV's models take it: rows that are no boxes are -1, in what comes and in what goes."""
     images, boxes = zip(*[with_rectangles(np.random.default_rng(number), 40, 56) for number in range(N)])
     padding = np.full([N, 2, 4], -1, np.float32)
@@ -218,7 +218,7 @@ class TestPose:
     points = tf.where(is_mirror, tf.gather(points, self.IN_A_MIRROR), points)
     return {**element, "keypoints": points, "is_mirror": is_mirror}
 
-  def test_as_coco_has_them(self):
+  def test_key_points_of_coco_follow(self):
     stage = (
       self.people()
       .map(self.with_marks)

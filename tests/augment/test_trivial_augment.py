@@ -45,7 +45,7 @@ def test_the_space_is_torchvisions():
     np.testing.assert_array_equal(found[name], values, err_msg=name)
 
 
-def test_each_distortion_is_as_likely_and_each_strength_of_it():
+def test_distortions_and_their_strengths_are_equally_likely():
   (layer,) = augment.trivial_augment()
   draws = layer.draws([7, 0], 43_400).numpy()
   assert draws.shape == (43_400, 1) and draws.min() == 0 and draws.max() == 867

@@ -84,7 +84,7 @@ def test_a_flip_mirrors_the_z_of_vectors(p):
   np.testing.assert_array_equal(pairs, limbs[::-1] if p else limbs)
 
 
-def test_flips_are_as_likely_as_they_should_be():
+def test_flips_have_the_given_probability():
   for p, least, most in ((0, 0, 0), (0.2, 4, 20), (1, 60, 60)):
     flip = tf.function(augment.random_depth_flip(p))
     assert least <= sum(int(flip(VOLUME, seed=tf.constant(seed))[0, 0, 0, 0]) > 0 for seed in make_seeds(60)) <= most
@@ -129,12 +129,12 @@ class TestDepthErrors:
       ),
     ],
   )
-  def test_are_told(self, make, error, said):
+  def test_are_raised_when_the_layers_are_built(self, make, error, said):
     with pytest.raises(error, match=said):
       make()
 
   @pytest.mark.parametrize("layer", [augment.random_depth_crop(5), augment.random_depth_flip()], ids=repr)
-  def test_when_it_runs(self, layer):
+  def test_are_raised_at_run_time(self, layer):
     def run(volume, mask, targets=None):
       fn = augment.compose([layer], targets, clips=True)
       called = tf.function(
@@ -174,7 +174,7 @@ class TestIntensity:
       drawn.add((scale, shift))
     assert len(drawn) == 20 and min(drawn)[0] < 0.9 and max(drawn)[0] > 1.1
 
-  def test_beside_other_layers(self):
+  def test_one_pass_equals_separate_layers(self):
     """What one pass makes is what layers one after the other make; half of the volumes by `random_apply`."""
     layers = [
       augment.random_flip(),
@@ -220,7 +220,7 @@ class TestIntensity:
 
 
 class TestChannelsThatComeFirst:
-  def test_are_warned_of(self):
+  def test_cause_a_warning(self):
     fn = augment.compose([augment.random_flip()], clips=True)
     with pytest.warns(
       rtf.PipelineWarning,
@@ -231,7 +231,7 @@ class TestChannelsThatComeFirst:
     with pytest.raises(ValueError, match=r"1 to 64 channels.*volume whose channels come first.*\[1, 2, 3, 0\]"):
       fn(np.zeros([1, 96, 96, 96], np.float32), seed=[7, 0])
 
-  def test_also_when_it_runs(self):
+  def test_cause_a_warning_at_run_time(self):
     fn = augment.compose([augment.random_flip()], clips=True)
     called = tf.function(
       lambda volume, seed: fn(volume, seed=seed),
@@ -240,7 +240,7 @@ class TestChannelsThatComeFirst:
     with pytest.warns(rtf.PipelineWarning, match="-4 for a volume"):
       called(np.zeros([1, 48, 40, 32], np.float32), tf.constant([7, 0]))
 
-  def test_others_are_not(self, recwarn):
+  def test_other_shapes_cause_no_warning(self, recwarn):
     fn = augment.compose([augment.random_flip()], clips=True)
     for shape in ((5, 48, 40, 32), (3, 48, 40, 4), (1, 48, 40, 1)):
       fn(np.zeros(shape, np.float32), seed=[7, 0])
@@ -292,7 +292,7 @@ def test_monai_draws_by_sample_and_epoch_alone(monkeypatch):
   assert found == epochs(2) and len({*found[0], *found[1]}) == 12
 
 
-def test_parts_of_slices_that_stay_are_warned_of():
+def test_components_that_depth_layers_leave_unchanged_cause_a_warning():
   """Labels of frames would belong to others than those that are left. Channels that come first are no depth."""
   clips = tf.data.Dataset.from_tensors((np.zeros([8, 16, 16, 3], np.uint8), np.arange(8)))
   for layer in (augment.random_depth_crop(4), augment.random_depth_flip()):

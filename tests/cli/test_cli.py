@@ -55,13 +55,13 @@ def launched(tmp_path):
   return launch
 
 
-def test_what_an_import_writes_is_held_back(launched):
+def test_output_of_imports_is_suppressed(launched):
   """Output to the file descriptor, as from native libraries, and nothing else."""
   done = launched("os.write(2, b'from a library\\n')", "os.write(2, b'from the command\\n'); print('result'); return 1")
   assert (done.returncode, done.stdout, done.stderr) == (1, "result\n", "from the command\n")
 
 
-def test_what_a_failing_import_writes_is_shown(launched):
+def test_output_of_a_failing_import_is_shown(launched):
   done = launched("os.write(2, b'from a library\\n'); raise ImportError('no library')", "return 0")
   assert done.returncode == startup.FAILED
   assert done.stderr.startswith("from a library\n") and done.stderr.endswith("ImportError: no library\n")
@@ -78,7 +78,7 @@ def test_interrupted(launched, on_import, main):
 
 
 @pytest.mark.parametrize("size", [1, 1_000_000])
-def test_nobody_reads_the_output(launched, size):
+def test_a_closed_output_pipe_ends_the_command_silently(launched, size):
   """Both when a print fails and when the buffer is flushed at the end."""
   read, write = os.pipe()
   os.close(read)
@@ -100,7 +100,7 @@ def test_the_console_script_is_the_launcher():
   assert config["options"]["py_modules"] == refurbish_tf_launcher.__name__
 
 
-def test_what_is_not_run_does_not_wait_for_tensorflow():
+def test_version_help_and_usage_errors_do_not_import_tensorflow():
   """The version, the help and invalid command lines import neither TensorFlow nor the package."""
   code = (
     "import contextlib, sys, refurbish_tf_launcher\n"
@@ -122,7 +122,7 @@ def test_what_is_not_run_does_not_wait_for_tensorflow():
 @pytest.mark.parametrize(
   "arguments, message", [([], "COMMAND"), (["dome"], "invalid choice: 'dome'"), (["store", "x", "--y"], "--y")]
 )
-def test_what_is_not_understood(capsys, arguments, message):
+def test_invalid_arguments_are_refused(capsys, arguments, message):
   with pytest.raises(SystemExit) as end:
     startup.main(arguments)
   assert end.value.code == 2
@@ -180,7 +180,7 @@ def test_advises_and_prints_a_program_that_runs(tmp_path, capsys):
   assert images.shape == (8, 16, 16, 3) and set(labels.numpy()) <= {0, 1}
 
 
-def test_what_advise_is_asked(tmp_path, asked):
+def test_advise_gets_the_options_of_the_command_line(tmp_path, asked):
   write_images(tmp_path / "a" / "1.png")
   source, layers, options = asked(
     tmp_path, "--step-seconds", "0.25", "--epochs", "9", "--memory", "1.5 MB", "--disk", tmp_path, "--max-seconds", "2"
@@ -339,7 +339,7 @@ def test_leaves_a_damaged_store_alone(path, capsys):
     ("", "PATH must be the name of a directory"),
   ],
 )
-def test_what_cannot_be_a_store(capsys, tmp_path, monkeypatch, name, message):
+def test_a_path_without_a_store_is_refused(capsys, tmp_path, monkeypatch, name, message):
   """The command ends with one line, not with a traceback, and makes no store."""
   monkeypatch.chdir(tmp_path)
   with pytest.raises(SystemExit) as end:

@@ -57,7 +57,7 @@ def restored_after(step, dataset):
 
 
 @pytest.mark.parametrize("threads", cases.some([1, 2, 5], 1))
-def test_what_map_yields(threads):
+def test_yields_what_map_yields(threads):
   ragged = lambda x: {"ragged": tf.ragged.range(x % 5)[None], "pair": (x, tf.strings.as_string(x))}
   dataset = augmented(Dataset.range(60), ragged, threads=threads)
   by_map = Dataset.range(60).map(ragged)
@@ -104,13 +104,13 @@ def test_an_error_is_that_of_its_element():
     assert all(isinstance(each, int) or "spoilt" in each for each in found)
 
 
-def test_the_end_of_a_sequence_is_no_end():
+def test_an_out_of_range_error_does_not_end_the_epoch():
   """As in `map`: a function's OutOfRange error is an error of its element."""
   found = read(iter(augmented(Dataset.range(4), lambda x: Dataset.range(x % 2).get_single_element() + x)))
   assert [isinstance(each, int) for each in found] == [False, True, False, True]
 
 
-def test_stateful_functions_one_after_the_other_when_all_must_be_deterministic():
+def test_op_determinism_calls_stateful_functions_one_at_a_time():
   tf.config.experimental.enable_op_determinism()
   try:
     tf.random.set_seed(1)
@@ -121,7 +121,7 @@ def test_stateful_functions_one_after_the_other_when_all_must_be_deterministic()
   assert len({x % 1 for x in first}) == 50 and first == second
 
 
-def test_places_where_the_input_has_them():
+def test_random_access_works_if_the_input_supports_it():
   dataset = augmented(Dataset.range(10).skip(2), lambda x: 10 * x)
   assert [
     int(dataset.at(place)) if hasattr(dataset, "at") else int(tf.data.experimental.at(dataset, place))
@@ -166,7 +166,7 @@ def test_restored_where_the_order_is_free(symbolic):
     assert sorted(restored_after(step, dataset)) == list(range(40))
 
 
-def test_a_checkpoint_does_not_wait_for_what_is_not_begun():
+def test_a_checkpoint_does_not_wait_for_further_input():
   """It waits for the element that is being read, but a slow input is not read further."""
   read = CallsAtOnce(0.02)
   iterator = iter(augmented(Dataset.range(100).map(read), lambda x: x))
@@ -176,7 +176,7 @@ def test_a_checkpoint_does_not_wait_for_what_is_not_begun():
   assert state_of(iterator, "Augment", {}).values["num_ready"] + 1 <= before + 2
 
 
-def test_random_functions_do_not_stand_in_the_way(tmp_path):
+def test_random_functions_do_not_prevent_checkpoints(tmp_path):
   """As in refurbish; whoever resumes such a training is warned."""
   train = (
     Dataset.range(40)
@@ -290,7 +290,7 @@ def test_a_batch_of_all_elements_claims_no_more_than_there_are():
 @pytest.mark.parametrize("failures", [[3], [0, 1, 2, 3, 22], [5, 14]])
 @pytest.mark.parametrize("where", ["input", "function"])
 @pytest.mark.parametrize("deterministic", [None, False])
-def test_an_error_costs_the_batch_begun(failures, where, deterministic):
+def test_an_error_drops_the_current_batch(failures, where, deterministic):
   def outcomes(batch):
     source, function = Dataset.range(23), fails_at(*failures)
     stage = augmented(source.map(function), lambda x: x) if where == "input" else augmented(source, function)
@@ -368,7 +368,7 @@ class AugmentCheckpointTest(checkpoint_test_base.CheckpointTestBase, parameteriz
 
 
 @pytest.mark.parametrize("taken", [0, 1, 7])
-def test_what_is_under_way_is_saved(taken):
+def test_calls_in_progress_are_saved(taken):
   """A checkpoint waits for the calls in progress and holds their results: none of them is repeated."""
   calls = CallsAtOnce(0.01)
   dataset = augmented(Dataset.range(40), calls)

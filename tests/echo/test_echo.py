@@ -17,7 +17,7 @@ factors = st.sampled_from([1, 1.25, 1.5, 2, math.pi, 4, 7])
 
 @MANY
 @given(n=st.integers(0, 12), e=st.integers(1, 5))
-def test_whole_factor_is_what_the_paper_writes(n, e):
+def test_integer_factor_equals_the_flat_map_of_the_paper(n, e):
   source = tf.data.Dataset.range(n)
   written_out = source.flat_map(lambda t: tf.data.Dataset.from_tensors(t).repeat(e))
   assert contents(source.echo(e)) == contents(written_out)
@@ -90,7 +90,7 @@ def test_skip(n, e, skip, more):
   assert contents(echoed.skip(skip).echo(2).skip(more)) == [x for x in everything[skip:] for _ in range(2)][more:]
 
 
-def test_skip_does_not_read_what_it_passes_over(tmp_path):
+def test_skip_does_not_read_skipped_elements(tmp_path):
   """A damaged record is not noticed if the input can skip it unread."""
   path = str(tmp_path / "records")
   with tf.io.TFRecordWriter(path) as writer:

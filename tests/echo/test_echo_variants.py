@@ -63,7 +63,7 @@ def walk(dataset):
 
 
 @pytest.mark.parametrize("where", get_args(echo_op.Where))
-def test_variant_is_what_would_be_written_by_hand(where):
+def test_variant_equals_a_handwritten_pipeline(where):
   source = tf.data.Dataset.range(20)
   augment = lambda x: x + 100
   by_hand = {

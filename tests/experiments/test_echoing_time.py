@@ -107,7 +107,7 @@ def small(monkeypatch):
   return made
 
 
-def test_a_training(small):
+def test_a_training_counts_its_reads_and_stops_without_the_target(small):
   """It reads what it trains on, and what is in its buffers, and stops without the target."""
   found = echoing_time.train(images.shapes(64), "before_augment", 2, 4, 0.02, 1, 8, 4, 0)
   assert (found["steps"], found["fresh"], len(found["accuracies"].split())) == (8, -1, 2)
@@ -238,7 +238,7 @@ def test_the_tables_of_the_clock(timed):
   assert cells(tables.gains(timed, ratio=2)) == [[before, "2.00 (1.59 to 2.51)"]]
 
 
-def test_the_tables_of_a_part_of_the_trainings(timed):
+def test_tables_of_incomplete_trainings_omit_comparisons(timed):
   """Nothing is compared with what is not there."""
   without = [row for row in timed if row["where"] != "baseline"]
   assert {(line[5], line[6]) for line in cells(tables.times(without))} == {("", "")} and tables.headline(without) == ""

@@ -47,7 +47,7 @@ def test_every_setting_has_the_same_steps(shapes, setting):
     )
 
 
-def test_what_a_setting_is(shapes):
+def test_a_setting_reruns_the_right_layers(shapes):
   """Which layers run again for each use of a sample."""
 
   def ran(setting, at=2, epochs=4):
@@ -71,7 +71,7 @@ def test_what_a_setting_is(shapes):
   assert ran("cache after augmentation") == [768] * 4
 
 
-def test_seeds_are_other_trainings(shapes):
+def test_different_seeds_give_different_trainings(shapes):
   orders = [
     np.concatenate([labels.numpy() for _, labels in of_setting(shapes, setting, seed)]).tobytes()
     for setting in ("standard", "refurbish r=3", "echo augmented e=3")
@@ -101,7 +101,7 @@ def test_echo_reads_all_parts(shapes):
     assert len(orders) > 1 or e == 2
 
 
-def test_measuring_takes_no_time_of_others():
+def test_a_measured_pipeline_prepares_nothing_between_its_turns():
   """A pipeline has as much ready when its turn begins as when the last one ended, however long the others take."""
   calls = tf.Variable(0)
   counting = (
@@ -139,7 +139,7 @@ def test_measuring_takes_no_time_of_others():
     b"\n",
   ],
 )
-def test_a_file_that_is_no_table_or_one_of_other_columns_is_left_alone(tmp_path, content):
+def test_a_file_that_is_not_a_matching_table_is_left_unchanged(tmp_path, content):
   """The error comes before anything is trained."""
   path = tmp_path / "notes.txt"
   path.write_bytes(content)
@@ -307,6 +307,42 @@ def test_the_rows_of_a_figure():
         and all(other[column] == row[column] for column in ("batch_size", "shuffle_buffer_size"))
         for other in of_figure
       )
+
+
+def test_the_figure_of_fresh_samples():
+  """Bars of thousands, the baseline over e as a line, and how many have reached the target."""
+  rows = [
+    {"where": where, "e": e, "fresh": fresh}
+    for where, e, fresh in (
+      ("baseline", 1, 8000),
+      ("baseline", 1, 10000),
+      ("before_augment", 2, 4000),
+      ("before_augment", 2, 5000),
+      ("after_augment", 2, 6000),
+      ("after_batch", 2, -1),
+      ("before_augment", 4, 2000),
+      ("after_batch", 4, 7000),
+      ("after_batch", 4, -1),
+      ("after_batch", 4, -1),
+    )
+  ]
+  figure, axes = plots.pyplot.subplots()
+  plots.fresh_samples(axes, rows, "e")
+  # The baseline is drawn beside each e.
+  assert [round(bar.get_height(), 6) for bar in axes.patches] == [9, 9, 4.5, 2, 6]
+  assert [line.get_ydata()[0] for line in axes.get_lines() if line.get_linestyle() == "--"] == [4.5, 2.25]
+  assert axes.get_legend_handles_labels()[1] == [
+    "baseline",
+    "baseline / e",
+    "example echoing before augmentation",
+    "example echoing after augmentation",
+    "batch echoing",
+  ]
+  assert [text.get_text() for text in axes.texts if text.get_text()] == ["0 of 1 reached it", "1 of 3 reached it"]
+  assert [tick.get_text() for tick in axes.get_xticklabels()] == ["2", "4"]
+  spreads = [np.ptp(segment[:, 1]) / 2 for lines in axes.collections for segment in lines.get_segments()]
+  assert spreads[0] == pytest.approx(2**0.5) and spreads[2] == pytest.approx(0.5**0.5)
+  plots.pyplot.close(figure)
 
 
 @pytest.mark.parametrize("path", sorted(results.DIRECTORY.glob("*.csv")), ids=lambda path: path.stem)

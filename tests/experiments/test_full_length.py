@@ -44,7 +44,7 @@ def test_a_row_names_the_commit_of_its_code(tmp_path, monkeypatch):
   assert results.commit(package) == "abc1234"
 
 
-def test_on_another_backend_than_tensorflow(monkeypatch):
+def test_models_are_compiled_on_other_backends(monkeypatch):
   """Its models are compiled, as JAX is slow without, and a row says with what it was made."""
   monkeypatch.setattr(keras.backend, "backend", lambda: "tensorflow")
   assert results.provenance()["keras"] == keras.__version__
@@ -178,7 +178,7 @@ def cells(table):
   return [[cell.strip() for cell in line.split("|")[1:-1]] for line in plain(table).split("\n")[2:]]
 
 
-def test_the_comparison_says_what_is_told_apart(compared):
+def test_the_comparison_marks_significant_differences(compared):
   assert cells(tables.comparison(compared)) == [
     ["standard", "71.00 ± 1.00 %", "3", "", "", ""],
     ["refurbish, r = 2", "71.17 ± 0.76 %", "3", "+0.17 ± 2.07", "not significant", "-0.01"],
@@ -213,7 +213,7 @@ def test_the_comparison_says_what_is_told_apart(compared):
   assert cells(tables.comparison(same))[1][3:5] == ["+0.00 ± 0.00", "not significant"]
 
 
-def test_the_papers_echoing_is_compared_where_it_is_there(compared):
+def test_echoing_of_the_paper_is_compared_if_it_was_trained(compared):
   """In accuracy, with its own figures of the paper. Not in seconds, as it was trained later."""
   later = [
     {**row, "setting": f"refurbish r={r} split 4", "accuracy": row["accuracy"] - 0.1 * r}
@@ -338,7 +338,7 @@ def test_the_figure_of_the_comparison(compared):
   plots.pyplot.close(figure)
 
 
-def test_a_comparison_that_grows(compared):
+def test_an_incomplete_comparison_omits_missing_pairs(compared):
   """Nothing is compared with standard where nothing is standard, or where no seed has both."""
   assert "79.00" in tables.comparison(compared[6:]) and not cells(tables.reuse(compared[6:]))
   plots.pyplot.close(plots.comparison(compared[6:]))
@@ -355,7 +355,7 @@ def test_a_comparison_that_grows(compared):
     plots.pyplot.close(plots.comparison(some))
 
 
-def test_what_the_pages_say_of_reuse():
+def test_numbers_about_reuse_on_the_pages_match_the_tables():
   """Numbers in their sentences are those of the tables."""
   read = lambda page: " ".join((ROOT / page).read_text(encoding="utf-8").split())
   readme, told = map(read, ("README.md", "docs/results.md"))
@@ -399,7 +399,7 @@ def test_what_the_pages_say_of_reuse():
   )
 
 
-def test_what_the_page_says_of_what_has_no_table():
+def test_numbers_on_the_page_without_a_table_match_the_data():
   told = " ".join((ROOT / "docs" / "results.md").read_text(encoding="utf-8").split())
   chosen = {
     (row["images"], row["precision"], row["learning_rate"], row["setting"]): 100 * row["accuracy"]
@@ -445,42 +445,6 @@ def test_what_the_page_says_of_what_has_no_table():
   late = results.grouped([row for row in timed if row["what"] == "time"], ("ratio", "where", "e"), "late_steps")
   steps = results.grouped([row for row in timed if row["what"] == "time"], ("ratio", "where", "e"), "steps")
   assert min(sum(late[way]) / sum(steps[way]) for way in late) > 0.01
-
-
-def test_the_figure_of_fresh_samples():
-  """Bars of thousands, the baseline over e as a line, and how many have reached the target."""
-  rows = [
-    {"where": where, "e": e, "fresh": fresh}
-    for where, e, fresh in (
-      ("baseline", 1, 8000),
-      ("baseline", 1, 10000),
-      ("before_augment", 2, 4000),
-      ("before_augment", 2, 5000),
-      ("after_augment", 2, 6000),
-      ("after_batch", 2, -1),
-      ("before_augment", 4, 2000),
-      ("after_batch", 4, 7000),
-      ("after_batch", 4, -1),
-      ("after_batch", 4, -1),
-    )
-  ]
-  figure, axes = plots.pyplot.subplots()
-  plots.fresh_samples(axes, rows, "e")
-  # The baseline is drawn beside each e.
-  assert [round(bar.get_height(), 6) for bar in axes.patches] == [9, 9, 4.5, 2, 6]
-  assert [line.get_ydata()[0] for line in axes.get_lines() if line.get_linestyle() == "--"] == [4.5, 2.25]
-  assert axes.get_legend_handles_labels()[1] == [
-    "baseline",
-    "baseline / e",
-    "example echoing before augmentation",
-    "example echoing after augmentation",
-    "batch echoing",
-  ]
-  assert [text.get_text() for text in axes.texts if text.get_text()] == ["0 of 1 reached it", "1 of 3 reached it"]
-  assert [tick.get_text() for tick in axes.get_xticklabels()] == ["2", "4"]
-  spreads = [np.ptp(segment[:, 1]) / 2 for lines in axes.collections for segment in lines.get_segments()]
-  assert spreads[0] == pytest.approx(2**0.5) and spreads[2] == pytest.approx(0.5**0.5)
-  plots.pyplot.close(figure)
 
 
 def test_the_tables_of_a_gpu():

@@ -1,5 +1,6 @@
 """A store on disk knows the function and files that prepared its samples, and warns if they have changed."""
 
+import functools
 import os
 import shutil
 
@@ -8,8 +9,10 @@ import pytest
 import tensorflow as tf
 
 import refurbish_tf as rtf
+from refurbish_tf import augment
 from refurbish_tf._internal import fingerprint
 from support import ROOT, cases, processes, stores, traced_functions
+from support.python_layers import SOURCE, noise
 from support.warned import told
 
 N = 6
@@ -62,13 +65,13 @@ def test_same_in_other_processes(other_processes, made_here):
 
 
 @pytest.mark.parametrize("change", [{"constant": 4}, {"layers": (2, 1)}], ids=["constant", "layers"])
-def test_a_changed_function_has_another_one(change, made_here):
+def test_a_changed_function_has_a_different_fingerprint(change, made_here):
   after = traced_functions.functions(**change)
   for name in after if "constant" in change else ["keras"]:
     assert fingerprint.function_differs(made_here[name], traced_functions.of(after[name])), name
 
 
-def test_another_function_is_warned_of_until_none_of_its_samples_is_left(tmp_path):
+def test_a_changed_function_causes_a_warning_until_its_old_samples_are_gone(tmp_path):
   path = stores.new_path(tmp_path)
   # No warning, because nothing was prepared.
   assert _run(path, _times(5), epochs=0)[0] == 0
@@ -92,7 +95,7 @@ def test_another_function_is_warned_of_until_none_of_its_samples_is_left(tmp_pat
   assert _run(path, _times(100))[0] == 0
 
 
-def test_it_is_in_the_line_of_the_user(tmp_path):
+def test_the_warning_points_to_the_users_line(tmp_path):
   path = stores.new_path(tmp_path)
   _run(path, _times(1))
   with pytest.warns(rtf.PipelineWarning, match="another partial_fn") as caught:
@@ -100,7 +103,7 @@ def test_it_is_in_the_line_of_the_user(tmp_path):
   assert caught[0].filename == __file__
 
 
-def test_silent_where_it_cannot_be_compared(tmp_path, monkeypatch):
+def test_no_warning_if_fingerprints_are_not_comparable(tmp_path, monkeypatch):
   path = stores.new_path(tmp_path)
   _run(path, _times(1))
   of_stage = fingerprint.of_stage
@@ -114,7 +117,7 @@ def test_silent_where_it_cannot_be_compared(tmp_path, monkeypatch):
     assert _run(path, _times(2), epochs=0)[0] == 0, setting
 
 
-def test_silent_where_it_is_not_known(tmp_path):
+def test_no_warning_if_the_fingerprint_is_unknown(tmp_path):
   path = stores.new_path(tmp_path)
   _run(path, _times(1))
   # As in a store written before fingerprints existed.
@@ -122,7 +125,7 @@ def test_silent_where_it_is_not_known(tmp_path):
   assert _run(path, _times(2), epochs=0)[0] == 0
 
 
-def test_statistics_come_out_a_bit_different_in_each_run():
+def test_constants_that_differ_by_rounding_count_as_equal():
   noise = np.float32(1) + np.float32([1e-7, -3e-7, 2e-7])
   mean = np.float32([0.4913996, 0.48215842, 0.44653093])
   before, after, other = (
@@ -132,7 +135,7 @@ def test_statistics_come_out_a_bit_different_in_each_run():
   assert fingerprint.function_differs(before, other)
 
 
-def test_constants_that_are_no_numbers():
+def test_nan_and_infinite_constants_are_compared():
   made = [
     traced_functions.of(lambda x, c=c: tf.cast(x, tf.float64) + c) for c in (np.inf, np.inf, np.nan, 1.7e308, -1.7e308)
   ]
@@ -140,7 +143,7 @@ def test_constants_that_are_no_numbers():
   assert fingerprint.function_differs(made[3], made[4])
 
 
-def test_what_changes_no_sample_is_not_looked_at():
+def test_prints_and_assertions_do_not_affect_the_fingerprint():
   def shown(x):
     tf.print("shown", x)
     tf.debugging.assert_less(x[0, 0, 0], tf.constant(99, tf.uint8))
@@ -149,7 +152,7 @@ def test_what_changes_no_sample_is_not_looked_at():
   assert not fingerprint.function_differs(traced_functions.of(lambda x: x * 2), traced_functions.of(shown))
 
 
-def test_other_files_are_warned_of(tmp_path):
+def test_other_files_cause_a_warning(tmp_path):
   path, folder = stores.new_path(tmp_path), tmp_path / "images"
   for name in ("cats/1.png", "cats/2.png", "dogs/3.png"):
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -168,3 +171,54 @@ def test_other_files_are_warned_of(tmp_path):
   (moved / "cats" / "4.png").unlink()
   with pytest.raises(ValueError, match="num_samples is 2, but it was 3.*overwrite=True"):
     run(moved)
+
+
+GLOBAL_NUMBER = 1
+
+
+@cases.slow
+class TestFingerprint:
+  """The fingerprint of a `numpy_layer` includes the code of its function and the values that it holds."""
+
+  @staticmethod
+  def warned(path, *functions):
+    """Whether a store says that other functions prepared it."""
+    for fn in functions:
+      stage = SOURCE.refurbish([augment.numpy_layer(fn, processes=0)], seed=3, store=str(path))
+      list(stage)
+      del stage
+
+  @staticmethod
+  def adding(number, held=None):
+    return lambda image, rng: image + np.uint8(number) * (held is None)
+
+  def test_sees_code_and_closure(self, tmp_path, recwarn):
+    class Adder:
+      def __init__(self, number):
+        self.numbers = [number]
+
+      def __call__(self, image, rng):
+        return image + np.uint8(self.numbers[0])
+
+    same = [
+      (self.adding(3), self.adding(3)),
+      (Adder(3), Adder(3)),
+      (self.adding(3, np.ones(3)), self.adding(3, np.ones(3))),
+      (functools.partial(noise), functools.partial(noise)),
+    ]
+    for number, functions in enumerate(same):
+      self.warned(tmp_path / f"same{number}", *functions)
+    assert not [each for each in recwarn if each.category is rtf.PipelineWarning]
+    global GLOBAL_NUMBER
+    with pytest.warns(rtf.PipelineWarning, match="another partial_fn has prepared"):
+      for GLOBAL_NUMBER in (1, 2):
+        self.warned(tmp_path / "global", lambda image, rng: image + np.uint8(GLOBAL_NUMBER))
+    others = [
+      (self.adding(3), self.adding(4)),
+      (Adder(3), Adder(4)),
+      (self.adding(3, np.ones(3)), self.adding(3, np.zeros(3))),
+      (noise, self.adding(3)),
+    ]
+    for number, functions in enumerate(others):
+      with pytest.warns(rtf.PipelineWarning, match="another partial_fn has prepared"):
+        self.warned(tmp_path / f"other{number}", *functions)

@@ -103,14 +103,14 @@ def the_one_sentence(error):
   return message
 
 
-def test_a_library_that_fits_is_used_where_it_lies(package):
+def test_a_matching_library_is_used_in_place(package):
   package.pretend_built(OTHER)
   directory = package.pretend_built(VERSION)
   assert package.native().library(VERSION) == directory / native.LIBRARY
   assert package.compilations() == 0 and not package.cache.exists()
 
 
-def test_what_is_built_already_is_known(package):
+def test_an_existing_build_is_recognized(package):
   directory, module = package.pretend_built(VERSION), package.native()
   assert [module.is_built(directory, version, module.fingerprint()) for version in (VERSION, OTHER)] == [True, False]
   package.source.write_text("int Answer() { return 43; }\n")
@@ -242,7 +242,7 @@ def test_a_library_without_a_whole_record_counts_as_none(package, record):
 
 
 @needs_compiler
-def test_processes_at_once_compile_once(package):
+def test_concurrent_processes_compile_once(package):
   program = (
     "import sys, types; sys.modules['tensorflow'] = types.SimpleNamespace("  # Importing it takes seconds.
     f"__version__={VERSION!r}, sysconfig=types.SimpleNamespace(get_compile_flags=list, get_link_flags=lambda: "
@@ -263,7 +263,7 @@ def test_processes_at_once_compile_once(package):
 
 
 @needs_compiler
-def test_what_a_killed_build_left_is_cleared_away(package):
+def test_leftovers_of_a_killed_build_are_removed(package):
   path = package.native().library(VERSION)
   shutil.rmtree(path.parent)
   left = path.parent.with_name(path.parent.name + ".part")
@@ -328,7 +328,7 @@ def test_each_source_is_in_one_group_and_none_takes_much_longer(monkeypatch):
   assert sizes == sorted(sizes, reverse=True) and sizes[0] < 2 * sizes[-1]
 
 
-def test_no_name_of_one_file_is_seen_in_another():
+def test_file_local_names_do_not_clash():
   """Files are compiled in groups, so file-local names must differ. For the compiler, equal function names are
   overloads."""
   first = {}

@@ -149,7 +149,7 @@ NOT_BATCHED = {
 
 
 @pytest.mark.parametrize("name", NOT_BATCHED)
-def test_what_looks_like_a_batched_source(name):
+def test_sources_that_only_look_batched_cause_no_warning(name):
   assert not told(lambda: NOT_BATCHED[name]().refurbish(lambda *x: x).batch(2))
 
 
@@ -172,7 +172,7 @@ BEHIND = {
 
 
 @pytest.mark.parametrize("name", BEHIND)
-def test_what_is_behind_the_stage_is_not_warned_of(name, tmp_path):
+def test_operations_after_the_stage_cause_no_warning(name, tmp_path):
   """It may be intended; `rtf.describe` shows it."""
   dataset = Dataset.range(40).refurbish(lambda x: x, r=2, seed=1)
   assert not told(lambda: BEHIND[name](dataset, *[tmp_path] * (name == "snapshot")))
@@ -186,7 +186,7 @@ def test_labels_are_not_looked_at():
     assert not told(lambda: epochs(stream.refurbish(lambda *x: x, r=2, shuffle_buffer_size=1)))
 
 
-def test_the_line_is_that_of_the_user():
+def test_the_warning_points_to_the_users_line():
   """The warning names the user's line, with the method and with `apply`."""
   for build in (
     lambda: images().batch(2).refurbish(lambda *x: x),
@@ -233,14 +233,14 @@ def test_list_files_that_shuffles(folder, options):
   assert len(Dataset.list_files(str(folder / "*/*.png"), shuffle=False).refurbish(tf.io.read_file)) == 8
 
 
-def test_another_shuffle_is_not_told_of_list_files():
+def test_error_for_other_shuffles_does_not_mention_list_files():
   with pytest.raises(ValueError, match="reshuffle_each_iteration=False") as caught:
     Dataset.range(8).shuffle(8).refurbish(lambda x: x)
   assert "list_files" not in str(caught.value) and "image_dataset_from_directory" not in str(caught.value)
 
 
 @pytest.mark.parametrize("reads", [None, 2])
-def test_a_shuffle_of_records_is_not_told_of_list_files(reads):
+def test_error_for_shuffled_records_does_not_mention_list_files(reads):
   """The file names of `TFRecordDataset` are also a dataset."""
   with pytest.raises(ValueError, match="leave the shuffle out.*reshuffle_each_iteration=False") as caught:
     tf.data.TFRecordDataset(["a", "b"], num_parallel_reads=reads).shuffle(8).refurbish(lambda x: x)

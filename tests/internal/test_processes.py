@@ -25,7 +25,7 @@ class Spied:
     return self._socket.recv_into(memory)
 
 
-def test_each_byte_is_received_once_to_its_place():
+def test_each_byte_is_received_without_an_extra_copy():
   """So the time to send a function is proportional to the size of the data it holds."""
   ours, theirs = map(Spied, socket.socketpair())
   data = np.random.default_rng(7).bytes(10 << 20)
@@ -39,7 +39,7 @@ def test_each_byte_is_received_once_to_its_place():
 
 
 class TestSearchForStates:
-  def test_asks_for_no_attribute_that_is_made_up(self):
+  def test_does_not_access_dynamic_attributes(self):
     class Any(dict):
       def __getattr__(self, name):
         asked.append(name)
@@ -49,7 +49,7 @@ class TestSearchForStates:
     worker.Seeder(Any(inner=[Any(), Any()]))
     assert asked == []
 
-  def test_is_bounded_and_finds_what_is_beside_much(self):
+  def test_is_bounded_and_finds_states_next_to_large_data(self):
     rng = np.random.default_rng(3)
     much = [{"inner": [{"id": number} for number in range(10)]} for number in range(100_000)]
     for fn in (

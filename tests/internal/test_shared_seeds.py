@@ -61,7 +61,7 @@ def test_in_fit():
   assert told(lambda: model.fit(train, epochs=2, verbose=0)) == [shared_seeds.SHARED_SEED.format(number=2, seed=7)]
 
 
-def test_what_is_meant_is_silent():
+def test_intentionally_shared_seeds_cause_no_warning():
   source = D.from_tensor_slices(X)
   one = stage()
   for pipeline in (

@@ -13,13 +13,13 @@ PACKAGE = pathlib.Path(rtf.__file__).parent
 
 
 @pytest.mark.parametrize("system", ["darwin", "win32"])
-def test_other_systems_are_told_the_way_out(system, monkeypatch):
+def test_error_on_other_systems_names_a_remedy(system, monkeypatch):
   monkeypatch.setattr(sys, "platform", system)
   with pytest.raises(ImportError, match="^refurbish_tf runs on Linux, and this is .*: use a Linux container"):
     runpy.run_path(PACKAGE / "_internal" / "linux_only.py")
 
 
-def test_a_tensorflow_that_lacks_something_internal_is_named(monkeypatch):
+def test_error_names_the_internal_that_tensorflow_lacks(monkeypatch):
   monkeypatch.delattr(ops, "debug_mode")
   monkeypatch.setitem(sys.modules, "tensorflow.python.data.ops.debug_mode", None)
   with pytest.raises(ImportError, match=r"does not know TensorFlow \d.*debug_mode.*Install a newer refurbish_tf, or"):

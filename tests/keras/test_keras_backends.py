@@ -146,7 +146,8 @@ class Epochs(keras.callbacks.Callback):
 model = Model([keras.Input([1]), keras.layers.Dense(1)])
 model.compile("sgd", "mse")
 logger = rtf.keras.RefurbishLogger(train)
-history = model.fit(train.map(lambda x: (x[:, None], x[:, None])), epochs=3, verbose=0, shuffle=False, callbacks=[Epochs(), logger])
+pairs = train.map(lambda x: (x[:, None], x[:, None]))
+history = model.fit(pairs, epochs=3, verbose=0, shuffle=False, callbacks=[Epochs(), logger])
 print([each.numpy().tolist() for each in model.trainable_variables])
 assert "It runs on the processors" in logger.verdict
 try:
@@ -188,7 +189,7 @@ class FakeDistribution(keras.distribution.DataParallel):
     (types.SimpleNamespace(_auto_shard_dataset=True, _is_multi_process=True), False),
   ],
 )  # Model parallelism.
-def test_a_distribution_that_shards_behind_refurbish_is_told_of(monkeypatch, distribution, warned):
+def test_a_distribution_that_shards_after_refurbish_causes_a_warning(monkeypatch, distribution, warned):
   monkeypatch.setattr(keras.distribution, "distribution", lambda: distribution)
   found = told(make_dataset)
   assert len(found) == warned

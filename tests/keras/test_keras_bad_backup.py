@@ -139,7 +139,7 @@ def two_fits(first, second, stop=None):
   return model.get_weights()
 
 
-def test_two_fits_on_one_directory_are_told_what_works(tmp_path):
+def test_error_for_two_fits_on_one_directory_names_remedies(tmp_path):
   unbroken = two_fits(tmp_path / "a", tmp_path / "b")
   two_fits(tmp_path / "one", tmp_path / "one", stop=7)
   with pytest.raises(
@@ -167,7 +167,7 @@ def test_a_pipeline_that_cannot_be_saved_says_so_at_the_first_step(tmp_path):
   assert not (tmp_path / "backup" / "refurbish_tf_backup").exists()
 
 
-def test_functions_that_draw_by_themselves_are_saved_and_told_of(tmp_path):
+def test_stateful_random_functions_are_saved_with_a_warning(tmp_path):
   """What most users write: Keras' random layers, tf.image.random_*."""
   flip = keras.layers.RandomFlip()
   model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])

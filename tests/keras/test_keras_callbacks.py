@@ -80,7 +80,7 @@ def assert_same(weights, others):
   ],
   ids=str,
 )
-def test_a_stopped_fit_goes_on_as_if_it_had_not_been(tmp_path, unbroken, how):
+def test_a_stopped_fit_resumes_as_if_it_had_not_stopped(tmp_path, unbroken, how):
   expected, history, weights = unbroken
   if BACKEND == "torch" and "steps" in how:
     # Keras makes fewer iterators, each of which draws a number.
@@ -104,7 +104,7 @@ def test_a_stopped_fit_goes_on_as_if_it_had_not_been(tmp_path, unbroken, how):
 
 
 @pytest.mark.parametrize("save_freq", ["epoch", 100])
-def test_a_fit_killed_at_first_begins_with_the_same_epoch_again(tmp_path, unbroken, save_freq):
+def test_a_fit_killed_in_its_first_epoch_repeats_that_epoch(tmp_path, unbroken, save_freq):
   """Although the store on disk is warm and would continue with the next epoch. Killed twice, then again in the second
   epoch."""
   trained = {}
@@ -117,7 +117,7 @@ def test_a_fit_killed_at_first_begins_with_the_same_epoch_again(tmp_path, unbrok
 
 
 @pytest.mark.parametrize("inputs", [[], [keras.Input([4])]], ids=["unbuilt", "built"])
-def test_a_model_that_was_fitted_begins_again_with_what_it_had_before(tmp_path, inputs):
+def test_an_interrupted_fit_resumes_with_the_same_model_object(tmp_path, inputs):
   """As in a notebook: the model already has all the variables that the first step creates."""
 
   def make():
@@ -139,7 +139,7 @@ def test_a_model_that_was_fitted_begins_again_with_what_it_had_before(tmp_path, 
   assert_same(fit(), expected)
 
 
-def test_a_backup_knows_each_stage_and_its_seed_when_all_of_its_epoch_had_been_read(tmp_path):
+def test_a_backup_restores_stages_and_seeds_after_a_fully_read_epoch(tmp_path):
   def drawn(number):
     tf.random.set_seed(number)
     return two_stages(seed=None)
@@ -189,7 +189,7 @@ def stop_at(step):
 
 
 @only_tensorflow
-def test_a_model_goes_on_that_keras_has_not_built(tmp_path):
+def test_an_unbuilt_model_resumes(tmp_path):
   """The model has its own training step and metrics."""
 
   class Own(keras.Model):
@@ -227,7 +227,7 @@ def test_a_model_goes_on_that_keras_has_not_built(tmp_path):
 
 
 @only_tensorflow
-def test_metrics_that_keras_cannot_make_in_time_are_told_of(tmp_path):
+def test_metrics_that_cannot_be_built_before_restoring_cause_a_warning(tmp_path):
   """The model's own training step takes four components; Keras supports three."""
 
   class Own(keras.Sequential):
@@ -263,7 +263,7 @@ def test_with_the_logger_the_order_of_the_callbacks_is_the_same(backup, reverse,
     assert len(history[name]) == EPOCHS - 1
 
 
-def test_a_fit_that_is_told_to_stop_keeps_its_backup(tmp_path, unbroken, monkeypatch):
+def test_a_fit_ended_by_stop_training_keeps_its_backup(tmp_path, unbroken, monkeypatch):
   """For example by a handler of SIGTERM, before a machine is shut down. The program may also change its directory."""
 
   class Stop(keras.callbacks.Callback):
@@ -336,7 +336,7 @@ def test_a_fit_killed_while_it_deletes_or_saves_its_backup_leaves_a_whole_one(ba
   assert number > len(files) and copy.exists() == saves
 
 
-def test_a_resumed_fit_that_is_interrupted_leaves_no_first_epoch_to_the_next(backup):
+def test_an_interrupted_resumed_fit_does_not_affect_the_next_fit(backup):
   model = make_model()
   with pytest.raises(KeyboardInterrupt):
     model.fit(
@@ -349,7 +349,7 @@ def test_a_resumed_fit_that_is_interrupted_leaves_no_first_epoch_to_the_next(bac
 
 
 @pytest.mark.parametrize("name", ["state.json", "variables.data-00000-of-00001", "iterator.index"])
-def test_of_two_backups_the_one_before_is_used_if_the_latest_is_damaged(tmp_path, unbroken, name):
+def test_the_previous_backup_is_used_if_the_latest_is_damaged(tmp_path, unbroken, name):
   def fit(stop, trained, double):
     model = make_model()
     with contextlib.suppress(KeyboardInterrupt):
@@ -372,7 +372,7 @@ def test_of_two_backups_the_one_before_is_used_if_the_latest_is_damaged(tmp_path
   assert min(trained) == (1, 0)
 
 
-def test_a_backup_that_is_kept_lets_more_epochs_follow(tmp_path, unbroken):
+def test_a_kept_backup_allows_more_epochs(tmp_path, unbroken):
   for epochs in (EPOCHS - 1, EPOCHS):
     model = make_model()
     model.fit(

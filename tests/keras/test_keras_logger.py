@@ -140,9 +140,7 @@ def test_a_stall_of_the_input_is_seen(steps_per_execution):
     (False, 1, ", which is about the most that a faster input can save."),
   ],
 )
-def test_how_much_of_an_epoch_was_waited_and_what_that_says(
-  tmp_path, monkeypatch, capsys, on_processors, verbose, said
-):
+def test_input_wait_fraction_and_verdict(tmp_path, monkeypatch, capsys, on_processors, verbose, said):
   clock = types.SimpleNamespace(now=100.0, waited=5.0)
   monkeypatch.setattr(module, "time", types.SimpleNamespace(perf_counter=lambda: clock.now))
   monkeypatch.setattr(module, "_waited", lambda: clock.waited)
@@ -237,7 +235,7 @@ def test_images_of_another_scale_than_the_network_expects(layers, normalize, is_
   ] == ([True] * is_warned)
 
 
-def test_networks_whose_order_of_layers_is_not_known_are_no_alarm():
+def test_networks_with_unknown_layer_order_cause_no_warning():
   """A subclass, several inputs, and layers with an attribute named `layers`."""
 
   class Own(keras.Model):

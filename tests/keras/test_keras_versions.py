@@ -68,7 +68,7 @@ def test_another_keras_is_refused_at_once(tmp_path, monkeypatch, make, cls, meth
     make(tmp_path)
 
 
-def test_a_method_that_is_gone_is_missed_and_one_that_others_have_wrapped_is_known(tmp_path, monkeypatch):
+def test_a_removed_method_is_reported_and_a_wrapped_one_is_accepted(tmp_path, monkeypatch):
   fit = keras.Model.fit
   monkeypatch.setattr(keras.Model, "fit", lambda *args, **how: fit(*args, **how))  # Loggers of experiments do this.
   make_restore(tmp_path)
@@ -102,7 +102,7 @@ def assert_has_what_is_relied_on(keras_folder):
   assert "def _flatten_layers(" in (keras_folder / "src" / "layers" / "layer.py").read_text(encoding="utf-8")
 
 
-def test_this_keras_has_what_is_relied_on():
+def test_this_keras_has_all_required_internals():
   assert_has_what_is_relied_on(pathlib.Path(keras.__file__).parent)
 
 

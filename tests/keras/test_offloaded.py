@@ -175,7 +175,7 @@ def test_the_bytes_are_those_of_the_host(name, mode):
   check_case(name, MODES[mode])
 
 
-def test_no_more_is_done_than_the_share():
+def test_policy_layers_run_on_the_smallest_sufficient_share_of_images():
   """The program runs the policy layers of no image, every 8th, 4th, 2nd or all: the smallest set with all images left
   to do."""
   which = lambda todo: int(offloaded_pixels._which(keras.ops.convert_to_tensor(todo)))

@@ -77,7 +77,8 @@ if with_policies:  # With all cases. Without, it trains below, on two devices.
 model.predict(entries, verbose=0)
 path = os.path.join(directory, "model.keras")
 model.save(path)
-np.testing.assert_array_equal(keras.models.load_model(path).predict(entries, verbose=0), model.predict(entries, verbose=0))
+loaded = keras.models.load_model(path)
+np.testing.assert_array_equal(loaded.predict(entries, verbose=0), model.predict(entries, verbose=0))
 try:
   rtf.keras.with_offloaded(final[1:], inner).predict(entries, verbose=0)
 except ValueError as error:

@@ -218,7 +218,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_what_is_no_batch_of_offload_is_refused_at_the_first_step(what):
+def test_batches_not_made_by_offload_are_refused_at_the_first_step(what):
   given, error, message = BAD[what]
   with pytest.raises(error, match=message):
     rtf.keras.Offloaded(LAYERS)(given)
@@ -291,7 +291,7 @@ PLAIN = {
     *(pytest.param(name, marks=cases.only_exhaustive) for name in (None, "image", "draws", "layers")),
   ],
 )
-def test_a_model_that_finishes_nothing_does_not_take_the_batches(name, side, kind):
+def test_a_plain_keras_model_refuses_unfinished_batches(name, side, kind):
   """Keras refuses them; refurbish_tf is not involved. Keras may select an entry by its name, but refuses another
   rank."""
   model = PLAIN[kind](keras.Input([side, side, 3], name=name))

@@ -115,7 +115,7 @@ def stopped_at(loader, seen, edge):
 @EACH
 @EACH_LOADER
 @cases.each_value
-def test_epochs_go_on_from_each_edge(make, load, tmp_path):
+def test_epochs_resume_from_each_boundary(make, load, tmp_path):
   """Before the first batch, at the last one, after one and two whole epochs, and in the middle of an epoch."""
   expected = {}
   train(load(make(str(tmp_path / "unbroken"))), expected)
@@ -142,7 +142,7 @@ def test_epochs_go_on_from_each_edge(make, load, tmp_path):
 
 
 @EACH_LOADER
-def test_a_look_at_a_batch_is_taken_back(load):
+def test_peeking_at_a_batch_can_be_undone(load):
   """As the guide says: epoch numbers and batches are then those of an unread loader."""
   seen, expected = {}, {}
   train(load(refurbished(by_index())), expected)
@@ -155,7 +155,7 @@ def test_a_look_at_a_batch_is_taken_back(load):
   assert seen == expected
 
 
-def test_a_refused_state_leaves_the_rest_that_is_not_read():
+def test_a_refused_state_keeps_the_unread_rest_of_an_epoch():
   seen, expected = {}, {}
   train(numpy_loader(refurbished(by_index())), expected)
   state = stopped_at(numpy_loader(refurbished(by_index())), seen, (1, 2))
@@ -197,7 +197,7 @@ def read(loader, epochs=1):
     (2, 1, 0),  # With limit_train_batches=2 an epoch has only two batches.
   ],
 )
-def test_the_number_that_is_told_says_which_epoch_it_is(steps, told, left):
+def test_the_number_passed_to_set_epoch_determines_the_epoch(steps, told, left):
   expected = read(numpy_loader(refurbished(by_index())), 2)
   loader = numpy_loader(refurbished(by_index()))
   loader.batch_sampler.sampler.set_epoch(0)
@@ -215,7 +215,7 @@ def test_the_number_that_is_told_says_which_epoch_it_is(steps, told, left):
 @pytest.mark.parametrize(
   "name", ["memory", "repeat", "disk", pytest.param("offload alone", marks=cases.only_exhaustive)]
 )
-def test_a_new_loader_begins_with_the_epoch_that_it_is_told(name, tmp_path):
+def test_a_new_loader_begins_with_the_epoch_given_to_set_epoch(name, tmp_path):
   """As after a checkpoint at an epoch's end, in a new process. The batches are those of the unbroken run."""
   make = PIPELINES[name]
   expected = read(numpy_loader(make(str(tmp_path / "unbroken"))), 4)
@@ -234,7 +234,7 @@ def test_a_new_loader_begins_with_the_epoch_that_it_is_told(name, tmp_path):
   assert read(other) == expected[1:2]
 
 
-def test_an_epoch_that_nobody_knows_is_told():
+def test_set_epoch_warns_if_epochs_cannot_be_identified():
   loader = numpy_loader(by_index().refurbish(partial, final, r=2, seed=7).repeat().batch(BATCH).take(3))
   with pytest.warns(
     rtf.PipelineWarning, match="numpy_loader: training goes on with epoch 2, whose samples .* Give .repeat"
@@ -242,7 +242,7 @@ def test_an_epoch_that_nobody_knows_is_told():
     loader.batch_sampler.sampler.set_epoch(2)
 
 
-def test_a_batch_that_is_read_before_the_epoch_is_told():
+def test_a_batch_may_be_read_before_set_epoch():
   """Lightning does so if it does not know the length. Its checkpoints lack that batch."""
   loader = numpy_loader(PIPELINES["unknown length"](None))
   expected = read(numpy_loader(PIPELINES["unknown length"](None)), 3)

@@ -74,7 +74,7 @@ def indices(batches):
 
 @EACH
 @pytest.mark.parametrize("num_ahead", [1, pytest.param(0, marks=cases.only_exhaustive)])
-def test_at_every_step_the_rest_is_the_rest(make, num_ahead):
+def test_the_state_of_every_step_restores_exactly_the_rest(make, num_ahead):
   """In the second epoch. The resuming loader may be in an epoch of its own, and its state is saved again."""
   whole = numpy_loader(make(), num_ahead)
   list(whole)
@@ -176,7 +176,7 @@ def resume_in_a_new_process(path, expected):
   assert [values(loader), values(loader)] == expected
 
 
-def test_in_a_new_process(tmp_path):
+def test_a_state_is_restored_in_a_new_process(tmp_path):
   loader = numpy_loader(PIPELINES["batch, prefetch"]())
   list(loader)
   batches = iter(loader)
@@ -186,7 +186,7 @@ def test_in_a_new_process(tmp_path):
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_of_each_framework(framework):
+def test_a_state_is_restored_with_each_framework(framework):
   make = PIPELINES["batch, prefetch"]
   loader = loader_of(framework, make())
   batches = iter(loader)
@@ -275,7 +275,7 @@ def test_a_state_that_does_not_fit_changes_nothing(other, error, text):
     lambda: tf.data.Dataset.range(3).map(lambda x: tf.random.uniform([])).prefetch(2),
   ],
 )
-def test_what_cannot_be_saved_says_so(make):
+def test_a_pipeline_that_cannot_be_saved_raises_a_clear_error(make):
   loader = numpy_loader(make())
   assert len(list(loader)) == 3
   next(iter(loader))
@@ -287,7 +287,7 @@ def test_what_cannot_be_saved_says_so(make):
 
 
 @pytest.mark.parametrize("prefetched", [0, 2])
-def test_what_may_draw_other_numbers_is_saved(prefetched, capfd):
+def test_stateful_random_functions_are_saved_if_state_is_ignored(prefetched, capfd):
   dataset = with_options(
     tf.data.Dataset.range(5).map(lambda x: (x, tf.random.uniform([]))),
     experimental_external_state_policy=tf.data.experimental.ExternalStatePolicy.IGNORE,

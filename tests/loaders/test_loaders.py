@@ -78,7 +78,7 @@ PIPELINES = {
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 @pytest.mark.parametrize("make", PIPELINES.values(), ids=PIPELINES)
-def test_what_is_done_to_a_batch_changes_no_other(framework, make):
+def test_modifying_a_batch_changes_no_other(framework, make):
   loader, expected = loader_of(framework, make()), make()
   if framework == "jax":
     import jax
@@ -331,7 +331,7 @@ def test_an_error_on_the_way_takes_the_place_of_its_batch():
   assert list(map(int, batches)) == [1]
 
 
-def test_a_gpu_that_tensorflow_sees_is_told_once(monkeypatch):
+def test_a_gpu_visible_to_tensorflow_causes_one_warning(monkeypatch):
   monkeypatch.setattr(loader_output, "_told_of_gpu", False)
   with warnings.catch_warnings():
     warnings.simplefilter("error")
@@ -349,7 +349,7 @@ def test_a_gpu_that_tensorflow_sees_is_told_once(monkeypatch):
 @pytest.mark.parametrize(
   "version, imported, told", [("3.8.0", False, True), ("3.8.0", True, False), ("3.6.1", False, False)]
 )
-def test_a_crash_to_come_is_told(version, imported, told, monkeypatch):
+def test_an_impending_triton_crash_causes_a_warning(version, imported, told, monkeypatch):
   monkeypatch.setattr(metadata, "version", lambda name: version)
   monkeypatch.delitem(sys.modules, "triton", raising=False)
   if imported:
@@ -375,7 +375,7 @@ def test_threads_may_share_an_epoch(num_ahead):
   assert sorted(seen) == list(range(300))
 
 
-def test_a_state_may_be_loaded_beside_a_thread_that_reads():
+def test_a_state_may_be_loaded_while_another_thread_reads():
   """Loading waits for the batch that is being read; only the next batch is refused."""
   loading = threading.Event()
 
@@ -425,7 +425,7 @@ def test_a_loader_is_not_copied():
         copied(each)
 
 
-def test_a_gpu_that_is_not_there():
+def test_a_missing_gpu_is_an_error():
   torch = pytest.importorskip("torch")
   if torch.cuda.is_available():
     pytest.skip("there is one")
@@ -433,7 +433,7 @@ def test_a_gpu_that_is_not_there():
     rtf.torch_loader(tf.data.Dataset.range(3), "cuda:1")
 
 
-def test_what_a_sharding_cannot_divide():
+def test_components_that_a_sharding_cannot_divide_are_refused():
   jax = pytest.importorskip("jax")
   mesh = jax.make_mesh([1], ["batch"])
   sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("batch"))

@@ -58,7 +58,7 @@ def make():
   return tf.data.Dataset.range(N).refurbish(tf.identity, r=2, seed=1)
 
 
-def test_an_epoch_that_is_left_takes_the_stage_no_further():
+def test_leaving_an_epoch_early_does_not_advance_the_stage():
   """Otherwise its parallel map would begin the pipeline's second epoch after the state is loaded."""
 
   def new():

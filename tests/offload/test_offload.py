@@ -33,7 +33,7 @@ def epochs(dataset, made_of=None, num_policy_layers=2, number=3):
 
 
 @pytest.mark.parametrize("fraction", SHARES)
-def test_behind_refurbish_the_images_are_those_of_its_final_augmentation(fraction):
+def test_images_after_refurbish_equal_its_final_augmentation(fraction):
   """Whatever the fraction, in every epoch; the list of partial layers counts, too."""
   first = [lambda image: tf.identity(image), augment.random_flip()]
   expected = source(N).refurbish(first, layers(), r=2, seed=3)
@@ -42,7 +42,7 @@ def test_behind_refurbish_the_images_are_those_of_its_final_augmentation(fractio
   assert epochs(stage.offload(layers(), 8, device_fraction=fraction, drop_remainder=False)) == expected
 
 
-def test_behind_functions_the_layers_are_those_of_compose():
+def test_layers_after_refurbish_with_functions_equal_compose():
   refurbished = source(N).refurbish(lambda *element: element, augment.compose(layers()), r=2, seed=3)
   expected = [{int(label): image.numpy().tobytes() for image, label in refurbished} for _ in range(2)]
   stage = source(N).refurbish(lambda *element: element, r=2, seed=3).with_options(tf.data.Options())
@@ -50,7 +50,7 @@ def test_behind_functions_the_layers_are_those_of_compose():
 
 
 @pytest.mark.parametrize("fraction", [0, 1 / 2, 1])
-def test_behind_another_source_the_order_is_the_source_s_and_each_epoch_draws_anew(fraction):
+def test_other_sources_keep_their_order_and_each_epoch_has_new_draws(fraction):
   def make():
     return source(N).offload(layers(), 8, device_fraction=fraction, seed=5, drop_remainder=False)
 
@@ -79,7 +79,7 @@ def test_draws_are_those_of_compose():
 
 
 @pytest.mark.parametrize("fraction, number", [(0, 0), (1 / 8, 1), (1 / 4, 2), (1 / 2, 4), (1, 8)])
-def test_the_share_is_of_each_replica_s_part(fraction, number):
+def test_device_fraction_applies_to_each_replica(fraction, number):
   """Images without a table to make, so that none comes too late for one."""
   plain = [augment.rand_augment(1, 0)[0]]
   for batch, _ in source(32).offload(plain, 16, device_fraction=fraction, num_replicas=2, seed=1):
@@ -233,17 +233,17 @@ def test_bad_arguments_are_refused(change, error, message):
   ],
   ids=["float", "grey", "large", "mask", "sparse", "taken", "no image"],
 )
-def test_elements_that_do_not_go_are_refused(element, error, message):
+def test_unsupported_elements_are_refused(element, error, message):
   with pytest.raises(error, match=message):
     source(N).map(element).offload(layers(), 8)
 
 
-def test_behind_refurbish_a_seed_is_refused():
+def test_a_seed_after_refurbish_is_refused():
   with pytest.raises(ValueError, match="own seed fixes the draws, got 3. Give it to refurbish"):
     source(N).refurbish(lambda *element: element).offload(layers(), 8, seed=3)
 
 
-def test_layers_without_policies_are_all_the_accelerator_s():
+def test_layers_without_policies_run_only_on_the_accelerator():
   made_of = [augment.random_crop(padding=2), augment.normalize()]
   short = list(source(N).offload(made_of, 8, seed=1, drop_remainder=False))[-1][0]
   assert unfinished(short) == [0] * 7
@@ -286,7 +286,7 @@ def test_two_iterators_and_left_epochs():
 
 
 @pytest.mark.parametrize("batched", [False, True])
-def test_finished_batches_have_nothing_to_be_done(batched):
+def test_finished_batches_need_no_more_layers(batched):
   plain = source(8).batch(4, drop_remainder=True) if batched else source(8)
   dataset = rtf.as_offloaded(plain)
   dataset = dataset if batched else dataset.batch(4, drop_remainder=True)
@@ -311,7 +311,7 @@ def test_finished_refuses_other_images():
 
 
 @pytest.mark.parametrize("fraction", cases.some([0, rtf.AUTOTUNE], 1))
-def test_in_a_graph_and_in_a_service_free_copy(fraction):
+def test_a_rewritten_or_saved_graph_finds_the_same_stage(fraction):
   """A dataset that TensorFlow has rewritten or saved as a graph finds the same stage."""
   dataset = source(N).refurbish(lambda *element: element, r=2, seed=3).offload(layers(), 8, device_fraction=fraction)
   graph = dataset._as_serialized_graph()

@@ -19,8 +19,8 @@ import refurbish_tf as rtf
 random = np.random.default_rng(0)
 images, labels = random.integers(0, 256, [512, 32, 32, 3], np.uint8), random.integers(0, 10, 512)
 layers = [rtf.augment.random_crop(padding=4), rtf.augment.random_flip(), rtf.augment.normalize()]
-train = tf.data.Dataset.from_tensor_slices((images, labels)).refurbish([rtf.augment.rand_augment()], None, r=3, seed=7).offload(
-    layers, 128, num_replicas=jax.device_count())
+train = tf.data.Dataset.from_tensor_slices((images, labels)).refurbish([rtf.augment.rand_augment()], None, r=3, seed=7)
+train = train.offload(layers, 128, num_replicas=jax.device_count())
 mesh, finish = jax.sharding.Mesh(jax.devices(), ["batch"]), rtf.keras.Offloaded(layers)
 by_batch, everywhere = (jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*axes)) for axes in (["batch"], []))
 

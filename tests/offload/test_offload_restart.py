@@ -70,7 +70,7 @@ def test_at_every_step(make, tmp_path):
     assert before + between + values(again) == expected, step
 
 
-def test_a_checkpoint_behind_refurbish_holds_no_images(tmp_path):
+def test_a_checkpoint_after_refurbish_holds_no_images(tmp_path):
   dataset = source(64, 64, 64).refurbish(lambda *element: element, r=2, seed=3).offload(layers(), 8)
   iterator = iter(dataset)
   next(iterator)
@@ -92,7 +92,7 @@ def test_a_batch_that_lacks_rows_is_saved(failure, tmp_path):
   assert values(restore(dataset, path)) == values(iterator)
 
 
-def test_behind_refurbish_an_error_in_the_first_batch_loses_nothing(tmp_path):
+def test_an_error_in_the_first_batch_after_refurbish_loses_nothing(tmp_path):
   first = values(offloaded(refurbished()))[0][0][1]
 
   def make():

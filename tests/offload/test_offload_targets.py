@@ -175,7 +175,7 @@ def test_a_model_trains_on_clips():
     (lambda: with_targets(), {"clips": 3}, TypeError, "clips must be True or False"),
   ],
 )
-def test_what_cannot_be_is_refused(make, arguments, error, message):
+def test_bad_targets_and_clips_are_refused(make, arguments, error, message):
   with pytest.raises(error, match=message):
     make().offload(**{"layers": LAYERS, "batch_size": 4, **arguments})
 

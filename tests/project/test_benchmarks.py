@@ -61,7 +61,7 @@ def test_runs_and_reports_every_bar(name, tmp_path):
     assert row["met"] == (None if row["limit"] is None else row["median"] <= row["limit"])
 
 
-def test_all_are_known_here():
+def test_all_benchmarks_are_tested():
   shared = {"run", "common", "samples", "augment_peers", "gpu_training", "offline", "sharing_jobs", "visit"}
   assert {path.stem for path in RUN.parent.glob("*.py")} - shared - {"peers"} == set(BENCHMARKS)
 

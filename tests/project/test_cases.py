@@ -45,7 +45,7 @@ def test_ci_has_each_test_that_a_mutant_names(runs):
   assert not {mutant.name: mutant.test for mutant in mutants.MUTANTS if f"tests/{mutant.test}" not in there}
 
 
-def test_what_mutants_replace_is_there():
+def test_the_code_that_mutants_replace_exists():
   for mutant in mutants.MUTANTS:
     mutant.original(ROOT)
 

@@ -25,7 +25,7 @@ def test_readme_has_a_block_to_use_and_one_to_test():
   assert test.endswith(" && pytest -n auto\n")
 
 
-def test_workflows_call_what_is_there():
+def test_workflows_call_existing_programs():
   """The programs of this repository, so that nothing stands only in a workflow."""
   called = "".join(path.read_text(encoding="utf-8") for path in (ROOT / ".github" / "workflows").glob("*.yml"))
   for program in (".ci/run", "tests/run_readme.py", "tests/run_minors.py", "build_wheel.py"):

@@ -239,7 +239,7 @@ def test_parquet_with_small_row_groups(tmp_path, monkeypatch):
   ) == list(zip(FILES, LABELS))
 
 
-def test_what_a_tar_file_lacks_is_an_error(tmp_path, monkeypatch):
+def test_a_missing_member_of_a_tar_file_is_an_error(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   write_tar_files()
   names = {}

@@ -33,7 +33,7 @@ def test_examples_run(name):
   assert not result.failed
 
 
-def test_what_is_public_has_an_example():
+def test_public_names_have_an_example():
   for name in rtf.__all__:
     public = getattr(rtf, name)
     # Classes that are only returned have their example where they are returned.

@@ -42,7 +42,7 @@ setup = configparser.ConfigParser()
 setup.read(ROOT / "setup.cfg", encoding="utf-8")
 
 
-def test_it_is_the_same_in_each_and_fits_setup_cfg():
+def test_the_first_cell_is_the_same_everywhere_and_matches_setup_cfg():
   assert {first_cell(path) for path in NOTEBOOKS} == {CELL}
   assert f'\nADDRESS = "{setup.get("metadata", "url", fallback="")}"' in CELL
   # It looks for what the extra has.
@@ -93,18 +93,18 @@ def test_an_installed_package_comes_first(chosen, tmp_path):
   assert chosen("refurbish_tf", "tensorflow_datasets") == ["matplotlib", "importlib_resources"]
 
 
-def test_then_the_clone_that_the_notebook_lies_in(chosen, tmp_path):
+def test_the_clone_around_the_notebook_comes_second(chosen, tmp_path):
   put_clone(tmp_path)
   assert chosen(cell=with_address(ELSEWHERE)) == ["..[demo]"]
 
 
-def test_it_is_compiled_for_the_tensorflow_that_is_there(chosen, tmp_path):
+def test_the_clone_is_compiled_for_the_installed_tensorflow(chosen, tmp_path):
   put_clone(tmp_path)
   assert chosen("tensorflow") == ["--no-build-isolation", "..[demo]"]
 
 
 @pytest.mark.parametrize("folder", [False, True])
-def test_if_none_is_there_one_sentence_names_the_ways(chosen, folder):
+def test_one_sentence_names_the_options_if_nothing_is_found(chosen, folder):
   """A folder of the package's name, as of a clone, is no package."""
   if folder:
     os.mkdir("refurbish_tf")

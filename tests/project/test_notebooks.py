@@ -27,7 +27,7 @@ def code(path):
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_what_it_names_of_the_package_is_there(path):
+def test_names_used_from_the_package_exist(path):
   """The modules and names that it uses exist. Whether they work together only a run shows."""
   modules = {}
   for cell in code(path):

@@ -91,7 +91,7 @@ def refusal(offline, capsys, *arguments):
   return capsys.readouterr().err
 
 
-def test_what_was_packed_is_imported_there(offline, packed, tmp_path):
+def test_an_unpacked_package_can_be_imported(offline, packed, tmp_path):
   """By a Python that finds nothing else; `pack` copies the program that unpacks beside the parts."""
   manifest = read_manifest(packed)
   assert len(manifest["parts"]) > 2 and {part["bytes"] for part in manifest["parts"][:-1]} == {10_000}
@@ -163,7 +163,7 @@ def test_parts_that_do_not_fit_are_refused(offline, packed, tmp_path, capsys):
 
 
 @cases.only_exhaustive
-def test_a_real_package_is_imported_there(offline, monkeypatch, tmp_path):
+def test_a_real_package_can_be_imported(offline, monkeypatch, tmp_path):
   """In an empty environment; without the data. pip must be able to fetch TensorFlow."""
   monkeypatch.setattr(results, "commit", lambda root=None: "abc1234")
   offline.main(["pack", "--python", HERE, "--without-data", "--output", str(tmp_path / "offline")])
@@ -192,7 +192,7 @@ def script(text):
   return lambda minutes, unpacked, table, quick: ["-c", text, str(table), f"{minutes:.2f}", str(unpacked), str(quick)]
 
 
-def test_a_visit_runs_each_part_and_keeps_what_it_says(visit, packed, monkeypatch, tmp_path, capsys):
+def test_a_visit_runs_each_part_and_keeps_its_output(visit, packed, monkeypatch, tmp_path, capsys):
   """One that fails, or that does not end, does not keep the next from running."""
   monkeypatch.setattr(visit, "GRACE", 1)
   monkeypatch.setattr(visit, "LEAST_MINUTES", 0)
@@ -238,7 +238,7 @@ def test_a_visit_runs_each_part_and_keeps_what_it_says(visit, packed, monkeypatc
   assert not pathlib.Path(unpacked).exists()
 
 
-def test_a_visit_does_what_is_missing(visit, tmp_path):
+def test_a_visit_runs_the_missing_parts(visit, tmp_path):
   """Speed and scaling once, scaling once there is such a benchmark; accuracy at each visit."""
   benchmarks, landed = tmp_path / "benchmarks", tmp_path / "landed"
   missing = lambda: [part.name for part in visit.PARTS if part.is_missing(tmp_path, landed)]

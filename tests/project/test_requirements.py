@@ -44,7 +44,7 @@ def test_pip_installs_tensorflow_keras_and_numpy():
 
 
 @cases.slow
-def test_that_is_enough_to_import_every_part_and_to_run_the_demo():
+def test_the_requirements_suffice_to_import_all_and_run_the_demo():
   done = subprocess.run([sys.executable, "-c", PROGRAM], cwd=ROOT, capture_output=True, text=True)
   assert done.returncode == 0, done.stderr
   assert "\ndemo: 0\n" in done.stdout and "refurbish r=2" in done.stdout

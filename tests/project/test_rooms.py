@@ -78,7 +78,7 @@ def test_includes_run_downward_only():
   )
 
 
-def test_no_last_digits_of_the_c_library_reach_what_must_be_the_same_everywhere():
+def test_portable_code_calls_no_math_functions_of_the_c_library():
   """base/elementary.h has functions of operations that are rounded alike."""
   used = re.compile(
     r"\b(std::|math\.|np\.)(exp2?|expm1|log(2|10|1p)?|pow(er)?|cbrt|hypot|a?(sin|cos|tan)h?|atan2|erfc?|[tl]gamma)f?\("

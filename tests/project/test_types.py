@@ -49,26 +49,32 @@ RIGHT = """
               *rtf.augment.deep_auto_augment("cifar10"), rtf.augment.random_crop(padding=4), rtf.augment.random_flip()]
     partial, final = rtf.augment.split(layers, at=2)
     split = source.apply(rtf.refurbish(partial, final)).map(rtf.augment.compose(layers))
-    batches = train.map(rtf.augment.compose([rtf.augment.random_crop(padding=4), rtf.augment.normalize(0.5, 0.2)], clips=False))
+    batches = train.map(rtf.augment.compose(
+        [rtf.augment.random_crop(padding=4), rtf.augment.normalize(0.5, 0.2)], clips=False))
     mixed_up = batches.map(rtf.augment.mixup_or_cutmix(0.8, 1, num_classes=10, components={"id": None, 2: "weight"}))
     photographs = rtf.sources.image_folder("photographs").apply(rtf.refurbish(rtf.augment.compose([
         rtf.augment.decode_random_resized_crop(), rtf.augment.random_resized_crop((224, 224), antialias=True)]),
         rtf.augment.compose([rtf.augment.cutout(16), rtf.augment.normalize(0.5, [0.2, 0.2, 0.2], "bfloat16")]), r=3))
     listed_layers = source.apply(rtf.refurbish(
-        [rtf.augment.auto_augment("imagenet"), tf.identity], (rtf.augment.random_crop(padding=4), rtf.augment.normalize()), 3))
+        [rtf.augment.auto_augment("imagenet"), tf.identity],
+        (rtf.augment.random_crop(padding=4), rtf.augment.normalize()), 3))
     mixed = [[rtf.augment.random_flip(), partial_fn], partial_fn, tf.identity]
     numbers = numbers.apply(rtf.refurbish(mixed, [])).map(rtf.augment.compose(mixed))
-    records = rtf.sources.tfrecord(pathlib.Path("train.tfrecord"), index_dir="indices").apply(rtf.refurbish(tf.identity))
+    records = rtf.sources.tfrecord(pathlib.Path("train.tfrecord"), index_dir="indices")
+    records = records.apply(rtf.refurbish(tf.identity))
     listed = rtf.sources.data_source([1, 2, 3], batch_reads=8).apply(rtf.refurbish(tf.identity))
     draws: tf.Tensor = rtf.augment.random_crop(padding=4, padding_mode="reflect").draws(rtf.augment.seed_at([7, 0], 3))
     advice: rtf.Advice = rtf.advise(
-        source, layers, batch_size=4, step_seconds=0.1, memory=2**30, disk=pathlib.Path("ssd"), num_outcomes=[None, 2, float("inf")])
+        source, layers, batch_size=4, step_seconds=0.1, memory=2**30, disk=pathlib.Path("ssd"),
+        num_outcomes=[None, 2, float("inf")])
     standard: tf.data.Dataset[Any] = advice.apply(source)
     way: rtf.Strategy = advice.best
-    predicted: float = way.cpu_seconds / advice.standard.cpu_seconds + advice.layers[0].seconds + way.r + advice.min_diversity
+    predicted: float = (way.cpu_seconds / advice.standard.cpu_seconds + advice.layers[0].seconds + way.r
+                        + advice.min_diversity)
     lines: str = str(advice) + way.code + way.name
 
-    offloaded = source.apply(rtf.offload([rtf.augment.random_crop(padding=4)], 4, device_fraction=1 / 2, num_replicas=2, component=0)).prefetch(2)
+    offloaded = source.apply(rtf.offload(
+        [rtf.augment.random_crop(padding=4)], 4, device_fraction=1 / 2, num_replicas=2, component=0)).prefetch(2)
     validation = rtf.as_offloaded(source.batch(4), component=0)
     finish = rtf.keras.Offloaded([rtf.augment.random_crop(padding=4)], name="finish")
     offload_counts: rtf.OffloadStats = rtf.stats(offloaded)[0].total
@@ -232,7 +238,7 @@ def is_public(kind, method):
   return not method.startswith("_") or method in ("__init__", "__len__", "__contains__", "__getitem__", "__str__")
 
 
-def test_all_that_is_public_is_annotated():
+def test_all_public_functions_are_annotated():
   missing = []
   for name, function in public_functions():
     parameters = inspect.signature(function).parameters.values()

@@ -28,7 +28,8 @@ from refurbish_tf._internal import native
 images = tf.data.Dataset.range(256).map(lambda i: (tf.fill([8, 8, 3], tf.cast(i, tf.uint8)), i % 2))
 final_fn = rtf.augment.random_flip()
 train = images.refurbish(
-    lambda image, label: (image // 2, label), lambda image, label, seed: (final_fn(image, seed=seed), label), r=2, seed=1)
+    lambda image, label: (image // 2, label), lambda image, label, seed: (final_fn(image, seed=seed), label),
+    r=2, seed=1)
 model = keras.Sequential([keras.Input([8, 8, 3]), keras.layers.Flatten(), keras.layers.Dense(2)])
 model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
 losses = model.fit(train.batch(32), epochs=3, verbose=0).history["loss"]
@@ -37,7 +38,7 @@ print(json.dumps({"tensorflow": tf.__version__, "library": str(native.library(tf
 """
 
 
-def test_it_is_for_all_versions_that_are_supported():
+def test_the_wheel_covers_all_supported_versions():
   """An install allows exactly the versions whose libraries are in the wheel."""
   config = configparser.ConfigParser()
   config.read(ROOT / "setup.cfg", encoding="utf-8")
@@ -50,7 +51,7 @@ def test_it_is_for_all_versions_that_are_supported():
     assert f"{quote}tensorflow>=2.{first},<2.{end}{quote}" in (ROOT / name).read_text(encoding="utf-8")
 
 
-def test_its_name_is_what_the_pages_say():
+def test_the_name_of_the_wheel_matches_the_docs():
   told = [
     name
     for path in ("README.md", "docs/install.md", "build_wheel.py")
@@ -68,7 +69,7 @@ def test_a_cross_build_has_the_flags_of_tensorflow():
   "compiler, told",
   [(None, "and there is no {other}-linux-gnu-g..: install it"), ("g++", "and g.. is for {here}.*: set CXX to one")],
 )
-def test_a_compiler_for_another_machine_is_told_at_once(tmp_path, monkeypatch, compiler, told):
+def test_a_wrong_cross_compiler_is_reported_at_once(tmp_path, monkeypatch, compiler, told):
   (other,) = set(build_wheel.MACHINES) - {build_wheel.HERE}
   monkeypatch.setattr(build_wheel, "create_environment", lambda *args: pytest.fail("begun"))
   monkeypatch.setenv("CXX", compiler or "")
@@ -91,7 +92,7 @@ def test_it_is_built_from_all_sources_and_nothing_else(tmp_path):
   assert not (copied / "_native").exists() and not list(copied.rglob("__pycache__"))
 
 
-def test_a_compiler_that_is_missing_is_told_at_once(tmp_path, monkeypatch):
+def test_a_missing_compiler_is_reported_at_once(tmp_path, monkeypatch):
   """Before anything is downloaded."""
   monkeypatch.setattr(build_wheel, "create_environment", lambda *args: pytest.fail("begun"))
   monkeypatch.setenv("PATH", str(tmp_path))
@@ -179,7 +180,7 @@ def test_the_page_of_the_package_index_has_no_broken_link(tmp_path, address):
 
 
 @cases.slow
-def test_the_source_distribution_builds_what_the_sources_do(tmp_path):
+def test_the_source_distribution_builds_the_same_library(tmp_path):
   """It has all sources, as its fingerprint is theirs; twine accepts it."""
   archive, unpacked = sdist(tmp_path)
   fingerprint = "import sys; sys.path.insert(0, 'refurbish_tf/_internal'); import native; print(native.fingerprint())"
@@ -227,7 +228,7 @@ def test_a_cross_build_is_for_the_other_machine(tmp_path, monkeypatch):
 
 
 @cases.only_exhaustive
-def test_what_is_in_it(wheel):
+def test_the_wheel_has_all_its_files(wheel):
   assert re.fullmatch(r"refurbish_tf-[\d.]+-py3-none-manylinux_2_35_[a-z0-9_]+\.whl", wheel.name)
   with zipfile.ZipFile(wheel) as archive:
     names = archive.namelist()

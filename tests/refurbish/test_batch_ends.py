@@ -64,7 +64,7 @@ PREFETCHED = {
   "pipeline", [pytest.param("map"), *(pytest.param(name, marks=cases.slow) for name in list(PREFETCHED)[1:])]
 )
 @pytest.mark.parametrize("options", [False, True])
-def test_prefetch_elsewhere_takes_no_more_than_its_memory(monkeypatch, pipeline, options):
+def test_prefetch_in_other_places_stays_within_its_memory_limit(monkeypatch, pipeline, options):
   """TensorFlow doubles its buffer after each pause."""
   produced = []
 
@@ -87,7 +87,7 @@ def test_prefetch_elsewhere_takes_no_more_than_its_memory(monkeypatch, pipeline,
   assert 2 <= ahead <= 16 + 2
 
 
-def test_a_limit_of_ones_own_stays():
+def test_a_memory_limit_set_by_the_user_is_kept():
   ours = tf.data.Dataset.range(9).refurbish(lambda i: i, seed=1)
   assert 0 < ours.options().autotune.ram_budget <= 2**29
   for options in ({"ram_budget": 7}, {"enabled": True}):
@@ -109,7 +109,7 @@ def varying(n, **how):
 
 @pytest.mark.parametrize("deterministic", [True, False])
 @pytest.mark.parametrize("known", [True, False])
-def test_what_is_dropped_ends_the_epoch(deterministic, known):
+def test_a_dropped_remainder_ends_the_epoch(deterministic, known):
   """Keras knows the number of batches and requests no further one."""
   stage = varying(400 + 3, deterministic=deterministic)
   batches = stage.batch(8, drop_remainder=True)
@@ -122,7 +122,7 @@ def test_what_is_dropped_ends_the_epoch(deterministic, known):
   assert all(130 <= epoch.fresh <= 140 for epoch in epochs[1:])
 
 
-def test_an_error_in_what_is_dropped_is_raised():
+def test_an_error_in_a_dropped_remainder_is_raised():
   def partial_fn(i):
     with tf.control_dependencies([tf.debugging.assert_less(i, tf.constant(9, tf.int64))]):
       return tf.fill([4], i)
@@ -143,7 +143,7 @@ def test_an_error_in_what_is_dropped_is_raised():
 @pytest.mark.parametrize(
   "leave", [lambda stage: tf.data.Dataset.batch(stage, 4, drop_remainder=True), lambda stage: stage.take(9)]
 )
-def test_epochs_that_are_left_lead_to_reuse(leave):
+def test_epochs_left_early_lead_to_reuse(leave):
   stage = varying(11)
   left = leave(stage)
   for _ in range(16):

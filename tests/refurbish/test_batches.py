@@ -3,8 +3,6 @@
 import itertools
 import os
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -13,7 +11,7 @@ import tensorflow as tf
 import refurbish_tf as rtf
 from support import cases
 from support.checkpoints import with_checkpoints
-from support.datasets import plain, resident, stats, stream, with_options
+from support.datasets import plain, stats, stream, with_options
 
 N = 23
 IMAGES = np.random.default_rng(1).integers(0, 256, [N, 12, 12, 3], np.uint8)
@@ -133,7 +131,7 @@ def plain_of(element):
 @pytest.mark.parametrize("make", STATIC)
 @pytest.mark.parametrize("size", [1, 4, N, N + 5])
 @pytest.mark.parametrize("drop_remainder", [False, True])
-def test_yields_what_batch_of_tf_data_does(make, size, drop_remainder):
+def test_yields_the_same_batches_as_tf_data(make, size, drop_remainder):
   ours, theirs = of_stage(make(), size, drop_remainder), of_tf_data(make(), size, drop_remainder)
   assert ours.element_spec == theirs.element_spec
   assert ours.cardinality() == theirs.cardinality()
@@ -148,7 +146,7 @@ def test_components_without_a_shape_are_batched_as_usual(make):
 
 @pytest.mark.parametrize("parallel", [None, 1, 3, 40])
 @pytest.mark.parametrize("on_disk", [False, True])
-def test_whatever_runs_at_once(tmp_path, parallel, on_disk):
+def test_yields_the_same_batches_for_any_num_parallel_calls(tmp_path, parallel, on_disk):
   def make(name):
     store = tmp_path / name if on_disk else None
     return tf.data.Dataset.range(100).refurbish(
@@ -163,7 +161,7 @@ def test_whatever_runs_at_once(tmp_path, parallel, on_disk):
   assert epochs(of_stage(make("a"), 8)) == epochs(of_tf_data(make("b"), 8))
 
 
-def test_arguments_as_of_tf_data():
+def test_accepts_the_arguments_of_tf_data():
   stage = of_functions()
   size = tf.constant(4, tf.int64)
   assert of_stage(stage, size, drop_remainder=tf.constant(True)).element_spec["x"].shape == [4]
@@ -186,7 +184,7 @@ def test_after_options_but_after_no_other_dataset():
     assert "BatchDataset" in graph_of(after.batch(4))
 
 
-def test_what_comes_behind():
+def test_later_operations_see_the_same_batches():
   def behind(batches):
     return batches.unbatch().batch(3).rebatch(2).prefetch(2).repeat(2)
 
@@ -221,7 +219,7 @@ def outcomes(dataset, number=2):
 @pytest.mark.parametrize("where", ["partial", "final"])
 @pytest.mark.parametrize("fails", [[3], [0, 1, 2, 3, 22], [5, 14]])
 @pytest.mark.parametrize("parallel", [None, 3])
-def test_a_failing_sample_costs_the_batch_begun(where, fails, parallel):
+def test_a_failing_sample_drops_the_current_batch(where, fails, parallel):
   how = {"where": where, "num_parallel_calls": parallel}
   ours, theirs = of_stage(failing(fails, **how), 4), of_tf_data(failing(fails, **how), 4)
   assert outcomes(ours) == outcomes(theirs)
@@ -233,7 +231,7 @@ def test_a_failing_sample_costs_the_batch_begun(where, fails, parallel):
   )
 
 
-def test_a_result_of_another_shape_than_its_row():
+def test_a_result_of_another_shape_than_its_row_is_an_error():
   def lies(x):
     y = tf.zeros(tf.cast(x, tf.int32) % 2 + 1)
     y.set_shape([1])
@@ -248,7 +246,7 @@ def test_a_result_of_another_shape_than_its_row():
 
 
 @pytest.mark.parametrize("size", [7, 100])
-def test_samples_that_are_gone_leave_no_hole(tmp_path, size):
+def test_lost_samples_leave_no_gap(tmp_path, size):
   """Samples found damaged when read come last. They had claimed rows, and a batch of all samples has no spare rows."""
 
   def make(name):
@@ -267,7 +265,7 @@ def test_samples_that_are_gone_leave_no_hole(tmp_path, size):
   assert stats(ours).total.missing == stats(theirs).total.missing > 2
 
 
-def test_what_else_a_function_does_is_done():
+def test_other_operations_of_a_function_still_run():
   def check(image):
     with tf.control_dependencies([tf.debugging.assert_less(tf.reduce_max(image), tf.constant(0, tf.uint8))]):
       return tf.identity(image)
@@ -320,7 +318,7 @@ def test_layers_called_directly_for_a_new_generation():
   assert direct == in_part == whole
 
 
-def test_layers_called_directly_of_batches():
+def test_layers_called_directly_on_batches():
   """Each sample is a batch of images, sometimes empty. Each image has its own draws."""
   layers = rtf.augment.compose(NATIVE, clips=False)
 
@@ -336,7 +334,7 @@ def test_layers_called_directly_of_batches():
   assert direct == in_part == whole
 
 
-def test_what_comes_before_layers_called_directly_is_called_once():
+def test_functions_before_layers_called_directly_run_once():
   """The function before them is in Python and has its own seed."""
   calls = []
 
@@ -358,7 +356,7 @@ def test_what_comes_before_layers_called_directly_is_called_once():
   assert in_part == epochs(make(lambda image: image + 0), 2)
 
 
-def test_what_comes_before_images_without_pixels_is_called_once():
+def test_functions_before_images_without_pixels_run_once():
   """The function before them may have a state."""
   calls = []
 
@@ -374,14 +372,6 @@ def test_what_comes_before_images_without_pixels_is_called_once():
     assert all(tf.size(images) == 0 for images in stage)
     assert len(set(calls)) == len(calls) > 0
     calls.clear()
-
-
-def test_a_batch_that_no_memory_has_room_for_of_few_samples():
-  """The number of samples is unknown in the first epoch."""
-  batches = of_stage(stream(9).refurbish(lambda x: tf.repeat(x, 100), lambda x: x, 2, seed=1), 10**11)
-  for _ in range(2):
-    (batch,) = batches
-    assert sorted(batch[:, 7].numpy()) == list(range(9))
 
 
 def test_at_completion_each_sample_comes_once():
@@ -445,69 +435,3 @@ def test_a_checkpoint_has_no_samples_in_it(tmp_path):
     next(iterator)
     tf.train.Checkpoint(iterator=iterator).write(str(tmp_path / "checkpoint"))
     assert sum(os.path.getsize(file) for file in tmp_path.glob("checkpoint*")) < IMAGES[0].nbytes + 2000
-
-
-NO_MEMORY = """
-import resource
-import tensorflow as tf
-import refurbish_tf as rtf
-enlarge = [rtf.augment.resize((1024, 1024))]
-stage = tf.data.Dataset.from_tensor_slices(tf.zeros([64, 8, 8, 3], tf.uint8)).refurbish([lambda x: x], enlarge, 2, num_parallel_calls=2)
-list(stage.batch(2))
-status = dict(line.split(":") for line in open("/proc/self/status"))
-resource.setrlimit(resource.RLIMIT_AS, (int(status["VmSize"].split()[0]) * 1024 + 100 * 2**20, -1))
-batches = iter(stage.batch(64))
-try:
-  next(batches)
-except tf.errors.ResourceExhaustedError as error:
-  print(ascii(str(error)))
-print(sum(1 for _ in stage.batch(4)))
-"""
-
-
-def test_no_memory_for_a_batch_is_an_error():
-  """The iterator still yields smaller batches."""
-  environment = {**os.environ, "MALLOC_ARENA_MAX": "1"}  # An arena of a new thread takes up to 128 MiB of addresses.
-  said, batches = subprocess.run(
-    [sys.executable, "-c", NO_MEMORY], check=True, capture_output=True, text=True, env=environment
-  ).stdout.splitlines()
-  assert "of shape [64,1024,1024,3]. Pass a smaller batch_size." in said
-  assert int(batches) == 16
-
-
-@pytest.mark.parametrize("batch", [lambda stage: stage.batch(64), lambda stage: of_tf_data(stage, 64)])
-def test_samples_that_come_and_go_leave_no_holes(batch):
-  """In every epoch a store in memory uses little more memory than its samples."""
-  number, shape = 20_000, [32, 32, 3]
-  stage = tf.data.Dataset.range(number).refurbish(
-    lambda x: (x, tf.fill(shape, tf.cast(x % 251, tf.uint8))), lambda x, image: (x, image, image[0, 0, 0]), 3, seed=1
-  )
-  for _ in batch(tf.data.Dataset.range(2000).refurbish(lambda x: tf.fill(shape, tf.cast(x, tf.uint8)), None, 3)):
-    pass  # Starts threads.
-  before = resident()
-  for _ in range(6):
-    for x, image, value in batch(stage):
-      assert (image.numpy() == (x.numpy() % 251)[:, None, None, None]).all() and (
-        value.numpy() == x.numpy() % 251
-      ).all()
-  kept = stats(stage).total.bytes
-  assert kept >= number // 2 * np.prod(shape)
-  # Without slots it would be twice as much. Other code in this process uses memory, too.
-  assert resident() - before < 1.6 * kept
-
-
-def test_memory_is_aligned_and_used_again():
-  """Frameworks use it without a copy, and it is not allocated for each batch. Here no thread begins a batch ahead."""
-  images = np.zeros([400, 64, 64, 3], np.uint8)
-  stage = tf.data.Dataset.from_tensor_slices(images).refurbish(NATIVE, NATIVE, 2, seed=1, num_parallel_calls=None)
-  batches = of_stage(stage, 40)
-
-  def address(batch):
-    return np.asarray(memoryview(batch)).ctypes.data  # The memory of the tensor itself.
-
-  addresses = [address(batch) for batch in batches]
-  assert all(each % 64 == 0 for each in addresses)
-  assert len(set(addresses)) <= 3
-  held = list(batches)
-  # Memory still in use is not overwritten.
-  assert len(set(map(address, held))) == 10

@@ -127,7 +127,7 @@ FREEZE = {
 
 
 @pytest.mark.parametrize("kind", FREEZE)
-def test_what_keeps_elements_behind_the_stage_keeps_its_first_epoch(tmp_path, kind):
+def test_a_cache_after_the_stage_keeps_its_first_epoch(tmp_path, kind):
   """As documented: always the same whole epoch, because the stage is never read again. Before the stage these work."""
   dataset = FREEZE[kind](Dataset.range(N).refurbish(tf.identity, r=2, seed=1), tmp_path)
   epochs = [flat(dataset) for _ in range(3)]
@@ -211,7 +211,7 @@ def test_a_dropped_stage_is_gone(use):
   assert epochs_known(name) == 0
 
 
-def test_whoever_uses_a_stage_keeps_it():
+def test_a_stage_lives_as_long_as_its_users():
   dataset = Dataset.range(N).refurbish(tf.identity, r=2, seed=1)
   name = dataset.refurbish_stage
   batched = dataset.batch(2)

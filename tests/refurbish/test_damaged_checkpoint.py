@@ -168,7 +168,7 @@ def test_a_checkpoint_of_a_pipeline_without_the_stage_is_refused(tmp_path):
     restore(make(n=N, epochs=None), path)
 
 
-def test_the_last_epoch_there_is(state):
+def test_the_last_possible_epoch_can_be_restored(state):
   """A checkpoint may restore it. The next one is an error, because the store would take its generation for "none"."""
   state.values["next_epoch"] = np.int64(2**32 - 2)
   dataset = make(n=N, epochs=None)
@@ -182,7 +182,7 @@ def test_the_last_epoch_there_is(state):
 
 @settings(max_examples=cases.examples(15), derandomize=True)
 @given(data=st.data())
-def test_anything_else_does_no_harm(data):
+def test_arbitrary_numbers_do_no_harm(data):
   """Whatever numbers a checkpoint holds, it is refused or yields elements of the source: nothing else, and no crash."""
   kind = data.draw(st.sampled_from(["range", "stream", "stream of known length"]))
   dataset = make(kind, N, epochs=None)
@@ -259,7 +259,7 @@ def assert_unchanged_by(path):
 
 
 @pytest.mark.parametrize("change", [{"left": 3}, {"left": 2**63 - 1}, {"position": 0}], ids=str)
-def test_what_e_does_not_give_is_refused_by_echo(change):
+def test_repetitions_impossible_for_e_are_refused_by_echo(change):
   dataset = tf.data.Dataset.range(5).echo(3)
   iterator = iter(dataset)
   take(iterator, 4)
@@ -386,7 +386,7 @@ def assert_refused_by_echo(e, dataset, state, message):
 
 @settings(max_examples=cases.examples(30), derandomize=True)
 @given(data=st.data())
-def test_anything_else_does_no_harm_to_echo(data):
+def test_arbitrary_numbers_do_no_harm_to_echo(data):
   """Whatever a checkpoint holds, it is refused, or a finite number of elements of the dataset's type follows: no
   crash."""
   e = data.draw(st.sampled_from(ECHOING_FACTORS))

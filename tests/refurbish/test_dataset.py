@@ -180,7 +180,7 @@ SIGNATURES.update(
 @cases.each_value
 @pytest.mark.parametrize("place", ["partial_fn", "final_fn"])
 @pytest.mark.parametrize("kind", SIGNATURES)
-def test_who_is_given_a_seed(kind, place):
+def test_functions_with_a_seed_parameter_get_a_seed(kind, place):
   """A function gets a seed if and only if it has a parameter `seed` that no component is passed to."""
   function, takes = SIGNATURES[kind]
   dataset = Dataset.range(4).refurbish(**{"partial_fn": tf.identity, place: function})
@@ -205,7 +205,7 @@ def test_seeds_that_functions_return_stay_as_they_are():
       np.testing.assert_array_equal(a, b)
 
 
-def test_a_component_that_is_called_seed():
+def test_a_component_named_seed_is_passed_as_the_seed():
   """Elements may have a component `seed`; the function gets that one."""
   pairs = Dataset.from_tensor_slices((np.arange(4), 10 * np.arange(4)))
   assert elements(pairs.refurbish(lambda image, seed: image + seed)) == elements(pairs.map(lambda x, y: x + y))
@@ -307,7 +307,7 @@ def test_signature():
   }
 
 
-# Seeds. -----------------------------------------------------------------------------------------------------------------
+# Seeds. ---------------------------------------------------------------------------------------------------------------
 
 
 @cases.each_value

@@ -63,7 +63,7 @@ WITH_STATE = {
 
 
 @pytest.mark.parametrize("kind", WITH_STATE)
-def test_a_graph_for_others_has_no_function_that_they_lack(kind):
+def test_a_graph_for_another_process_must_not_call_python(kind):
   """The policy of a tf.data service requires this. A checkpoint does not, because the same program reads it."""
   dataset = WITH_STATE[kind]()
   Policy = tf.data.experimental.ExternalStatePolicy
@@ -159,7 +159,7 @@ def of_function():
     of_function,
   ],
 )
-def test_a_stage_that_each_call_of_a_function_would_make_is_refused(build):
+def test_creating_a_stage_in_each_call_of_a_function_is_refused(build):
   """Each call would begin with the first epoch, in the same order, and reuse nothing."""
   with pytest.raises(ValueError, match="must not be built inside a function.*interleave.*read_file"):
     build()

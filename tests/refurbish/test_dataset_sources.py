@@ -340,7 +340,7 @@ def test_a_source_that_has_grown_while_samples_are_removed():
 
 
 @pytest.mark.parametrize("ahead", [0, 4])
-def test_a_source_that_has_grown_under_who_never_asks_for_the_end(ahead):
+def test_growth_is_noticed_by_readers_that_stop_at_the_known_length(ahead):
   """Such as fit, which knows the number of batches and so misses an error that `prefetch` has read after them. The next
   epoch begins with the error, once."""
   number = [10]
@@ -437,7 +437,7 @@ def test_shuffle_buffer_of_a_seed():
   assert epochs(1, shuffle_buffer_size=1) == 3 * [list(range(60))]
 
 
-def test_what_was_in_the_shuffle_buffer_before_an_error_is_kept():
+def test_elements_in_the_shuffle_buffer_before_an_error_are_kept():
   """Only elements read after the error have an unknown position in the source."""
   store = rtf.CacheStore()
   dataset = counted([], 10, broken=5).refurbish(

@@ -237,7 +237,7 @@ def test_dynamic_is_refused(two_workers, source):
     two_workers.read(Policy.DYNAMIC, refurbish(source()).repeat(EPOCHS))
 
 
-def test_a_job_without_repeat_begins_anew(two_workers):
+def test_a_job_without_repeat_starts_from_scratch(two_workers):
   """Each iteration is a new job for which a worker keeps nothing, so put repeat before distribute."""
   dataset = two_workers.distribute(Policy.OFF, refurbish(tf.data.Dataset.range(N)))
   epochs = [to_list(dataset) for _ in range(2)]
@@ -247,7 +247,7 @@ def test_a_job_without_repeat_begins_anew(two_workers):
   assert sorted(epochs[0]) == sorted(epochs[1])
 
 
-def test_shares_cannot_have_one_store_on_disk(two_workers, tmp_path):
+def test_shards_cannot_use_one_store_on_disk(two_workers, tmp_path):
   source = tf.data.Dataset.range(N).shard(SHARD_HINT, SHARD_HINT)
   with pytest.raises(tf.errors.FailedPreconditionError, match="shard is . of 2, but it was . of 2"):
     two_workers.read(Policy.HINT, refurbish(source, store=tmp_path).repeat(EPOCHS))
@@ -256,7 +256,7 @@ def test_shares_cannot_have_one_store_on_disk(two_workers, tmp_path):
     refurbish(tf.data.Dataset.range(N).shard(2, 1), store=tmp_path / "other")
 
 
-def test_shares_cannot_have_one_process():
+def test_shards_cannot_run_in_one_process():
   dispatcher = service.DispatchServer(service.DispatcherConfig(worker_addresses=["localhost:%port%"] * 2))
   config = service.WorkerConfig(dispatcher_address=dispatcher.target.split("://")[1])
   workers = [service.WorkerServer(config) for _ in range(2)]

@@ -24,7 +24,7 @@ def checkpoint(dataset):
 
 @pytest.mark.parametrize("done", [0, 1, 3])
 @pytest.mark.parametrize("on_disk", [False, True])
-def test_goes_on_with_the_next_epoch(tmp_path, done, on_disk):
+def test_resumes_with_the_next_epoch(tmp_path, done, on_disk):
   store = tmp_path / "store" if on_disk else None
   expected = epochs(pipeline(), 5)
   dataset = pipeline(store=store)
@@ -85,7 +85,7 @@ def test_damage_changes_nothing():
     assert json.loads(position.serialize()) == saved
 
 
-def test_the_position_in_a_checkpoint_is_of_one_moment(tmp_path, monkeypatch):
+def test_the_position_in_a_checkpoint_is_consistent_with_the_iterator(tmp_path, monkeypatch):
   """Another epoch of the stage may begin while the iterator is saved, because of operations that read ahead."""
   dataset = pipeline()
   iterator, others = iter(dataset), []
@@ -105,7 +105,7 @@ def test_the_position_in_a_checkpoint_is_of_one_moment(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("symbolic", [False, True])
-def test_stages_that_an_iterator_has_not_come_to(tmp_path, symbolic):
+def test_stages_that_an_iterator_has_not_reached_are_restored(tmp_path, symbolic):
   """`concatenate` creates the iterator of its second dataset when the first dataset ends."""
 
   def concatenated():

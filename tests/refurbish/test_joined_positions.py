@@ -195,7 +195,7 @@ def test_another_pipeline_is_refused(tmp_path):
     numpy_loader(worker("range", 12, 3, 0, 2, "loader")).load_state_dict(saved[0])
 
 
-def test_what_cannot_be_joined(tmp_path):
+def test_positions_that_cannot_be_joined_are_refused(tmp_path):
   state = lambda n, i, epochs=1, steps=1, **options: stop(
     "loader", worker("range", 12, n, i, 2, "loader", **options), tmp_path, epochs, steps
   )[1]

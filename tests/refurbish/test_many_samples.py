@@ -35,7 +35,7 @@ def bytes_beside_store(dataset):
   return described["bytes_beside_store"]
 
 
-def test_orders_that_are_computed_are_those_of_their_epochs(tmp_path):
+def test_computed_orders_match_their_epochs(tmp_path):
   """Including after a restore to another epoch."""
   dataset = make()
   specified = schedule.Schedule(1, N, 3)
@@ -78,7 +78,7 @@ def test_at_most_3_bytes_a_sample_beside_a_store_in_memory(on_disk, tmp_path):
   assert bytes_beside_store(dataset) <= under_way
 
 
-def test_what_fits_is_forgotten_when_the_schedule_begins():
+def test_notes_about_fitting_samples_are_freed_when_the_schedule_begins():
   """Until it is known how many samples fit, the stage notes which ones do."""
   store = rtf.CacheStore(max_bytes=12 * N // 2)
   dataset = (

@@ -122,7 +122,7 @@ def in_two_functions(dataset):
 
 
 @pytest.mark.parametrize("after", [in_a_function, in_two_functions])
-def test_what_a_function_does_with_elements_of_a_stage_is_known(tmp_path, after):
+def test_functions_that_read_an_element_again_are_detected(tmp_path, after):
   stage = make_source("stream", 10).refurbish(partial_fn, final_fn, 2, seed=7)
   with pytest.raises(ValueError, match="unbatch after refurbish reads an element again"):
     save(iter(with_checkpoints(after(stage))), tmp_path)

@@ -59,7 +59,7 @@ def test_restores_again_and_again(tmp_path, kind, symbolic, r):
   assert elements == take(iter(make(**how)))
 
 
-def test_goes_on_with_damaged_records(tmp_path):
+def test_resumes_with_damaged_records(tmp_path):
   """Every sample is bit for bit the same. Samples found damaged when they are read come last; the others keep their
   order."""
   n, done = 30, 10
@@ -94,7 +94,7 @@ def test_goes_on_with_damaged_records(tmp_path):
   assert sorted(rest[-len(late) :]) == sorted(late)
 
 
-def test_a_warm_store_saves_what_was_prepared(tmp_path):
+def test_a_warm_store_avoids_preparing_samples_again(tmp_path):
   """Lost samples are prepared again, and no others."""
   # Large compared with the samples that tf.data had read ahead when it was saved.
   n = 1000

@@ -72,7 +72,7 @@ def share_of(elements):
 
 
 @pytest.mark.parametrize("store", [False, True])
-def test_four_trainers_have_the_same_whole_epochs_of_one_preparation(cluster, store):
+def test_four_trainers_get_the_same_whole_epochs_prepared_once(cluster, store):
   epochs, job = 4, Job(f"shared {store}", store=store)
   found = cluster.read(job, dict.fromkeys(TRAINERS, epochs * N))
   assert all(by_worker(elements) == by_worker(found["a"]) for elements in found.values())
@@ -172,7 +172,7 @@ def fixture_own_service():
   del dispatcher
 
 
-def test_offload_on_the_workers_makes_the_batches_that_it_makes_here(own_service):
+def test_offload_on_the_workers_makes_the_same_batches_as_locally(own_service):
   def offloaded():
     return (
       source(N)
@@ -185,7 +185,7 @@ def test_offload_on_the_workers_makes_the_batches_that_it_makes_here(own_service
   assert made == expected
 
 
-def test_offload_behind_the_service_takes_what_comes(own_service):
+def test_offload_works_after_the_service(own_service):
   dataset = own_service(source(N).refurbish(lambda *element: element, None, r=R, seed=7).repeat()).offload(layers(), 4)
   labels = [label for _, batch in dataset.take(2 * N // 4) for label in batch.numpy().tolist()]
   assert sorted(labels[:N]) == sorted(labels[N:]) == list(range(N))
@@ -214,7 +214,7 @@ def test_loaders_read_a_service_once_and_have_no_state(framework, own_service):
     next(iter(loader))
 
 
-def test_what_needs_the_position_in_a_service_says_so(own_service, tmp_path):
+def test_features_that_need_a_position_are_refused_after_a_service(own_service, tmp_path):
   samples = tf.data.Dataset.range(N).refurbish(lambda index: (tf.cast([index], tf.float32), 1.0), r=R)
   batches = own_service(samples.repeat().batch(4))
   model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])

@@ -76,7 +76,7 @@ def moved(n, m):
 @pytest.mark.parametrize("m", [4, 3, 2, 1])
 @pytest.mark.parametrize("r", [1.5, 2, 3])
 @pytest.mark.parametrize("on_disk", [True, False])
-def test_another_number_of_shards_goes_on_with_the_schedule(tmp_path, n, m, r, on_disk):
+def test_another_number_of_shards_continues_the_schedule(tmp_path, n, m, r, on_disk):
   """After any epoch: each sample has the generation that it would have had, and only moved samples are lost."""
   unbroken = Workers(n, r)
   num_epochs = 2 * math.ceil(r) + 1
@@ -176,7 +176,7 @@ def test_a_position_of_another_worker_after_a_new_schedule(ragged):
     assert epoch(after) == epoch(before)
 
 
-def test_another_size_of_a_shard_is_refused_where_the_whole_is_another():
+def test_a_changed_shard_size_is_refused_if_the_source_has_changed_size():
   saved = rtf.EpochPosition(sharded(2, 0, 2, total=49)).serialize()
   with pytest.raises(tf.errors.InvalidArgumentError, match="num_samples of refurbish is 23, but was 25"):
     rtf.EpochPosition(sharded(2, 0, 2, total=46)).deserialize(saved)
@@ -220,7 +220,7 @@ def test_samples_have_the_numbers_of_the_whole_source(tmp_path):
     (lambda: tf.data.Dataset.range(2).shard(2, 1).flat_map(lambda k: tf.data.Dataset.range(4)), False),
   ],
 )
-def test_where_the_numbers_in_the_whole_source_are_known(source, known):
+def test_numbers_in_the_whole_source_are_used_where_known(source, known):
   """Otherwise a sample has its number among the elements that the stage reads."""
 
   def number(source):
@@ -244,7 +244,7 @@ def positions(stage):
   return tf.train.Checkpoint(position=rtf.EpochPosition(stage))
 
 
-def test_a_worker_takes_the_checkpoint_of_another_one_between_epochs_only(tmp_path):
+def test_a_checkpoint_of_another_worker_is_accepted_only_between_epochs(tmp_path):
   """Each has its own order. This also holds with the same number of workers, as after any restart."""
   first, second = sharded(2, 0, 2), sharded(2, 1, 2)
   expected = [list(map(tuple, second.as_numpy_iterator())) for _ in range(3)]
@@ -309,7 +309,7 @@ def test_refused_with_another_source_or_seed(tmp_path):
 
 
 @pytest.mark.parametrize("why", ["limit", "stream", "stream, read before"])
-def test_a_new_schedule_begins_where_the_former_cannot_be_followed(tmp_path, why):
+def test_a_new_schedule_begins_if_the_old_one_cannot_be_continued(tmp_path, why):
   """With a limit, or while the length is unknown: every sample is prepared once more, and none is used too often."""
 
   def make(n, i):
@@ -338,7 +338,7 @@ def test_a_new_schedule_begins_where_the_former_cannot_be_followed(tmp_path, why
   assert max(uses.values()) == 2
 
 
-def test_a_store_on_disk_goes_on_without_a_checkpoint(tmp_path):
+def test_a_store_on_disk_continues_without_a_checkpoint(tmp_path):
   unbroken = Workers(2, 2)
   expected = [dict(collections.ChainMap(*unbroken.epoch())) for _ in range(5)]
   workers = Workers(2, 2, tmp_path)
@@ -376,7 +376,7 @@ KILL_AFTER = [None, *(round(0.04 * random.Random(i).random(), 4) for i in range(
 
 
 @pytest.mark.parametrize("seconds", cases.some(KILL_AFTER, 2), ids=str)
-def test_a_process_that_is_killed_while_it_takes_a_store_over(tmp_path, seconds):
+def test_a_store_survives_a_kill_while_it_is_taken_over(tmp_path, seconds):
   """Other shards' samples are removed before the settings name the new shard. `seconds` None: killed between the
   two."""
   for _ in sharded(2, 0, 2, total=KILLED_N, store=tmp_path):
@@ -402,7 +402,7 @@ def test_a_process_that_is_killed_while_it_takes_a_store_over(tmp_path, seconds)
   assert foreign(tmp_path, 3) == 0
 
 
-def test_a_new_directory_follows_the_schedule_of_the_checkpoint_also_without_it(tmp_path):
+def test_a_new_store_keeps_the_schedule_of_a_restored_checkpoint(tmp_path):
   unbroken, before = Workers(2, 3), Workers(2, 3, tmp_path / "before")
   expected = [dict(collections.ChainMap(*unbroken.epoch())) for _ in range(5)]
   for _ in range(3):
@@ -443,7 +443,7 @@ def test_stores_that_cannot_be_taken_over(tmp_path, change, match):
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_the_state_of_a_loader_goes_on_between_epochs_and_is_refused_within_one(framework):
+def test_a_loader_state_is_accepted_only_between_epochs(framework):
   def loaders(n):
     return [loader_of(framework, sharded(n, i, 2).batch(2)) for i in range(n)]
 

@@ -212,14 +212,14 @@ def test_a_file_that_was_repaired_is_no_alarm(tmp_path):
     assert not told(lambda repaired=repaired: epochs(repaired, 4))
 
 
-def test_what_keeps_nothing_refuses_nothing(tmp_path):
+def test_a_stage_that_keeps_nothing_refuses_no_source(tmp_path):
   path = stores.new_path(tmp_path)
   filled(path, by_index(range(N)), r=1)
   assert rtf.CacheStore(path).stats().entries == 0
   assert not told(lambda: epochs(stage(by_index(range(1, N + 1)), path, r=1)))
 
 
-def test_a_refusal_is_told_though_ignore_errors_hides_it(tmp_path):
+def test_a_refusal_hidden_by_ignore_errors_causes_a_warning(tmp_path):
   path = stores.new_path(tmp_path)
   filled(path, stream(range(N)))
   dataset = stage(stream(range(1, N + 1)), path).ignore_errors()
@@ -228,7 +228,7 @@ def test_a_refusal_is_told_though_ignore_errors_hides_it(tmp_path):
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one processor")
 @pytest.mark.parametrize("kind", ["stored", "computed"])
-def test_another_number_of_processors_changes_only_what_is_computed(tmp_path, kind):
+def test_with_other_cpu_cores_only_stored_elements_are_compared(tmp_path, kind):
   path = stores.new_path(tmp_path)
   make = {"stored": by_index, "computed": lambda numbers: by_index(np.array(numbers, np.float32)).map(tf.math.exp)}[
     kind
@@ -262,7 +262,7 @@ def shuffled(keys):
   return keys
 
 
-def test_a_generator_that_shuffles_is_warned_of_once():
+def test_a_generator_that_shuffles_causes_one_warning():
   dataset = stage(generator(range(50), shuffled)).batch(5)
   with pytest.warns(rtf.PipelineWarning) as caught:
     for _ in range(4):
@@ -275,7 +275,7 @@ def test_a_generator_that_shuffles_is_warned_of_once():
   assert len(told(lambda: epochs(stage(generator(range(50), shuffled))))) == 1
 
 
-def test_it_comes_within_fit():
+def test_the_warning_is_raised_within_fit():
   model = keras.Sequential([keras.Input([]), keras.layers.Reshape([1]), keras.layers.Dense(1)])
   model.compile("sgd", "mse")
   dataset = stage(generator(range(1, 51), shuffled)).map(lambda x: (tf.cast(x, tf.float32) / 50, 0.0)).batch(5)
@@ -286,7 +286,7 @@ def test_it_comes_within_fit():
   assert warned.filename == __file__
 
 
-def test_a_file_that_changes_is_warned_of(tmp_path):
+def test_a_file_that_changes_causes_a_warning(tmp_path):
   for i in range(N):
     (tmp_path / f"{i}").write_text(f"{i}")
   dataset = stage(by_index([str(tmp_path / f"{i}") for i in range(N)]).map(tf.io.read_file), r=1)
@@ -385,7 +385,7 @@ SAME = {
 
 
 @pytest.mark.parametrize("name", SAME)
-def test_a_source_that_is_the_same_is_no_alarm(name, tmp_path):
+def test_an_unchanged_source_causes_no_alarm(name, tmp_path):
   path = stores.new_path(tmp_path)
   for store in (None, path, path):
     dataset = stage(SAME[name](), store)
@@ -397,7 +397,7 @@ def test_a_source_that_is_the_same_is_no_alarm(name, tmp_path):
   assert not told(lambda: list(zip(dataset, dataset)))
 
 
-def test_what_follows_an_error_of_a_stream_is_no_alarm():
+def test_elements_after_an_error_of_a_stream_cause_no_alarm():
   numbers = [1.0] * 20 + [0.0] + [2.0] * 20
   source = (
     Dataset.from_tensor_slices(numbers).filter(lambda x: True).map(lambda x: tf.debugging.check_numerics(1 / x, "no"))
@@ -406,7 +406,7 @@ def test_what_follows_an_error_of_a_stream_is_no_alarm():
   assert not told(lambda: [read(dataset) for _ in range(4)])
 
 
-def test_what_follows_a_file_that_has_gone_is_no_alarm(tmp_path):
+def test_elements_after_a_missing_file_cause_no_alarm(tmp_path):
   paths = [tmp_path / f"{i}" for i in range(N)]
   for i, path in enumerate(paths):
     path.write_text(f"{i}")

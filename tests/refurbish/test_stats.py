@@ -109,7 +109,7 @@ def test_samples_without_room_are_absent_or_fresh():
   ]
 
 
-def test_an_iterator_that_is_not_read_is_no_epoch():
+def test_an_unread_iterator_does_not_count_as_an_epoch():
   stage = Stage(12, r=2)
   iterators = [iter(stage.dataset.batch(4).prefetch(2)) for _ in range(3)]
   assert stage.stats.epochs == ()
@@ -266,7 +266,7 @@ def test_description_of_samples_in_transit(tmp_path, r, sizes, expected):
   assert f"  store   {tmp_path / 'store'}, at most 38,400 bytes{expected}" in rtf.describe(stage).splitlines()
 
 
-def test_description_of_what_is_behind():
+def test_description_of_the_following_operations():
   """The following operations in order, for the given pipeline and for the stage alone."""
   stage = tf.data.Dataset.range(40).take(30).refurbish(lambda x: x)
   for behind, expected in (

@@ -45,7 +45,7 @@ def threads():
   return len(list(pathlib.Path("/proc/self/task").iterdir()))
 
 
-def test_where_there_is_no_work_no_thread_is_asked():
+def test_cached_samples_without_final_fn_need_no_worker_thread():
   """An epoch of cached samples without final_fn is read by its consumer alone."""
   dataset = Dataset.range(200).refurbish(tf.identity, r=1e9, seed=1, num_parallel_calls=8)
   list(dataset)
@@ -61,7 +61,7 @@ def test_where_there_is_no_work_no_thread_is_asked():
   assert before < threads() <= before + 7
 
 
-def test_a_slow_source_does_not_hold_up_what_is_cached():
+def test_a_slow_source_does_not_delay_cached_samples():
   """While a fresh sample is read, final_fn runs on the cached samples after it."""
   go = threading.Event()
   reading, finished = [], []
@@ -180,14 +180,14 @@ def test_functions(kind):
       assert sorted(dataset.as_numpy_iterator()) == expected
 
 
-def test_what_runs_a_function_is_told():
+def test_describe_names_the_executor_of_a_function():
   inline = Dataset.range(3).refurbish(tf.identity, traced_elsewhere)
   assert "executor" not in rtf.describe(inline)
   usual = Dataset.range(3).refurbish(tf.identity, old_style)
   assert "TensorFlow's default executor runs final_fn," in rtf.describe(usual)
 
 
-def test_a_users_function_stays_as_it_is():
+def test_user_functions_are_not_modified():
   """How the stage runs a function does not change the user's function."""
 
   def make():
@@ -273,7 +273,7 @@ def seconds_by_thread():
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="with one processor nothing is cut in pieces")
 @pytest.mark.parametrize("options", [{}, {"max_intra_op_parallelism": 1}])
-def test_operations_are_not_cut_in_pieces_where_calls_run_at_once(options):
+def test_operations_are_not_split_while_calls_run_in_parallel(options):
   """It would only wake TensorFlow's other threads. With and without the option."""
 
   def work(x):

@@ -52,12 +52,12 @@ def test_each_element_is_read_once():
   assert [asked_by(source, dataset) for _ in range(3)] == [list(range(N)), [], []]
 
 
-def test_what_comes_first_stays_when_there_is_no_more_room():
+def test_the_first_elements_stay_when_the_store_is_full():
   source, dataset = recorded(store=limited(5))
   assert [asked_by(source, dataset) for _ in range(3)] == [list(range(N)), list(range(5, N)), list(range(5, N))]
 
 
-def test_behind_it_only_fresh_samples_that_are_not_kept_are_read():
+def test_refurbish_after_it_reads_only_fresh_samples_that_are_not_kept():
   store = limited(5)
   source, dataset = recorded(store=store)
   prepared = []
@@ -88,7 +88,7 @@ def test_a_source_that_reads_ahead_reads_just_what_is_missing(batch_reads):
   assert max(map(len, asked)) == min(batch_reads, 2)
 
 
-def test_an_element_that_goes_while_the_source_reads_ahead_is_read_alone():
+def test_an_element_removed_while_the_source_reads_ahead_is_read_alone():
   source = Batched(N)
   store = rtf.CacheStore()
   dataset = rtf.sources.cached(rtf.sources.data_source(source, batch_reads=8), store)
@@ -111,7 +111,7 @@ def test_single_elements():
   assert source.asked == [7, 3, 3]
 
 
-def test_elements_that_are_passed_over_are_not_read():
+def test_skipped_elements_are_not_read():
   source, dataset = recorded()
   assert values(dataset.skip(9)) == [81, 100, 121] and source.asked == [9, 10, 11]
   source.asked.clear()
@@ -120,7 +120,7 @@ def test_elements_that_are_passed_over_are_not_read():
 
 @pytest.mark.parametrize("readers", [None, 3])
 @pytest.mark.parametrize("kept", [0, 3, N])
-def test_skip_behind_a_source_that_reads_ahead(kept, readers):
+def test_skip_after_a_source_that_reads_ahead(kept, readers):
   source = Dataset.range(N).map(lambda x: x * x, num_parallel_calls=2).prefetch(4)
   dataset = rtf.sources.cached(source, limited(max(kept, 1)), num_parallel_reads=readers)
   if kept:
@@ -130,7 +130,7 @@ def test_skip_behind_a_source_that_reads_ahead(kept, readers):
     assert values(dataset.skip(5).shard(2, 1)) == SQUARES[6::2]
 
 
-def test_as_many_functions_of_the_source_run_as_there_are_reads():
+def test_source_functions_run_in_parallel_for_each_read():
   """A barrier lets none pass until all have come."""
   barrier = threading.Barrier(64)
 
@@ -249,7 +249,7 @@ def test_a_checkpoint_holds_nothing_of_the_store(tmp_path):
   assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 20_000
 
 
-def test_a_stage_behind_it_is_restored_bit_for_bit(tmp_path):
+def test_a_stage_after_it_is_restored_bit_for_bit(tmp_path):
   def make():
     cached = rtf.sources.cached(Dataset.range(N), limited(5))
     return cached.refurbish(lambda x, seed: tf.concat([[x], tf.cast(seed, tf.int64)], 0), r=2, seed=3).repeat(3)
@@ -315,7 +315,7 @@ def test_wrong_arguments():
     rtf.sources.cached(Dataset.range(N), rtf.CacheStore(max_bytes=7))
 
 
-def test_a_store_in_memory_serves_one():
+def test_a_store_in_memory_serves_only_one_dataset():
   store = rtf.CacheStore()
   first = rtf.sources.cached(Dataset.range(N), store)
   values(first)
@@ -328,7 +328,7 @@ def test_a_store_in_memory_serves_one():
     rtf.sources.cached(Dataset.range(N), by_hand)
 
 
-def test_what_the_store_holds_goes_with_its_dataset():
+def test_the_contents_of_the_store_are_freed_with_its_dataset():
   _, dataset = recorded()
   values(dataset)
   name = dataset._store_name
@@ -356,7 +356,7 @@ cached
   assert not rtf.stats(cached) and len(rtf.stats(train)) == 1
 
 
-def test_batches_are_warned_of_behind_it():
+def test_batches_cause_a_warning_after_it():
   cached = rtf.sources.cached(Dataset.range(N).batch(3, drop_remainder=True))
   with pytest.warns(rtf.PipelineWarning, match="yields batches"):
     cached.refurbish(lambda x: x)

@@ -103,7 +103,7 @@ def test_two_jobs_at_once_read_each_element_once(tmp_path):
     assert epoch > 0 or min(map(len, asked)) > 0
 
 
-def test_what_a_job_leaves_that_dies_at_any_moment(tmp_path):
+def test_a_job_killed_at_any_moment_leaves_a_usable_store(tmp_path):
   """A copy of the directory is what a killed process leaves there."""
   job, left = iter(make(tmp_path / "store")), []
   for at, number in enumerate(job):
@@ -117,7 +117,7 @@ def test_what_a_job_leaves_that_dies_at_any_moment(tmp_path):
       assert values(dataset) == list(NUMBERS + 1)
 
 
-def test_what_comes_first_stays_within_max_bytes(tmp_path):
+def test_the_first_elements_are_kept_within_max_bytes(tmp_path):
   source = Recorded(N)
   store = rtf.CacheStore(tmp_path, max_bytes=8_000)
   dataset = rtf.sources.cached(
@@ -238,7 +238,7 @@ def test_another_source_is_refused(kind, tmp_path):
   assert values(rtf.sources.cached(Dataset.range(N), tmp_path)) == list(range(N))
 
 
-def test_a_python_source_that_has_changed_is_warned_of(tmp_path):
+def test_a_changed_python_source_causes_a_warning(tmp_path):
   filled(tmp_path, rtf.sources.data_source(list(range(N))))
   with warnings.catch_warnings():
     warnings.simplefilter("error")
@@ -284,7 +284,7 @@ def test_other_files_of_a_folder_are_refused(tmp_path):
     rtf.sources.cached(rtf.sources.image_folder(folder), path)
 
 
-def test_a_stage_behind_it_knows_the_files_of_its_folder(tmp_path):
+def test_a_stage_after_it_knows_the_files_of_its_folder(tmp_path):
   """`files_fingerprint` is looked for through `cached`."""
   (tmp_path / "photos" / "cats").mkdir(parents=True)
   (tmp_path / "photos" / "cats" / "1.png").write_bytes(tf.io.encode_png(tf.zeros([2, 2, 3], tf.uint8)).numpy())

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 import refurbish_tf as rtf
-from support.python_sources import Source
+from support.python_sources import Batched, Source
 
 data_source = rtf.sources.data_source
 Point = collections.namedtuple("Point", ["x", "y"])
@@ -141,13 +141,13 @@ def test_elements_of_another_structure():
   assert int(next(iterator)[1]["a"]) == 3
 
 
-def test_shapes_that_vary_are_for_element_spec():
+def test_varying_shapes_are_allowed_with_element_spec():
   rows = [np.arange(i) for i in range(5)]
   dataset = data_source(rows, element_spec=tf.TensorSpec([None], tf.int64))
   assert [x.tolist() for x in dataset.as_numpy_iterator()] == [row.tolist() for row in rows]
 
 
-def test_what_was_read_is_nobody_elses():
+def test_elements_are_copied_out_of_a_reused_buffer():
   # TensorFlow keeps using the memory of an array that begins at such an address.
   memory = np.zeros([8064], np.uint8)
   begin = -memory.ctypes.data % 64
@@ -162,7 +162,7 @@ def test_what_was_read_is_nobody_elses():
   assert batch.numpy()[:, 0].tolist() == list(range(10))
 
 
-def test_what_a_message_says_stands_in_one_line():
+def test_error_messages_are_on_one_line():
   with pytest.raises(tf.errors.InvalidArgumentError) as raised:
     list(data_source([1, "x"]))
   assert re.search(
@@ -240,7 +240,7 @@ def test_sources_that_have_no_element_at_an_index(case, tmp_path):
     data_source(source(tmp_path) if callable(source) else source, element_spec=tf.TensorSpec([], tf.int64))
 
 
-def test_sources_that_look_alike_are_taken():
+def test_sources_that_only_look_unsupported_are_accepted():
   for source in (
     {0: 1, 1: 2},
     _Table([1, 2]),
@@ -273,7 +273,7 @@ def test_rows_of_pandas_are_read_by_label():
     (None, "None, which no tensor holds. Leave"),
   ],
 )
-def test_what_numpy_takes_for_something_else(value, match):
+def test_values_that_numpy_would_misinterpret_are_refused(value, match):
   """Bytes of pyarrow became numbers from -128 to 127."""
   for source, name in (([value], "data_source"), ([{"image": {"bytes": value}}], "its component 'image/bytes'")):
     with pytest.raises(TypeError, match=f"^Element 0 .*{name}.* is {match}"):
@@ -314,3 +314,31 @@ def test_buffers_of_numbers_are_arrays():
     (element,) = data_source([(memoryview(array), 1)]).as_numpy_iterator()
     assert element[0].dtype == array.dtype
     np.testing.assert_array_equal(element[0], array)
+
+
+@pytest.mark.parametrize(
+  "returned, match",
+  [
+    (lambda elements: iter(elements), "returned list_iterator"),
+    (lambda elements: None, "returned NoneType"),
+    (lambda elements: elements[:-1], r" 2, but returned 1 elements"),
+    (lambda elements: elements + [1], r" 2, but returned 3 elements"),
+    (lambda elements: dict(enumerate(elements)), "returned dict"),
+  ],
+)
+def test_bad_results_of_getitems_are_refused(returned, match):
+  class Odd(Batched):
+    def __getitems__(self, indices):
+      return returned(super().__getitems__(indices))
+
+  iterator = iter(data_source(Odd(4)))
+  next(iterator)
+  for i in (1, 2):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f"Element {i} .*__getitems__ of Odd .*{match}"):
+      next(iterator)
+  assert int(next(iterator)) == 9
+
+
+def test_big_endian_arrays_are_converted():
+  array = np.arange(6, dtype=">i4").reshape(3, 2)
+  assert [x.tolist() for x in data_source(array).as_numpy_iterator()] == array.tolist()

@@ -27,7 +27,7 @@ LOCAL = {
 
 
 @pytest.mark.parametrize("entry", [*ENTRIES, *LOCAL])
-def test_what_no_file_system_has_is_refused_by_all_that_open_files(entry, tmp_path, monkeypatch):
+def test_paths_without_a_file_system_are_refused_everywhere(entry, tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   refused = {**ENTRIES, **LOCAL}[entry]
   name = entry.split()[0]
@@ -66,7 +66,29 @@ def test_file_systems_of_tensorflow_are_taken(tmp_path):
     checks.check_file_system("path", path)
 
 
-def test_where_files_of_a_web_server_are_to_go():
+def test_error_for_web_addresses_suggests_get_file():
   for scheme in ("http", "https"):
     with pytest.raises(ValueError, match=re.escape(f"{scheme}://a/b") + ".*get_file"):
       checks.check_file_system("files", f"{scheme}://a/b")
+
+
+def test_file_systems_of_tensorflow():
+  for name in ("a/1.png", "b/2.png"):
+    tf.io.write_file(f"ram://image_folder/{name}", name)
+  elements = rtf.sources.image_folder("ram://image_folder").as_numpy_iterator()
+  assert list(elements) == [(b"a/1.png", 0), (b"b/2.png", 1)]
+
+
+@pytest.mark.parametrize("error", [tf.errors.FailedPreconditionError, tf.errors.PermissionDeniedError])
+@pytest.mark.parametrize("function", ["isdir", "listdir", "walk"])
+def test_a_remote_file_system_that_does_not_answer(tmp_path, monkeypatch, function, error):
+  """As gs:// without a network or credentials."""
+  (tmp_path / "a").mkdir()
+  (tmp_path / "a/1.png").touch()
+
+  def failing(*arguments, **_):
+    raise error(None, None, "Could not resolve host")
+
+  monkeypatch.setattr(tf.io.gfile, function, failing)
+  with pytest.raises(ValueError, match="^directory .*file://.* cannot be listed: Could not resolve host"):
+    rtf.sources.image_folder(f"file://{tmp_path}")

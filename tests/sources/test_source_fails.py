@@ -75,7 +75,7 @@ def epoch_of(dataset):
 @pytest.mark.parametrize("bad", FAIL_AT, ids=str)
 @pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize("source", SOURCES)
-def test_an_error_costs_the_element_that_it_came_in(source, stage, bad):
+def test_an_error_loses_only_its_own_element(source, stage, bad):
   make, size = SOURCES[source]
   # Fused with `map`, a batch is a stream.
   dataset = with_options(
@@ -93,12 +93,12 @@ def test_an_error_costs_the_element_that_it_came_in(source, stage, bad):
   assert epoch_of(dataset) == (whole, 0)
 
 
-def test_an_error_of_an_element_that_is_passed_over():
+def test_an_error_of_a_skipped_element_is_ignored():
   source = reads_ahead(Dataset.range(N).map(FailsOnce(*range(1, N, 2)), num_parallel_calls=2))
   assert [int(x) for x in rtf.sources.cached(source).shard(2, 0)] == list(range(0, N, 2))
 
 
-def test_a_source_that_waits_ahead_of_its_error():
+def test_an_error_arrives_while_the_source_waits_to_read_ahead():
   """Its thread waits since it has taken too much from the store ahead, and ends when the input is dropped."""
   size = 4 << 20  # A few of these are more than may be taken ahead.
   check = FailsOnce()

@@ -133,7 +133,7 @@ def test_behaves_as_from_tensor_slices(tmp_path):
   [lambda records: records.shard(4, 1), lambda records: records.skip(30), lambda records: records.take(5)],
   ids=["shard", "skip", "take"],
 )
-def test_what_is_not_asked_for_is_not_read(tmp_path, build):
+def test_unrequested_records_are_not_read(tmp_path, build):
   """At most the records in progress at one time are read in vain."""
   records = rtf.sources.tfrecord(write(tmp_path / "a", [os.urandom(100_000)] * 60), num_parallel_reads=2)
   wanted = len(build(records))
@@ -166,7 +166,7 @@ def test_refurbish_reads_the_fresh_samples_only(tmp_path, r):
 
 
 @pytest.mark.parametrize("reads", [1, tf.data.AUTOTUNE])
-def test_a_damaged_record_concerns_no_other(tmp_path, reads):
+def test_a_damaged_record_affects_no_other(tmp_path, reads):
   files = write_files(tmp_path, 6, 5)
   # Each record has a frame of 16 bytes and 3 bytes of data.
   damage(files[0], 2 * 19 + 13)
@@ -249,7 +249,7 @@ def test_paths(tmp_path):
   assert len(rtf.sources.tfrecord([path, path])) == 4
 
 
-def test_a_relative_path_is_that_of_where_it_was_given(tmp_path, monkeypatch):
+def test_a_relative_path_is_resolved_immediately(tmp_path, monkeypatch):
   write_files(tmp_path, 2)
   (tmp_path / "elsewhere").mkdir()
   monkeypatch.chdir(tmp_path)
@@ -266,7 +266,7 @@ def rewritten(dataset):
   return dataset_ops._VariantDataset(gen_experimental_dataset_ops.dataset_from_graph(graph), dataset.element_spec)
 
 
-def test_names_that_are_no_text_arrive_in_errors(tmp_path):
+def test_file_names_that_are_not_utf_8_are_escaped_in_errors(tmp_path):
   """Escaped as by Python; a message that is not UTF-8 would be a UnicodeDecodeError."""
   directory = os.fsencode(tmp_path) + b"/caf\xe9"
   os.mkdir(directory)
@@ -362,7 +362,7 @@ def test_a_dropped_iterator_ends(tmp_path):
   assert ends(work, LIMIT)
 
 
-def test_who_reads_ahead_waits_and_nobody_else(tmp_path):
+def test_only_reading_ahead_waits_for_the_limit(tmp_path):
   """`refurbish` bounds what is taken ahead: reading ahead waits for it, handing out records that were read does not."""
   records = rtf.sources.tfrecord(write_files(tmp_path, 300), num_parallel_reads=1)
   train = records.refurbish(lambda record: (record, tf.zeros([1 << 16])), lambda record, _: record, r=50, seed=1)
@@ -445,7 +445,7 @@ def test_damaged_checkpoint(tmp_path):
 
 
 @pytest.mark.parametrize("shards", [2, 3, 30, 150])
-def test_steps(tmp_path, shards):
+def test_reading_ahead_follows_the_current_step(tmp_path, shards):
   """Reads ahead follow the steps so far, which another `shard`, or the end of one, changes."""
   records = rtf.sources.tfrecord(write_files(tmp_path, 200), num_parallel_reads=2)
   everything = contents(records)

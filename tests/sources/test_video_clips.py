@@ -80,7 +80,7 @@ def test_sizes_need_not_be_even(tmp_path, monkeypatch):
   np.testing.assert_array_equal(clip, videos.decoded(path)[0])
 
 
-def test_what_is_trimmed_away_is_not_counted(tmp_path):
+def test_trimmed_frames_are_not_counted(tmp_path):
   path = videos.write(tmp_path / "trimmed.mp4")
   whole, _ = videos.decoded(path)
   videos.trimmed(path, 10, 1000)
@@ -89,7 +89,7 @@ def test_what_is_trimmed_away_is_not_counted(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["closed.mp4", "open.mkv"])
-def test_a_frame_rate_is_of_the_times(kind, tmp_path):
+def test_frame_rate_selects_frames_by_their_times(kind, tmp_path):
   """Also if the file's own rate varies, and when it is that of the file."""
   times = np.cumsum(np.random.default_rng(3).integers(10, 90, 60)).tolist()
   for own, rate in [(None, 30), (None, 12), (None, 29.97), (times, 10), (times, 50)]:
@@ -159,7 +159,7 @@ class TestFilesThatAreNotAsTheyShouldBe:
       video_clips([good, *(tmp_path / name for name in wrong)], 4, processes=0)
 
   @pytest.mark.parametrize("kind", ["open.mkv", "open.ts"])
-  def test_cut_off_they_have_the_frames_that_are_left(self, kind, tmp_path):
+  def test_truncated_files_keep_their_remaining_frames(self, kind, tmp_path):
     path = videos.write(tmp_path / kind, kind=kind)
     frames, _ = videos.decoded(path)
     content = pathlib.Path(path).read_bytes()
@@ -172,7 +172,7 @@ class TestFilesThatAreNotAsTheyShouldBe:
   @pytest.mark.parametrize(
     "kind, damage", [("closed.mp4", bytes(1000)), ("b_frames.avi", np.random.default_rng(7).bytes(30))]
   )
-  def test_a_damaged_one_costs_its_own_clips(self, tmp_path, kind, damage):
+  def test_a_damaged_file_loses_only_its_own_clips(self, tmp_path, kind, damage):
     path = videos.write(tmp_path / kind, kind=kind)
     frames, _ = videos.decoded(path)
     with open(path, "r+b") as file:
@@ -187,7 +187,7 @@ class TestFilesThatAreNotAsTheyShouldBe:
         assert f"video_clips: {path} is damaged near frame {begin}: " in error.message
     assert 5 <= found < 15
 
-  def test_one_that_has_changed(self, tmp_path):
+  def test_a_changed_file_is_an_error(self, tmp_path):
     path = videos.write(tmp_path / "changes.mp4")
     source = video_clips([path], 20, processes=0)
     next(iter(source))
@@ -196,7 +196,7 @@ class TestFilesThatAreNotAsTheyShouldBe:
       next(iter(source))
     np.testing.assert_array_equal(next(iter(video_clips([path], 40, processes=0))), videos.decoded(path)[0])
 
-  def test_several_sizes(self, tmp_path):
+  def test_clips_with_frames_of_several_sizes_are_an_error(self, tmp_path):
     parts = [
       pathlib.Path(videos.write(tmp_path / f"{size}.h264", 12, size, kind="no_times.h264")).read_bytes()
       for size in [(48, 64), (32, 48)]
@@ -240,7 +240,7 @@ class TestFolders:
       validation.video_paths
     ) == 2 == 5 - len(train.video_paths)
 
-  def test_what_has_no_clip_is_told(self, folder):
+  def test_files_without_a_clip_are_reported(self, folder):
     text = rtf.describe(video_clips(folder, 30, processes=0).refurbish(*LAYERS, r=2))
     assert text.startswith(
       f'video_clips "{folder}"\n  files   5 listed; left out: 1 .txt\n  short   2 of 5 files have no clip\n'

@@ -209,7 +209,7 @@ VIEWS = {
 
 
 @pytest.mark.parametrize("view", VIEWS)
-def test_a_view_is_not_kept_with_what_it_is_a_view_of(view):
+def test_a_cached_view_does_not_keep_its_base_alive(view):
   """A store counts the memory that it holds, and an element keeps no memory but its own alive."""
   arrays = Arrays()
   sample = lambda x: VIEWS[view](arrays, tf.cast(x, tf.uint8))
@@ -229,7 +229,7 @@ def test_a_view_is_not_kept_with_what_it_is_a_view_of(view):
   assert len(store) == 4 and (view == "ragged" or store.stats().bytes == 4 * np.size(expected[0]))
 
 
-def test_a_view_that_is_put_is_not_kept_with_what_it_is_a_view_of():
+def test_a_view_given_to_put_is_copied():
   """A later write into the array does not change the store."""
   arrays = Arrays()
   store = rtf.CacheStore()

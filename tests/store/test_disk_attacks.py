@@ -175,7 +175,7 @@ class Attacker:
     assert sorted(os.listdir(self.path.parent)) == ["cache", "victim"]
 
 
-def test_epochs_are_whole_whatever_becomes_of_the_files(tmp_path):
+def test_epochs_are_whole_despite_damage_to_the_files(tmp_path):
   """G1 and G9; afterwards the store works, or its error says what to do."""
   training = Training()
   for seed in range(200 if cases.exhaustive else 2):
@@ -220,7 +220,7 @@ def test_sticky_directory_is_taken(tmp_path):
 
 @needs_root
 @pytest.mark.parametrize("name", ["", "index", "lock", "small-00007"])
-def test_what_another_user_owns_is_refused(tmp_path, name):
+def test_directories_and_files_of_another_user_are_refused(tmp_path, name):
   """The directory itself, or a file in a sticky directory."""
   if name:
     os.chmod(tmp_path, 0o1777)

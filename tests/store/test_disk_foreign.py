@@ -32,7 +32,7 @@ def read_forged(stores):
       list(source.refurbish(lambda index: index, r=2, seed=7, store=path))
 
 
-def test_settings_are_compared_before_they_are_believed(root):
+def test_settings_are_validated_before_memory_is_allocated(root):
   """Memory for the forged numbers would exceed the limit of the reading process."""
   stores = []
   for length, settings, message in (
@@ -144,12 +144,12 @@ def read_what_follows(path, then):
 
 
 @pytest.mark.parametrize("then", ["batch", "offload"])
-def test_what_follows_meets_no_sample_of_another_kind(root, then):
+def test_later_operations_get_no_sample_of_another_kind(root, then):
   """In a separate process, because a failure would crash it."""
   assert run_forked(read_what_follows, forged(root, "large type"), then) == 0
 
 
-# Claims -------------------------------------------------------------------------------------------------------------------
+# Claims ---------------------------------------------------------------------------------------------------------------
 
 LARGE, CLAIMED = 64 << 20, 1 << 24
 

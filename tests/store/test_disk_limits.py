@@ -73,6 +73,6 @@ assert len(list(dataset)) == 300
 """
 
 
-def test_ends_well(tmp_path):
+def test_a_resource_shortage_gives_no_error_or_a_clear_one(tmp_path):
   """There is no error, or one that says what is missing. The process goes on."""
   outputs_of(["-c", PREPARE, tmp_path, MEMORY, FILES, LENGTH, HANDLER])

@@ -28,7 +28,7 @@ SOME = settings(max_examples=cases.examples(6), derandomize=True)
   runs=st.lists(st.integers(1, 4), min_size=1, max_size=3),
   large=st.booleans(),
 )
-def test_runs_go_on_where_the_last_one_stopped(root, kind, n, r, runs, large):
+def test_runs_continue_where_the_last_one_stopped(root, kind, n, r, runs, large):
   """G1, G2, G3 and G5 over several runs, as if they were one."""
   path = new_path(root)
   uses, total, number = Uses(r), 0, 0
@@ -147,7 +147,7 @@ def _dense(component):
   return np.asarray(component).tolist()
 
 
-def test_aligned_as_tensorflow_wants_it(root):
+def test_samples_are_aligned_for_tensorflow(root):
   """Kernels abort on unaligned tensors."""
   dataset = tf.data.Dataset.range(64).refurbish(
     lambda x: (x, tf.fill([600], tf.cast(x, tf.float32)), tf.fill([100], tf.cast(x, tf.float64))),
@@ -172,7 +172,7 @@ def test_limit(root):
     assert rtf.stats(dataset)[0].epochs[epoch].fresh == (n if epoch == 0 else 20 + 10)
 
 
-def test_store_by_hand_is_there_in_the_next_run(root):
+def test_samples_put_by_hand_persist_until_the_next_run(root):
   path = new_path(root)
   store = rtf.CacheStore(path)
   store.put(2**20, {"a": tf.constant([1.0, 2.0]), "b": "text"})
@@ -230,7 +230,7 @@ def test_limit_with_samples_of_different_size_after_an_early_stop(root):
 
 
 @pytest.mark.parametrize("kind, read", [("range", 80), ("stream", 20), ("stream", 80)])
-def test_training_goes_on_without_its_directory(root, capfd, kind, read):
+def test_training_continues_without_its_directory(root, capfd, kind, read):
   """G1: all epochs are whole, with at most one line of warning. Samples that cannot be kept are prepared again."""
   n, path = 40, new_path(root)
   pipeline = Pipeline(kind, n, 2, sizes=[20_000] * n, store=path)
@@ -246,7 +246,7 @@ def test_training_goes_on_without_its_directory(root, capfd, kind, read):
 
 
 @pytest.mark.parametrize("made_anew", [False, True])
-def test_store_whose_directory_was_deleted_is_not_handed_out(root, made_anew):
+def test_a_store_with_a_deleted_directory_is_not_reused(root, made_anew):
   """No later run could find its samples. Once nothing uses the store, the directory can be used again."""
   path = new_path(root)
   store = rtf.CacheStore(path)

@@ -197,7 +197,7 @@ def test_processes_share_and_one_is_killed(root):
   assert sum(calls for calls, _ in results) <= 1.4 * (n + (epochs - 1) * n / 2)
 
 
-def test_a_place_is_decided_though_others_are_preparing_all(root):
+def test_a_position_is_decided_although_others_prepare_all_samples(root):
   """After 1024 refused claims, each a system call, not after going through the whole order."""
   path, n = new_path(root), 1200
   # Requests its whole stream at once, which claims all samples.

@@ -53,7 +53,7 @@ def trained(store, size):
 
 
 @pytest.mark.parametrize("size", cases.some([2_000, 8_000, 80_000], 2))
-def test_what_does_not_fit_is_prepared_again(small_disk, capfd, size):
+def test_samples_that_do_not_fit_are_prepared_again(small_disk, capfd, size):
   """Each epoch has the same samples as with room for all, but more of them are fresh. One warning."""
   expected, _ = trained(None, size)
   capfd.readouterr()
@@ -63,7 +63,7 @@ def test_what_does_not_fit_is_prepared_again(small_disk, capfd, size):
   assert prepared[0] == N and N / R < min(prepared[1:]) < 0.8 * N and max(prepared) == N
 
 
-def test_room_that_comes_back_is_used(small_disk):
+def test_space_that_becomes_free_again_is_used(small_disk):
   size = 8_000
   disk = small_disk(int(KEPT * N * size) + FILES)
   dataset = tf.data.Dataset.range(N).refurbish(

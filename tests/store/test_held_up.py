@@ -46,7 +46,7 @@ def held(tmp_path):
       timer.cancel()
 
 
-def test_steps_stats_and_the_end_of_an_iterator(tmp_path, held):
+def test_a_stopped_lock_holder_delays_no_steps_and_no_stats(tmp_path, held):
   n = 70_000  # More than one of the steps in which files are extended.
   path = str(tmp_path / "store")
   dataset = tf.data.Dataset.range(n).refurbish(lambda x: x, r=2, seed=1, store=path)
@@ -61,7 +61,7 @@ def test_steps_stats_and_the_end_of_an_iterator(tmp_path, held):
   assert holder.poll() is None, "waited until the process that was stopped was killed"
 
 
-def test_an_epoch_that_ends_with_what_is_to_be_agreed_on(tmp_path, held):
+def test_an_epoch_ends_while_the_settings_are_locked(tmp_path, held):
   path = str(tmp_path / "store")
   source = tf.data.Dataset.range(20).filter(lambda x: True)  # Of unknown length.
   dataset = source.refurbish(lambda x: x, r=2, seed=1, store=path)

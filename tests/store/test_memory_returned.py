@@ -24,7 +24,7 @@ def run_alone(code, before=()):
 
 
 @cases.slow
-def test_what_is_dropped_from_tensorflows_pool(tmp_path):
+def test_dropped_memory_is_returned_from_tensorflows_pool(tmp_path):
   """TensorFlow has this pool by default on CPUs for which it uses oneDNN."""
   run_alone(f"""
       import pathlib, pytest
@@ -34,12 +34,13 @@ def test_what_is_dropped_from_tensorflows_pool(tmp_path):
 
 
 @cases.slow
-def test_what_is_dropped_in_a_control_group():
+def test_dropped_memory_is_returned_in_a_control_group():
   with machine_memory.control_group() as (group, limit, usage):
     run_alone(
       f"""
         import pathlib
         from support import memory
-        memory.check_dropped(600_000, memory.make_short_in(pathlib.Path({str(group)!r}), {limit!r}, {usage!r}), held=700 * memory.MIB)""",
+        make_short = memory.make_short_in(pathlib.Path({str(group)!r}), {limit!r}, {usage!r})
+        memory.check_dropped(600_000, make_short, held=700 * memory.MIB)""",
       before=["sh", "-c", 'echo $$ > "$0" && exec "$@"', str(group / "cgroup.procs")],
     )

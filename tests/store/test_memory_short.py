@@ -82,7 +82,7 @@ def test_the_same_samples_in_the_same_order(memory, free, stream):
   assert not any(epochs_of(plain)[1])
 
 
-def test_it_is_said_once_to_python(memory):
+def test_short_memory_causes_one_python_warning(memory):
   """A PipelineWarning says how many samples are kept and what to do. While memory is free there is none."""
   dataset = stage()
   with warnings.catch_warnings(record=True) as caught:
@@ -147,7 +147,7 @@ def test_put_by_hand(memory):
   store.put(1002, 1)
 
 
-def test_cached_reads_what_it_has_no_room_for(memory):
+def test_cached_rereads_elements_that_do_not_fit(memory):
   reads = tf.Variable(tf.zeros([N], tf.int64))
 
   def read(index):
@@ -167,7 +167,7 @@ def test_cached_reads_what_it_has_no_room_for(memory):
   assert np.min(reads.numpy()) > 1
 
 
-def test_what_the_samples_will_take_is_said_before(memory):
+def test_the_memory_of_the_samples_is_predicted(memory):
   described = rtf.describe(stage()).splitlines()
   assert "  store   memory, without a limit; 200 samples of 16 bytes take 3.2 kB" in described
   assert "take" not in rtf.describe(stage(stream=True))
@@ -188,11 +188,11 @@ def test_what_the_samples_will_take_is_said_before(memory):
 
 # Small samples are in slabs. Large ones are in a pool of TensorFlow's, which keeps freed memory.
 @pytest.mark.parametrize("size", [3_000, 150_000, 600_000])
-def test_what_is_dropped_is_what_is_short(memory, size):
+def test_drops_as_many_bytes_as_memory_is_short(memory, size):
   machine_memory.check_dropped(size, lambda short: memory.set(2 * 2**30 - short))
 
 
-def test_the_most_samples_are_as_many_as_the_container_has_memory_for(memory, tmp_path):
+def test_container_memory_limits_the_number_of_samples(memory, tmp_path):
   for name, text in {"proc/self/cgroup": "0::/", "sys/fs/cgroup/memory.max": str(2**20)}.items():
     (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / name).write_text(text)

@@ -118,7 +118,7 @@ def test_a_sample_of_another_job_is_used_once(root, r, random_access):
     drop(job)
 
 
-def test_what_a_first_pass_has_used_is_not_taken_from_the_ring(root):
+def test_samples_used_in_the_first_pass_are_not_taken_from_the_ring(root):
   """The first pass of a stream of unknown length follows no schedule."""
   path, n, r = new_path(root), 300, 2
   job, other = (Job(path, n, r, seed, n // 2 * RECORD, random_access="unknown") for seed in range(2))
@@ -136,7 +136,7 @@ def test_what_a_first_pass_has_used_is_not_taken_from_the_ring(root):
   drop(other)
 
 
-def test_a_run_after_the_first_pass_of_a_source_of_unknown_length_has_the_ring(root):
+def test_the_ring_is_used_after_the_first_pass_of_a_source_of_unknown_length(root):
   path, n, r = new_path(root), 300, 2
   first = Job(path, n, r, 0, n // 2 * RECORD, random_access="unknown")
   collections.deque(first.epoch(), maxlen=0)
@@ -151,7 +151,7 @@ def test_a_run_after_the_first_pass_of_a_source_of_unknown_length_has_the_ring(r
     drop(job)
 
 
-def test_a_stream_passes_over_nothing_that_is_not_kept(root):
+def test_a_stream_does_not_skip_samples_that_are_not_kept(root):
   """Even if the store happens to have the sample."""
   path, n = new_path(root), 120
   job = Job(path, n, 2, 1, n // 2 * RECORD, random_access=False)
@@ -163,7 +163,7 @@ def test_a_stream_passes_over_nothing_that_is_not_kept(root):
   drop(job)
 
 
-def test_a_job_alone_is_as_if_there_were_no_ring(root):
+def test_a_single_job_behaves_as_without_a_ring(root):
   """Order, content and generations are the same, even if others have left samples in the ring."""
   n, r, path = 300, 2, new_path(root)
   others = [Job(path, n, r, seed, 200 * RECORD) for seed in (1, 2)]
@@ -201,7 +201,7 @@ def test_a_job_with_a_uniform_shuffle_takes_no_part(root):
   drop(other)
 
 
-def test_after_a_restore_a_job_alone_goes_on_bit_for_bit(root, tmp_path):
+def test_a_restored_single_job_continues_bit_for_bit(root, tmp_path):
   n, r, path = 100, 2, new_path(root)
   job = Job(path, n, r, 3, 70 * RECORD)
   iterator = iter(job.dataset.repeat())
@@ -217,7 +217,7 @@ def test_after_a_restore_a_job_alone_goes_on_bit_for_bit(root, tmp_path):
 
 
 @pytest.mark.parametrize("same_store", [True, False])
-def test_after_a_restore_beside_others_the_rest_is_the_same_set(root, tmp_path, same_store):
+def test_a_job_restored_while_others_run_yields_the_same_set(root, tmp_path, same_store):
   """A sample that is not kept and was used before the checkpoint is not used again."""
   n, r, path = 400, 2, new_path(root)
   job, other = (Job(path, n, r, seed, n // 2 * RECORD) for seed in (3, 4))
@@ -268,7 +268,7 @@ def test_after_a_restore_beside_others_the_rest_is_the_same_set(root, tmp_path, 
   drop(other)
 
 
-def test_what_is_gone_when_it_is_read_is_prepared(root):
+def test_samples_lost_from_the_ring_are_prepared(root):
   """The records of the ring are lost, but not its words."""
   path, n = new_path(root), 600
   jobs = [Job(path, n, 1, seed, n // 2 * RECORD) for seed in range(2)]
@@ -304,7 +304,7 @@ def test_the_older_of_two_epochs_of_a_stage_takes_nothing(root):
   drop(other)
 
 
-def test_of_two_epochs_that_begin_at_once_one_takes(root):
+def test_only_one_of_two_concurrent_epochs_uses_the_ring(root):
   path, n = new_path(root), 1_000_000  # Large enough that beginning an epoch takes some time.
   job, other = (Job(path, n, 1, seed, n // 2 * RECORD) for seed in range(2))
   earlier, beside = job.epoch(), other.epoch()

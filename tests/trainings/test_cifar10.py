@@ -138,7 +138,7 @@ def small_network(images, *width):
   )
 
 
-def test_each_way_trains(tmp_path, monkeypatch, capsys):
+def test_every_setting_trains(tmp_path, monkeypatch, capsys):
   """The whole program at a tiny size: fresh samples and steps are those of the ways."""
   if not cases.exhaustive:
     monkeypatch.setattr(training, "resnet9", small_network)
@@ -254,7 +254,7 @@ def test_the_table_of_all_ways():
   ) and "No policy gained 0.3" in tables.policy_taken(rows)
 
 
-def test_the_pilot_is_validated_on_what_it_does_not_train_on():
+def test_the_pilot_is_validated_on_held_out_images():
   data = [(np.arange(192) + 1000 * number, np.arange(192)) for number in range(2)]
   trainings = cifar10.Trainings(data)
   (train, _), (test, _) = trainings._parts(cifar10.QUICK.pilot()[0])
@@ -275,7 +275,7 @@ def test_the_pilot_is_validated_on_what_it_does_not_train_on():
   ],
   ids=str,
 )
-def test_what_the_script_refuses(arguments, error, capsys, monkeypatch, tmp_path):
+def test_the_script_refuses_bad_arguments(arguments, error, capsys, monkeypatch, tmp_path):
   monkeypatch.chdir(tmp_path)
   monkeypatch.setattr(results, "backend", lambda: (" on jax 0.1", []))
   with pytest.raises(SystemExit) as exit:

@@ -28,7 +28,7 @@ Tensor TensorOf(int64_t bytes, char content = 0) {
 }
 
 // With pages of 64 KiB, memory that freed tensors of 20 KiB leave does not go back to the system.
-TEST(PackedMemoryTest, PacksWhatLeavesNoPageFreeIfItHasFewSizes) {
+TEST(PackedMemoryTest, PacksTensorsThatWouldNotFreeWholePagesIfTheyHaveFewSizes) {
   for (const size_t page_bytes : {4 << 10, 64 << 10}) {
     const auto memory = std::make_shared<PackedMemory>(page_bytes);
     std::vector<Tensor> kept;  // Keeps their slots in use.

@@ -152,7 +152,7 @@ TEST_F(DiskStoreTest, WhatIsWantedIsNotTouchedUntilItIsStarted) {
 }
 
 // Others write or remove the sample between compaction's look-up and its write.
-TEST_F(DiskStoreTest, WhatIsMovedTakesNothingsPlace) {
+TEST_F(DiskStoreTest, CompactionDoesNotOverwriteConcurrentChanges) {
   constexpr size_t kSize = 3'000;
   for (const bool removed : {false, true}) {
     std::filesystem::remove_all(directory_);

@@ -198,7 +198,7 @@ TEST_F(WriterTest, TheEndIsNotWaitedFor) {
 using OthersTest = StoreDirectoryTest;
 
 // A very large record has more space than bytes.
-TEST_F(OthersTest, WhatWasLeftIsGoneOnWithBehindItsLastRecord) {
+TEST_F(OthersTest, AnAdoptedSegmentIsAppendedToAfterItsLastRecord) {
   constexpr size_t kSize = (5 << 20) + 100;
   Put(*Open(), 1, 0, std::string(kSize, '1'));
   auto store = Open();

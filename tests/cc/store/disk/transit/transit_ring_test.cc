@@ -314,7 +314,7 @@ TEST_F(TransitRingTest, NoKeptSampleIsDisplacedAndNoneTakesTheRoomOfTheRing) {
   }
 }
 
-TEST_F(TransitRingTest, WhoWasAloneOnceLeavesTheRingThatOthersUse) {
+TEST_F(TransitRingTest, AJobThatWasAloneDoesNotReplaceARingInUse) {
   auto first = Open();
   auto other = OpenRing(10, 3'000);
   for (uint64_t i = 0; i < 10; ++i) PutInTransit(*other, i, 1, Content(i, 1, 3'000));
