@@ -29,7 +29,6 @@ def in_order(images):
 
 
 # Other libraries, by stand-ins: what they are given, and what they return.
-# -------------------------------------------------
 
 
 def of(module, call):
@@ -370,7 +369,6 @@ def test_a_layer_without_random_numbers_needs_no_seed():
 
 
 # Errors.
-# ------------------------------------------------------------------------------------------------------------------
 
 
 def test_a_function_in_a_list_that_requires_the_label_is_refused():

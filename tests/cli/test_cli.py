@@ -26,7 +26,6 @@ LAUNCH = "import sys, refurbish_tf_launcher; sys.exit(refurbish_tf_launcher.main
 
 
 # How it starts and ends
-# -------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -131,7 +130,6 @@ def test_invalid_arguments_are_refused(capsys, arguments, message):
 
 
 # refurbish-tf advise
-# ----------------------------------------------------------------------------------------------------
 
 
 def write_images(*paths):
@@ -247,7 +245,6 @@ def test_advise_ends_with_one_line_at_a_damaged_image(tmp_path, capsys):
 
 
 # refurbish-tf store
-# -----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

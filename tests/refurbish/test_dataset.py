@@ -22,7 +22,6 @@ def elements(dataset):
 
 
 # Structures.
-# ------------------------------------------------------------------------------------------------------------
 
 STRUCTURES = {
   # name: (source, partial_fn, final_fn)
@@ -351,7 +350,6 @@ def test_the_global_seed():
 
 
 # Cardinality.
-# -----------------------------------------------------------------------------------------------------------
 
 
 def test_cardinality_is_that_of_the_source():

@@ -20,7 +20,6 @@ Dataset = tf.data.Dataset
 
 
 # Graphs and options.
-# ----------------------------------------------------------------------------------------------------
 
 
 def rebuilt(dataset):
@@ -124,7 +123,6 @@ def test_an_option_that_lets_the_source_change_its_order_is_refused():
 
 
 # In functions.
-# ----------------------------------------------------------------------------------------------------------
 
 
 def read_file(index):
@@ -205,7 +203,6 @@ def test_a_stage_captured_by_a_function_of_a_dataset():
 
 
 # Many iterators.
-# --------------------------------------------------------------------------------------------------------
 
 
 @cases.each_value

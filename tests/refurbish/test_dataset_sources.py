@@ -18,7 +18,6 @@ Dataset = tf.data.Dataset
 
 
 # Sources.
-# ---------------------------------------------------------------------------------------------------------------
 
 
 def ranges():
@@ -197,7 +196,6 @@ def test_a_cached_stream_is_read_to_its_end(capfd, parallel, final):
 
 
 # Bad input.
-# -------------------------------------------------------------------------------------------------------------
 
 
 RESHUFFLES = "changes its order .*reshuffle_each_iteration"
@@ -379,7 +377,6 @@ def test_first_passes_of_different_length():
 
 
 # The shuffle buffer of a stream.
-# --------------------------------------------------------------------------------------------
 
 
 def counted(elements, n, element=lambda x: x, broken=None):

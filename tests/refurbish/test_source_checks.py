@@ -53,7 +53,6 @@ def filled(path, source, **arguments):
 
 
 # On disk, by index: refused at once.
-# ------------------------------------------------------------------------------------
 
 
 def split(seed):
@@ -247,7 +246,6 @@ def test_with_other_cpu_cores_only_stored_elements_are_compared(tmp_path, kind):
 
 
 # In memory: warned of, once.
-# --------------------------------------------------------------------------------------------
 
 
 def generator(keys, each_time=lambda keys: keys):
@@ -328,7 +326,6 @@ def test_a_source_that_calls_python_is_never_refused(tmp_path):
 
 
 # No alarm.
-# --------------------------------------------------------------------------------------------------------------
 
 
 def with_variable():

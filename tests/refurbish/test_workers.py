@@ -293,7 +293,6 @@ def test_operations_are_not_split_while_calls_run_in_parallel(options):
 
 
 # Errors and checkpoints.
-# -----------------------------------------------------------------------------------------------
 
 
 def test_after_an_error_of_a_stream_nothing_is_kept():

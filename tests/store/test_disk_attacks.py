@@ -196,7 +196,6 @@ def test_epochs_are_whole_despite_damage_to_the_files(tmp_path):
 
 
 # Directories that others can write into
-# -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", [0o770, 0o707, 0o777, 0o2775])
@@ -232,7 +231,6 @@ def test_directories_and_files_of_another_user_are_refused(tmp_path, name):
 
 
 # Two versions of TensorFlow
-# -----------------------------------------------------------------------------------------------
 
 RUN = (
   SAMPLES
