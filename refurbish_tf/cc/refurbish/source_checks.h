@@ -1,27 +1,28 @@
 // Checks whether a source yields what it did before: checksums of its elements.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
 #include <mutex>
+#include <numeric>
+#include <optional>
 #include <string>
 #include <unordered_map>
 
+#include "absl/base/thread_annotations.h"
 #include "refurbish_tf/cc/base/shard.h"
-#include "refurbish_tf/cc/refurbish/order_watch.h"
 #include "refurbish_tf/cc/store/source_checksums.h"
 
 namespace refurbish_tf {
 
 // The kind of a node in a source's graph. The last kind counts for the source.
 enum class SourceKind {
-  kInGraph,      // It yields tensors of its graph, unchanged.
-  kRepeats,      // It cannot change by itself: if it differs, it was changed.
-  kMayChange,    // It calls Python, or unknown operations.
-  kDraws,        // It draws new numbers each time: only its order is checked.
-  kDrawsBySeed,  // Each epoch draws the same numbers, for whichever elements it
-                 // reads: not even the order is checked.
+  kInGraph,    // It yields tensors of its graph, unchanged.
+  kRepeats,    // It cannot change by itself: if it differs, it was changed.
+  kMayChange,  // It calls Python, or unknown operations.
+  kDraws,      // It draws random numbers, so it is not compared.
 };
 
 // An element, compared with the one from which its sample was last prepared.
@@ -57,6 +58,66 @@ class ChecksumsInMemory {
   std::unordered_map<uint32_t, std::array<uint32_t, kPart>> parts_;
 };
 
+// Detects a source that never ends: the first elements that it remembers come
+// again and again. Thread-safe.
+class RepetitionWatch {
+ public:
+  // Notes that the source has yielded an element with this checksum. Returns
+  // once, when all remembered elements have come often, the number of elements
+  // after which they come again; 0 if in no fixed order.
+  std::optional<uint32_t> Note(uint32_t index, uint32_t sum)
+      ABSL_LOCKS_EXCLUDED(mu_) {
+    std::lock_guard<std::mutex> lock(mu_);
+    ++num_read_;
+    auto found = seen_.find(sum);
+    if (found == seen_.end() && seen_.size() < kMostRemembered) {
+      found = seen_.emplace(sum, Seen{index, index}).first;
+    }
+    if (found != seen_.end()) {
+      Seen& seen = found->second;
+      divisor_ = std::gcd(
+          divisor_, std::max(index, seen.first) - std::min(index, seen.first));
+      const auto [first, last] = std::minmax({seen.first, seen.last, index});
+      seen = {first, last, seen.times + 1};
+    }
+    if (told_ || num_read_ % kCheckedEvery != 0) return {};
+    // The distances of duplicates in no order have a small common divisor.
+    const uint32_t period =
+        divisor_ < std::max<size_t>(2, seen_.size() / 2) ? 0 : divisor_;
+    // A source that ends may draw its elements from few values.
+    const bool may_end = period == 0 && seen_.size() < kFewValues;
+    if (num_read_ < (may_end ? kLongForFewValues : kLong)) return {};
+    for (const auto& each : seen_) {
+      // Equal elements that follow each other do not count.
+      if (each.second.times <= kOften ||
+          each.second.last - each.second.first <= num_read_ / 2) {
+        return {};
+      }
+    }
+    told_ = true;
+    return period;
+  }
+
+ private:
+  struct Seen {
+    uint32_t first, last;  // The lowest and the highest of its positions.
+    uint32_t times = 0;
+  };
+  static constexpr size_t kMostRemembered = 64;
+  static constexpr size_t kFewValues = 16;
+  static constexpr uint32_t kLong = 1000;
+  static constexpr uint32_t kLongForFewValues = 10'000;
+  static constexpr uint32_t kOften = 10;
+  static constexpr uint32_t kCheckedEvery = 100;
+
+  std::mutex mu_;
+  std::unordered_map<uint32_t, Seen> seen_ ABSL_GUARDED_BY(mu_);
+  // Of all distances between equal elements.
+  uint32_t divisor_ ABSL_GUARDED_BY(mu_) = 0;
+  uint32_t num_read_ ABSL_GUARDED_BY(mu_) = 0;
+  bool told_ ABSL_GUARDED_BY(mu_) = false;
+};
+
 // What one stage knows about its source's elements. It is in memory, or, for
 // samples that were put into a store on disk, in that store, under their
 // numbers in the whole source. Thread-safe.
@@ -88,16 +149,12 @@ class SourceChecks {
   }
   // Whether reading the source takes no time.
   bool in_graph() const { return begun() && kind() == SourceKind::kInGraph; }
-  bool draws() const { return begun() && kind() >= SourceKind::kDraws; }
-  // Whether an order that changes is an error.
-  bool checks_order() const { return begun() && kind() == SourceKind::kDraws; }
-  // Whether `order` compares its elements. It also compares those of sources
-  // that may never end, while their number is unknown.
-  bool watches_order(bool length_known) const {
-    return checks_order() ||
-           (begun() && kind() >= SourceKind::kMayChange && !length_known);
+  bool draws() const { return begun() && kind() == SourceKind::kDraws; }
+  // Whether it may never end, as long as its length is unknown.
+  bool may_be_endless() const {
+    return begun() && kind() >= SourceKind::kMayChange;
   }
-  OrderWatch& order() { return order_; }
+  RepetitionWatch& repetitions() { return repetitions_; }
   // Whether an element that differs from one in the store is an error.
   bool refuses() const {
     return checks() && kind() != SourceKind::kMayChange && on_disk_ != nullptr;
@@ -160,7 +217,7 @@ class SourceChecks {
   uint64_t platform_ = 0;
   Shard shard_;
   ChecksumsInMemory in_memory_;
-  OrderWatch order_;
+  RepetitionWatch repetitions_;
 };
 
 }  // namespace refurbish_tf

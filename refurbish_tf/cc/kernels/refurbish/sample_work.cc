@@ -130,22 +130,17 @@ absl::Status SampleWork::Prepare(SamplePiece* piece) {
   const uint32_t index = *piece->place.index;
   uint32_t sum = 0;
   SourceChecks& checks = stage_.source_checks();
-  const bool watches_order = checks.watches_order(epoch_->num_samples_known());
+  const bool may_be_endless =
+      checks.may_be_endless() && !epoch_->num_samples_known();
   // After an error of a stream it is unknown which element this is.
-  if (piece->index_known && (checks.checks() || watches_order)) {
-    uint32_t whole;
-    // A label that is drawn again must not hide that an image has moved.
-    const uint32_t own =
-        ElementChecksum(piece->tensors, &whole,
-                        /*with_labels=*/!checks.checks_order());
-    if (watches_order) {
-      TF_RETURN_IF_ERROR(CheckOrder(&checks, epoch_->number(),
-                                    epoch_->num_samples_known(), index, whole));
-    }
+  if (piece->index_known && (checks.checks() || may_be_endless)) {
+    sum = ElementChecksum(piece->tensors);
+    if (may_be_endless) CheckEnds(&checks, index, sum);
     if (checks.checks()) {
-      sum = own;
       TF_RETURN_IF_ERROR(CheckElement(&checks, "refurbish", source_.source(),
                                       &contexts_.usual, index, sum));
+    } else {
+      sum = 0;
     }
   }
   const Generation generation = epoch_->PreparedGeneration(index);

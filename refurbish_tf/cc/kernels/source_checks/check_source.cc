@@ -154,19 +154,9 @@ int64_t KnownCardinality(const DatasetBase* source) {
   return cardinality < 0 ? kUnknownSamples : cardinality;
 }
 
-bool HasSeed(const NodeDef& node) {
-  return std::any_of(
-      node.attr().begin(), node.attr().end(), [](const auto& attr) {
-        return absl::StartsWith(attr.first, "seed") && attr.second.i() != 0;
-      });
-}
-
 SourceKind KindOf(const NodeDef& node) {
   const std::string& op = node.op();
-  // After tf.random.set_seed all operations have a seed.
-  if (DrawsAnew(op)) {
-    return HasSeed(node) ? SourceKind::kDrawsBySeed : SourceKind::kDraws;
-  }
+  if (DrawsAnew(op)) return SourceKind::kDraws;
   if (CallsPython(op) || !AlwaysDoesTheSame(op)) return SourceKind::kMayChange;
   return YieldsWhatIsInGraph(op) ? SourceKind::kInGraph : SourceKind::kRepeats;
 }
@@ -209,6 +199,21 @@ bool DrawsSeedOfShuffle(const GraphDef& graph,
     }
   }
   return false;
+}
+
+// Whether a function, such as that of `flat_map`, makes a dataset and shuffles
+// tensors for it. In other functions the content may be shuffled.
+bool ShufflesTensorsOfDataset(const GraphDef& graph) {
+  const auto& functions = graph.library().function();
+  return std::any_of(
+      functions.begin(), functions.end(), [](const auto& function) {
+        bool makes_dataset = false, shuffles = false;
+        for (const NodeDef& node : function.node_def()) {
+          makes_dataset |= absl::StrContains(node.op(), "Dataset");
+          shuffles |= node.op() == "RandomShuffle";
+        }
+        return makes_dataset && shuffles;
+      });
 }
 
 // Whether its floating-point results may differ on another machine.
@@ -356,6 +361,13 @@ absl::Status CheckSource(OpKernelContext* ctx, const DatasetBase* source,
         "leave the shuffle out, as refurbish itself shuffles in every epoch: of "
         "Hugging Face, use to_tf_dataset(shuffle=False). Or give index_shuffle a "
         "constant seed");
+  }
+  if (ShufflesTensorsOfDataset(graph)) {
+    return refused(
+        "tf.random.shuffle in a function that returns a dataset",
+        "leave the shuffle out, as refurbish itself shuffles in every epoch. A "
+        "stateless one with a fixed seed, such as "
+        "tf.random.experimental.stateless_shuffle, may stay");
   }
   facts->kind = SourceKind::kInGraph;
   for (const NodeDef* node : nodes) {

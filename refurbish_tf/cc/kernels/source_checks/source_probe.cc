@@ -112,19 +112,6 @@ absl::Status Tell(SourceChecks* checks, bool refused, const std::string& what) {
                  : absl::OkStatus();
 }
 
-std::string OtherOrder(const OrderWatch::Moved& moved) {
-  return absl::StrCat(
-      "The source of refurbish changes its order from epoch to epoch: the "
-      "element that came at position ",
-      moved.from, " came at ", moved.to,
-      " in a later epoch, and refurbish knows a sample by its position. So some "
-      "samples would come twice in an epoch and others not at all. Look for an "
-      "order that a function of the source draws, by tf.random.shuffle, drawn "
-      "indices or choices, or to_tf_dataset(shuffle=True), and leave it out: "
-      "refurbish itself shuffles in every epoch. A stateless one with a fixed "
-      "seed, such as tf.random.experimental.stateless_shuffle, may stay.");
-}
-
 std::string ComesAgain(uint32_t period) {
   const std::string number = period == 0 ? "n" : absl::StrCat(period);
   return absl::StrCat(
@@ -140,8 +127,7 @@ std::string ComesAgain(uint32_t period) {
 
 }  // namespace
 
-uint32_t ElementChecksum(const std::vector<Tensor>& element, uint32_t* whole,
-                         bool with_labels) {
+uint32_t ElementChecksum(const std::vector<Tensor>& element) {
   // Of labels and weights; of all else, which includes the largest tensor.
   uint32_t sums[2] = {0, 0};
   const auto content = std::max_element(
@@ -168,11 +154,6 @@ uint32_t ElementChecksum(const std::vector<Tensor>& element, uint32_t* whole,
         sum = Crc32c(strings(k).data(), strings(k).size(), sum);
       }
     }
-  }
-  if (whole != nullptr) *whole = sums[1];
-  // With many scalars, as in a table, a checksum of one does not suffice.
-  if (whole != nullptr && (with_labels || content->dims() == 0)) {
-    *whole = Crc32c(&sums[0], sizeof(sums[0]), sums[1]);
   }
   const auto half = [](uint32_t sum) { return (sum ^ sum >> 16) & 0xffff; };
   const uint32_t sum = half(sums[1]) << 16 | half(sums[0]);
@@ -206,15 +187,9 @@ absl::Status CheckElement(SourceChecks* checks, const char* method,
                           FileOf(source, ctx, index)));
 }
 
-absl::Status CheckOrder(SourceChecks* checks, uint64_t epoch, bool length_known,
-                        uint32_t index, uint32_t sum) {
-  const OrderWatch::Noted noted = checks->order().Note(epoch, index, sum);
-  if (noted.period.has_value() && !length_known) {
-    WarnInPython(ComesAgain(*noted.period));
-  }
-  return noted.moved.has_value() && checks->checks_order()
-             ? Tell(checks, /*refused=*/true, OtherOrder(*noted.moved))
-             : absl::OkStatus();
+void CheckEnds(SourceChecks* checks, uint32_t index, uint32_t sum) {
+  const std::optional<uint32_t> period = checks->repetitions().Note(index, sum);
+  if (period.has_value()) WarnInPython(ComesAgain(*period));
 }
 
 absl::Status ProbeSource(OpKernelContext* ctx, const DatasetBase* source,

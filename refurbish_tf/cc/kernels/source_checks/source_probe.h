@@ -12,10 +12,8 @@ namespace refurbish_tf {
 
 // A checksum, never 0, of types, shapes and contents: the upper half is of
 // images and the like, the lower half of labels and weights. The contents of
-// ragged and similar components are left out. `whole`, if not null, gets a
-// 32-bit checksum of everything, or of all but an image's labels and weights.
-uint32_t ElementChecksum(const std::vector<Tensor>& element,
-                         uint32_t* whole = nullptr, bool with_labels = true);
+// ragged and similar components are left out.
+uint32_t ElementChecksum(const std::vector<Tensor>& element);
 
 // What elements may depend on besides the source: the version of TensorFlow
 // and, if floating-point numbers are computed, the CPU model and the number of
@@ -29,11 +27,8 @@ absl::Status CheckElement(SourceChecks* checks, const char* method,
                           const DatasetBase* source, IteratorContext* ctx,
                           uint32_t index, uint32_t sum);
 
-// Compares the position of an element with checksum `sum` with its positions in
-// earlier epochs. Fails if the order has changed, and warns of a source that
-// does not end.
-absl::Status CheckOrder(SourceChecks* checks, uint64_t epoch, bool length_known,
-                        uint32_t index, uint32_t sum);
+// Warns of a source of refurbish that does not end, by its elements' checksums.
+void CheckEnds(SourceChecks* checks, uint32_t index, uint32_t sum);
 
 // Does what `CheckElement` does for some elements whose samples are in the
 // store, spread over the whole source, which is read by index.
