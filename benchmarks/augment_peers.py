@@ -147,14 +147,8 @@ def _dali(inputs):
     def pipeline():
       return operations(fn.external_source(source=lambda: batch, batch=True, layout="HWC", no_copy=True))
 
-    built = pipeline(
-      batch_size=len(batch),
-      num_threads=PROCESSORS,
-      device_id=None,
-      prefetch_queue_depth=1,
-      exec_pipelined=False,
-      exec_async=False,
-    )
+    at_once = {"prefetch_queue_depth": 1, "exec_pipelined": False, "exec_async": False}
+    built = pipeline(batch_size=len(batch), num_threads=PROCESSORS, device_id=None, **at_once)
     built.build()
 
     # Without work ahead, which would count for another candidate.
@@ -171,14 +165,8 @@ def _dali(inputs):
     )
 
   def resized(images, antialias):
-    return fn.random_resized_crop(
-      images,
-      size=size,
-      random_area=SCALE,
-      random_aspect_ratio=RATIO,
-      interp_type=types.INTERP_LINEAR,
-      antialias=antialias,
-    )
+    how = {"random_area": SCALE, "random_aspect_ratio": RATIO, "interp_type": types.INTERP_LINEAR}
+    return fn.random_resized_crop(images, size=size, antialias=antialias, **how)
 
   # Like our layers; the default is bilinear.
   nearest = {"shape": size, "fill_value": 0, "interp_type": types.INTERP_NN}
@@ -214,6 +202,7 @@ def _dali(inputs):
   importlib.import_module("nvidia.dali.auto_aug.auto_augment")
   importlib.import_module("nvidia.dali.auto_aug.trivial_augment")
   solarize = importlib.import_module("nvidia.dali.auto_aug.augmentations").solarize
+  window = kernel_size(inputs.side)
   return {
     "nothing": call(inputs.images, lambda images: images),
     FLIP: call(inputs.images, lambda images: fn.flip(images, horizontal=fn.random.coin_flip())),
@@ -229,10 +218,7 @@ def _dali(inputs):
     AUTO: call(inputs.images, lambda images: auto_aug.auto_augment.auto_augment_image_net(images, **nearest)),
     JITTER: call(inputs.images, jitter),
     SOLARIZE: call(inputs.images, lambda images: solarize(images, magnitude_bin=15, num_magnitude_bins=31)),
-    BLUR: call(
-      inputs.images,
-      lambda images: fn.gaussian_blur(images, window_size=kernel_size(inputs.side), sigma=uniform(*SIGMA)),
-    ),
+    BLUR: call(inputs.images, lambda images: fn.gaussian_blur(images, window_size=window, sigma=uniform(*SIGMA))),
     ERASING: call(inputs.images, erasing),
     AFFINE: call(inputs.images, affine),
     TRIVIAL: call(inputs.images, lambda images: auto_aug.trivial_augment.trivial_augment_wide(images, **nearest)),
@@ -250,9 +236,8 @@ def _torchvision(inputs):
   side = inputs.side
 
   def call(images, *transforms):
-    return _loop(
-      inputs, [torch.from_numpy(image.transpose(2, 0, 1).copy()) for image in images], v2.Compose(transforms)
-    )
+    tensors = [torch.from_numpy(image.transpose(2, 0, 1).copy()) for image in images]
+    return _loop(inputs, tensors, v2.Compose(transforms))
 
   crop, flip = v2.RandomCrop(side, padding=PADDING), v2.RandomHorizontalFlip()
   normalize = [v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)]
@@ -260,10 +245,8 @@ def _torchvision(inputs):
   rand = v2.RandAugment(2, BINS)
   images, large = inputs.images, inputs.large
   resize, cutout = v2.Resize([side, side], antialias=True), v2.RandomErasing(1, scale=(1 / 16, 1 / 16), ratio=(1, 1))
-  beside, cropped = (
-    tv_tensors.BoundingBoxes(boxes(side), format="XYXY", canvas_size=(side, side)),
-    v2.Compose([v2.RandomIoUCrop(), resize]),
-  )
+  beside = tv_tensors.BoundingBoxes(boxes(side), format="XYXY", canvas_size=(side, side))
+  cropped = v2.Compose([v2.RandomIoUCrop(), resize])
   return {
     CROP: call(images, crop),
     FLIP: call(images, flip),
@@ -459,120 +442,31 @@ def _loop(inputs, images, function):
   return run
 
 
+_RESIZES = (RESIZED, RESIZED_SMOOTH, RESIZE, RESIZE_SMOOTH)
+_COLORS = (JITTER, SOLARIZE, POSTERIZE, EQUALIZE, AUTOCONTRAST, SHARPNESS, INVERT, PERMUTATION)
+_OF_DALI = (FLIP, CROP_FLIP, NORMALIZE, NORMALIZED, *_RESIZES, RAND_ONE, RAND, AUTO)
+_OF_DALI += (JITTER, SOLARIZE, BLUR, ERASING, AFFINE, TRIVIAL)
+_OF_TORCHVISION = (CROP, FLIP, CUTOUT, CROP_FLIP, NORMALIZE, NORMALIZED, *_RESIZES, RAND_ONE, RAND, AUTO, *_COLORS)
+_OF_TORCHVISION += (NOISE, PHOTOMETRIC, BLUR, ERASING, AFFINE, TRIVIAL, PIPELINE, ZOOM_OUT, IOU_CROP, RANDOM_SIZE)
+_OF_TORCHVISION += (CHOICE, ORDER)
+_OF_PILLOW = (CROP, FLIP, CROP_FLIP, RESIZED_SMOOTH, RESIZE_SMOOTH, RAND_ONE, RAND, *_COLORS)
+_OF_PILLOW += (BLUR, AFFINE, ZOOM_OUT, RANDOM_SIZE)
+_OF_ALBUMENTATIONS = (
+  CROP_FLIP,
+  NORMALIZED,
+  RESIZED,
+  *_COLORS,
+  NOISE,
+  BLUR,
+  ERASING,
+  AFFINE,
+  RANDOM_SIZE,
+  CHOICE,
+  ORDER,
+)
 PEERS = {
-  "DALI": Peer(
-    ("nvidia.dali",),
-    True,
-    (
-      FLIP,
-      CROP_FLIP,
-      NORMALIZE,
-      NORMALIZED,
-      RESIZED,
-      RESIZED_SMOOTH,
-      RESIZE,
-      RESIZE_SMOOTH,
-      RAND_ONE,
-      RAND,
-      AUTO,
-      JITTER,
-      SOLARIZE,
-      BLUR,
-      ERASING,
-      AFFINE,
-      TRIVIAL,
-    ),
-    _dali,
-  ),
-  "torchvision": Peer(
-    ("torch", "torchvision"),
-    False,
-    (
-      CROP,
-      FLIP,
-      CUTOUT,
-      CROP_FLIP,
-      NORMALIZE,
-      NORMALIZED,
-      RESIZED,
-      RESIZED_SMOOTH,
-      RESIZE,
-      RESIZE_SMOOTH,
-      RAND_ONE,
-      RAND,
-      AUTO,
-      JITTER,
-      SOLARIZE,
-      POSTERIZE,
-      EQUALIZE,
-      AUTOCONTRAST,
-      SHARPNESS,
-      INVERT,
-      PERMUTATION,
-      NOISE,
-      PHOTOMETRIC,
-      BLUR,
-      ERASING,
-      AFFINE,
-      TRIVIAL,
-      PIPELINE,
-      ZOOM_OUT,
-      IOU_CROP,
-      RANDOM_SIZE,
-      CHOICE,
-      ORDER,
-    ),
-    _torchvision,
-  ),
-  "Pillow": Peer(
-    ("PIL",),
-    False,
-    (
-      CROP,
-      FLIP,
-      CROP_FLIP,
-      RESIZED_SMOOTH,
-      RESIZE_SMOOTH,
-      RAND_ONE,
-      RAND,
-      JITTER,
-      SOLARIZE,
-      POSTERIZE,
-      EQUALIZE,
-      AUTOCONTRAST,
-      SHARPNESS,
-      INVERT,
-      PERMUTATION,
-      BLUR,
-      AFFINE,
-      ZOOM_OUT,
-      RANDOM_SIZE,
-    ),
-    _pillow,
-  ),
-  "albumentations": Peer(
-    ("albumentations", "cv2"),
-    False,
-    (
-      CROP_FLIP,
-      NORMALIZED,
-      RESIZED,
-      JITTER,
-      SOLARIZE,
-      POSTERIZE,
-      EQUALIZE,
-      AUTOCONTRAST,
-      SHARPNESS,
-      INVERT,
-      PERMUTATION,
-      NOISE,
-      BLUR,
-      ERASING,
-      AFFINE,
-      RANDOM_SIZE,
-      CHOICE,
-      ORDER,
-    ),
-    _albumentations,
-  ),
+  "DALI": Peer(("nvidia.dali",), True, _OF_DALI, _dali),
+  "torchvision": Peer(("torch", "torchvision"), False, _OF_TORCHVISION, _torchvision),
+  "Pillow": Peer(("PIL",), False, _OF_PILLOW, _pillow),
+  "albumentations": Peer(("albumentations", "cv2"), False, _OF_ALBUMENTATIONS, _albumentations),
 }

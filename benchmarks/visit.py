@@ -40,9 +40,10 @@ LEAST_MINUTES = 1.0
 START_MINUTES = 0.5
 CHECK = """
 import importlib.metadata, keras, tensorflow, refurbish_tf
-print(*(f"{name} {importlib.metadata.version(name)}" for name in ("numpy", keras.backend.backend(), "keras", "protobuf")),
-      f"tensorflow {tensorflow.__version__}")
-dataset = tensorflow.data.Dataset.from_tensor_slices(([[1.0]] * 8, [0.0] * 8)).refurbish(lambda *sample: sample, None, 2).batch(4)
+names = ("numpy", keras.backend.backend(), "keras", "protobuf")
+print(*(f"{name} {importlib.metadata.version(name)}" for name in names), f"tensorflow {tensorflow.__version__}")
+dataset = tensorflow.data.Dataset.from_tensor_slices(([[1.0]] * 8, [0.0] * 8))
+dataset = dataset.refurbish(lambda *sample: sample, None, 2).batch(4)
 model = keras.Sequential([keras.layers.Dense(1)])
 model.compile("sgd", "mse")
 model.fit(dataset, shuffle=False, verbose=2)

@@ -67,8 +67,7 @@ class CacheStore:
 
   A `refurbish` stage makes one in memory for itself; make your own to bound its memory, to keep the samples on disk or
   to look inside. In memory it holds the tensors themselves; only views of larger ones are copied. All methods but
-  `len`,
-  `in`, `stats` and `verify` work inside `tf.function`, too; use `contains` there in place of `in`.
+  `len`, `in`, `stats` and `verify` work inside `tf.function`, too; use `contains` there in place of `in`.
 
   >>> store = rtf.CacheStore(max_bytes=2**30)
   >>> store.put(3, {"image": tf.zeros([2, 2]), "label": 1})
@@ -135,8 +134,7 @@ class CacheStore:
     path = checked_path(path)
     if version is not None and (not isinstance(version, str) or "\n" in version):
       raise TypeError(f"version must be a string of one line, such as 'magnitude 9', got {version!r}.")
-    if not isinstance(overwrite, bool):
-      raise TypeError(f"overwrite must be True or False, got {overwrite!r}.")
+    overwrite = checks.checked_flag("overwrite", overwrite)
     if path is None and (version is not None or overwrite):
       raise ValueError(
         "version and overwrite need a path, as they are for a store on disk. Give path, or leave them out."
@@ -279,15 +277,13 @@ class CacheStore:
       )
 
   def _check_versions(self, versions, filled):
-    """ValueError if other versions of the layers prepared a store's samples. It has samples if it has the setting
-    `filled`."""
+    """ValueError if other versions of the layers prepared a store's samples, which it has with the setting `filled`."""
     before = self._agree({})
     for name, version in versions.items():
       other = before.get(name, "version 1 of rtf.augment.decode" if filled in before else version)
       if other != version:
-        makes = (
-          "makes other pixels of the same file" if name == DECODERS else "draws other random numbers from the same seed"
-        )
+        makes = "draws other random numbers from the same seed"
+        makes = "makes other pixels of the same file" if name == DECODERS else makes
         raise ValueError(
           f"store {self._path} holds what {other} has prepared, but this refurbish_tf has {version}, which {makes}. "
           "Start with an empty store by store=rtf.CacheStore(path, overwrite=True), give another directory, or use "
@@ -326,8 +322,7 @@ class CacheStore:
 
 
 def checked_path(path, name="path"):
-  """The canonical name of the directory `path`, by which the process finds its store; None for None. Errors call it
-  `name`."""
+  """The canonical name of the directory `path`, which identifies its store; None for None. Errors call it `name`."""
   if path is None:
     return None
   if not isinstance(path, (str, os.PathLike)) or not isinstance(os.fspath(path), str) or not os.fspath(path):
@@ -363,8 +358,7 @@ def check_store(store):
     return
   raise TypeError(
     f"store must be None (memory, as far as it reaches), a directory, or a CacheStore, got {store!r}. To bound the "
-    "memory, "
-    'write store=rtf.CacheStore(max_bytes=...); to keep the samples on disk, store="/path/of/a/directory".'
+    'memory, write store=rtf.CacheStore(max_bytes=...); to keep the samples on disk, store="/path/of/a/directory".'
   )
 
 
@@ -381,18 +375,17 @@ def describe_store(store):
 
 
 def describe_bytes(store, store_name, number, what, size, done):
-  """The memory that samples take, as text; empty on disk or if it is unknown. `done`: what is done again without
-  room."""
+  """The memory that samples take, as text; empty on disk or if unknown. `done`: what is repeated without room."""
   if min(number, size) <= 0 or store is not None and store.path is not None:
     return ""
   if store is not None and store.max_bytes is not None:
     number = min(number, store.max_bytes // size)
   (counts,) = native.rows(native.ops().refurbish_tf_cache_store_stats(store=store_name))
   room = machine.room_for_samples() + counts["bytes"]
-  rest = f", and memory now has room for {machine.size_of(room)}: the rest is {done} again at each use"
-  return f"; {number:,} {what} of {machine.size_of(size)} take {machine.size_of(number * size)}" + (
-    "" if number * size <= room else rest
-  )
+  told = f"; {number:,} {what} of {machine.size_of(size)} take {machine.size_of(number * size)}"
+  if number * size > room:
+    told += f", and memory now has room for {machine.size_of(room)}: the rest is {done} again at each use"
+  return told
 
 
 def _checked_max_bytes(max_bytes):

@@ -119,9 +119,8 @@ def normalized_unique_samples(
   >>> rtf.diversity.normalized_unique_samples(1e5, 1e5**split, epochs=90, r=5).round(3)
   array([0.823, 0.981, 0.998])
 
-  Lee et al., "Refurbish Your Training Data", USENIX ATC 2021, Figure 4 (section 4): E(U) / E(U*) over r and
-  log|A_F| / log|A|, where U* is U with r = 1. The figure shows Theorem 1; see `expected_unique_samples` for how a run
-  differs.
+  Lee et al., "Refurbish Your Training Data", USENIX ATC 2021, Figure 4 (section 4): E(U) / E(U*) over r and log|A_F| /
+  log|A|, where U* is U with r = 1. The figure shows Theorem 1; see `expected_unique_samples` for how a run differs.
 
   Args:
     num_outcomes, num_final_outcomes, epochs, r, eviction: as in `expected_unique_samples`, with the same errors.

@@ -81,15 +81,8 @@ def echo(
   """
   e = _check_echoing_factor(e)
   checks.check_whole_number("max_e", max_e, 1)
-  _check_where(
-    where,
-    {
-      "augment_fn": augment_fn,
-      "batch_size": batch_size,
-      "drop_remainder": drop_remainder or None,
-      "shuffle_buffer_size": shuffle_buffer_size,
-    },
-  )
+  pipeline = {"augment_fn": augment_fn, "batch_size": batch_size, "drop_remainder": drop_remainder or None}
+  _check_where(where, {**pipeline, "shuffle_buffer_size": shuffle_buffer_size})
   if seed is not None:
     checks.check_whole_number("seed", seed, -(2**63))
   if where is not None:
@@ -104,14 +97,10 @@ def echo(
     with tracing.parameters_explained("augment_fn", augment_fn, element_spec, "what it is to augment"):
       if not tracing.takes_seed(augment_fn, element_spec):
         return AugmentDataset(dataset, function, name)
-      seeds = tf.data.Dataset.random(seed=seed, rerandomize_each_iteration=True, name=name).batch(
-        2, drop_remainder=True
-      )
-      return AugmentDataset(
-        tf.data.Dataset.zip(dataset, seeds, name=name),
-        lambda element, seed: tracing.call(function, element, seed=tf.cast(seed, tf.int32)),
-        name,
-      )
+      numbers = tf.data.Dataset.random(seed=seed, rerandomize_each_iteration=True, name=name)
+      with_seeds = tf.data.Dataset.zip(dataset, numbers.batch(2, drop_remainder=True), name=name)
+      seeded = lambda element, seed: tracing.call(function, element, seed=tf.cast(seed, tf.int32))
+      return AugmentDataset(with_seeds, seeded, name)
 
   def shuffle(dataset):
     return dataset.shuffle(shuffle_buffer_size, seed=seed, name=name) if shuffle_buffer_size else dataset
@@ -121,9 +110,8 @@ def echo(
 
   def transformation(dataset):
     if where is not None and (shuffle_buffer_size or tracing.takes_seed(augment_fn, dataset.element_spec)):
-      checks.check_not_in_function(
-        "echo with a shuffle buffer or seeds", f"files.interleave(read_file).echo(e, {where!r}, ...)"
-      )
+      instead = f"files.interleave(read_file).echo(e, {where!r}, ...)"
+      checks.check_not_in_function("echo with a shuffle buffer or seeds", instead)
     if e == AUTOTUNE:
       _check_not_deterministic(dataset)
     # First, because other stages also derive seeds from tf.random.set_seed, and each uses the next one.
@@ -182,13 +170,8 @@ class AugmentDataset(batches.MakesBatches, dataset_ops.UnaryDataset):
     if of_batches is not None:
       op, sizes = ops.refurbish_tf_augment_batch_dataset, {"batch_size": batch_size, "drop_remainder": drop_remainder}
     function = self._wrapper.function
-    return op(
-      self._input_dataset._variant_tensor,
-      function.captured_inputs,
-      f=function,
-      **sizes,
-      **(of_batches or self)._common_args,
-    )
+    inputs, common = (self._input_dataset._variant_tensor, function.captured_inputs), (of_batches or self)._common_args
+    return op(*inputs, f=function, **sizes, **common)
 
   def _functions(self):
     return [self._wrapper]

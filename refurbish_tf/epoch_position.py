@@ -97,8 +97,7 @@ class EpochPosition(tf.train.experimental.PythonState):
     return position
 
   def restore(self, pipeline: Any) -> None:
-    """Sets a pipeline to this position: a `tf.data.Dataset`, or a loader. Its next epoch is then the rest of the one
-    that was saved.
+    """Sets a `tf.data.Dataset` or a loader to this position: its next epoch is the rest of the one that was saved.
 
     Raises:
       ValueError, tf.errors.InvalidArgumentError: it is another pipeline, which is left unchanged.

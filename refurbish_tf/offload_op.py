@@ -41,11 +41,11 @@ def offload(
 
   >>> import numpy as np
   >>> images = tf.data.Dataset.from_tensor_slices((np.zeros([8, 32, 32, 3], np.uint8), np.arange(8)))
-  >>> layers = [*rtf.augment.rand_augment(), rtf.augment.random_crop(padding=4), rtf.augment.random_flip(), rtf.augment.normalize()]
+  >>> layers = [*rtf.augment.rand_augment(), rtf.augment.random_flip(), rtf.augment.normalize()]
   >>> train = images.refurbish(lambda image, label: (image, label), None, r=3).offload(layers, 4).prefetch(2)
   >>> batch, labels = next(iter(train))
   >>> batch["unfinished_image"].shape, batch["draws"].shape, labels.shape
-  (TensorShape([4, 32, 96]), TensorShape([4, 6]), TensorShape([4]))
+  (TensorShape([4, 32, 96]), TensorShape([4, 4]), TensorShape([4]))
 
   Train `rtf.keras.with_offloaded(layers, model)` on it, or a model that begins with `rtf.keras.Offloaded(layers)`; any
   other model raises an error at its first step. A batch leaves the host as bytes, a quarter of what float32 takes, with
@@ -81,19 +81,16 @@ def offload(
 
   Returns:
     A transformation for `tf.data.Dataset.apply`; the method `offload` applies it. Three entries of a dict replace the
-    image:
-    `"unfinished_image"`, the rows of bytes, uint8 `[batch, height, width * 3]`, with `frames` after `batch` for clips;
-    `"draws"`, int32 `[batch, 1 + number]`, 1 if the policy layers are still to be done, then the numbers drawn;
-    `"layers"`, int32
-    `[batch, 0, number]`, which identifies the layers.
+    image: `"unfinished_image"`, the rows of bytes, uint8 `[batch, height, width * 3]`, with `frames` after `batch` for
+    clips; `"draws"`, int32 `[batch, 1 + number]`, 1 if the policy layers are still to be done, then the numbers drawn;
+    `"layers"`, int32 `[batch, 0, number]`, which identifies the layers.
 
   Raises:
     TypeError: an argument is of the wrong type; the image is not uint8; a component is ragged or sparse.
     ValueError: an argument is out of range; an accelerator cannot do the layers; the shape of the image is not known,
       or not `[height, width, 3]`; there is no such component, or one that would have to move with the image and is not
-      in `targets`;
-      `targets` are given after another source than `refurbish`, or `seed` after `refurbish`, which has its own;
-      `batch_size` is not a multiple of `num_replicas`.
+      in `targets`; `targets` are given after another source than `refurbish`, or `seed` after `refurbish`, which has
+      its own; `batch_size` is not a multiple of `num_replicas`.
     tf.errors.InvalidArgumentError: during an epoch, the elements have different shapes.
 
   Implements Kim et al., *FusionFlow: Accelerating Data Preprocessing for Machine Learning with CPU-GPU Cooperation*,
@@ -107,9 +104,8 @@ def offload(
     checks.check_whole_number("seed", seed, -(2**63))
   if isinstance(component, bool) or not isinstance(component, (str, numbers.Integral, type(None))):
     raise TypeError(f"component must be the name of a dict's entry, a position in a tuple, or None, got {component!r}.")
-  for flag, value in (("drop_remainder", drop_remainder), ("clips", clips)):
-    if not isinstance(value, bool):
-      raise TypeError(f"{flag} must be True or False, got {value!r}.")
+  drop_remainder = checks.checked_flag("drop_remainder", drop_remainder)
+  clips = checks.checked_flag("clips", clips)
   if not isinstance(name, (str, type(None))):
     raise TypeError(f"name must be a string or None, got {name!r}.")
   eighths, targets = _checked_eighths(device_fraction), target_kinds.checked_targets(targets, "offload")
@@ -132,8 +128,7 @@ def offload(
 def as_offloaded(
   dataset: tf.data.Dataset[Any], component: str | int | None = None, *, clips: bool = False
 ) -> tf.data.Dataset[Any]:
-  """Makes validation data for a model that begins with `rtf.keras.Offloaded`: images to which nothing random is to be
-  done.
+  """Makes validation data for a model that begins with `rtf.keras.Offloaded`; nothing random is applied to them.
 
   >>> import numpy as np
   >>> images = tf.data.Dataset.from_tensor_slices((np.zeros([8, 32, 32, 3], np.uint8), np.arange(8)))
@@ -276,30 +271,23 @@ class _OffloadDataset(batches.ReadsFewAhead, dataset_ops.UnaryDataset):
     return native.rows(native.ops().refurbish_tf_offload_state(stage=self.offload_stage))[0]
 
   def _restore_state(self, saved):
-    native.ops().refurbish_tf_offload_restore(
-      stage=self.offload_stage, state=tf.constant(native.numbers_of(dict(saved), self._saved_state()), tf.int64)
-    )
+    state = tf.constant(native.numbers_of(dict(saved), self._saved_state()), tf.int64)
+    native.ops().refurbish_tf_offload_restore(stage=self.offload_stage, state=state)
 
   def describe_stage(self):
     names = [layer.__name__ for layer in self._given]
     num_policy_layers = self._layers.num_policy_layers
     fraction = "AUTOTUNE" if self._eighths == AUTOTUNE else f"{self._eighths / 8:g}"
+    policy = f"{', '.join(names[:num_policy_layers])}; device fraction {fraction}" if num_policy_layers else "none"
     rows = [
       ("batch", f"{self._batch_size:,} " + (f"clips of {self._frames[0]:,} frames" if self._frames else "images")),
-      (
-        "policy",
-        f"{', '.join(names[:num_policy_layers])}; device fraction {fraction}" if num_policy_layers else "none",
-      ),
+      ("policy", policy),
       ("device", ", ".join(names[num_policy_layers:]) or "none"),
-      *[
-        ("targets", f"{target_kinds.shown(path)}: {kind}, moved by the host")
-        for path, kind in (self._targets or {}).items()
-        if kind
-      ],
     ]
-    return "\n".join(
-      [dataset_graph.stage_title("offload", self._name), *(f"  {name:<7} {text}" for name, text in rows)]
-    )
+    targets = {path: kind for path, kind in (self._targets or {}).items() if kind}
+    rows += [("targets", f"{target_kinds.shown(path)}: {kind}, moved by the host") for path, kind in targets.items()]
+    title = dataset_graph.stage_title("offload", self._name)
+    return "\n".join([title, *(f"  {name:<7} {text}" for name, text in rows)])
 
 
 def _refurbish_stage(source, mover):
@@ -323,11 +311,8 @@ def _moving(layers, targets, moves, first_position):
   # The targets move with a blank image. It has one channel, unless a second image follows, which is also normalized.
   channels = 3 if "image" in targets.values() else 1
   blank_layers = layers if channels == 3 else [layer for layer in layers if layer.text.split(" ")[0] != "normalize"]
-  chain = (
-    LayerChain([(layer, first_position + i) for i, layer in enumerate(blank_layers)], clips=True)
-    if blank_layers
-    else None
-  )
+  placed = [(layer, first_position + i) for i, layer in enumerate(blank_layers)]
+  chain = LayerChain(placed, clips=True) if placed else None
 
   def move(element, *rest, seed):
     image = composition.image_of(element)
@@ -392,32 +377,20 @@ def _checked_image(spec, whose, batched, clips):
   """The height and width of images of this spec, after the number of frames if they are clips."""
   image_layers.check_is_one(spec, whose)
   if not isinstance(spec, tf.TensorSpec) or spec.dtype != tf.uint8:
-    raise TypeError(
-      f"{whose} takes images of uint8, got {spec}. "
-      + (
-        image_layers.way_to_uint8(spec.dtype)
-        if isinstance(spec, tf.TensorSpec)
-        else "Make them dense with map, as with tf.ensure_shape(image.to_tensor(), [height, width, 3])."
-      )
-    )
-  shape, form = (
-    spec.shape[1:] if batched else spec.shape,
-    "[frames, height, width, 3]" if clips else "[height, width, 3]",
-  )
-  if (
-    shape.rank != 3 + clips or not shape.is_fully_defined() or shape[-1] != 3 or 0 in shape or clips and shape[-2] == 1
-  ):
-    raise ValueError(
-      f"{whose} takes images of one known size, {form}, got shape {spec.shape}. "
-      + (
-        image_layers.way_to_channels(shape)
-        if shape.rank in (2, 3, 3 + clips) and shape[-1] not in (None, 3)
-        else "Crop or resize them to one size in front, or, if they have one, say so by tf.ensure_shape(image, "
-        f"{form}) in map"
-        + (".", ", and batch after.")[whose == "offload"]
-        + " For clips, pass clips=True." * (not clips and shape.rank in (4, 5))
-      )
-    )
+    way = "Make them dense with map, as with tf.ensure_shape(image.to_tensor(), [height, width, 3])."
+    if isinstance(spec, tf.TensorSpec):
+      way = image_layers.way_to_uint8(spec.dtype)
+    raise TypeError(f"{whose} takes images of uint8, got {spec}. {way}")
+  shape = spec.shape[1:] if batched else spec.shape
+  form = "[frames, height, width, 3]" if clips else "[height, width, 3]"
+  is_known = shape.rank == 3 + clips and shape.is_fully_defined()
+  if not is_known or shape[-1] != 3 or 0 in shape or clips and shape[-2] == 1:
+    way = "Crop or resize them to one size in front, or, if they have one, say so by tf.ensure_shape(image, "
+    way += f"{form}) in map" + (".", ", and batch after.")[whose == "offload"]
+    way += " For clips, pass clips=True." * (not clips and shape.rank in (4, 5))
+    if shape.rank in (2, 3, 3 + clips) and shape[-1] not in (None, 3):
+      way = image_layers.way_to_channels(shape)
+    raise ValueError(f"{whose} takes images of one known size, {form}, got shape {spec.shape}. {way}")
   if max(shape[-3:-1]) > device_layers.LARGEST_SIDE:
     raise ValueError(
       f"{whose} takes images with sides of at most {device_layers.LARGEST_SIDE:,} pixels, got shape {spec.shape}. Crop "

@@ -12,29 +12,12 @@ from typing import Any, Callable, Literal, Sequence, get_args
 import tensorflow as tf
 
 from refurbish_tf import stats
-from refurbish_tf._internal import (
-  batches,
-  checks,
-  dataset_graph,
-  fingerprint,
-  pipeline_warnings,
-  native,
-  positions,
-  tracing,
-)
+from refurbish_tf._internal import batches, checks, dataset_graph, fingerprint, native, pipeline_warnings
+from refurbish_tf._internal import positions, tracing
 from refurbish_tf._internal.tensorflow_internals import dataset_ops, structure
 from refurbish_tf.augment import composition, native_layers
-from refurbish_tf.cache_store import (
-  CacheStore,
-  DECODERS,
-  DECODERS_VERSION,
-  LAYERS,
-  UNLIMITED,
-  check_store,
-  describe_bytes,
-  describe_store,
-  opened_store,
-)
+from refurbish_tf.cache_store import DECODERS, DECODERS_VERSION, LAYERS, UNLIMITED, CacheStore
+from refurbish_tf.cache_store import check_store, describe_bytes, describe_store, opened_store
 
 Eviction = Literal["balanced", "reference_count"]
 Shuffle = Literal["cache_aware", "uniform"]
@@ -205,9 +188,8 @@ class _RefurbishDataset(positions.RefurbishStage, batches.MakesBatches, dataset_
     self._r = r
     self._order = order
     self._shuffle_buffer_size = shuffle_buffer_size
-    self._partial, partial_seed, python_layers = _trace(
-      partial_fn, input_dataset.element_spec, "partial_fn", "an element of the source"
-    )
+    of = "an element of the source"
+    self._partial, partial_seed, python_layers = _trace(partial_fn, input_dataset.element_spec, "partial_fn", of)
     sample_spec = self._partial.output_structure
     self._described_clip = composition.described_clip(partial_fn, sample_spec)
     self._final, final_seed, more = (
@@ -216,9 +198,8 @@ class _RefurbishDataset(positions.RefurbishStage, batches.MakesBatches, dataset_
     self.python_layers = list(dict.fromkeys([*python_layers, *more]))
     if isinstance(num_parallel_calls, int) and num_parallel_calls == tf.data.AUTOTUNE:
       # Each call waits for a process. With two per process, the next call is ready when one ends.
-      num_parallel_calls = max(
-        [2 * layer.processes for layer in self.python_layers if layer.processes], default=num_parallel_calls
-      )
+      numbers = [2 * layer.processes for layer in self.python_layers if layer.processes]
+      num_parallel_calls = max(numbers, default=num_parallel_calls)
     self._element_spec = sample_spec if final_fn is None else self._final.output_structure
     self._input_dataset = input_dataset
     # Names the state of the stage in every graph that the op ends up in. An op makes the name, because a stage built in
@@ -274,8 +255,7 @@ class _RefurbishDataset(positions.RefurbishStage, batches.MakesBatches, dataset_
       )
 
   def with_final_seeds(self, final_fn=None):
-    """The same stage, which yields `(sample, seed)`, the arguments of a final function, or what `final_fn` makes of
-    them.
+    """The same stage, but it yields `(sample, seed)`, a final function's arguments, or what `final_fn` makes of them.
 
     None if the stage has a final function.
     """
@@ -318,40 +298,28 @@ class _RefurbishDataset(positions.RefurbishStage, batches.MakesBatches, dataset_
     num_samples, num_kept, random_access = stage["num_samples"], stage["num_kept"], stage["random_access"]
     if num_kept >= 0:
       cached = num_kept * (1 - 1 / self._r)
-      epoch = (
-        f"{num_samples:,} samples; after the first epoch about {num_samples - cached:,.0f} fresh, {cached:,.0f} cached"
-      )
+      fresh = num_samples - cached
+      epoch = f"{num_samples:,} samples; after the first epoch about {fresh:,.0f} fresh, {cached:,.0f} cached"
     else:
       known = f"{num_samples:,} samples" if num_samples >= 0 else "number of samples not yet known"
       epoch = f"{known}; reuse begins after the first epoch that is read to its end"
-    order = [
-      f"{self._order['eviction'].replace('_', '-')} eviction",
-      f"{self._order['shuffle'].replace('_', '-')} shuffle",
-      f"seed {stage['seed']}",
-    ]
+    order = [f"{self._order[name].replace('_', '-')} {name}" for name in ("eviction", "shuffle")]
+    order.append(f"seed {stage['seed']}")
     if stage["order_seed"] != stage["seed"]:
       order.append(f"order_seed {stage['order_seed']}")
     # With balanced eviction, some samples have their last use in each epoch.
     held = num_kept if self._order["eviction"] == "reference_count" else round(num_kept * (1 - 1 / self._r))
-    kept = describe_store(self._store) + describe_bytes(
-      self._store, self._op_arguments["store"], held, "samples", stage["sample_bytes"], "prepared"
-    )
+    of_samples = (self._op_arguments["store"], held, "samples", stage["sample_bytes"], "prepared")
+    kept = describe_store(self._store) + describe_bytes(self._store, *of_samples)
     if stage["num_in_transit"]:
       # It is below 0 if samples vary in size.
       room = f"room for {stage['num_in_transit']:,}" if stage["num_in_transit"] > 0 else "part of the room for those"
       kept += f"; {num_kept:,} of {num_samples:,} samples kept" if num_kept >= 0 else ""
       kept += f", {room} in transit"
-    rows = [
-      ("epoch", epoch),
-      ("order", ", ".join(order)),
-      (
-        "source",
-        self._describe_source(random_access, num_samples, num_kept)
-        + ("; not checked for changes, as it draws random numbers" if stage["source_draws"] else ""),
-      ),
-      ("fresh", self._describe_fresh(random_access)),
-      ("store", kept),
-    ]
+    source = self._describe_source(random_access, num_samples, num_kept)
+    source += "; not checked for changes, as it draws random numbers" if stage["source_draws"] else ""
+    rows = [("epoch", epoch), ("order", ", ".join(order)), ("source", source)]
+    rows += [("fresh", self._describe_fresh(random_access)), ("store", kept)]
     if stage["bytes_beside_store"] >= 2**19:
       rows.append(("memory", f"{stage['bytes_beside_store']:,} bytes beside the store"))
     if self._described_clip:

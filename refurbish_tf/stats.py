@@ -149,18 +149,14 @@ class StageStats:
   def _repr_html_(self) -> str:
     counts = _BARS[type(self.total)]
     waits = [field.name for field in dataclasses.fields(self.total) if field.name.endswith("_wait")]
-    most = [
-      max((sum(getattr(epoch, name) for name in names) for epoch in self.epochs), default=0)
-      for names in (counts, waits)
-    ]
-    bars = [
-      [
-        html.bar(most[0], *((name, getattr(epoch, name), colour) for name, colour in zip(counts, html.COLOURS))),
-        html.bar(most[1], *((_heading(name), getattr(epoch, name), html.COLOURS[2]) for name in waits)),
-      ]
-      for epoch in self.epochs
-    ]
-    bars = [[" and ".join(counts), "waiting"], *bars, ["", ""]]
+    sums = lambda names: [sum(getattr(epoch, name) for name in names) for epoch in self.epochs]
+    most = [max(sums(names), default=0) for names in (counts, waits)]
+    bars = [[" and ".join(counts), "waiting"]]
+    for epoch in self.epochs:
+      counted = [(name, getattr(epoch, name), colour) for name, colour in zip(counts, html.COLOURS)]
+      waited = [(_heading(name), getattr(epoch, name), html.COLOURS[2]) for name in waits]
+      bars.append([html.bar(most[0], *counted), html.bar(most[1], *waited)])
+    bars.append(["", ""])
     rows = [[row[0], *made, *row[1:]] for row, made in zip(self._rows(), bars)]
     return html.table("; ".join([self.name, *map(str, self.processes)]), rows)
 
@@ -247,8 +243,7 @@ class _Stages(list):
 
 
 def datasets(function, dataset):
-  """`dataset` and all that it is made from, as from `upstream_first`. Raises like `stats`, in the name of
-  `function`."""
+  """`dataset` and all that it is made from, as from `upstream_first`. Raises like `stats`, as `function`."""
   if not isinstance(dataset, tf.data.Dataset):
     raise TypeError(
       f"dataset must be a tf.data.Dataset, got {type(dataset).__name__}: {function} looks for its stages."
@@ -268,18 +263,11 @@ def datasets(function, dataset):
 
 def _by_epoch(kind, counts):
   """The counts that an op returned, as `kind`: those named `..._nanos` as seconds."""
-  return [
-    kind(
-      **{name.removesuffix("_nanos"): 1e-9 * value if name.endswith("_nanos") else value for name, value in row.items()}
-    )
-    for row in native.rows(counts)
-  ]
+  in_seconds = lambda name, value: 1e-9 * value if name.endswith("_nanos") else value
+  named = lambda row: {name.removesuffix("_nanos"): in_seconds(name, value) for name, value in row.items()}
+  return [kind(**named(row)) for row in native.rows(counts)]
 
 
 def _total(kind, epochs):
-  return kind(
-    **{
-      field.name: sum((getattr(epoch, field.name) for epoch in epochs), field.type())
-      for field in dataclasses.fields(kind)
-    }
-  )
+  fields = dataclasses.fields(kind)
+  return kind(**{each.name: sum((getattr(epoch, each.name) for epoch in epochs), each.type()) for each in fields})

@@ -145,8 +145,8 @@ MUTANTS = [
   Mutant(
     "the seed of final_fn is the same in each epoch",
     "cc/kernels/refurbish/sample_work.cc",
-    "Purpose::kFinalFunction, epoch_->number(), piece));",
-    "Purpose::kFinalFunction, 0, piece));",
+    "Call(functions_.final, Purpose::kFinalFunction, epoch_->number(), piece));",
+    "Call(functions_.final, Purpose::kFinalFunction, 0, piece));",
     "refurbish/test_guarantees.py::test_seed_fixes_everything_and_another_seed_changes_everything",
   ),
   # G7.
@@ -201,9 +201,9 @@ MUTANTS = [
   ),
   Mutant(
     "a checkpoint of offload is of what was read",
-    "cc/kernels/offload/offload_iterator.cc",
-    "    } else if (saved_ != nullptr) {\n",
-    "    } else if (false) {\n",
+    "cc/kernels/input_iterator.h",
+    "    if (snapshot_ == nullptr) return this",
+    "    return this",
     "offload/test_offload_restart.py::test_at_every_step[refurbish, prefetch]",
   ),
   Mutant(

@@ -10,8 +10,7 @@ class ReadsFewAhead:
   """A mixin for datasets without tf.data's autotuner, which alone bounds the memory of `prefetch(AUTOTUNE)`."""
 
   def prefetch(self, buffer_size, name=None):
-    """Like `tf.data.Dataset.prefetch`, but AUTOTUNE is two elements if the autotuner, which bounds the buffer, is
-    off."""
+    """Like `tf.data.Dataset.prefetch`, but AUTOTUNE is two elements without the autotuner, which bounds the buffer."""
     if buffer_size is None or isinstance(buffer_size, int) and buffer_size == tf.data.AUTOTUNE:
       buffer_size = tf.data.AUTOTUNE if dataset_graph.given_autotune(self).enabled else 2
     return super().prefetch(buffer_size, name)

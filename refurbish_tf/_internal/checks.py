@@ -6,6 +6,7 @@ import os
 import re
 import uuid
 
+import numpy as np
 import tensorflow as tf
 
 from refurbish_tf._internal.tensorflow_internals import random_seed
@@ -61,6 +62,13 @@ def check_choice(name, value, choices):
     raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}.")
 
 
+def checked_flag(name, value, advice=""):
+  """Returns `value` as a bool; raises TypeError unless it is one."""
+  if not isinstance(value, (bool, np.bool_)):
+    raise TypeError(f"{name} must be True or False, got {value!r}. {advice}".rstrip())
+  return bool(value)
+
+
 def check_whole_number(name, value, least):
   """Raises TypeError or ValueError if `value` is not a whole number of at least `least`."""
   if isinstance(value, bool) or not isinstance(value, numbers.Integral):
@@ -70,8 +78,7 @@ def check_whole_number(name, value, least):
 
 
 def check_not_in_function(method, after):
-  """Raises ValueError if a stage is built in a traced function or a graph: each call or iterator would make a new
-  stage."""
+  """Raises ValueError if a stage is built in a traced function or a graph: each call would make a new stage."""
   if tf.executing_eagerly():
     return
   raise ValueError(

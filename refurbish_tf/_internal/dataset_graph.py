@@ -1,5 +1,4 @@
-"""The datasets of a pipeline: how to find them, name them in messages, and run them in parallel without the
-autotuner."""
+"""The datasets of a pipeline: finds them, names them in messages, and runs them in parallel without the autotuner."""
 
 import collections
 import math
@@ -21,8 +20,7 @@ _READS = re.compile(
 
 
 def without_autotuner(dataset):
-  """Turns tf.data's autotuner off and bounds the memory of `prefetch(AUTOTUNE)`, unless the dataset's options set
-  these.
+  """Turns tf.data's autotuner off and bounds the memory of `prefetch(AUTOTUNE)`, unless its options set these.
 
   The destructor of an iterator waits for the autotuner's thread. That thread sleeps 10 ms at first and up to a minute
   later in the epoch, and misses the cancellation that should wake it. Keras destroys an iterator at the end of each
@@ -89,8 +87,7 @@ def stage_title(kind, name):
 
 
 def method_name(name):
-  """The method that makes datasets of this class, such as `filter` for FilterDataset and _FilterDataset; otherwise the
-  class."""
+  """The method that makes datasets of this class, such as `filter` for _FilterDataset; otherwise the class."""
   name = re.sub(r"(Dataset)?(V\d+)?$", "", name.rpartition(">")[2].lstrip("_"))
   method = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", re.sub("^(Parallel|Adaptive)", "", name)).lower()
   return method if hasattr(tf.data.Dataset, method) else f"{name}Dataset"

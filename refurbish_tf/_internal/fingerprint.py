@@ -69,10 +69,8 @@ def of_stage(source, partial_fn):
 
 def of_files(source):
   """The fingerprints of the lists of files that a source reads; empty if it has none."""
-  files = [
-    each.files_fingerprint() for each in dataset_graph.upstream_first(source) if hasattr(each, "files_fingerprint")
-  ]
-  return " ".join(files)
+  datasets = dataset_graph.upstream_first(source)
+  return " ".join(each.files_fingerprint() for each in datasets if hasattr(each, "files_fingerprint"))
 
 
 def of_strings(*strings):
@@ -135,14 +133,8 @@ class _Functions:
       if name in _PASSING or name.startswith("_"):
         continue
       called = [value.func] if value.HasField("func") else value.list.func
-      found.append(
-        (
-          name,
-          [self._called(each.name, constants) for each in called]
-          if called
-          else value.SerializeToString(deterministic=True),
-        )
-      )
+      described = [self._called(each.name, constants) for each in called]
+      found.append((name, described or value.SerializeToString(deterministic=True)))
     return repr(found).encode()
 
   def _called(self, name, constants):
@@ -159,8 +151,7 @@ def _producer(name):
 
 
 def _value(array, constants):
-  """The digest of an array. For floating point, that of its dtype and shape; measures of the values go to
-  `constants`."""
+  """The digest of an array: of floating point, only its dtype and shape; measures of values go to `constants`."""
   array = np.asarray(array)
   kind = f"{array.dtype} {array.shape}".encode()
   if array.dtype == object:
@@ -190,19 +181,15 @@ def _code_of(token):
 
 
 def _described_value(value, seen):
-  """Describes a function by its code and what it refers to, an object by its class and `held_by`, and a class by its
-  name.
+  """Describes a function by its code and references, an object by its class and `held_by`, a class by its name.
 
   `seen`: the values described so far, by id. It keeps them alive, because Python reuses the ids of deleted objects.
   """
   if value is None or isinstance(value, (bool, int, float, complex, str, bytes, np.generic, np.dtype)):
     return repr(value)
   if isinstance(value, np.ndarray):
-    return (
-      str(value.dtype),
-      value.shape,
-      hashlib.sha256(np.ascontiguousarray(value)).hexdigest() if value.dtype != object else "",
-    )
+    digest = hashlib.sha256(np.ascontiguousarray(value)).hexdigest() if value.dtype != object else ""
+    return str(value.dtype), value.shape, digest
   if id(value) in seen:
     return "again"
   seen[id(value)] = value
@@ -215,11 +202,8 @@ def _described_value(value, seen):
   if isinstance(value, types.FunctionType):
     cells = [worker.contents_of(cell) for cell in value.__closure__ or ()]
     names = [name for name in sorted(worker.names_in(value.__code__)) if name in value.__globals__]
-    used = {
-      name: value.__globals__[name]
-      for name in names
-      if not isinstance(value.__globals__[name], (type, types.ModuleType))
-    }
+    used = {name: value.__globals__[name] for name in names}
+    used = {name: each for name, each in used.items() if not isinstance(each, (type, types.ModuleType))}
     held = [cells, value.__defaults__, value.__kwdefaults__, used]
     return _described(value.__code__, value.__doc__), _described_value(held, seen)
   if isinstance(value, types.MethodType):
@@ -258,9 +242,8 @@ def check_store(store, r, stage):
   before = json.loads(settings.get(PREPARED_WITH, "[]")) if stats.entries else []
   ends = [min(since, stats.epochs) for since, _ in before[1:]] + [stats.epochs]
   # The others prepared nothing, or nothing that is still in use.
-  live = [
-    (since, what) for (since, what), end in zip(before, ends) if since < end and end >= stats.epochs - math.ceil(r) + 2
-  ]
+  oldest = stats.epochs - math.ceil(r) + 2
+  live = [(since, what) for (since, what), end in zip(before, ends) if since < end and end >= oldest]
   if any(function_differs(what, stage) for _, what in live):
     pipeline_warnings.warn(OTHER_FUNCTION.format(path=store.path))
   if any(what["files"] and stage["files"] and what["files"] != stage["files"] for _, what in live):

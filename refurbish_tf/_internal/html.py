@@ -9,8 +9,7 @@ COLOURS = ("#e69f00", "#0072b2", "#999999")
 
 
 def table(caption, rows, heading=True):
-  """A table whose first row may be its heading. Numbers are aligned right, text left. A cell is a text, or made by
-  `bar`."""
+  """A table whose first row may be its heading. Numbers are aligned right, others left. A cell is text or a `bar`."""
   sides = ["right" if all(map(_NUMBER.fullmatch, column[heading:])) else "left" for column in zip(*rows)]
   made = "".join(
     f"<tr>{''.join(_cell('th' if heading and not number else 'td', *each) for each in zip(row, sides))}</tr>"
@@ -29,11 +28,8 @@ class _Bar(str):
 
 def bar(most, *parts):
   """A bar with a part for each triple of a name, a number and a colour. Numbers with the sum `most` fill it."""
-  made = "".join(
-    (
-      f'<span title="{escape(name)} {number:,.6g}" style="background: {colour}; width: '
-      f'{100 * number / (most or 1):.2f}%"></span>'
-    )
-    for name, number, colour in parts
-  )
+  made = ""
+  for name, number, colour in parts:
+    style = f"background: {colour}; width: {100 * number / (most or 1):.2f}%"
+    made += f'<span title="{escape(name)} {number:,.6g}" style="{style}"></span>'
   return _Bar(f'<span style="display: flex; width: 10em; height: 1em">{made}</span>')

@@ -20,14 +20,12 @@ def joined(saved):
   found = [read(each) for each in saved]
   value, lost = join(found)
   if lost:
+    told = "The others are between two epochs: what the missing ones had left of the one before does not come."
+    if value["stages"][0]["begun"]:
+      told = "All their samples come again in this epoch, and are prepared again."
     pipeline_warnings.warn(
       f"rtf.EpochPosition.joined: the position of {len(lost)} of {len(found)} workers is missing (shards "
-      f"{', '.join(map(str, lost))}). "
-      + (
-        "All their samples come again in this epoch, and are prepared again."
-        if value["stages"][0]["begun"]
-        else "The others are between two epochs: what the missing ones had left of the one before does not come."
-      )
+      f"{', '.join(map(str, lost))}). {told}"
     )
   return value
 
@@ -81,16 +79,11 @@ def join(found):
   if len({(position["format"], *position["kinds"]) for position in present}) > 1:
     _refuse("they are of different pipelines. Take what the workers of one run have saved")
   at_end = not all(position["between"] for position in present)
-  joined = [
-    _join_stage(list(states), len(found), at_end)
-    for states in zip(*(position["stages"] for position in present), strict=True)
-  ]
+  by_stage = zip(*(position["stages"] for position in present), strict=True)
+  joined = [_join_stage(list(states), len(found), at_end) for states in by_stage]
   # A worker that has left the epoch already counts the next one, though the joined position is in the epoch before.
-  epochs = [
-    position["epoch"] - (position["between"] and _is_done(position["stages"][0], joined[0]))
-    for position in present
-    if "epoch" in position
-  ]
+  is_ahead = lambda position: position["between"] and _is_done(position["stages"][0], joined[0])
+  epochs = [position["epoch"] - is_ahead(position) for position in present if "epoch" in position]
   value = {key: present[0][key] for key in ("format", "kinds")}
   if epochs:
     value["epoch"] = min(epochs)
@@ -123,24 +116,18 @@ def _join_stage(states, num_workers, at_end):
       "it is not known which samples a shard has. Shard next to refurbish, by source.shard(n, i).refurbish(...), and "
       "not file names"
     )
-  number = min(state["number"] if state["begun"] else state["next_epoch"] for state in states)
-  if (
-    at_end
-    and len(states) < count
-    and number > 0
-    and not any(state["begun"] or state["next_epoch"] > number for state in states)
-  ):
+  numbers = [state["number"] if state["begun"] else state["next_epoch"] for state in states]
+  number, is_begun = min(numbers), any(state["begun"] for state in states)
+  if at_end and len(states) < count and number > 0 and not is_begun and max(numbers) == number:
     number -= 1  # A lost worker may not have ended this epoch.
   # Whether each worker has ended the epoch.
   done = [not state["begun"] and state["next_epoch"] == number + 1 for state in states]
-  if any(
-    (state["number"] if state["begun"] else state["next_epoch"]) != number + ended for state, ended in zip(states, done)
-  ):
+  if numbers != [number + ended for ended in done]:
     _refuse(
       "they are of different epochs. Take positions that were saved at the same time; under repeat shards of "
       "different lengths drift apart, so end each epoch together, or take an equal number of samples for each worker"
     )
-  begun = any(done) or any(state["begun"] for state in states)
+  begun = any(done) or is_begun
   sizes = [_size(state) for state in states]
   known = states[0]["whole"] >= 0 or min(sizes) >= 0 and len(sizes) == count
   whole = states[0]["whole"] if states[0]["whole"] >= 0 else sum(sizes) if known else -1
@@ -152,6 +139,7 @@ def _join_stage(states, num_workers, at_end):
   if scheduled and len({state["origin"] for state in states}) > 1:
     _refuse("their schedules began in different epochs. Finish the epoch with the former number of workers")
   keeps_all = all(state["num_kept"] == state["num_samples"] for state in states)
+  packed = np.packbits(bits if begun else bits[:0], bitorder="little").tobytes()
   return {
     **states[0],
     "joined": 1,
@@ -164,9 +152,7 @@ def _join_stage(states, num_workers, at_end):
     "store_id": 0,
     "ring_head": 0,
     "shard": 0,
-    "yielded": base64.b64encode(
-      zlib.compress(np.packbits(bits if begun else bits[:0], bitorder="little").tobytes())
-    ).decode(),
+    "yielded": base64.b64encode(zlib.compress(packed)).decode(),
     "lost_shards": sorted(set(range(count)) - set(shards)) if begun else [],
   }
 
@@ -183,9 +169,8 @@ def _size(state):
 
 
 def _bits(state):
-  bits = np.unpackbits(
-    np.frombuffer(zlib.decompress(base64.b64decode(state["yielded"])), np.uint8), bitorder="little"
-  ).astype(bool)
+  packed = np.frombuffer(zlib.decompress(base64.b64decode(state["yielded"])), np.uint8)
+  bits = np.unpackbits(packed, bitorder="little").astype(bool)
   size = _size(state)
   return bits if size < 0 else np.resize(bits, size) if len(bits) >= size else np.pad(bits, (0, size - len(bits)))
 

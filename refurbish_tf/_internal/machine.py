@@ -24,8 +24,7 @@ _DISK_FILE_BYTES = 2**26
 
 
 def processors() -> int:
-  """The number of CPU cores that the process' affinity and its control group, such as a container's, allow; rounded
-  up."""
+  """The CPU cores that the process' affinity and its control group, such as a container's, allow; rounded up."""
   number = len(os.sched_getaffinity(0))
   with contextlib.suppress(OSError, ValueError, ZeroDivisionError):
     quota, period = (_CONTROL_GROUPS / "cpu.max").read_text().split()
@@ -77,8 +76,7 @@ def room_for_samples() -> int:
 
 
 def room_for_reading_ahead() -> int:
-  """How many bytes a pipeline's `prefetch(AUTOTUNE)` may hold: a quarter of what samples leave free, at most 512
-  MiB."""
+  """The bytes that a pipeline's `prefetch(AUTOTUNE)` may hold: a quarter of what samples leave, at most 512 MiB."""
   return min(_free_and_reserve()[1] // 4, 2**29)
 
 

@@ -4,9 +4,8 @@ tf.data's C++ binary interface changes between TensorFlow minors, so a library b
 another with an "undefined symbol", or worse, loads. Hence the package has one library for each minor, in
 `_native/<minor>/`: a wheel (`build_wheel.py`) has those of all supported minors, `pip install .` builds the one of the
 installed TensorFlow. A record beside each library says for which machine, against which TensorFlow and from which
-sources it was built.
-`library` compares the record with what is installed *before* it loads anything. If no library fits, it builds the
-packaged sources again, into a per-version directory of the user's cache.
+sources it was built. `library` compares the record with what is installed *before* it loads anything. If no library
+fits, it builds the packaged sources again, into a per-version directory of the user's cache.
 
 Many .cc files are compiled together, so names in unnamed namespaces must differ across all files.
 
@@ -92,8 +91,7 @@ def rows(output):
 
 
 def numbers_of(saved, names):
-  """The values of a dict that was read from a file, in the order of `names`. ValueError if its keys differ from
-  these."""
+  """The values of a dict that was read from a file, in the order of `names`. ValueError if its keys differ."""
   if saved.keys() != names.keys():
     raise ValueError(f"it has {', '.join(saved) or 'nothing'}, but must have {', '.join(names)}")
   return [saved[name] for name in names]
@@ -165,11 +163,8 @@ def build(directory):
     objects = [str(built / f"{i}.o") for i in range(len(units))]
     # Threads suffice, because they wait for processes. The first failure cancels the compilations not yet begun.
     with futures.ThreadPoolExecutor(min(len(units), os.cpu_count() or 1)) as pool:
-      warnings = list(
-        pool.map(
-          lambda source, target: _run([*command, *compile_flags, "-c", str(source), "-o", target]), units, objects
-        )
-      )
+      compiled = lambda source, target: _run([*command, *compile_flags, "-c", str(source), "-o", target])
+      warnings = list(pool.map(compiled, units, objects))
     warnings.append(_run([*command, *objects, *link_flags, "-o", str(built / LIBRARY)]))
     (built / RECORD).write_text(json.dumps(record) + "\n")
     # A library without a record does not count, so a crash between these lines only costs a rebuild.
@@ -181,8 +176,7 @@ def build(directory):
 
 
 def compiler():
-  """The command of a C++ compiler: $CXX (which may be several words, such as "ccache g++"), otherwise g++ or
-  clang++."""
+  """The command of a C++ compiler: $CXX (maybe several words, such as "ccache g++"), otherwise g++ or clang++."""
   chosen = shlex.split(os.environ.get("CXX", ""))
   for command in [chosen] if chosen else [["g++"], ["clang++"]]:
     if shutil.which(command[0]):
@@ -195,14 +189,12 @@ def compiler():
 
 
 def machine():
-  """The architecture to build for, such as "aarch64". For a cross build, Python's variable _PYTHON_HOST_PLATFORM sets
-  it."""
+  """The architecture to build for, such as "aarch64". Python's _PYTHON_HOST_PLATFORM sets it for a cross build."""
   return sysconfig.get_platform().removeprefix("linux-")
 
 
 def fingerprint(architecture=None):
-  """A hash of all inputs of the build except TensorFlow: sources, our flags, the architecture (default:
-  `machine()`)."""
+  """A hash of the build's inputs except TensorFlow: sources, our flags, the architecture (default: `machine()`)."""
   digest = hashlib.sha256(repr((COMPILE_FLAGS, LINK_FLAGS, architecture or machine())).encode())
   for path in _sources():
     content = path.read_bytes()
@@ -268,8 +260,7 @@ def _read_record(directory):
 
 
 def _packaged_versions():
-  """The versions of TensorFlow for which the package has a library, the newest last, and the machines that they are
-  for."""
+  """The versions of TensorFlow that the package has libraries for, the newest last, and their machines."""
   records = list(filter(None, map(_read_record, (PACKAGE / "_native").glob("*"))))
   return sorted((record["tensorflow"] for record in records), key=_numbers), {record["machine"] for record in records}
 
@@ -298,11 +289,8 @@ def _way_back(version):
   """A command that helps without a compiler, if there is one, as the end of a sentence."""
   versions, machines = _packaged_versions()
   if versions and machine() not in machines:
-    return (
-      ""
-      if machine() not in ("x86_64", "aarch64")
-      else f", or install the wheel for this machine, refurbish_tf-*_{machine()}.whl"
-    )
+    has_wheel = machine() in ("x86_64", "aarch64")
+    return f", or install the wheel for this machine, refurbish_tf-*_{machine()}.whl" if has_wheel else ""
   if not versions or _interface(version) in map(_interface, versions):
     return ""
   return f", or take another TensorFlow with `pip install tensorflow=={versions[-1]}`"
@@ -317,12 +305,8 @@ def _rebuild(directory, version):
     shutil.rmtree(leftover, ignore_errors=True)
   try:
     compiler()
-    print(
-      f"refurbish_tf {_mismatch(version)}: building it for {version} in {directory} ...",
-      end=" ",
-      file=sys.stderr,
-      flush=True,
-    )
+    told = f"refurbish_tf {_mismatch(version)}: building it for {version} in {directory} ..."
+    print(told, end=" ", file=sys.stderr, flush=True)
     began, outcome, warnings = time.monotonic(), "failed", ""
     try:
       warnings = build(provisional)

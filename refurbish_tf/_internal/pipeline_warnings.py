@@ -31,31 +31,12 @@ SHARDED_BY_KERAS = (
 # Class names of datasets that yield batches, that pass on elements unchanged, that make one element of each, and that
 # yield stored elements one by one.
 _BATCHES = frozenset(
-  {
-    "_BatchDataset",
-    "_DenseToSparseBatchDataset",
-    "_MapAndBatchDataset",
-    "_PaddedBatchDataset",
-    "_ParallelBatchDataset",
-    "_RebatchDataset",
-  }
+  "_BatchDataset _DenseToSparseBatchDataset _MapAndBatchDataset _PaddedBatchDataset _ParallelBatchDataset "
+  "_RebatchDataset".split()
 )
 _HANDS_ON = frozenset(
-  {
-    "CacheDataset",
-    "_AssertCardinalityDataset",
-    "_CachedDataset",
-    "_FilterDataset",
-    "_IgnoreErrorsDataset",
-    "_OptionsDataset",
-    "_PrefetchDataset",
-    "_RepeatDataset",
-    "_ShardDataset",
-    "_ShuffleDataset",
-    "_SkipDataset",
-    "_TakeDataset",
-    "_TakeWhileDataset",
-  }
+  "CacheDataset _AssertCardinalityDataset _CachedDataset _FilterDataset _IgnoreErrorsDataset _OptionsDataset "
+  "_PrefetchDataset _RepeatDataset _ShardDataset _ShuffleDataset _SkipDataset _TakeDataset _TakeWhileDataset".split()
 )
 _MAPS = frozenset({"_MapDataset", "_ParallelMapDataset"})
 _SINGLES = frozenset({"_RangeDataset", "_TensorSliceDataset", "TFRecordDatasetV2"})
@@ -88,43 +69,32 @@ def yields_batches(source):
 
 
 def _keeps_rows(given, made):
-  """Whether a function of a batch seems to have kept its rows. A sequence has one dimension, and a stack of frames one
-  label."""
+  """Whether a function of a batch seems to have kept its rows. A sequence has one dimension, a clip one label."""
   if given == made or all(shape.rank is None for shape in made):
     return any((shape.rank or 0) > 1 + (len(given) == 1) for shape in given)
   images = [shape[0] for shape in made if shape.rank == 4]
   labels = [shape[0] for shape in made if shape.rank in (1, 2)]
   stacks = images + [shape[0] for shape in made if shape.rank == 3 and shape[2] not in (1, 3, 4, None)]
-  return (
-    not set(stacks).isdisjoint(labels) or bool(images) and all(shape.rank and shape[0] == images[0] for shape in made)
-  )
+  if not set(stacks).isdisjoint(labels):
+    return True
+  return bool(images) and all(shape.rank and shape[0] == images[0] for shape in made)
 
 
 def _seems_to_yield_batches(source):
   """Whether elements of unknown origin have several images and as many labels. A clip would have one label."""
-  kind, specs = (
-    _kind(source),
-    [each for each in tf.nest.flatten(source.element_spec) if isinstance(each, tf.TensorSpec)],
-  )
+  kind, specs = _kind(source), _tensor_specs(source)
+  if kind not in (None, "made") or 0 in [spec.shape.rank for spec in specs]:
+    return False
   # A clip may also come with a vector of as many numbers, or with its sound. In the label's place, they may be one-hot.
-  labels = [
-    spec.shape
-    for spec in specs
-    if spec.shape.rank == 1
-    and spec.dtype.is_integer
-    and spec.dtype != tf.int16
-    and (spec.shape[0] is None or kind is None)
-  ]
-  labels += [
-    spec.shape
-    for spec in specs[1:2]
-    if (type(source.element_spec) is tuple and spec.shape.rank == 2 and spec.shape[0] is None)
-  ]
-  return (
-    kind in (None, "made")
-    and 0 not in [spec.shape.rank for spec in specs]
-    and any(image[0] == label[0] for image in _images(source) for label in labels)
-  )
+  numbers = [spec.shape for spec in specs if spec.shape.rank == 1 and spec.dtype.is_integer and spec.dtype != tf.int16]
+  labels = [shape for shape in numbers if shape[0] is None or kind is None]
+  second = specs[1:2] if type(source.element_spec) is tuple else []
+  labels += [spec.shape for spec in second if spec.shape.rank == 2 and spec.shape[0] is None]
+  return any(image[0] == label[0] for image in _images(source) for label in labels)
+
+
+def _tensor_specs(source):
+  return [spec for spec in tf.nest.flatten(source.element_spec) if isinstance(spec, tf.TensorSpec)]
 
 
 def _shapes(source):
@@ -132,19 +102,12 @@ def _shapes(source):
 
 
 def _images(source):
-  return [
-    spec.shape
-    for spec in tf.nest.flatten(source.element_spec)
-    if isinstance(spec, tf.TensorSpec)
-    and (
-      spec.shape.rank == 4 and spec.shape[3] in (1, 3, 4, None) and (spec.dtype == tf.uint8 or spec.dtype.is_floating)
-    )
-  ]
+  specs = [spec for spec in _tensor_specs(source) if spec.dtype == tf.uint8 or spec.dtype.is_floating]
+  return [spec.shape for spec in specs if spec.shape.rank == 4 and spec.shape[3] in (1, 3, 4, None)]
 
 
 def _kind(source):
-  """What `source` yields: "batches", "mapped" batches, "single" elements, elements "made" from these; None if
-  unknown."""
+  """What `source` yields: "batches", "mapped" batches, "single" elements, some "made" from these, or None."""
   while type(source).__name__ in _HANDS_ON:
     (source,) = source._inputs()
   name = type(source).__name__
@@ -154,9 +117,8 @@ def _kind(source):
     return {"batches": "mapped", "single": "made"}.get(kind := _kind(*source._inputs()), kind)
   if name in ("_ConcatenateDataset", "_ZipDataset"):
     # `enumerate` counts without end.
-    inputs = [
-      each for each in source._inputs() if tf.get_static_value(each.cardinality()) != tf.data.INFINITE_CARDINALITY
-    ]
+    ends = lambda dataset: tf.get_static_value(dataset.cardinality()) != tf.data.INFINITE_CARDINALITY
+    inputs = list(filter(ends, source._inputs()))
     kinds = set(map(_kind, inputs))
     return kinds.pop() if len(kinds) == 1 and (len(inputs) == 1 or kinds <= {"single", "made"}) else None
   return "single" if name in _SINGLES else None
@@ -168,11 +130,8 @@ def check_distribution():
   if hasattr(keras, "distribution"):
     distribution = keras.distribution.distribution()
     # With model parallelism all processes may need the same samples.
-    if (
-      isinstance(distribution, keras.distribution.DataParallel)
-      and distribution._is_multi_process
-      and distribution._auto_shard_dataset
-    ):
+    is_data_parallel = isinstance(distribution, keras.distribution.DataParallel)
+    if is_data_parallel and distribution._is_multi_process and distribution._auto_shard_dataset:
       warn(SHARDED_BY_KERAS)
 
 
@@ -188,8 +147,7 @@ def _has_batches_of_one(batches):
 
 
 def _stacklevel_of_user():
-  """The `stacklevel`, for a warning of the caller, of the innermost line outside of this package, TensorFlow and
-  Keras."""
+  """The `stacklevel` for the caller: of the innermost line outside of this package, TensorFlow and Keras."""
   frame, level = sys._getframe(1), 1
   while frame.f_back is not None and _package(frame) in ("refurbish_tf", "tensorflow", "keras"):
     frame, level = frame.f_back, level + 1

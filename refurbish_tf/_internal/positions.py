@@ -20,18 +20,12 @@ from refurbish_tf._internal.tensorflow_internals import iterator_ops
 _FORMAT = 3  # Raise it for a change that another package cannot read.
 _STATE, _STAGES = "_STATE", "_STAGES"
 _MOST_TRIES = 1000
+# What reading a damaged position raises.
+_OF_DAMAGE = (ValueError, KeyError, TypeError, OverflowError, AttributeError, zlib.error, tf.errors.DataLossError)
 # Datasets that yield an element as soon as they have read it: every element that has left a stage was handed out.
 _PASSES_ON = frozenset(
-  {
-    "_BatchDataset",
-    "_FilterDataset",
-    "_MapDataset",
-    "_OptionsDataset",
-    "_PaddedBatchDataset",
-    "_RepeatDataset",
-    "_ZipDataset",
-    "LoaderOutputDataset",
-  }
+  "_BatchDataset _FilterDataset _MapDataset _OptionsDataset _PaddedBatchDataset _RepeatDataset _ZipDataset "
+  "LoaderOutputDataset".split()
 )
 # The added ones read ahead, but their symbolic checkpoint is at the last element that was handed out.
 _PASSES_ON_SYMBOLIC = _PASSES_ON | {"_ParallelBatchDataset", "_ParallelMapDataset", "_PrefetchDataset"}
@@ -47,8 +41,7 @@ class RefurbishStage:
     return self.described()["random_access"]
 
   def saved_state(self):
-    """The position of the stage between two epochs, or in an epoch that was restored and not begun, as a dict for
-    JSON."""
+    """The position between two epochs, or in an epoch that was restored and not begun, as a dict for JSON."""
     return _state(native.ops().refurbish_tf_refurbish_position(stage=self.stage_name))
 
   def restore_state(self, state):
@@ -100,8 +93,7 @@ def _state(output):
 
 
 def stages_of(dataset):
-  """The stages of `dataset` that have a position, upstream first, with those of datasets that its functions have
-  captured.
+  """The stages of `dataset` that have a position, upstream first, with those that its functions have captured.
 
   Their names differ between processes, their order does not.
   """
@@ -114,12 +106,8 @@ def stages_of(dataset):
 
 def of(stages):
   """The position of stages that are in no epoch."""
-  return {
-    "format": _FORMAT,
-    "kinds": _kinds(stages),
-    "between": True,
-    "stages": [stage.saved_state() for stage in stages],
-  }
+  states = [stage.saved_state() for stage in stages]
+  return {"format": _FORMAT, "kinds": _kinds(stages), "between": True, "stages": states}
 
 
 def restore(what, stages, position):
@@ -144,15 +132,7 @@ def restore(what, stages, position):
     try:
       for stage, state in zip(stages, states, strict=True):
         stage.restore_state(state)
-    except (
-      ValueError,
-      KeyError,
-      TypeError,
-      OverflowError,
-      AttributeError,
-      zlib.error,
-      tf.errors.DataLossError,
-    ) as error:
+    except _OF_DAMAGE as error:
       raise damaged(what, error) from error
 
 
@@ -192,9 +172,8 @@ def saved_in(path):
   """The positions in a `tf.train.Checkpoint`: of iterators, and of `rtf.EpochPosition`."""
   found = []
   for name, _ in tf.train.list_variables(path):
-    tensor = lambda name, dtype: tf.raw_ops.RestoreV2(
-      prefix=path, tensor_names=[name], shape_and_slices=[""], dtypes=[dtype]
-    )[0]
+    restored = functools.partial(tf.raw_ops.RestoreV2, prefix=path, shape_and_slices=[""])
+    tensor = lambda name, dtype: restored(tensor_names=[name], dtypes=[dtype])[0]
     if name.endswith(_STAGES):
       position = json.loads(tensor(name, tf.string).numpy())
       found.append(in_epoch(position, tensor(name.removesuffix(_STAGES) + _STATE, tf.variant)))
@@ -247,18 +226,17 @@ def _save(iterator, serialize):
   if not stages:
     return serialize(iterator)
   # The iterator may be reading ahead: no stage must have begun an epoch in the meantime.
-  before, position, tries = None, of(stages), 0
-  while before is None or any(
-    one["next_epoch"] != other["next_epoch"] for one, other in zip(before, position["stages"])
-  ):
-    tries += 1
-    if tries > _MOST_TRIES:
-      raise ValueError(
-        "The iterator cannot be saved: its pipeline began an epoch each time that it was tried. Stop other threads "
-        "that read it, or save between two epochs."
-      )
-    tensors = serialize(iterator)
-    before, position = position["stages"], of(stages)
+  next_epochs = lambda position: [state["next_epoch"] for state in position["stages"]]
+  position = of(stages)
+  for _ in range(_MOST_TRIES):
+    tensors, before, position = serialize(iterator), position, of(stages)
+    if next_epochs(before) == next_epochs(position):
+      break
+  else:
+    raise ValueError(
+      "The iterator cannot be saved: its pipeline began an epoch each time that it was tried. Stop other threads that "
+      "read it, or save between two epochs."
+    )
   symbolic = bool(iterator._dataset.options().experimental_symbolic_checkpoint)
   if symbolic:
     _check_symbolic(iterator._dataset)

@@ -36,23 +36,6 @@ except ImportError as error:
     "refurbish_tf`."
   ) from error
 
-__all__ = [
-  "config",
-  "context",
-  "dataset_ops",
-  "debug_mode",
-  "errors",
-  "gen_script_ops",
-  "inspect_utils",
-  "iterator_ops",
-  "nest",
-  "nested_structure_coder",
-  "none_tensor",
-  "op_def_registry",
-  "parser",
-  "random_seed",
-  "script_ops",
-  "structure",
-  "structured_function",
-  "util_nest",
-]
+__all__ = ["config", "context", "dataset_ops", "debug_mode", "errors", "gen_script_ops", "inspect_utils"]
+__all__ += ["iterator_ops", "nest", "nested_structure_coder", "none_tensor", "op_def_registry", "parser"]
+__all__ += ["random_seed", "script_ops", "structure", "structured_function", "util_nest"]

@@ -70,8 +70,7 @@ def trace(function, name, what, **inputs):
 
 
 def _put_cause_first(error):
-  """Moves the text of the error before AutoGraph's list of lines that led to it, and keeps only the user's own
-  lines."""
+  """Moves an error's text before AutoGraph's list of lines that led to it, and keeps only the user's own lines."""
   found = _OF_AUTOGRAPH.fullmatch(str(error))
   if not found:
     return
@@ -79,12 +78,8 @@ def _put_cause_first(error):
   lines = [line[0] for line in _LINE.finditer(above) if not line[1].startswith(_OTHERS)]
   cause = textwrap.dedent(f"    {cause}").strip()
   # In place of some errors AutoGraph raises one of its own.
-  text = "\n\n".join(
-    [
-      cause if name == type(error).__name__ else f"{name}: {cause}",
-      *(["in user code:", "".join(lines)] if lines else []),
-    ]
-  )
+  text = cause if name == type(error).__name__ else f"{name}: {cause}"
+  text += f"\n\nin user code:\n\n{''.join(lines)}" if lines else ""
   error.args = (text,)
   for held in _TEXTS.intersection(vars(error)):
     setattr(error, held, text)
@@ -92,8 +87,7 @@ def _put_cause_first(error):
 
 @contextlib.contextmanager
 def in_stage():
-  """Entered while functions of a stage are traced, which get one sample per call. Yields the list that `note_layer`
-  fills."""
+  """Entered while functions of single samples are traced. Yields the list that `note_layer` fills."""
   before, _tracing.layers = getattr(_tracing, "layers", None), []
   try:
     yield _tracing.layers
@@ -176,8 +170,7 @@ def signature_with_seed(function):
 
 
 def seeds_a_state(function, parameter):
-  """Whether the parameter seeds a state inside TensorFlow or Keras, as in tf.image.random_flip_left_right(image,
-  seed=None)."""
+  """Whether the parameter seeds a state of TensorFlow or Keras, as in tf.image.random_hue(seed=None)."""
   while isinstance(function, functools.partial):
     function = function.func
   module = getattr(function, "__module__", None) or ""

@@ -39,8 +39,7 @@ def advise(
   targets: dict[str | int, Any] | None = None,
   max_seconds: float = 30,
 ) -> report.Advice:
-  """Measures a source and layers, and says which strategy to prepare the samples is the fastest, with its lines of
-  code.
+  """Measures a source and layers, and says which strategy to prepare the samples is fastest, with its lines of code.
 
   >>> images = tf.data.Dataset.from_tensor_slices(tf.zeros([256, 32, 32, 3], tf.uint8))
   >>> layers = [*rtf.augment.rand_augment(), rtf.augment.random_crop(padding=4), rtf.augment.random_flip()]
@@ -115,11 +114,8 @@ def advise(
   splits = tuple(at for at in range(1, len(layers) + 1) if not getattr(layers[at - 1], "hands_on", None))
   can_offload = not targets and any(_can_be_offloaded(layers[at:], specs[at]) for at in splits[:-1])
   forms = _forms(layers, traced, numbers, draws)
-  bar = (
-    tf.keras.utils.Progbar(max_seconds, unit_name="second")
-    if sys.stdout.isatty() or "ipykernel" in sys.modules
-    else None
-  )
+  shows = sys.stdout.isatty() or "ipykernel" in sys.modules
+  bar = tf.keras.utils.Progbar(max_seconds, unit_name="second") if shows else None
 
   def progress():
     if bar is not None:
@@ -174,18 +170,8 @@ def advise(
     tuple(strategies.UNBOUNDED if row.is_lower_bound else row.num_outcomes for row in rows),
     (*(row.effective_outcomes for row in rows), num_batched_outcomes),
   )
-  made = plan.Plan(
-    source,
-    given,
-    layers,
-    forms,
-    specs,
-    traced,
-    is_by_index=is_by_index,
-    batch_size=batch_size,
-    targets=targets,
-    disk=disk,
-  )
+  options = {"is_by_index": is_by_index, "batch_size": batch_size, "targets": targets, "disk": disk}
+  made = plan.Plan(source, given, layers, forms, specs, traced, **options)
   found = tuple(strategies.Model(setting, made).strategies())
   return _advice(found, rows, layers, specs, traced, setting, min_diversity, can_offload)
 
@@ -216,19 +202,10 @@ def _advice(found, rows, layers, specs, traced, setting, min_diversity, can_offl
     reasons += _reasons(found, rows, traced, setting, best, min_diversity)
     hints += _hints(setting, best, can_offload)
     if len(setting.splits) > 1 and setting.num_samples is not None:
-      same = [
-        strategy.later_cpu_seconds
-        for strategy in found
-        if strategy.kind == "refurbish" and strategy.diversity >= min_diversity
-      ]
-      better = order.better_order(
-        rows,
-        specs,
-        setting,
-        min([standard.later_cpu_seconds, *same]),
-        min_diversity,
-        setting.costs.hit[len(layers)] + setting.costs.batch,
-      )
+      same = [each for each in found if each.kind == "refurbish" and each.diversity >= min_diversity]
+      least = min(each.later_cpu_seconds for each in (standard, *same))
+      beside = setting.costs.hit[len(layers)] + setting.costs.batch
+      better = order.better_order(rows, specs, setting, least, min_diversity, beside)
       hints += [better] if better else []
   return report.Advice(best, found, rows, input_waits, tuple(reasons), tuple(hints), setting, min_diversity)
 
@@ -274,10 +251,8 @@ def _reasons(found, rows, traced, setting, best, min_diversity):
 
 
 def _why_nothing(found, rows, setting, standard, min_diversity):
-  if (
-    setting.trains_on_cpu
-    and max(strategy.input_per_second for strategy in found) >= strategies.LEAST_GAIN * standard.input_per_second
-  ):
+  fastest = max(strategy.input_per_second for strategy in found)
+  if setting.trains_on_cpu and fastest >= strategies.LEAST_GAIN * standard.input_per_second:
     return ["Another input would be faster, but most of the time is training's."]
   reused = [strategy for strategy in found if strategy.r > 1]
   if not reused:
@@ -308,12 +283,8 @@ def _hints(setting, best, can_offload):
       f"Reading is the slowest: echo(e) after it costs no time up to e = {max(1, ratio):.1f}. Whether a repeated "
       "sample is worth as much as a fresh one, only training tells (Choi et al.)."
     )
-  if (
-    can_offload
-    and setting.step_seconds is not None
-    and not setting.trains_on_cpu
-    and (best.input_per_second < setting.batch_size / setting.step_seconds)
-  ):
+  may_wait = can_offload and setting.step_seconds is not None and not setting.trains_on_cpu
+  if may_wait and best.input_per_second < setting.batch_size / setting.step_seconds:
     hints.append(
       "The accelerator still waits: offload(layers) in place of the last layers lets it do a part of a batch. Whether "
       "its step then takes longer, only training tells (Kim et al.)."
@@ -322,8 +293,7 @@ def _hints(setting, best, can_offload):
 
 
 def _forms(layers, traced, numbers, draws):
-  """The forms that may be kept: elements and, if the first layers are deterministic, their results; none if the source
-  draws."""
+  """What may be kept: elements and the results of deterministic first layers; nothing if the source draws."""
   forms = [measure.Form("encoded", layers, 0, kept=not draws)]
   if draws:
     return tuple(forms)
@@ -356,11 +326,8 @@ def _layer_rows(layers, counted, costs):
     if behind is not None:
       seconds, before = max(0.0, before - behind), min(before, behind)
     number, is_lower_bound, effective = counted[position]
-    rows.append(
-      report.AdviceLayer(
-        layer_name(layer), seconds, number, is_lower_bound, effective, costs.sample_bytes.get(position + 1)
-      )
-    )
+    size = costs.sample_bytes.get(position + 1)
+    rows.append(report.AdviceLayer(layer_name(layer), seconds, number, is_lower_bound, effective, size))
   return tuple(rows)
 
 
@@ -375,15 +342,10 @@ def _checked(batch_size, step_seconds, epochs, memory, disk, min_diversity, num_
   positive = lambda value: 0 < value < math.inf
   if step_seconds is not None:
     checks.check_real("step_seconds", step_seconds, positive, "the seconds of a step, a positive number, or None")
-  checks.check_real(
-    "min_diversity",
-    min_diversity,
-    lambda value: 0 < value <= 1,
-    "a fraction of the unique samples of standard training, above 0 and up to 1",
-  )
-  checks.check_real(
-    "num_batched_outcomes", num_batched_outcomes, lambda value: value >= 1, "a number of at least 1, or math.inf"
-  )
+  allowed = "a fraction of the unique samples of standard training, above 0 and up to 1"
+  checks.check_real("min_diversity", min_diversity, lambda value: 0 < value <= 1, allowed)
+  allowed = "a number of at least 1, or math.inf"
+  checks.check_real("num_batched_outcomes", num_batched_outcomes, lambda value: value >= 1, allowed)
   checks.check_real("max_seconds", max_seconds, positive, "a positive number of seconds")
   if memory is None:
     memory = machine.free_memory() / 2

@@ -92,8 +92,7 @@ class Costs:
 
 
 class Measurement:
-  """Measures a source and layers; `costs` holds what was found. `splits`: the numbers of layers after which samples may
-  be kept."""
+  """Measures a source and layers; `costs` holds what was found. `splits`: after how many layers samples may be kept."""
 
   def __init__(self, source, forms, splits, *, is_by_index, batch_size, targets, disk, max_seconds, progress):
     self._source, self._forms, self._splits = source, forms, splits
@@ -253,8 +252,7 @@ class Measurement:
     return made
 
   def _measure(self, pipelines):
-    """CPU seconds of an epoch of each pipeline. They take turns, so that a slow period of the machine affects all
-    alike."""
+    """CPU seconds of an epoch of each pipeline, in turns, so that a slow period of the machine affects all alike."""
     shortest, turns = min(LONGEST_EPOCH, EPOCH * self._max_seconds), {}
     for name, dataset in pipelines.items():
       # Once for one-off work, such as tracing and keeping, and once to see how long it takes.

@@ -33,13 +33,8 @@ class Plan:
 
   def apply(self, strategy, source):
     # The package is in `sys.modules`; it imports this module.
-    names = {
-      "tf": tf,
-      "rtf": sys.modules[__name__.partition(".")[0]],
-      "source": source,
-      "layers": self._given,
-      "targets": self._targets,
-    }
+    names = {"tf": tf, "rtf": sys.modules[__name__.partition(".")[0]]}
+    names |= {"source": source, "layers": self._given, "targets": self._targets}
     exec(self.code(strategy), names)
     return names["train"]
 
@@ -112,11 +107,10 @@ class Plan:
     slices = _slices("layers", self._given, start, stop)
     if len(slices) == 1 and not names:
       return _sliced(*slices[0])
-    members = (
-      f"{name}[{first}]" if last - first == 1 else f"*{_sliced(name, first, last, count)}"
-      for name, first, last, count in slices
-    )
-    return f"[{', '.join([*names, *members])}]"
+    members = list(names)
+    for name, first, last, count in slices:
+      members.append(f"{name}[{first}]" if last - first == 1 else f"*{_sliced(name, first, last, count)}")
+    return f"[{', '.join(members)}]"
 
 
 def _slices(name, layers, start, stop):

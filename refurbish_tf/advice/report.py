@@ -72,22 +72,15 @@ class Advice:
     allowed = [strategy for strategy in self.strategies if strategy.diversity >= self.min_diversity]
     for strategy in [*allowed, *self.strategies]:
       found.setdefault(self._kind(strategy), strategy)
-    return tuple(
-      [self.best]
-      + [strategy for strategy in sorted(found.values(), key=self.strategies.index) if strategy != self.best]
-    )
+    ranked = sorted(found.values(), key=self.strategies.index)
+    return (self.best, *(strategy for strategy in ranked if strategy != self.best))
 
   @staticmethod
   def _kind(strategy):
     if strategy.kind == "both":
       return strategy.kind, strategy.elements
-    return (
-      strategy.kind,
-      strategy.elements,
-      strategy.elements_in,
-      strategy.samples_in,
-      strategy.samples_in == "memory" and strategy.r,
-    )
+    of_memory = strategy.samples_in == "memory" and strategy.r
+    return strategy.kind, strategy.elements, strategy.elements_in, strategy.samples_in, of_memory
 
   @property
   def code(self) -> str:
@@ -99,38 +92,16 @@ class Advice:
     return self.best.apply(source)
 
   def __str__(self) -> str:
-    return "\n".join(
-      [
-        self._headline(),
-        "",
-        *table(self._layer_rows()),
-        "",
-        self._reading(),
-        "",
-        *table(self._strategy_rows()),
-        "",
-        *self.reasons,
-        *(f"Hint: {hint}" for hint in self.hints),
-        "",
-        "Nothing to change. Standard training is:" if self.best.kind == "standard" else "Take:",
-        "",
-        self.code,
-      ]
-    )
+    parts = [[self._headline()], table(self._layer_rows()), [self._reading()], table(self._strategy_rows())]
+    parts.append([*self.reasons, *(f"Hint: {hint}" for hint in self.hints)])
+    parts.append(["Nothing to change. Standard training is:" if self.best.kind == "standard" else "Take:"])
+    return "\n\n".join(["\n".join(lines) for lines in parts] + [self.code])
 
   def _repr_html_(self) -> str:
-    sentences = "".join(
-      f"<p>{html.escape(each)}</p>"
-      for each in (self._reading(), *self.reasons, *(f"Hint: {hint}" for hint in self.hints))
-    )
-    return "".join(
-      [
-        html.table(self._headline(), _filled(self._strategy_rows())),
-        html.table("", _filled(self._layer_rows())),
-        sentences,
-        f"<pre>{html.escape(self.code)}</pre>",
-      ]
-    )
+    sentences = (self._reading(), *self.reasons, *(f"Hint: {hint}" for hint in self.hints))
+    made = html.table(self._headline(), _filled(self._strategy_rows())) + html.table("", _filled(self._layer_rows()))
+    made += "".join(f"<p>{html.escape(each)}</p>" for each in sentences)
+    return f"{made}<pre>{html.escape(self.code)}</pre>"
 
   def _headline(self):
     best, standard = self.best, self.standard
@@ -148,24 +119,14 @@ class Advice:
   def _layer_rows(self):
     unequal = any(layer.effective_outcomes != layer.num_outcomes for layer in self.layers)
     total = "" if self.settings.num_samples is None else f"of {self.settings.num_samples:,}"
-    rows = [
-      ["", "layer", "µs", "outcomes", "as if equally likely" if unequal else "", "bytes of a sample after it", total]
-    ]
+    effective = "as if equally likely" if unequal else ""
+    rows = [["", "layer", "µs", "outcomes", effective, "bytes of a sample after it", total]]
     for position, layer in enumerate(self.layers, 1):
-      size = layer.sample_bytes
-      rows.append(
-        [
-          str(position),
-          layer.name,
-          _microseconds(layer.seconds),
-          _outcomes(layer),
-          "" if layer.effective_outcomes == layer.num_outcomes else f"{layer.effective_outcomes:,.3g}",
-          "" if size is None else f"{size:,.0f}",
-          ""
-          if size is None or self.settings.num_samples is None
-          else machine.size_of(self.settings.num_samples * size),
-        ]
-      )
+      size, number = layer.sample_bytes, self.settings.num_samples
+      effective = "" if layer.effective_outcomes == layer.num_outcomes else f"{layer.effective_outcomes:,.3g}"
+      rows.append([str(position), layer.name, _microseconds(layer.seconds), _outcomes(layer), effective])
+      rows[-1].append("" if size is None else f"{size:,.0f}")
+      rows[-1].append("" if size is None or number is None else machine.size_of(number * size))
     return rows
 
   def _reading(self):
@@ -186,18 +147,9 @@ class Advice:
         notes.append("<- this")
       if strategy.diversity < self.min_diversity:
         notes.append(f"below {self.min_diversity:g}")
-      rows.append(
-        [
-          strategy.name,
-          _microseconds(strategy.cpu_seconds),
-          f"{strategy.samples_per_second:,.0f}",
-          machine.size_of(strategy.kept_bytes) if strategy.kept_bytes else "",
-          machine.size_of(strategy.disk_bytes) if strategy.disk_bytes else "",
-          machine.size_of(strategy.read_bytes),
-          f"{strategy.diversity:.3f}",
-          ", ".join(notes),
-        ]
-      )
+      sizes = [machine.size_of(size) if size else "" for size in (strategy.kept_bytes, strategy.disk_bytes)]
+      rows.append([strategy.name, _microseconds(strategy.cpu_seconds), f"{strategy.samples_per_second:,.0f}", *sizes])
+      rows[-1] += [machine.size_of(strategy.read_bytes), f"{strategy.diversity:.3f}", ", ".join(notes)]
     return rows
 
 

@@ -41,12 +41,9 @@ def trace_layers(layers, source, targets):
       function = part(layers, position, position + 1, targets)
       several, given = type(spec) is tuple, image_spec(spec)
       with tracing.in_stage() as in_processes:
-        wrapper = tracing.trace(
-          lambda element, seed, function=function: call(function, element, seed),
-          "advise",
-          "the layer",
-          input_structure=(spec, tf.TensorSpec([2], tf.int32)),
-        )
+        called = lambda element, seed, function=function: call(function, element, seed)
+        given_to = (spec, tf.TensorSpec([2], tf.int32))
+        wrapper = tracing.trace(called, "advise", "the layer", input_structure=given_to)
       spec = wrapper.output_structure
       # If an image without a label becomes a tuple, that tuple is not an image with a label.
       returned = image_spec(spec) if several or type(spec) is not tuple else spec
@@ -61,13 +58,9 @@ def trace_layers(layers, source, targets):
       )
     ops = dataset_graph.operations(wrapper)
     apart = any(each.processes for each in in_processes)
-    traced.append(
-      Traced(
-        tracing.takes_seed(function, source.element_spec if position == 0 else specs[-1]),
-        not any(map(_has_state, ops)) and not in_processes,
-        any(map(_CALLS_PYTHON.fullmatch, ops)) and not apart,
-      )
-    )
+    takes_seed = tracing.takes_seed(function, source.element_spec if position == 0 else specs[-1])
+    is_pure = not any(map(_has_state, ops)) and not in_processes
+    traced.append(Traced(takes_seed, is_pure, any(map(_CALLS_PYTHON.fullmatch, ops)) and not apart))
     specs.append(spec)
   return (source.element_spec, *specs), tuple(traced)
 
@@ -130,6 +123,5 @@ def check_source(source):
 
 def is_fixed(element_spec):
   """Whether all elements have the same shape, so that they can be batched."""
-  return all(
-    isinstance(spec, tf.TensorSpec) and spec.shape.is_fully_defined() for spec in tf.nest.flatten(element_spec)
-  )
+  specs = tf.nest.flatten(element_spec)
+  return all(isinstance(spec, tf.TensorSpec) and spec.shape.is_fully_defined() for spec in specs)

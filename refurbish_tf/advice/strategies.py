@@ -128,8 +128,7 @@ class Settings:
 
 
 class Model:
-  """Predicts costs. CPU times add up; the slowest resource (cores, Python, reading, disk, step) limits the samples per
-  second."""
+  """Predicts costs. CPU times add up; the slowest resource (cores, Python, reading, disk, step) sets the speed."""
 
   def __init__(self, given, plan):
     self._given, self._plan = given, plan
@@ -153,10 +152,8 @@ class Model:
       if not form.kept or strategy.split is not None and form.replaced >= strategy.split:
         continue
       size = given.costs.element_bytes[form.name]
-      whole, room = (
-        given.num_samples * size,
-        room - (self._bytes_of_samples(strategy) if strategy.samples_in == place else 0),
-      )
+      whole = given.num_samples * size
+      room -= self._bytes_of_samples(strategy) if strategy.samples_in == place else 0
       # cache() of a stream keeps all or nothing, and on a disk it would not notice another source.
       enough = max(LEAST_SHARE * whole, size) <= room if given.is_by_index else whole <= room and place == "memory"
       if enough:
@@ -238,25 +235,14 @@ class Model:
     # The parts are measured one by one, so with their errors the sum could be negative.
     cpu = max(cpu, 0.02 * costs.standard) + read * costs.read
     from_disk = 0.0
+    sample_size, element_size = costs.sample_bytes.get(strategy.split), costs.element_bytes.get(strategy.elements)
     for place, size, hits, puts in (
-      (
-        strategy.samples_in,
-        costs.sample_bytes.get(strategy.split),
-        1 - fresh,
-        fresh if strategy.split is not None else 0,
-      ),
-      (
-        strategy.elements_in,
-        costs.element_bytes.get(strategy.elements),
-        fresh * share,
-        strategy.elements_fraction if is_first else 0,
-      ),
+      (strategy.samples_in, sample_size, 1 - fresh, fresh if strategy.split is not None else 0),
+      (strategy.elements_in, element_size, fresh * share, strategy.elements_fraction if is_first else 0),
     ):
       if place == "disk":
-        cpu += sum(
-          number * (each + of_byte * size)
-          for number, (each, of_byte) in ((hits, costs.disk_hit), (puts, costs.disk_put))
-        )
+        for number, (each, of_byte) in ((hits, costs.disk_hit), (puts, costs.disk_put)):
+          cpu += number * (each + of_byte * size)
         from_disk += hits * size
     room = given.free_memory / 2 - kept
     seconds = [
@@ -272,9 +258,8 @@ class Model:
   def _serial(self, strategy, fresh, share):
     serial = self._given.serial
     kept = sum(serial[: self._given.form(strategy.elements).replaced]) if strategy.elements else 0.0
-    return fresh * (sum(serial[: strategy.split]) - share * kept) + (
-      sum(serial[strategy.split :]) if strategy.split is not None else 0.0
-    )
+    finals = sum(serial[strategy.split :]) if strategy.split is not None else 0.0
+    return fresh * (sum(serial[: strategy.split]) - share * kept) + finals
 
 
 def _limit(needed, room):
@@ -295,19 +280,12 @@ def diversity_of(given, final, r):
 
 
 def picked(strategies, min_diversity):
-  """The strategy to propose: of the fastest ones the most diverse, of those the smallest; standard if little is
-  gained."""
+  """The strategy to propose: of the fastest the most diverse, of those the smallest; standard if it gains little."""
   standard = next(strategy for strategy in strategies if strategy.kind == "standard")
   allowed = [strategy for strategy in strategies if strategy.diversity >= min_diversity]
   most = max(strategy.samples_per_second for strategy in allowed)
   if most < LEAST_GAIN * standard.samples_per_second:
     return standard
   best = [strategy for strategy in allowed if strategy.samples_per_second >= ALMOST_AS_FAST * most]
-  return min(
-    best,
-    key=lambda strategy: (
-      -round(strategy.diversity, 3),
-      strategy.kept_bytes + strategy.disk_bytes,
-      -strategy.samples_per_second,
-    ),
-  )
+  size = lambda strategy: strategy.kept_bytes + strategy.disk_bytes
+  return min(best, key=lambda each: (-round(each.diversity, 3), size(each), -each.samples_per_second))

@@ -34,9 +34,9 @@ def color_jitter(
   pixel for saturation. 1 changes nothing. A hue is turned by that part of the circle.
 
   Brightness, contrast and saturation are Pillow's `ImageEnhance`, bit for bit. Each is within one level of
-  torchvision's
-  `transforms.v2` of uint8 tensors, which does not round grey values. The hue is within one level of that, too: it is
-  turned in HSV without a rounding before the last. Pillow's own HSV has 8 bits, which shifts colours by several levels.
+  torchvision's `transforms.v2` of uint8 tensors, which does not round grey values. The hue is within one level of that,
+  too: it is turned in HSV without a rounding before the last. Pillow's own HSV has 8 bits, which shifts colours by
+  several levels.
 
   Args:
     brightness, contrast, saturation: a real number of at least 0, or a range, `(low, high)`, from 0 to 100. SimCLR
@@ -52,10 +52,8 @@ def color_jitter(
   Implements the colour distortion of Chen et al., *A Simple Framework for Contrastive Learning of Visual
   Representations*, ICML 2020, appendix A, of which `random_apply` and `random_grayscale` are the rest.
   """
-  ranges = {
-    name: checked_amounts("color_jitter", name, value)
-    for name, value in (("brightness", brightness), ("contrast", contrast), ("saturation", saturation), ("hue", hue))
-  }
+  given = {"brightness": brightness, "contrast": contrast, "saturation": saturation, "hue": hue}
+  ranges = {name: checked_amounts("color_jitter", name, value) for name, value in given.items()}
   active = {name: ends for name, ends in ranges.items() if ends != ((0, 0) if name == "hue" else (1, 1))}
   number = math.inf if any(high > low for low, high in active.values()) else math.factorial(len(active))
   return DrawingLayer(
@@ -109,9 +107,8 @@ def random_solarize(threshold: int = 128, p: float = 0.5) -> Any:
   Implements the solarisation of Grill et al., *Bootstrap Your Own Latent*, NeurIPS 2020, appendix B: Pillow's
   `ImageOps.solarize`.
   """
-  threshold = checked_whole(
-    "threshold of solarize", threshold, 0, 256, "Pass 128, as Pillow and the papers have it, to invert what is bright."
-  )
+  advice = "Pass 128, as Pillow and the papers have it, to invert what is bright."
+  threshold = checked_whole("threshold of solarize", threshold, 0, 256, advice)
   return ChanceLayer("random_solarize", p, f"threshold={threshold}", f"{threshold}", outcomes=(1, 1))
 
 
@@ -124,9 +121,8 @@ def gaussian_blur(kernel_size: int | None = None, sigma: float | Sequence[float]
 
   The standard deviation is drawn uniformly. `random_apply([gaussian_blur()], p=0.5)` blurs half of the images. Beyond
   its edges the image is reflected about its outermost pixels. uint8 is computed in fixed point, rows and then columns,
-  and rounded. No value differs by more than 1 from torchvision's
-  `gaussian_blur` of the same kernel, nor, without a `kernel_size`, from that of a kernel of any size. uint16 and int16
-  are rounded.
+  and rounded. No value differs by more than 1 from torchvision's `gaussian_blur` of the same kernel, nor, without a
+  `kernel_size`, from that of a kernel of any size. uint16 and int16 are rounded.
 
   Args:
     kernel_size: the side of the square kernel, an odd whole number from 1 to 1,023, in pixels. SimCLR uses a tenth of
@@ -148,13 +144,8 @@ def gaussian_blur(kernel_size: int | None = None, sigma: float | Sequence[float]
     sigma = (sigma, sigma)
   low, high = checked_range("gaussian_blur", "sigma", sigma, _LARGEST_KERNEL, "Pass (0.1, 2.0), as the papers have it.")
   if kernel_size is not None:
-    kernel_size = checked_whole(
-      "kernel_size of gaussian_blur",
-      kernel_size,
-      1,
-      _LARGEST_KERNEL,
-      "Leave it out for one that is as wide as sigma needs.",
-    )
+    advice = "Leave it out for one that is as wide as sigma needs."
+    kernel_size = checked_whole("kernel_size of gaussian_blur", kernel_size, 1, _LARGEST_KERNEL, advice)
     if kernel_size % 2 == 0:
       raise ValueError(
         f"kernel_size of gaussian_blur must be odd, with a pixel in the middle, got {kernel_size}. Pass "
@@ -177,13 +168,8 @@ def gaussian_blur(kernel_size: int | None = None, sigma: float | Sequence[float]
 def checked_amounts(whose, name, value):
   """Returns `value` as a range; a single number means a range around the value that changes nothing."""
   middle, lowest, highest = _TURNS if name == "hue" else _FACTORS
-  low, high = (
-    (max(lowest, middle - value) if middle else -value, middle + value)
-    if is_real(value)
-    else value
-    if is_pair(value)
-    else (1, 0)
-  )
+  around = (max(lowest, middle - value) if middle else -value, middle + value) if is_real(value) else (1, 0)
+  low, high = value if is_pair(value) else around
   if not lowest <= low <= high <= highest or is_real(value) and value < 0:
     raise (ValueError if is_real(value) or is_pair(value) else TypeError)(
       f"{name} of {whose} must be a number from 0 to {highest - middle}, or two from {lowest} to {highest}, the "

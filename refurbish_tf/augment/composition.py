@@ -18,16 +18,8 @@ from .layers import check_is_one, checked_batch, checked_seed, checked_whole, ne
 from .native_layers import MOST_LAYERS, HalfAugmented, LayerChain, NativeLayer
 from .numpy_layer import NumpyLayer
 from .target_kinds import IMAGE_NAMES, checked_targets
-from .targets import (
-  Following,
-  check_layer,
-  check_layer_of_clips,
-  has_stacked,
-  layer_name,
-  mover,
-  shape_of,
-  warn_of_first_alone,
-)
+from .targets import Following, check_layer, check_layer_of_clips, has_stacked, layer_name, mover, shape_of
+from .targets import warn_of_first_alone
 
 # Layers that are given the targets with the image.
 _GIVEN_TARGETS = (LayerChain, Decoder, DepthLayer, NumpyLayer)
@@ -40,8 +32,8 @@ def compose(
 
   >>> fn = rtf.augment.compose(
   ...     [rtf.augment.resize((64, 64)), rtf.augment.random_flip(p=0)], targets={"mask": "mask", "boxes": "xyxy"})
-  >>> element = {"image": tf.zeros([32, 32, 3], tf.uint8), "mask": tf.ones([32, 32], tf.int32), "boxes": [[0.0, 8, 32, 16]]}
-  >>> element = fn(element, seed=[7, 0])
+  >>> image, mask = tf.zeros([32, 32, 3], tf.uint8), tf.ones([32, 32], tf.int32)
+  >>> element = fn({"image": image, "mask": mask, "boxes": [[0.0, 8, 32, 16]]}, seed=[7, 0])
   >>> element["mask"].shape, element["boxes"].numpy().tolist()
   (TensorShape([64, 64]), [[0.0, 16.0, 64.0, 32.0]])
 
@@ -53,21 +45,21 @@ def compose(
 
   | kind of target | shape | |
   | --- | --- | --- |
-  | `"mask"` | `[height, width]` or `[height, width, channels]`, any number or bool | nearest pixels; 0 outside the image |
+  | `"mask"` | `[height, width]` or `[height, width, channels]`, any number or bool | nearest pixels; 0 outside |
   | `"bilinear"` | the same, floating | blended between pixels |
   | `"image"` | `[height, width, channels]`, or a multiple of both sides | a second image: the same colour layers too |
   | `"flow"` | `[height, width, 2]`, floating | vectors x, y in pixels: blended, mirrored, turned and scaled |
-  | `"vectors"` | `[height, width, 3]` or `[height, width, 2 * n]`, floating | directions x, y (z stays): blended, mirrored and turned, not scaled |
-  | `"disparity"` | `[height, width]` or `[height, width, 1]`, floating | blended and scaled; no layer may mirror or turn rows |
+  | `"vectors"` | `[height, width, 3 or 2 * n]`, floating | directions x, y (z stays): like a flow, but not scaled |
+  | `"disparity"` | `[height, width]` or `[height, width, 1]`, floating | blended, scaled; no mirrored or turned rows |
   | `"xyxy"`, `"yxyx"`, `"xywh"`, `"center_xywh"`, `"center_yxhw"` | `[n, 4]`, any number | boxes in pixels |
-  | `"rel_xyxy"`, `"rel_yxyx"`, `"rel_xywh"`, `"rel_center_xywh"` | `[n, 4]`, floating | boxes in fractions of the image |
+  | `"rel_xyxy"`, `"rel_yxyx"`, `"rel_xywh"`, `"rel_center_xywh"` | `[n, 4]`, floating | boxes in parts of the image |
   | `"xy"` | `[n, 2]` or, with visibility, `[n, 3]`, int32, int64 or floating | key points in pixels |
-  | `"rel_xy"` | the same, floating | key points in fractions of the image |
+  | `"rel_xy"` | the same, floating | key points in parts of the image |
 
   A box becomes the upright box around its four moved corners, clipped to the image; it keeps its row, and is all 0 if
   nothing of it is left (`sanitize_boxes` drops such rows). Points outside get visibility 0. Rows of -1 are padding.
-  Only layers of
-  `rtf.augment` move targets: other functions must leave pixels in their place. The page *Targets* has the details.
+  Only layers of `rtf.augment` move targets: other functions must leave pixels in their place. The page *Targets* has
+  the details.
 
   Args:
     layers: a list or tuple of callables, or of lists of them, such as a policy returns.
@@ -130,14 +122,8 @@ def split(
   2021, section 4.
   """
   layers = checked_layers(layers, "split")
-  at = checked_whole(
-    "at",
-    at,
-    1,
-    len(layers),
-    "Pass the number of layers of the partial augmentation"
-    + ("; to cache nothing, use refurbish(layers, r=1)." if at == 0 else "."),
-  )
+  way = "; to cache nothing, use refurbish(layers, r=1)" if at == 0 else ""
+  at = checked_whole("at", at, 1, len(layers), f"Pass the number of layers of the partial augmentation{way}.")
   return _split(layers, at, checked_targets(targets, "split"), _checked_clips(clips, "split"))
 
 
@@ -204,11 +190,8 @@ def compose_part(layers, start, stop, targets=None, clips=None, is_sample=False)
 
   `is_sample`: whether the function is called with single samples.
   """
-  taking_seed = [
-    position
-    for position in range(start, stop)
-    if keras_layers.draws(layers[position]) or tracing.signature_with_seed(layers[position]) is not None
-  ]
+  draws = lambda layer: keras_layers.draws(layer) or tracing.signature_with_seed(layer) is not None
+  taking_seed = [position for position in range(start, stop) if draws(layers[position])]
   part = _Part if not taking_seed else _BatchPart if clips is False else _SeededPart
   return part(_steps(layers, start, stop, clips), taking_seed, targets, clips, is_sample)
 
@@ -221,13 +204,10 @@ class _Part:
   def __init__(self, steps, taking_seed, targets, clips, is_sample):
     self._steps = steps
     # Keras layers have their own seeds; other random layers must be given one.
-    self._needs_seed = not {position for position, layer in steps if keras_layers.is_keras(layer)}.issuperset(
-      taking_seed
-    )
+    self._needs_seed = bool({*taking_seed} - {position for position, layer in steps if keras_layers.is_keras(layer)})
     # The layers that are given a seed; a chain derives the seeds of its layers.
-    self._positions = [
-      position for position, layer in steps if position in taking_seed and not isinstance(layer, LayerChain)
-    ]
+    alone = [position for position, layer in steps if not isinstance(layer, LayerChain)]
+    self._positions = [position for position in alone if position in taking_seed]
     self._targets, self._clips, self._is_sample = targets, clips, is_sample
     for position, layer in steps:
       if isinstance(layer, DepthLayer) and not clips:
@@ -304,9 +284,8 @@ class _BatchPart(_SeededPart):
     images = image_of(image)
     check_is_one(images, self.__name__)
     if tf.convert_to_tensor(images).dtype != tf.string:
-      image = with_image(
-        image, checked_batch(images, self.__name__, "Put it after batch, or leave clips=False out for single images.")
-      )
+      way = "Put it after batch, or leave clips=False out for single images."
+      image = with_image(image, checked_batch(images, self.__name__, way))
     return super().__call__(image, *rest, seed=new_seed() if seed is None else seed)
 
 
@@ -331,8 +310,7 @@ def _made_by(layer, position, image, seed):
 
 
 def described_clip(function, made):
-  """Describes the clips that a composed function returns; None if it returns none. `made`: the structure that it
-  returns."""
+  """Describes the clips that a composed function returns, or None. `made`: the structure that it returns."""
   if not isinstance(function, _Part) or not function._clips:
     return None
   shape = shape_of(image_of(made[0] if isinstance(made, tuple) and not isinstance(made, HalfAugmented) else made))
@@ -342,8 +320,7 @@ def described_clip(function, made):
 
 
 def normalization_of(function):
-  """The mean and the standard deviation of a composed function that ends with `normalize`, as arrays; otherwise
-  None."""
+  """The mean and the standard deviation of a composed function that ends with `normalize`, as arrays, or None."""
   found = re.match(r"normalize .*mean=(\S+) std=(\S+)", getattr(_last_layer(function), "text", ""))
   return found and tuple(np.array(numbers.split(","), np.float64) for numbers in found.groups())
 

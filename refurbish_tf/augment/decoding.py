@@ -1,15 +1,13 @@
-"""Decoding as the first layer of a partial augmentation: only the part of a photograph that is needed, at the size
-needed."""
+"""Decoding as the first layer of a partial augmentation: only the part and the size of a photograph that are needed."""
 
 from __future__ import annotations
 
 import math
 from typing import Any, Callable, Sequence
 
-import numpy as np
 import tensorflow as tf
 
-from refurbish_tf._internal import native
+from refurbish_tf._internal import checks, native
 from .final_layers import checked_size, name_of_dtype, random_resized_crop, resized
 from .layers import checked_range, checked_seed, checked_whole
 from .native_layers import NativeLayer, of_rank, pieces, target_arguments
@@ -46,8 +44,7 @@ def decode_random_resized_crop(
   time and gives nearly the same pixels; at full size they are Pillow's. Other files are decoded whole.
 
   Several files are the frames of a clip: all have the same window. In a list of layers masks, boxes and key points
-  follow, as
-  `targets` of `compose` names them. They belong to the image of the file as it stands: turned, unless
+  follow, as `targets` of `compose` names them. They belong to the image of the file as it stands: turned, unless
   `apply_exif_orientation` is False.
 
   Args:
@@ -69,9 +66,8 @@ def decode_random_resized_crop(
     of several, `[frames]`, and a seed, int32 or int64 `[2]` as for `tf.random.stateless_uniform`. It returns
     `[height, width, 3]`, or `[frames, height, width, 3]`, in `dtype`, of the given size or one that differs from call
     to call, the same for the same file and seed. It raises `TypeError` for another dtype and `ValueError` for another
-    shape, and
-    `tf.errors.InvalidArgumentError`, when it runs, for a damaged file, one of another format, one that claims more than
-    `max_pixels`, one with other bits than `dtype`, or frames of unequal size.
+    shape, and `tf.errors.InvalidArgumentError`, when it runs, for a damaged file, one of another format, one that
+    claims more than `max_pixels`, one with other bits than `dtype`, or frames of unequal size.
 
   Raises:
     TypeError, ValueError: an argument is of the wrong type, or out of range.
@@ -85,15 +81,8 @@ def decode_random_resized_crop(
   # Without a size, only the window of the crop is used.
   to_size = 1 if size is None else checked_size(size, "decode_random_resized_crop")
   crop = random_resized_crop(to_size, scale, ratio, antialias=True)
-  return _DrawingDecoder(
-    "decode_random_resized_crop",
-    crop,
-    size is not None,
-    f"{size}, scale={scale}, ratio={ratio}",
-    apply_exif_orientation,
-    max_pixels,
-    dtype,
-  )
+  shown, options = f"{size}, scale={scale}, ratio={ratio}", (apply_exif_orientation, max_pixels, dtype)
+  return _DrawingDecoder("decode_random_resized_crop", crop, size is not None, shown, *options)
 
 
 def decode(
@@ -106,8 +95,7 @@ def decode(
   max_pixels: int = MAX_PIXELS,
   dtype: Any = "uint8",
 ) -> Callable[..., tf.Tensor]:
-  """Returns a layer that decodes an image file, and resizes it: for validation, what `decode_random_resized_crop` is
-  for training.
+  """Returns a layer that decodes an image file and resizes it: `decode_random_resized_crop` for validation data.
 
   >>> file = tf.io.encode_jpeg(tf.zeros([300, 400, 3], tf.uint8))
   >>> rtf.augment.decode(256)(file).shape, rtf.augment.decode((224, 224), crop_to_aspect_ratio=True)(file).shape
@@ -136,29 +124,24 @@ def decode(
       "size of decode must be (height, width) with crop_to_aspect_ratio, pad_to_aspect_ratio or fill_value, got None. "
       "Pass (224, 224)."
     )
-  arguments, shown = resized(
-    "decode", (1, 1) if size is None else size, True, crop_to_aspect_ratio, pad_to_aspect_ratio, fill_value
-  )
+  to_size = (1, 1) if size is None else size
+  arguments, shown = resized("decode", to_size, True, crop_to_aspect_ratio, pad_to_aspect_ratio, fill_value)
   if fill_value and name_of_dtype(dtype) == "uint16":
     raise ValueError(
       f"fill_value of decode must be 0 with dtype=tf.uint16, got {fill_value}. Leave it out for black borders."
     )
   shown = "" if size is None else shown.replace(", antialias=True", "")
-  return Decoder(
-    "decode", NativeLayer("resize", arguments), size is not None, shown, apply_exif_orientation, max_pixels, dtype
-  )
+  options = apply_exif_orientation, max_pixels, dtype
+  return Decoder("decode", NativeLayer("resize", arguments), size is not None, shown, *options)
 
 
 class Decoder:
   """Decodes the part of an image file that `layer` uses, possibly all of it, and resizes it if `resizes`."""
 
   def __init__(self, name, layer, resizes, shown, applies_orientation, max_pixels, dtype):
-    if applies_orientation is not None and not isinstance(applies_orientation, (bool, np.bool_)):
-      raise TypeError(
-        f"apply_exif_orientation of {name} must be True or False, got {applies_orientation!r}. True turns photographs "
-        "as viewers do."
-      )
-    self._turns = None if applies_orientation is None else bool(applies_orientation)
+    self._turns, way = applies_orientation, "True turns photographs as viewers do."
+    if applies_orientation is not None:
+      self._turns = checks.checked_flag(f"apply_exif_orientation of {name}", applies_orientation, way)
     dtype_name = name_of_dtype(dtype)
     if dtype_name not in ("uint8", "uint16"):
       raise ValueError(
@@ -169,26 +152,19 @@ class Decoder:
     self._layer, self._resizes = layer, resizes
     # See `NativeLayer.outcomes`.
     self.outcomes = layer.outcomes
+    way = f"Leave it out for {MAX_PIXELS:,}, the bound of Pillow."
     self._arguments = {
       "layers": pieces(layer.text, -1),
       "resizes": resizes,
       "apply_exif_orientation": self._turns is not False,
-      "max_pixels": checked_whole(
-        f"max_pixels of {name}", max_pixels, 1, 2**62, f"Leave it out for {MAX_PIXELS:,}, the bound of Pillow."
-      ),
+      "max_pixels": checked_whole(f"max_pixels of {name}", max_pixels, 1, 2**62, way),
       "T": tf.as_dtype(dtype_name),
     }
-    self._shown = ", ".join(
-      filter(
-        None,
-        [
-          shown,
-          "" if self._turns is None else f"apply_exif_orientation={self._turns}",
-          f"max_pixels={max_pixels}" if max_pixels != MAX_PIXELS else "",
-          "dtype=tf.uint16" if dtype_name == "uint16" else "",
-        ],
-      )
-    )
+    self._shown = shown
+    self._shown += "" if self._turns is None else f", apply_exif_orientation={self._turns}"
+    self._shown += f", max_pixels={max_pixels}" if max_pixels != MAX_PIXELS else ""
+    self._shown += ", dtype=tf.uint16" if dtype_name == "uint16" else ""
+    self._shown = self._shown.removeprefix(", ")
     # Whether pixels may move. They may also if the user has not said whether targets match turned photographs.
     self.moves_pixels = layer.takes_seed or resizes or self._turns is None
 
@@ -212,19 +188,15 @@ class Decoder:
   def with_targets(self, file, targets, seed=None):
     """Returns the image and its targets. `targets`: triples of a path, a kind and a tensor."""
     seed = tf.zeros([2], tf.int32) if seed is None else checked_seed(seed, self.__name__)
-    return tuple(
-      native.ops().refurbish_tf_decode_resized(
-        file=_checked_file(file, self.__name__), seed=seed, **target_arguments(targets), **self._arguments
-      )
-    )
+    file, arguments = _checked_file(file, self.__name__), {**target_arguments(targets), **self._arguments}
+    return tuple(native.ops().refurbish_tf_decode_resized(file=file, seed=seed, **arguments))
 
 
 class _DrawingDecoder(Decoder):
   """Decodes a random part."""
 
   def apart(self):
-    """Returns two layers for its two steps: a deterministic one that decodes the whole image, and a crop. None without
-    a size.
+    """Returns two layers: a deterministic one that decodes the whole image, and a crop. None without a size.
 
     Their pixels differ from this layer's, which decodes a large window of a JPEG file at a smaller size.
     """

@@ -81,16 +81,9 @@ _OPERATIONS = {
     name: _Operation(name, 0.0)
     for name in ("identity", "auto_contrast", "invert", "equalize", "random_flip", "random_resized_crop")
   },
-  **{
-    name: _Operation(name, -largest, largest, signed=True)
-    for name, largest in (
-      ("shear_x", 0.3),
-      ("shear_y", 0.3),
-      ("translate_x", 0.45),
-      ("translate_y", 0.45),
-      ("rotate", 30.0),
-    )
-  },
+  **{name: _Operation(name, -0.3, 0.3, signed=True) for name in ("shear_x", "shear_y")},
+  **{name: _Operation(name, -0.45, 0.45, signed=True) for name in ("translate_x", "translate_y")},
+  "rotate": _Operation("rotate", -30.0, 30.0, signed=True),
   **{name: _Operation(name, 0.1, 1.9) for name in ("contrast", "color", "brightness", "sharpness")},
   "solarize": _Operation("solarize", 0.0, 256.0, whole=math.ceil),
   "posterize": _Operation("posterize", 4.0, 8.0, whole=math.floor),

@@ -7,14 +7,8 @@ from typing import Any
 import tensorflow as tf
 
 from refurbish_tf._internal import pipeline_warnings
-from .layers import (
-  checked_real,
-  checked_seed,
-  checked_when_it_runs,
-  checked_whole,
-  looks_like_volume_of_channels,
-  way_to_channels,
-)
+from .layers import checked_probability, checked_seed, checked_when_it_runs, checked_whole
+from .layers import looks_like_volume_of_channels, way_to_channels
 from .native_layers import of_rank
 from .target_kinds import shown
 
@@ -47,9 +41,8 @@ def random_depth_crop(size: int) -> Any:
     TypeError, ValueError: `size` is not a whole number, or out of range. When the layer is called: the image is not of
       four dimensions, or has fewer slices. If that is known only when it runs, `tf.errors.InvalidArgumentError`.
   """
-  return _DepthCrop(
-    checked_whole("size of random_depth_crop", size, 1, _LARGEST_DEPTH, "Pass a number of slices, such as 64.")
-  )
+  advice = "Pass a number of slices, such as 64."
+  return _DepthCrop(checked_whole("size of random_depth_crop", size, 1, _LARGEST_DEPTH, advice))
 
 
 def random_depth_flip(p: float = 0.5) -> Any:
@@ -72,11 +65,7 @@ def random_depth_flip(p: float = 0.5) -> Any:
   Raises:
     TypeError, ValueError: `p` is not a real number, or not from 0 to 1.
   """
-  return _DepthFlip(
-    checked_real(
-      "p of random_depth_flip", p, 0, 1, "Pass 0.5 to flip half of the volumes.", "a probability, a real number"
-    )
-  )
+  return _DepthFlip(checked_probability("random_depth_flip", p, "Pass 0.5 to flip half of the volumes."))
 
 
 class DepthLayer:
@@ -95,14 +84,10 @@ class DepthLayer:
     if image.shape.rank is None:
       image = of_rank(image, 4, form, "tf.ensure_shape(image, [None, None, None, 1])")
     if image.shape.rank != 4:
-      raise ValueError(
-        (
-          f"image of {self.__name__} must be a volume {form}, or a clip, got shape {image.shape}. "
-          f"{way_to_channels(image.shape)}"
-        )
-        if image.shape.rank != 5
-        else f"image of {self.__name__} must be one volume {form}, got shape {image.shape}. Put the layer before batch."
-      )
+      must, way = f"be a volume {form}, or a clip", way_to_channels(image.shape)
+      if image.shape.rank == 5:
+        must, way = f"be one volume {form}", "Put the layer before batch."
+      raise ValueError(f"image of {self.__name__} must {must}, got shape {image.shape}. {way}")
     if looks_like_volume_of_channels(image.shape):
       pipeline_warnings.warn(
         f"image of {self.__name__} has the shape {image.shape}, which is taken for {form}. "
@@ -115,25 +100,16 @@ class DepthLayer:
     sides, of_image = tf.shape(tensor)[:3], tf.shape(image)[:3]
     is_alike = tf.reduce_all(tf.equal(sides, of_image)) if tensor.shape.rank in (3, 4) else False
     if kind == "unnamed":
-      return checked_when_it_runs(
-        tensor,
-        tf.logical_not(is_alike),
-        (
-          f"The component {shown(path)} has the sides of the volume, but `targets` does not name it. Say there that "
-          "it is a 'mask', or None if it stays as it is. Got its sides:"
-        ),
-        sides,
+      told = (
+        f"The component {shown(path)} has the sides of the volume, but `targets` does not name it. Say there that it "
+        "is a 'mask', or None if it stays as it is. Got its sides:"
       )
-    tensor = checked_when_it_runs(
-      tensor,
-      tf.equal(sides[0], of_image[0]),
-      (
-        f"targets: the component {shown(path)} must have a part for each slice of its volume, or frame of its clip. "
-        "Got how many there are, and how many slices:"
-      ),
-      sides[0],
-      of_image[0],
+      return checked_when_it_runs(tensor, tf.logical_not(is_alike), told, sides)
+    told = (
+      f"targets: the component {shown(path)} must have a part for each slice of its volume, or frame of its clip. Got "
+      "how many there are, and how many slices:"
     )
+    tensor = checked_when_it_runs(tensor, tf.equal(sides[0], of_image[0]), told, sides[0], of_image[0])
     return chosen(tensor, is_vectors=kind == "vectors")
 
 
@@ -145,15 +121,11 @@ class _DepthCrop(DepthLayer):
     return f"{self.__name__}({self._size})"
 
   def _chosen(self, depth, known_depth, seed):
-    way = "Pass a smaller size, or pad the volumes before, as by MONAI's SpatialPad"
+    must = f"image of {self.__name__} must have at least {self._size} slices"
+    way = "Pass a smaller size, or pad the volumes before, as by MONAI's SpatialPad."
     if known_depth is not None and known_depth < self._size:
-      raise ValueError(f"image of {self.__name__} must have at least {self._size} slices, got {known_depth}. {way}.")
-    depth = checked_when_it_runs(
-      depth,
-      depth >= self._size,
-      (f"image of {self.__name__} must have at least {self._size} slices. {way}. Got:"),
-      depth,
-    )
+      raise ValueError(f"{must}, got {known_depth}. {way}")
+    depth = checked_when_it_runs(depth, depth >= self._size, f"{must}. {way} Got:", depth)
     begin = tf.random.stateless_uniform([], seed, maxval=depth - self._size + 1, dtype=tf.int32, alg=_ALGORITHM)
 
     def chosen(tensor, is_vectors=False):
@@ -182,11 +154,8 @@ class _DepthFlip(DepthLayer):
       if is_vectors:
         # Three channels are x, y and z; any other number of channels is pairs of x and y.
         channels = tf.shape(tensor)[-1]
-        made *= tf.where(
-          flips & tf.equal(channels, 3) & tf.equal(tf.range(channels), 2),
-          tf.cast(-1, made.dtype),
-          tf.cast(1, made.dtype),
-        )
+        is_turned = flips & tf.equal(channels, 3) & tf.equal(tf.range(channels), 2)
+        made *= tf.where(is_turned, tf.cast(-1, made.dtype), tf.cast(1, made.dtype))
       made.set_shape(tensor.shape)
       return made
 

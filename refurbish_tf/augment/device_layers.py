@@ -18,25 +18,10 @@ LARGEST_SIDE = 2048
 _MOST_OVERFLOW = 0.005
 # Distortions that map values with a table computed from the whole image.
 TABLE_DISTORTIONS = frozenset({"auto_contrast", "equalize"})
-_DISTORTIONS = TABLE_DISTORTIONS | {
-  "identity",
-  "invert",
-  "color",
-  "contrast",
-  "brightness",
-  "sharpness",
-  "solarize",
-  "posterize",
-  "rotate",
-  "shear_x",
-  "shear_y",
-  "translate_x",
-  "translate_y",
-  "truncate_x",
-  "truncate_y",
-  "move_x",
-  "move_y",
-}
+_DISTORTIONS = TABLE_DISTORTIONS.union(
+  "identity invert color contrast brightness sharpness solarize posterize rotate".split(),
+  (f"{name}_{axis}" for name in ("shear", "translate", "truncate", "move") for axis in "xy"),
+)
 # Layers as text, by fingerprint, for messages.
 _shown: dict[int, str] = {}
 _KINDS = frozenset(
@@ -45,8 +30,7 @@ _KINDS = frozenset(
 
 
 class DeviceLayer(collections.namedtuple("DeviceLayer", ["kind", "arguments", "num_draws", "is_policy"])):
-  """A layer: its kind, its arguments (lists of texts by name), how many numbers it draws, and whether it is a
-  policy."""
+  """A layer: its kind, its arguments (texts by name), how many numbers it draws, and whether it is a policy."""
 
   __slots__ = ()
 
@@ -63,10 +47,8 @@ class DeviceLayer(collections.namedtuple("DeviceLayer", ["kind", "arguments", "n
     if self.kind != "policy":
       return 0.0
     edges = self.numbers("edges")
-    widths = [edge - before for before, edge in zip([0, *edges], edges)]
-    return (
-      sum(width for name, width in zip(self.arguments["operations"], widths) if name in TABLE_DISTORTIONS) / edges[-1]
-    )
+    drawn = zip(self.arguments["operations"], [0, *edges], edges)
+    return sum(edge - before for name, before, edge in drawn if name in TABLE_DISTORTIONS) / edges[-1]
 
 
 class DeviceLayers:
@@ -159,12 +141,8 @@ def _parsed(text, known=True):
   """Parses the text of a layer. If `known`, raises ValueError for a layer that an accelerator cannot apply."""
   kind, *arguments = text.split(" ")
   told = facts_of(tuple(pieces(text, -1)))
-  layer = DeviceLayer(
-    kind,
-    {name: value.split(",") for name, _, value in (each.partition("=") for each in arguments)},
-    *told.num_draws,
-    *told.is_policy,
-  )
+  arguments = {name: value.split(",") for name, _, value in (each.partition("=") for each in arguments)}
+  layer = DeviceLayer(kind, arguments, *told.num_draws, *told.is_policy)
   if known and _reason_against(layer, last=True):
     raise ValueError(f"The layer {text!r} is none that an accelerator can do.")
   return layer

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, Sequence
 
-from .layers import checked_real, checked_whole
+from .layers import check_ordered, checked_real, checked_whole, ends_of
 from .native_layers import ChanceLayer
 
 _MOST_SHARPNESS = 100
@@ -33,19 +33,10 @@ def random_adjust_sharpness(sharpness_factor: float | Sequence[float], p: float 
   It is torchvision's `RandomAdjustSharpness` with the bytes of Pillow's `ImageEnhance.Sharpness`, which leaves the
   outermost pixels as they are.
   """
-  low, high = (
-    checked_real(
-      "sharpness_factor of random_adjust_sharpness",
-      value,
-      0,
-      _MOST_SHARPNESS,
-      "Pass 2 for twice as sharp, or (0.5, 2).",
-    )
-    for value in _ends(sharpness_factor)
-  )
-  return _with_range(
-    "random_adjust_sharpness", "sharpness_factor", low, high, p, math.inf if low < high else int(low != 1)
-  )
+  what, advice = "sharpness_factor of random_adjust_sharpness", "Pass 2 for twice as sharp, or (0.5, 2)."
+  low, high = (checked_real(what, value, 0, _MOST_SHARPNESS, advice) for value in ends_of(sharpness_factor))
+  number = math.inf if low < high else int(low != 1)
+  return _with_range("random_adjust_sharpness", "sharpness_factor", low, high, p, number)
 
 
 def random_autocontrast(p: float = 0.5) -> Any:
@@ -96,7 +87,8 @@ def random_equalize(p: float = 0.5) -> Any:
 def random_invert(p: float = 0.5) -> Any:
   """Returns a layer that inverts all values with probability `p`.
 
-  >>> rtf.augment.random_invert(p=1)(tf.constant([[[0], [100], [255]]], tf.uint8), seed=[7, 0]).numpy()[0, :, 0].tolist()
+  >>> image = tf.constant([[[0], [100], [255]]], tf.uint8)
+  >>> rtf.augment.random_invert(p=1)(image, seed=[7, 0]).numpy()[0, :, 0].tolist()
   [255, 155, 0]
 
   Args:
@@ -135,22 +127,12 @@ def random_posterize(bits: int | Sequence[int], p: float = 0.5) -> Any:
 
   It is torchvision's `RandomPosterize` and Pillow's `ImageOps.posterize`.
   """
-  low, high = (
-    checked_whole("bits of random_posterize", value, 1, 8, "Pass 4 to keep 16 values, or (2, 6).")
-    for value in _ends(bits)
-  )
+  advice = "Pass 4 to keep 16 values, or (2, 6)."
+  low, high = (checked_whole("bits of random_posterize", value, 1, 8, advice) for value in ends_of(bits))
   return _with_range("random_posterize", "bits", low, high, p, high - low + 1 if low < 8 else 0)
 
 
-def _ends(value):
-  """The two ends of a range; a single value is both."""
-  return value if isinstance(value, (list, tuple)) and len(value) == 2 else (value, value)
-
-
 def _with_range(name, parameter, low, high, p, number):
-  if low > high:
-    raise ValueError(
-      f"{parameter} of {name} must be a range with the smaller end first, got ({low:g}, {high:g}). Swap the two."
-    )
+  check_ordered(f"{parameter} of {name}", low, high)
   text, shown = (f"{low!r}", f"{low:g}") if low == high else (f"{low!r},{high!r}", f"({low:g}, {high:g})")
   return ChanceLayer(name, p, f"{parameter}={text}", shown, outcomes=(number, number))

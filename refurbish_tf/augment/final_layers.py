@@ -9,8 +9,8 @@ from typing import Any, Literal, Sequence
 import numpy as np
 import tensorflow as tf
 
-from refurbish_tf._internal.checks import is_real
-from .layers import checked_fill, checked_range, checked_real, checked_whole
+from refurbish_tf._internal.checks import checked_flag, is_real
+from .layers import checked_fill, checked_probability, checked_range, checked_real, checked_whole
 from .native_layers import ChanceLayer, DrawingLayer, NativeLayer
 
 _LARGEST_SIDE = 2**31 - 1
@@ -67,26 +67,16 @@ def random_crop(
   Implements the random crop of Lee et al., *Refurbish Your Training Data*, USENIX ATC 2021, sections 2.2 and 4: many
   outcomes for little work, which suits the final augmentation.
   """
-  padding = checked_whole(
-    "padding of random_crop",
-    padding,
-    0,
-    LARGEST_PADDING,
-    "Pass a number of pixels, such as 4; one beyond the size of the image mostly yields black ones.",
-  )
+  advice = "Pass a number of pixels, such as 4; one beyond the size of the image mostly yields black ones."
+  padding = checked_whole("padding of random_crop", padding, 0, LARGEST_PADDING, advice)
   if not isinstance(padding_mode, str) or padding_mode not in ("constant", "reflect"):
     raise ValueError(
       f"padding_mode of random_crop must be 'constant' or 'reflect', got {padding_mode!r}. Pass 'constant' for the "
       "crop of the papers."
     )
-  if not isinstance(pad_if_needed, (bool, np.bool_)):
-    raise TypeError(
-      f"pad_if_needed of random_crop must be True or False, got {pad_if_needed!r}. Pass a padding as padding=4."
-    )
-  text, shown = (
-    f"padding={padding} reflect={padding_mode == 'reflect':d}",
-    f"padding={padding}, padding_mode={padding_mode!r}",
-  )
+  pad_if_needed = checked_flag("pad_if_needed of random_crop", pad_if_needed, "Pass a padding as padding=4.")
+  text = f"padding={padding} reflect={padding_mode == 'reflect':d}"
+  shown = f"padding={padding}, padding_mode={padding_mode!r}"
   if size is None:
     if pad_if_needed:
       raise ValueError("pad_if_needed=True of random_crop needs a size, got size=None. Pass one, such as 224.")
@@ -96,7 +86,7 @@ def random_crop(
   return DrawingLayer(
     "random_crop",
     f"{text} height={height} width={width} pad_if_needed={pad_if_needed:d}",
-    f"({height}, {width}), {shown}, pad_if_needed={bool(pad_if_needed)}",
+    f"({height}, {width}), {shown}, pad_if_needed={pad_if_needed}",
   )
 
 
@@ -132,18 +122,12 @@ def random_flip(
       f"mode of random_flip must be 'horizontal', 'vertical' or 'horizontal_and_vertical', got {mode!r}. Pass "
       "'horizontal' for photographs."
     )
-  p = checked_real(
-    "p of random_flip", p, 0, 1, "Pass 0.5 to flip half of the images.", form="a probability, a real number"
-  )
+  p = checked_probability("random_flip", p, "Pass 0.5 to flip half of the images.")
   if (mode, p) == ("horizontal", 0.5):
     return DrawingLayer("random_flip", outcomes=(2, 2))
   number, effective = (p > 0) + (p < 1), 1 / (p**2 + (1 - p) ** 2)
-  return DrawingLayer(
-    "random_flip",
-    f"mode={mode} below={round(p * 2**31)}",
-    f"{mode!r}, p={p:g}",
-    outcomes=(number**axes, effective**axes),
-  )
+  outcomes = number**axes, effective**axes
+  return DrawingLayer("random_flip", f"mode={mode} below={round(p * 2**31)}", f"{mode!r}, p={p:g}", outcomes=outcomes)
 
 
 def random_resized_crop(
@@ -179,14 +163,17 @@ def random_resized_crop(
   height, width = checked_size(size, "random_resized_crop")
   scale = checked_range("random_resized_crop", "scale", scale, 1)
   ratio = checked_range("random_resized_crop", "ratio", ratio, math.inf)
-  check_antialias(antialias, "random_resized_crop")
-  texts = [f"{name}={low!r},{high!r}" for name, (low, high) in (("scale", scale), ("ratio", ratio))]
+  antialias = checked_antialias(antialias, "random_resized_crop")
   return DrawingLayer(
     "random_resized_crop",
-    f"height={height} width={width} {' '.join(texts)} antialias={antialias:d}",
-    f"({height}, {width}), scale={scale}, ratio={ratio}, antialias={bool(antialias)}",
+    f"height={height} width={width} {_ranges(scale, ratio)} antialias={antialias:d}",
+    f"({height}, {width}), scale={scale}, ratio={ratio}, antialias={antialias}",
     outcomes=(math.inf, math.inf),
   )
+
+
+def _ranges(scale, ratio):
+  return f"scale={scale[0]!r},{scale[1]!r} ratio={ratio[0]!r},{ratio[1]!r}"
 
 
 def resize(
@@ -225,19 +212,15 @@ def resize(
   Raises:
     TypeError, ValueError: an argument is of the wrong type, or out of range.
   """
-  check_antialias(antialias, "resize")
-  return NativeLayer(
-    "resize", *resized("resize", size, antialias, crop_to_aspect_ratio, pad_to_aspect_ratio, fill_value)
-  )
+  antialias, flags = checked_antialias(antialias, "resize"), (crop_to_aspect_ratio, pad_to_aspect_ratio)
+  return NativeLayer("resize", *resized("resize", size, antialias, *flags, fill_value))
 
 
 def resized(whose, size, antialias, crops, pads, fill_value):
   """Checks the arguments of a resize. Returns them as text for the op, and as text for users."""
-  for name, value in (("crop_to_aspect_ratio", crops), ("pad_to_aspect_ratio", pads)):
-    if not isinstance(value, (bool, np.bool_)):
-      raise TypeError(
-        f"{name} of {whose} must be True or False, got {value!r}. Leave it out to resize to the exact size."
-      )
+  advice = "Leave it out to resize to the exact size."
+  crops = checked_flag(f"crop_to_aspect_ratio of {whose}", crops, advice)
+  pads = checked_flag(f"pad_to_aspect_ratio of {whose}", pads, advice)
   fill_value = checked_whole(f"fill_value of {whose}", fill_value, 0, 255, "Leave it out for black.")
   if crops and pads:
     raise ValueError(
@@ -255,14 +238,11 @@ def resized(whose, size, antialias, crops, pads, fill_value):
     )
   height, width = checked_size(size, whose)
   if not isinstance(size, (list, tuple)):
-    return f"short={height} antialias={antialias:d}", f"{height}, antialias={bool(antialias)}"
-  crops, pads = bool(crops), bool(pads)
-  return (
-    f"height={height} width={width} antialias={antialias:d}" + crops * " crop=1" + pads * f" fill={fill_value}",
-    f"({height}, {width}), antialias={bool(antialias)}"
-    + crops * ", crop_to_aspect_ratio=True"
-    + pads * (", pad_to_aspect_ratio=True" + (f", fill_value={fill_value}" if fill_value else "")),
-  )
+    return f"short={height} antialias={antialias:d}", f"{height}, antialias={antialias}"
+  text = f"height={height} width={width} antialias={antialias:d}" + crops * " crop=1" + pads * f" fill={fill_value}"
+  shown = f"({height}, {width}), antialias={antialias}" + crops * ", crop_to_aspect_ratio=True"
+  shown += pads * ", pad_to_aspect_ratio=True" + bool(fill_value) * f", fill_value={fill_value}"
+  return text, shown
 
 
 def cutout(size: int) -> Any:
@@ -295,8 +275,8 @@ def random_erasing(
 ) -> Any:
   """Returns a layer that, with probability `p`, fills a rectangle of random area and aspect ratio, within the image.
 
-  >>> image = tf.ones([4, 4, 1], tf.uint8)
-  >>> rtf.augment.random_erasing(p=1, scale=(0.25, 0.25), ratio=(1, 1), value=7)(image, seed=[7, 0]).numpy()[..., 0].tolist()
+  >>> layer = rtf.augment.random_erasing(p=1, scale=(0.25, 0.25), ratio=(1, 1), value=7)
+  >>> layer(tf.ones([4, 4, 1], tf.uint8), seed=[7, 0]).numpy()[..., 0].tolist()
   [[1, 1, 1, 1], [1, 1, 1, 1], [7, 7, 1, 1], [7, 7, 1, 1]]
 
   The arguments mean what they do for torchvision's `RandomErasing`: the share of the area, and the logarithm of height
@@ -320,18 +300,10 @@ def random_erasing(
 
   Implements Zhong et al., *Random Erasing Data Augmentation*, AAAI 2020, algorithm 1.
   """
-  whose = "random_erasing"
-  scale = checked_range(whose, "scale", scale, 1, "Leave it out for that of torchvision.")
-  ratio = checked_range(whose, "ratio", ratio, math.inf, "Leave it out for that of torchvision.")
-  values = checked_fill(f"value of {whose}", value)
-  texts = [f"{name}={low!r},{high!r}" for name, (low, high) in (("scale", scale), ("ratio", ratio))]
-  return ChanceLayer(
-    whose,
-    p,
-    f"{' '.join(texts)} value={','.join(map(str, values))}",
-    f"scale={scale}, ratio={ratio}, value={value!r}",
-    outcomes=None,
-  )
+  scale = checked_range("random_erasing", "scale", scale, 1, "Leave it out for that of torchvision.")
+  ratio = checked_range("random_erasing", "ratio", ratio, math.inf, "Leave it out for that of torchvision.")
+  text = f"{_ranges(scale, ratio)} value={','.join(map(str, checked_fill('value of random_erasing', value)))}"
+  return ChanceLayer("random_erasing", p, text, f"scale={scale}, ratio={ratio}, value={value!r}", outcomes=None)
 
 
 def normalize(
@@ -354,9 +326,9 @@ def normalize(
   it runs, a float32 image with a value above 16.
 
   It is `image * scale + offset`, rounded to float32 after each of the two, with `scale = 1 / (max_pixel_value * std)`
-  and
-  `offset = -mean / std` as float32; then rounded to `dtype`. What is no number stays so. It draws no numbers. Beside
-  other layers of this module it is part of their pass over the image. Policies take uint8, and so stand before it.
+  and `offset = -mean / std` as float32; then rounded to `dtype`. What is no number stays so. It draws no numbers.
+  Beside other layers of this module it is part of their pass over the image. Policies take uint8, and so stand before
+  it.
 
   Args:
     mean: a real number, or one for each of up to 64 channels, of the divided values. Without it, ImageNet's, with which
@@ -384,8 +356,7 @@ def normalize(
 
 
 class _Normalize(NativeLayer):
-  """Its text omits max_pixel_value if it is 255 for uint8, or was not given for floats or for a mean and std within 0
-  to 1."""
+  """Its text omits max_pixel_value if it is 255 for uint8, or was not given for floats or for values within 0 to 1."""
 
   def __init__(self, mean, std, max_pixel_value, dtype):
     texts = [f"{key}={','.join(map(repr, values))}" for key, values in (("mean", mean), ("std", std))]
@@ -401,8 +372,7 @@ class _Normalize(NativeLayer):
     return self._text if unit is None or unit == 255 and dtype == tf.uint8 else f"{self._text} max_pixel_value={unit!r}"
 
   def highest_of(self, dtype):
-    """The highest value after the division. If it is given, `max_pixel_value` counts as the highest of all dtypes but
-    uint8."""
+    """The highest value after the division. A given `max_pixel_value` is the highest of all dtypes but uint8."""
     if self._given is None:
       return 1 if self._within_1 else 255
     return 255 / self._given if dtype in (tf.uint8, tf.string) else 1
@@ -416,13 +386,8 @@ def name_of_dtype(dtype):
 def checked_normalization(mean, std, max_pixel_value, whose):
   """Returns two lists of floats of equal length, one number for all channels or one for each, and a float or None."""
   if max_pixel_value is not None:
-    max_pixel_value = checked_real(
-      f"max_pixel_value of {whose}",
-      max_pixel_value,
-      1e-30,
-      1e30,
-      "Pass the value that becomes 1, such as 255, or leave it out.",
-    )
+    advice = "Pass the value that becomes 1, such as 255, or leave it out."
+    max_pixel_value = checked_real(f"max_pixel_value of {whose}", max_pixel_value, 1e-30, 1e30, advice)
   checked = []
   for name, values in (("mean", mean), ("std", std)):
     channels = np.atleast_1d(values).tolist() if isinstance(values, (np.ndarray, np.number)) else values
@@ -469,9 +434,8 @@ def checked_normalization(mean, std, max_pixel_value, whose):
   return mean.tolist(), std.tolist(), max_pixel_value
 
 
-def check_antialias(antialias, whose):
-  if not isinstance(antialias, (bool, np.bool_)):
-    raise TypeError(f"antialias of {whose} must be True or False, got {antialias!r}. True is smoother and slower.")
+def checked_antialias(antialias, whose):
+  return checked_flag(f"antialias of {whose}", antialias, "True is smoother and slower.")
 
 
 def checked_size(size, whose):

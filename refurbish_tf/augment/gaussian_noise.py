@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any, Sequence
 
-from .layers import checked_real
+from refurbish_tf._internal.checks import checked_flag
+from .layers import check_ordered, checked_real, ends_of
 from .native_layers import DrawingLayer
 
 _MOST = 1_000_000
@@ -40,19 +41,10 @@ def gaussian_noise(mean: float = 0.0, sigma: float | Sequence[float] = 0.1, clip
     TypeError, ValueError: an argument is of the wrong type, or out of range.
   """
   mean = checked_real("mean of gaussian_noise", mean, -_MOST, _MOST, "Leave it out for 0.")
-  ends = sigma if isinstance(sigma, (list, tuple)) and len(sigma) == 2 else (sigma, sigma)
-  low, high = (
-    checked_real("sigma of gaussian_noise", value, 0, _MOST, "Pass 0.1 for a tenth of the range, or (0, 0.2).")
-    for value in ends
-  )
-  if low > high:
-    raise ValueError(
-      f"sigma of gaussian_noise must be a range with the smaller end first, got {sigma!r}. Swap the two."
-    )
-  if not isinstance(clip, bool):
-    raise TypeError(
-      f"clip of gaussian_noise must be True or False, got {clip!r}. Leave it out to cut values to their range."
-    )
+  advice = "Pass 0.1 for a tenth of the range, or (0, 0.2)."
+  low, high = (checked_real("sigma of gaussian_noise", value, 0, _MOST, advice) for value in ends_of(sigma))
+  check_ordered("sigma of gaussian_noise", low, high)
+  clip = checked_flag("clip of gaussian_noise", clip, "Leave it out to cut values to their range.")
   number = math.inf if high > 0 else 1
   shown = f"{low:g}" if low == high else f"({low:g}, {high:g})"
   return DrawingLayer(

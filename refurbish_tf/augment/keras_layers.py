@@ -81,12 +81,8 @@ def call(layer, *element, seed=None):
 
 
 def _build(layer, element, draws):
-  if (
-    not layer.built
-    and not getattr(layer.build, "_is_default", False)
-    and len(element) == 1
-    and tf.is_tensor(element[0])
-  ):
+  builds = not layer.built and not getattr(layer.build, "_is_default", False)
+  if builds and len(element) == 1 and tf.is_tensor(element[0]):
     with tf.init_scope():
       layer.build(tuple(element[0].shape))
   if draws and not all(each.built for each in layer._flatten_layers()):
@@ -115,13 +111,10 @@ def _explained(layer, element):
 def _takes_batch(layer, image):
   """Whether a single image must become a batch of one: for most Keras layers, and for layers built for batches."""
   rank = getattr(getattr(image, "shape", None), "rank", None)
-  known = [
-    getattr(each, "ndim", None) or getattr(each, "min_ndim", None)
-    for each in tf.nest.flatten(getattr(layer, "inputs", None) or layer.input_spec)
-  ]
-  built = [
-    len(shape) for shape in (getattr(layer, "_build_shapes_dict", None) or {}).values() if isinstance(shape, tuple)
-  ]
+  inputs = tf.nest.flatten(getattr(layer, "inputs", None) or layer.input_spec)
+  known = [getattr(each, "ndim", None) or getattr(each, "min_ndim", None) for each in inputs]
+  shapes = getattr(layer, "_build_shapes_dict", None) or {}
+  built = [len(shape) for shape in shapes.values() if isinstance(shape, tuple)]
   for ranks in (known, built):
     if len(ranks) == 1 and ranks[0] and ranks[0] > 1:
       return ranks[0] - 1 == rank
@@ -148,9 +141,8 @@ def _call_with_seed(layer, *element, seed):
 
 def _generators(layer):
   # Layers may share a generator.
-  return list(
-    {id(generator): generator for each in layer._flatten_layers() for generator in each._seed_generators}.values()
-  )
+  found = [generator for each in layer._flatten_layers() for generator in each._seed_generators]
+  return list({id(generator): generator for generator in found}.values())
 
 
 @contextlib.contextmanager

@@ -78,8 +78,7 @@ def new_seed():
 
 
 def checked_when_it_runs(value, condition, told, *tensors):
-  """Returns the value, a tensor or nested ones. At run time, raises with this text and the tensors unless the condition
-  holds."""
+  """Returns the value, maybe nested. At run time, raises with this text and the tensors unless the condition holds."""
   check = tf.debugging.Assert(condition, [told, *tensors])
   with tf.control_dependencies([] if check is None else [check]):
     return tf.nest.map_structure(tf.identity, value)
@@ -95,11 +94,9 @@ def way_to_uint8(dtype):
     )
   if dtype == tf.string:
     return "Decode it first, as with rtf.augment.decode()."
-  of_16_bits = (
-    ", values that reach 65,535 with tf.image.convert_image_dtype(image, tf.uint8)" if dtype == tf.uint16 else ""
-  )
   if dtype == tf.bool:
     return "Make it tf.cast(image, tf.uint8) * 255."
+  of_16_bits = ", values that reach 65,535 with tf.image.convert_image_dtype(image, tf.uint8)" * (dtype == tf.uint16)
   return f"Convert values from 0 to 255 with tf.cast(image, tf.uint8){of_16_bits}, and scale others to 0 to 255 first."
 
 
@@ -159,8 +156,7 @@ def way_to_channels(shape, most=None):
 
 
 def looks_like_volume_of_channels(shape):
-  """Whether a clip of this shape, a list, is probably a volume whose channels come first: few frames of many
-  channels."""
+  """Whether a clip of this shape is probably a volume whose channels come first: few frames of many channels."""
   return len(shape) == 4 and None not in (shape[0], shape[-1]) and shape[0] <= 4 < shape[-1]
 
 
@@ -193,6 +189,11 @@ def checked_real(what, value, least, most, advice, form="a number"):
   return float(value)
 
 
+def checked_probability(whose, p, advice):
+  """Returns `p` as a float; raises unless it is a probability."""
+  return checked_real(f"p of {whose}", p, 0, 1, advice, form="a probability, a real number")
+
+
 def is_pair(values):
   """Whether it is a list or tuple of two real numbers."""
   return isinstance(values, (list, tuple)) and len(values) == 2 and all(map(is_real, values))
@@ -202,11 +203,10 @@ def check_is_one(image, whose):
   """Raises ValueError for a tuple of images, which TensorFlow would stack into a batch."""
   if isinstance(image, tuple) and not hasattr(image, "_fields"):
     raise ValueError(
-      f"image of {whose} must be one tensor, got a tuple of {len(image)}. For a model of several inputs make a dict "
-      "of them in "
-      'Dataset.map before, {"image": first, "second": second}, and pass to refurbish or compose targets={"second": '
-      '"image"} if the second is to be augmented as the first, "mask" if it follows by its nearest pixels, or None if '
-      "it stays as it is."
+      f"image of {whose} must be one tensor, got a tuple of {len(image)}. For a model of several inputs make a dict of "
+      'them in Dataset.map before, {"image": first, "second": second}, and pass to refurbish or compose '
+      'targets={"second": "image"} if the second is to be augmented as the first, "mask" if it follows by its nearest '
+      "pixels, or None if it stays as it is."
     )
 
 
@@ -224,13 +224,22 @@ def checked_batch(images, whose, advice):
 
 def checked_range(whose, name, values, highest, advice="Leave it out for that of Inception."):
   """Returns `values` as two floats; raises unless they are above 0, at most `highest` and in order."""
-  allowed = (
-    f"two numbers above 0{'' if highest == math.inf else f' and at most {highest}'}, the second not the smaller one"
-  )
   low, high = map(float, values) if is_pair(values) else (0.0, 0.0)
   # The op treats smaller numbers, which are denormal, as 0.
   if not sys.float_info.min <= low <= high <= highest or math.isinf(high):
+    bound = "" if highest == math.inf else f" and at most {highest}"
     raise (ValueError if is_pair(values) else TypeError)(
-      f"{name} of {whose} must be {allowed}, got {values!r}. {advice}"
+      f"{name} of {whose} must be two numbers above 0{bound}, the second not the smaller one, got {values!r}. {advice}"
     )
   return low, high
+
+
+def ends_of(value):
+  """The two ends of a range; a single value is both."""
+  return value if isinstance(value, (list, tuple)) and len(value) == 2 else (value, value)
+
+
+def check_ordered(what, low, high):
+  """Raises ValueError unless the first end of a range is not above the second."""
+  if low > high:
+    raise ValueError(f"{what} must be a range with the smaller end first, got ({low!r}, {high!r}). Swap the two.")

@@ -90,10 +90,9 @@ def cutmix(
   >>> train = images.batch(4).map(rtf.augment.cutmix(num_classes=10), tf.data.AUTOTUNE)
 
   For an image of H x W pixels and its lambda from Beta(alpha, alpha) the box has the sides `int(H * sqrt(1 - lambda))`
-  and
-  `int(W * sqrt(1 - lambda))`, made even, around any pixel of the image with the same probability, and ends where the
-  image ends. The box has the same place in both images. lambda of the labels is the part of the pixels that are left of
-  the image. Partners, seeds, components and what else is said there are as for `mixup`.
+  and `int(W * sqrt(1 - lambda))`, made even, around any pixel of the image with the same probability, and ends where
+  the image ends. The box has the same place in both images. lambda of the labels is the part of the pixels that are
+  left of the image. Partners, seeds, components and what else is said there are as for `mixup`.
 
   Args:
     alpha, num_classes, components: as for `mixup`.
@@ -107,9 +106,8 @@ def cutmix(
   Implements Yun et al., *CutMix: Regularization Strategy to Train Strong Classifiers with Localizable Features*, ICCV
   2019.
   """
-  return _Mixing(
-    "cutmix", num_classes, components, cutmix_alpha=_checked_alpha("alpha", alpha, "cutmix"), switch_prob=1.0
-  )
+  alpha = _checked_alpha("alpha", alpha, "cutmix")
+  return _Mixing("cutmix", num_classes, components, cutmix_alpha=alpha, switch_prob=1.0)
 
 
 def mixup_or_cutmix(
@@ -138,18 +136,11 @@ def mixup_or_cutmix(
   Raises:
     TypeError, ValueError: as for `mixup`, or `switch_prob` is no number from 0 to 1.
   """
-  whose = "mixup_or_cutmix"
-  switch_prob = layers.checked_real(
-    f"switch_prob of {whose}", switch_prob, 0, 1, "It is the probability of CutMix: pass 0.5 for both alike."
-  )
-  return _Mixing(
-    whose,
-    num_classes,
-    components,
-    mixup_alpha=_checked_alpha("mixup_alpha", mixup_alpha, whose),
-    cutmix_alpha=_checked_alpha("cutmix_alpha", cutmix_alpha, whose),
-    switch_prob=switch_prob,
-  )
+  whose, advice = "mixup_or_cutmix", "It is the probability of CutMix: pass 0.5 for both alike."
+  switch_prob = layers.checked_real(f"switch_prob of {whose}", switch_prob, 0, 1, advice)
+  mixup_alpha = _checked_alpha("mixup_alpha", mixup_alpha, whose)
+  cutmix_alpha = _checked_alpha("cutmix_alpha", cutmix_alpha, whose)
+  return _Mixing(whose, num_classes, components, mixup_alpha, cutmix_alpha, switch_prob)
 
 
 class _Mixing:
@@ -161,13 +152,10 @@ class _Mixing:
   def __init__(self, whose, num_classes, components, mixup_alpha=1.0, cutmix_alpha=1.0, switch_prob=0.0):
     self.__name__ = whose
     if num_classes is not None:
-      num_classes = layers.checked_whole(
-        f"num_classes of {whose}",
-        num_classes,
-        2,
-        2**31 - 1,
-        "Pass the number of classes, or None if labels are one-hot. Labels of two classes, 0.0 and 1.0, need none.",
+      advice = (
+        "Pass the number of classes, or None if labels are one-hot. Labels of two classes, 0.0 and 1.0, need none."
       )
+      num_classes = layers.checked_whole(f"num_classes of {whose}", num_classes, 2, 2**31 - 1, advice)
     self._num_classes = num_classes
     self._kinds = _checked_kinds(components, whose)
     self._arguments = {"mixup_alpha": mixup_alpha, "cutmix_alpha": cutmix_alpha, "switch_prob": switch_prob}
@@ -185,8 +173,9 @@ class _Mixing:
       if kinds[path] is None:
         continue
       rows, num_classes = self._checked_rows(path, kinds[path], value, images.shape[0])
+      called = self._called(path, kinds[path])
       made = native.ops().refurbish_tf_mix_rows(
-        rows=rows, lambdas=lambdas, partners=partners, num_classes=num_classes, called=self._called(path, kinds[path])
+        rows=rows, lambdas=lambdas, partners=partners, num_classes=num_classes, called=called
       )
       if isinstance(path[0], int):
         rest[path[0]] = replaced(rest[path[0]], path[1:], made)
@@ -201,14 +190,10 @@ class _Mixing:
   def _checked_images(self, images):
     images = layers.checked_batch(images, self.__name__, "Put it after batch.")
     if images.dtype not in (tf.uint8, tf.float32):
-      raise TypeError(
-        f"images of {self.__name__} must be uint8 or float32, got dtype {images.dtype.name}. "
-        + (
-          "Convert them with tf.cast(images, tf.float32)."
-          if images.dtype.is_floating
-          else layers.way_to_dtype(images.dtype, only_uint8=False)
-        )
-      )
+      way = "Convert them with tf.cast(images, tf.float32)."
+      if not images.dtype.is_floating:
+        way = layers.way_to_dtype(images.dtype, only_uint8=False)
+      raise TypeError(f"images of {self.__name__} must be uint8 or float32, got dtype {images.dtype.name}. {way}")
     return images
 
   def _kinds_of(self, found):
@@ -257,14 +242,12 @@ class _Mixing:
     shape, dtype = rows.shape, rows.dtype
     classes = kind == LABEL and dtype.is_integer
     if not classes and dtype not in _FLOATS:
+      way = "Convert it with tf.cast(..., tf.float32)"
+      if dtype == tf.string:
+        way = "Make them numbers, as with tf.keras.layers.StringLookup"
       raise TypeError(
         f"{whose} must be {'numbers of classes, or floats' if kind == LABEL else 'floats'}, got dtype {dtype.name}. "
-        + (
-          "Make them numbers, as with tf.keras.layers.StringLookup. "
-          if dtype == tf.string
-          else "Convert it with tf.cast(..., tf.float32). "
-        )
-        + f"Or pass {_named(path, None)} if it stays as it is."
+        f"{way}. Or pass {_named(path, None)} if it stays as it is."
       )
     if shape.rank is not None and (not 1 <= shape.rank <= 2 or not shape[:1].is_compatible_with([batch_size])):
       raise ValueError(
@@ -282,12 +265,8 @@ class _Mixing:
         f"{whose} must be [batch] or [batch, 1] as numbers of classes, got shape {shape}. If they are one-hot, or "
         "several labels an image, convert them with tf.cast(labels, tf.float32)."
       )
-    if (
-      kind == LABEL
-      and not classes
-      and self._num_classes is not None
-      and not shape.is_compatible_with([None, self._num_classes])
-    ):
+    one_hot = kind == LABEL and not classes and self._num_classes is not None
+    if one_hot and not shape.is_compatible_with([None, self._num_classes]):
       raise ValueError(
         f"{whose} must be [batch, {self._num_classes}] as floats, as num_classes={self._num_classes} says, got shape "
         f"{shape}. If they are numbers of classes, convert them with tf.cast(labels, tf.int32); else leave "
@@ -304,12 +283,8 @@ def _named(path, kind):
 
 
 def _checked_alpha(name, alpha, whose):
-  return layers.checked_real(
-    f"{name} of {whose}",
-    alpha,
-    *_ALPHAS,
-    f"Pass 0.2 for little mixing, 1 for all lambdas alike; to mix nothing, leave {whose} out.",
-  )
+  advice = f"Pass 0.2 for little mixing, 1 for all lambdas alike; to mix nothing, leave {whose} out."
+  return layers.checked_real(f"{name} of {whose}", alpha, *_ALPHAS, advice)
 
 
 def _checked_kinds(components, whose):
@@ -337,8 +312,7 @@ def _paths(path, components, whose):
     elif kind not in (LABEL, WEIGHT, None):
       raise (ValueError if isinstance(kind, str) else TypeError)(
         f'components of {whose} must say of {shown(inner)} that it is "{LABEL}" or "{WEIGHT}", or None if it stays as '
-        "it is, got "
-        f"{kind!r}. {_TELL}"
+        f"it is, got {kind!r}. {_TELL}"
       )
     else:
       yield inner, kind

@@ -16,15 +16,8 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from refurbish_tf._internal import pipeline_warnings, native, tracing
-from .layers import (
-  check_is_one,
-  checked_real,
-  checked_seed,
-  checked_when_it_runs,
-  looks_like_volume_of_channels,
-  way_to_channels,
-  way_to_dtype,
-)
+from .layers import check_is_one, checked_probability, checked_seed, checked_when_it_runs
+from .layers import looks_like_volume_of_channels, way_to_channels, way_to_dtype
 from .target_kinds import BOXES, shown
 
 # The most layers of one op. Further layers go to another op.
@@ -80,8 +73,7 @@ def _run(op):
 
 
 def draws_version() -> int:
-  """The version of the layers' draws and results. Stores on disk record it, because a later run must not mix two
-  versions."""
+  """The version of the layers' draws and results, which stores on disk record: a run must not mix two versions."""
   return facts_of(("random_flip position=-1",)).version
 
 
@@ -164,21 +156,15 @@ class ChanceLayer(DrawingLayer):
   """
 
   def __init__(self, name, p, arguments="", shown="", *, outcomes=(1, 1)):
-    p = checked_real(
-      f"p of {name}", p, 0, 1, "Pass 0.1 for a tenth of the images.", form="a probability, a real number"
-    )
+    p = checked_probability(name, p, "Pass 0.1 for a tenth of the images.")
     if outcomes == (0, 0):
       outcomes = (1, 1)
     elif outcomes is not None:
       number, effective = outcomes
       same = (1 - p) ** 2 + p**2 / effective
       outcomes = (p < 1) + (number if p > 0 else 0), 1 / same if same else math.inf
-    super().__init__(
-      name,
-      f"below={round(p * 2**31)} {arguments}".rstrip(),
-      f"{shown}{', ' if shown else ''}p={p:g}",
-      outcomes=outcomes,
-    )
+    arguments = f"below={round(p * 2**31)} {arguments}".rstrip()
+    super().__init__(name, arguments, f"{shown}{', ' if shown else ''}p={p:g}", outcomes=outcomes)
 
 
 def target_arguments(targets):
@@ -217,8 +203,7 @@ class LayerChain:
       if change:
         raise ValueError(
           f"targets: the disparity {shown(path)} cannot follow {layer!r} at position {position}, which may {change}. "
-          "Use layers that keep "
-          'rows: crops, resizes, random_flip("vertical"), padding with zeros.'
+          'Use layers that keep rows: crops, resizes, random_flip("vertical"), padding with zeros.'
         )
 
   @tf.autograph.experimental.do_not_convert
@@ -238,11 +223,8 @@ class LayerChain:
     check_is_one(image, self._whose)
     image = self._checked_image(_of_known_rank(image))
     if self.is_whole and self._takes_seed:
-      return tuple(
-        native.ops().refurbish_tf_image_layers(
-          images=image, seed=checked_seed(seed, self._whose), **self._arguments(image, targets)
-        )
-      )
+      seed, arguments = checked_seed(seed, self._whose), self._arguments(image, targets)
+      return tuple(native.ops().refurbish_tf_image_layers(images=image, seed=seed, **arguments))
     if not self._takes_seed:
       return self._made(image, tf.zeros([0], tf.int32), targets)
     draws = self._draws(seed, tf.shape(image)[0] if image.shape.rank == self._batch_rank else None)
@@ -298,19 +280,16 @@ class LayerChain:
     if looking and not any(kind in BOXES for _, kind, _ in targets):
       raise TypeError(
         f"{looking[0]} looks at the boxes of an image, got none. Put it into the layers of compose, split or "
-        "refurbish, and name "
-        'the component that holds them there: targets={"boxes": "xyxy"}.'
+        'refurbish, and name the component that holds them there: targets={"boxes": "xyxy"}.'
       )
     texts = self._texts_of(image.dtype)
+    of_second = lambda path, tensor: self._dtype_of_second(path, tensor, image.dtype)
     return {
       "layers": texts,
       "clips": bool(self._clips),
       "looks_at_channels": _has_more_channels_than_rows(image.shape) is None,
       "T": facts_of(texts, image.dtype).dtype,
-      "Tmoved": [
-        self._dtype_of_second(path, tensor, image.dtype) if kind == "image" else tensor.dtype
-        for path, kind, tensor in targets
-      ],
+      "Tmoved": [of_second(path, each) if kind == "image" else each.dtype for path, kind, each in targets],
       **target_arguments(targets),
     }
 
@@ -331,11 +310,8 @@ class LayerChain:
 
   def _texts_of(self, dtype):
     """The layers, in pieces, for images of this dtype."""
-    return tuple(
-      piece
-      for layer, position in zip(self._layers, self._positions)
-      for piece in pieces(layer.text_of(dtype), position)
-    )
+    placed = zip(self._layers, self._positions)
+    return tuple(piece for layer, position in placed for piece in pieces(layer.text_of(dtype), position))
 
   def _checked_image(self, image, in_stage=True):
     image = tf.convert_to_tensor(image)
@@ -347,11 +323,9 @@ class LayerChain:
       )
     sizes = (None,) * 3 if shape.rank is None else tuple(shape.as_list())
     if not 3 <= len(sizes) <= self._batch_rank or 0 in sizes[-3:-1]:
-      forms = (
-        "[frames, height, width, channels] or, for a batch of clips, [batch, frames, height, width, channels]"
-        if self._clips
-        else "[height, width, channels] or, for a batch, [batch, height, width, channels]"
-      )
+      forms = "[height, width, channels] or, for a batch, [batch, height, width, channels]"
+      if self._clips:
+        forms = "[frames, height, width, channels] or, for a batch of clips, [batch, frames, height, width, channels]"
       way = "For clips, pass clips=True to rtf.augment.compose. " * (len(sizes) == 5) + way_to_channels(shape)
       raise ValueError(f"image of {self._whose} must be {forms}, with at least one pixel, got shape {shape}. {way}")
     if in_stage and len(sizes) == 4 and self._clips is None and tracing.is_in_stage():
@@ -384,21 +358,11 @@ class LayerChain:
       way = advice or way_to_dtype(dtype, must == "be uint8")
     elif "channels" in must and shape.rank is not None:
       # Policies take fewer channels than other layers.
-      most = (
-        number
-        for number in (64, 3)
-        if not facts_of(self._texts_of(dtype), dtype, (*shape[-3:-1].as_list(), number)).problem
-      )
-      got, way = (
-        f"shape {shape}",
-        f"{advice}." if advice else way_to_channels(shape, next(most, None) if "to 64" in must else None),
-      )
-    return error(
-      f"image of {told.refused_in}{self._layers[told.problem_layer].__name__} must {must}, got {got}. {way}".rstrip(
-        ". "
-      )
-      + "."
-    )
+      takes = lambda number: not facts_of(self._texts_of(dtype), dtype, (*shape[-3:-1].as_list(), number)).problem
+      most = next(filter(takes, (64, 3)), None) if "to 64" in must and not advice else None
+      got, way = f"shape {shape}", advice or way_to_channels(shape, most)
+    whose = f"{told.refused_in}{self._layers[told.problem_layer].__name__}"
+    return error(f"image of {whose} must {must}, got {got}. {way}".rstrip(". ") + ".")
 
 
 def _has_more_channels_than_rows(shape):
@@ -424,15 +388,11 @@ def _of_known_rank(image):
 
 def of_rank(tensor, rank, form, way):
   """Sets the rank of a tensor that is not known while tracing; raises at run time if it has another."""
-  tensor = checked_when_it_runs(
-    tensor,
-    tf.equal(tf.rank(tensor), rank),
-    (
-      f"It must be {form} where the rank is not known while tracing, as after tf.numpy_function. Say what it is in a "
-      f"function before: {way}. Got shape:"
-    ),
-    tf.shape(tensor),
+  told = (
+    f"It must be {form} where the rank is not known while tracing, as after tf.numpy_function. Say what it is in a "
+    f"function before: {way}. Got shape:"
   )
+  tensor = checked_when_it_runs(tensor, tf.equal(tf.rank(tensor), rank), told, tf.shape(tensor))
   tensor.set_shape([None] * rank)
   return tensor
 

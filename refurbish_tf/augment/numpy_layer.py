@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import functools
-import glob
-import io
-import os
 import random
-import re
 import sys
-import sysconfig
 import threading
 import time
-import types
 from typing import Any, Callable
 import weakref
 
@@ -20,18 +13,12 @@ import numpy as np
 import tensorflow as tf
 
 from refurbish_tf._internal import machine, pipeline_warnings, tracing
-from refurbish_tf._internal.processes import pool, worker
+from refurbish_tf._internal.processes import pickling, pool, worker
 from .layers import checked_seed, checked_whole
 from .other_libraries import adapted, check_is_decoded, keywords
 from .target_kinds import BOXES, KEY_POINTS, WITH_SIDES
 
 _MOST_PROCESSES = 1024
-# How many global variables an error names, and how long it searches for them: a module may hold gigabytes.
-_MOST_TOLD, _SECONDS_OF_SEARCH = 5, 5
-# Importing one of these takes a process seconds and hundreds of megabytes.
-_IMPORTED_LATER = ("tensorflow", "keras", "refurbish_tf")
-# Held while modules are registered with cloudpickle, which affects all threads.
-_pickling = threading.Lock()
 # Held by functions that run in this process, because all threads share the states that they draw from.
 _here = threading.RLock()
 _UNSTEADY = (
@@ -58,7 +45,8 @@ def numpy_layer(
   >>> layer(tf.zeros([32, 40, 3], tf.uint8), seed=[7, 0]).shape
   TensorShape([32, 40, 3])
   >>> images = tf.data.Dataset.from_tensor_slices(tf.zeros([8, 32, 40, 3], tf.uint8))
-  >>> train = images.refurbish([rtf.augment.numpy_layer(noise), rtf.augment.resize((32, 32))], [rtf.augment.random_flip()], r=3)
+  >>> partial = [rtf.augment.numpy_layer(noise), rtf.augment.resize((32, 32))]
+  >>> train = images.refurbish(partial, [rtf.augment.random_flip()], r=3)
   >>> train.element_spec.shape
   TensorShape([32, 32, 3])
 
@@ -69,10 +57,8 @@ def numpy_layer(
   The generator `rng` is made of the layer's seed. As long as the function draws from it alone, the same sample gets the
   same bytes, whichever process it goes to. Also seeded for each sample are `random`, `numpy.random`, `torch` if it is
   imported, and what the function holds, or uses as a global variable, if it is a generator of random numbers or has a
-  method
-  `set_random_seed` (albumentations) or `set_random_state` (MONAI). A first call of less than a second is made twice,
-  and a
-  `rtf.PipelineWarning` says so if the results differ.
+  method `set_random_seed` (albumentations) or `set_random_state` (MONAI). A first call of less than a second is made
+  twice, and a `rtf.PipelineWarning` says so if the results differ.
 
   The function goes to the processes by cloudpickle: `pip install 'refurbish_tf[python]'`, as it is when it is called or
   traced. It may be a lambda or stand in a notebook, and a script needs no `if __name__ == "__main__"`. Modules outside
@@ -83,10 +69,9 @@ def numpy_layer(
     fn: a transform of albumentations, imgaug, kornia, MONAI or torchvision, which is called as it expects, or a
       function, called as `fn(image, rng)`, with an array, `bytes` for a string, and a `numpy.random.Generator`; it may
       write into the array. It returns an array. Beside `targets` it is called by keywords, with the names that they
-      have, and returns a dict:
-      `fn(image=..., mask=..., bboxes=..., rng=...)`. A target in a tuple is called `mask`, `bboxes`, `keypoints`,
-      `second` (an image), `flow`, `vectors` or `disparity`, by what it is. Among these libraries, only albumentations
-      accepts targets.
+      have, and returns a dict: `fn(image=..., mask=..., bboxes=..., rng=...)`. A target in a tuple is called `mask`,
+      `bboxes`, `keypoints`, `second` (an image), `flow`, `vectors` or `disparity`, by what it is. Among these
+      libraries, only albumentations accepts targets.
     output_signature: what it returns, a `tf.TensorSpec`. None: the dtype, the rank and the channels of the image, with
       sides that are not known.
     processes: how many call it, a whole number. Layers with the same number share them. None: as many as there are
@@ -112,13 +97,8 @@ def numpy_layer(
       "tf.TensorSpec([224, 224, 3], tf.uint8), with None for sides that vary."
     )
   if processes is not None:
-    processes = checked_whole(
-      "processes of numpy_layer",
-      processes,
-      0,
-      _MOST_PROCESSES,
-      "Leave it out for one on each processor; 0 calls fn in this process.",
-    )
+    advice = "Leave it out for one on each processor; 0 calls fn in this process."
+    processes = checked_whole("processes of numpy_layer", processes, 0, _MOST_PROCESSES, advice)
   if name is not None and not isinstance(name, str):
     raise TypeError(f"name of numpy_layer must be a string or None, got {name!r}.")
   return NumpyLayer(fn, output_signature, processes, name)
@@ -172,9 +152,8 @@ class NumpyLayer:
       # `numpy_function` would cut zeros off the end of strings.
       made = [tf.convert_to_tensor(each) for each in call(*(each.numpy() for each in given))]
       return made[0], made[1:]
-    made = tf.nest.flatten(
-      tf.numpy_function(_held_by_its_graph(call), given, [spec.dtype for spec in specs], stateful=False)
-    )
+    dtypes = [spec.dtype for spec in specs]
+    made = tf.nest.flatten(tf.numpy_function(_held_by_its_graph(call), given, dtypes, stateful=False))
     for each, spec in zip(made, specs):
       each.set_shape(spec.shape)
     return made[0], made[1:]
@@ -186,7 +165,7 @@ class NumpyLayer:
     """The function in its current state, for processes; None if it is called in this process."""
     if not self.processes:
       return None
-    pickled = _pickled(self._called, self.__name__)
+    pickled = pickling.pickled(self._called, self.__name__)
     if self._sent is None or self._sent.pickled != pickled:
       self._sent = pool.Sent(pickled)
     return self._sent
@@ -216,9 +195,8 @@ class NumpyLayer:
       before = random.getstate(), np.random.get_state(), torch and torch.get_rng_state()
       try:
         self._here = self._here or worker.Function(self._called)
-        made = self._here.call(
-          seed, names, lambda: [each if isinstance(each, bytes) else np.array(each) for each in values]
-        )
+        read = lambda: [each if isinstance(each, bytes) else np.array(each) for each in values]
+        made = self._here.call(seed, names, read)
         # Copies, because the function may reuse its arrays.
         made = [each if isinstance(each, bytes) else each.copy() for each in made]
       except BaseException as error:
@@ -252,8 +230,7 @@ class NumpyLayer:
 
 
 def _held_by_its_graph(call):
-  """Returns a function that makes `call` as long as the graph that is being traced lives: of a dataset, or a
-  `tf.function`.
+  """Returns a function that makes `call` as long as the graph that is being traced lives.
 
   TensorFlow never frees a function that was given to `tf.numpy_function`, so the result must not hold the call and the
   layer.
@@ -299,15 +276,13 @@ class _Call:
     except pool.Raised as raised:
       raise ValueError(f"{whose} raised {raised.name}:\n{raised.text}") from None
     except pool.Died as died:
-      raise RuntimeError(
-        f"{whose} has ended its process twice for this sample, with {pool.told(died.code)}. Look for what it does to "
-        "memory: processes=0 calls it in this process."
-        if died.in_call
-        else (
-          f"{whose} has no process: each ends with {pool.told(died.code)} before it is ready. Look for what it "
-          "says above."
+      told = f"no process: each ends with {pool.told(died.code)} before it is ready. Look for what it says above."
+      if died.in_call:
+        told = (
+          f"ended its process twice for this sample, with {pool.told(died.code)}. Look for what it does to memory: "
+          "processes=0 calls it in this process."
         )
-      ) from None
+      raise RuntimeError(f"{whose} has {told}") from None
     for number in self._has_rows:
       if made[number].shape[:-1] != values[number].shape[:-1]:
         raise ValueError(
@@ -323,11 +298,12 @@ class _Call:
     spec, (dtype, sides) = self._specs[number], self._declared[number]
     if number and value.dtype.kind == "f" and spec.dtype.is_floating:
       value = value.astype(dtype)  # Some libraries compute boxes in float64.
-    if (
-      value.dtype != dtype
-      or sides is not None
-      and (len(sides) != value.ndim or any(side not in (None, there) for side, there in zip(sides, value.shape)))
-    ):
+    fits = (
+      sides is None
+      or len(sides) == value.ndim
+      and all(side in (None, there) for side, there in zip(sides, value.shape))
+    )
+    if value.dtype != dtype or not fits:
       dtype = tf.string if value.dtype == object else tf.as_dtype(value.dtype)
       what = f"the entry {self._names[number]!r}" if self._names else "its result"
       raise ValueError(
@@ -361,157 +337,12 @@ def _spec_behind(kind, target):
   """The spec of a target after the function: maps of any size, as many boxes and key points as before."""
   if kind == "image":
     return _of_unknown_sides(target)
-  return tf.TensorSpec(
-    None if target.shape.rank is None else [None] * target.shape.rank if kind in WITH_SIDES else target.shape,
-    target.dtype,
-  )
+  shape = target.shape if kind not in WITH_SIDES or target.shape.rank is None else [None] * target.shape.rank
+  return tf.TensorSpec(shape, target.dtype)
 
 
 def _name_in_call(path, kind):
   """The keyword by which the function gets a target."""
-  name = next((key for key in reversed(path) if isinstance(key, str)), None)
-  return name or (
-    "bboxes"
-    if kind in BOXES
-    else "keypoints"
-    if kind in KEY_POINTS
-    else {"bilinear": "mask", "image": "second"}.get(kind, kind)
-  )
-
-
-def _pickled(fn, name):
-  try:
-    import cloudpickle
-  except ImportError:
-    raise ImportError(
-      "numpy_layer needs cloudpickle, which brings functions to other processes: pip install 'refurbish_tf[python]'. "
-      "processes=0 does without."
-    ) from None
-  with _pickling:
-    before = cloudpickle.list_registry_pickle_by_value()
-    own = list(
-      {
-        module.__name__: module
-        for module in list(sys.modules.values())
-        if _is_own(module) and module.__name__ not in before
-      }.values()
-    )
-    for module in own:
-      cloudpickle.register_pickle_by_value(module)
-    met = []
-    try:
-      return _dumps(cloudpickle, fn, met)
-    except Exception as error:
-      held = _held_by_modules(cloudpickle, [module for module in own if module in met])
-      raise TypeError(
-        f"fn of numpy_layer, {name}, must be able to go to another process, which cloudpickle cannot do: {error}. "
-        + (
-          f"A module that fn uses goes along as a whole, and cannot: {held}. Use what fn needs by its name, as with "
-          "`from module import function`, or pass processes=0."
-          if held
-          else "Make what cannot be pickled, such as an open file or a lock, inside of fn, or pass processes=0."
-        )
-      ) from error
-    finally:
-      for module in own:
-        cloudpickle.unregister_pickle_by_value(module)
-
-
-def _held_by_modules(cloudpickle, modules):
-  """Global variables of modules that cannot be pickled, as text: the first few that are found within some seconds."""
-  found, until = [], time.monotonic() + _SECONDS_OF_SEARCH
-  for module in modules:
-    for name, value in list(vars(module).items()):
-      if len(found) == _MOST_TOLD or time.monotonic() > until:
-        return ", ".join(found)
-      if not name.startswith("__") and not isinstance(value, types.ModuleType):
-        try:
-          _dumps(cloudpickle, value, [])
-        except Exception:
-          found.append(f"{module.__name__}.{name}")
-  return ", ".join(found)
-
-
-def _dumps(cloudpickle, fn, met):
-  """Returns the pickled bytes. Adds the modules that it meets to `met`, even if it fails."""
-
-  class Pickler(cloudpickle.CloudPickler):
-    def reducer_override(self, value):
-      if isinstance(value, types.ModuleType):
-        met.append(value)
-        if value.__name__.split(".")[0] in _IMPORTED_LATER:
-          return _imported_later, (value.__name__,)
-      if isinstance(value, functools._lru_cache_wrapper):
-        # cloudpickle would assume that it can be imported.
-        return _cached, (value.__wrapped__, value.cache_parameters())
-      return super().reducer_override(value)
-
-  with io.BytesIO() as file:
-    Pickler(file).dump(fn)
-    return file.getvalue()
-
-
-def _imported_later(name):
-  """A module that is imported when it is first used: the user's modules may import it without needing it in a
-  process."""
-  import importlib
-  import types
-
-  class Later(types.ModuleType):
-    def __getattr__(self, attribute):
-      if attribute.startswith("__"):
-        raise AttributeError(attribute)
-      return getattr(importlib.import_module(name), attribute)
-
-  return Later(name)
-
-
-def _cached(function, parameters):
-  import functools
-
-  return functools.lru_cache(**parameters)(function)
-
-
-# As if defined in a script, so that cloudpickle sends them by value.
-_imported_later.__module__ = _cached.__module__ = "__main__"
-
-
-def _is_own(module):
-  """Whether a module is the user's own, not an installed one."""
-  file = getattr(module, "__file__", None)
-  if not isinstance(file, str) or module.__name__ == "__main__" or sys.modules.get(module.__name__) is not module:
-    return False
-  return not _is_installed(file)
-
-
-@functools.cache
-def _is_installed(file):
-  """Cached, because it is called for all modules whenever a function is sent."""
-  path = os.path.abspath(file)
-  if path.startswith(_installed()) or {"site-packages", "dist-packages"}.intersection(file.split(os.sep)):
-    return True
-  folders = [os.path.join(os.path.abspath(folder), "") for folder in sys.path]
-  return any(
-    path.startswith(folder) and path[len(folder) :].split(os.sep)[0] in _names_in(folder) for folder in folders
-  )
-
-
-@functools.cache
-def _names_in(folder):
-  """The top-level names that were installed into a folder, such as by `pip install --target`, from the RECORD files
-  there."""
-  names = set()
-  for path in glob.iglob(os.path.join(glob.escape(folder), "*.dist-info", "RECORD")):
-    with open(path, encoding="utf-8") as record:
-      names.update(re.split("[/,]", line, maxsplit=1)[0] for line in record)
-  return names
-
-
-@functools.cache
-def _installed():
-  folders = (
-    sysconfig.get_path("stdlib"),
-    sysconfig.get_path("platstdlib"),
-    os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
-  )
-  return tuple(f"{os.path.abspath(folder)}{os.sep}" for folder in folders)
+  usual = {"bilinear": "mask", "image": "second", **dict.fromkeys(BOXES, "bboxes")}
+  usual |= dict.fromkeys(KEY_POINTS, "keypoints")
+  return next((key for key in reversed(path) if isinstance(key, str)), None) or usual.get(kind, kind)

@@ -1,5 +1,4 @@
-"""Callables of libraries that do not take TensorFlow's tensors: in a list of layers they would leave them unchanged, or
-fail."""
+"""Callables of libraries that do not take TensorFlow's tensors: as layers they would leave them unchanged, or fail."""
 
 from __future__ import annotations
 
@@ -16,19 +15,14 @@ from .target_kinds import BOXES, KEY_POINTS, shown
 _LIBRARIES = ("albumentations", "imgaug", "kornia", "monai", "torch", "torchaudio", "torchvision")
 _LONGEST_SHOWN = 80
 # For albumentations: its names of targets, the arguments of Compose for their format, and its names of formats.
-_KEYWORDS = {
-  "mask": "mask",
-  "bilinear": "mask",
-  **dict.fromkeys(BOXES, "bboxes"),
-  **dict.fromkeys(KEY_POINTS, "keypoints"),
-}
+_KEYWORDS = dict.fromkeys(("mask", "bilinear"), "mask")
+_KEYWORDS |= dict.fromkeys(BOXES, "bboxes") | dict.fromkeys(KEY_POINTS, "keypoints")
 _PARAMETERS = {"bboxes": "bbox_params=BboxParams", "keypoints": "keypoint_params=KeypointParams"}
 _FORMATS = {"xyxy": "pascal_voc", "xywh": "coco", "rel_center_xywh": "yolo", "rel_xyxy": "albumentations", "xy": "xy"}
 
 
 def library_of(function):
-  """The library that a callable, or a base of its class, comes from; None for other callables, including Keras
-  layers."""
+  """The library that a callable, or a base of its class, comes from; otherwise None, such as for Keras layers."""
   function = _unwrapped(function)
   if isinstance(function, types.MethodType):
     if function.__name__ not in ("__call__", "forward"):
@@ -46,9 +40,8 @@ def _unwrapped(function):
 def _first_of(objects):
   packages = [(getattr(each, "__module__", None) or "").split(".")[0] for each in objects]
   # With KERAS_BACKEND=torch, Keras layers are also torch modules.
-  return next(
-    (package if package != "keras" else None for package in packages if package in ("keras", *_LIBRARIES)), None
-  )
+  known = next((package for package in packages if package in ("keras", *_LIBRARIES)), None)
+  return None if known == "keras" else known
 
 
 def check_is_none(what, function, where=""):
@@ -67,8 +60,7 @@ def check_is_none(what, function, where=""):
 
 
 def adapted(fn):
-  """`fn` itself or, for a callable of a library, a function `augment(image, rng)` that calls it with the arrays that it
-  takes."""
+  """`fn` itself or, for a library's callable, a function `augment(image, rng)` that calls it with its arrays."""
   library = library_of(fn)
   if library is None or _takes_rng(fn):
     return fn
@@ -82,13 +74,8 @@ def adapted(fn):
       f"fn of numpy_layer must take a single image, got {_name_of(fn)} of torchvision, which mixes the images of a "
       f"batch. Put ours after batch: .batch(B).map(rtf.augment.{_name_of(fn).lower()}(...))."
     )
-  adapters = {
-    "albumentations": _by_keywords,
-    "imgaug": _by_keyword,
-    "kornia": _with_fractions,
-    "monai": _with_channels_first,
-  }
-  augment = adapters.get(library, _with_tensors)(fn)
+  adapters = {"albumentations": _by_keywords, "imgaug": _by_keyword, "kornia": _with_fractions}
+  augment = {**adapters, "monai": _with_channels_first}.get(library, _with_tensors)(fn)
   augment.__name__, augment.library = _name_of(fn), library
   return augment
 
@@ -132,13 +119,11 @@ def keywords(augment, fn, names, targets):
       params = getattr(getattr(transform, "processors", {}).get(processor), "params", None)
       there, wanted = getattr(params, "format", None), _FORMATS.get(kind)
       if wanted is None or there != wanted:
+        way = f"It takes targets of the kinds {', '.join(map(repr, _FORMATS))}: convert yours in Dataset.map before."
+        if wanted:
+          way = f"Make it with Compose([...], {_PARAMETERS[processor]}({wanted!r}))."
         raise ValueError(
-          f"{whose} must have the format of the component {shown(path)}, a target {kind!r}, got {there!r}. "
-          + (
-            f"Make it with Compose([...], {_PARAMETERS[processor]}({wanted!r}))."
-            if wanted
-            else f"Its formats are those of {', '.join(map(repr, _FORMATS))}: convert the target in Dataset.map before."
-          )
+          f"{whose} must have the format of the component {shown(path)}, a target {kind!r}, got {there!r}. {way}"
         )
   return found
 
@@ -174,13 +159,9 @@ def _by_keywords(fn):
         "It takes one image [height, width, channels]. Call it for each frame, in a function of your own."
       )
     made = fn(image=image, **targets)
-    return (
-      {name: made[name] for name in ("image", *targets)}
-      if targets
-      else made["image"]
-      if isinstance(made, dict)
-      else made
-    )
+    if targets:
+      return {name: made[name] for name in ("image", *targets)}
+    return made["image"] if isinstance(made, dict) else made
 
   return augment
 

@@ -37,8 +37,7 @@ def pad(
 
   Returns:
     A function `layer(image)` of an image or a batch as for the layer that `random_crop` returns. It draws nothing. With
-    another
-    `fill` than 0 it takes uint8 images with at most four channels, or with three for three values.
+    another `fill` than 0 it takes uint8 images with at most four channels, or with three for three values.
 
   Raises:
     TypeError, ValueError: an argument has the wrong type or is out of range, or there is a `fill` with another

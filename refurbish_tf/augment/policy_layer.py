@@ -44,8 +44,7 @@ class PolicyLayer(DrawingLayer):
     super().__init__(name, " ".join(texts), shown, kind="policy", outcomes=self._outcomes_of(outcomes, edges))
 
   def _outcomes_of(self, outcomes, edges):
-    """The number of outcomes, and the effective number. For AutoAugment's second layer, the average over
-    sub-policies."""
+    """The number of outcomes, and the effective one. For AutoAugment's second layer, the average over sub-policies."""
     in_a_pair = self.hands_on or self.takes_over
     chances = collections.Counter()
     for outcome, start, end in zip(outcomes, [0, *edges], edges):
@@ -64,35 +63,19 @@ def distortions_at(level):
 
   The second parameter is None if there is only one direction.
   """
-  factor = 0.1 + 1.8 * level
-  unsigned = {
-    "identity": 0.0,
-    "auto_contrast": 0.0,
-    "equalize": 0.0,
-    "invert": 0.0,
-    "color": factor,
-    "contrast": factor,
-    "brightness": factor,
-    "sharpness": factor,
-    "solarize": int(256 * level),
-    "posterize": max(1, int(4 * level)),
-  }
-  largest = {
-    "rotate": 30,
-    "shear_x": 0.3,
-    "shear_y": 0.3,
-    "translate_x": _LARGEST_TRANSLATION,
-    "translate_y": _LARGEST_TRANSLATION,
-  }
+  largest = {"rotate": 30, **dict.fromkeys(("shear_x", "shear_y"), 0.3)}
+  largest |= dict.fromkeys(("translate_x", "translate_y"), _LARGEST_TRANSLATION)
   return {
-    **{name: (parameter, None) for name, parameter in unsigned.items()},
+    **dict.fromkeys(("identity", "auto_contrast", "equalize", "invert"), (0.0, None)),
+    **dict.fromkeys(("color", "contrast", "brightness", "sharpness"), (0.1 + 1.8 * level, None)),
+    "solarize": (int(256 * level), None),
+    "posterize": (max(1, int(4 * level)), None),
     **{name: (limit * level, -limit * level) for name, limit in largest.items()},
   }
 
 
 def torchvision_distortions(step, last, *, wide=False):
-  """Like `distortions_at`, for torchvision with Pillow images at a `step` from 0 to `last`. `wide`: of
-  TrivialAugmentWide."""
+  """Like `distortions_at`, for torchvision with Pillow images at a `step` up to `last`. `wide`: TrivialAugmentWide."""
 
   def at(end, start=0.0):
     # As torch.linspace: float32, counted from the nearer end, with one rounding for product and sum.
@@ -102,12 +85,8 @@ def torchvision_distortions(step, last, *, wide=False):
 
   factor, slope, degrees, bits = (0.99, 0.99, 135, 6) if wide else (0.9, 0.3, 30, 4)
   moves = {"move": int(at(32))} if wide else {"truncate": _LARGEST_TRANSLATION * step / last}
-  signed = {
-    "rotate": at(degrees),
-    "shear_x": at(slope),
-    "shear_y": at(slope),
-    **{f"{name}_{axis}": value for name, value in moves.items() for axis in "xy"},
-  }
+  moves = {"shear": at(slope), **moves}
+  signed = {"rotate": at(degrees)} | {f"{name}_{axis}": value for name, value in moves.items() for axis in "xy"}
   return {
     **dict.fromkeys(("identity", "auto_contrast", "equalize", "invert"), (0.0, None)),
     **{name: (value, -value) for name, value in signed.items()},

@@ -25,15 +25,15 @@ def rand_augment(num_ops: int = 2, magnitude: float = 9, *, ranges: Ranges = "pa
   The magnitude sets how far every distortion goes, as in the reference implementation of RandAugment, or as in
   torchvision:
 
-  | Distortion                             | Parameter                      | At M = 9       | Sign   | torchvision at M = 9 |
-  | -------------------------------------- | ------------------------------ | -------------- | ------ | -------------------- |
-  | identity, auto_contrast, equalize      | none                           |                |        |                      |
-  | rotate                                 | 30 degrees * M / 10            | 27 degrees     | random | 9 degrees            |
-  | shear_x, shear_y                       | 0.3 * M / 10                   | 0.27           | random | 0.09                 |
-  | translate_x, translate_y               | 150 / 331 of the side * M / 10 | 41 % of a side | random | 14 % of a side       |
-  | color, contrast, brightness, sharpness | factor 0.1 + 1.8 * M / 10      | 1.72           |        | 1.27 or 0.73         |
-  | solarize                               | threshold int(256 * M / 10)    | 230            |        | 179                  |
-  | posterize                              | bits max(1, int(4 * M / 10))   | 3              |        | 7                    |
+  | Distortion                             | Parameter                    | At M = 9     | Sign   | torchvision, M = 9 |
+  | -------------------------------------- | ---------------------------- | ------------ | ------ | ------------------ |
+  | identity, auto_contrast, equalize      | none                         |              |        |                    |
+  | rotate                                 | 30 degrees * M / 10          | 27 degrees   | random | 9 degrees          |
+  | shear_x, shear_y                       | 0.3 * M / 10                 | 0.27         | random | 0.09               |
+  | translate_x, translate_y               | side * 150 / 331 * M / 10    | 41 % of side | random | 14 % of side       |
+  | color, contrast, brightness, sharpness | factor 0.1 + 1.8 * M / 10    | 1.72         |        | 1.27 or 0.73       |
+  | solarize                               | threshold int(256 * M / 10)  | 230          |        | 179                |
+  | posterize                              | bits max(1, int(4 * M / 10)) | 3            |        | 7                  |
 
   With `ranges="torchvision"` the layers are torchvision's `RandAugment(num_ops, magnitude)`, and each distortion makes
   the same bytes as torchvision makes of a Pillow image. The magnitude is out of 30, all distortions get stronger with
@@ -67,21 +67,12 @@ def rand_augment(num_ops: int = 2, magnitude: float = 9, *, ranges: Ranges = "pa
   checked_whole("num_ops of rand_augment", num_ops, 1, MOST_LAYERS, "Without layers, leave the augmentation out.")
   checks.check_choice("ranges of rand_augment", ranges, get_args(Ranges))
   if ranges == "torchvision":
-    checked_whole(
-      "magnitude of rand_augment",
-      magnitude,
-      0,
-      _LAST_STEP,
-      'With ranges="torchvision" the magnitude is out of 30, as in torchvision, whose default is 9.',
-    )
+    advice = 'With ranges="torchvision" the magnitude is out of 30, as in torchvision, whose default is 9.'
+    checked_whole("magnitude of rand_augment", magnitude, 0, _LAST_STEP, advice)
     pairs = torchvision_distortions(int(magnitude), _LAST_STEP)
     return [_layer(pairs, f"magnitude={magnitude}, ranges={ranges!r}", fill=0) for _ in range(num_ops)]
-  checks.check_real(
-    "magnitude of rand_augment",
-    magnitude,
-    lambda value: 0 <= value <= 10,
-    "a real number from 0 to 10, in the papers 9 for ImageNet and 10 for CIFAR-10",
-  )
+  allowed = "a real number from 0 to 10, in the papers 9 for ImageNet and 10 for CIFAR-10"
+  checks.check_real("magnitude of rand_augment", magnitude, lambda value: 0 <= value <= 10, allowed)
   return [_layer(distortions_at(float(magnitude) / 10), f"magnitude={float(magnitude):g}") for _ in range(num_ops)]
 
 

@@ -46,31 +46,27 @@ def random_affine(
   Raises:
     TypeError, ValueError: an argument is of the wrong type, or out of range.
   """
-  shears = shear if isinstance(shear, (list, tuple)) and len(shear) == 4 else None
-  horizontal, vertical = (
-    (0, 0) if translate is None else checked_amounts("translate", translate, 0, 1, _PAIR, ordered=False)
-  )
+  right = down = 0
+  if translate is not None:
+    right, down = checked_amounts("translate", translate, 0, 1, _PAIR, ordered=False)
   ranges = {
     "degrees": checked_amounts("degrees", around_zero(degrees), -360, 360, ANGLES),
-    "translate_x": (-horizontal, horizontal),
-    "translate_y": (-vertical, vertical),
-    "scale": (1.0, 1.0)
-    if scale is None
-    else checked_amounts("scale", scale, 0.01, 100, "two numbers, the second not the smaller one,"),
-    "shear_x": (0.0, 0.0)
-    if shear is None
-    else checked_amounts("shear", shears[:2] if shears else around_zero(shear), -_STEEPEST, _STEEPEST, ANGLES),
-    "shear_y": checked_amounts("shear", shears[2:], -_STEEPEST, _STEEPEST, ANGLES) if shears else (0.0, 0.0),
+    "translate_x": (-right, right),
+    "translate_y": (-down, down),
+    "scale": (1.0, 1.0),
+    **dict.fromkeys(("shear_x", "shear_y"), (0.0, 0.0)),
   }
+  if scale is not None:
+    ranges["scale"] = checked_amounts("scale", scale, 0.01, 100, "two numbers, the second not the smaller one,")
+  if shear is not None:
+    is_four = isinstance(shear, (list, tuple)) and len(shear) == 4
+    for name, angles in zip(("shear_x", "shear_y"), (shear[:2], shear[2:]) if is_four else [around_zero(shear)]):
+      ranges[name] = checked_amounts("shear", angles, -_STEEPEST, _STEEPEST, ANGLES)
   number = math.inf if any(high > low for low, high in ranges.values()) else 1
   given = {"translate": translate, "scale": scale, "shear": shear}
-  shown = [f"{name}={value}" for name, value in given.items() if value is not None]
-  return DrawingLayer(
-    "random_affine",
-    " ".join(f"{name}={low!r},{high!r}" for name, (low, high) in ranges.items()),
-    ", ".join([f"{degrees}", *shown]),
-    outcomes=(number, number),
-  )
+  shown = ", ".join([f"{degrees}", *(f"{name}={value}" for name, value in given.items() if value is not None)])
+  text = " ".join(f"{name}={low!r},{high!r}" for name, (low, high) in ranges.items())
+  return DrawingLayer("random_affine", text, shown, outcomes=(number, number))
 
 
 ANGLES = "a number of at least 0, or two, the second not the smaller one,"
@@ -83,9 +79,8 @@ def around_zero(value):
 
 def checked_amounts(name, values, lowest, highest, form, *, ordered=True, whose="random_affine"):
   """Returns two floats; raises unless they are in their range."""
-  if (
-    not is_pair(values) or not all(lowest <= value <= highest for value in values) or ordered and values[0] > values[1]
-  ):
+  within = is_pair(values) and all(lowest <= value <= highest for value in values)
+  if not within or ordered and values[0] > values[1]:
     way = "Pass 0 for no turn." if name == "degrees" else "Leave it out for no change."
     raise (ValueError if is_pair(values) else TypeError)(
       f"{name} of {whose} must be {form} from {lowest} to {highest}, got {values!r}. {way}"

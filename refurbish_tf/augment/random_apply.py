@@ -12,11 +12,9 @@ from .native_layers import ChanceLayer
 def random_apply(layers: Sequence[Any], p: float = 0.5) -> Any:
   """Returns a layer that applies other layers, in order, with probability `p`, or leaves the image as it is.
 
-  >>> jitter = rtf.augment.color_jitter(0.8, 0.8, 0.8, 0.2)
-  >>> layer = rtf.augment.random_apply([jitter], p=0.8)
+  >>> layer = rtf.augment.random_apply([rtf.augment.color_jitter(brightness=0.8, hue=0.2)], p=0.8)
   >>> layer
-  random_apply([color_jitter(brightness=(0.2, 1.8), contrast=(0.2, 1.8), saturation=(0.2, 1.8), hue=(-0.2, 0.2))],
-  p=0.8)
+  random_apply([color_jitter(brightness=(0.2, 1.8), hue=(-0.2, 0.2))], p=0.8)
   >>> layer(tf.zeros([32, 32, 3], tf.uint8), seed=[7, 0]).shape
   TensorShape([32, 32, 3])
 

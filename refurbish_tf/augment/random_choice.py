@@ -43,12 +43,8 @@ def random_choice(layers: Sequence[Any], p: Sequence[float] | np.ndarray | None 
   chains, text = checked_chains(layers, "random_choice")
   weights = [1] * len(chains) if p is None else p.tolist() if isinstance(p, np.ndarray) else p
   is_list = isinstance(weights, (list, tuple)) and all(map(is_real, weights))
-  if (
-    not is_list
-    or len(weights) != len(chains)
-    or not all(0 <= weight <= _MOST for weight in weights)
-    or not any(weights)
-  ):
+  is_one_each = is_list and len(weights) == len(chains)
+  if not is_one_each or not all(0 <= weight <= _MOST for weight in weights) or not any(weights):
     raise (ValueError if is_list else TypeError)(
       f"p of random_choice must have a number from 0 to 1e300 for each choice, {len(chains)} in all, not only zeros, "
       f"got {p!r}. Leave it out to draw all equally often."

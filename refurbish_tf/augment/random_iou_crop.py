@@ -48,15 +48,10 @@ def random_iou_crop(
 
   Implements the crop of Liu et al., *SSD: Single Shot MultiBox Detector*, ECCV 2016, section 2.2.
   """
-  whose = "random_iou_crop"
-  scale = checked_range(whose, "(min_scale, max_scale)", (min_scale, max_scale), 1, "Leave them out for those of SSD.")
-  ratio = checked_range(
-    whose,
-    "(min_aspect_ratio, max_aspect_ratio)",
-    (min_aspect_ratio, max_aspect_ratio),
-    math.inf,
-    "Leave them out for those of SSD.",
-  )
+  whose, advice = "random_iou_crop", "Leave them out for those of SSD."
+  scale = checked_range(whose, "(min_scale, max_scale)", (min_scale, max_scale), 1, advice)
+  ratio = min_aspect_ratio, max_aspect_ratio
+  ratio = checked_range(whose, "(min_aspect_ratio, max_aspect_ratio)", ratio, math.inf, advice)
   options = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0) if sampler_options is None else sampler_options
   is_list = isinstance(options, (list, tuple)) and all(map(is_real, options))
   if not is_list or not options or not all(0 <= option < math.inf for option in options):
@@ -65,13 +60,7 @@ def random_iou_crop(
       "Leave it out for that of SSD."
     )
   trials = checked_whole(f"trials of {whose}", trials, 1, 10_000, "Pass 40, torchvision's default.")
-  texts = [
-    f"{name}={','.join(repr(float(each)) for each in values)}"
-    for name, values in (("scale", scale), ("ratio", ratio), ("options", options))
-  ]
-  return DrawingLayer(
-    whose,
-    f"{' '.join(texts)} trials={trials}",
-    f"{scale[0]:g}, {scale[1]:g}, {ratio[0]:g}, {ratio[1]:g}, sampler_options={list(options)}, trials={trials}",
-    looks_at_boxes=True,
-  )
+  given = {"scale": scale, "ratio": ratio, "options": options}
+  texts = [f"{name}={','.join(repr(float(each)) for each in values)}" for name, values in given.items()]
+  shown = f"{scale[0]:g}, {scale[1]:g}, {ratio[0]:g}, {ratio[1]:g}, sampler_options={list(options)}, trials={trials}"
+  return DrawingLayer(whose, f"{' '.join(texts)} trials={trials}", shown, looks_at_boxes=True)

@@ -19,8 +19,7 @@ def random_order(layers: Sequence[Any]) -> Any:
 
   It is torchvision's `RandomOrder`, and one layer: no split lies between its own. All orders are equally likely. A list
   among them is one step, whose members stay together and in order. The seed of the layer at position k of all, each
-  member of a list counted, is
-  `seed_at(·, k)` of this layer's, whatever the order.
+  member of a list counted, is `seed_at(·, k)` of this layer's, whatever the order.
 
   Args:
     layers: a list or tuple of layers of this module that keep the size and the dtype of an image, as for
@@ -36,10 +35,6 @@ def random_order(layers: Sequence[Any]) -> Any:
   """
   chains, text = checked_chains(layers, "random_order")
   # Orders are not counted, because many layers give the same result in any order.
-  layer = DrawingLayer(
-    "random_order",
-    f"number={len(chains)} {text}",
-    shown(chains),
-    outcomes=outcomes_of([layer for chain in chains for layer in chain]),
-  )
+  outcomes = outcomes_of([layer for chain in chains for layer in chain])
+  layer = DrawingLayer("random_order", f"number={len(chains)} {text}", shown(chains), outcomes=outcomes)
   return kept(layer, "the size and the dtype", "Put those that resize or normalize before or after it.")

@@ -35,8 +35,7 @@ def random_perspective(distortion_scale: float = 0.5, p: float = 0.5) -> Any:
   Raises:
     TypeError, ValueError: an argument is of the wrong type, or out of range.
   """
-  scale = checked_real(
-    "distortion_scale of random_perspective", distortion_scale, 0, 0.5, "Pass 0.5, torchvision's default, or less."
-  )
+  advice = "Pass 0.5, torchvision's default, or less."
+  scale = checked_real("distortion_scale of random_perspective", distortion_scale, 0, 0.5, advice)
   number = math.inf if scale else 0
   return ChanceLayer("random_perspective", p, f"scale=0,{scale!r}", f"{scale:g}", outcomes=(number, number))

@@ -6,7 +6,7 @@ import math
 from typing import Any, Sequence
 
 from .color_layers import checked_amounts
-from .layers import checked_real
+from .layers import checked_probability
 from .native_layers import DrawingLayer
 
 
@@ -17,8 +17,7 @@ def random_photometric_distort(
   hue: Sequence[float] = (-0.05, 0.05),
   p: float = 0.5,
 ) -> Any:
-  """Returns a layer that changes brightness, contrast, saturation, hue and the order of channels, each with probability
-  `p`.
+  """Returns a layer that changes brightness, contrast, saturation, hue and channel order, each with probability `p`.
 
   >>> image = tf.constant([[[200, 100, 50], [10, 20, 30]]], tf.uint8)
   >>> rtf.augment.random_photometric_distort()(image, seed=[7, 0]).shape
@@ -43,13 +42,9 @@ def random_photometric_distort(
   Implements the photometric distortions of Liu et al., *SSD: Single Shot MultiBox Detector*, ECCV 2016, as Howard,
   *Some Improvements on Deep Convolutional Neural Network Based Image Classification*, 2013, describes them.
   """
-  p = checked_real(
-    "p of random_photometric_distort", p, 0, 1, "Leave it out for a half.", form="a probability, a real number"
-  )
-  ranges = {
-    name: checked_amounts("random_photometric_distort", name, value)
-    for name, value in (("brightness", brightness), ("contrast", contrast), ("saturation", saturation), ("hue", hue))
-  }
+  p = checked_probability("random_photometric_distort", p, "Leave it out for a half.")
+  given = {"brightness": brightness, "contrast": contrast, "saturation": saturation, "hue": hue}
+  ranges = {name: checked_amounts("random_photometric_distort", name, value) for name, value in given.items()}
   texts = " ".join(f"{name}={low!r},{high!r}" for name, (low, high) in ranges.items())
   shown = ", ".join(f"{name}=({low:g}, {high:g})" for name, (low, high) in ranges.items())
   number = math.inf if p > 0 and any(low < high for low, high in ranges.values()) else None if p > 0 else 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .final_layers import LARGEST_RESIZED, check_antialias
+from .final_layers import LARGEST_RESIZED, checked_antialias
 from .layers import checked_whole
 from .native_layers import DrawingLayer
 
@@ -32,21 +32,10 @@ def random_resize(min_size: int, max_size: int, antialias: bool = True) -> Any:
   Raises:
     TypeError, ValueError: an argument is of the wrong type, or out of range.
   """
-  check_antialias(antialias, "random_resize")
-  low = checked_whole(
-    "min_size of random_resize", min_size, 1, LARGEST_RESIZED, "Pass a number of pixels, such as 480."
-  )
-  high = checked_whole(
-    "max_size of random_resize",
-    max_size,
-    low + 1,
-    LARGEST_RESIZED + 1,
-    "Pass one above min_size, as max_size is not drawn itself.",
-  )
-  number = high - low
-  return DrawingLayer(
-    "random_resize",
-    f"short={low} number={number} antialias={antialias:d}",
-    f"{low}, {high}, antialias={bool(antialias)}",
-    outcomes=(number, number),
-  )
+  antialias = checked_antialias(antialias, "random_resize")
+  advice = "Pass a number of pixels, such as 480."
+  low = checked_whole("min_size of random_resize", min_size, 1, LARGEST_RESIZED, advice)
+  advice = "Pass one above min_size, as max_size is not drawn itself."
+  high = checked_whole("max_size of random_resize", max_size, low + 1, LARGEST_RESIZED + 1, advice)
+  text, number = f"short={low} number={high - low} antialias={antialias:d}", high - low
+  return DrawingLayer("random_resize", text, f"{low}, {high}, antialias={antialias}", outcomes=(number, number))

@@ -18,8 +18,7 @@ def random_rotation(degrees: float | Sequence[float]) -> Any:
 
   It is torchvision's `RandomRotation(degrees)`. The angle is drawn uniformly, and the image keeps its size. Each pixel
   is the nearest one, as torchvision has it by default, in the arithmetic of Pillow; what comes from outside is 0. The
-  angles of
-  `random_affine` are clockwise, as torchvision has them there. Masks, boxes and key points follow.
+  angles of `random_affine` are clockwise, as torchvision has them there. Masks, boxes and key points follow.
 
   Args:
     degrees: a range `(low, high)` of angles, counterclockwise, from -360 to 360; or a number `d`, for that from `-d` to

@@ -43,10 +43,6 @@ def random_zoom_out(fill: int | Sequence[int] = 0, side_range: Sequence[float] =
       f"side_range of random_zoom_out must be two numbers from 1 to {_LARGEST:,}, the second not the smaller one, got "
       f"{side_range!r}. Pass (1, 4), torchvision's default."
     )
-  return ChanceLayer(
-    "random_zoom_out",
-    p,
-    f"sides={low!r},{high!r} fill={','.join(map(str, values))}",
-    f"fill={fill!r}, side_range=({low:g}, {high:g})",
-    outcomes=(math.inf, math.inf) if high > 1 else (0, 0),
-  )
+  text, number = f"sides={low!r},{high!r} fill={','.join(map(str, values))}", math.inf if high > 1 else 0
+  shown = f"fill={fill!r}, side_range=({low:g}, {high:g})"
+  return ChanceLayer("random_zoom_out", p, text, shown, outcomes=(number, number))

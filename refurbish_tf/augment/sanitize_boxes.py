@@ -25,7 +25,8 @@ def sanitize_boxes(
   """Returns a function for `Dataset.map` that drops boxes which are too small, with their rows of other components.
 
   >>> clean = rtf.augment.sanitize_boxes("boxes", with_rows=("labels",), min_size=2)
-  >>> element = clean({"image": tf.zeros([32, 32, 3], tf.uint8), "boxes": [[0.0, 0, 9, 9], [0, 0, 1, 9]], "labels": [3, 7]})
+  >>> boxes = [[0.0, 0, 9, 9], [0, 0, 1, 9]]
+  >>> element = clean({"image": tf.zeros([32, 32, 3], tf.uint8), "boxes": boxes, "labels": [3, 7]})
   >>> element["boxes"].numpy().tolist(), element["labels"].numpy().tolist()
   ([[0.0, 0.0, 9.0, 9.0]], [3])
 
@@ -55,8 +56,7 @@ def sanitize_boxes(
     if isinstance(value, bool) or not isinstance(value, (str, numbers.Integral)):
       raise TypeError(
         f"{name} of sanitize_boxes must be a name or a position{', or several' * (name == 'with_rows')}, got "
-        f"{value!r}. Pass "
-        '"boxes" for the entry of a dict, 1 for the second component of a tuple.'
+        f'{value!r}. Pass "boxes" for the entry of a dict, 1 for the second component of a tuple.'
       )
   if not isinstance(format, str) or format not in BOXES:
     raise ValueError(
@@ -103,9 +103,8 @@ class _Sanitizer:
         "and give a single box a row, boxes[tf.newaxis]. Boxes of clips keep their rows: those that are all 0 are gone."
       )
     keep = self._kept(tf.ensure_shape(boxes, [None, 4]), element)
-    places = [
-      (holder, name) if isinstance(holder, dict) and name in holder else _place(made, name) for name in self._with_rows
-    ]
+    is_beside = lambda name: isinstance(holder, dict) and name in holder
+    places = [(holder, name) if is_beside(name) else _place(made, name) for name in self._with_rows]
     for place, name in [(holder, key), *places]:
       rows = place[name] if isinstance(place[name], tf.RaggedTensor) else tf.convert_to_tensor(place[name])
       if rows.shape.rank == 0 or rows.shape.rank and not rows.shape[:1].is_compatible_with(boxes.shape[:1]):
@@ -133,20 +132,14 @@ class _Sanitizer:
       third, fourth = third * height, fourth * width
       longest *= tf.maximum(height, width)
     padding = tf.reduce_all(tf.equal(boxes, tf.cast(-1, boxes.dtype)), -1) if not boxes.dtype.is_unsigned else False
-    smallest = checked_when_it_runs(
-      tf.minimum(third, fourth),
-      tf.reduce_all((third >= 0) & (fourth >= 0) | padding),
-      (
-        f"boxes of sanitize_boxes must have no negative height or width, as {self._format} they have. Pass the format "
-        "that they have. Got:"
-      ),
-      boxes,
-    )
+    is_right = tf.reduce_all((third >= 0) & (fourth >= 0) | padding)
+    told = f"boxes of sanitize_boxes must have no negative height or width, as {self._format} they have."
+    told += " Pass the format that they have. Got:"
+    smallest = checked_when_it_runs(tf.minimum(third, fourth), is_right, told, boxes)
     # The rounding error of the boxes' dtype, in pixels.
     little = longest * 2.0 ** {tf.float16: -10, tf.bfloat16: -7}.get(boxes.dtype, -20)
-    return (
-      (smallest > 0) & (smallest >= self._min_size - little) & ((third + little) * (fourth + little) >= self._min_area)
-    )
+    is_large = (third + little) * (fourth + little) >= self._min_area
+    return (smallest > 0) & (smallest >= self._min_size - little) & is_large
 
 
 def _place(made, name):

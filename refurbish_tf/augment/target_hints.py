@@ -13,42 +13,9 @@ from .target_kinds import BOX_NAMES, IMAGE_NAMES, MAYBE_POINT_NAMES, POINT_NAMES
 # Rows with one of these words in their name are not key points. Neither are more than _MOST_POINTS rows: a face mesh
 # has 468.
 _NOT_POINTS = frozenset(
-  {
-    "attribute",
-    "attributes",
-    "audio",
-    "board",
-    "caption",
-    "captions",
-    "chars",
-    "class",
-    "classes",
-    "embedding",
-    "embeddings",
-    "extrinsics",
-    "feature",
-    "features",
-    "hot",
-    "imu",
-    "label",
-    "labels",
-    "logits",
-    "mean",
-    "onehot",
-    "prob",
-    "probs",
-    "score",
-    "scores",
-    "sound",
-    "speech",
-    "std",
-    "tag",
-    "tags",
-    "text",
-    "token",
-    "tokens",
-    "waveform",
-  }
+  "attribute attributes audio board caption captions chars class classes embedding embeddings extrinsics feature "
+  "features hot imu label labels logits mean onehot prob probs score scores sound speech std tag tags text token "
+  "tokens waveform".split()
 )
 _MOST_POINTS = 500
 # Shapes of matrices, such as those of cameras.
@@ -153,19 +120,15 @@ def _may_hold(path, shape, dtype, lead):
   # Bytes are colours, classes or pictures: they hold coordinates only up to 255.
   has_other_name = bool(names) and not _NOT_POINTS.isdisjoint(re.split("[^a-z]+", names[-1]))
   if _may_be_points(shape, lead) and dtype.size > 1 and not is_many and not has_other_name:
-    what = {8: "four corners", 51: "17 key points of each person"}.get(
-      last, "key points, with or without their visibility"
-    )
+    what = {8: "four corners", 51: "17 key points of each person"}
+    what = what.get(last, "key points, with or without their visibility")
     yield f"{what}, pass {named(path, 'xy')}" + (_to_points(shape, lead) or ' or, in fractions of the image, "rel_xy"')
   # YOLO calls its rows of a class and a box labels.
   is_matrix = shape.as_list()[lead:] in ([8, 8], [9, 9]) or bool(names) and names[-1] in MAYBE_POINT_NAMES
-  may_be_rows = (
-    own == 2 and last in range(4, 10) and not is_matrix and not is_many and (not has_other_name or "label" in names[-1])
-  )
-  if may_be_rows or bool(names) and "box" in names[-1] and last == 4:
-    more = ". Of longer rows, split the boxes off in Dataset.map before" * (last > 4) + (
-      '; boxes with an angle follow as their four corners, [n, 4, 2], "xy"' * (last == 5)
-    )
+  may_be_boxes = not is_matrix and not is_many and (not has_other_name or "label" in names[-1])
+  if own == 2 and last in range(4, 10) and may_be_boxes or bool(names) and "box" in names[-1] and last == 4:
+    more = ". Of longer rows, split the boxes off in Dataset.map before" * (last > 4)
+    more += '; boxes with an angle follow as their four corners, [n, 4, 2], "xy"' * (last == 5)
     yield f"boxes, pass {named(path, 'xyxy')}, or the format that it has{more}"
   if own == 3 and last == 2 and dtype.is_floating:
     yield f"an optical flow, pass {named(path, 'flow')}, resized to the image's size"
@@ -174,15 +137,14 @@ def _may_hold(path, shape, dtype, lead):
 
 
 def warn_of_slices(found, shape, whose):
-  """Warns of components with as many parts as a volume of this shape has slices, or frames. `whose`: the layer that
-  selects them."""
+  """Warns of components with as many parts as a volume has slices, or frames. `whose`: the layer that selects."""
   for path, value in found:
     there = tf.TensorShape(getattr(value, "shape", None))
     if there.rank and shape.rank and shape[0] is not None and there[0] == shape[0] > 1:
       pipeline_warnings.warn(
         f"The component {shown(path)} of shape {there} stays as it is, although {whose} changes the slices or frames, "
-        f"and both have {shape[0]} of them. If these belong together, cut both in a function that calls those of "
-        f"rtf.augment.split. Otherwise pass {named(path, None)}."
+        f"and both have {shape[0]} of them. If these belong together, cut both in a function that calls the layers "
+        f"of rtf.augment.split. Otherwise pass {named(path, None)}."
       )
 
 
@@ -226,31 +188,17 @@ def check_sizes(found, sides, is_known=True, second=None):
     pairs = [there[place : place + 2] for place in range(len(there) - 1)]
     is_map = there[: len(sides)] == sides
     if is_known and (is_map or None not in sides[-2:] and sides[-2:] in pairs):
-      first = (
-        ""
-        if is_map
-        else (" It would have to be [height, width, channels], after the dimensions of a batch or of frames.")
-      )
-      of, way = (
-        (f"component {shown(second)}, 'image'", way_of_second(path))
-        if second
-        else (
-          "image",
-          (
-            f"Pass {named(path, 'mask')} for classes, {named(path, 'image')} for a second picture"
-            f"{_floating_kinds(path, component, there[len(sides) :])}, or {named(path, None)} if it stays as it "
-            f"is.{first}"
-          ),
-        )
-      )
+      of, way = "image", f"Pass {named(path, 'mask')} for classes, {named(path, 'image')} for a second picture"
+      way += f"{_floating_kinds(path, component, there[len(sides) :])}, or {named(path, None)} if it stays as it is."
+      if not is_map:
+        way += " It would have to be [height, width, channels], after the dimensions of a batch or of frames."
+      if second:
+        of, way = f"component {shown(second)}, 'image'", way_of_second(path)
       raise ValueError(
         f"The component {shown(path)} of shape {shape} has the height and width of the {of}, but `targets` does not "
         f"name it. {way}"
       )
-    if (
-      len(there) >= len(sides)
-      and None in there[: len(sides)] + sides
-      and (shape[: len(sides)].is_compatible_with(sides) and isinstance(component, tf.Tensor))
-    ):
+    may_be = len(there) >= len(sides) and shape[: len(sides)].is_compatible_with(sides)
+    if may_be and None in there[: len(sides)] + sides and isinstance(component, tf.Tensor):
       maybe.append((path, component))
   return maybe

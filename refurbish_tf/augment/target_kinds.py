@@ -25,8 +25,7 @@ MAYBE_POINT_NAMES = ("pose", "poses")
 IMAGE_NAMES = ("image", "images")
 TELL = (
   'Pass targets={"mask": "mask", "boxes": "xyxy"} for entries of a dict, targets={1: "mask"} for the second component '
-  "of a "
-  "tuple."
+  "of a tuple."
 )
 _FLOATS = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
 _OF_IMAGES = (tf.uint8, tf.uint16, tf.int16, tf.float16, tf.bfloat16, tf.float32)
@@ -103,11 +102,8 @@ def checked_dtype(path, kind, value):
   if kind == "mask":
     must, allowed, way = "a number or a bool", (*_INTEGERS, *_FLOATS, tf.bool), "as with tf.io.decode_png"
   elif kind == "image":
-    must, allowed, way = (
-      "the dtype of an image: uint8, uint16, int16 or at most 32 floating bits",
-      _OF_IMAGES,
-      "as the image itself",
-    )
+    must = "the dtype of an image: uint8, uint16, int16 or at most 32 floating bits"
+    allowed, way = _OF_IMAGES, "as the image itself"
   elif kind in ("flow", "vectors", "disparity"):
     must, allowed, way = "a floating dtype", _FLOATS, f"with tf.cast({kind}, tf.float32)"
     if kind == "vectors" and dtype == tf.uint8:
@@ -148,28 +144,23 @@ _OF_ANGLES = "Make vectors of a map of angles by Dataset.map: tf.stack([tf.cos(a
 def are_multiples(sides, of):
   """Whether static sides may all be the same multiple of the sides `of`."""
   known = [(side, first) for side, first in zip(sides, of) if None not in (side, first) and first]
-  return (
-    all(side >= first and side % first == 0 for side, first in known)
-    and len({side // first for side, first in known}) <= 1
-  )
+  are_whole = all(side >= first and side % first == 0 for side, first in known)
+  return are_whole and len({side // first for side, first in known}) <= 1
 
 
 def _way_to_resize(kind, dtype, own_sides, sides, is_plain):
-  """For errors: how to resize a map to the static sides of its image. `is_plain`: whether it has no dimension of
-  channels."""
+  """For errors: how to resize a map to the static sides of its image. `is_plain`: it has no channel dimension."""
   own_height, own_width = (side or f"{kind}_{name}" for side, name in zip(own_sides, ("height", "width")))
   height, width = (side or name for side, name in zip(sides, ("height", "width")))
   channels, size = "[..., tf.newaxis]" * is_plain, f"[{height}, {width}]"
-  if kind in ("mask", "bilinear", "vectors"):
-    cast, method = (
-      ("map", "") if kind != "mask" else ("mask" if dtype.is_floating else "tf.cast(mask, tf.int64)", ', "nearest"')
-    )
-    return f"a {'mask' if kind == 'mask' else 'map'} with tf.image.resize({cast}{channels}, {size}{method})"
-  scaled, factors = (
-    ("the vectors of a flow with it", f"[{width} / {own_width}, {height} / {own_height}]")
-    if kind == "flow"
-    else ("a disparity with its width", f"({width} / {own_width})")
-  )
+  if kind == "mask":
+    cast = "mask" if dtype.is_floating else "tf.cast(mask, tf.int64)"
+    return f'a mask with tf.image.resize({cast}{channels}, {size}, "nearest")'
+  if kind in ("bilinear", "vectors"):
+    return f"a map with tf.image.resize(map{channels}, {size})"
+  scaled, factors = "a disparity with its width", f"({width} / {own_width})"
+  if kind == "flow":
+    scaled, factors = "the vectors of a flow with it", f"[{width} / {own_width}, {height} / {own_height}]"
   return f"and scale {scaled}: tf.image.resize({kind}{channels}, {size}) * {factors}"
 
 
@@ -178,9 +169,8 @@ def check_shape(path, kind, tensor, lead, image_shape):
   shape = tensor.shape
   if shape.rank is None:
     return
-  own, most, forms = _FORMS.get(kind) or (
-    (1, 2, "[n, 4]") if kind in BOXES else (1, 3, "[n, 2] or [n, 3], or these for several people")
-  )
+  of_rows = (1, 2, "[n, 4]") if kind in BOXES else (1, 3, "[n, 2] or [n, 3], or these for several people")
+  own, most, forms = _FORMS.get(kind, of_rows)
   before = f", after the dimensions {lead} of the images" if len(lead) else ""
   if not len(lead) + own <= shape.rank <= len(lead) + most or not shape[: len(lead)].is_compatible_with(lead):
     way = "Put the layers before batch, or batch both; each frame of a clip has its own."
@@ -197,13 +187,10 @@ def check_shape(path, kind, tensor, lead, image_shape):
     channels = {"flow": [2], "disparity": [1], "vectors": [3, *range(2, 1 + (shape[-1] or 0), 2)]}.get(kind)
     if channels and shape.rank == len(lead) + 3 and shape[-1] not in (*channels, None):
       way = (
-        _OF_ANGLES
-        if (kind, shape[-1]) == ("vectors", 1)
-        else (
-          "Put what else is there into a component of its own, by Dataset.map; what says where the map is known is a "
-          '"mask".'
-        )
+        "Put what else is there into a component of its own, by Dataset.map; what says where the map is known is a "
+        '"mask".'
       )
+      way = _OF_ANGLES if (kind, shape[-1]) == ("vectors", 1) else way
       raise ValueError(
         f"targets: the component {shown(path)}, {kind!r}, must be {forms}{before}, got shape {shape}. {way}"
       )
@@ -216,10 +203,8 @@ def check_shape(path, kind, tensor, lead, image_shape):
           "smaller one is the image."
         )
     elif not own_sides.is_compatible_with(sides):
-      way = (
-        "Resize one of them in Dataset.map before, "
-        f"{_way_to_resize(kind, tensor.dtype, own_sides, sides, shape.rank == len(lead) + 2)}."
-      )
+      way = _way_to_resize(kind, tensor.dtype, own_sides, sides, shape.rank == len(lead) + 2)
+      way = f"Resize one of them in Dataset.map before, {way}."
       if shape.rank == len(lead) + 3 and shape[-2:].is_compatible_with(sides):
         order = [*range(len(lead)), *(len(lead) + place for place in (1, 2, 0))]
         way = f"Put the masks last by Dataset.map: tf.transpose(mask, {order})."
@@ -231,11 +216,8 @@ def check_shape(path, kind, tensor, lead, image_shape):
   last = shape[-1]
   if last is not None and last not in ((4,) if kind in BOXES else (2, 3)):
     told = "three numbers a point: x, y and visibility" if kind in KEY_POINTS else "four numbers a box"
-    way = (
-      "Reshape it"
-      + ", as [n, 51] to [n, 17, 3] and [n, 8] to [n, 4, 2]" * (kind in KEY_POINTS)
-      + (", or put what else is there into a component of its own")
-    )
+    way = "Reshape it" + ", as [n, 51] to [n, 17, 3] and [n, 8] to [n, 4, 2]" * (kind in KEY_POINTS)
+    way += ", or put what else is there into a component of its own"
     if last == 0:
       way = f"An empty list has no columns: write tf.reshape(component, [-1, {4 if kind in BOXES else 2}])"
     raise ValueError(

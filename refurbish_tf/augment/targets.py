@@ -36,8 +36,7 @@ def layer_name(layer):
 
 
 def _known_as(layer):
-  """A layer's package, its names there, and its inner layers. For a user's class, the Keras classes that it inherits
-  from."""
+  """A layer's package, its names there (a user's class has those of its Keras bases), and its inner layers."""
   name = layer_name(layer)
   while isinstance(layer, functools.partial):
     layer = layer.func
@@ -103,11 +102,9 @@ def check_layer_of_clips(layer, position):
 def has_stacked(layer, images, made):
   """Whether a function of Keras or TensorFlow was given a tuple of images, and stacked it into a batch."""
   rank = shape_of(images[0]).rank if isinstance(images, tuple) else None
-  return (
-    rank is not None
-    and shape_of(made).rank == 1 + rank
-    and (_known_as(layer)[0] in ("keras", "tensorflow") and layer_name(layer) != "stack")
-  )
+  if rank is None or shape_of(made).rank != 1 + rank:
+    return False
+  return _known_as(layer)[0] in ("keras", "tensorflow") and layer_name(layer) != "stack"
 
 
 class Following:
@@ -115,8 +112,7 @@ class Following:
 
   @_as_it_is
   def __init__(self, targets, element, rest, image, moves):
-    """`targets`: from `checked_targets`. `moves`: whether layers certainly move pixels. Raises ValueError if an
-    undeclared component looks like a target."""
+    """Raises ValueError if an undeclared component looks like a target. `moves`: if layers certainly move pixels."""
     self._element, self._rest = element, rest
     self._kinds, self._tensors, self._ragged = {}, {}, {}
     lead = self._lead(image)
@@ -130,15 +126,9 @@ class Following:
       self._tensors[path] = self._dense(path, target_kinds.checked_dtype(path, kind, value))
       target_kinds.check_shape(path, kind, self._tensors[path], lead, shape_of(image))
     # Undeclared components.
-    self._others = (
-      []
-      if targets == {}
-      else [
-        (path, value)
-        for path, value in target_hints.components(element, rest)
-        if path not in self._kinds and stays.isdisjoint(path[:end] for end in range(1, len(path) + 1))
-      ]
-    )
+    is_named = lambda path: path in self._kinds or not stays.isdisjoint(path[: k + 1] for k in range(len(path)))
+    found = [] if targets == {} else target_hints.components(element, rest)
+    self._others = [(path, value) for path, value in found if not is_named(path)]
     self._check_others(image)
     self._check_others_beside_second_images()
     if moves:
@@ -147,8 +137,7 @@ class Following:
 
   @_as_it_is
   def through_layer(self, layer, image, seed):
-    """Returns the image after a layer that also moves targets: native layers, a decoder, a depth layer or a Python
-    layer."""
+    """Returns the image after a layer that also moves targets: native, a decoder, a depth or a Python layer."""
     named = [(path, kind, self._tensors[path]) for path, kind in self._kinds.items()]
     others, is_by_depth = [], isinstance(layer, DepthLayer)
     if is_by_depth and self._ragged:
@@ -203,14 +192,12 @@ class Following:
 
   @_as_it_is
   def beside(self, element):
-    """Returns the element with its targets. `element` holds the image after all layers; if it is a dict, it is
-    changed."""
+    """Returns the element with its targets. `element` holds the image after all layers; a dict is changed."""
     whole = dict(enumerate(self._rest, 1))
     whole.update(element if isinstance(element, dict) else {})
     for path, tensor in self._tensors.items():
-      whole[path[0]] = replaced(
-        whole[path[0]], path[1:], self._ragged[path](tensor) if path in self._ragged else tensor
-      )
+      tensor = self._ragged[path](tensor) if path in self._ragged else tensor
+      whole[path[0]] = replaced(whole[path[0]], path[1:], tensor)
     rest = [whole[number] for number in range(1, 1 + len(self._rest))]
     if isinstance(element, dict):
       element.update((name, whole[name]) for name in element)
@@ -224,8 +211,7 @@ class Following:
     return shape[:-3] if shape.rank is not None and shape.rank > 3 else tf.TensorShape([])
 
   def _component(self, path, kind):
-    """The path to the component, and its value. If that is a dict with an entry named like boxes, or points, it is the
-    entry."""
+    """The path to the component and its value: in a dict, of the entry that is named like boxes, or points."""
     name, *inner = path
     if isinstance(name, str):
       there = self._element if isinstance(self._element, dict) else {}
@@ -235,9 +221,9 @@ class Following:
       held = f"of {1 + len(there)} components, the image among them"
     if name not in there:
       inside = [number for number, each in enumerate(self._rest, 1) if isinstance(each, dict) and name in each]
-      way = (
-        f"It is in the component {inside[0]}: pass {target_kinds.named((inside[0], *path), kind)}." if inside else TELL
-      )
+      way = TELL
+      if inside:
+        way = f"It is in the component {inside[0]}: pass {target_kinds.named((inside[0], *path), kind)}."
       raise ValueError(f"targets: there is no component {name!r} in an element {held}. {way}")
     value = there[name]
     for number, key in enumerate(inner, 1):
@@ -261,17 +247,13 @@ class Following:
     return tensor.to_tensor(tf.cast(padding, tensor.dtype))
 
   def _check_others(self, image):
-    """Raises if an undeclared component has the size of the image. If that is unknown while tracing, the next layer
-    checks it."""
-    rank = shape_of(image).rank
+    """Raises if an undeclared component has the image's size. If it is unknown yet, the next layer checks it."""
+    rank, self._maybe_maps = shape_of(image).rank, []
     if _is_file(image):
       self._maybe_maps = target_hints.check_sizes(self._others, [*self._lead(image), None, None])
     elif rank is None or rank >= 3:
-      self._maybe_maps = target_hints.check_sizes(
-        self._others, [None, None] if rank is None else _sides(image), rank is not None
-      )
-    else:
-      self._maybe_maps = []
+      sides = [None, None] if rank is None else _sides(image)
+      self._maybe_maps = target_hints.check_sizes(self._others, sides, rank is not None)
 
   def _check_others_beside_second_images(self):
     """The same for the sizes of second images, if necessary at run time."""
@@ -279,19 +261,13 @@ class Following:
       image = self._tensors[second]
       for path, other in target_hints.check_sizes(self._others, _sides(image), second=second):
         sides, there = tf.shape(image)[:-1], tf.shape(other)[: image.shape.rank - 1]
-        is_other = tf.not_equal(tf.size(there), tf.size(sides)) | tf.reduce_any(
-          tf.not_equal(there, sides[: tf.size(there)])
+        is_other = tf.not_equal(tf.size(there), tf.size(sides))
+        is_other |= tf.reduce_any(tf.not_equal(there, sides[: tf.size(there)]))
+        told = (
+          f"The component {shown(path)} has the height and width of the component {shown(second)}, 'image', but "
+          f"`targets` does not name it. {target_hints.way_of_second(path)} Got the sizes:"
         )
-        self._tensors[second] = checked_when_it_runs(
-          self._tensors[second],
-          is_other,
-          (
-            f"The component {shown(path)} has the height and width of the component {shown(second)}, 'image', but "
-            f"`targets` does not name it. {target_hints.way_of_second(path)} Got the sizes:"
-          ),
-          there,
-          sides,
-        )
+        self._tensors[second] = checked_when_it_runs(self._tensors[second], is_other, told, there, sides)
 
 
 def replaced(value, path, tensor):
@@ -344,29 +320,18 @@ def _checked_to_have_its_size(path, kind, tensor, image):
   if is_image:
     times = tf.maximum(sides[-1] // tf.maximum(expected[-1], 1), 1)
     expected = tf.concat([expected[:-2], expected[-2:] * times], 0)
+  multiple = ", or the same multiple of both" * is_image
+  told = f"targets: the component {shown(path)} must have the height and width of the image{multiple}."
   return checked_when_it_runs(
-    tensor,
-    tf.reduce_all(tf.equal(sides, expected)),
-    (
-      f"targets: the component {shown(path)} must have the height and width of the image"
-      + ", or the same multiple of both" * is_image
-      + ". Got those of both:"
-    ),
-    sides,
-    first,
+    tensor, tf.reduce_all(tf.equal(sides, expected)), f"{told} Got those of both:", sides, first
   )
 
 
 def _checked_to_keep_its_size(made, given, layer, position):
   """Returns the image after a function, which must not have changed its size."""
   before, after = tf.shape(_pixels(given))[:-1], tf.shape(_pixels(made))[:-1]
-  return checked_when_it_runs(
-    made,
-    tf.reduce_all(tf.equal(before, after)),
-    (
-      f"layers with targets must leave the image its size, unless they are of rtf.augment: {layer_name(layer)} at "
-      f"position {position} is given the image alone. Got the sizes before and after it:"
-    ),
-    before,
-    after,
+  told = (
+    f"layers with targets must leave the image its size, unless they are of rtf.augment: {layer_name(layer)} at "
+    f"position {position} is given the image alone. Got the sizes before and after it:"
   )
+  return checked_when_it_runs(made, tf.reduce_all(tf.equal(before, after)), told, before, after)

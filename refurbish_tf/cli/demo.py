@@ -94,22 +94,14 @@ def run(args):
     tf.config.list_logical_devices()
   try:
     photographs = image_sets.photographs(getattr(args, "photos", None), args.images)
-    print(
-      "\n".join(
-        _wrapped(f"{name:10}{fact}", " " * 10)
-        for name, fact in (
-          ("data", photographs.title),
-          (
-            "partial",
-            f"decode a random part, resize to {SIZE} x {SIZE}, RandAugment, RandAugment (magnitude {MAGNITUDE})",
-          ),
-          ("final", f"random crop (padding {PADDING}), random flip, normalise"),
-          ("measured", f"the input alone, on {len(os.sched_getaffinity(0))} CPU cores: no model is trained"),
-        )
-      )
-      + "\n",
-      flush=True,
-    )
+    facts = {
+      "data": photographs.title,
+      "partial": f"decode a random part, resize to {SIZE} x {SIZE}, RandAugment, RandAugment (magnitude {MAGNITUDE})",
+      "final": f"random crop (padding {PADDING}), random flip, normalise",
+      "measured": f"the input alone, on {len(os.sched_getaffinity(0))} CPU cores: no model is trained",
+    }
+    told = "\n".join(_wrapped(f"{name:10}{fact}", " " * 10) for name, fact in facts.items())
+    print(f"{told}\n", flush=True)
     rows, costs = measure(photographs, tuple(dict.fromkeys(args.reuse)))
   except image_sets.DatasetError as error:
     args.parser.error(f"argument --photos: {error}")
@@ -151,27 +143,17 @@ def measure(photographs, reuse):
     row.rate = 1 / wall
     row.kept_bytes = sum(max(epoch.bytes for epoch in stage.epochs) for stage in rtf.stats(pipelines[row.name]))
     if row.keeps_decoded:
-      row.kept_bytes += int(
-        ways.decoded_once().images.train.reduce(
-          tf.constant(0, tf.int64), lambda total, sample: total + tf.size(sample[0], tf.int64)
-        )
-      )
+      add = lambda total, sample: total + tf.size(sample[0], tf.int64)
+      row.kept_bytes += int(ways.decoded_once().images.train.reduce(tf.constant(0, tf.int64), add))
   decode, partial, final = (best[name][1] for name in ("decode", "partial_fn", "final_fn"))
   return rows, Costs(partial - decode, partial, final)
 
 
 def _rows(reuse):
-  most = max(reuse)
+  most, meaning = max(reuse), "each partially augmented image is used r times, with a new final augmentation each time"
   return [
     Row("standard", "every image is read, decoded and augmented again in every epoch", None),
-    *(
-      Row(
-        f"refurbish r={r:g}",
-        "each partially augmented image is used r times, with a new final augmentation each time",
-        r,
-      )
-      for r in reuse
-    ),
+    *(Row(f"refurbish r={r:g}", meaning, r) for r in reuse),
     Row("cache decoded", "Dataset.cache() of the decoded images saves the decoding, in every epoch", None, True),
     Row(f"both, r={most:g}", f"refurbish r={most:g} after a cache of the decoded images", most, True),
   ]
@@ -188,16 +170,11 @@ def _table(rows, costs):
   """The table, and below it the meaning of rows and columns. 80 columns wide."""
   heads = ["", "images/s", "CPU ms/image", "MB kept", "gain: images/s", "CPU", "theory"]
   standard = rows[0]
-  cells = [
-    [
-      row.name,
-      f"{row.rate:,.0f}",
-      f"{1000 * row.cpu:.2f}",
-      f"{row.kept_bytes / 1e6:,.0f}",
-      *map(_gain, (row.rate / standard.rate, standard.cpu / row.cpu, standard.least(costs) / row.least(costs))),
-    ]
-    for row in rows
-  ]
+  cells = []
+  for row in rows:
+    gains = row.rate / standard.rate, standard.cpu / row.cpu, standard.least(costs) / row.least(costs)
+    measured = f"{row.rate:,.0f}", f"{1000 * row.cpu:.2f}", f"{row.kept_bytes / 1e6:,.0f}"
+    cells.append([row.name, *measured, *map(_gain, gains)])
   names, *widths = (max(map(len, column)) for column in zip(heads, *cells))
   lines = [
     "  ".join([name.ljust(names), *(cell.rjust(width) for cell, width in zip(others, widths))])

@@ -46,6 +46,9 @@ def run(args):
   library = native.library(tf.__version__)
   place = "in the package" if native.PACKAGE in library.parents else "rebuilt in the cache"
   limit = machine.memory_limit()
+  limit = "without a limit" if limit is None else f"limited to {machine.size_of(limit)}"
+  size = machine.size_of(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+  free, room = machine.size_of(machine.free_memory()), machine.size_of(machine.room_for_samples())
   _print(
     "refurbish_tf",
     {
@@ -55,12 +58,7 @@ def run(args):
       "library": f"{library}, {place}, for TensorFlow {native._read_record(library.parent)['tensorflow']}",
       "layers": f"version {native_layers.draws_version()}; {DECODERS_VERSION}",
       "processors": f"{machine.processors()} of {os.cpu_count()}, {machine.processor()}",
-      "memory": f"{machine.size_of(os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES'))}, "
-      + ("without a limit" if limit is None else f"limited to {machine.size_of(limit)}")
-      + (
-        f"; {machine.size_of(machine.free_memory())} free, room for {machine.size_of(machine.room_for_samples())} of "
-        "samples"
-      ),
+      "memory": f"{size}, {limit}; {free} free, room for {room} of samples",
       "devices": ", ".join(devices) or "no accelerator",
     },
   )
@@ -81,29 +79,23 @@ def _facts(folder, most):
     found = list(pool.map(_look_at, looked_at))
   sizes = sorted((size for _, size, _, error in found if error is None), key=lambda size: size[0] * size[1])
   turns = collections.Counter(turn for *_, turn, error in found if turn and error is None)
-  broken = [
-    f"{checks.printable_path(path)}: {error}" for path, (*_, error) in zip(looked_at, found) if error is not None
-  ]
-  facts = {
-    "files": f"{len(images):,} images"
-    + (f", {len(looked_at):,} of them looked at" if len(looked_at) < len(images) else "")
-    + (f"; others: {_counts(left_out)}" if left_out else ""),
-    "formats": _counts(collections.Counter(name for name, *_ in found)) or "none",
-  }
+  errors = zip(looked_at, (error for *_, error in found))
+  broken = [f"{checks.printable_path(path)}: {error}" for path, error in errors if error is not None]
+  files = f"{len(images):,} images"
+  files += f", {len(looked_at):,} of them looked at" if len(looked_at) < len(images) else ""
+  files += f"; others: {_counts(left_out)}" if left_out else ""
+  facts = {"files": files, "formats": _counts(collections.Counter(name for name, *_ in found)) or "none"}
   if sizes:
     shown = (f"{width} x {height}" for height, width in (sizes[0], sizes[len(sizes) // 2], sizes[-1]))
     facts["sizes"] = "smallest {}, median {}, largest {}".format(*shown)
   facts["EXIF"] = "; ".join(f"orientation {turn}: {number:,}" for turn, number in sorted(turns.items())) or "turns none"
-  facts["broken"] = (
-    "\n".join(broken[:_MOST_SHOWN] + [f"and {len(broken) - _MOST_SHOWN:,} more"] * (len(broken) > _MOST_SHOWN))
-    or "none"
-  )
+  more = [f"and {len(broken) - _MOST_SHOWN:,} more"] * (len(broken) > _MOST_SHOWN)
+  facts["broken"] = "\n".join(broken[:_MOST_SHOWN] + more) or "none"
   return facts
 
 
 def _look_at(path):
-  """The format of an image file, its height and width as stored, how EXIF turns it, and why it cannot be decoded, or
-  None."""
+  """An image's format, height and width as stored, how EXIF turns it, and why it cannot be decoded, or None."""
   name = "unknown"
   try:
     file = path.read_bytes()

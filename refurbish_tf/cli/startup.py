@@ -78,8 +78,7 @@ def stderr_held_back():
 
 
 def _parser():
-  """The parser of the command line. Its result, with the subcommand's parser, is the argument of the subcommand's
-  `run`."""
+  """The parser of the command line. Its result, with the subcommand's parser, goes to the subcommand's `run`."""
   parser = argparse.ArgumentParser(
     prog="refurbish-tf", description="Reuse partially augmented training samples in tf.data pipelines."
   )
@@ -109,56 +108,25 @@ def _add_advise(commands):
       "from. It is rtf.advise for users who have no pipeline yet."
     ),
   )
-  parser.add_argument(
-    "folder", metavar="FOLDER", help="a directory with a directory of images for each class, or with images"
+  told = "a directory with a directory of images for each class, or with images"
+  parser.add_argument("folder", metavar="FOLDER", help=told)
+  number = _number(int, "a whole number", 1)
+  told = "height and width of the prepared images (default: %(default)s)"
+  parser.add_argument("--size", type=number, default=224, metavar="PIXELS", help=told)
+  told = "images per training step (default: %(default)s)"
+  parser.add_argument("--batch-size", type=number, default=64, metavar="N", help=told)
+  told = (
+    "the time of a training step when its input is ready; with it, the first line says whether the input is too slow"
   )
-  parser.add_argument(
-    "--size",
-    type=_number(int, "a whole number", 1),
-    default=224,
-    metavar="PIXELS",
-    help="height and width of the prepared images (default: %(default)s)",
-  )
-  parser.add_argument(
-    "--batch-size",
-    type=_number(int, "a whole number", 1),
-    default=64,
-    metavar="N",
-    help="images per training step (default: %(default)s)",
-  )
-  parser.add_argument(
-    "--step-seconds",
-    type=_number(float, "a real number", 1e-6),
-    metavar="S",
-    help="the time of a training step when its input is ready; with it, the first line says whether the input is too "
-    "slow",
-  )
-  parser.add_argument(
-    "--epochs",
-    type=_number(int, "a whole number", 1),
-    default=90,
-    metavar="N",
-    help="training epochs (default: %(default)s)",
-  )
-  parser.add_argument(
-    "--memory",
-    type=_size,
-    metavar="SIZE",
-    help="the most memory to use for kept samples, such as 8GB (default: half of the free memory)",
-  )
-  parser.add_argument(
-    "--disk",
-    type=pathlib.Path,
-    metavar="DIRECTORY",
-    help="also consider keeping samples in this directory of a local disk (default: memory only)",
-  )
-  parser.add_argument(
-    "--max-seconds",
-    type=_number(float, "a real number", 1e-3),
-    default=30,
-    metavar="N",
-    help="about how long to measure (default: %(default)s)",
-  )
+  parser.add_argument("--step-seconds", type=_number(float, "a real number", 1e-6), metavar="S", help=told)
+  told = "training epochs (default: %(default)s)"
+  parser.add_argument("--epochs", type=number, default=90, metavar="N", help=told)
+  told = "the most memory to use for kept samples, such as 8GB (default: half of the free memory)"
+  parser.add_argument("--memory", type=_size, metavar="SIZE", help=told)
+  told = "also consider keeping samples in this directory of a local disk (default: memory only)"
+  parser.add_argument("--disk", type=pathlib.Path, metavar="DIRECTORY", help=told)
+  number, told = _number(float, "a real number", 1e-3), "about how long to measure (default: %(default)s)"
+  parser.add_argument("--max-seconds", type=number, default=30, metavar="N", help=told)
 
 
 def _add_demo(commands):
@@ -172,25 +140,13 @@ def _add_demo(commands):
       "idle CPU cores. No model is trained."
     ),
   )
-  parser.add_argument(
-    "--photos",
-    nargs="?",
-    default=argparse.SUPPRESS,
-    metavar="DIRECTORY",
-    help="the JPEG files in and below DIRECTORY (default: generated photographs)",
-  )
-  parser.add_argument(
-    "--images", type=_number(int, "a whole number", 2), default=384, metavar="N", help="use at most the first N"
-  )
-  parser.add_argument(
-    "-r",
-    dest="reuse",
-    type=_number(float, "a real number", 1),
-    nargs="+",
-    default=_Factors([2.0, 3.0]),
-    metavar="R",
-    help="reuse factors, real numbers of at least 1",
-  )
+  told = "the JPEG files in and below DIRECTORY (default: generated photographs)"
+  parser.add_argument("--photos", nargs="?", default=argparse.SUPPRESS, metavar="DIRECTORY", help=told)
+  number, told = _number(int, "a whole number", 2), "use at most the first N"
+  parser.add_argument("--images", type=number, default=384, metavar="N", help=told)
+  number, told = _number(float, "a real number", 1), "reuse factors, real numbers of at least 1"
+  default = _Factors([2.0, 3.0])
+  parser.add_argument("-r", dest="reuse", type=number, nargs="+", default=default, metavar="R", help=told)
 
 
 def _add_info(commands):
@@ -203,13 +159,8 @@ def _add_info(commands):
     ),
   )
   parser.add_argument("folder", metavar="FOLDER", nargs="?", help="look at the images in and below it")
-  parser.add_argument(
-    "--images",
-    type=_number(int, "a whole number", 1),
-    default=1000,
-    metavar="N",
-    help="look at most at N of them (default: %(default)s)",
-  )
+  number, told = _number(int, "a whole number", 1), "look at most at N of them (default: %(default)s)"
+  parser.add_argument("--images", type=number, default=1000, metavar="N", help=told)
 
 
 def _add_store(commands):
@@ -222,11 +173,8 @@ def _add_store(commands):
     ),
   )
   parser.add_argument("path", metavar="PATH", help="the directory of the store")
-  parser.add_argument(
-    "--verify",
-    action="store_true",
-    help="read every sample; samples with a wrong checksum are missing from then on, and the exit status is 1",
-  )
+  told = "read every sample; samples with a wrong checksum are missing from then on, and the exit status is 1"
+  parser.add_argument("--verify", action="store_true", help=told)
 
 
 class _Factors(list):

@@ -27,8 +27,7 @@ def run(args):
   try:
     with stderr_held_back():
       tf.config.list_logical_devices()
-    # Held until the end. Mode "inspect" leaves a damaged store as it is; training on it would start with an
-    # empty one.
+    # Held until the end. Mode "inspect" leaves a damaged store as it is; training on it would start with an empty one.
     with checks.build_errors():
       handle = native.ops().refurbish_tf_cache_store_handle(
         store=str(path), max_bytes=cache_store.UNLIMITED, mode="inspect"
@@ -54,18 +53,9 @@ def _print(store, settings, verify):
     facts["bytes"] += f" and a ring of {machine.size_of(stats.ring_bytes)} for samples in transit"
   if stats.entries:
     facts["bytes"] += f"; {machine.size_of(stats.bytes / stats.entries)} a sample"
-  facts |= {
-    name: settings[key]
-    for name, key in (
-      ("structure", "element_spec" if "element_spec" in settings else "samples"),
-      ("r", "r"),
-      ("eviction", "eviction"),
-      ("seed", "seed"),
-      ("layers", "layers"),
-      ("version", "version"),
-    )
-    if settings.get(key)
-  }
+  names = {"structure": "element_spec" if "element_spec" in settings else "samples"}
+  names |= {name: name for name in ("r", "eviction", "seed", "layers", "version")}
+  facts |= {name: settings[key] for name, key in names.items() if settings.get(key)}
   facts["jobs"] = "\n".join(_jobs(store, settings)) or "none at work"
   damaged = 0
   if verify:

@@ -29,8 +29,7 @@ INPUT_THREADS = 8
 
 
 def by_index(images, ratio):
-  """`images` in memory, with a source by index, on a disk where reading a batch takes `ratio` steps, half of it
-  latency.
+  """`images` in memory, with a source by index, on a disk where a batch takes `ratio` steps, half of it latency.
 
   Returns:
     The images and the disk.

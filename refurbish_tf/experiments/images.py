@@ -347,8 +347,7 @@ def _from_tfds(builder, count):
 
 
 def _decoder(shape):
-  """A function from a compressed image, string [], to the image, uint8 `shape`. Grey and transparent images become
-  RGB."""
+  """A function from an image file, string [], to the image, uint8 `shape`. Grey and transparent ones become RGB."""
 
   def decode(record):
     return tf.ensure_shape(augment.decode()(record), shape)

@@ -22,8 +22,8 @@ class Pipelines:
 
   >>> from refurbish_tf.experiments.images import shapes
   >>> pipelines = Pipelines(shapes(384), [rtf.augment.random_crop(padding=4), rtf.augment.random_flip()], at=1, seed=1)
-  >>> [len(pipeline) for pipeline in (pipelines.standard(), pipelines.refurbished(3), pipelines.echoed(3, "after_batch"))]
-  [3, 3, 3]
+  >>> len(pipelines.standard()), len(pipelines.refurbished(3)), len(pipelines.echoed(3, "after_batch"))
+  (3, 3, 3)
 
   Attributes:
     images: decoded by a first layer, which is not one of `layers`.

@@ -15,15 +15,8 @@ from matplotlib import patheffects, pyplot, ticker, transforms
 from refurbish_tf.experiments import results, tables
 
 STYLE = {"font.size": 13, "axes.spines.top": False, "axes.spines.right": False, "figure.dpi": 110}
-BLACK, ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE = (
-  "#000000",
-  "#E69F00",
-  "#56B4E9",
-  "#009E73",
-  "#0072B2",
-  "#D55E00",
-  "#CC79A7",
-)
+BLACK, ORANGE, GREEN = "#000000", "#E69F00", "#009E73"
+BLUE, VERMILION, PURPLE = "#0072B2", "#D55E00", "#CC79A7"
 # Colours and markers, by the beginnings of names of settings.
 SETTINGS = {
   "standard": (BLACK, "X"),
@@ -45,6 +38,8 @@ EXPLAINED = {
 _SINGLE = ("0.6", ".", "a single training, without an interval")
 _APART = (VERMILION, "s", "significant difference")
 _NOT_APART = (BLUE, "o", "no significant difference")
+# Of texts that say how many trainings reached the target.
+_UPRIGHT = {"rotation": 90, "ha": "center", "va": "bottom", "fontsize": 11}
 # Makes a label readable over the error bar of another point.
 _HALO = patheffects.withStroke(linewidth=3, foreground="white")
 # Offsets of the labels of points, so that adjacent ones do not overlap.
@@ -58,8 +53,7 @@ PLACES = {
 
 
 def accuracy_over_speed(axes, accuracy, speed):
-  """Validation accuracy over images per second of the input, a point for each setting (Lee et al., 2021, Figures 9 to
-  11).
+  """Validation accuracy over images per second of the input, a point per setting (Lee et al., 2021, Figures 9 to 11).
 
   `accuracy`: rows of one augmentation, one for each training, with "setting" and "accuracy". `speed`: rows with
   "setting" and "images_per_second".
@@ -68,51 +62,29 @@ def accuracy_over_speed(axes, accuracy, speed):
   rates = results.summary(speed, "setting", "images_per_second")
   shown = [setting for setting in accuracies if setting in rates]
   # A setting so far away that all others would shrink to one point.
-  far = [
-    setting
-    for setting in shown
-    if setting.startswith("cache")
-    and all(rates[setting][0] > 4 * rates[other][0] for other in shown if other != setting)
-  ]
+  caches = [setting for setting in shown if setting.startswith("cache")]
+  far = [each for each in caches if all(rates[each][0] > 4 * rates[other][0] for other in shown if other != each)]
   xlabel = "images per second, input alone"
   for setting in far:
-    xlabel += (
-      f"\n\nbeyond the frame: {setting},\n{round(rates[setting][0], -3):,.0f} images/s, "
-      f"{100 * accuracies[setting][0]:.1f} %"
-    )
+    rate, percent = round(rates[setting][0], -3), 100 * accuracies[setting][0]
+    xlabel += f"\n\nbeyond the frame: {setting},\n{rate:,.0f} images/s, {percent:.1f} %"
     shown.remove(setting)
   for kind, (color, marker) in SETTINGS.items():
     of_kind = [setting for setting in shown if setting.startswith(kind)]
     if not of_kind:
       continue
-    axes.errorbar(
-      [rates[setting][0] for setting in of_kind],
-      [100 * accuracies[setting][0] for setting in of_kind],
-      yerr=[100 * accuracies[setting][1] for setting in of_kind],
-      color=color,
-      marker=marker,
-      markersize=11,
-      lw=1.2,
-      capsize=4,
-      elinewidth=1.5,
-      ls="-" if len(of_kind) > 1 else "none",
-      label=EXPLAINED.get(kind, kind),
-    )
-    for setting in of_kind:
+    x, y = [rates[setting][0] for setting in of_kind], [100 * accuracies[setting][0] for setting in of_kind]
+    spreads = [100 * accuracies[setting][1] for setting in of_kind]
+    style = {"color": color, "marker": marker, "ls": "-" if len(of_kind) > 1 else "none"}
+    label = EXPLAINED.get(kind, kind)
+    axes.errorbar(x, y, yerr=spreads, ms=11, lw=1.2, capsize=4, elinewidth=1.5, label=label, **style)
+    for setting, *place in zip(of_kind, x, y):
       number = setting[len(kind) :].replace("by ", "−").replace("after augmentation", "").strip()
-      axes.annotate(
-        number,
-        (rates[setting][0], 100 * accuracies[setting][0]),
-        xytext=LABELS.get(setting, LABELS.get(kind, (8, 7))),
-        textcoords="offset points",
-        color=color,
-        fontsize=12,
-        path_effects=[_HALO],
-      )
+      offset = LABELS.get(setting, LABELS.get(kind, (8, 7)))
+      _annotate(axes, number, place, offset, color=color, fontsize=12, path_effects=[_HALO])
   mean, spread, _ = accuracies["standard"]
-  axes.axhspan(
-    100 * (mean - spread), 100 * (mean + spread), color="0.9", zorder=0, label="standard, mean ± spread of the seeds"
-  )
+  label = "standard, mean ± spread of the seeds"
+  axes.axhspan(100 * (mean - spread), 100 * (mean + spread), color="0.9", zorder=0, label=label)
   axes.xaxis.set_major_locator(ticker.MaxNLocator(5))
   axes.xaxis.set_major_formatter("{x:,.0f}")
   axes.set(xlabel=xlabel, ylabel="validation accuracy, %")
@@ -156,39 +128,20 @@ def fresh_samples(axes, rows, by, names=None):
   for number, (where, (color, marker)) in enumerate(PLACES.items()):
     axes.plot([], [], marker, color=color, ms=11, label=tables.PLACE_NAMES[where])
     for place, group in enumerate(groups):
-      fresh = [
-        row["fresh"]
-        for row in rows
-        if row["where"] == where and (row[by] == group or (by == "e" and where == "baseline"))
-      ]
+      is_alone = by == "e" and where == "baseline"
+      fresh = [row["fresh"] for row in rows if row["where"] == where and (row[by] == group or is_alone)]
       x = place + (number - 1.5) * width
       if not fresh or min(fresh) < 0:
         told = f"{sum(one >= 0 for one in fresh)} of {len(fresh)} reached it" if fresh else ""
-        axes.annotate(
-          told,
-          (x, lines.get(group, 0)),
-          xytext=(0, 4),
-          textcoords="offset points",
-          rotation=90,
-          ha="center",
-          va="bottom",
-          color=color,
-          fontsize=11,
-        )
+        _annotate(axes, told, (x, lines.get(group, 0)), (0, 4), color=color, **_UPRIGHT)
         continue
       middle, spread = results.mean_and_spread([one / 1000 for one in fresh])
       axes.bar(x, middle, 0.92 * width, yerr=spread, color=color, capsize=4, error_kw={"ecolor": "0.35"})
       axes.plot(x, 0, marker, color="white", ms=7, transform=inside)
       if where == "baseline":
         lines[group] = middle / (group if by == "e" else 2)
-        axes.plot(
-          [x + 0.5 * width, x + 3.5 * width],
-          [lines[group]] * 2,
-          "--",
-          color="0.3",
-          lw=1.8,
-          label="baseline / e" if place == 0 else None,
-        )
+        ends, label = [x + 0.5 * width, x + 3.5 * width], "baseline / e" if place == 0 else None
+        axes.plot(ends, [lines[group]] * 2, "--", color="0.3", lw=1.8, label=label)
   axes.set_xticks(range(len(groups)), [(names or {}).get(group, f"{group:,}") for group in groups])
   axes.set_ylabel("fresh samples to the target, thousands")
   axes.set_ylim(0, None)
@@ -204,8 +157,7 @@ def echoing_time(rows):
 
 
 def time_to_target(axes, rows, ratio=4):
-  """Seconds to the target over e, with 95 % intervals (Choi et al., 2019, Figure 4), and at the right AUTOTUNE and
-  refurbish.
+  """Seconds to the target over e (Choi et al., 2019, Figure 4), and at the right AUTOTUNE and refurbish.
 
   A dashed line is what would be needed if repeated samples were as useful as fresh ones: the baseline over min(e, R).
   If not all trainings reached the target, a text says how many did.
@@ -218,11 +170,9 @@ def time_to_target(axes, rows, ratio=4):
   found = {(where, e): of_way for (of_ratio, where, e), of_way in tables.of_ways(rows).items() if of_ratio == ratio}
   whole = sorted({e for where, e in found if where in tables.PLACE_NAMES and e != "AUTOTUNE"})
   beside = [way for way in found if way[1] == "AUTOTUNE" or way[0] == "refurbish"]
-  places = {
-    **{e: float(e) for e in whole},
-    **{way: max(whole, default=0) + 1.5 * number for number, way in enumerate(beside, 1)},
-  }
-  for where, (color, marker) in {**PLACES, "refurbish": (GREEN, "s")}.items():
+  places = {e: float(e) for e in whole}
+  places |= {way: max(whole, default=0) + 1.5 * number for number, way in enumerate(beside, 1)}
+  for number, (where, (color, marker)) in enumerate({**PLACES, "refurbish": (GREEN, "s")}.items()):
     x, middles, halves = [], [], []
     for way, of_way in sorted(found.items(), key=str):
       if way[0] != where:
@@ -230,47 +180,25 @@ def time_to_target(axes, rows, ratio=4):
       place = places[way if way in beside else way[1]]
       seconds = [row["seconds"] for row in of_way if row["fresh"] >= 0]
       if len(seconds) < len(of_way):
-        axes.annotate(
-          f"{len(seconds)} of {len(of_way)} reached it",
-          (place, 0.02),
-          xycoords=("data", "axes fraction"),
-          xytext=(12 * [*PLACES, "refurbish"].index(where) - 18, 0),
-          textcoords="offset points",
-          rotation=90,
-          ha="center",
-          va="bottom",
-          color=color,
-          fontsize=11,
-        )
+        style = {**_UPRIGHT, "color": color, "xycoords": ("data", "axes fraction")}
+        _annotate(axes, f"{len(seconds)} of {len(of_way)} reached it", (place, 0.02), (12 * number - 18, 0), **style)
         continue
       middle, half = results.mean_interval(seconds)
       x, middles, halves = [*x, place], [*middles, middle], [*halves, half or 0]
       if where == "baseline":
         factors = [e for e in whole if e <= ratio] + [max(whole)]
-        axes.plot(
-          factors, [middle / min(e, ratio) for e in factors], "--", color="0.3", lw=1.8, label="baseline / min(e, R)"
-        )
+        needed = [middle / min(e, ratio) for e in factors]
+        axes.plot(factors, needed, "--", color="0.3", lw=1.8, label="baseline / min(e, R)")
     if x:
-      axes.errorbar(
-        x,
-        middles,
-        yerr=halves,
-        color=color,
-        marker=marker,
-        ms=9,
-        capsize=4,
-        lw=0,
-        elinewidth=1.8,
-        label=tables.PLACE_NAMES.get(where, where),
-      )
+      style = {"color": color, "marker": marker, "label": tables.PLACE_NAMES.get(where, where)}
+      axes.errorbar(x, middles, yerr=halves, ms=9, capsize=4, lw=0, elinewidth=1.8, **style)
   names = [f"{e}" for e in whole] + [f"e =\n{e}" if e == "AUTOTUNE" else f"r = {e}" for _, e in beside]
   axes.set_xticks(list(places.values()), names)
   axes.set(xlabel=f"echoing factor e; R = {ratio}", ylabel="seconds to the target", ylim=(0, None))
 
 
 def best_accuracy(axes, rows):
-  """The best accuracy for the same fresh samples, with 95 % intervals (Choi et al., 2019, Figure 8). `rows` of
-  `echoing_time`."""
+  """Accuracies for the same fresh samples, with intervals (Choi et al., 2019, Figure 8). Rows of `echoing_time`."""
   found = results.grouped([row for row in rows if row["what"] == "budget"], "where", "accuracy")
   for place, (where, accuracies) in enumerate(found.items()):
     middle, half = results.mean_interval([100 * accuracy for accuracy in accuracies])
@@ -290,26 +218,16 @@ def split_policy(speeds, accuracies, trained, speed):
   """
   layers = 4
   name = lambda at: "refurbish r=3" if at == 2 else f"refurbish r=3 split {at}"
-  accuracy, rates = (
-    results.summary(trained, "setting", "accuracy"),
-    results.summary(speed, "setting", "images_per_second"),
-  )
+  accuracy = results.summary(trained, "setting", "accuracy")
+  rates = results.summary(speed, "setting", "images_per_second")
   splits = [at for at in range(layers, 0, -1) if name(at) in accuracy and name(at) in rates]
   x = [layers - at for at in splits]
   for axes, found, scale, color, marker in (
     (speeds, rates, 0.001, BLUE, "o"),
     (accuracies, accuracy, 100, VERMILION, "s"),
   ):
-    axes.errorbar(
-      x,
-      [scale * found[name(at)][0] for at in splits],
-      yerr=[scale * found[name(at)][1] for at in splits],
-      color=color,
-      marker=marker,
-      ms=10,
-      lw=2.5,
-      capsize=4,
-    )
+    means, spreads = ([scale * found[name(at)][k] for at in splits] for k in (0, 1))
+    axes.errorbar(x, means, yerr=spreads, color=color, marker=marker, ms=10, lw=2.5, capsize=4)
     mean, spread, _ = found["standard"]
     axes.axhspan(scale * (mean - spread), scale * (mean + spread), color="0.88", zorder=0)
     # The text is between the error bars.
@@ -322,8 +240,7 @@ def split_policy(speeds, accuracies, trained, speed):
 
 
 def comparison(rows):
-  """A figure of `differences` and `input_cpu` with their legend. `rows` as for `tables.comparison` and
-  `tables.prices`."""
+  """A figure of `differences` and `input_cpu`. `rows` as for `tables.comparison` and `tables.prices`."""
   figure, both = pyplot.subplots(1, 2, figsize=(12, 4.6), sharey=True, width_ratios=(3, 1), layout="constrained")
   differences(both[0], rows)
   input_cpu(both[1], rows)
@@ -340,7 +257,7 @@ def differences(axes, rows):
   found = tables.differences(rows)
   # The lowest difference that is drawn in place. With lower ones, the others would be too close to 0 to be seen.
   lowest = min([-1.0, *(middle - (half or 0) for middle, half in found.values() if middle > -4)])
-  shown = set()
+  shown, of_paper = set(), {"color": "0.35", "ms": 8, "mfc": "white", "mew": 1.8}
   for place, (setting, (middle, half)) in enumerate(found.items()):
     color, marker, name = _SINGLE if half is None else _APART if abs(middle) > half else _NOT_APART
     if middle < lowest:
@@ -349,24 +266,15 @@ def differences(axes, rows):
       axes.text(0.035, place, f"{middle:+.1f}{interval}, beyond the scale".replace("-", "−"), va="center", **margin)
       axes.plot([0.015], [place], "<", ms=10, **margin)
     else:
-      axes.errorbar(
-        [middle], [place], xerr=None if half is None else [half], color=color, marker=marker, ms=9, capsize=5, lw=2.2
-      )
+      interval = None if half is None else [half]
+      axes.errorbar([middle], [place], xerr=interval, color=color, marker=marker, ms=9, capsize=5, lw=2.2)
     if name not in shown:
       axes.plot([], [], marker, color=color, ms=9, label=name)
     shown.add(name)
     if setting in tables.PAPER:
-      axes.plot(
-        [tables.PAPER[setting] - tables.PAPER["standard"]],
-        [place - 0.26],
-        "D",
-        color="0.35",
-        ms=8,
-        mfc="white",
-        mew=1.8,
-      )
+      axes.plot([tables.PAPER[setting] - tables.PAPER["standard"]], [place - 0.26], "D", **of_paper)
   _standard_at(axes, 0)
-  axes.plot([], [], "D", color="0.35", mfc="white", mew=1.8, ms=8, label="Lee et al., 2021: ResNet-50 on ImageNet")
+  axes.plot([], [], "D", label="Lee et al., 2021: ResNet-50 on ImageNet", **of_paper)
   axes.set_yticks(range(len(found)), [tables.NAMES[setting].replace("`", "") for setting in found])
   axes.set_ylim(len(found) - 0.5, -0.6)
   axes.set_xlim(lowest - 0.3, None)
@@ -382,7 +290,7 @@ def input_cpu(axes, rows):
       middle, half = parts[setting]
       axes.barh([place], [middle], 0.55, xerr=half, color="0.75", error_kw={"ecolor": "0.3", "capsize": 4})
       ends.append(middle + (half or 0))
-      axes.annotate(f"{middle:.0f} %", (ends[-1], place), xytext=(6, 0), textcoords="offset points", va="center")
+      _annotate(axes, f"{middle:.0f} %", (ends[-1], place), (6, 0), va="center")
   axes.set_xlim(0, 1.35 * max(ends))
   _standard_at(axes, 100)
   axes.set_xlabel("input's CPU time, %,\n95 % interval")
@@ -391,42 +299,32 @@ def input_cpu(axes, rows):
 def _standard_at(axes, x):
   """Marks the position of standard."""
   axes.axvline(x, color="0.4", lw=1.2, zorder=0)
-  axes.annotate(
-    "standard",
-    (x, 1),
-    xycoords=("data", "axes fraction"),
-    xytext=(0, 3),
-    textcoords="offset points",
-    ha="center",
-    va="bottom",
-    color="0.3",
-    fontsize=12,
-  )
+  style = {"ha": "center", "va": "bottom", "color": "0.3", "fontsize": 12}
+  _annotate(axes, "standard", (x, 1), (0, 3), xycoords=("data", "axes fraction"), **style)
+
+
+def _annotate(axes, text, place, offset, **style):
+  """Writes a text at an offset, in points, from a place."""
+  axes.annotate(text, place, xytext=offset, textcoords="offset points", **style)
 
 
 def main(argv=None):
   """Draws the figures from the tables that come with the package, and writes the documentation's tables."""
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-  parser.add_argument(
-    "--root",
-    type=pathlib.Path,
-    default=pathlib.Path("."),
-    help="a directory: figures go to its docs; the tables of its docs/results.md and README.md are replaced; "
-    "by default the current one",
-  )
+  told = "a directory: figures go to its docs; the tables of its docs/results.md and README.md are replaced"
+  parser.add_argument("--root", type=pathlib.Path, default=".", help=f"{told}; by default the current one")
   args = parser.parse_args(argv)
   if not args.root.is_dir():
     parser.error(f"--root must be a directory, got {args.root}. Nothing was written.")
   # Not needed by those who only draw.
   from refurbish_tf.experiments import echoing
 
-  compared, echoed_on_gpu, echoed, timed = (
-    results.read(name) for name in ("comparison", "echoing_resnet18", "echoing", "echoing_time")
+  compared, echoed_on_gpu, echoed, timed = map(
+    results.read, ("comparison", "echoing_resnet18", "echoing", "echoing_time")
   )
   # These tables may not have a first row yet.
-  of_all, on_gpu = (
-    results.read(name) if (results.DIRECTORY / f"{name}.csv").exists() else [] for name in ("all_images", "cifar10")
-  )
+  there = lambda name: (results.DIRECTORY / f"{name}.csv").exists()
+  of_all, on_gpu = (results.read(name) if there(name) else [] for name in ("all_images", "cifar10"))
   pages = {
     "README.md": {"reuse": tables.reuse(compared, of_all)},
     "docs/results.md": {

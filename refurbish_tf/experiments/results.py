@@ -171,8 +171,7 @@ class Table:
 
 
 def open_table(parser, path, key, columns, load):
-  """The `Table` of a program, and its images, which `load()` returns. Errors end the program, through
-  `parser.error`."""
+  """The `Table` of a program, and its images, which `load()` returns. Errors end it, through `parser.error`."""
   try:
     return Table(path, key, columns), load()
   except (OSError, ValueError, images.DatasetError) as error:
@@ -313,8 +312,7 @@ def markdown(heads, rows):
 
 
 def filled(text, place, content):
-  """A page with `content` between <!-- place --> and the next <!-- end -->. ValueError unless there is one such
-  place."""
+  """A page with `content` between <!-- place --> and <!-- end -->. ValueError unless there is one such place."""
   text, count = re.subn(
     f"(?s)<!-- {place} -->((?!<!-- ).)*<!-- end -->", lambda _: f"<!-- {place} -->\n\n{content}\n\n<!-- end -->", text
   )

@@ -66,34 +66,21 @@ def comparison(rows, title="", paired=False):
   lines = []
   for setting in (setting for setting in NAMES if setting in accuracies):
     mean, spread, count = accuracies[setting]
-    lines.append(
-      [
-        NAMES[setting],
-        f"{100 * mean:.2f} ± {100 * spread:.2f} %" if count > 1 else f"{100 * mean:.2f} %",
-        f"{count}",
-        *(_told(*found[setting]) if setting in found else ("", "")),
-        f"{PAPER[setting] - PAPER['standard']:+.2f}" if setting in PAPER and setting != "standard" else "",
-      ]
-    )
-  return results.markdown(
-    [title, "accuracy", "trainings", "minus standard, points", "against standard", "minus standard in the paper"], lines
-  )
+    accuracy = f"{100 * mean:.2f} ± {100 * spread:.2f} %" if count > 1 else f"{100 * mean:.2f} %"
+    told = _told(*found[setting]) if setting in found else ("", "")
+    lines.append([NAMES[setting], accuracy, f"{count}", *told, _in_paper(setting)])
+  heads = [title, "accuracy", "trainings", "minus standard, points", "against standard", "minus standard in the paper"]
+  return results.markdown(heads, lines)
 
 
 def pairs(rows):
   """Differences of the accuracies of `PAIRS`. `rows` as for `comparison`."""
-  accuracies = _points(rows)
-  return results.markdown(
-    ["", "points", "against the other"],
-    [
-      [
-        f"{NAMES[one]}, minus {NAMES[other].removeprefix('refurbish, ')}",
-        *_told(*results.difference(accuracies[one], accuracies[other])),
-      ]
-      for one, other in PAIRS
-      if one in accuracies and other in accuracies
-    ],
-  )
+  accuracies, lines = _points(rows), []
+  for one, other in PAIRS:
+    if one in accuracies and other in accuracies:
+      name = f"{NAMES[one]}, minus {NAMES[other].removeprefix('refurbish, ')}"
+      lines.append([name, *_told(*results.difference(accuracies[one], accuracies[other]))])
+  return results.markdown(["", "points", "against the other"], lines)
 
 
 def prices(rows):
@@ -102,29 +89,16 @@ def prices(rows):
   Args:
     rows: with "setting", "seed", "input_cpu_seconds", "cpu_seconds" and "seconds", one for each training.
   """
-  heads, columns = [""], []
-  for name, column in (
-    ("CPU seconds, input alone", "input_cpu_seconds"),
-    ("CPU seconds, all", "cpu_seconds"),
-    ("seconds by the clock", "seconds"),
-  ):
-    heads += [name, "of standard's"]
-    columns.append((results.summary(rows, "setting", column), parts(rows, column)))
-  return results.markdown(
-    heads,
-    [
-      [
-        NAMES[setting],
-        *(
-          cell
-          for seconds, part in columns
-          for cell in (f"{seconds[setting][0]:,.0f}", _part(part, setting) if setting != "standard" else "")
-        ),
-      ]
-      for setting in NAMES
-      if setting in columns[0][0] and setting not in TRAINED_LATER
-    ],
-  )
+  names = ("CPU seconds, input alone", "CPU seconds, all", "seconds by the clock")
+  columns = ("input_cpu_seconds", "cpu_seconds", "seconds")
+  costs = [(results.summary(rows, "setting", column), parts(rows, column)) for column in columns]
+  lines = []
+  for setting in NAMES:
+    if setting in costs[0][0] and setting not in TRAINED_LATER:
+      lines.append([NAMES[setting]])
+      for seconds, part in costs:
+        lines[-1] += [f"{seconds[setting][0]:,.0f}", _part(part, setting) if setting != "standard" else ""]
+  return results.markdown(["", *(head for name in names for head in (name, "of standard's"))], lines)
 
 
 def reuse(rows, of_all_images=()):
@@ -136,29 +110,14 @@ def reuse(rows, of_all_images=()):
   """
   part, trainings = parts(rows, "input_cpu_seconds"), results.summary(rows, "setting", "accuracy")
   large = differences([row for row in of_all_images if row["what"] == "comparison"], paired=True)
-  return results.markdown(
-    [
-      "",
-      "accuracy minus standard, points",
-      "against standard",
-      "seeds",
-      *(["50,000 images"] if large else []),
-      "ImageNet, in the paper",
-      "CPU time of the input",
-    ],
-    [
-      [
-        NAMES[setting].replace("refurbish, ", ""),
-        *_told(*difference),
-        f"{trainings[setting][2]}",
-        *([_told(*large[setting])[0] if setting in large else ""] if large else []),
-        f"{PAPER[setting] - PAPER['standard']:+.2f}",
-        _part(part, setting),
-      ]
-      for setting, difference in differences(rows).items()
-      if setting in REUSE
-    ],
-  )
+  heads = ["", "accuracy minus standard, points", "against standard", "seeds", *["50,000 images"] * bool(large)]
+  lines = []
+  for setting, difference in differences(rows).items():
+    if setting in REUSE:
+      told = _told(*large[setting])[0] if setting in large else ""
+      lines.append([NAMES[setting].replace("refurbish, ", ""), *_told(*difference), f"{trainings[setting][2]}"])
+      lines[-1] += [*[told] * bool(large), _in_paper(setting), _part(part, setting)]
+  return results.markdown([*heads, "ImageNet, in the paper", "CPU time of the input"], lines)
 
 
 def all_images(rows):
@@ -166,47 +125,30 @@ def all_images(rows):
   if not rows:
     return NOT_YET
   parts = {what: [row for row in rows if row["what"] == what] for what in ("pilot", *ALL_IMAGES)}
-  pilot = results.markdown(
-    ["pilot", "epochs", "accuracy on 5,000 images of the training set"],
-    [
-      [
-        "crop and flip only" if row["policy"] == "none" else row["policy"],
-        f"{row['epochs']}",
-        f"{100 * row['accuracy']:.2f} %",
-      ]
-      for row in parts.pop("pilot")
-    ],
-  )
-  return "\n\n".join(
-    [*(comparison(found, ALL_IMAGES[what], paired=True) for what, found in parts.items() if found), pilot]
-  )
+  lines = []
+  for row in parts.pop("pilot"):
+    policy = "crop and flip only" if row["policy"] == "none" else row["policy"]
+    lines.append([policy, f"{row['epochs']}", f"{100 * row['accuracy']:.2f} %"])
+  pilot = results.markdown(["pilot", "epochs", "accuracy on 5,000 images of the training set"], lines)
+  compared = [comparison(found, ALL_IMAGES[what], paired=True) for what, found in parts.items() if found]
+  return "\n\n".join([*compared, pilot])
 
 
 def all_on_gpu(rows):
   """The pilot, which chose the policy, and the comparison of all settings. `rows` of `cifar10`."""
   if not rows:
     return NOT_YET
-  pilot = [
-    [
-      "pilot: " + (row["policy"] if row["setting"] == "standard" else "crop and flip only"),
-      f"{100 * row['accuracy']:.2f} %",
-    ]
-    for row in rows
-    if row["what"] == "pilot"
-  ]
+  lines = []
+  for row in (row for row in rows if row["what"] == "pilot"):
+    policy = row["policy"] if row["setting"] == "standard" else "crop and flip only"
+    lines.append([f"pilot: {policy}", f"{100 * row['accuracy']:.2f} %"])
+  pilot = results.markdown(["", "accuracy on 10,000 images of the training set"], lines)
   compared = [row for row in rows if row["what"] == "comparison"]
-  return "\n\n".join(
-    [
-      results.markdown(["", "accuracy on 10,000 images of the training set"], pilot),
-      policy_taken(rows),
-      *([comparison(compared)] if compared else []),
-    ]
-  )
+  return "\n\n".join([pilot, policy_taken(rows), *([comparison(compared)] if compared else [])])
 
 
 def pilot_gain(rows):
-  """The best policy of the pilot and its gain over crop and flip, in points; None without a pilot. `rows` of
-  `cifar10`."""
+  """The pilot's best policy and its gain over crop and flip, in points; None without a pilot. `rows` of `cifar10`."""
   found = {row["policy"]: 100 * row["accuracy"] for row in rows if row["what"] == "pilot"}
   if not found:
     return None
@@ -252,7 +194,15 @@ def hyperparameters(rows):
     rows: with "learning_rate", "magnitude", "setting" and "accuracy".
   """
   ordered = sorted(rows, key=lambda row: (-row["magnitude"], row["learning_rate"]))
-  return _accuracies(ordered, ("learning_rate", "magnitude"), ("standard", "refurbish r=2", "refurbish r=3"))
+  settings = ("standard", "refurbish r=2", "refurbish r=3")
+  found = results.grouped(ordered, ("learning_rate", "magnitude", "setting"), "accuracy")
+  lines = []
+  for rate, magnitude in dict.fromkeys(key[:-1] for key in found):
+    lines.append([f"{rate}", f"{magnitude}"])
+    for setting in settings:
+      values = found.get((rate, magnitude, setting))
+      lines[-1].append(f"{100 * results.mean_and_spread(values)[0]:.1f} %" if values else "")
+  return results.markdown(["learning rate", "magnitude", *(NAMES[setting] for setting in settings)], lines)
 
 
 def echoes(rows):
@@ -272,64 +222,37 @@ def echoes(rows):
   factors = sorted({e for _, e in found})
 
   def cell(fresh):
-    return (
-      "" if not fresh else "not reached" if min(fresh) < 0 else f"{results.mean_and_spread(fresh)[0] / baseline:.2f}"
-    )
+    if not fresh:
+      return ""
+    return "not reached" if min(fresh) < 0 else f"{results.mean_and_spread(fresh)[0] / baseline:.2f}"
 
-  return results.markdown(
-    [f"of the baseline's {baseline:,.0f} fresh samples", *(f"e = {e}" for e in factors)],
-    [
-      [name, *(cell(found.get((where, e))) for e in factors)]
-      for where, name in PLACE_NAMES.items()
-      if where != "baseline"
-    ],
-  )
+  places = [where for where in PLACE_NAMES if where != "baseline"]
+  lines = [[PLACE_NAMES[where], *(cell(found.get((where, e))) for e in factors)] for where in places]
+  return results.markdown([f"of the baseline's {baseline:,.0f} fresh samples", *(f"e = {e}" for e in factors)], lines)
 
 
 def times(rows):
-  """Seconds to the target of each pipeline, compared with the baseline with the same R (Choi et al., 2019, Figures 3
-  and 4).
+  """Seconds to the target, compared with the baseline with the same R (Choi et al., 2019, Figures 3 and 4).
 
   Args:
     rows: of `echoing_time`. Only those of its part "time" count.
   """
+  heads = ["", "R", "learning rate", "seconds to the target", "reached it", "baseline's over these", "predicted"]
   lines = []
   for (ratio, where, e), of_way in of_ways(rows).items():
     seconds = [row["seconds"] for row in of_way if row["fresh"] >= 0]
-    middle, spread = results.mean_and_spread(seconds) if seconds else (None, None)
     found = faster(rows, ratio, where, e)
-    told = ["", ""] if found is None else [_quotient(*found[0]), f"{found[1]:.2f}"]
-    lines.append(
-      [
-        _way(where, e),
-        f"{ratio}",
-        f"{of_way[0]['learning_rate']:g}",
-        f"{middle:.1f} ± {spread:.1f}" if seconds else "",
-        f"{len(seconds)} of {len(of_way)}",
-        *told,
-        f"{min(ratio, ratio if e == 'AUTOTUNE' else e)}",
-        f"{sum(row['late_steps'] for row in of_way) / sum(row['steps'] for row in of_way):.1%}".replace("%", " %"),
-      ]
-    )
-  return results.markdown(
-    [
-      "",
-      "R",
-      "learning rate",
-      "seconds to the target",
-      "reached it",
-      "baseline's over these",
-      "predicted",
-      "min(e, R)",
-      "late steps",
-    ],
-    lines,
-  )
+    line = [_way(where, e), f"{ratio}", f"{of_way[0]['learning_rate']:g}"]
+    line.append("{:.1f} ± {:.1f}".format(*results.mean_and_spread(seconds)) if seconds else "")
+    line.append(f"{len(seconds)} of {len(of_way)}")
+    line += ["", ""] if found is None else [_quotient(*found[0]), f"{found[1]:.2f}"]
+    late = sum(row["late_steps"] for row in of_way) / sum(row["steps"] for row in of_way)
+    lines.append([*line, f"{ratio if e == 'AUTOTUNE' else min(ratio, e)}", f"{late:.1%}".replace("%", " %")])
+  return results.markdown([*heads, "min(e, R)", "late steps"], lines)
 
 
 def faster(rows, ratio, where, e):
-  """How many times as fast as the baseline with the same R a pipeline is, as `results.quotient`, and the predicted
-  number.
+  """How many times as fast as the baseline with the same R a pipeline is, as `results.quotient`, and the prediction.
 
   The prediction is how many times fewer fresh samples it needs, times min(e, R) / e: beyond R, an echo's steps take
   longer than reading. For AUTOTUNE and refurbish, and the baseline compared with them, all samples read count,
@@ -380,32 +303,22 @@ def gains(rows, ratio=4, factors=None):
     if of_ratio == ratio and where in PLACE_NAMES and where != "baseline" and e != "AUTOTUNE"
   }
   factors = factors or sorted({e for _, e in ways})
-  return results.markdown(
-    ["", *(f"e = {e}" for e in factors)],
-    [
-      [name, *(cell(where, e) for e in factors)]
-      for where, name in PLACE_NAMES.items()
-      if any(where == place for place, _ in ways)
-    ],
-  )
+  places = {place for place, _ in ways}
+  lines = [[name, *(cell(where, e) for e in factors)] for where, name in PLACE_NAMES.items() if where in places]
+  return results.markdown(["", *(f"e = {e}" for e in factors)], lines)
 
 
 def budget(rows):
-  """The best accuracy of each pipeline with the same fresh samples (Choi et al., 2019, Figure 8). `rows` of
-  `echoing_time`."""
+  """The best accuracies with the same fresh samples (Choi et al., 2019, Figure 8). `rows` of `echoing_time`."""
   chosen = [{**row, "accuracy": 100 * row["accuracy"]} for row in rows if row["what"] == "budget"]
-  found, baseline = (
-    results.grouped(chosen, ("where", "e", "learning_rate"), "accuracy"),
-    [row["accuracy"] for row in chosen if row["where"] == "baseline"],
-  )
-  lines = []
+  found = results.grouped(chosen, ("where", "e", "learning_rate"), "accuracy")
+  baseline, lines = [row["accuracy"] for row in chosen if row["where"] == "baseline"], []
   for (where, e, rate), accuracies in found.items():
     mean, spread = results.mean_and_spread(accuracies)
     told = _told(*results.difference(accuracies, baseline)) if baseline and where != "baseline" else ("", "")
     lines.append([_way(where, e), f"{rate:g}", f"{mean:.1f} ± {spread:.1f} %", f"{len(accuracies)}", *told])
-  return results.markdown(
-    ["", "learning rate", "best accuracy", "trainings", "minus baseline, points", "against the baseline"], lines
-  )
+  heads = ["", "learning rate", "best accuracy", "trainings", "minus baseline, points", "against the baseline"]
+  return results.markdown(heads, lines)
 
 
 def of_ways(rows):
@@ -437,25 +350,12 @@ def differences(rows, paired=False):
     paired: whether each training is compared with standard's training with the same seed; others are left out.
   """
   if paired:
-    seeds = {}
-    for row in rows:
-      seeds.setdefault(row["setting"], {})[row["seed"]] = 100 * row["accuracy"]
-    standard = seeds.get("standard", {})
-    found = {
-      setting: [of_setting[seed] - standard[seed] for seed in of_setting if seed in standard]
-      for setting, of_setting in seeds.items()
-    }
-    return {
-      setting: results.mean_interval(found[setting])
-      for setting in NAMES
-      if setting != "standard" and found.get(setting)
-    }
-  accuracies = _points(rows)
-  return {
-    setting: results.difference(accuracies[setting], accuracies["standard"])
-    for setting in NAMES
-    if setting != "standard" and setting in accuracies and "standard" in accuracies
-  }
+    found = _beside_standard(rows, "accuracy", lambda value, standard: 100 * value - 100 * standard)
+  else:
+    accuracies = _points(rows)
+    standard = accuracies.get("standard")
+    found = {setting: results.difference(accuracies[setting], standard) for setting in accuracies if standard}
+  return {setting: found[setting] for setting in NAMES if setting != "standard" and setting in found}
 
 
 def parts(rows, column):
@@ -468,24 +368,32 @@ def parts(rows, column):
     rows: with "setting", "seed" and the column.
     column: its name.
   """
-  values = {}
+  rows = [row for row in rows if row["setting"] not in TRAINED_LATER]
+  return _beside_standard(rows, column, lambda value, standard: 100 * value / standard)
+
+
+def _beside_standard(rows, column, relate):
+  """By setting: the `mean_interval` of `relate(value, standard's value)`, over the seeds that standard also has."""
+  values, found = {}, {}
   for row in rows:
-    if row["setting"] not in TRAINED_LATER:
-      values.setdefault(row["setting"], {})[row["seed"]] = row[column]
+    values.setdefault(row["setting"], {})[row["seed"]] = row[column]
   standard = values.get("standard", {})
-  found = {
-    setting: [100 * value / standard[seed] for seed, value in of_setting.items() if seed in standard]
-    for setting, of_setting in values.items()
-  }
-  return {setting: results.mean_interval(of_seeds) for setting, of_seeds in found.items() if of_seeds}
+  for setting, of_setting in values.items():
+    related = [relate(value, standard[seed]) for seed, value in of_setting.items() if seed in standard]
+    if related:
+      found[setting] = results.mean_interval(related)
+  return found
+
+
+def _in_paper(setting):
+  """The paper's difference from standard, in points, as a cell of a table."""
+  return f"{PAPER[setting] - PAPER['standard']:+.2f}" if setting in PAPER and setting != "standard" else ""
 
 
 def _points(rows):
   """Accuracies in %, by setting."""
-  return {
-    setting: [100 * value for value in values]
-    for setting, values in results.grouped(rows, "setting", "accuracy").items()
-  }
+  found = results.grouped(rows, "setting", "accuracy")
+  return {setting: [100 * value for value in values] for setting, values in found.items()}
 
 
 def _part(found, setting):
@@ -500,49 +408,23 @@ def _told(middle, half):
   """A difference, and whether it is significant, as cells of a table."""
   if half is None:
     return f"{middle:+.2f}", ""
-  return f"{middle:+.2f} ± {half:.2f}", "not significant" if abs(
-    middle
-  ) <= half else "**higher**" if middle > 0 else "**lower**"
-
-
-def _accuracies(rows, columns, settings):
-  """The mean accuracy in each of the settings, a line for each combination of values of the columns."""
-  found = results.grouped(rows, (*columns, "setting"), "accuracy")
-  lines = []
-  for how in dict.fromkeys(key[:-1] for key in found):
-    accuracies = [found.get((*how, setting)) for setting in settings]
-    lines.append(
-      [
-        *(f"{value:,}" if isinstance(value, int) else f"{value}" for value in how),
-        *(f"{100 * results.mean_and_spread(values)[0]:.1f} %" if values else "" for values in accuracies),
-      ]
-    )
-  return results.markdown(
-    [*(column.replace("_", " ") for column in columns), *(NAMES[setting] for setting in settings)], lines
-  )
+  verdict = "not significant" if abs(middle) <= half else "**higher**" if middle > 0 else "**lower**"
+  return f"{middle:+.2f} ± {half:.2f}", verdict
 
 
 def volumes(rows):
   """The results of trainings/volumes.py: means with their 95 % intervals, of trainings that reached the target."""
-  rows, lines = (
-    [{**row, "dice": [*map(float, str(row["dice"]).split())]} for row in rows if row["seed"] in SEEDS_OF_VOLUMES],
-    [],
-  )
-  of = {r: [row for row in rows if row["r"] == r and row["dice"][-1] >= row["target"]] for r in (1, 2, 3)}
-  for r, reached in of.items():
-    cells = [f"{r}", f"{len(reached)} of {sum(row['r'] == r for row in rows)}"]
-    for values in (
-      [len(row["dice"]) for row in reached],
-      *([row[name] for row in reached] for name in ("seconds", "cpu_seconds")),
-    ):
-      middle, half = results.mean_interval(values) if values else (0, None)
-      cells.append("" if half is None else f"{middle:.1f} ± {half:.1f}")
-    told = (
-      results.quotient(*([row["seconds"] for row in of[each]] for each in (1, r)))
-      if min(len(reached), len(of[1])) > 1
-      else None
-    )
-    lines.append([*cells, "{:.2f} ({:.2f} to {:.2f})".format(*told) if told and r > 1 else ""])
-  return results.markdown(
-    ["r", "reached the target", "epochs", "seconds", "CPU seconds", "times as fast as r = 1"], lines
-  )
+  rows = [{**row, "epochs": len(str(row["dice"]).split())} for row in rows if row["seed"] in SEEDS_OF_VOLUMES]
+  reached = [row for row in rows if float(str(row["dice"]).split()[-1]) >= row["target"]]
+  of, lines = {r: [row for row in reached if row["r"] == r] for r in (1, 2, 3)}, []
+  for r, of_r in of.items():
+    lines.append([f"{r}", f"{len(of_r)} of {sum(row['r'] == r for row in rows)}"])
+    for name in ("epochs", "seconds", "cpu_seconds"):
+      middle, half = results.mean_interval([row[name] for row in of_r]) if of_r else (0, None)
+      lines[-1].append("" if half is None else f"{middle:.1f} ± {half:.1f}")
+    told = ""
+    if r > 1 and min(len(of_r), len(of[1])) > 1:
+      told = "{:.2f} ({:.2f} to {:.2f})".format(*results.quotient(*([row["seconds"] for row in of[k]] for k in (1, r))))
+    lines[-1].append(told)
+  heads = ["r", "reached the target", "epochs", "seconds", "CPU seconds", "times as fast as r = 1"]
+  return results.markdown(heads, lines)

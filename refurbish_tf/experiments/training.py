@@ -77,8 +77,7 @@ def computing_with(precision):
 
 
 def compiled(model, steps, learning_rate=LEARNING_RATE, warm_up=0, weight_decay=WEIGHT_DECAY):
-  """Compiles a model for `steps` training steps: SGD with Nesterov momentum, and a cosine decay of the learning rate to
-  0.
+  """Compiles a model for `steps` steps: SGD with Nesterov momentum, and a cosine decay of the learning rate to 0.
 
   In the first `warm_up`, a fraction of the steps, the learning rate rises linearly from 0.
   """

@@ -1,5 +1,4 @@
-"""The backup of `rtf.keras.BackupAndRestore`: the variables of the model, and a checkpoint of the iterator with its
-position."""
+"""The backup of `rtf.keras.BackupAndRestore`: the model's variables, and the iterator's checkpoint and position."""
 
 import contextlib
 import json
@@ -92,17 +91,9 @@ class Backup:
         shape_and_slices=[""] * len(values),
         tensors=list(map(tf.convert_to_tensor, values)),
       )
-    (self._new / "state.json").write_text(
-      json.dumps(
-        {
-          "format": _FORMAT,
-          **state,
-          "metrics": _metric_names(model),
-          "variables": {name: _specs(group) for name, group in variables.items()},
-        }
-      )
-      + "\n"
-    )
+    state = {"format": _FORMAT, **state, "metrics": _metric_names(model)}
+    state["variables"] = {name: _specs(group) for name, group in variables.items()}
+    (self._new / "state.json").write_text(json.dumps(state) + "\n")
     # Against a loss of power: the files are on disk before they are renamed.
     for path in [*self._new.iterdir(), self._new]:
       _synchronize(path)
@@ -122,9 +113,8 @@ class Backup:
     error = _build(model, iterator.element_spec)
     variables = _variables(model)
     if _specs(variables["optimizer"]) != state["variables"]["optimizer"]:
-      _build_optimizers(
-        _optimizers(model), model
-      )  # Saved after a first step, in which the model's own code has built them.
+      # Saved after a first step, in which the model's own code has built them.
+      _build_optimizers(_optimizers(model), model)
       variables = _variables(model)
     for name in ("weights", "random states", "optimizer"):
       if _specs(variables[name]) != state["variables"][name]:
@@ -172,8 +162,7 @@ class Backup:
 
 
 def position_in(directory):
-  """The position in a backup, with the number of its epoch in `fit`; None if it is not a directory, ValueError if it
-  has no backup."""
+  """The position in a backup, with its epoch in `fit`; None if it is not a directory, ValueError if it has none."""
   if not isinstance(directory, (str, os.PathLike)) or not os.path.isdir(directory):
     return None
   backup = Backup(pathlib.Path(directory))
@@ -215,8 +204,7 @@ def _is_whole(path):
 
 
 def build_before_training(model, element_spec):
-  """Makes the layers' and the optimizer's variables before the first step, because a resumed model may already have
-  them.
+  """Makes the layers' and the optimizer's variables before the first step: a resumed model may already have them.
 
   Metrics begin with zero in any case.
   """

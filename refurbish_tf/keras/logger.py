@@ -43,8 +43,7 @@ class RefurbishLogger(StepCallback):
     in bursts: a median near 0 does not mean that the input keeps up.
   - for each stage of the dataset that `rtf.stats` lists, its counts: `refurbish_fresh` and all others of
     `rtf.EpochStats`, `echo_fresh` ... `echo_factor` of `rtf.EchoStats`, `offload_batches` ... `offload_device_fraction`
-    of
-    `rtf.OffloadStats`.
+    of `rtf.OffloadStats`.
 
   TensorFlow measures the waits for all pipelines of the process together: under a distribution strategy they are the
   sum over its devices, and the fraction is the mean.
@@ -112,9 +111,8 @@ class RefurbishLogger(StepCallback):
   def on_epoch_end(self, epoch, logs=None):
     values = {}
     if self._waits:
-      self._times.append(
-        (sum(self._waits) / _num_devices(self.model), (self._ended or time.perf_counter()) - self._began)
-      )
+      took = (self._ended or time.perf_counter()) - self._began
+      self._times.append((sum(self._waits) / _num_devices(self.model), took))
       median, high = np.percentile(self._waits, [50, 95]).tolist()
       values = {"input_wait": {"p50": median, "p95": high, "max": max(self._waits)}}
       logs["input_wait_fraction"] = _fraction(self._times[-1:])
@@ -146,22 +144,17 @@ class RefurbishLogger(StepCallback):
 
 
 def _check_scale(model, dataset):
-  """Warns if a network that scales images of 0 to 255 itself gets images of a small range, which would look nearly
-  equal."""
-  ranges = [
-    normalized
-    for stage in datasets("RefurbishLogger", dataset)
-    if hasattr(stage, "given_functions")
-    for function, spec in zip(
-      stage.given_functions, (stage._input_dataset.element_spec, stage._partial.output_structure)
-    )
-    if (normalized := composition.normalized_range(function, spec)) and normalized[1] - normalized[0] < _SMALL_RANGE
-  ]
+  """Warns if a network that scales images of 0 to 255 itself gets a small range, which would look nearly uniform."""
+  ranges = []
+  for stage in datasets("RefurbishLogger", dataset):
+    if hasattr(stage, "given_functions"):
+      specs = stage._input_dataset.element_spec, stage._partial.output_structure
+      ranges += map(composition.normalized_range, stage.given_functions, specs)
+  ranges = [each for each in ranges if each and each[1] - each[0] < _SMALL_RANGE]
   scaling = keras.layers.Normalization, keras.layers.Rescaling
   # The first layer that scales decides, if only layers such as RandomFlip come before it.
-  layer = next(
-    (each for each in _leaves(model) if isinstance(each, scaling) or each.weights or not _keeps_range(each)), None
-  )
+  decides = lambda layer: isinstance(layer, scaling) or layer.weights or not _keeps_range(layer)
+  layer = next(filter(decides, _leaves(model)), None)
   if not isinstance(layer, scaling):
     return
   scales = (
@@ -184,8 +177,7 @@ def _keeps_range(layer):
 
 
 def _leaves(layer):
-  """Yields the layers of a model and of the models in it, in order; none of a model whose order or inputs are
-  unknown."""
+  """Yields the layers of a model and its inner models, in order; none if their order or inputs are unknown."""
   is_known = isinstance(layer, keras.Sequential) or len(getattr(layer, "inputs", None) or ()) == 1
   for each in layer.layers if is_known else ():
     yield from _leaves(each) if isinstance(each, keras.Model) else [each]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Sequence
 
 import keras
@@ -21,8 +22,7 @@ _ENTRIES = f"'{IMAGE}', '{DRAWS}' and '{LAYERS}'"
 
 @keras.saving.register_keras_serializable("refurbish_tf")
 class Offloaded(keras.layers.Layer):
-  """A layer that does to a batch of `Dataset.offload`, or of `rtf.as_offloaded`, what is still to be done to its
-  images.
+  """A layer that runs the remaining layers on a batch of `Dataset.offload`, or of `rtf.as_offloaded`.
 
   >>> import numpy as np
   >>> finish = rtf.keras.Offloaded([rtf.augment.random_flip(), rtf.augment.normalize(0.5, 0.5)])
@@ -39,8 +39,7 @@ class Offloaded(keras.layers.Layer):
   while Keras' own layer draws once for a batch and computes all distortions. One trace serves all fractions: the layers
   up to the last policy are compiled for an eighth, a quarter, half and all of a batch, and the draws say which. To read
   that, a GPU sends the host four bytes a step. Under `jax.sharding`, devices do not exchange pixels if the part of each
-  is a multiple of 8 images; make the mesh by `jax.sharding.Mesh`, as the axes of
-  `jax.make_mesh` may be explicit.
+  is a multiple of 8 images; make the mesh by `jax.sharding.Mesh`, as the axes of `jax.make_mesh` may be explicit.
 
   It has no weights. Images have sides of 1 to 2,048 pixels. The layer is called on a dict, in which other entries do
   not matter:
@@ -59,8 +58,7 @@ class Offloaded(keras.layers.Layer):
 
   Returns:
     When it is called, the images, `[batch, height, width, 3]`, or clips, with `frames` after `batch`: uint8, or the
-    dtype of
-    `normalize`.
+    dtype of `normalize`.
 
   Raises:
     TypeError: `layers` is not a list or tuple of layers of `rtf.augment`. When it is called: on something else than a
@@ -91,9 +89,8 @@ class Offloaded(keras.layers.Layer):
 
   def compute_output_spec(self, inputs):
     *frames, height, width, _ = self._checked(inputs)
-    return keras.KerasTensor(
-      (inputs[IMAGE].shape[0], *frames, height, width, 3), offloaded_pixels.dtype(self._device_layers)
-    )
+    shape = (inputs[IMAGE].shape[0], *frames, height, width, 3)
+    return keras.KerasTensor(shape, offloaded_pixels.dtype(self._device_layers))
 
   def get_config(self):
     return {**super().get_config(), "layers": list(self._device_layers.texts)}
@@ -103,14 +100,10 @@ class Offloaded(keras.layers.Layer):
     return cls(**{**config, "layers": DeviceLayers(config["layers"])})
 
   def _checked(self, inputs):
-    """The frames of clips, height, width, and whether nothing random is to be done; raises unless the shapes say all of
-    that."""
+    """The frames of clips, height, width, and whether nothing random is to be done; raises if shapes are unknown."""
     if not isinstance(inputs, dict) or not _DTYPES.keys() <= inputs.keys():
-      given = (
-        f"one with {sorted(map(str, inputs))}"
-        if isinstance(inputs, dict)
-        else (f"an array of shape {inputs.shape}" if hasattr(inputs, "shape") else f"a {type(inputs).__name__}")
-      )
+      given = f"an array of shape {inputs.shape}" if hasattr(inputs, "shape") else f"a {type(inputs).__name__}"
+      given = f"one with {sorted(map(str, inputs))}" if isinstance(inputs, dict) else given
       raise TypeError(
         f"Offloaded must be called on a dict with the entries {_ENTRIES}, got {given}. Give it batches of "
         "Dataset.offload or of rtf.as_offloaded; the model that was given to with_offloaded takes plain images, and "
@@ -128,9 +121,8 @@ class Offloaded(keras.layers.Layer):
     (number,) = self._checked_sizes(DRAWS, shapes, "[batch, number]")
     # Images end in 3 channels, and are not clips with a width of 1.
     forms = ["[batch, height, 3 * width]", "[batch, frames, height, 3 * width]"]
-    *frames, height, width = self._checked_sizes(
-      IMAGE, shapes, forms[len(shapes[IMAGE] or ()) == 4 and shapes[IMAGE][-1] != 3]
-    )
+    are_clips = len(shapes[IMAGE] or ()) == 4 and shapes[IMAGE][-1] != 3
+    *frames, height, width = self._checked_sizes(IMAGE, shapes, forms[are_clips])
     is_finished = fingerprint == number == 0
     if not is_finished and fingerprint != self._device_layers.fingerprint:
       raise ValueError(
@@ -179,11 +171,10 @@ def with_offloaded(layers: Sequence[Any], model: keras.Model) -> keras.Model:
   True
 
   Both share their weights. The model that is returned takes the batches of `Dataset.offload`, for `fit`, and of
-  `rtf.as_offloaded`, for `evaluate`, `predict` and `validation_data`. `model`, which is also the attribute
-  `model` of the one that is returned, is what to save and to export for use. It predicts on plain images; if the layers
-  normalise, normalise them first: `model.predict(rtf.augment.compose(layers[-1:])(images))`. Where there are other
-  entries beside those of the images,
-  `model` is called on a dict of them and of the images, `"image"`.
+  `rtf.as_offloaded`, for `evaluate`, `predict` and `validation_data`. `model`, which is also the attribute `model` of
+  the one that is returned, is what to save and to export for use. It predicts on plain images; if the layers normalise,
+  normalise them first: `model.predict(rtf.augment.compose(layers[-1:])(images))`. Where there are other entries beside
+  those of the images, `model` is called on a dict of them and of the images, `"image"`.
 
   Compile, save and load it like any model; `keras.models.load_model` needs `import refurbish_tf` before. Under a
   distribution strategy make both in its scope.
@@ -234,11 +225,8 @@ class WithOffloaded(keras.Model):
 
   @classmethod
   def from_config(cls, config, custom_objects=None):
-    made = {
-      name: keras.saving.deserialize_keras_object(config[name], custom_objects=custom_objects)
-      for name in ("finish", "model")
-    }
-    return cls(**{**config, **made})
+    made = functools.partial(keras.saving.deserialize_keras_object, custom_objects=custom_objects)
+    return cls(**{**config, **{name: made(config[name]) for name in ("finish", "model")}})
 
 
 def _builds_under_a_strategy():

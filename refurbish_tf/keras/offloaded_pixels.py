@@ -101,8 +101,7 @@ def _normalized(layer, images):
 
 
 def _rounded(product):
-  """The unchanged product, which no compiler can fuse with a sum: a fused multiply-add would round once instead of
-  twice."""
+  """The unchanged product, which no compiler can fuse with a sum: a fused multiply-add would round only once."""
   return ops.maximum(product, np.float32(-65536))
 
 
@@ -185,9 +184,8 @@ def _rearranged(x, run):
       outside = [ops.logical_or(place < 0, place >= size) for place, size in ((row, height), (column, width))]
       hides = ops.logical_or(*outside)
     else:
-      side = min(
-        layer.number("side"), 2 * max(height, width)
-      )  # A side this large hides everything, and no sum overflows.
+      # A side this large hides everything, and no sum overflows.
+      side = min(layer.number("side"), 2 * max(height, width))
       top, left = (_scaled(each, size) - side // 2 for each, size in zip(number, (height, width)))
       hides = ops.logical_and(
         ops.logical_and(row >= top, row < top + side * done), ops.logical_and(column >= left, column < left + side)

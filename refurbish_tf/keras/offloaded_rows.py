@@ -28,8 +28,7 @@ _BASES = {"brightness": 0, "contrast": MEAN_GREY, "color": GREY, "sharpness": SM
 
 # The rows of consecutive policy layers. `ints` int32 `[rows, 11]` and `factors` float32 `[rows]` begin with the
 # identity; the outcomes of layer l begin at row `first[l]`. A draw selects the first outcome whose edge is above it;
-# `edges` int32
-# `[layers, most outcomes]` is padded with a number that is never drawn.
+# `edges` int32 `[layers, most outcomes]` is padded with a number that is never drawn.
 PolicyRows = collections.namedtuple("PolicyRows", ["ints", "factors", "first", "edges"])
 
 

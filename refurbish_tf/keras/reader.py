@@ -1,5 +1,4 @@
-"""The dataset that `fit` reads on JAX and PyTorch, where Keras reads batches in Python, some of them ahead of
-training."""
+"""The dataset that `fit` reads on JAX and PyTorch, where Keras reads batches in Python, some ahead of training."""
 
 import keras
 import tensorflow as tf

@@ -45,10 +45,9 @@ class BackupAndRestore(StepCallback):
   stage. They are saved together, so a process killed at any time leaves a complete backup. What Keras reads ahead of
   the step, on JAX and PyTorch, is read again. On PyTorch the states of its generators, from which `Dropout` without a
   seed draws, and the buffers of its modules are saved, too. It does not save the state of other callbacks, such as how
-  long
-  `EarlyStopping` has waited, nor other global random states, such as that of `keras.random` without a seed. Steps of
-  the resumed epoch that were done before are counted but not run, so the progress bar and the other callbacks show what
-  they would have shown without a break.
+  long `EarlyStopping` has waited, nor other global random states, such as that of `keras.random` without a seed. Steps
+  of the resumed epoch that were done before are counted but not run, so the progress bar and the other callbacks show
+  what they would have shown without a break.
 
   If `model.stop_training` ended `fit` early, as `EarlyStopping` does, the backup stays, and the same program would
   resume there.
@@ -94,9 +93,8 @@ class BackupAndRestore(StepCallback):
     former_dirs: Sequence[str | os.PathLike[str] | None] | None = None,
   ) -> None:
     super().__init__()
-    self._need(
-      keras.Model, "fit", "_initial_epoch", *([] if keras.backend.backend() == "tensorflow" else ["epoch_iterator"])
-    )
+    names = ["_initial_epoch"] if keras.backend.backend() == "tensorflow" else ["_initial_epoch", "epoch_iterator"]
+    self._need(keras.Model, "fit", *names)
     self._need(keras.Model, "_symbolic_build", "data_batch")
     if not isinstance(backup_dir, (str, os.PathLike)) or not os.fspath(backup_dir):
       raise TypeError(f"backup_dir must be the path of a directory, a str or a pathlib.Path, got {backup_dir!r}.")
@@ -110,9 +108,8 @@ class BackupAndRestore(StepCallback):
       if isinstance(save_freq, str):
         raise ValueError(f'save_freq must be "epoch" or a number of batches of at least 1, got {save_freq!r}.')
       checks.check_whole_number("save_freq", save_freq, 1)
-    for name, value in (("double_checkpoint", double_checkpoint), ("delete_checkpoint", delete_checkpoint)):
-      if not isinstance(value, bool):
-        raise TypeError(f"{name} must be True or False, got {value!r}.")
+    double_checkpoint = checks.checked_flag("double_checkpoint", double_checkpoint)
+    delete_checkpoint = checks.checked_flag("delete_checkpoint", delete_checkpoint)
     # Absolute, because the program may change its working directory.
     directory = pathlib.Path(backup_dir).absolute()
     present = next(path for path in (directory, *directory.parents) if os.path.exists(path))
@@ -285,17 +282,10 @@ def _state_of(model, args):
   """A scope in which the variables of `model` have the values of a step's arguments, which hold them on JAX."""
   if len(args) == 1:
     return contextlib.nullcontext()
-  groups = (
-    model.trainable_variables,
-    model.non_trainable_variables,
-    model.optimizer.variables,
-    model.metrics_variables,
-  )
-  return keras.StatelessScope(
-    state_mapping=[
-      pair for variables, values in zip(groups, args[0], strict=True) for pair in zip(variables, values, strict=True)
-    ]
-  )
+  weights = model.trainable_variables, model.non_trainable_variables
+  groups = zip((*weights, model.optimizer.variables, model.metrics_variables), args[0], strict=True)
+  pairs = [pair for variables, values in groups for pair in zip(variables, values, strict=True)]
+  return keras.StatelessScope(state_mapping=pairs)
 
 
 def _tell_of_draws(iterator):

@@ -120,6 +120,5 @@ def epoch_iterator_of(name, model):
 
 
 def _fit_of(model):
-  """An object that identifies the running `fit` of `model`: the list of epochs in its history, which each fit makes
-  again."""
+  """Identifies the running `fit` of `model`: the list of epochs in its history, which each fit makes again."""
   return getattr(getattr(model, "history", None), "epoch", None)

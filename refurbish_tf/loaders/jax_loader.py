@@ -142,8 +142,7 @@ def _narrowed(array, dtype):
     if least < limits.min or most > limits.max:
       raise OverflowError(
         f"rtf.jax_loader makes {array.dtype} {dtype}, as jax.numpy.asarray does, but the values are from {least} to "
-        f"{most}. "
-        'Call jax.config.update("jax_enable_x64", True), or make them smaller.'
+        f'{most}. Call jax.config.update("jax_enable_x64", True), or make them smaller.'
       )
   with np.errstate(over="ignore"):
     return array.astype(dtype)

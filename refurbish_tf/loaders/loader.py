@@ -66,8 +66,7 @@ class Loader:
 
     It is part of the state. After `load_state_dict` it is the number of the epoch whose rest comes next, or, where
     nothing is left of it, of the one after that: to know, this reads a batch. So a program that may be started again
-    trains
-    `for epoch in range(loader.epoch, num_epochs)`.
+    trains `for epoch in range(loader.epoch, num_epochs)`.
     """
     with self._lock:
       if self._position() is not None:
@@ -177,8 +176,7 @@ class Loader:
     return None if self._epoch is None else self._epoch.position()
 
   def _tell(self, number):
-    """Called when Lightning begins epoch `number`. If it does not know the number of batches, it has read the first
-    one."""
+    """Called when Lightning begins epoch `number`. Without the number of batches, it has read the first one."""
     with self._lock:
       is_first, self._told = self._told is None, number
       if not is_first:

@@ -6,47 +6,16 @@ from refurbish_tf._internal import pipeline_warnings, native
 from refurbish_tf._internal.tensorflow_internals import dataset_ops, none_tensor, util_nest as nest
 
 # The dtypes that both PyTorch and JAX have.
-DTYPES = (
-  tf.bool,
-  tf.uint8,
-  tf.uint16,
-  tf.uint32,
-  tf.uint64,
-  tf.int8,
-  tf.int16,
-  tf.int32,
-  tf.int64,
-  tf.float16,
-  tf.bfloat16,
-  tf.float32,
-  tf.float64,
-  tf.complex64,
-  tf.complex128,
-)
+DTYPES = (tf.bool, tf.uint8, tf.uint16, tf.uint32, tf.uint64, tf.int8, tf.int16, tf.int32, tf.int64)
+DTYPES += (tf.float16, tf.bfloat16, tf.float32, tf.float64, tf.complex64, tf.complex128)
 # In place of `prefetch(AUTOTUNE)`: one batch to hand out, and one that is being made.
 _AUTOTUNED_BUFFER = 2
 # Datasets that hold no elements: saving them takes some microseconds, and waits for nothing. Before a refurbish stage
 # any dataset will do, because the stage's checkpoint has nothing of the source.
 _HOLDS_NOTHING = frozenset(
-  {
-    "_BatchDataset",
-    "_ConcatenateDataset",
-    "_EchoDataset",
-    "_FilterDataset",
-    "_MapDataset",
-    "_OptionsDataset",
-    "_PaddedBatchDataset",
-    "_RandomDataset",
-    "_RangeDataset",
-    "_RepeatDataset",
-    "_ShardDataset",
-    "_SkipDataset",
-    "_TakeDataset",
-    "_TensorDataset",
-    "_TensorSliceDataset",
-    "_UnbatchDataset",
-    "_ZipDataset",
-  }
+  "_BatchDataset _ConcatenateDataset _EchoDataset _FilterDataset _MapDataset _OptionsDataset _PaddedBatchDataset "
+  "_RandomDataset _RangeDataset _RepeatDataset _ShardDataset _SkipDataset _TakeDataset _TensorDataset "
+  "_TensorSliceDataset _UnbatchDataset _ZipDataset".split()
 )
 
 _told_of_gpu = False
@@ -60,13 +29,8 @@ class LoaderOutputDataset(dataset_ops.UnaryUnchangedStructureDataset):
     # Whether its checkpoint is that of its input after the last element that was handed out.
     self.holds_nothing = buffer_size > 0 or num_ahead == 0
     self._name = None
-    variant = native.ops().refurbish_tf_loader_output_dataset(
-      input_dataset._variant_tensor,
-      buffer_size=buffer_size,
-      num_ahead=num_ahead,
-      exclusive=exclusive,
-      **self._common_args,
-    )
+    arguments = {"buffer_size": buffer_size, "num_ahead": num_ahead, "exclusive": exclusive, **self._common_args}
+    variant = native.ops().refurbish_tf_loader_output_dataset(input_dataset._variant_tensor, **arguments)
     super().__init__(input_dataset, variant)
 
 
@@ -119,12 +83,10 @@ def _check_elements(function, element_spec):
         "dense with .map, as by to_tensor() or tf.sparse.to_dense, or leave it out."
       )
     if spec.dtype not in DTYPES:
-      way_out = (
-        "Decode it, or leave it out, with .map" if spec.dtype == tf.string else "Cast it, or leave it out, with .map"
-      )
+      way_out = "Decode" if spec.dtype == tf.string else "Cast"
       raise TypeError(
-        f"{function} cannot hand over {name} of dtype {spec.dtype.name}. {way_out}. Allowed are "
-        f"{', '.join(dtype.name for dtype in DTYPES)}."
+        f"{function} cannot hand over {name} of dtype {spec.dtype.name}. {way_out} it, or leave it out, with .map. "
+        f"Allowed are {', '.join(dtype.name for dtype in DTYPES)}."
       )
 
 

@@ -124,8 +124,7 @@ def _of_stage(stage, num_samples, num_epochs, swapped):
 
 
 def _first_elements(stage, seed, order_seed, num_samples, swapped):
-  """Yields pairs of a sample's number and its source element, for the first samples of the first epoch, or of a
-  stream."""
+  """Yields a sample's number and its source element, for the first samples of the first epoch, or of a stream."""
   source = _copied(stage._input_dataset, swapped)
   # A second stage with the same order, which keeps nothing. The sample's number can be computed from its function's
   # seed.
@@ -203,8 +202,7 @@ def _refusal(dataset):
 
 
 def _copied(dataset, swapped):
-  """A copy of the dataset with the inputs whose ids are in `swapped` replaced; the dataset itself if nothing
-  changes."""
+  """A copy of the dataset, with the inputs whose ids are in `swapped` replaced; itself if nothing changes."""
   if id(dataset) in swapped:
     return swapped[id(dataset)]
   kind, before = type(dataset).__name__, dataset._inputs()

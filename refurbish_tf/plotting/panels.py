@@ -205,8 +205,7 @@ def _label(others, class_names):
 
 
 def visible(images, normalization=None):
-  """Returns a function that scales images of one view to 0 to 1, all in the same way: [height, width], or 3 or 4
-  channels.
+  """Returns a function that scales all images of a view to 0 to 1: [height, width], or with 3 or 4 channels.
 
   `normalization`: the mean and the standard deviation of the stage, or None. The function undoes it, or a common
   normalisation if the result would not be 0 to 1, because another function may have changed the images.

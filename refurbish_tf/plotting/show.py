@@ -29,11 +29,11 @@ def show(
   """A figure of the samples of a dataset, a row for each, in its first epochs, a column for each; or of what layers do.
 
   >>> images = tf.data.Dataset.from_tensor_slices((tf.zeros([8, 32, 32, 3], tf.uint8), tf.range(8)))
-  >>> train = images.refurbish(
-  ...     [rtf.augment.rand_augment()], [rtf.augment.random_crop(padding=4), rtf.augment.normalize()], r=3,
-  seed=7).batch(4)
+  >>> final = [rtf.augment.random_crop(padding=4), rtf.augment.normalize()]
+  >>> train = images.refurbish([rtf.augment.rand_augment()], final, r=3, seed=7).batch(4)
   >>> rtf.show(train, num_samples=2).savefig("samples.png")  # doctest: +SKIP
-  >>> rtf.show([rtf.augment.random_flip(), rtf.augment.rand_augment()], tf.zeros([32, 32, 3], tf.uint8))  # doctest: +SKIP
+  >>> layers = [rtf.augment.random_flip(), rtf.augment.rand_augment()]
+  >>> rtf.show(layers, tf.zeros([32, 32, 3], tf.uint8))  # doctest: +SKIP
 
   It shows what training will see: the samples that `refurbish` yields first, in the versions of its first epochs. A
   frame says whether an epoch prepares the sample or takes it from the cache. No epoch of yours begins and nothing is

@@ -9,17 +9,8 @@ import tensorflow as tf
 
 from refurbish_tf._internal import checks, dataset_graph, fingerprint, native
 from refurbish_tf._internal.tensorflow_internals import dataset_ops
-from refurbish_tf.cache_store import (
-  CacheStore,
-  DECODERS,
-  DECODERS_VERSION,
-  REUSE,
-  UNLIMITED,
-  check_store,
-  describe_bytes,
-  describe_store,
-  opened_store,
-)
+from refurbish_tf.cache_store import DECODERS, DECODERS_VERSION, REUSE, UNLIMITED, CacheStore
+from refurbish_tf.cache_store import check_store, describe_bytes, describe_store, opened_store
 
 # The setting of a store on disk that names the files whose contents it holds.
 FILES = "files"
@@ -144,13 +135,9 @@ class _CachedDataset(dataset_ops.UnaryUnchangedStructureDataset):
 
   def _describe_bytes(self):
     specs = tf.nest.flatten(self.element_spec)
-    if not all(
-      isinstance(each, tf.TensorSpec)
-      and each.shape.is_fully_defined()
-      and each.dtype.is_numpy_compatible
-      and each.dtype != tf.string
-      for each in specs
-    ):
+    if not all(isinstance(each, tf.TensorSpec) and each.shape.is_fully_defined() for each in specs):
+      return ""
+    if not all(each.dtype.is_numpy_compatible and each.dtype != tf.string for each in specs):
       return ""
     size = sum(each.shape.num_elements() * each.dtype.size for each in specs)
     return describe_bytes(self._store, self._store_name, self.cardinality().numpy(), "elements", size, "read")

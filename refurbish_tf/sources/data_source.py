@@ -17,19 +17,12 @@ import numpy as np
 import tensorflow as tf
 
 from refurbish_tf._internal import checks, native
-from refurbish_tf._internal.tensorflow_internals import (
-  dataset_ops,
-  gen_script_ops,
-  nest,
-  script_ops,
-  structured_function,
-  util_nest,
-)
+from refurbish_tf._internal.tensorflow_internals import dataset_ops, gen_script_ops, nest, script_ops
+from refurbish_tf._internal.tensorflow_internals import structured_function
+from . import elements
 
 # TensorFlow's limit: all components of a batch are outputs of one operation.
 _MOST_OUTPUTS = 65_536
-# tf.data treats them as sequences of whole numbers.
-_BUFFERS = bytearray, memoryview
 # Error codes, as in tf.errors.
 _OK, _UNKNOWN, _INVALID_ARGUMENT, _DATA_LOSS = 0, tf.errors.UNKNOWN, tf.errors.INVALID_ARGUMENT, tf.errors.DATA_LOSS
 
@@ -89,8 +82,8 @@ def data_source(
   Raises:
     TypeError: `source` lacks a method, or has something else than an element at an index, as a `pandas.DataFrame`, a
       path, a dict or tuple of columns, or a source of batches such as `keras.utils.PyDataset` has; its first element,
-      or `element_spec`, has something that tensors cannot hold;
-      `batch_reads` or `num_parallel_reads` is not a whole number.
+      or `element_spec`, has something that tensors cannot hold; `batch_reads` or `num_parallel_reads` is not a whole
+      number.
     ValueError: `source` is empty and `element_spec` is not given; `batch_reads` or `num_parallel_reads` is below 1 or
       too large.
     Errors of the source, when its first element is read.
@@ -108,7 +101,7 @@ def data_source(
   if element_spec is None:
     element_spec = _first_spec(source)
   else:
-    _check_spec(element_spec)
+    elements.check_spec(element_spec)
   num_components = len(nest.flatten(element_spec))
   if batch_reads * num_components > _MOST_OUTPUTS:
     raise ValueError(
@@ -156,6 +149,7 @@ def _check_source(source):
     )
 
 
+_OF_BATCHES = "a batch, which layers would take for a clip. Give what it reads: the arrays, or the files."
 # What source[i] is instead of an element, and what to do.
 _BY_NAME = {
   ("pandas", "DataFrame"): "a column. Columns that fit into memory are a source already: "
@@ -166,11 +160,8 @@ _BY_NAME = {
   ("pyarrow", "RecordBatch"): "a column. Write a class whose __getitem__(i) returns "
   "tuple(column[i].as_py() for column in batch.columns).",
   ("zarr", "Group"): "an array. Give one of its arrays, or tf.data.Dataset.zip of a data_source of each.",
-  ("keras", "PyDataset"): "a batch, which layers would take for a clip. Give what it reads: the arrays, or the files.",
-  (
-    "tf_keras",
-    "Sequence",
-  ): "a batch, which layers would take for a clip. Give what it reads: the arrays, or the files.",
+  ("keras", "PyDataset"): _OF_BATCHES,
+  ("tf_keras", "Sequence"): _OF_BATCHES,
 }
 
 
@@ -268,7 +259,9 @@ class _Reader:
     self._element_spec = element_spec
     self._batch_reads = batch_reads
     self._has_warned = False
-    self._components = [_Component(*each) for each in zip(nest.flatten(element_spec), _names(element_spec))]
+    self._components = [
+      elements.Component(*each) for each in zip(nest.flatten(element_spec), elements.names(element_spec))
+    ]
     self._no_arrays = [component.nothing for component in self._components]
 
   # Both catch every exception, even one that should end the program: TensorFlow could not name its element.
@@ -286,29 +279,27 @@ class _Reader:
       return _returned([self._converted(index, element)])
 
   def read_many(self, indices):
-    """Returns no codes if `__getitems__` raised an exception: each element is then read alone, to find the faulty
-    one."""
+    """Returns no codes if `__getitems__` raised: each element is then read alone, to find the faulty one."""
     indices = indices.tolist()
     with self._lock:
       try:
         self._check_length()
         # A copy, because the source may change the list.
-        elements = self._owner.source.__getitems__(list(indices))
+        found = self._owner.source.__getitems__(list(indices))
       except BaseException as error:
         if not isinstance(error, _OtherLength):  # `read_one` raises it again.
           self._warn(error)
         return _returned([], self._batch_reads * self._no_arrays)
-      if not isinstance(elements, (list, tuple, np.ndarray)) or len(elements) != len(indices):
-        got = (
-          f"{len(elements):,} elements" if isinstance(elements, (list, tuple, np.ndarray)) else type(elements).__name__
-        )
+      is_list = isinstance(found, (list, tuple, np.ndarray))
+      if not is_list or len(found) != len(indices):
+        got = f"{len(found):,} elements" if is_list else type(found).__name__
         message = (
           f"__getitems__ of {type(self._owner.source).__name__} must return a list of as many elements as it is "
           f"asked for, {len(indices):,}, but returned {got}."
         )
         results = [self._wrong(index, message) for index in indices]
       else:
-        results = [self._converted(index, element) for index, element in zip(indices, elements)]
+        results = [self._converted(index, element) for index, element in zip(indices, found)]
     return _returned(results, (self._batch_reads - len(results)) * self._no_arrays)
 
   def _converted(self, index, element):
@@ -367,134 +358,6 @@ def _returned(results, rest=()):
   return [codes, messages, *(array for _, _, arrays in results for array in arrays), *rest]
 
 
-class _Component:
-  """One component of every element."""
-
-  def __init__(self, spec, name):
-    self._spec = spec
-    self._name = name
-    self._shape = None if spec.shape.rank is None else tuple(spec.shape)
-    self._dtype = object if spec.dtype == tf.string else np.dtype(spec.dtype.as_numpy_dtype)
-    # Returned in place of a component that could not be read.
-    self.nothing = np.array(b"", object) if spec.dtype == tf.string else np.zeros((), self._dtype)
-
-  def array(self, value):
-    """The component as an array. Raises TypeError or ValueError if it does not match the spec."""
-    array = as_array(value, self._name)
-    if array.dtype != self._dtype:
-      if hasattr(value, "dtype") or not _holds(self._spec.dtype, array.dtype):
-        raise TypeError(
-          f"{self._name} must have dtype {self._spec.dtype.name} by {_OTHERS}, got {_name_of(array.dtype)}. Convert "
-          "it in the source, or give the dtype of all elements in element_spec."
-        )
-      array = np.array(value, self._dtype)
-    if self._shape is not None and array.shape != self._shape and not self._spec.shape.is_compatible_with(array.shape):
-      # numpy.asarray gives an empty list the shape (0,).
-      empty = [0, *(size or 0 for size in self._shape[1:])]
-      way = (
-        f"Make an empty list np.zeros({empty}, {self._spec.dtype.name!r}). "
-        if array.shape == (0,) and len(empty) > 1
-        else ""
-      )
-      if not way or not self._spec.shape.is_compatible_with(empty):
-        way += "Give an element_spec with None for the dimensions that vary."
-      raise ValueError(
-        f"{self._name} must have shape {self._spec.shape} by {_OTHERS}, got {array.shape}. {way}".rstrip()
-      )
-    return array
-
-
-_OTHERS = "element_spec (if not given, that of the first element)"
-
-
-def as_array(value, name):
-  """A new array of numbers, or of bytes as objects; TypeError for a value that no tensor can hold."""
-  value = _without_buffers(value) if isinstance(value, _BUFFERS) else value
-  if isinstance(value, (str, bytes)):
-    return np.array(_as_bytes(value), object)
-  if value is None:
-    raise TypeError(
-      f"{name} is None, which no tensor holds. Leave the component out in the source, or give a value for it."
-    )
-  _check_not_of_pyarrow(value, name)
-  if isinstance(value, list) and value:
-    _check_not_of_pyarrow(value[0], f"an item of {name}")
-    value = list(map(_without_buffers, value)) if isinstance(value[0], _BUFFERS) else value
-  if nest.is_nested(value):
-    raise TypeError(f"{name} must be one component, as in the other elements, got a {type(value).__name__}.")
-  if isinstance(value, np.ma.MaskedArray):
-    raise TypeError(f"{name} is a masked array, but a tensor has no mask: fill it in the source.")
-  try:
-    array = np.asarray(value)
-    if array.dtype.kind in "SU":
-      # As strings, NumPy would cut off zero bytes at the end.
-      array = np.asarray(value, object)
-  except Exception as error:
-    hint = " A list is one component; for several return a tuple." if isinstance(value, list) else ""
-    raise TypeError(f"{name} is a {type(value).__name__}, which numpy.asarray cannot convert: {error}.{hint}") from None
-  if array.dtype == object:
-    flat = array.reshape(-1).tolist()
-    odd = [item for item in flat if not isinstance(item, (str, bytes))]
-    if odd:
-      # Name an item that is not a number, which is the likelier culprit.
-      item = next((item for item in odd if not isinstance(item, numbers.Number)), odd[0])
-      raise TypeError(
-        f"{name} is a {type(value).__name__}, which numpy.asarray does not convert to numbers or "
-        f"strings{f', as it contains a {type(item).__name__}' if item is not value else ''}. Return numbers, "
-        "strings, arrays or tensors, or a tuple or dict of them."
-      )
-    strings = np.empty(len(flat), object)
-    strings[:] = [_as_bytes(item) for item in flat]
-    return strings.reshape(array.shape)
-  try:
-    tf.as_dtype(array.dtype)
-  except TypeError:
-    raise TypeError(f"{name} has dtype {array.dtype}, which tensors do not have. Convert it in the source.") from None
-  # A copy, because TensorFlow would keep using the array's memory, which the source may overwrite.
-  return np.array(array, array.dtype.newbyteorder("="), order="C")
-
-
-def _without_buffers(element):
-  """Converts buffers of bytes to bytes, and other buffers to arrays. tf.data would treat them as sequences, like
-  tuples."""
-  if isinstance(element, _BUFFERS):
-    view = memoryview(element)
-    return bytes(view) if view.ndim == 1 and view.format in ("B", "b", "c") else np.asarray(view)
-  if not isinstance(element, (tuple, collections.abc.Mapping)):
-    return element
-  values = element if isinstance(element, tuple) else [element[name] for name in sorted(element)]
-  made = [_without_buffers(value) for value in values]
-  return element if all(one is other for one, other in zip(made, values)) else util_nest._sequence_like(element, made)
-
-
-def _check_not_of_pyarrow(value, name):
-  """Raises TypeError for a scalar or buffer of pyarrow: numpy.asarray would read bytes as numbers from -128 to 127."""
-  for way_out in ("as_py", "to_pybytes"):
-    if hasattr(value, way_out):
-      raise TypeError(f"{name} is a {type(value).__name__} of pyarrow. Return its {way_out}().")
-  if getattr(value, "null_count", 0):
-    raise TypeError(
-      f"{name} is a {type(value).__name__} of pyarrow with nulls, which no tensor holds. Give values for them."
-    )
-
-
-def _as_bytes(text):
-  return text.encode("utf-8", "surrogateescape") if isinstance(text, str) else bytes(text)
-
-
-def _holds(dtype, other):
-  """Whether Python numbers, which NumPy has converted to `other`, can be converted to `dtype`."""
-  kinds = ["b", "iu", "f", "c"]
-  most = (
-    [dtype.is_bool, dtype.is_integer, dtype.is_floating, dtype.is_complex].index(True) if dtype != tf.string else -1
-  )
-  return other.kind in "".join(kinds[: most + 1])
-
-
-def _name_of(dtype):
-  return "string" if dtype.kind == "O" else dtype.name
-
-
 def _first_spec(source):
   if not _length(source):
     raise ValueError(
@@ -504,36 +367,14 @@ def _first_spec(source):
   with _Owner.of(source).lock:
     element = source[0]
   # tf.data treats some of them as structures, but cannot rebuild them.
-  _check_not_of_pyarrow(element, "Element 0 of the source of data_source")
-  element = _without_buffers(element)
+  elements.check_not_of_pyarrow(element, "Element 0 of the source of data_source")
+  element = elements.without_buffers(element)
   values = nest.flatten(element)
   if not values:
     raise TypeError(f"source must yield elements with at least one component, got {element!r} as the first one.")
   try:
-    arrays = [as_array(value, name) for value, name in zip(values, _names(element))]
+    arrays = [elements.as_array(value, name) for value, name in zip(values, elements.names(element))]
   except TypeError as error:
     raise TypeError(f"Element 0 of the source of data_source: {error}") from None
-  return nest.pack_sequence_as(
-    element,
-    [tf.TensorSpec(array.shape, tf.string if array.dtype == object else tf.as_dtype(array.dtype)) for array in arrays],
-  )
-
-
-def _names(element):
-  """Names of the components of an element, or of its spec, for messages."""
-  # As in tf.data, a list is one component.
-  paths = util_nest.flatten_with_joined_string_paths(nest.map_structure(lambda _: None, element))
-  return [f"its component {path!r}" if path else "it" for path, _ in paths]
-
-
-def _check_spec(element_spec):
-  leaves = nest.flatten(element_spec)
-  for spec in leaves:
-    if not isinstance(spec, tf.TensorSpec):
-      raise TypeError(
-        f"element_spec must be a tf.TensorSpec, or a tuple or dict of them, possibly nested, got {spec!r} in it."
-      )
-    if spec.dtype in (tf.variant, tf.resource) or spec.dtype.is_quantized:
-      raise TypeError(f"element_spec must have dtypes of numbers or strings, got {spec.dtype.name}.")
-  if not leaves:
-    raise TypeError(f"element_spec must have at least one component, got {element_spec!r}.")
+  dtypes = [tf.string if array.dtype == object else tf.as_dtype(array.dtype) for array in arrays]
+  return nest.pack_sequence_as(element, [tf.TensorSpec(array.shape, dtype) for array, dtype in zip(arrays, dtypes)])

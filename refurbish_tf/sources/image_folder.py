@@ -67,16 +67,15 @@ def image_folder(
 
   Returns:
     A `tf.data.Dataset` of `(file, label)`: the bytes, string `[]`, and the label, int32 `[]`. Its attributes
-    `class_names` and
-    `file_paths` are lists of strings.
+    `class_names` and `file_paths` are lists of strings.
 
   Raises:
     TypeError: an argument is of the wrong type.
     ValueError: `directory` does not exist, is not a directory, is on a web server or another file system that
       TensorFlow does not know, or cannot be listed, as without a network or a permission; it has no images, or none for
       a subset; a class has no images, unless it is in `class_names` and has no files but hidden ones; `class_names` has
-      a name twice, or the name of no directory;
-      `validation_split`, `subset` and `seed` do not go together; `num_parallel_reads` is out of range.
+      a name twice, or the name of no directory; `validation_split`, `subset` and `seed` do not go together;
+      `num_parallel_reads` is out of range.
     tf.errors.NotFoundError and the like: when it runs, a file cannot be read, such as a link to what does not exist.
     The
       iterator goes on with the next file.

@@ -20,7 +20,8 @@ import tensorflow as tf
 from refurbish_tf._internal import checks, fingerprint, machine
 from refurbish_tf._internal.processes import pool
 from . import class_folders
-from .data_source import _DataSourceDataset, as_array
+from .data_source import _DataSourceDataset
+from .elements import as_array
 
 FORMATS = (".avi", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".ts", ".webm")
 _AS_A_LIST = " Pass files without classes as a list, such as sorted(glob.glob(...))."
@@ -62,10 +63,10 @@ def video_clips(
   [([16, 32, 32, 3], 3)]
 
   A clip is a window of `num_frames` frames, `frame_step` apart. The windows of a file begin at its first frame, and
-  then every
-  `step_between_clips` frames; frames after the last whole window are left out. Processes decode windows, ahead of what
-  is asked for, each from the last key frame before it. Frame k is the one that a decoder shows as its k-th, whatever
-  the format seeks by, turned as the file says. `pip install 'refurbish_tf[video]'` installs PyAV, which brings FFmpeg.
+  then every `step_between_clips` frames; frames after the last whole window are left out. Processes decode windows,
+  ahead of what is asked for, each from the last key frame before it. Frame k is the one that a decoder shows as its
+  k-th, whatever the format seeks by, turned as the file says. `pip install 'refurbish_tf[video]'` installs PyAV, which
+  brings FFmpeg.
 
   A clip takes `num_frames * height * width * 3` bytes. Up to four clips per process are ready, in at most a sixteenth
   of the memory. A process takes about 200 MB, and keeps two files open.
@@ -107,9 +108,8 @@ def video_clips(
   for name, value, least in (("step_between_clips", step_between_clips, 1), ("processes", processes, 0)):
     checks.check_whole_number(name, value, least)
   if frame_rate is not None:
-    checks.check_real(
-      "frame_rate", frame_rate, lambda value: 0.01 <= value <= 10_000, "frames per second, from 0.01 to 10,000, or None"
-    )
+    allowed = "frames per second, from 0.01 to 10,000, or None"
+    checks.check_real("frame_rate", frame_rate, lambda value: 0.01 <= value <= 10_000, allowed)
   if importlib.util.find_spec("av") is None:
     raise ImportError("video_clips needs PyAV, which decodes video: pip install 'refurbish_tf[video]'.")
   of_directory = [class_names, validation_split, subset, seed]
@@ -135,11 +135,8 @@ def video_clips(
     else:
       each = _checked_windows(windows, len(paths))
     each.setflags(write=False)
-    made.append(
-      _VideoClipsDataset(
-        _Clips(paths, values, each, counts, decoders, frame_step * np.arange(num_frames)), names, description
-      )
-    )
+    clips = _Clips(paths, values, each, counts, decoders, frame_step * np.arange(num_frames))
+    made.append(_VideoClipsDataset(clips, names, description))
   return tuple(made) if subset == "both" else made[0]
 
 
@@ -150,11 +147,8 @@ def _checked_span(num_frames, frame_step):
 
 
 def _check_local(files):
-  if (
-    not isinstance(files, (list, tuple, np.ndarray))
-    or not len(files)
-    or not all(isinstance(path, (str, os.PathLike)) for path in files)
-  ):
+  is_list = isinstance(files, (list, tuple, np.ndarray)) and len(files) > 0
+  if not is_list or not all(isinstance(path, (str, os.PathLike)) for path in files):
     raise TypeError(
       f"files of video_clips must be a directory or a list of at least one path, got {files!r:.200}. Pass "
       "sorted(glob.glob(...))."
@@ -180,13 +174,8 @@ def _checked_labels(labels, number):
 
 def _checked_windows(windows, num_files):
   windows = np.asarray(windows)
-  if (
-    windows.dtype.kind not in "iu"
-    or windows.shape != (len(windows), 2)
-    or not len(windows)
-    or windows.min() < 0
-    or (windows[:, 0].max() >= num_files)
-  ):
+  are_pairs = windows.dtype.kind in "iu" and windows.shape == (len(windows), 2) and len(windows) > 0
+  if not are_pairs or windows.min() < 0 or windows[:, 0].max() >= num_files:
     raise ValueError(
       f"windows of video_clips must be [clips, 2] whole numbers, pairs of a file from 0 to {num_files - 1:,} and a "
       f"frame from 0, got dtype {windows.dtype}, shape {windows.shape} and {windows[:3].tolist()}. Count both from 0."
@@ -240,9 +229,8 @@ class _Decoders:
     else:
       try:
         with pool.UnderWay():
-          (made,), _, _ = pool.apart(
-            pool.pool_of(self.processes).call, self.processes, self._sent, (0, 0), None, [request]
-          )
+          call = pool.pool_of(self.processes).call
+          (made,), _, _ = pool.apart(call, self.processes, self._sent, (0, 0), None, [request])
       except pool.Raised as raised:
         raise ValueError(f"{whose} raised {raised.name}:\n{raised.text}") from None
       except pool.Died as died:
@@ -298,9 +286,8 @@ class _VideoClipsDataset(_DataSourceDataset):
     self._clips, self.video_paths, self.windows, self.class_names = clips, clips.paths, clips.windows, class_names
     num_without = len(set(range(len(clips.paths))) - set(clips.windows[:, 0].tolist()))
     if num_without:
-      description = (
-        description or f"video_clips\n  files   {len(clips.paths):,}"
-      ) + f"\n  short   {num_without:,} of {len(clips.paths):,} files have no clip"
+      description = description or f"video_clips\n  files   {len(clips.paths):,}"
+      description += f"\n  short   {num_without:,} of {len(clips.paths):,} files have no clip"
     if description:
       self.source_description = description
     spec, labels = tf.TensorSpec([len(clips.offsets), None, None, 3], tf.uint8), clips.labels

@@ -172,8 +172,7 @@ class _Video:
     return int((times[-1] - times[0] + 1) * self._stream.time_base * rate) + 1
 
   def clip(self, numbers, rate, count):
-    """The frames with these numbers, uint8 `[frames, height, width, 3]`. `count`: how many frames there should be, or
-    None."""
+    """The frames with these numbers, uint8 `[frames, height, width, 3]`. `count`: of all frames, or None."""
     index = self._index()
     times, found = index.times, self._num_at(index, rate)
     if count not in (None, found) or max(numbers) >= found:

@@ -257,6 +257,12 @@ class TestPixels:
     for draws in itertools.product([0, 2**31 - 1], repeat=2):
       assert not augment.cutout(2**31 - 1).pixels(image, draws).numpy().any()
 
+  def test_more_cutouts_than_one_pass_can_make(self):
+    """Nested lists may have more layers than one list."""
+    fn = augment.compose([augment.random_apply([augment.cutout(1)] * 60, p=1) for _ in range(3)])
+    made = fn(np.full([2048, 2048, 3], 255, np.uint8), seed=[7, 1]).numpy()
+    assert 170 < np.count_nonzero(made[..., 0] == 0) <= 180
+
   def test_a_large_batch_does_not_depend_on_the_number_of_threads(self):
     """Larger than what one thread takes."""
     fn = augment.compose([augment.random_crop(padding=4), augment.random_flip(), augment.normalize(MEAN[:3], STD[:3])])

@@ -32,7 +32,7 @@ ALONE = sorted(CC.rglob("*_alone.cc"))
 TESTS = {path.stem: path for path in sorted(CC.rglob("*_test.cc"))}
 LAYER = ROOT / "refurbish_tf" / "cc" / "image" / "layer.h"
 # The folders with tests of what holds tensors.
-TENSORS = ("kernels", "sample_store")
+TENSORS = ("batches", "sample_store")
 PROGRAMS = {"store": [], "rest": [], "tensors": []}
 for _name, _path in sorted(TESTS.items()):
   if _path.parent.relative_to(CC).as_posix() in TENSORS:

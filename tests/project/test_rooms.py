@@ -15,14 +15,23 @@ CC_MAY_INCLUDE = {
   "workers": (),
   "image": ("base",),
   "sources": ("base",),
+  "source_checks": ("base",),
   "store": ("base",),
   "store/memory": ("base", "store"),
-  "store/disk": ("base", "store"),
+  "store/disk": ("base", "store", "source_checks"),
   "cooperation": ("base", "plan", "store"),
   "cooperation/shared": ("base", "plan", "store", "store/disk", "cooperation"),
-  "sample_store": ("base", "plan", "store", "store/memory", "store/disk", "cooperation", "cooperation/shared"),
-  "refurbish": ("base", "plan", "store", "sample_store", "cooperation"),
-  "kernels": ("base", "plan", "workers", "store", "sample_store", "cooperation", "refurbish", "image", "sources"),
+  "sample_store": (
+    *("base", "plan", "source_checks", "store", "store/memory", "store/disk", "cooperation", "cooperation/shared"),
+  ),
+  "refurbish": ("base", "plan", "source_checks", "store", "sample_store", "cooperation"),
+  "cached": ("base", "plan", "source_checks", "store", "sample_store", "cooperation", "refurbish"),
+  "batches": ("base",),
+  "offload": ("base", "plan", "image"),
+  "kernels": (
+    *("base", "plan", "workers", "image", "sources", "source_checks", "store", "sample_store", "cooperation"),
+    *("refurbish", "cached", "batches", "offload"),
+  ),
   "ops": ("image",),
 }
 # Folders within a room that are rooms of their own.

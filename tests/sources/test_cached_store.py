@@ -223,8 +223,11 @@ def test_a_store_that_was_filled_by_hand_is_refused(tmp_path):
 OTHERS = {
   "other elements": (lambda: Dataset.range(1, N + 1), "was filled from another source: element"),
   "other function": (lambda: Dataset.range(N).map(lambda x: x * x), "was filled from another source: element"),
-  "longer": (lambda: Dataset.range(N + 1), "was filled from another source: num_samples was 40 and is 41"),
-  "shard": (lambda: Dataset.range(2 * N).shard(2, 0), "was filled from another source: shard was  and is 0 of 2"),
+  "longer": (lambda: Dataset.range(N + 1), "was filled from another source: num_samples is 41, but it was 40"),
+  "shard": (
+    lambda: Dataset.range(2 * N).shard(2, 0),
+    "was filled from another source: shard is 0 of 2, but it was none",
+  ),
   "other type": (lambda: Dataset.range(N).map(lambda x: tf.cast(x, tf.int32)), "int32"),
 }
 

@@ -116,7 +116,7 @@ class Connection:
   """Sends and receives messages through a socket: tuples of numbers, strings and bytes."""
 
   def __init__(self, socket, process=None):
-    """`process`: a descriptor of the other side's process. Its end is noticed even while others hold its socket."""
+    """`process`: a descriptor of the other process, whose death is noticed even if a third one has its socket."""
     self.socket, self._process = socket, process
     self._poll = select.poll()
     self._poll.register(socket, select.POLLIN)
@@ -124,8 +124,7 @@ class Connection:
       self._poll.register(process, select.POLLIN)
 
   def send(self, message, data=b""):
-    """`data`: bytes that the other side reads with `read`. They may be hundreds of megabytes, so they are not
-    copied."""
+    """`data`: bytes that the other side reads with `read`. They may be large, so they are not copied."""
     described = marshal.dumps(message)
     self.socket.sendall(_LENGTH.pack(len(described)) + described)
     if data:

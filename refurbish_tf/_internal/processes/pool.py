@@ -24,15 +24,8 @@ IDLE_SECONDS = 300.0
 _WORKER = pathlib.Path(__file__).parent / "worker.py"
 # One thread each, so that the processes do not compete for the cores.
 _ONE_THREAD = dict.fromkeys(
-  (
-    "OMP_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "BLIS_NUM_THREADS",
-    "VECLIB_MAXIMUM_THREADS",
-    "NUMEXPR_NUM_THREADS",
-    "OPENCV_FOR_THREADS_NUM",
-  ),
+  "OMP_NUM_THREADS OPENBLAS_NUM_THREADS MKL_NUM_THREADS BLIS_NUM_THREADS VECLIB_MAXIMUM_THREADS NUMEXPR_NUM_THREADS "
+  "OPENCV_FOR_THREADS_NUM".split(),
   "1",
 )
 # How many seconds the end of the program waits for a function that runs in this process.
@@ -110,8 +103,7 @@ class Pool:
     self._watcher, self._used = None, 0.0
 
   def call(self, sent, seed, names, values):
-    """Waits for a free process and calls a function in it. If the process dies, the call is repeated once in another
-    one.
+    """Waits for a free process and calls a function in it. If the process dies, the call is repeated once.
 
     Returns a list of arrays, whether the function has returned different results for one seed, and the seconds that it
     took. Raises `Raised`, or `Died` if the second process also dies.
@@ -218,8 +210,7 @@ def _end():
 
 
 def apart(call, processes, *arguments):
-  """Calls `call`, from the main thread in another one: Ctrl-C may interrupt the main thread anywhere, and lose a
-  process."""
+  """Calls `call`, from the main thread in another one: Ctrl-C may interrupt the main one, and lose a process."""
   if not processes or threading.current_thread() is not threading.main_thread():
     return call(*arguments)
   outcome = concurrent.futures.Future()

@@ -84,7 +84,7 @@ class Seeder:
     if "torch" in sys.modules:
       sys.modules["torch"].manual_seed(number)
     for place, seed in enumerate(self._found):
-      # The seeds differ from each other, and from those of the modules.
+      # Each gets another seed, and none of them that of a module.
       seed((number + 1 + place) % 2**32)
 
 
@@ -99,9 +99,8 @@ def _inside(value):
     inner += used_by(value)
     inner += map(contents_of, value.__closure__ or ())
     inner += [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
-  inner += [
-    attribute_of(value, name) for name in ("func", "args", "keywords", "__self__", "__func__", "__wrapped__", "fget")
-  ]
+  names = ("func", "args", "keywords", "__self__", "__func__", "__wrapped__", "fget")
+  inner += [attribute_of(value, name) for name in names]
   return inner + list(itertools.islice(held_by(value).values(), _MOST_OF_EACH))
 
 
@@ -128,8 +127,7 @@ def _seed_of(value):
 
 
 def used_by(function):
-  """The global variables that a function uses, and what it uses of modules, including those that it imports in its
-  body."""
+  """The global variables that a function uses, and what it uses of modules, also of those that it imports."""
   names = sorted(names_in(function.__code__))
   found = [function.__globals__[name] for name in names if name in function.__globals__]
   found += [sys.modules[name] for name in names if name in sys.modules]
@@ -177,9 +175,8 @@ def _is_own(kind):
     return False
   # A class that was pickled by value is in no module.
   file = getattr(sys.modules.get(kind.__module__), "__file__", None)
-  return not isinstance(file, str) or not {"site-packages", "dist-packages", "refurbish_tf"}.intersection(
-    file.split(os.sep)
-  )
+  installed = {"site-packages", "dist-packages", "refurbish_tf"}
+  return not isinstance(file, str) or installed.isdisjoint(file.split(os.sep))
 
 
 def names_in(code):
@@ -203,13 +200,8 @@ class Function:
   """
 
   def __init__(self, function):
-    self._function, self._seeder, self._num_modules, self._is_known = (
-      function,
-      Seeder(function),
-      len(sys.modules),
-      False,
-    )
-    self.is_unsteady = False
+    self._function, self._seeder = function, Seeder(function)
+    self._num_modules, self._is_known, self.is_unsteady = len(sys.modules), False, False
 
   def call(self, seed, names, read):
     """Calls the function. Returns its results, as a list of arrays and bytes.
@@ -243,10 +235,9 @@ class Function:
       return [_as_array(self._function(values[0], rng))]
     made = self._function(**dict(zip(names, values)), rng=rng)
     if not isinstance(made, dict) or {*made} != {*names}:
+      got = f"one with {list(made)}" if isinstance(made, dict) else f"a {type(made).__name__}"
       raise TypeError(
-        f"it must return a dict with the entries {list(names)}, got "
-        + (f"one with {list(made)}" if isinstance(made, dict) else f"a {type(made).__name__}")
-        + ". Nothing else goes on with the sample."
+        f"it must return a dict with the entries {list(names)}, got {got}. Nothing else goes on with the sample."
       )
     return [_as_array(made[name]) for name in names]
 
@@ -373,12 +364,8 @@ def serve(connection, inputs, outputs, functions):
   try:
     if failed:
       raise RuntimeError(f"It cannot be made in another process:\n{failed}")
-    reply = (
-      "made",
-      number,
-      outputs.write(function.call(seed, names, lambda: inputs.read(described))),
-      function.is_unsteady,
-    )
+    made = outputs.write(function.call(seed, names, lambda: inputs.read(described)))
+    reply = "made", number, made, function.is_unsteady
   except BaseException as error:
     reply = "raised", number, type(error).__name__, told()
   connection.send((*reply, time.perf_counter() - began))

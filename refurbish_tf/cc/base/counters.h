@@ -3,8 +3,12 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <utility>
 #include <vector>
+
+#include "absl/base/thread_annotations.h"
 
 namespace refurbish_tf {
 
@@ -39,6 +43,26 @@ class Counters {
 
  private:
   std::vector<std::pair<const char*, const Count*>> counts_;
+};
+
+// The counts of a stage, one entry for each iterator that was read, which it
+// may outlive. Thread-safe.
+template <class Each>
+class CountsOfIterators {
+ public:
+  std::shared_ptr<Each> Begin() ABSL_LOCKS_EXCLUDED(mu_) {
+    std::lock_guard<std::mutex> lock(mu_);
+    return counts_.emplace_back(std::make_shared<Each>());
+  }
+  std::vector<std::shared_ptr<const Each>> Counts() const
+      ABSL_LOCKS_EXCLUDED(mu_) {
+    std::lock_guard<std::mutex> lock(mu_);
+    return {counts_.begin(), counts_.end()};
+  }
+
+ private:
+  mutable std::mutex mu_;
+  std::vector<std::shared_ptr<Each>> counts_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace refurbish_tf

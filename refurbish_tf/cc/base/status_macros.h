@@ -1,10 +1,22 @@
-// Macros for early returns of errors, like TensorFlow's but without TensorFlow.
+// Errors and macros for their early return, like TensorFlow's but without
+// TensorFlow.
 #pragma once
 
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+
+namespace refurbish_tf {
+
+// The error of this code whose message is joined as by `StrCat`.
+template <class... Parts>
+absl::Status InvalidArgument(const Parts&... parts) {
+  return absl::InvalidArgumentError(absl::StrCat(parts...));
+}
+
+}  // namespace refurbish_tf
 
 // Returns the error of an `absl::Status`, if it is one.
 #define RTF_RETURN_IF_ERROR(...)                                     \

@@ -103,6 +103,7 @@ class JobEpoch {
   const JobPlan plan_;
 };
 
+// What a stage does on its store, across epochs; this one is alone there.
 // Thread-safe.
 class Job {
  public:

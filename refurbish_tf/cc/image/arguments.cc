@@ -7,6 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "refurbish_tf/cc/base/status_macros.h"
 
 namespace refurbish_tf {
 
@@ -61,16 +62,6 @@ std::vector<double> Arguments::Numbers(absl::string_view key) {
   return values;
 }
 
-std::array<double, 2> Arguments::Range(absl::string_view key) {
-  const std::vector<double> values = Numbers(key);
-  if (values.size() != 2 || !(values[0] > 0) || values[1] < values[0]) {
-    Fail(absl::StrCat(key,
-                      " must be two numbers above 0, the smaller one first"));
-    return {1, 1};
-  }
-  return {values[0], values[1]};
-}
-
 std::array<double, 2> Arguments::Range(absl::string_view key, double lowest,
                                        double highest) {
   const std::vector<double> values = Numbers(key);
@@ -84,8 +75,7 @@ std::array<double, 2> Arguments::Range(absl::string_view key, double lowest,
 
 void Arguments::Fail(absl::string_view why) {
   if (status_.ok()) {
-    status_ = absl::InvalidArgumentError(
-        absl::StrCat("Invalid layer '", text_, "': ", why, "."));
+    status_ = InvalidArgument("Invalid layer '", text_, "': ", why, ".");
   }
 }
 

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -29,10 +30,11 @@ class Arguments {
   int64_t Integer(absl::string_view key, int64_t lowest, int64_t highest);
   bool Boolean(absl::string_view key) { return Integer(key, 0, 1) != 0; }
   std::vector<double> Numbers(absl::string_view key);
-  // Two numbers above 0.
-  std::array<double, 2> Range(absl::string_view key);
-  std::array<double, 2> Range(absl::string_view key, double lowest,
-                              double highest);
+  // By default, of numbers above 0.
+  std::array<double, 2> Range(
+      absl::string_view key,
+      double lowest = std::numeric_limits<double>::denorm_min(),
+      double highest = std::numeric_limits<double>::max());
 
   void Fail(absl::string_view why);
   absl::Status Check();

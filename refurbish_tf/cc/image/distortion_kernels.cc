@@ -147,12 +147,6 @@ void SharpenRow(const RowPlan& plan, int64_t y, int64_t x, int64_t count,
 
 }  // namespace
 
-DistortionKernels::Row ProjectedRow(int pixel_bytes) {
-  static constexpr DistortionKernels::Row kRows[5] = {
-      nullptr, ProjectRow<1>, nullptr, ProjectRow<3>, ProjectRow<4>};
-  return kRows[pixel_bytes];
-}
-
 const DistortionKernels& PlainDistortions() {
   static constexpr DistortionKernels kKernels = {
       false,
@@ -166,10 +160,11 @@ const DistortionKernels& PlainDistortions() {
       Hue,
       FindExtremes,
       SumGreys,
-      {nullptr, nullptr, nullptr, MoveRow, MoveRow},
-      {nullptr, nullptr, nullptr, MoveRowColumns, MoveRowColumns},
+      MoveRow,
+      MoveRowColumns,
+      SharpenRow,
       {nullptr, TurnRow<1>, nullptr, TurnRow<3>, TurnRow<4>},
-      SharpenRow};
+      {nullptr, ProjectRow<1>, nullptr, ProjectRow<3>, ProjectRow<4>}};
   return kKernels;
 }
 

@@ -99,14 +99,12 @@ struct DistortionKernels {
   // As `RowStep::Row`.
   using Row = void (*)(const RowPlan& plan, int64_t y, int64_t x, int64_t count,
                        uint8_t* to, uint8_t* end);
-  // Indexed by the bytes of a pixel.
-  Row move[5], move_columns[5], turn[5];
-  Row sharpen;
+  Row move, move_columns, sharpen;
+  // Indexed by the bytes of a pixel: 1, 3 or 4.
+  Row turn[5], project[5];
 };
 
 const DistortionKernels& PlainDistortions();
-// The same for all CPUs. Null unless pixels have 1, 3 or 4 bytes.
-DistortionKernels::Row ProjectedRow(int pixel_bytes);
 
 namespace plain {
 

@@ -345,7 +345,7 @@ RowStep::RowStep(const PreparedDistortion& prepared, uint8_t fill,
   plan_.pixel_bytes = pixel_bytes;
   plan_.fill = fill;
   const DistortionKernels& distortions = *kernels.distortions;
-  row_ = distortions.move[pixel_bytes];
+  row_ = distortions.move;
   switch (prepared.distortion) {
     case Distortion::kTranslateX:
     case Distortion::kTranslateY:
@@ -361,7 +361,7 @@ RowStep::RowStep(const PreparedDistortion& prepared, uint8_t fill,
       plan_.step = Fixed(prepared.parameter);
       plan_.first = Fixed(prepared.parameter * 0.5 + 0.5);
       if (prepared.distortion == Distortion::kShearY) {
-        row_ = distortions.move_columns[pixel_bytes];
+        row_ = distortions.move_columns;
         PrepareRuns();
         Touch(image, height * plan_.row_bytes);
       }
@@ -373,7 +373,7 @@ RowStep::RowStep(const PreparedDistortion& prepared, uint8_t fill,
       Touch(image, height * plan_.row_bytes);
       break;
     case Distortion::kPerspective:
-      row_ = ProjectedRow(pixel_bytes);
+      row_ = distortions.project[pixel_bytes];
       PrepareProjection(prepared);
       Touch(image, height * plan_.row_bytes);
       break;

@@ -6,6 +6,9 @@
 
 namespace refurbish_tf {
 
+// Numbers in [0, 1) are drawn as whole numbers below this.
+inline constexpr int64_t kEndOfFraction = int64_t{1} << 31;
+
 // A seed as in `tf.random.stateless_*`. Draws depend only on its hash.
 //
 // Image b of a batch has the seed s = `seed_at(seed, b)`, and the layer at
@@ -13,9 +16,6 @@ namespace refurbish_tf {
 // depend on where they are made.
 class ImageSeed {
  public:
-  // Raised whenever the derivation of seeds or words changes.
-  static constexpr int kVersion = 2;
-
   ImageSeed(int64_t first, int64_t second)
       : numbers_{first, second},
         key_(Finalize(Finalize(static_cast<uint64_t>(first) + kGolden) +
@@ -41,8 +41,9 @@ class ImageSeed {
     return static_cast<int32_t>((Word(k) * end) >> 32);
   }
   // The k-th word as a number in [0, 1), in units of 2^-31.
-  int32_t Fraction(uint64_t k) const {
-    return static_cast<int32_t>(Word(k) >> 1);
+  int32_t Fraction(uint64_t k) const { return Below(k, kEndOfFraction); }
+  void Fractions(int number, int32_t* draws) const {
+    for (int k = 0; k < number; ++k) draws[k] = Fraction(k);
   }
   // The seed itself.
   const std::array<int64_t, 2>& numbers() const { return numbers_; }

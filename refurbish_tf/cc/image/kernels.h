@@ -105,7 +105,7 @@ struct PixelKernels {
   // To be called after stores past the caches, before other threads read them.
   void (*fence)();
 
-  // The weighted sum of `pairs` pairs of rows, as words with kFractionBits.
+  // The weighted sum of `pairs` pairs of rows, as int16 with kFractionBits.
   void (*blend_rows)(const uint8_t* const* rows, const int16_t* weights,
                      int64_t pairs, int64_t count, int16_t* to);
 

@@ -1,27 +1,12 @@
 #include "refurbish_tf/cc/image/layer.h"
 
 #include <algorithm>
-#include <map>
 #include <vector>
 
 #include "absl/strings/str_join.h"
 #include "refurbish_tf/cc/image/targets/key_points.h"
 
 namespace refurbish_tf {
-namespace {
-
-struct KnownLayers {
-  std::map<absl::string_view, LayerType::Make> makes;
-  int raises = 0;
-};
-
-// Created on first use, because layers may register in any order.
-KnownLayers& Known() {
-  static KnownLayers* const known = new KnownLayers;
-  return *known;
-}
-
-}  // namespace
 
 absl::StatusOr<ImageSpec> Layer::Made(ImageSpec image,
                                       const int32_t* draws) const {
@@ -56,24 +41,6 @@ absl::StatusOr<ImageSpec> ResizingLayer::Behind(ImageSpec image) const {
   RTF_RETURN_IF_ERROR(CheckType(image));
   image.size = size_;
   return image;
-}
-
-ImageSize ResizingLayer::ByShortest(int64_t shortest, ImageSize image) {
-  const auto [height, width] = image;
-  return height <= width ? ImageSize{shortest, shortest * width / height}
-                         : ImageSize{shortest * height / width, shortest};
-}
-
-absl::Status ResizingLayer::CheckShortest(int64_t shortest, ImageSize image) {
-  if (image.height == kUnknown || image.width == kUnknown) {
-    return absl::OkStatus();
-  }
-  const auto [height, width] = ByShortest(shortest, image);
-  if (std::max(height, width) <= kMaxSide) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "have sides of at most ", kMaxSide, " pixels when its shortest has ",
-      shortest, ", got ", image.height, " x ", image.width,
-      " pixels. Pass a smaller size, or resize to a pair"));
 }
 
 FillValue::FillValue(absl::string_view key, Arguments& arguments) {
@@ -111,23 +78,20 @@ absl::Status CheckType(const ImageSpec& image) {
   if (type != ValueType::kBfloat16 && type != ValueType::kFloat16) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("be ", kImageTypes, ", got dtype ", NameOf(type)));
+  return InvalidArgument("be ", kImageTypes, ", got dtype ", NameOf(type));
 }
 
 absl::Status CheckColors(const ImageSpec& image,
                          std::initializer_list<int64_t> channels) {
   const ValueType type = image.pixel.type;
   if (type != ValueType::kUnknown && type != ValueType::kUint8) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("be uint8, got dtype ", NameOf(type)));
+    return InvalidArgument("be uint8, got dtype ", NameOf(type));
   }
   if (image.pixel.channels != kUnknown &&
       std::find(channels.begin(), channels.end(), image.pixel.channels) ==
           channels.end()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("have ", absl::StrJoin(channels, " or "),
-                     " channels, got ", image.pixel.channels));
+    return InvalidArgument("have ", absl::StrJoin(channels, " or "),
+                           " channels, got ", image.pixel.channels);
   }
   return absl::OkStatus();
 }
@@ -142,10 +106,9 @@ absl::Status CheckSides(const ImageSpec& image) {
   if (std::max(image.size.height, image.size.width) <= kMaxFixedSide) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("have sides of at most ", kMaxFixedSide, " pixels, got ",
-                   image.size.height, " x ", image.size.width,
-                   ". Crop or resize it before"));
+  return InvalidArgument("have sides of at most ", kMaxFixedSide,
+                         " pixels, got ", image.size.height, " x ",
+                         image.size.width, ". Crop or resize it before");
 }
 
 absl::Status CheckIsSquare(const ImageSpec& image) {
@@ -153,21 +116,15 @@ absl::Status CheckIsSquare(const ImageSpec& image) {
   if (height == kUnknown || width == kUnknown || height == width) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "have equal sides, which this layer may swap, got ", height, " x ", width,
-      " pixels. Crop or resize it to a square before"));
+  return InvalidArgument("have equal sides, which this layer may swap, got ",
+                         height, " x ", width,
+                         " pixels. Crop or resize it to a square before");
 }
 
-LayerType::LayerType(absl::string_view name, int version, Make make) {
-  Known().makes[name] = make;
-  Known().raises += version - 1;
+// Created on first use, because layers may register in any order.
+std::map<absl::string_view, MakeLayer>& KnownLayers() {
+  static auto* const known = new std::map<absl::string_view, MakeLayer>;
+  return *known;
 }
-
-LayerType::Make LayerType::Find(absl::string_view name) {
-  const auto found = Known().makes.find(name);
-  return found == Known().makes.end() ? nullptr : found->second;
-}
-
-int LayerType::SumOfRaises() { return Known().raises; }
 
 }  // namespace refurbish_tf

@@ -7,17 +7,17 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <map>
 #include <memory>
 #include <optional>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "refurbish_tf/cc/base/status_macros.h"
 #include "refurbish_tf/cc/image/arguments.h"
 #include "refurbish_tf/cc/image/canvas.h"
 #include "refurbish_tf/cc/image/image.h"
 #include "refurbish_tf/cc/image/image_seed.h"
-#include "refurbish_tf/cc/image/row_change.h"
+#include "refurbish_tf/cc/image/movement.h"
 
 namespace refurbish_tf {
 
@@ -41,16 +41,19 @@ class Layer {
 
   // How many numbers it draws.
   virtual int num_draws() const { return 0; }
-  // Writes the draws of a seed: fractions, unless a layer overrides this.
-  // `before`: the draws of the previous layer, or null.
+  // Writes the draws of a seed. `before`: the draws of the previous layer, or
+  // null.
   virtual void Draw(const ImageSeed& seed, const int32_t* /*before*/,
                     int32_t* draws) const {
     const int number = num_draws();
-    for (int i = 0; i < number; ++i) draws[i] = seed.Fraction(i);
+    for (int i = 0; i < number; ++i) {
+      draws[i] = seed.Below(i, EndOfDraw(i, draws));
+    }
   }
-  // Draw i is at least 0 and below this, given the draws before it.
+  // Draw i is at least 0 and below this, given the draws before it. By default
+  // it is a fraction.
   virtual int64_t EndOfDraw(int /*i*/, const int32_t* /*draws*/) const {
-    return int64_t{1} << 31;
+    return kEndOfFraction;
   }
   // Whether these draws leave every image as it is.
   virtual bool ChangesNothing(const int32_t* /*draws*/) const { return false; }
@@ -81,10 +84,8 @@ class Layer {
                                              ImageSize /*size*/) const {
     return std::nullopt;
   }
-  // Whether it can move pixels, and therefore targets.
-  virtual bool moves_pixels() const { return true; }
-  // The largest change that any draws can make to rows.
-  virtual RowChange row_change() const { return RowChange::kKept; }
+  // How any draws can move pixels, and therefore targets, at most.
+  virtual Movement movement() const { return Movement::kKeepsRows; }
   // Whether either side of `offload` can run it: the host for some images of a
   // batch, and the accelerator for the others.
   virtual bool is_policy() const { return false; }
@@ -96,7 +97,7 @@ class Layer {
 class ChanceLayer : public Layer {
  public:
   explicit ChanceLayer(Arguments& arguments)
-      : below_(arguments.Integer("below", 0, int64_t{1} << 31)) {}
+      : below_(arguments.Integer("below", 0, kEndOfFraction)) {}
 
   int num_draws() const override { return 1; }
   bool ChangesNothing(const int32_t* draws) const final {
@@ -134,11 +135,6 @@ class ResizingLayer : public Layer {
 
  protected:
   ImageSize size() const { return size_; }
-  // The size of `image` after a resize that makes its shortest side `shortest`.
-  // The other side is rounded down, as in torchvision.
-  static ImageSize ByShortest(int64_t shortest, ImageSize image);
-  // Checks that `ByShortest` gives allowed sides. Unknown sides are accepted.
-  static absl::Status CheckShortest(int64_t shortest, ImageSize image);
 
  private:
   virtual Box PartOf(const int32_t* draws, ImageSize size) const = 0;
@@ -166,7 +162,7 @@ class FillValue {
 struct Refusal {
   static Refusal Of(const absl::Status& status);
   absl::Status Within(absl::string_view name) const {
-    return absl::InvalidArgumentError(absl::StrCat(inner, name, " in \n", why));
+    return InvalidArgument(inner, name, " in \n", why);
   }
 
   std::string inner, why;
@@ -190,24 +186,18 @@ absl::Status CheckSides(const ImageSpec& image);
 // Checks that the sides are equal, for layers that may swap them.
 absl::Status CheckIsSquare(const ImageSpec& image);
 
+// Makes a layer from its arguments, and reports errors with `Arguments::Fail`.
+using MakeLayer = std::unique_ptr<const Layer> (*)(Arguments&);
+// By the names of layers.
+std::map<absl::string_view, MakeLayer>& KnownLayers();
+
 // Registers a kind of layer by name, before `main`.
-class LayerType {
- public:
-  // `make` reports errors with `Arguments::Fail`. `version` starts at 1 and is
-  // raised whenever the layer draws different numbers, or makes a different
-  // image from them, because stores on disk keep the results of layers. When a
-  // layer is removed, its raises are added to `ImageSeed::kVersion`.
-  using Make = std::unique_ptr<const Layer> (*)(Arguments&);
-  LayerType(absl::string_view name, int version, Make make);
-
-  // Null if no layer has this name.
-  static Make Find(absl::string_view name);
-  // How often the versions of all layers were raised, in total.
-  static int SumOfRaises();
-
-  template <class Type>
-  static std::unique_ptr<const Layer> MakeAs(Arguments& arguments) {
-    return std::make_unique<const Type>(arguments);
+template <class Type>
+struct LayerType {
+  explicit LayerType(absl::string_view name) {
+    KnownLayers()[name] = [](Arguments& arguments) {
+      return std::unique_ptr<const Layer>(new Type(arguments));
+    };
   }
 };
 

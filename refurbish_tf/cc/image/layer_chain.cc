@@ -51,8 +51,8 @@ std::string InnerText(absl::string_view text) {
 
 absl::Status RefusedImage(const absl::Status& status) {
   const auto [whose, why] = Refusal::Of(status);
-  return absl::InvalidArgumentError(absl::StrCat(
-      "image of ", absl::StripSuffix(whose, " in "), " must ", why, "."));
+  return InvalidArgument("image of ", absl::StripSuffix(whose, " in "),
+                         " must ", why, ".");
 }
 
 }  // namespace
@@ -61,8 +61,8 @@ absl::StatusOr<LayerChain> LayerChain::Parse(
     const std::vector<std::string>& pieces) {
   const std::vector<std::string> texts = LayersOf(pieces);
   if (texts.empty() || texts.size() > kMaxLayers) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "There must be 1 to ", kMaxLayers, " layers, got ", texts.size(), "."));
+    return InvalidArgument("There must be 1 to ", kMaxLayers, " layers, got ",
+                           texts.size(), ".");
   }
   LayerChain chain;
   for (const std::string& text : texts) {
@@ -70,8 +70,9 @@ absl::StatusOr<LayerChain> LayerChain::Parse(
     Link link;
     link.name = std::string(arguments.name());
     link.position = arguments.Integer("position", -1, kMaxSide);
-    if (const LayerType::Make make = LayerType::Find(link.name)) {
-      link.layer = make(arguments);
+    const auto known = KnownLayers().find(link.name);
+    if (known != KnownLayers().end()) {
+      link.layer = known->second(arguments);
       const Layer* const before =
           chain.links_.empty() ? nullptr : chain.links_.back().layer.get();
       const absl::Status follows = link.layer->MayFollow(before);
@@ -99,15 +100,14 @@ LayerChain LayerChain::UpToLastPolicy() const {
 absl::Status LayerChain::Check(const ImageSpec& image) {
   for (const int64_t side : {image.size.height, image.size.width}) {
     if (side != kUnknown && (side < 1 || side > kMaxSide)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("have sides of 1 to ", kMaxSide, " pixels, got ",
-                       image.size.height, " x ", image.size.width));
+      return InvalidArgument("have sides of 1 to ", kMaxSide, " pixels, got ",
+                             image.size.height, " x ", image.size.width);
     }
   }
   const int64_t channels = image.pixel.channels;
   if (channels != kUnknown && (channels < 1 || channels > kMaxChannels)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("have 1 to ", kMaxChannels, " channels, got ", channels));
+    return InvalidArgument("have 1 to ", kMaxChannels, " channels, got ",
+                           channels);
   }
   // Unknown sides are -1, which is within the limit.
   if (static_cast<double>(image.size.height) *
@@ -115,10 +115,9 @@ absl::Status LayerChain::Check(const ImageSpec& image) {
       kMaxPixels) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("have at most 2^48 pixels before and after each layer, got ",
-                   image.size.height, " x ", image.size.width,
-                   ". Crop or resize it before"));
+  return InvalidArgument(
+      "have at most 2^48 pixels before and after each layer, got ",
+      image.size.height, " x ", image.size.width, ". Crop or resize it before");
 }
 
 LayerChain LayerChain::Of(absl::string_view key, bool keeps_size,
@@ -181,9 +180,9 @@ absl::StatusOr<ImageSpec> LayerChain::BehindFollower(
     const int64_t most = times == 1 ? kMaxSide : ResizingLayer::kMaxSide;
     absl::Status status = Check(made);
     if (std::max(made.size.height, made.size.width) > most) {
-      status = absl::InvalidArgumentError(absl::StrCat(
-          "have sides of at most ", most, " pixels, got ", made.size.height,
-          " x ", made.size.width, ". Crop it before"));
+      status = InvalidArgument("have sides of at most ", most, " pixels, got ",
+                               made.size.height, " x ", made.size.width,
+                               ". Crop it before");
     }
     if (status.ok()) return status;
     return RefusedImage(Refusal::Of(status).Within(link.name));
@@ -220,16 +219,10 @@ int64_t LayerChain::EndOfDraw(int i, const int32_t* draws) const {
   return link->layer->EndOfDraw(i - link->first_draw, draws + link->first_draw);
 }
 
-bool LayerChain::moves_pixels() const {
-  return std::any_of(links_.begin(), links_.end(), [](const Link& link) {
-    return link.layer->moves_pixels();
-  });
-}
-
-RowChange LayerChain::row_change() const {
-  RowChange most = RowChange::kKept;
+Movement LayerChain::movement() const {
+  Movement most = Movement::kNone;
   for (const Link& link : links_) {
-    most = std::max(most, link.layer->row_change());
+    most = std::max(most, link.layer->movement());
   }
   return most;
 }
@@ -253,9 +246,9 @@ absl::Status LayerChain::CheckDraws(const int32_t* draws) const {
     for (int i = 0; i < num_draws; ++i) {
       const int64_t end = link.layer->EndOfDraw(i, own);
       if (own[i] < 0 || own[i] >= end) {
-        return absl::InvalidArgumentError(absl::StrCat(
+        return InvalidArgument(
             "A draw must be from 0 to ", end - 1, ", got ", own[i],
-            ". Draws must come from the same layers as the pixels."));
+            ". Draws must come from the same layers as the pixels.");
       }
     }
   }

@@ -20,7 +20,7 @@ namespace refurbish_tf {
 
 class LayerChain {
  public:
-  // More than any augmentation needs. A bit for each cutout fits into a word.
+  // More than any augmentation needs.
   static constexpr int kMaxLayers = 64;
   static constexpr int64_t kMaxSide = (int64_t{1} << 31) - 1;
   // Small enough for the bytes of an image to be counted in an int64.
@@ -41,10 +41,9 @@ class LayerChain {
   // any comma.
   static absl::StatusOr<LayerChain> Parse(
       const std::vector<std::string>& pieces);
-  // The version of all draws and results, which rises with that of any layer.
-  static int Version() {
-    return ImageSeed::kVersion + LayerType::SumOfRaises();
-  }
+  // Raised whenever any layer draws different numbers, or makes a different
+  // image from them, because stores on disk keep the results of layers.
+  static constexpr int kVersion = 2;
 
   const std::vector<Link>& links() const { return links_; }
   int num_draws() const { return num_draws_; }
@@ -76,8 +75,7 @@ class LayerChain {
   void Draw(const ImageSeed& seed, int32_t* draws) const;
   // As in `Layer`.
   int64_t EndOfDraw(int i, const int32_t* draws) const;
-  bool moves_pixels() const;
-  RowChange row_change() const;
+  Movement movement() const;
   bool looks_at_boxes() const;
   void DrawFrom(Canvas* boxes, int32_t* draws) const;
   // Checks that the `num_draws()` draws are within the limits of the layers.

@@ -5,8 +5,8 @@
 #include <cstring>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/base/elementary.h"
+#include "refurbish_tf/cc/base/status_macros.h"
 
 namespace refurbish_tf {
 namespace {
@@ -26,18 +26,17 @@ bool IsAlpha(double alpha) { return alpha > 0 && std::isfinite(alpha); }
 
 }  // namespace
 
-absl::StatusOr<Mixing> Mixing::Make(double mixup_alpha, double cutmix_alpha,
-                                    double switch_prob) {
+absl::Status Mixing::Check() const {
   if (!IsAlpha(mixup_alpha) || !IsAlpha(cutmix_alpha)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("`mixup_alpha` and `cutmix_alpha` must be above 0, got ",
-                     mixup_alpha, " and ", cutmix_alpha, "."));
+    return InvalidArgument(
+        "`mixup_alpha` and `cutmix_alpha` must be above 0, got ", mixup_alpha,
+        " and ", cutmix_alpha, ".");
   }
   if (!(switch_prob >= 0 && switch_prob <= 1)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "`switch_prob` must be from 0 to 1, got ", switch_prob, "."));
+    return InvalidArgument("`switch_prob` must be from 0 to 1, got ",
+                           switch_prob, ".");
   }
-  return Mixing(mixup_alpha, cutmix_alpha, switch_prob);
+  return absl::OkStatus();
 }
 
 MixDraw Mixing::Draw(const ImageSeed& seed, int64_t image,
@@ -48,11 +47,11 @@ MixDraw Mixing::Draw(const ImageSeed& seed, int64_t image,
   const int64_t shift = 1 + seed.SeedAt(kOwnPosition).Below(0, batch_size - 1);
   draw.partner = (image + shift) % batch_size;
   const ImageSeed own = seed.SeedAt(image).SeedAt(kOwnPosition);
-  draw.is_cut = own.Fraction(kSwitchWord) < switch_prob_ * 0x1p31;
+  draw.is_cut = own.Fraction(kSwitchWord) < switch_prob * 0x1p31;
   draw.y = own.Fraction(kYWord);
   draw.x = own.Fraction(kXWord);
   draw.lambda =
-      DrawLambda(draw.is_cut ? cutmix_alpha_ : mixup_alpha_, own, kLambdaWord);
+      DrawLambda(draw.is_cut ? cutmix_alpha : mixup_alpha, own, kLambdaWord);
   return draw;
 }
 

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "absl/status/statusor.h"
+#include "absl/status/status.h"
 #include "refurbish_tf/cc/image/image.h"
 #include "refurbish_tf/cc/image/image_seed.h"
 #include "refurbish_tf/cc/image/kernels.h"
@@ -17,21 +17,16 @@ struct MixDraw {
   int64_t partner = 0;
   // Whether it gets a box of the partner, instead of a blend with all of it.
   bool is_cut = false;
-  // The weight of the image itself, in units of 2^-kLambdaBits.
+  // The weight of the image itself, in units of 2^-kLambdaBits; of a cut,
+  // before its box is clipped (`LambdaOf`).
   int32_t lambda = 1 << kLambdaBits;
   // The center of the box, as fractions of height and width in units of 2^-31.
   int32_t y = 0, x = 0;
 };
 
-class Mixing {
- public:
-  // `switch_prob`: the probability of CutMix instead of mixup. Both draw lambda
-  // from Beta(alpha, alpha), each with its own alpha.
-  static absl::StatusOr<Mixing> Make(double mixup_alpha, double cutmix_alpha,
-                                     double switch_prob);
-
-  Mixing() = default;
-
+struct Mixing {
+  // The numbers of a loaded graph may be any.
+  absl::Status Check() const;
   // How image `image` of a batch with this seed is mixed; a single one is not.
   //
   // All partners in a batch are `shift` images away: each image is mixed with
@@ -39,13 +34,10 @@ class Mixing {
   // likely.
   MixDraw Draw(const ImageSeed& seed, int64_t image, int64_t batch_size) const;
 
- private:
-  Mixing(double mixup_alpha, double cutmix_alpha, double switch_prob)
-      : mixup_alpha_(mixup_alpha),
-        cutmix_alpha_(cutmix_alpha),
-        switch_prob_(switch_prob) {}
-
-  double mixup_alpha_ = 1, cutmix_alpha_ = 1, switch_prob_ = 0;
+  // Both draw lambda from Beta(alpha, alpha), each with its own alpha.
+  float mixup_alpha = 1, cutmix_alpha = 1;
+  // The probability of CutMix instead of mixup.
+  float switch_prob = 0;
 };
 
 // A number from Beta(alpha, alpha), in units of 2^-kLambdaBits, drawn from the

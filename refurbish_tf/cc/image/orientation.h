@@ -15,7 +15,7 @@ class Orientation {
   // Swaps rows and columns.
   static constexpr int kTransposed = 5;
 
-  // `number`: the orientation of EXIF, 1 to 8.
+  // `number`: the EXIF orientation, 1 to 8.
   explicit Orientation(int number);
 
   bool changes_nothing() const {

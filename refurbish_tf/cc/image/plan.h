@@ -21,6 +21,7 @@ struct Strip {
   int64_t from;
   int64_t step;
   // The cutouts that contain these points, a bit for each.
+  static constexpr int kMostCutouts = 64;
   uint64_t cutouts;
 };
 
@@ -86,7 +87,7 @@ struct Plan {
   bool changes_nothing = true;
   // Whether there may be empty pixels.
   bool has_empty = false;
-  int num_cutouts = 0;
+  int num_cutouts = 0;  // At most Strip::kMostCutouts.
 };
 
 }  // namespace refurbish_tf

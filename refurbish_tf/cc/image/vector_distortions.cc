@@ -343,28 +343,27 @@ REFURBISH_TF_AVX2 int64_t SumGreys(const uint8_t* from, int64_t bytes) {
   return sum;
 }
 
-DistortionKernels AllKernels() {
-  DistortionKernels kernels = {};
-  kernels.has_arithmetic = true;
-  kernels.mask = Mask;
-  kernels.solarize = Solarize;
-  kernels.stretch = StretchBytes;
-  kernels.blend = BlendAll;
-  kernels.look_up = LookUpAll;
-  kernels.color = Color;
-  kernels.permute = Permute;
-  kernels.hue = Hue;
-  kernels.find_extremes = FindExtremes;
-  kernels.sum_greys = SumGreys;
-  SetRows(&kernels);
-  return kernels;
-}
-
 }  // namespace
 }  // namespace vectors::distortions
 
 const DistortionKernels& VectorDistortions() {
-  static const DistortionKernels kKernels = vectors::distortions::AllKernels();
+  static const DistortionKernels kKernels = [] {
+    namespace loops = vectors::distortions;
+    DistortionKernels kernels = PlainDistortions();
+    kernels.has_arithmetic = true;
+    kernels.mask = loops::Mask;
+    kernels.solarize = loops::Solarize;
+    kernels.stretch = loops::StretchBytes;
+    kernels.blend = loops::BlendAll;
+    kernels.look_up = loops::LookUpAll;
+    kernels.color = loops::Color;
+    kernels.permute = loops::Permute;
+    kernels.hue = loops::Hue;
+    kernels.find_extremes = loops::FindExtremes;
+    kernels.sum_greys = loops::SumGreys;
+    loops::SetRows(&kernels);
+    return kernels;
+  }();
   return kKernels;
 }
 

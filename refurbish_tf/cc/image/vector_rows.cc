@@ -229,8 +229,8 @@ REFURBISH_TF_AVX2 void SharpenRow(const RowPlan& plan, int64_t y, int64_t x,
 }  // namespace
 
 void SetRows(DistortionKernels* kernels) {
-  kernels->move[3] = kernels->move[4] = MoveRow;
-  kernels->move_columns[3] = kernels->move_columns[4] = MoveColumns<16>;
+  kernels->move = MoveRow;
+  kernels->move_columns = MoveColumns<16>;
   kernels->turn[1] = TurnRow<1>;
   kernels->turn[3] = TurnRow<3>;
   kernels->turn[4] = TurnRow<4>;

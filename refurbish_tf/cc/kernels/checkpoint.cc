@@ -8,9 +8,11 @@
 namespace refurbish_tf {
 namespace {
 
-constexpr char kCode[] = "code";
-constexpr char kMessage[] = "message";
-constexpr char kNumber[] = "num_";
+constexpr char kCode[] = "_code";
+constexpr char kMessage[] = "_message";
+
+// Far more results than are ever ready at once.
+constexpr int64_t kMostResults = 1 << 20;
 
 // The highest status code.
 constexpr int64_t kMaxCode =
@@ -33,26 +35,20 @@ absl::Status SaveElement(IteratorStateWriter* writer, absl::string_view prefix,
   return absl::OkStatus();
 }
 
-absl::Status SaveResult(IteratorStateWriter* writer, absl::string_view prefix,
-                        absl::string_view key, const Result& result) {
-  TF_RETURN_IF_ERROR(
-      writer->WriteScalar(prefix, absl::StrCat(key, "_", kCode),
-                          static_cast<int64_t>(result.status.code())));
-  if (!result.status.ok()) {
-    return writer->WriteScalar(prefix, absl::StrCat(key, "_", kMessage),
-                               tstring(result.status.message()));
-  }
-  return SaveElement(writer, prefix, key, result.element);
-}
-
 absl::Status SaveResults(IteratorStateWriter* writer, absl::string_view prefix,
-                         absl::string_view key,
-                         const std::vector<const Result*>& results) {
-  TF_RETURN_IF_ERROR(writer->WriteScalar(prefix, absl::StrCat(kNumber, key),
+                         ResultsKey key, const std::deque<Result>& results) {
+  TF_RETURN_IF_ERROR(writer->WriteScalar(prefix, key.number,
                                          static_cast<int64_t>(results.size())));
   for (size_t i = 0; i < results.size(); ++i) {
+    const auto& [status, element] = results[i];
+    const std::string each = absl::StrCat(key.each, "_", i);
     TF_RETURN_IF_ERROR(
-        SaveResult(writer, prefix, absl::StrCat(key, "_", i), *results[i]));
+        writer->WriteScalar(prefix, absl::StrCat(each, kCode),
+                            static_cast<int64_t>(status.code())));
+    TF_RETURN_IF_ERROR(
+        status.ok() ? SaveElement(writer, prefix, each, element)
+                    : writer->WriteScalar(prefix, absl::StrCat(each, kMessage),
+                                          tstring(status.message())));
   }
   return absl::OkStatus();
 }
@@ -115,32 +111,27 @@ absl::Status CheckpointReader::ReadElement(
   return absl::OkStatus();
 }
 
-absl::Status CheckpointReader::ReadResult(
-    absl::string_view key, const DataTypeVector& dtypes,
-    const std::vector<PartialTensorShape>& shapes, Result* result) const {
-  int64_t code = 0;
-  TF_RETURN_IF_ERROR(
-      ReadNumber(absl::StrCat(key, "_", kCode), 0, kMaxCode, &code));
-  if (code == static_cast<int64_t>(absl::StatusCode::kOk)) {
-    return ReadElement(key, dtypes, shapes, &result->element);
-  }
-  tstring message;
-  TF_RETURN_IF_ERROR(ReadScalar(absl::StrCat(key, "_", kMessage), &message));
-  result->status = absl::Status(static_cast<absl::StatusCode>(code),
-                                absl::string_view(message));
-  return absl::OkStatus();
-}
-
 absl::Status CheckpointReader::ReadResults(
-    absl::string_view key, int64_t most, const DataTypeVector& dtypes,
+    ResultsKey key, const DataTypeVector& dtypes,
     const std::vector<PartialTensorShape>& shapes,
     std::deque<Result>* results) const {
   int64_t number = 0;
-  TF_RETURN_IF_ERROR(ReadNumber(absl::StrCat(kNumber, key), 0, most, &number));
+  TF_RETURN_IF_ERROR(ReadNumber(key.number, 0, kMostResults, &number));
   std::deque<Result> read;
   for (int64_t i = 0; i < number; ++i) {
-    TF_RETURN_IF_ERROR(ReadResult(absl::StrCat(key, "_", i), dtypes, shapes,
-                                  &read.emplace_back()));
+    auto& [status, element] = read.emplace_back();
+    const std::string each = absl::StrCat(key.each, "_", i);
+    int64_t code = 0;
+    TF_RETURN_IF_ERROR(
+        ReadNumber(absl::StrCat(each, kCode), 0, kMaxCode, &code));
+    if (code == static_cast<int64_t>(absl::StatusCode::kOk)) {
+      TF_RETURN_IF_ERROR(ReadElement(each, dtypes, shapes, &element));
+    } else {
+      tstring message;
+      TF_RETURN_IF_ERROR(ReadScalar(absl::StrCat(each, kMessage), &message));
+      status = absl::Status(static_cast<absl::StatusCode>(code),
+                            absl::string_view(message));
+    }
   }
   *results = std::move(read);
   return absl::OkStatus();

@@ -21,14 +21,18 @@ struct Result {
   std::vector<Tensor> element;
 };
 
+// The keys under which results are saved: how many there are, and the beginning
+// of the keys of each, before its position.
+struct ResultsKey {
+  const char* number;
+  const char* each;
+};
+
 absl::Status SaveElement(IteratorStateWriter* writer, absl::string_view prefix,
                          absl::string_view key,
                          const std::vector<Tensor>& element);
-absl::Status SaveResult(IteratorStateWriter* writer, absl::string_view prefix,
-                        absl::string_view key, const Result& result);
 absl::Status SaveResults(IteratorStateWriter* writer, absl::string_view prefix,
-                         absl::string_view key,
-                         const std::vector<const Result*>& results);
+                         ResultsKey key, const std::deque<Result>& results);
 
 // Each method changes its output only if it returns OK.
 class CheckpointReader {
@@ -66,12 +70,7 @@ class CheckpointReader {
                            const std::vector<PartialTensorShape>& shapes,
                            std::vector<Tensor>* element) const;
 
-  absl::Status ReadResult(absl::string_view key, const DataTypeVector& dtypes,
-                          const std::vector<PartialTensorShape>& shapes,
-                          Result* result) const;
-  // Reads what `SaveResults` saved, if it is at most `most` results.
-  absl::Status ReadResults(absl::string_view key, int64_t most,
-                           const DataTypeVector& dtypes,
+  absl::Status ReadResults(ResultsKey key, const DataTypeVector& dtypes,
                            const std::vector<PartialTensorShape>& shapes,
                            std::deque<Result>* results) const;
 

@@ -1,5 +1,5 @@
-// Common parts of our datasets and their ops: base classes, reading arguments,
-// and writing graphs.
+// Common parts of our datasets and their ops: base classes, and reading
+// arguments.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,11 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "refurbish_tf/cc/kernels/names.h"
+#include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/graph/graph.h"
 
 namespace refurbish_tf {
@@ -33,73 +37,8 @@ absl::Status GetScalars(OpKernelContext* ctx, const char* name, T* value,
   return GetScalars(ctx, more...);
 }
 
-// Writes the op of a dataset to a graph: its inputs in their order, and its
-// attributes. All but `Write` keep an error for `Write` to return.
-class OpWriter {
- public:
-  using Builder = DatasetBase::DatasetGraphDefBuilder;
-
-  OpWriter(SerializationContext* ctx, Builder* builder)
-      : ctx_(ctx), builder_(*builder) {}
-
-  OpWriter& Input(const DatasetBase* dataset) {
-    return Add([&](Node** node) {
-      return builder_.AddInputDataset(ctx_, dataset, node);
-    });
-  }
-  template <class T>
-  OpWriter& Scalar(const T& value) {
-    using Written =
-        std::conditional_t<std::is_same_v<T, std::string>, tstring, T>;
-    return Add(
-        [&](Node** node) { return builder_.AddScalar(Written(value), node); });
-  }
-  template <class T>
-  OpWriter& Vector(const std::vector<T>& values) {
-    return Add([&](Node** node) { return builder_.AddVector(values, node); });
-  }
-  // A tensor that may be large: a rewrite does not copy it.
-  OpWriter& Value(const Tensor& value) {
-    return Add([&](Node** node) {
-      if (!ctx_->is_graph_rewrite()) return builder_.AddTensor(value, node);
-      TF_RETURN_IF_ERROR(builder_.AddPlaceholder(value, node));
-      ctx_->input_list()->emplace_back((*node)->name(), value);
-      return absl::OkStatus();
-    });
-  }
-  // `nodes` must live until `Write`.
-  OpWriter& List(const std::vector<Node*>& nodes) {
-    lists_.push_back({inputs_.size() + lists_.size(), nodes});
-    return *this;
-  }
-  template <class T>
-  OpWriter& Attr(const char* name, const T& value) {
-    attrs_.push_back({name, builder_.BuildAttrValue(value)});
-    return *this;
-  }
-  absl::Status Write(const DatasetBase* dataset, Node** output) {
-    TF_RETURN_IF_ERROR(status_);
-    return builder_.AddDataset(dataset, inputs_, lists_, attrs_, output);
-  }
-
- private:
-  template <class MakeNode>
-  OpWriter& Add(const MakeNode& make_node) {
-    Node* node = nullptr;
-    if (status_.ok()) status_ = make_node(&node);
-    inputs_.push_back({inputs_.size() + lists_.size(), node});
-    return *this;
-  }
-
-  SerializationContext* const ctx_;
-  Builder& builder_;
-  absl::Status status_;
-  std::vector<std::pair<size_t, Node*>> inputs_;
-  std::vector<std::pair<size_t, absl::Span<Node* const>>> lists_;
-  std::vector<std::pair<absl::string_view, AttrValue>> attrs_;
-};
-
-// A dataset without inputs, unless overridden.
+// A dataset without inputs, unless overridden. It is written to a graph as the
+// op that made it, with the same arguments and attributes.
 class NamedDataset : public DatasetBase {
  public:
   NamedDataset(OpKernelContext* ctx, std::string type, DataTypeVector dtypes,
@@ -107,7 +46,12 @@ class NamedDataset : public DatasetBase {
       : DatasetBase(DatasetContext(ctx)),
         type_(std::move(type)),
         dtypes_(std::move(dtypes)),
-        shapes_(std::move(shapes)) {}
+        shapes_(std::move(shapes)),
+        op_(ctx->op_kernel().def()) {
+    for (int i = 0; i < ctx->num_inputs(); ++i) {
+      arguments_.push_back(ctx->input(i));
+    }
+  }
 
   const DataTypeVector& output_dtypes() const override { return dtypes_; }
   const std::vector<PartialTensorShape>& output_shapes() const override {
@@ -124,14 +68,44 @@ class NamedDataset : public DatasetBase {
   virtual std::string FileOf(int64_t /*index*/) const { return ""; }
 
  protected:
-  // Writes the arguments of its op, in order.
-  virtual void WriteArguments(OpWriter* /*op*/) const {}
-  absl::Status AsGraphDefInternal(SerializationContext* ctx,
-                                  DatasetGraphDefBuilder* b,
+  using Builder = DatasetGraphDefBuilder;
+
+  // Adds the functions of its op to a graph.
+  virtual absl::Status AddFunctions(SerializationContext*, Builder*) const {
+    return absl::OkStatus();
+  }
+  absl::Status AsGraphDefInternal(SerializationContext* ctx, Builder* b,
                                   Node** output) const override {
-    OpWriter op(ctx, b);
-    WriteArguments(&op);
-    return op.Write(this, output);
+    TF_RETURN_IF_ERROR(AddFunctions(ctx, b));
+    const tensorflow::OpDef* op;
+    TF_RETURN_IF_ERROR(
+        tensorflow::OpRegistry::Global()->LookUpOpDef(op_.op(), &op));
+    std::vector<std::pair<size_t, Node*>> inputs;
+    std::vector<std::vector<Node*>> captured(op->input_arg_size());
+    std::vector<std::pair<size_t, absl::Span<Node* const>>> lists;
+    auto argument = arguments_.begin();
+    for (int i = 0; i < op->input_arg_size(); ++i) {
+      const std::string& types = op->input_arg(i).type_list_attr();
+      if (types.empty()) {
+        TF_RETURN_IF_ERROR(AddArgument(
+            ctx, b, *argument++, &inputs.emplace_back(i, nullptr).second));
+        continue;
+      }
+      captured[i].resize(op_.attr().at(types).list().type_size());
+      for (Node*& node : captured[i]) {
+        TF_RETURN_IF_ERROR(AddCaptured(ctx, b, *argument++, &node));
+      }
+      lists.push_back({i, captured[i]});
+    }
+    std::vector<std::pair<absl::string_view, AttrValue>> attrs;
+    for (const auto& [name, value] : op_.attr()) {
+      // `AddDataset` adds the others itself.
+      if (name != "metadata" && !absl::StartsWith(name, "output_") &&
+          !absl::StartsWith(name, "_")) {
+        attrs.push_back({name, value});
+      }
+    }
+    return b->AddDataset(this, inputs, lists, attrs, output);
   }
   // The prefix of an iterator in checkpoints and in the profiler.
   std::string IteratorPrefix(const std::string& prefix) const {
@@ -139,9 +113,34 @@ class NamedDataset : public DatasetBase {
   }
 
  private:
+  static absl::Status AddArgument(SerializationContext* ctx, Builder* b,
+                                  const Tensor& argument, Node** node) {
+    if (argument.dtype() == tensorflow::DT_VARIANT) {
+      DatasetBase* input;
+      TF_RETURN_IF_ERROR(
+          tensorflow::data::GetDatasetFromVariantTensor(argument, &input));
+      return b->AddInputDataset(ctx, input, node);
+    }
+    return argument.dims() == 0 ? b->AddTensor(argument, node)
+                                : AddCaptured(ctx, b, argument, node);
+  }
+
+  // A rewrite does not copy what may be large.
+  static absl::Status AddCaptured(SerializationContext* ctx, Builder* b,
+                                  const Tensor& captured, Node** node) {
+    if (!ctx->is_graph_rewrite()) {
+      return b->AddDatasetOrTensor(ctx, captured, node);
+    }
+    TF_RETURN_IF_ERROR(b->AddPlaceholder(captured, node));
+    ctx->input_list()->emplace_back((*node)->name(), captured);
+    return absl::OkStatus();
+  }
+
   const std::string type_;
   const DataTypeVector dtypes_;
   const std::vector<PartialTensorShape> shapes_;
+  const NodeDef op_;
+  std::vector<Tensor> arguments_;
 };
 
 // A dataset with one input, which determines its cardinality, types and shapes

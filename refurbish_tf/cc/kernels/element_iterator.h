@@ -4,14 +4,13 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
-#include "refurbish_tf/cc/kernels/batch_rows.h"
+#include "refurbish_tf/cc/batches/batch_rows.h"
 #include "refurbish_tf/cc/kernels/checkpoint.h"
 #include "refurbish_tf/cc/kernels/input_iterator.h"
 #include "refurbish_tf/cc/workers/ordered_workers.h"
@@ -23,8 +22,8 @@ struct ElementPiece : OrderedWorkers::Piece {
   Result result;
   // The row that holds the result, if `result` does not.
   BatchRows::Row row;
-  // The input's checkpoint, from the previous element up to this one.
-  std::optional<MemoryCheckpoint> checkpoint;
+  // See `InputWork::Checkpoint`.
+  std::unique_ptr<MemoryCheckpoint> checkpoint;
 };
 
 class ElementWork : public InputWork<ElementPiece> {
@@ -34,7 +33,7 @@ class ElementWork : public InputWork<ElementPiece> {
   OrderedWorkers::Outcome Fetch(OrderedWorkers::Piece* piece) override {
     auto& element = static_cast<ElementPiece&>(*piece);
     if (!Read(&element.result)) return OrderedWorkers::Outcome::kDropped;
-    element.checkpoint.emplace(DrainChanges());
+    element.checkpoint = Checkpoint();
     return element.result.status.ok() ? OrderedWorkers::Outcome::kRun
                                       : OrderedWorkers::Outcome::kDone;
   }
@@ -55,9 +54,9 @@ class ElementIterator : public InputIterator<Dataset, Work> {
  protected:
   using Base::mu_;
 
-  // `key` names the ready results in a checkpoint. There are at most `most`.
-  ElementIterator(const Params& params, const char* key, int64_t most)
-      : Base(params), key_(key), most_(most) {}
+  // `stage` names it in errors, and `key` the ready results in a checkpoint.
+  ElementIterator(const Params& params, const char* stage, ResultsKey key)
+      : Base(params), stage_(stage), key_(key) {}
 
   virtual std::vector<PartialTensorShape> ElementShapes() const {
     return this->dataset()->output_shapes();
@@ -73,7 +72,7 @@ class ElementIterator : public InputIterator<Dataset, Work> {
   }
 
   absl::Status NextElement(IteratorContext* ctx, std::vector<Tensor>* element,
-                           bool* end, int64_t* waited_nanos)
+                           bool* end, int64_t* waited_nanos = nullptr)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     std::unique_ptr<ElementPiece> piece;
     TF_RETURN_IF_ERROR(NextPiece(ctx, &piece, waited_nanos));
@@ -83,12 +82,23 @@ class ElementIterator : public InputIterator<Dataset, Work> {
     return piece->result.status;
   }
 
-  // The next piece, or null at the end. Restored pieces have no row.
+  // Hands over the next piece, or null at the end.
   absl::Status NextPiece(IteratorContext* ctx,
                          std::unique_ptr<ElementPiece>* piece,
-                         int64_t* waited_nanos)
+                         int64_t* waited_nanos = nullptr)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    *waited_nanos = 0;
+    TF_RETURN_IF_ERROR(ReadPiece(ctx, piece, waited_nanos));
+    this->HandOver(ctx, *piece == nullptr ? this->work_->Checkpoint()
+                                          : std::move((*piece)->checkpoint));
+    return absl::OkStatus();
+  }
+
+  // The next piece, or null at the end. Restored pieces have neither a row nor
+  // a checkpoint.
+  absl::Status ReadPiece(IteratorContext* ctx,
+                         std::unique_ptr<ElementPiece>* piece,
+                         int64_t* waited_nanos = nullptr)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (!restored_.empty()) {
       *piece = std::make_unique<ElementPiece>();
       (*piece)->result = std::move(restored_.front());
@@ -96,9 +106,7 @@ class ElementIterator : public InputIterator<Dataset, Work> {
       return absl::OkStatus();
     }
     if (!this->IsRunning()) Run(ctx);
-    TF_RETURN_IF_ERROR(Base::NextPiece(ctx, piece, waited_nanos));
-    if (*piece != nullptr) ctx->MergeCheckpoint(&*(*piece)->checkpoint);
-    return absl::OkStatus();
+    return Base::NextPiece(ctx, piece, waited_nanos);
   }
 
   absl::Status SaveInternal(SerializationContext* ctx,
@@ -108,16 +116,14 @@ class ElementIterator : public InputIterator<Dataset, Work> {
     absl::MutexLock lock(&mu_);
     return this->WhileSettled([&](const auto& ready) {
       TF_RETURN_IF_ERROR(this->SaveInput(ctx, writer, this->input_));
-      std::vector<const Result*> results;
-      for (const Result& result : restored_) results.push_back(&result);
-      std::deque<Result> in_rows;
+      std::deque<Result> results = restored_;
       for (const OrderedWorkers::Piece* piece : ready) {
-        const auto& element = *static_cast<const ElementPiece*>(piece);
-        results.push_back(&element.result);
-        if (element.row.batch == nullptr || !element.result.status.ok())
-          continue;
-        in_rows.push_back({absl::OkStatus(), BatchRows::Read(element.row)});
-        results.back() = &in_rows.back();
+        const auto& [result, row, checkpoint] =
+            *static_cast<const ElementPiece*>(piece);
+        results.push_back(result);
+        if (row.batch != nullptr && result.status.ok()) {
+          results.back().element = BatchRows::Read(row);
+        }
       }
       return SaveResults(writer, this->prefix(), key_, results);
     });
@@ -130,21 +136,21 @@ class ElementIterator : public InputIterator<Dataset, Work> {
     // Everything is checked before anything is changed.
     std::deque<Result> restored;
     if (!ctx->symbolic_checkpoint()) {
-      const CheckpointReader saved("echo", this->prefix(), ctx, reader);
-      TF_RETURN_IF_ERROR(saved.ReadResults(key_, most_,
-                                           this->dataset()->output_dtypes(),
-                                           ElementShapes(), &restored));
+      const CheckpointReader saved(stage_, this->prefix(), ctx, reader);
+      TF_RETURN_IF_ERROR(saved.ReadResults(
+          key_, this->dataset()->output_dtypes(), ElementShapes(), &restored));
     }
     TF_RETURN_IF_ERROR(this->RestoreInput(ctx, reader, this->input_));
     restored_ = std::move(restored);
     return absl::OkStatus();
   }
 
- private:
-  const char* const key_;
-  const int64_t most_;
   // Results of a checkpoint, which are handed out first.
   std::deque<Result> restored_ ABSL_GUARDED_BY(mu_);
+
+ private:
+  const char* const stage_;
+  const ResultsKey key_;
 };
 
 }  // namespace refurbish_tf

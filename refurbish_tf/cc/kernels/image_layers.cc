@@ -142,19 +142,19 @@ absl::Status ImageLayers::Parse(tensorflow::AttrSlice attributes) {
   TF_ASSIGN_OR_RETURN(const ImageSpec made, chain_.Behind(spec));
   const DataType returned = TypeOf(made.pixel.type);
   if (type == returned) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "`T` must be ", DataTypeString(returned),
-      ", which the layers return, got ", DataTypeString(type), "."));
+  return InvalidArgument("`T` must be ", DataTypeString(returned),
+                         ", which the layers return, got ",
+                         DataTypeString(type), ".");
 }
 
 absl::Status ImageLayers::CheckRank(const Tensor& images) const {
   const int most = clips_ ? 5 : 4;
   if (images.dims() >= 3 && images.dims() <= most) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
+  return InvalidArgument(
       "`images` must be of shape [height, width, channels] or ",
       clips_ ? "[frames, height, width, channels], or a batch of these"
              : "[batch, height, width, channels]",
-      ", got ", images.shape().DebugString(), "."));
+      ", got ", images.shape().DebugString(), ".");
 }
 
 absl::StatusOr<ImageSpec> ImageLayers::Behind(const Tensor& images,
@@ -169,7 +169,13 @@ absl::StatusOr<ImageSpec> ImageLayers::Behind(const Tensor& images,
   for (int64_t i = 1; made.size_is_drawn && i < number; ++i) {
     TF_ASSIGN_OR_RETURN(const ImageSpec other,
                         chain_.Behind(image, draws + i * chain_.num_draws()));
-    if (!(other.size == made.size)) return OfTwoSizes(made.size, other.size);
+    if (other.size == made.size) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "images of a batch must have one size after ", chain_.links()[0].name,
+        " and the layers that follow it, got ", made.size.height, " x ",
+        made.size.width, " and ", other.size.height, " x ", other.size.width,
+        " pixels. Put resize((height, width)) after it in the same list, or "
+        "the layers before batch."));
   }
   // Without draws, as in an empty batch, any size will do.
   if (made.size.height == kUnknown) made.size = size;
@@ -198,15 +204,6 @@ absl::StatusOr<TensorShape> ImageLayers::ShapeOf(const Tensor& images,
   return shape;
 }
 
-absl::Status ImageLayers::OfTwoSizes(ImageSize one, ImageSize other) const {
-  return absl::InvalidArgumentError(absl::StrCat(
-      "images of a batch must have one size after ", chain_.links()[0].name,
-      " and the layers that follow it, got ", one.height, " x ", one.width,
-      " and ", other.height, " x ", other.width,
-      " pixels. Put resize((height, width)) after it in the same list, or the "
-      "layers before batch."));
-}
-
 absl::Status ImageLayers::NoMemory() {
   return absl::ResourceExhaustedError(
       "Out of memory for an image between two layers. Pass smaller images, or "
@@ -215,21 +212,21 @@ absl::Status ImageLayers::NoMemory() {
 
 absl::Status ImageLayers::Check(const BeyondLimits& beyond) {
   if (beyond.noisy != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         "image of gaussian_noise must have values from 0 to 1, to which it is "
         "clipped; the image has values such as ",
         beyond.noisy,
         ". Put the layer before normalize and scale the image before, as by "
         "image / 255; or pass clip=False, and mean and sigma in the image's "
-        "units."));
+        "units.");
   }
   if (beyond.normalized == 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
+  return InvalidArgument(
       "image of normalize must have values from 0 to 1, as its mean and std "
       "do; the image has values up to ",
       beyond.normalized,
       ". Pass max_pixel_value=255 if 255 is white, 1 for values as they are, "
-      "or mean and std in the image's units."));
+      "or mean and std in the image's units.");
 }
 
 std::unique_ptr<const LayersFunction> LayersFunction::Of(

@@ -13,11 +13,11 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "refurbish_tf/cc/batches/batch_rows.h"
 #include "refurbish_tf/cc/image/image.h"
 #include "refurbish_tf/cc/image/image_seed.h"
 #include "refurbish_tf/cc/image/kernels.h"
 #include "refurbish_tf/cc/image/layer_chain.h"
-#include "refurbish_tf/cc/kernels/batch_rows.h"
 #include "refurbish_tf/cc/kernels/names.h"
 #include "tensorflow/core/framework/function.pb.h"
 #include "tensorflow/core/framework/node_def_util.h"
@@ -58,8 +58,6 @@ class ImageLayers {
   static absl::Status Check(const BeyondLimits& beyond);
 
  private:
-  absl::Status OfTwoSizes(ImageSize one, ImageSize other) const;
-
   LayerChain chain_;
   bool clips_ = false;
   // True where Python does not know the shape, until it has warned.

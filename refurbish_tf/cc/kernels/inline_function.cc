@@ -151,13 +151,11 @@ absl::Status InlineFunction::Create(
   return absl::OkStatus();
 }
 
-absl::Status InlineFunction::AddToGraph(SerializationContext* ctx,
-                                        DatasetBase::DatasetGraphDefBuilder* b,
-                                        std::vector<Node*>* arguments,
-                                        DataTypeVector* argument_types) const {
+absl::Status InlineFunction::AddToGraph(
+    SerializationContext* ctx, DatasetBase::DatasetGraphDefBuilder* b) const {
   TF_RETURN_IF_ERROR(
       ctx->HandleCheckExternalStateStatus(as_traced_->CheckExternalState()));
-  return as_traced_->AddToGraph(ctx, b, arguments, argument_types);
+  return b->AddFunction(ctx, as_traced_->func().name(), *as_traced_->lib_def());
 }
 
 absl::Status InlineFunction::Instantiate(
@@ -165,9 +163,7 @@ absl::Status InlineFunction::Instantiate(
     std::unique_ptr<InstantiatedInlineFunction>* function) const {
   auto created = std::make_unique<InstantiatedInlineFunction>();
   created->as_traced_ = as_traced_.get();
-  created->calls_python_ = metadata_->calls_python();
-  created->layers_ = metadata_->layers_.get();
-  created->layers_are_all_ = metadata_->layers_are_all_;
+  created->metadata_ = metadata_.get();
   if (metadata_->is_inline() &&
       !for_inline_->Instantiate(ctx, &created->inline_).ok()) {
     created->inline_ = nullptr;
@@ -221,7 +217,7 @@ absl::Status InstantiatedInlineFunction::RunUpToLayers(
   if (contexts->max_parallelism > 0) limit.emplace(contexts->max_parallelism);
   std::vector<Tensor> arguments = std::move(*values);
   values->clear();
-  if (calls_python_) CopyHeldByOthers(&arguments);
+  if (metadata_->calls_python()) CopyHeldByOthers(&arguments);
   absl::Status status;
   bool fell_back = fell_back_;
   if (!fell_back && accepted_) {
@@ -240,8 +236,7 @@ absl::Status InstantiatedInlineFunction::RunUpToLayers(
     status = usual_->Run(&contexts->usual, std::move(arguments), values);
   }
   // If it fell back, the default executor has run the layers as well.
-  const bool is_rest = layers_ != nullptr && !layers_are_all_ && !fell_back;
-  if (status.ok() && is_rest) *layers = layers_;
+  if (status.ok() && !is_native() && !fell_back) *layers = metadata_->layers();
   if (!absl::IsOutOfRange(status)) return status;
   return absl::InvalidArgumentError(absl::StrCat(
       "The function produced OutOfRangeError: ", status.message()));

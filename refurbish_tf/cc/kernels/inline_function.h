@@ -37,6 +37,9 @@ class InlineFunctionMetadata {
   bool is_inline() const { return is_inline_; }
   // Whether one of its operations calls Python.
   bool calls_python() const { return calls_python_; }
+  // The native layers at its end, or null, and whether they are all of it.
+  const LayersFunction* layers() const { return layers_.get(); }
+  bool is_native() const { return layers_ != nullptr && layers_are_all_; }
 
  private:
   friend class InlineFunction;
@@ -45,8 +48,7 @@ class InlineFunctionMetadata {
   std::shared_ptr<FunctionMetadata> for_inline_;
   bool is_inline_ = true;
   bool calls_python_ = false;
-  // The native layers at its end, or null. If they are not all of it,
-  // `for_inline_` is what comes before them.
+  // If they are not all of it, `for_inline_` is what comes before them.
   std::unique_ptr<const LayersFunction> layers_;
   bool layers_are_all_ = false;
 };
@@ -84,13 +86,11 @@ class InlineFunction {
 
   const InlineFunctionMetadata& metadata() const { return *metadata_; }
   CapturedFunction& as_traced() const { return *as_traced_; }
-  // Adds what it captures to a graph. If `ctx` asks for it, fails if the graph
+  // Adds the function to a graph. If `ctx` asks for it, fails if the graph
   // cannot hold the whole function: a process that loads the graph may not have
   // the Python function that it calls.
   absl::Status AddToGraph(SerializationContext* ctx,
-                          DatasetBase::DatasetGraphDefBuilder* b,
-                          std::vector<Node*>* arguments,
-                          DataTypeVector* argument_types) const;
+                          DatasetBase::DatasetGraphDefBuilder* b) const;
   bool is_stateful() const { return !as_traced_->CheckExternalState().ok(); }
 
   absl::Status Instantiate(
@@ -116,13 +116,14 @@ class InstantiatedInlineFunction {
                        std::vector<Tensor> arguments, const BatchRows& rows,
                        const BatchRows::Row& row);
   // Whether it is native layers alone.
-  bool is_native() const { return layers_ != nullptr && layers_are_all_; }
+  bool is_native() const { return metadata_->is_native(); }
   // The layers that can be called instead with these arguments, or null. See
   // `LayersFunction::Takes`.
   const LayersFunction* LayersFor(const std::vector<Tensor>& arguments,
                                   int num_missing = 0) const {
-    return is_native() && layers_->Takes(arguments, num_missing) ? layers_
-                                                                 : nullptr;
+    const LayersFunction* const layers = metadata_->layers();
+    return is_native() && layers->Takes(arguments, num_missing) ? layers
+                                                                : nullptr;
   }
 
  private:
@@ -138,10 +139,8 @@ class InstantiatedInlineFunction {
   // From now on the function runs on the default executor.
   absl::Status FallBack(IteratorContext* ctx) ABSL_LOCKS_EXCLUDED(mu_);
 
+  const InlineFunctionMetadata* metadata_ = nullptr;
   CapturedFunction* as_traced_ = nullptr;
-  const LayersFunction* layers_ = nullptr;
-  bool layers_are_all_ = false;
-  bool calls_python_ = false;
   absl::Mutex mu_;
   // Set once, before `fell_back_`.
   std::unique_ptr<Function> usual_;

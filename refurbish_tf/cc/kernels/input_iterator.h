@@ -30,8 +30,10 @@ class InputWork : public OrderedWorkers::Work {
   InputWork(IteratorBase* input, IteratorContext* ctx)
       : input_(*input), ctx_(*ctx) {}
 
-  // Sets the stages that the input reads. Called before anything else.
-  void SetStages(std::vector<std::shared_ptr<Stage>> stages) {
+  // From now on, `Checkpoint` takes snapshots of the input, which reads these
+  // stages.
+  void TakeSnapshots(std::vector<std::shared_ptr<Stage>> stages) {
+    takes_snapshots_ = true;
     stages_ = std::move(stages);
   }
 
@@ -46,9 +48,32 @@ class InputWork : public OrderedWorkers::Work {
   }
   int64_t Bytes(const OrderedWorkers::Piece&) const override { return 0; }
 
-  // A checkpoint of the input. Called by one thread at a time, and never while
-  // an element is read.
-  MemoryCheckpoint Snapshot() {
+  // A snapshot of the input; or, for a symbolic checkpoint, its changes since
+  // the last call; or null, if the iterator saves the input itself. Called by
+  // one thread at a time, and never while an element is read.
+  std::unique_ptr<MemoryCheckpoint> Checkpoint() {
+    if (takes_snapshots_) return Snapshot();
+    if (!ctx_.symbolic_checkpoint()) return nullptr;
+    auto changes = std::make_unique<MemoryCheckpoint>(ctx_.id_registry());
+    changes->Merge(ctx_.checkpoint());
+    return changes;
+  }
+
+ protected:
+  IteratorContext& ctx() { return ctx_; }
+  const DataTypeVector& input_types() const { return input_.output_dtypes(); }
+
+  // For `Fetch`. Returns false at the end of the input.
+  bool Read(Result* result) {
+    if (input_ended_) return false;
+    bool end = false;
+    result->status = input_.GetNext(&ctx_, &result->element, &end);
+    if (end && result->status.ok()) input_ended_ = true;
+    return !input_ended_;
+  }
+
+ private:
+  std::unique_ptr<MemoryCheckpoint> Snapshot() {
     // The policy of `tf.train.Checkpoint`, but without its warnings.
     const bool allowed =
         ctx_.options() != nullptr &&
@@ -62,35 +87,16 @@ class InputWork : public OrderedWorkers::Work {
         allowed ? tensorflow::data::ExternalStatePolicy::POLICY_IGNORE
                 : tensorflow::data::ExternalStatePolicy::POLICY_FAIL;
     SerializationContext ctx(std::move(params));
-    MemoryCheckpoint snapshot(ids_);
+    auto snapshot = std::make_unique<MemoryCheckpoint>(ids_);
     // An input that cannot be saved can still be read.
-    snapshot.UpdateStatus(input_.Save(&ctx, &snapshot));
+    snapshot->UpdateStatus(input_.Save(&ctx, snapshot.get()));
     for (const auto& stage : stages_) {
-      snapshot.UpdateStatus(SaveNextEpoch(&snapshot, *stage));
+      snapshot->UpdateStatus(SaveNextEpoch(snapshot.get(), *stage));
     }
     return snapshot;
   }
 
- protected:
-  IteratorContext& ctx() { return ctx_; }
-
-  // For `Fetch`. Returns false at the end of the input.
-  bool Read(Result* result) {
-    if (input_ended_) return false;
-    bool end = false;
-    result->status = input_.GetNext(&ctx_, &result->element, &end);
-    if (end && result->status.ok()) input_ended_ = true;
-    return !input_ended_;
-  }
-
-  // The changes of a symbolic checkpoint since the last call.
-  MemoryCheckpoint DrainChanges() {
-    MemoryCheckpoint changes(ctx_.id_registry());
-    changes.Merge(ctx_.checkpoint());
-    return changes;
-  }
-
- private:
+  bool takes_snapshots_ = false;
   std::vector<std::shared_ptr<Stage>> stages_;
   IteratorBase& input_;
   IteratorContext& ctx_;
@@ -131,11 +137,6 @@ class InputIterator : public WorkersIterator<Dataset> {
   using WorkersIterator<Dataset>::mu_;
   using WorkersIterator<Dataset>::workers_;
 
-  std::shared_ptr<model::Node> CreateNode(
-      IteratorContext*, model::Node::Args args) const override {
-    return model::MakeAsyncKnownRatioNode(std::move(args), /*ratio=*/1, {});
-  }
-
   IteratorContext InputContext(IteratorContext* ctx) {
     IteratorContext::Params params(ctx);
     params.cancellation_manager = workers_.cancellation_manager();
@@ -149,7 +150,13 @@ class InputIterator : public WorkersIterator<Dataset> {
     input_ctx_.emplace(InputContext(ctx));
     work_.emplace(input_.get(), &*input_ctx_,
                   std::forward<Arguments>(arguments)...);
-    work_->SetStages(StagesUpstream(*this->dataset()->input()));
+  }
+
+  // Called after `MakeWork`: checkpoints hold a snapshot of the input, not what
+  // was read ahead. It is cheap if the input buffers nothing.
+  void TakeSnapshots() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    work_->TakeSnapshots(StagesUpstream(*this->dataset()->input()));
+    snapshot_ = work_->Checkpoint();
   }
 
   void Start(const OrderedWorkers::Options& options)
@@ -157,17 +164,26 @@ class InputIterator : public WorkersIterator<Dataset> {
     workers_.Start(options, &*work_, &*input_ctx_, nullptr);
   }
 
-  // The next piece, or null at the end of the input.
-  absl::Status NextPiece(IteratorContext* ctx,
-                         std::unique_ptr<typename Work::Piece>* piece,
-                         int64_t* waited_nanos)
+  // Notes that the input is handed out up to this checkpoint, if there is one.
+  void HandOver(IteratorContext* ctx,
+                std::unique_ptr<MemoryCheckpoint> checkpoint)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    absl::Status status =
-        WorkersIterator<Dataset>::NextPiece(ctx, piece, waited_nanos);
-    if (status.ok() && *piece == nullptr) {
-      ctx->MergeCheckpoint(input_ctx_->checkpoint());
+    if (checkpoint == nullptr) return;
+    if (snapshot_ != nullptr) {
+      snapshot_ = std::move(checkpoint);
+    } else {
+      ctx->MergeCheckpoint(checkpoint.get());
     }
-    return status;
+  }
+
+  // Saves the input as it was after what was handed out, if there are
+  // snapshots, or as it is.
+  absl::Status SaveReadInput(SerializationContext* ctx,
+                             IteratorStateWriter* writer)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (snapshot_ == nullptr) return this->SaveInput(ctx, writer, input_);
+    TF_RETURN_IF_ERROR(snapshot_->GetStatus());
+    return snapshot_->Save(writer);
   }
 
   // Not guarded by `mu_`, because the workers also read it, one at a time and
@@ -176,6 +192,10 @@ class InputIterator : public WorkersIterator<Dataset> {
   // Both set when the first element is requested.
   std::optional<IteratorContext> input_ctx_;
   std::optional<Work> work_ ABSL_GUARDED_BY(mu_);
+
+ private:
+  // With snapshots: the input after what was handed out.
+  std::unique_ptr<MemoryCheckpoint> snapshot_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace refurbish_tf

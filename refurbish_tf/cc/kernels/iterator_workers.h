@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
-#include "refurbish_tf/cc/kernels/batch_rows.h"
+#include "refurbish_tf/cc/batches/batch_rows.h"
 #include "refurbish_tf/cc/kernels/inline_function.h"
 #include "refurbish_tf/cc/kernels/names.h"
 #include "refurbish_tf/cc/workers/ordered_workers.h"
@@ -90,7 +90,8 @@ class IteratorWorkers {
 };
 
 // An iterator with workers. Its derived class stops them before it destroys
-// what they use.
+// what they use. TensorFlow restores only iterators that were not read yet, so
+// no workers run then.
 //
 // Lock order: `mu_` before the workers' locks.
 template <class Dataset>
@@ -102,24 +103,33 @@ class WorkersIterator : public DatasetIterator<Dataset> {
   bool SymbolicCheckpointCompatible() const override { return true; }
 
  protected:
+  // Batches and errors leave the ratio to the input's elements unknown.
+  std::shared_ptr<model::Node> CreateNode(
+      IteratorContext*, model::Node::Args args) const override {
+    return model::MakeAsyncUnknownRatioNode(std::move(args), {});
+  }
+
   bool IsRunning() { return workers_.get() != nullptr; }
 
-  // The next piece, or null at the end. `*waited_nanos`: how long the consumer
-  // waited for it.
+  // The next piece, or null at the end. `*piece` may hold an earlier piece for
+  // reuse. Adds to `*waited_nanos` how long the consumer waited.
   template <class P>
   absl::Status NextPiece(IteratorContext* ctx, std::unique_ptr<P>* piece,
-                         int64_t* waited_nanos)
+                         int64_t* waited_nanos = nullptr)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    std::unique_ptr<OrderedWorkers::Piece> next_piece;
+    std::unique_ptr<OrderedWorkers::Piece> next_piece = std::move(*piece);
+    int64_t waited;
     this->RecordStop(ctx);
     const OrderedWorkers::Next next =
-        workers_.get()->GetNext(&next_piece, waited_nanos);
+        workers_.get()->GetNext(&next_piece, &waited);
     this->RecordStart(ctx);
+    if (waited_nanos != nullptr) *waited_nanos += waited;
+    if (next == OrderedWorkers::Next::kEnd) return absl::OkStatus();
+    if (next != OrderedWorkers::Next::kPiece) {
+      return OrderedWorkers::ErrorOf(next);
+    }
     piece->reset(static_cast<P*>(next_piece.release()));
-    return next == OrderedWorkers::Next::kPiece ||
-                   next == OrderedWorkers::Next::kEnd
-               ? absl::OkStatus()
-               : OrderedWorkers::ErrorOf(next);
+    return absl::OkStatus();
   }
 
   // For a checkpoint: calls `save` with the pieces that are ready, while the

@@ -87,7 +87,7 @@ absl::Status SetTargetShapes(InferenceContext* c, int input, int lead,
   std::vector<std::string> kinds;
   TF_RETURN_IF_ERROR(c->GetAttr("kinds", &kinds));
   if (static_cast<int>(kinds.size()) != c->num_inputs() - input) {
-    return absl::InvalidArgumentError("Each target must have a kind.");
+    return InvalidArgument("Each target must have a kind.");
   }
   for (size_t i = 0; i < kinds.size(); ++i) {
     TF_ASSIGN_OR_RETURN(const TargetKind kind, TargetKind::Named(kinds[i]));

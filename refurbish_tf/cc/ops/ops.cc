@@ -6,28 +6,10 @@
 namespace refurbish_tf {
 namespace {
 
-using tensorflow::shape_inference::InferenceContext;
 using tensorflow::shape_inference::NoOutputs;
 using tensorflow::shape_inference::ScalarShape;
-
-template <int size>
-absl::Status VectorShape(InferenceContext* c) {
-  c->set_output(0, c->Vector(size));
-  return absl::OkStatus();
-}
-
-// Names, and rows of numbers with these names.
-absl::Status NamedRowsShape(InferenceContext* c) {
-  c->set_output(0, c->Vector(c->UnknownDim()));
-  c->set_output(1, c->Matrix(c->UnknownDim(), c->UnknownDim()));
-  return absl::OkStatus();
-}
-
-absl::Status PositionShape(InferenceContext* c) {
-  for (int i = 2; i < c->num_outputs(); ++i) c->set_output(i, c->Scalar());
-  c->set_output(3, c->Vector(c->UnknownDim()));
-  return NamedRowsShape(c);
-}
+// For ops that are only called eagerly.
+using tensorflow::shape_inference::UnknownShape;
 
 #define DATASET_OP(name)                       \
   REGISTER_OP("RefurbishTf>" name)             \
@@ -46,7 +28,7 @@ absl::Status PositionShape(InferenceContext* c) {
   OP_ON(what, name)            \
       .Output("names: string") \
       .Output("counts: int64") \
-      .SetShapeFn(NamedRowsShape)
+      .SetShapeFn(UnknownShape)
 
 // A new name for a stage, unique across executions and processes.
 REGISTER_OP("RefurbishTf>StageName")
@@ -60,7 +42,7 @@ REGISTER_OP("RefurbishTf>Memory")
     .Input("root: string")
     .Output("free_and_reserve: int64")
     .SetIsStateful()
-    .SetShapeFn(VectorShape<2>);
+    .SetShapeFn(UnknownShape);
 
 // Yields each sample of `input_dataset` once per epoch: `partial_fn`, whose
 // result is cached, then `final_fn`.
@@ -134,7 +116,7 @@ OP_ON("stage", "RefurbishPosition")
     .Output("numbers: int64")
     .Output("reuse_factor: double")
     .Output("yielded: uint8")
-    .SetShapeFn(PositionShape);
+    .SetShapeFn(UnknownShape);
 
 // The same, from the checkpoint of an iterator in an epoch of the stage,
 // perhaps of another process; how many such iterators there are; and the epoch
@@ -147,7 +129,7 @@ OP_ON("stage", "RefurbishSavedPosition")
     .Output("yielded: uint8")
     .Output("num_found: int64")
     .Output("next_epoch: int64")
-    .SetShapeFn(PositionShape);
+    .SetShapeFn(UnknownShape);
 
 // Sets a stage to a position: the numbers that RefurbishPosition returned.
 //
@@ -179,10 +161,7 @@ REGISTER_OP("RefurbishTf>RefurbishStages")
     .Output("read_again_by: string")
     .Output("skipped_by: string")
     .SetIsStateful()
-    .SetShapeFn([](InferenceContext* c) {
-      for (int i = 0; i < 3; ++i) c->set_output(i, c->Vector(c->UnknownDim()));
-      return absl::OkStatus();
-    });
+    .SetShapeFn(UnknownShape);
 
 // The total time that was spent waiting for the iterators of this process.
 REGISTER_OP("RefurbishTf>InputWait")
@@ -345,16 +324,12 @@ OP_ON("store", "CacheStoreAgree")
     .Input("replace: bool")
     .Output("agreed_names: string")
     .Output("agreed_values: string")
-    .SetShapeFn([](InferenceContext* c) {
-      c->set_output(0, c->Vector(c->UnknownDim()));
-      c->set_output(1, c->Vector(c->UnknownDim()));
-      return absl::OkStatus();
-    });
+    .SetShapeFn(UnknownShape);
 
 // Reads every sample of a store on disk and counts intact and damaged ones.
 OP_ON("store", "CacheStoreVerify")
     .Output("counts: int64")
-    .SetShapeFn(VectorShape<2>);
+    .SetShapeFn(UnknownShape);
 
 OP_ON("store", "CacheStoreGet")
     .Input("index: int64")

@@ -47,8 +47,6 @@ struct EvictionHand {
   uint64_t rounds = 0;
   uint32_t position = 0;
 
-  // Whether the count depends on a sample's position in the order.
-  bool is_between() const { return position > 0; }
   // How often the sample at a position of the order was evicted.
   uint64_t Evictions(uint32_t standing) const {
     return rounds + (standing < position);

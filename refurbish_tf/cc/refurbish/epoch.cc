@@ -56,17 +56,13 @@ void Epoch::Resume(const EpochPosition& saved) {
 }
 
 void Epoch::Save(EpochPosition* saved) {
-  const Schedule* const schedule = parts_.schedule.get();
   saved->begun = true;
   saved->number = number();
   saved->num_samples =
       order_.has_value() ? order_->num_samples() : kUnknownSamples;
-  saved->scheduled = scheduled();
-  saved->num_kept = scheduled() ? schedule->capacity() : 0;
-  saved->origin = scheduled() ? schedule->origin() : 0;
-  if (scheduled() && saved->schedule_shards > 0) {
-    saved->schedule_shards = schedule->ShardsThen(parts_.shard.count);
-  }
+  saved->scheduled = false;
+  saved->num_kept = saved->origin = 0;
+  if (scheduled()) saved->SetSchedule(*parts_.schedule, parts_.shard.count);
   yielded_.Save(saved);
   if (!order_.has_value()) return;
   *parts_.alive =

@@ -67,7 +67,8 @@ class Epoch {
   }
   // Whether to keep the prepared sample: to use it again, or for other jobs.
   bool ToKeep(uint32_t index) const {
-    return Reused(index) || job_->KeepsForOthers(index);
+    return (order_.has_value() && order_->Reused(index)) ||
+           job_->KeepsForOthers(index);
   }
   // Whether to put a sample that is not kept into the ring, for other jobs.
   bool ToShare(uint32_t index) const { return job_->ShouldPublish(index); }
@@ -137,15 +138,9 @@ class Epoch {
   void Close() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  bool Reused(uint32_t index) const {
-    return order_.has_value() && order_->Reused(index);
-  }
-
   // Why a decision about a sample is made.
   enum class Occasion {
     kPlace,     // Its place has come, and `place` has it if the store has.
-    kInRing,    // An unkept place has come, and the ring has a sample for it.
-    kClaimed,   // An unkept place has come, and the job has claimed the sample.
     kStream,    // The stream has reached it.
     kGone,      // It was found, but is gone when it is to be read.
     kEnd,       // It was deferred, and the walk has ended.
@@ -159,7 +154,8 @@ class Epoch {
   }
   // Decides the next places until there is one and the disk is kept busy.
   void DecideMore() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void DecideFromMemory() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Decides the next places, at most `most`, of a store in memory.
+  void DecideFromMemory(uint32_t most) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void DecideNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Decides the place of its sample. Adds none if the sample is deferred.
   void DecidePlace(const Slot& slot, Place place)
@@ -172,8 +168,9 @@ class Epoch {
 
   // Decisions. ----------------------------------------------------------------
 
-  // Makes all decisions about where a sample comes from. Returns its new state.
-  // Fills in `place` if the store has the sample.
+  // Makes all decisions about where a sample comes from, except at places of
+  // unkept samples. Returns its new state. Fills in `place` if the store has
+  // the sample.
   SampleState Decide(Occasion occasion, uint32_t index, Place* place = nullptr)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -185,14 +182,9 @@ class Epoch {
     return job_->Wanted(
         index, order_.has_value() ? order_->Generation(index) : number());
   }
-  bool IsStored(uint32_t index) {
-    return store().Contains(keys_.InWhole(index), Wanted(index));
-  }
-  // After its last use a sample would only take up room until its successor
-  // comes. Without a schedule it is unknown which use is the last.
-  bool IsLastUse(bool reused) const { return scheduled() && !reused; }
-  // Takes the sample from the store, or notes that it is to be read.
-  bool FindStored(uint32_t index, Place* place)
+  // Whether the store has the sample. `place`: if not null, for which it is
+  // then to be read from disk.
+  bool IsStored(uint32_t index, Place* place)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Notes that the sample of a place is to be read.
   void WillRead(uint32_t index, GenerationRange wanted,

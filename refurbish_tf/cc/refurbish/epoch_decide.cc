@@ -32,14 +32,14 @@
 #include <optional>
 #include <utility>
 
+#include "absl/container/inlined_vector.h"
 #include "refurbish_tf/cc/refurbish/epoch.h"
 
 namespace refurbish_tf {
 namespace {
 
-// How many places are decided at once for a store in memory, and the most bytes
-// that they may take if all samples are as large as the largest found so far.
-constexpr size_t kDecidedAtOnce = kPlacesAtOnce;
+// The most bytes that places decided at once may take, if all samples are as
+// large as the largest found so far.
 constexpr int64_t kMostDecidedBytes = 1 << 20;
 
 // How many places may be decided only to keep the disk busy. Few, because
@@ -50,12 +50,6 @@ constexpr size_t kMostDecidedToRead = 64;
 // jobs may put these samples into the ring before their turn comes.
 constexpr size_t kMostToPrepare = 4;
 
-void Fill(uint32_t index, Sample sample, Place* place) {
-  place->index = index;
-  place->from = Place::From::kStore;
-  place->sample = std::move(sample);
-}
-
 }  // namespace
 
 // The walk --------------------------------------------------------------------
@@ -63,7 +57,14 @@ void Fill(uint32_t index, Sample sample, Place* place) {
 void Epoch::DecideMore() {
   job_->BeginDecisions();
   if (!order_.has_value()) return DecideNext();
-  if (read_ahead_ == nullptr) return DecideFromMemory();
+  if (read_ahead_ == nullptr) {
+    while (!OrderIsWalked() && decided_.empty()) {
+      // At first one place, because the largest sample is not known yet.
+      DecideFromMemory(std::clamp<int64_t>(
+          largest_ == 0 ? 1 : kMostDecidedBytes / largest_, 1, kPlacesAtOnce));
+    }
+    return;
+  }
   const size_t room = read_ahead_->Room();
   while (!OrderIsWalked()) {
     const bool enough =
@@ -75,51 +76,45 @@ void Epoch::DecideMore() {
   WantReads();
 }
 
-void Epoch::DecideFromMemory() {
-  while (!OrderIsWalked() && decided_.empty()) {
-    Slot slots[kDecidedAtOnce];
-    SampleMap<Sample>::Lookup lookups[kDecidedAtOnce];
-    uint32_t num_lookups = 0;
-    // At first one place, because the largest sample is not known yet.
-    const int64_t most = std::clamp<int64_t>(
-        largest_ == 0 ? 1 : kMostDecidedBytes / largest_, 1, kDecidedAtOnce);
-    const uint32_t count =
-        std::min<int64_t>(most, num_places_ - next_position_);
-    for (uint32_t i = 0; i < count; ++i) {
-      slots[i] = walk_->Next();
-      const uint32_t index = slots[i].index;
-      if (states_[index] != SampleState::kOpen) continue;
-      auto& lookup = lookups[num_lookups++];
-      lookup.index = keys_.InWhole(index);
-      lookup.wanted = job_->Wanted(index, slots[i].generation);
-      lookup.last_use = IsLastUse(slots[i].reused);
-    }
-    store().LookUp(lookups, num_lookups);
-    next_position_ += count;
-    auto* lookup = lookups;
-    for (uint32_t i = 0; i < count; ++i) {
-      Place place;
-      const uint32_t index = slots[i].index;
-      if (states_[index] == SampleState::kOpen) {
-        if (lookup->hit) Fill(index, std::move(lookup->sample), &place);
-        ++lookup;
+void Epoch::DecideFromMemory(uint32_t most) {
+  absl::InlinedVector<Slot, kPlacesAtOnce> slots;
+  absl::InlinedVector<SampleMap<Sample>::Lookup, kPlacesAtOnce> lookups;
+  for (; slots.size() < most && !OrderIsWalked(); ++next_position_) {
+    const Slot& slot = slots.emplace_back(walk_->Next());
+    if (states_[slot.index] != SampleState::kOpen) continue;
+    auto& lookup = lookups.emplace_back();
+    lookup.index = keys_.InWhole(slot.index);
+    lookup.wanted = job_->Wanted(slot.index, slot.generation);
+    // After its last use a sample would only take up room until its successor
+    // comes. Without a schedule it is unknown which use is the last.
+    lookup.last_use = scheduled() && !slot.reused;
+  }
+  store().LookUp(lookups.data(), lookups.size());
+  auto lookup = lookups.begin();
+  for (const Slot& slot : slots) {
+    Place place;
+    if (states_[slot.index] == SampleState::kOpen) {
+      if (lookup->hit) {
+        place.index = slot.index;
+        place.from = Place::From::kStore;
+        place.sample = std::move(lookup->sample);
       }
-      largest_ = std::max(largest_, SampleBytes(place.sample));
-      DecidePlace(slots[i], std::move(place));
+      ++lookup;
     }
+    largest_ = std::max(largest_, SampleBytes(place.sample));
+    DecidePlace(slot, std::move(place));
   }
 }
 
 void Epoch::DecideNext() {
+  if (order_.has_value() && read_ahead_ == nullptr) return DecideFromMemory(1);
   if (job_->TakeReturnedPlace()) return DecideUnkept();
   const uint32_t position = next_position_++;
   if (!order_.has_value()) return AddFromSource(position, /*missing=*/false);
   const Slot slot = walk_->Next();
   if (job_->InRing(slot.index)) return DecideUnkept();
   Place place;
-  if (states_[slot.index] == SampleState::kOpen) {
-    FindStored(slot.index, &place);
-  }
+  if (states_[slot.index] == SampleState::kOpen) IsStored(slot.index, &place);
   DecidePlace(slot, std::move(place));
 }
 
@@ -138,11 +133,11 @@ void Epoch::DecideUnkept() {
   if (!next.has_value()) return;
   const uint32_t index = next->index.value_or(0);
   if (!next->position.has_value()) {
-    if (next->index.has_value()) Decide(Occasion::kClaimed, index);
+    if (next->index.has_value()) states_.Set(index, SampleState::kAsked);
     return AddFromSource(index, /*missing=*/false);
   }
   Place place;
-  Decide(Occasion::kInRing, index);
+  states_.Set(index, SampleState::kFound);
   WillRead(index, {next->generation, next->generation}, next->position, &place);
   AddPlace(std::move(place));
 }
@@ -174,8 +169,6 @@ void Epoch::AddPlace(Place place) {
 //                       the stream has passed it                   kDeferred
 //                       another job is preparing it                kDeferred
 //                       else                                       kAsked
-// kInRing    kOpen                                                 kFound
-// kClaimed   kOpen                                                 kAsked
 // kStream    kOpen      the number of samples is unknown           kAsked
 //                       it is not kept, but shared                 kAsked
 //                       the store has it: it comes at its place    kOpen
@@ -199,12 +192,6 @@ SampleState Epoch::Decide(Occasion occasion, uint32_t index, Place* place) {
               : !Passed(index) && job_->Claim(index, false) ? State::kAsked
                                                             : State::kDeferred;
       break;
-    case Occasion::kInRing:
-      if (open) state = State::kFound;
-      break;
-    case Occasion::kClaimed:
-      if (open) state = State::kAsked;
-      break;
     case Occasion::kStream:
       if (!open) break;
       // An unkept sample that jobs share comes from the source, even if an
@@ -212,7 +199,7 @@ SampleState Epoch::Decide(Occasion occasion, uint32_t index, Place* place) {
       if (job_->InRing(index)) {
         job_->ClaimAhead(index);
         state = State::kAsked;
-      } else if (!(order_.has_value() && IsStored(index)) &&
+      } else if (!(order_.has_value() && IsStored(index, nullptr)) &&
                  job_->Claim(index, false)) {
         state = State::kAsked;
       }
@@ -226,7 +213,7 @@ SampleState Epoch::Decide(Occasion occasion, uint32_t index, Place* place) {
       }
       break;
     case Occasion::kEnd:
-      if (!parts_.job->alone() && FindStored(index, place)) {
+      if (!parts_.job->alone() && IsStored(index, place)) {
         state = State::kFound;
       }
       break;
@@ -243,21 +230,11 @@ SampleState Epoch::Decide(Occasion occasion, uint32_t index, Place* place) {
   return state;
 }
 
-bool Epoch::FindStored(uint32_t index, Place* place) {
-  const uint64_t key = keys_.InWhole(index);
+bool Epoch::IsStored(uint32_t index, Place* place) {
   const GenerationRange wanted = Wanted(index);
-  if (read_ahead_ != nullptr) {
-    if (!store().Contains(key, wanted)) return false;
-    WillRead(index, wanted, /*position=*/std::nullopt, place);
-    return true;
-  }
-  SampleMap<Sample>::Lookup lookup;
-  lookup.index = key;
-  lookup.wanted = wanted;
-  lookup.last_use = IsLastUse(Reused(index));
-  store().LookUp(&lookup, 1);
-  if (lookup.hit) Fill(index, std::move(lookup.sample), place);
-  return lookup.hit;
+  if (!store().Contains(keys_.InWhole(index), wanted)) return false;
+  if (place != nullptr) WillRead(index, wanted, std::nullopt, place);
+  return true;
 }
 
 void Epoch::WillRead(uint32_t index, GenerationRange wanted,

@@ -38,6 +38,16 @@ absl::Status OtherPipeline(const char* what, const std::string& given,
       "start the epoch over without this part of the checkpoint."));
 }
 
+void EpochPosition::SetSchedule(const Schedule& schedule,
+                                uint32_t num_shards_now) {
+  scheduled = true;
+  num_samples = schedule.num_samples();
+  num_kept = schedule.capacity();
+  origin = schedule.origin();
+  if (schedule_shards > 0)
+    schedule_shards = schedule.ShardsThen(num_shards_now);
+}
+
 absl::Status CheckSaved(const EpochPosition& saved, int64_t num_samples) {
   for (const auto& [key, number, least, most] :
        {std::tuple<const char*, int64_t, int64_t, int64_t>{

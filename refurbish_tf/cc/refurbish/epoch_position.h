@@ -33,6 +33,8 @@ absl::Status OtherPipeline(const char* what, const std::string& given,
                            const std::string& saved);
 
 struct EpochPosition {
+  void SetSchedule(const Schedule& schedule, uint32_t num_shards_now);
+
   int64_t seed = 0;
   int64_t order_seed = 0;
   double reuse_factor = 1;
@@ -85,7 +87,7 @@ class YieldedSamples {
   // Continues from a saved position.
   void Resume(const EpochPosition& saved);
   void Save(EpochPosition* saved);
-  // Greater than the index of every sample that was handed out.
+  // `Has` is for indices below this; at or above it no sample was handed out.
   uint64_t end() const { return 8 * bits_.size(); }
   bool Has(uint64_t index) const { return bits_[index / 8] >> index % 8 & 1; }
   // All bits in one tensor, as in `EpochPosition::yielded`.

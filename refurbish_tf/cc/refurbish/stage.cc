@@ -42,7 +42,7 @@ absl::Status Stage::JoinOthers() {
   return absl::OkStatus();
 }
 
-absl::Status Stage::AdoptOthersSchedule() {
+absl::Status Stage::Agree(std::shared_ptr<const Schedule> schedule) {
   std::shared_ptr<SampleStore> store;
   Cooperation::Terms terms;
   {
@@ -52,21 +52,33 @@ absl::Status Stage::AdoptOthersSchedule() {
     terms = TermsOf(options_, shard_);
   }
   // If the directory was deleted, the stage continues alone.
-  if (!store->CheckDirectory().ok()) return absl::OkStatus();
-  auto agreed =
-      store->cooperation().Agree(terms, /*schedule=*/nullptr, kPatienceOfAStep);
-  // Another process was stopped while it wrote settings: no schedule yet.
-  if (absl::IsUnavailable(agreed.status())) return absl::OkStatus();
-  if (!agreed.ok()) return agreed.status();
+  if (store->CheckDirectory().ok()) {
+    Cooperation& jobs = store->cooperation();
+    auto agreed = jobs.Agree(terms, schedule, kPatienceOfAStep);
+    if (schedule != nullptr && absl::IsFailedPrecondition(agreed.status())) {
+      // Another job has ended its first pass before us. Its schedule is as
+      // good.
+      RTF_ASSIGN_OR_RETURN(schedule,
+                           jobs.Agree(terms, nullptr, kPatienceOfAStep));
+    } else if (agreed.ok()) {
+      schedule = *std::move(agreed);
+    } else if (schedule != nullptr) {
+      // On a full disk, or if another process is stopped while it writes, the
+      // schedule is not recorded; the next run makes a new one.
+      LOG(WARNING) << agreed.status().message();
+    } else if (!absl::IsUnavailable(agreed.status())) {
+      return agreed.status();
+    }
+  }
   absl::MutexLock lock(&mu_);
-  AdoptSchedule(*std::move(agreed));
+  AdoptSchedule(std::move(schedule));
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::shared_ptr<Epoch>> Stage::StartEpoch() {
   RTF_RETURN_IF_ERROR(JoinOthers());
   // Another job may have ended its first pass.
-  RTF_RETURN_IF_ERROR(AdoptOthersSchedule());
+  RTF_RETURN_IF_ERROR(Agree(/*schedule=*/nullptr));
   if (fitting_.num_seen() == num_samples()) {
     RTF_RETURN_IF_ERROR(BeginSchedule(num_samples()));
   }
@@ -192,8 +204,6 @@ void Stage::LeaveEpoch(const Epoch& epoch) {
 }
 
 absl::Status Stage::BeginSchedule(int64_t num_samples) {
-  std::shared_ptr<SampleStore> store;
-  Cooperation::Terms terms;
   std::shared_ptr<const Schedule> schedule;
   {
     absl::MutexLock lock(&mu_);
@@ -209,25 +219,9 @@ absl::Status Stage::BeginSchedule(int64_t num_samples) {
       AdoptSchedule(std::move(schedule));
       return absl::OkStatus();
     }
-    store = store_;
-    terms = TermsOf(options_, shard_);
   }
-  if (store->CheckDirectory().ok()) {
-    Cooperation& jobs = store->cooperation();
-    auto agreed = jobs.Agree(terms, schedule, kPatienceOfAStep);
-    if (absl::IsFailedPrecondition(agreed.status())) {
-      // Another job has ended its first pass before us. Its schedule is as
-      // good.
-      RTF_ASSIGN_OR_RETURN(schedule,
-                           jobs.Agree(terms, nullptr, kPatienceOfAStep));
-    } else if (!agreed.ok()) {
-      // On a full disk, or if another process is stopped while it writes, the
-      // schedule is not recorded; the next run makes a new one.
-      LOG(WARNING) << agreed.status().message();
-    }
-  }
+  RTF_RETURN_IF_ERROR(Agree(std::move(schedule)));
   absl::MutexLock lock(&mu_);
-  AdoptSchedule(std::move(schedule));
   return schedule_ == nullptr ? absl::OkStatus() : CheckLength(num_samples);
 }
 
@@ -260,8 +254,12 @@ absl::Status Stage::PutPrepared(const Epoch& epoch, uint32_t index,
   if (!epoch.scheduled()) {
     put = PutInFirstPass(epoch, index, generation, sample);
   } else if (epoch.ToKeep(index)) {
+    const auto is_newest = [&] {
+      absl::MutexLock lock(&mu_);
+      return NumAlive(epoch.number() + 1) == 0;
+    };
     if (store.Put(key, generation, sample) == PutResult::kNewerKept &&
-        !store.shared() && !NewerEpochIsAlive(epoch.number())) {
+        !store.shared() && is_newest()) {
       // A restore set the stage back to before the newer one was prepared, and
       // no iterator is left that could use it.
       store.Remove(key, /*evict=*/false);
@@ -305,10 +303,9 @@ bool Stage::PutInFirstPass(const Epoch& epoch, uint32_t index,
   return true;
 }
 
-bool Stage::NewerEpochIsAlive(uint64_t number) const {
-  absl::MutexLock lock(&mu_);
-  return std::any_of(epochs_.begin(), epochs_.end(), [&](const auto& epoch) {
-    return epoch.number > number && !epoch.alive.expired();
+int64_t Stage::NumAlive(uint64_t least) const {
+  return std::count_if(epochs_.begin(), epochs_.end(), [=](const auto& epoch) {
+    return epoch.number >= least && !epoch.alive.expired();
   });
 }
 
@@ -368,10 +365,7 @@ NamedNumbers Stage::Describe() const {
           {"random_access", options_.random_access},
           {"seed", static_cast<int64_t>(schedule.seed)},
           {"order_seed", static_cast<int64_t>(schedule.order_seed.value_or(0))},
-          {"epochs_under_way", std::count_if(epochs_.begin(), epochs_.end(),
-                                             [](const auto& epoch) {
-                                               return !epoch.alive.expired();
-                                             })},
+          {"epochs_under_way", NumAlive()},
           {"bytes_beside_store", BytesBesideStore()},
           {"source_draws", source_checks_.draws()},
           {"partial_inline", options_.partial_inline},

@@ -20,8 +20,8 @@
 #include "refurbish_tf/cc/refurbish/epoch.h"
 #include "refurbish_tf/cc/refurbish/epoch_position.h"
 #include "refurbish_tf/cc/refurbish/first_pass_selection.h"
-#include "refurbish_tf/cc/refurbish/source_checks.h"
 #include "refurbish_tf/cc/sample_store/sample_store.h"
+#include "refurbish_tf/cc/source_checks/source_checks.h"
 
 namespace refurbish_tf {
 
@@ -224,15 +224,18 @@ class Stage : public std::enable_shared_from_this<Stage> {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Makes the stage a job on its store, unless it is one.
   absl::Status JoinOthers() ABSL_LOCKS_EXCLUDED(mu_);
-  // Adopts the schedule that another job has begun, if any.
-  absl::Status AdoptOthersSchedule() ABSL_LOCKS_EXCLUDED(mu_);
+  // Unless there is a schedule, adopts the one that other jobs have begun, or
+  // else `schedule`, if not null, which other jobs then follow.
+  absl::Status Agree(std::shared_ptr<const Schedule> schedule)
+      ABSL_LOCKS_EXCLUDED(mu_);
   // Begins the schedule. Under a limit, `fitting_` must have had every sample.
   absl::Status BeginSchedule(int64_t num_samples) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status CheckLength(int64_t num_samples) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Counts the bytes of the store, for the newest epoch.
   void CountBytes() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  bool NewerEpochIsAlive(uint64_t number) const ABSL_LOCKS_EXCLUDED(mu_);
+  // How many epochs with at least this number iterators are in.
+  int64_t NumAlive(uint64_t least = 0) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The bytes of the stage and its epochs that grow with the number of samples.
   int64_t BytesBesideStore() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // `PutPrepared`, while no schedule is known. Returns whether the sample is

@@ -45,13 +45,7 @@ EpochPosition Stage::Save() const {
     saved.ring_head = place.ring_head;
   }
   if (schedule_ != nullptr && (!saved.begun || saved.scheduled)) {
-    saved.scheduled = true;
-    saved.num_samples = schedule_->num_samples();
-    saved.num_kept = schedule_->capacity();
-    saved.origin = schedule_->origin();
-    if (saved.schedule_shards > 0) {
-      saved.schedule_shards = schedule_->ShardsThen(numbering().count);
-    }
+    saved.SetSchedule(*schedule_, numbering().count);
   }
   return saved;
 }
@@ -175,18 +169,14 @@ absl::Status Stage::CheckSeeds(const EpochPosition& saved) const {
                : OtherPipeline("order_seed", absl::StrCat(order_seed),
                                absl::StrCat(saved.order_seed));
   }
-  for (const BegunEpoch& epoch : epochs_) {
-    if (epoch.alive.expired()) continue;
-    return absl::FailedPreconditionError(absl::StrCat(
-        "The checkpoint was saved by a refurbish stage with seed ", saved.seed,
-        ". This stage was given none and would take that one, but an iterator "
-        "of this pipeline, perhaps the restored one, has already started an "
-        "epoch. "
-        "Restore before the first element is read and drop other iterators, or "
-        "give the stage seed=",
-        saved.seed, "."));
-  }
-  return absl::OkStatus();
+  if (NumAlive() == 0) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "The checkpoint was saved by a refurbish stage with seed ", saved.seed,
+      ". This stage was given none and would take that one, but an iterator of "
+      "this pipeline, perhaps the restored one, has already started an epoch. "
+      "Restore before the first element is read and drop other iterators, or "
+      "give the stage seed=",
+      saved.seed, "."));
 }
 
 void Stage::AdoptSeeds(const EpochPosition& saved) {
@@ -241,8 +231,7 @@ absl::Status Stage::CheckFits(const EpochPosition& saved) const {
 absl::Status Stage::Restore(const EpochPosition& saved) {
   if (saved.begun) {
     absl::MutexLock lock(&mu_);
-    for (const BegunEpoch& epoch : epochs_) {
-      if (epoch.alive.expired()) continue;
+    if (NumAlive() > 0) {
       return absl::FailedPreconditionError(
           "A position in the middle of an epoch was restored, but an iterator "
           "of this pipeline has already started an epoch and might take the "

@@ -21,8 +21,9 @@ class DiskSamples::SamplesAhead : public ReadAhead {
   bool Get(const WantedSample& wanted, Sample* sample, Generation* found,
            bool* foreign) override {
     RecordBuffer record;
-    return ahead_.Get(wanted, &record, foreign) &&
-           samples_.Decode(std::move(record), wanted.position.has_value(),
+    if (!ahead_.Get(wanted, &record)) return false;
+    *foreign = record.foreign;
+    return samples_.Decode(std::move(record), wanted.position.has_value(),
                            sample, found);
   }
 
@@ -62,16 +63,14 @@ PutResult DiskSamples::Put(uint64_t index, Generation generation,
   EncodedSample encoded;
   // Types that cannot be encoded were refused when the stage was built.
   if (!EncodedSample::Encode(sample, &encoded).ok()) return PutResult::kFailed;
-  return disk_->Put(index, generation, encoded.parts().data(),
-                    encoded.parts().size());
+  return disk_->Put(index, generation, encoded.parts());
 }
 
 PutResult DiskSamples::PutInTransit(uint64_t index, Generation generation,
                                     const Sample& sample) {
   EncodedSample encoded;
   if (!EncodedSample::Encode(sample, &encoded).ok()) return PutResult::kFailed;
-  return disk_->PutInTransit(index, generation, encoded.parts().data(),
-                             encoded.parts().size());
+  return disk_->PutInTransit(index, generation, encoded.parts());
 }
 
 std::unique_ptr<DiskSamples::ReadAhead> DiskSamples::MakeReadAhead() {
@@ -118,17 +117,18 @@ absl::Status DiskSamples::Reserve(const std::string& /*stage*/,
 }
 
 NamedNumbers DiskSamples::Counts() {
-  const DiskStore::Counts counts = disk_->Stats();
+  const Records::Counts& counts = disk_->counts();
+  const Segments::Usage usage = disk_->DiskUsage();
   NamedNumbers all = SampleStore::Counts();
-  all.insert(all.end(), {{"disk_bytes", counts.disk_bytes},
-                         {"segments", counts.segments},
+  all.insert(all.end(), {{"disk_bytes", usage.disk_bytes},
+                         {"segments", usage.segments},
                          {"compactions", counts.compactions},
                          {"moved_bytes", counts.bytes_moved},
                          {"corrupt", counts.corrupt},
                          {"from_other_jobs", counts.from_other_jobs},
                          {"failed_writes", counts.failed_writes},
-                         {"epochs", counts.epochs},
-                         {"ring_bytes", counts.ring_bytes},
+                         {"epochs", disk_->state().epochs()},
+                         {"ring_bytes", disk_->ring_bytes()},
                          {"transit_bytes_put", counts.transit_bytes_put}});
   return all;
 }
@@ -145,8 +145,7 @@ absl::StatusOr<PutResult> DiskSamples::PutNow(uint64_t index,
   }
   // Otherwise the put would keep a stored sample of the same generation.
   Remove(index, /*evict=*/false);
-  const PutResult result = disk_->Put(index, generation, encoded.parts().data(),
-                                      encoded.parts().size());
+  const PutResult result = disk_->Put(index, generation, encoded.parts());
   if (result != PutResult::kStored) return result;
   disk_->Flush();
   return StoredGeneration(index) == kNoGeneration ? PutResult::kFailed : result;

@@ -66,7 +66,7 @@ class DiskSamples : public SampleStore, private SampleMap<Sample> {
     return disk_->Remove(index, evict);
   }
   void Clear() override { disk_->Clear(); }
-  SampleMapStats Stats() const override { return disk_->StoreStats(); }
+  SampleMapStats Stats() const override { return disk_->Stats(); }
   std::unique_ptr<ReadAhead> MakeReadAhead() override;
 
   absl::StatusOr<PutResult> PutNow(uint64_t index, Generation generation,

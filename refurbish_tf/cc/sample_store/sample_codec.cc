@@ -151,14 +151,13 @@ absl::Status CheckEncodable(const DataTypeVector& dtypes) {
 }
 
 int64_t FixedEncodedBytes(const SampleTypes& types) {
+  if (FixedSampleBytes(types) < 0) return -1;
   size_t header = sizeof(uint64_t);
   std::vector<size_t> sizes;
   for (size_t i = 0; i < types.dtypes.size(); ++i) {
-    const DataType dtype = types.dtypes[i];
-    const int64_t elements = types.shapes[i].num_elements();
-    if (elements < 0 || !tensorflow::DataTypeCanUseMemcpy(dtype)) return -1;
     header += HeaderSize(types.shapes[i].dims());
-    sizes.push_back(elements * tensorflow::DataTypeSize(dtype));
+    sizes.push_back(types.shapes[i].num_elements() *
+                    tensorflow::DataTypeSize(types.dtypes[i]));
   }
   size_t end;
   Layout(header, sizes, &end);

@@ -5,38 +5,16 @@
 #include "refurbish_tf/cc/base/memory.h"
 #include "tensorflow/core/common_runtime/dma_helper.h"
 #include "tensorflow/core/framework/allocation_description.pb.h"
-#include "tensorflow/core/framework/variant.h"
-#include "tensorflow/core/kernels/ragged_tensor_variant.h"
 
 namespace refurbish_tf {
 namespace {
 
-using tensorflow::RaggedTensorVariant;
 using tensorflow::Tensor;
 using tensorflow::TensorBuffer;
 using tensorflow::tstring;
-using tensorflow::Variant;
 
 // The C library allocates smaller buffers, and returns free parts of a region.
 constexpr size_t kLeastReturned = 1 << 15;
-
-// Calls the function with a tensor and, if it returns true, with the tensors in
-// it.
-template <class Function>
-void ForEachTensor(const Tensor& tensor, const Function& function) {
-  if (!function(tensor) || tensor.dtype() != tensorflow::DT_VARIANT) return;
-  const auto flat = tensor.flat<Variant>();
-  for (int64_t i = 0; i < flat.size(); ++i) {
-    if (const Tensor* component = flat(i).get<Tensor>()) {
-      ForEachTensor(*component, function);
-    } else if (const auto* ragged = flat(i).get<RaggedTensorVariant>()) {
-      ForEachTensor(ragged->values(), function);
-      for (const Tensor& splits : ragged->nested_splits()) {
-        ForEachTensor(splits, function);
-      }
-    }
-  }
-}
 
 // Whether its memory is ordinary. Memory of devices or files may still be in
 // use, or come from elsewhere.

@@ -1,12 +1,43 @@
-// Where in memory a sample is, and how that memory goes back to the system.
+// The tensors of a sample, where in memory they are, and how that memory goes
+// back to the system.
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 #include <vector>
 
 #include "tensorflow/core/framework/tensor.h"
+#include "tensorflow/core/framework/variant.h"
+#include "tensorflow/core/kernels/ragged_tensor_variant.h"
 
 namespace refurbish_tf {
+
+// Calls `visit` with a tensor and, if it returns true, with the tensors in it.
+// `AnyTensor` may be const.
+template <class AnyTensor, class Visit>
+void ForEachTensor(AnyTensor& tensor, const Visit& visit) {
+  if (!visit(tensor) || tensor.dtype() != tensorflow::DT_VARIANT) return;
+  auto flat = tensor.template flat<tensorflow::Variant>();
+  for (int64_t i = 0; i < flat.size(); ++i) {
+    auto& element = flat(i);
+    if (auto* component = element.template get<tensorflow::Tensor>()) {
+      ForEachTensor(*component, visit);
+    } else if (auto* ragged =
+                   element.template get<tensorflow::RaggedTensorVariant>()) {
+      if constexpr (std::is_const_v<AnyTensor>) {
+        ForEachTensor(ragged->values(), visit);
+        for (auto& splits : ragged->nested_splits()) {
+          ForEachTensor(splits, visit);
+        }
+      } else {
+        ForEachTensor(*ragged->mutable_values(), visit);
+        for (auto& splits : *ragged->mutable_nested_splits()) {
+          ForEachTensor(splits, visit);
+        }
+      }
+    }
+  }
+}
 
 // The size of a huge page.
 inline constexpr uint64_t kRegionBytes = 1 << 21;

@@ -4,37 +4,16 @@
 
 #include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/base/status_macros.h"
+#include "refurbish_tf/cc/sample_store/sample_memory.h"
 #include "tensorflow/core/common_runtime/dma_helper.h"
 #include "tensorflow/core/framework/tensor_util.h"
-#include "tensorflow/core/framework/variant.h"
-#include "tensorflow/core/kernels/ragged_tensor_variant.h"
 
 namespace refurbish_tf {
 namespace {
 
 using tensorflow::DataTypeVector;
-using tensorflow::RaggedTensorVariant;
 using tensorflow::Tensor;
 using tensorflow::TensorBuffer;
-using tensorflow::Variant;
-
-int64_t TensorBytes(const Tensor& tensor) {
-  if (tensor.dtype() != tensorflow::DT_VARIANT) return tensor.TotalBytes();
-  int64_t bytes = 0;
-  const auto flat = tensor.flat<Variant>();
-  for (int64_t i = 0; i < flat.size(); ++i) {
-    bytes += sizeof(Variant);
-    if (const Tensor* component = flat(i).get<Tensor>()) {
-      bytes += TensorBytes(*component);
-    } else if (const auto* ragged = flat(i).get<RaggedTensorVariant>()) {
-      bytes += TensorBytes(ragged->values());
-      for (const Tensor& splits : ragged->nested_splits()) {
-        bytes += TensorBytes(splits);
-      }
-    }
-  }
-  return bytes;
-}
 
 bool IsView(const Tensor& tensor) {
   const TensorBuffer* const buffer = tensorflow::DMAHelper::buffer(&tensor);
@@ -52,25 +31,19 @@ bool IsHeldByOthers(const Tensor& tensor) {
          tensor.NumElements() > 0 && !tensor.RefCountIsOne();
 }
 
-// Copies the tensor, or the tensors in it, if `is_to_copy`.
-void CopyIf(bool (*is_to_copy)(const Tensor&), Tensor* tensor) {
-  if (tensor->dtype() == tensorflow::DT_VARIANT) {
-    // Copied first, because others may hold the elements that are changed here.
-    *tensor = tensorflow::tensor::DeepCopy(*tensor);
-    auto flat = tensor->flat<Variant>();
-    for (int64_t i = 0; i < flat.size(); ++i) {
-      if (Tensor* component = flat(i).get<Tensor>()) {
-        CopyIf(is_to_copy, component);
-      } else if (auto* ragged = flat(i).get<RaggedTensorVariant>()) {
-        CopyIf(is_to_copy, ragged->mutable_values());
-        for (Tensor& splits : *ragged->mutable_nested_splits()) {
-          CopyIf(is_to_copy, &splits);
-        }
+// Copies the tensors, and the tensors in them, if `is_to_copy`.
+void CopyIf(bool (*is_to_copy)(const Tensor&), Sample* sample) {
+  for (Tensor& each : *sample) {
+    ForEachTensor(each, [is_to_copy](Tensor& tensor) {
+      // A variant is always copied, because others may hold the elements that
+      // are changed in it.
+      const bool has_tensors = tensor.dtype() == tensorflow::DT_VARIANT;
+      if (has_tensors ||
+          (tensor.dtype() != tensorflow::DT_RESOURCE && is_to_copy(tensor))) {
+        tensor = tensorflow::tensor::DeepCopy(tensor);
       }
-    }
-  } else if (tensor->dtype() != tensorflow::DT_RESOURCE &&
-             is_to_copy(*tensor)) {
-    *tensor = tensorflow::tensor::DeepCopy(*tensor);
+      return has_tensors;
+    });
   }
 }
 
@@ -97,17 +70,20 @@ bool SampleTypes::Allow(const Sample& sample) const {
 
 int64_t SampleBytes(const Sample& sample) {
   int64_t bytes = 0;
-  for (const Tensor& tensor : sample) bytes += TensorBytes(tensor);
+  for (const Tensor& each : sample) {
+    ForEachTensor(each, [&bytes](const Tensor& tensor) {
+      bytes += tensor.dtype() == tensorflow::DT_VARIANT
+                   ? tensor.NumElements() * sizeof(tensorflow::Variant)
+                   : tensor.TotalBytes();
+      return true;
+    });
+  }
   return bytes;
 }
 
-void OwnBuffers(Sample* sample) {
-  for (Tensor& tensor : *sample) CopyIf(IsView, &tensor);
-}
+void OwnBuffers(Sample* sample) { CopyIf(IsView, sample); }
 
-void CopyHeldByOthers(Sample* sample) {
-  for (Tensor& tensor : *sample) CopyIf(IsHeldByOthers, &tensor);
-}
+void CopyHeldByOthers(Sample* sample) { CopyIf(IsHeldByOthers, sample); }
 
 int64_t FixedSampleBytes(const SampleTypes& types) {
   int64_t bytes = 0;

@@ -32,11 +32,6 @@ int64_t Nanos(const timespec& time) {
   return int64_t{1000000000} * time.tv_sec + time.tv_nsec;
 }
 
-FileIdentity IdentityOf(const struct stat& found) {
-  return {static_cast<uint64_t>(found.st_size), Nanos(found.st_mtim),
-          Nanos(found.st_ctim), static_cast<uint64_t>(found.st_ino)};
-}
-
 class LocalFile : public RandomFile {
  public:
   LocalFile(std::string path, int descriptor)
@@ -63,7 +58,9 @@ class LocalFile : public RandomFile {
     if (found.st_nlink == 0) {
       return absl::NotFoundError(absl::StrCat(path_, " is gone"));
     }
-    return IdentityOf(found);
+    return FileIdentity{static_cast<uint64_t>(found.st_size),
+                        Nanos(found.st_mtim), Nanos(found.st_ctim),
+                        static_cast<uint64_t>(found.st_ino)};
   }
 
  private:

@@ -21,6 +21,13 @@ absl::Status Changed(const IndexedFile& file) {
                    "records are not where they were. Make the dataset again."));
 }
 
+absl::Status CheckIdentity(RandomFile* open, const IndexedFile& file) {
+  const absl::StatusOr<FileIdentity> identity = open->Identity();
+  if (absl::IsNotFound(identity.status())) return Changed(file);
+  if (!identity.ok()) return identity.status();
+  return *identity == file.identity ? absl::OkStatus() : Changed(file);
+}
+
 absl::Status DamagedRecord(const RecordIndex::Location& location,
                            absl::string_view what) {
   return absl::DataLossError(
@@ -64,9 +71,9 @@ absl::StatusOr<std::shared_ptr<OpenFile>> OpenFiles::Get(
     return Changed(file);
   }
   if (!opened.ok()) return opened.status();
-  RTF_ASSIGN_OR_RETURN(FileIdentity identity, (*opened)->Identity());
-  if (identity != file.identity) return Changed(file);
-  auto open = std::make_shared<OpenFile>(std::move(*opened), identity, now);
+  RTF_RETURN_IF_ERROR(CheckIdentity(opened->get(), file));
+  auto open =
+      std::make_shared<OpenFile>(std::move(*opened), file.identity, now);
   std::lock_guard<std::mutex> lock(mu_);
   // Another thread may have been faster.
   Entry& entry = open_[file.path];
@@ -93,10 +100,7 @@ absl::Status OpenFiles::CheckUnchanged(const IndexedFile& file, OpenFile* open,
       return absl::OkStatus();
     }
   }
-  absl::StatusOr<FileIdentity> identity = open->file->Identity();
-  if (absl::IsNotFound(identity.status())) return Changed(file);
-  if (!identity.ok()) return identity.status();
-  if (*identity != file.identity) return Changed(file);
+  RTF_RETURN_IF_ERROR(CheckIdentity(open->file.get(), file));
   if (believed > 0) open->looked_at.store(now, std::memory_order_relaxed);
   return absl::OkStatus();
 }

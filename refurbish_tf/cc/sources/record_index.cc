@@ -27,7 +27,16 @@ uint64_t Hash(const std::string& text) {
   return hash;
 }
 
-absl::Status ChangedMeanwhile(const std::string& path) {
+// The state of a file while its index is made, which must be `expected`, if
+// that is given.
+absl::StatusOr<FileIdentity> CurrentIdentity(
+    RandomFile& file, const std::string& path,
+    const FileIdentity* expected = nullptr) {
+  absl::StatusOr<FileIdentity> identity = file.Identity();
+  if (identity.ok() ? expected == nullptr || *identity == *expected
+                    : !absl::IsNotFound(identity.status())) {
+    return identity;
+  }
   return absl::FailedPreconditionError(absl::StrCat(
       path,
       " was changed or removed while its index was made. Make the dataset "
@@ -87,10 +96,8 @@ absl::Status LoadOrMake(const IndexOptions& options, IndexedFile* file) {
   absl::StatusOr<std::unique_ptr<RandomFile>> opened =
       file->access->Open(file->path);
   if (!opened.ok()) return CannotOpen(file->path, opened.status());
-  absl::StatusOr<FileIdentity> identity = (*opened)->Identity();
-  if (absl::IsNotFound(identity.status())) return ChangedMeanwhile(file->path);
-  if (!identity.ok()) return identity.status();
-  file->identity = *identity;
+  RandomFile& open = **opened;
+  RTF_ASSIGN_OR_RETURN(file->identity, CurrentIdentity(open, file->path));
   const bool is_beside = options.directory.empty();
   const std::string index_path = IndexPath(file->path, options.directory);
   // It may be on another file system than the file.
@@ -110,11 +117,9 @@ absl::Status LoadOrMake(const IndexOptions& options, IndexedFile* file) {
     return absl::OkStatus();
   }
   absl::StatusOr<FileIndex> made = ScanRecords(
-      opened->get(), identity->size, file->access->small_reads(), file->path);
-  identity = (*opened)->Identity();
-  if (absl::IsNotFound(identity.status())) return ChangedMeanwhile(file->path);
-  if (!identity.ok()) return identity.status();
-  if (*identity != file->identity) return ChangedMeanwhile(file->path);
+      &open, file->identity.size, file->access->small_reads(), file->path);
+  RTF_RETURN_IF_ERROR(
+      CurrentIdentity(open, file->path, &file->identity).status());
   if (!made.ok()) return made.status();
   file->index = std::move(*made);
   absl::Status written = index_access->WriteWhole(

@@ -35,7 +35,8 @@ class RecordIndex {
     uint64_t record;  // Its number in the file.
     FileIndex::Span span;
   };
-  // Finds a record, 0 to `num_records()` - 1, counted through all files.
+  // Finds a record, 0 to `num_records()` - 1: numbers continue from file to
+  // file.
   Location At(int64_t record) const;
 
  private:

@@ -6,62 +6,15 @@
 #include "refurbish_tf/cc/workers/spin.h"
 
 namespace refurbish_tf {
-namespace {
 
 using Clock = std::chrono::steady_clock;
-
-// Shorter than putting a thread to sleep and waking it.
-constexpr std::chrono::microseconds kShortFetch(5);
-
-// With the lock taken once, a thread claims and runs short pieces that together
-// take this long. A piece's time is the mean of about `kMeanOfGroups` groups.
-constexpr std::chrono::microseconds kGroup(50);
-constexpr int kMeanOfGroups = 8;
-
-// From a mean time of `kLongPiece` on, the consumer leaves pieces to threads,
-// because being woken for each result then costs little. The mean needs at
-// least `kLeastTimed` pieces, because a function's first call takes longer. The
-// first `kAllTimed` pieces are timed, and then one in `kTimed`.
-constexpr std::chrono::milliseconds kLongPiece(5);
-constexpr int kLeastTimed = 4;
-constexpr int kAllTimed = 64;
-constexpr int kTimed = 16;
-
-// `max_large_bytes` is for this many of the largest results per call.
-constexpr int64_t kLargePerCall = 4;
-
-// `max_small_pieces` applies while all pieces hold less than this.
-constexpr int64_t kSmallBytes = 1 << 20;
-
-struct PieceEnd {
-  OrderedWorkers::Outcome outcome;
-  int64_t bytes;
-};
-using PieceEnds = absl::InlinedVector<PieceEnd, 8>;
-
-// Fetches or runs each piece of a group. `*taken` is the time of all together.
-template <class Group, class Step>
-PieceEnds EndEach(const Group& group, const Step& step,
-                  OrderedWorkers::Work* work, Clock::duration* taken) {
-  PieceEnds ends;
-  const Clock::time_point began = Clock::now();
-  for (const auto& entry : group) {
-    const OrderedWorkers::Outcome outcome = step(entry->piece.get());
-    const bool is_done = outcome == OrderedWorkers::Outcome::kDone;
-    ends.push_back({outcome, is_done ? work->Bytes(*entry->piece) : 0});
-  }
-  *taken = Clock::now() - began;
-  return ends;
-}
-
-}  // namespace
 
 OrderedWorkers::OrderedWorkers(const Options& options, Work* work,
                                StartThread start_thread)
     : options_(options),
       work_(work),
       start_thread_(std::move(start_thread)),
-      mean_piece_(kGroup),
+      room_(options),
       consumer_helps_(options.max_calls == 0 ||
                       (options.consumer_helps && options.max_calls > 1)) {}
 
@@ -107,7 +60,7 @@ bool OrderedWorkers::Settle(std::vector<const Piece*>* ready) {
 void OrderedWorkers::Resume() {
   Lock lock(mu_);
   settling_ = false;
-  if (num_sleeping_ > 0) WakeThreads();
+  wake_threads_.notify_all();
 }
 
 OrderedWorkers::Next OrderedWorkers::GetNext(std::unique_ptr<Piece>* piece,
@@ -147,9 +100,15 @@ OrderedWorkers::Next OrderedWorkers::GetNext(std::unique_ptr<Piece>* piece,
     }
     // Pieces under way also take room, so threads may sleep although nothing is
     // ready.
-    if (!waited && num_sleeping_ > 0 && HasWork()) WakeThreads();
+    if (!waited && num_sleeping_ > 0 && HasWork()) wake_threads_.notify_all();
     wait_begins();
-    if (consumer_helps_ && Help(lock)) continue;
+    if (consumer_helps_ && Step(lock)) {
+      if (options_.max_calls > 0 && times_.are_long(options_.max_calls)) {
+        consumer_helps_ = false;
+        AddThread();
+      }
+      continue;
+    }
     if (!consumer_helps_ && idle_claims_ >= options_.max_pieces && MayClaim()) {
       ClaimNext(lock, /*may_run=*/false);
       continue;
@@ -180,8 +139,7 @@ bool OrderedWorkers::TakeReady(std::unique_ptr<Piece>* piece) {
   if (ready == ring_.size()) return false;
   std::unique_ptr<Entry> entry = std::move(ring_[ready]);
   ring_.erase(ring_.begin() + ready);
-  --num_done_;
-  bytes_ -= entry->bytes;
+  room_.Remove(entry->bytes);
   piece->swap(entry->piece);
   spares_.push_back(std::move(entry));
   ForgetDropped();
@@ -214,7 +172,7 @@ void OrderedWorkers::ForgetDropped() {
 }
 
 size_t OrderedWorkers::FindReady() const {
-  if (num_done_ == 0) return ring_.size();
+  if (room_.num_ready() == 0) return ring_.size();
   if (options_.in_order) {
     return ring_.front()->state == State::kDone ? 0 : ring_.size();
   }
@@ -230,56 +188,14 @@ bool OrderedWorkers::IsUnderWay() const {
   });
 }
 
-bool OrderedWorkers::Help(Lock& lock) {
-  // Few are timed later: reading the clock twice takes as long as a claim.
-  const bool is_timed = num_helped_ < kAllTimed || num_helped_ % kTimed == 0;
-  const Clock::time_point began = is_timed ? Clock::now() : Clock::time_point();
-  if (!Step(lock, /*may_run=*/true)) return false;
-  ++num_helped_;
-  if (!is_timed) return true;
-  ++num_timed_;
-  helped_time_ += Clock::now() - began;
-  if (options_.max_calls > 0 && num_timed_ >= kLeastTimed &&
-      helped_time_ / num_timed_ >= kLongPiece) {
-    consumer_helps_ = false;
-    AddThread();
-  }
-  return true;
-}
-
-bool OrderedWorkers::HasRoom(int part) const {
-  const size_t pieces = ring_.size();
-  if (pieces < static_cast<size_t>(std::max(1, options_.max_calls / part))) {
-    return true;
-  }
-  // Claimed pieces will be fetched and run, whatever their size turns out to
-  // be.
-  if (!size_known_ &&
-      to_fetch_.size() + 1 >= static_cast<size_t>(options_.max_calls)) {
-    return false;
-  }
-  const int64_t bytes =
-      bytes_ + static_cast<int64_t>(pieces - num_done_ + 1) * largest_;
-  const size_t most = std::max(
-      options_.max_pieces, bytes < kSmallBytes ? options_.max_small_pieces : 0);
-  const int64_t most_bytes =
-      std::max(options_.max_bytes,
-               std::min(options_.max_large_bytes,
-                        kLargePerCall * options_.max_calls * largest_));
-  return pieces < std::max<size_t>(1, most / part) &&
-         bytes <= most_bytes / part;
-}
-
 bool OrderedWorkers::HasWork() const {
   return !to_run_.empty() || (!to_fetch_.empty() && !fetching_) ||
          (MayClaim() && idle_claims_ < options_.max_pieces);
 }
 
-void OrderedWorkers::WakeThreads() { wake_threads_.notify_all(); }
-
 void OrderedWorkers::WakeIfRoom() {
   if (num_sleeping_ > 0 && HasRoom(options_.wake_part) && HasWork()) {
-    WakeThreads();
+    wake_threads_.notify_all();
   }
 }
 
@@ -294,16 +210,11 @@ void OrderedWorkers::AddThread() {
   threads_.push_back(start_thread_([this] { Loop(); }));
 }
 
-void OrderedWorkers::AskThread() {
-  AddThread();
-  if (num_sleeping_ > 0) wake_threads_.notify_one();
-}
-
 void OrderedWorkers::Loop() {
   Lock lock(mu_);
   --num_starting_;
   while (!cancelled_ && !Ended()) {
-    if (HasWork() && Step(lock, /*may_run=*/true)) continue;
+    if (HasWork() && Step(lock)) continue;
     if (cancelled_ || Ended() || HasWork()) continue;
     ++num_sleeping_;
     work_->Sleeps(true);
@@ -313,20 +224,20 @@ void OrderedWorkers::Loop() {
   }
 }
 
-bool OrderedWorkers::Step(Lock& lock, bool may_run) {
+bool OrderedWorkers::Step(Lock& lock) {
   if (cancelled_) return false;
-  if (may_run && !to_run_.empty()) {
+  if (!to_run_.empty()) {
     Group group;
     TakeFront(&to_run_, &group);
     Run(lock, group);
     return true;
   }
-  if (may_run && !fetching_ && !to_fetch_.empty()) {
+  if (!fetching_ && !to_fetch_.empty()) {
     FetchAndRun(lock);
     return true;
   }
   if (!MayClaim()) return false;
-  if (may_run && !to_fetch_.empty() && short_fetches_) {
+  if (!to_fetch_.empty() && times_.short_fetches()) {
     // The input is nearly free. Without this wait, each thread would claim a
     // piece, leave its short fetch to others, and be woken for it.
     lock.unlock();
@@ -334,7 +245,7 @@ bool OrderedWorkers::Step(Lock& lock, bool may_run) {
     Acquire(lock);
     if (cancelled_ || !fetching_ || !MayClaim()) return true;
   }
-  return ClaimNext(lock, may_run);
+  return ClaimNext(lock, /*may_run=*/true);
 }
 
 bool OrderedWorkers::ClaimNext(Lock& lock, bool may_run) {
@@ -349,7 +260,7 @@ bool OrderedWorkers::ClaimNext(Lock& lock, bool may_run) {
     // A piece that may take long is left to others if there are any before it.
     const bool is_own = may_run && (go_on || group.empty());
     if (!Accept(claimed, std::move(piece), is_own ? &group : nullptr)) break;
-  } while (++found < at_once_ && go_on && MayClaim());
+  } while (++found < times_.at_once() && go_on && MayClaim());
   if (!group.empty()) {
     Run(lock, group);
   } else if (may_run && !fetching_ && !to_fetch_.empty()) {
@@ -365,7 +276,7 @@ bool OrderedWorkers::Accept(Claimed claimed, std::unique_ptr<Piece> piece,
   if (claimed == Claimed::kEnd || stuck_) {
     claims_ended_ = true;
     // Wakes the threads so that they end.
-    if (Ended()) WakeThreads();
+    if (Ended()) wake_threads_.notify_all();
     if (consumer_sleeps_) wake_consumer_.notify_one();
     return true;
   }
@@ -383,13 +294,13 @@ bool OrderedWorkers::Accept(Claimed claimed, std::unique_ptr<Piece> piece,
   entry->piece = std::move(piece);
   if (claimed == Claimed::kDone) {
     ++idle_claims_;
-    entry->state = State::kUnderWay;
-    Complete(entry, Outcome::kDone, work_->Bytes(*entry->piece));
+    entry->outcome = Outcome::kDone;
+    entry->bytes = work_->Bytes(*entry->piece);
+    Complete(entry);
     return true;
   }
-  const bool were_idle = idle_claims_ >= options_.max_pieces;
+  if (idle_claims_ >= options_.max_pieces) wake_threads_.notify_all();
   idle_claims_ = 0;
-  if (were_idle && num_sleeping_ > 0) WakeThreads();
   if (claimed == Claimed::kRun) {
     entry->state = State::kToRun;
     if (group != nullptr) {
@@ -401,13 +312,16 @@ bool OrderedWorkers::Accept(Claimed claimed, std::unique_ptr<Piece> piece,
     entry->state = State::kToFetch;
     to_fetch_.push_back(entry);
   }
-  if (group == nullptr) AskThread();
+  if (group == nullptr) {
+    AddThread();
+    wake_threads_.notify_one();
+  }
   return true;
 }
 
 void OrderedWorkers::TakeFront(std::deque<Entry*>* queue, Group* group) {
   bool go_on = true;
-  while (go_on && !queue->empty() && group->size() < at_once_) {
+  while (go_on && !queue->empty() && group->size() < times_.at_once()) {
     go_on = work_->IsShort(*queue->front()->piece);
     if (!go_on && !group->empty()) break;
     queue->front()->state = State::kUnderWay;
@@ -416,19 +330,28 @@ void OrderedWorkers::TakeFront(std::deque<Entry*>* queue, Group* group) {
   }
 }
 
+PieceTimes::Duration OrderedWorkers::DoEach(Lock& lock, const Group& group,
+                                            Outcome (Work::*step)(Piece*)) {
+  AddThread();
+  lock.unlock();
+  const Clock::time_point began = Clock::now();
+  for (Entry* entry : group) {
+    entry->outcome = (work_->*step)(entry->piece.get());
+    if (entry->outcome == Outcome::kDone) {
+      entry->bytes = work_->Bytes(*entry->piece);
+    }
+  }
+  const PieceTimes::Duration taken = Clock::now() - began;
+  Acquire(lock);
+  return taken;
+}
+
 void OrderedWorkers::FetchAndRun(Lock& lock) {
   Group group, to_run;
   TakeFront(&to_fetch_, &group);
   fetching_ = true;
-  AddThread();
-  lock.unlock();
-  Clock::duration taken;
-  const PieceEnds ends = EndEach(
-      group, [this](Piece* piece) { return work_->Fetch(piece); }, work_,
-      &taken);
-  Acquire(lock);
+  times_.Fetched(group.size(), DoEach(lock, group, &Work::Fetch));
   fetching_ = false;
-  short_fetches_ = taken < kShortFetch * static_cast<int>(ends.size());
   // The input must not be idle while these pieces run.
   if (!to_fetch_.empty()) {
     if (num_sleeping_ > 0) {
@@ -437,11 +360,11 @@ void OrderedWorkers::FetchAndRun(Lock& lock) {
       wake_consumer_.notify_one();
     }
   }
-  for (size_t i = 0; i < ends.size(); ++i) {
-    if (ends[i].outcome == Outcome::kRun) {
-      to_run.push_back(group[i]);
+  for (Entry* entry : group) {
+    if (entry->outcome == Outcome::kRun) {
+      to_run.push_back(entry);
     } else {
-      Complete(group[i], ends[i].outcome, ends[i].bytes);
+      Complete(entry);
     }
   }
   if (!to_run.empty()) Run(lock, to_run);
@@ -450,23 +373,12 @@ void OrderedWorkers::FetchAndRun(Lock& lock) {
 void OrderedWorkers::Run(Lock& lock, const Group& group) {
   for (Entry* entry : group) entry->state = State::kUnderWay;
   if (cancelled_) return;
-  AddThread();
-  lock.unlock();
-  Clock::duration taken;
-  const PieceEnds ends = EndEach(
-      group, [this](Piece* piece) { return work_->Run(piece); }, work_, &taken);
-  Acquire(lock);
-  for (size_t i = 0; i < ends.size(); ++i) {
-    Complete(group[i], ends[i].outcome, ends[i].bytes);
-  }
-  mean_piece_ +=
-      (taken / static_cast<int>(ends.size()) - mean_piece_) / kMeanOfGroups;
-  at_once_ = std::clamp<int64_t>(
-      kGroup / std::max(mean_piece_, Clock::duration(1)), 1, kMostAtOnce);
+  times_.Ran(group.size(), DoEach(lock, group, &Work::Run));
+  for (Entry* entry : group) Complete(entry);
 }
 
-void OrderedWorkers::Complete(Entry* entry, Outcome outcome, int64_t bytes) {
-  if (outcome == Outcome::kDropped) {
+void OrderedWorkers::Complete(Entry* entry) {
+  if (entry->outcome == Outcome::kDropped) {
     entry->state = State::kDropped;
     if (!options_.in_order) {
       ring_.erase(std::find_if(
@@ -477,14 +389,10 @@ void OrderedWorkers::Complete(Entry* entry, Outcome outcome, int64_t bytes) {
     WakeIfRoom();
   } else {
     entry->state = State::kDone;
-    entry->bytes = bytes;
-    bytes_ += bytes;
-    largest_ = std::max(largest_, bytes);
-    ++num_done_;
-    if (!std::exchange(size_known_, true) && num_sleeping_ > 0) WakeThreads();
+    if (room_.Add(entry->bytes)) wake_threads_.notify_all();
   }
   const bool were_blocked = std::exchange(claims_blocked_, false);
-  if (were_blocked && num_sleeping_ > 0) WakeThreads();
+  if (were_blocked) wake_threads_.notify_all();
   if (consumer_sleeps_ &&
       (were_blocked || settling_ || IsReady() || ring_.empty())) {
     wake_consumer_.notify_one();

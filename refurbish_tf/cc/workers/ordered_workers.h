@@ -3,7 +3,6 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -17,6 +16,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "refurbish_tf/cc/workers/pace.h"
 
 namespace refurbish_tf {
 
@@ -30,8 +30,8 @@ namespace refurbish_tf {
 // sample took half of the CPU time for 32x32 images. A thread is started only
 // when all others are busy. While pieces are much shorter than a sleep, a
 // thread claims and runs several with the lock taken once. The consumer sleeps
-// only when its next result is not ready. While pieces take less than
-// `kLongPiece`, it first does one itself, in place of the last thread. While
+// only when its next result is not ready. While pieces take less than a few
+// milliseconds, it first does one itself, in place of the last thread. While
 // claims find nothing to run, threads stay asleep and the consumer claims. A
 // thread that finds the input busy with a short fetch, or the lock taken, spins
 // for some microseconds.
@@ -72,27 +72,13 @@ class OrderedWorkers {
     virtual void Sleeps(bool /*begins*/) {}
   };
 
-  struct Options {
-    // How many pieces run at once, including the consumer's. 0: there are no
-    // threads, and the consumer does everything.
-    int max_calls = 1;
+  struct Options : RoomAhead::Limits {
     // Whether results come in the order of the claims.
     bool in_order = true;
     // Whether the consumer may do a piece itself before it sleeps.
     bool consumer_helps = true;
-    // Limits on what is ready or under way. There is always room for
-    // `max_calls` pieces.
-    size_t max_pieces = 16;
-    int64_t max_bytes = 1 << 24;
-    // If larger than `max_bytes`, replaces it as far as four of the largest
-    // results per call need that. With less room, calls would stop while the
-    // consumer waits for one that takes longer than others.
-    int64_t max_large_bytes = 0;
-    // If larger than `max_pieces`, replaces it while the pieces hold less than
-    // 1 MiB: with more room, threads sleep less often.
-    size_t max_small_pieces = 0;
-    // Sleeping threads are woken when there is room with all limits divided by
-    // this.
+    // Sleeping threads are woken when less than one part in `wake_part` of each
+    // limit is in use.
     int wake_part = 2;
   };
 
@@ -137,22 +123,22 @@ class OrderedWorkers {
 
  private:
   enum class State { kToFetch, kToRun, kUnderWay, kDone, kDropped };
+  // While it is under way, its thread alone uses all but the state.
   struct Entry {
     std::unique_ptr<Piece> piece;
     State state;
-    int64_t bytes = 0;
+    Outcome outcome;
+    int64_t bytes;
   };
 
   using Lock = std::unique_lock<std::mutex>;
 
-  // More would save little.
-  static constexpr size_t kMostAtOnce = 32;
   // Pieces that a thread fetches or runs without taking the lock in between.
-  using Group = absl::InlinedVector<Entry*, kMostAtOnce>;
+  using Group = absl::InlinedVector<Entry*, PieceTimes::kMostAtOnce>;
 
   // Does one step that can be done now, and releases the lock during it. False
   // if there is none.
-  bool Step(Lock& lock, bool may_run) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool Step(Lock& lock) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool ClaimNext(Lock& lock, bool may_run) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // A piece to run goes to `group` or, if that is null, to other threads.
   bool Accept(Claimed claimed, std::unique_ptr<Piece> piece, Group* group)
@@ -161,25 +147,28 @@ class OrderedWorkers {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void FetchAndRun(Lock& lock) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Run(Lock& lock, const Group& group) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Complete(Entry* entry, Outcome outcome, int64_t bytes)
+  // Fetches or runs each piece of a group, with the lock released. Returns how
+  // long that took.
+  PieceTimes::Duration DoEach(Lock& lock, const Group& group,
+                              Outcome (Work::*step)(Piece*))
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Complete(Entry* entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Removes dropped entries from the front of the ring.
   void ForgetDropped() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The position in the ring of the next result; the ring's size if none is
   // ready.
   size_t FindReady() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool IsReady() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    const size_t ready = FindReady();
-    return ready < ring_.size();
+    return FindReady() < ring_.size();
   }
   bool TakeReady(std::unique_ptr<Piece>* piece)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Whether any piece was claimed and is not done yet.
   bool IsUnderWay() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Whether a claim has room if all limits are divided by `part`.
-  bool HasRoom(int part) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The consumer does a step. False if there is none that it can do.
-  bool Help(Lock& lock) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool HasRoom(int part) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return room_.Has(ring_.size(), to_fetch_.size(), part);
+  }
   bool MayClaim() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return !settling_ && !claims_ended_ && !claims_blocked_ && HasRoom(1);
   }
@@ -189,14 +178,11 @@ class OrderedWorkers {
     return claims_ended_ && to_fetch_.empty() && to_run_.empty();
   }
   void SleepAsConsumer(Lock& lock) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void WakeThreads() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Wakes threads if there is room with all limits divided by `wake_part`.
   void WakeIfRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Starts a thread if there is work for it, none sleeps, and the limit allows
   // it.
   void AddThread() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Wakes or starts a thread.
-  void AskThread() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Loop() ABSL_LOCKS_EXCLUDED(mu_);
 
   const Options options_;
@@ -216,17 +202,8 @@ class OrderedWorkers {
   std::deque<Entry*> to_run_ ABSL_GUARDED_BY(mu_);
   // Written with the lock held, but also read without it.
   std::atomic<bool> fetching_{false};
-  // The recent mean time to run a piece, and so how many are claimed at once.
-  std::chrono::steady_clock::duration mean_piece_ ABSL_GUARDED_BY(mu_);
-  size_t at_once_ ABSL_GUARDED_BY(mu_) = 1;
-  bool short_fetches_ ABSL_GUARDED_BY(mu_) = true;
-  // How many entries of the ring are done, the bytes they hold, and the most
-  // that one ever held.
-  size_t num_done_ ABSL_GUARDED_BY(mu_) = 0;
-  int64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;
-  int64_t largest_ ABSL_GUARDED_BY(mu_) = 0;
-  // Whether any piece has ever been done.
-  bool size_known_ ABSL_GUARDED_BY(mu_) = false;
+  PieceTimes times_ ABSL_GUARDED_BY(mu_);
+  RoomAhead room_ ABSL_GUARDED_BY(mu_);
   // Claims in a row that found nothing to run.
   size_t idle_claims_ ABSL_GUARDED_BY(mu_) = 0;
   bool claims_blocked_ ABSL_GUARDED_BY(mu_) = false;
@@ -235,12 +212,8 @@ class OrderedWorkers {
   bool settling_ ABSL_GUARDED_BY(mu_) = false;
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
   bool consumer_sleeps_ ABSL_GUARDED_BY(mu_) = false;
-  // Whether the consumer does pieces in place of the last thread, how many it
-  // has done, how many of them were timed, and the time of these together.
+  // Whether the consumer does pieces in place of the last thread.
   bool consumer_helps_ ABSL_GUARDED_BY(mu_);
-  uint32_t num_helped_ ABSL_GUARDED_BY(mu_) = 0;
-  int num_timed_ ABSL_GUARDED_BY(mu_) = 0;
-  std::chrono::steady_clock::duration helped_time_ ABSL_GUARDED_BY(mu_){};
   int num_sleeping_ ABSL_GUARDED_BY(mu_) = 0;
   // Threads that were started but are not at work yet.
   int num_starting_ ABSL_GUARDED_BY(mu_) = 0;

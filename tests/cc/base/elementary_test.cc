@@ -19,7 +19,7 @@ uint64_t HashOf(uint64_t hash, double value) {
   return (hash ^ bits) * 0x100000001b3;
 }
 
-TEST(ElementaryTest, AreNearAndTheSameBytesEverywhere) {
+TEST(ElementaryFunctionsTest, AreAccurateAndBitIdenticalOnAllPlatforms) {
   uint64_t logarithms = 0, powers = 0, turns = 0;
   for (int i = -kElementaryPoints; i <= kElementaryPoints; ++i) {
     const double x = i * (20.0 / kElementaryPoints), above = 0.01 + x * x;
@@ -38,7 +38,7 @@ TEST(ElementaryTest, AreNearAndTheSameBytesEverywhere) {
   EXPECT_EQ(turns, 14481578298416346736u);
 }
 
-TEST(ElementaryTest, PowersOfTwoAreExact) {
+TEST(ElementaryFunctionsTest, PowersOfTwoAreExact) {
   for (int k = -999; k < 1000; ++k) {
     ASSERT_EQ(Log2(std::ldexp(1, k)), k);
     ASSERT_EQ(Exp2(k), std::ldexp(1, k));

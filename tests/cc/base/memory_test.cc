@@ -43,7 +43,7 @@ class MemoryTest : public testing::Test {
   std::string root_;
 };
 
-TEST_F(MemoryTest, IsTheMachinesWithoutAGroup) { Expect(9000 * 1024, 4000 * 1024); }
+TEST_F(MemoryTest, EqualsMachineMemoryWithoutCgroups) { Expect(9000 * 1024, 4000 * 1024); }
 
 TEST_F(MemoryTest, TheReserveLeavesRoomInASmallContainer) {
   const auto reserve = [](int64_t mib) { return Memory{mib << 20, 0}.reserve() >> 20; };
@@ -66,7 +66,7 @@ TEST(ReturnPagesTest, ReturnsWholePagesAndNothingElse) {
   EXPECT_EQ(std::count(memory.begin(), memory.end(), '\0'), 9 * page);
 }
 
-TEST_F(MemoryTest, IsWithinAllGroupsAround) {
+TEST_F(MemoryTest, IsLimitedByAllEnclosingCgroups) {
   Write("proc/self/cgroup", "1:cpu:/other\n0::/outer/inner\n");
   Write("sys/fs/cgroup/outer/memory.max", "1000000\n");
   Write("sys/fs/cgroup/outer/memory.current", "700000\n");
@@ -84,7 +84,7 @@ TEST_F(MemoryTest, IsWithinAllGroupsAround) {
   Expect(800'000, 0);
 }
 
-TEST_F(MemoryTest, IsWithinGroupsOfTheFirstVersion) {
+TEST_F(MemoryTest, IsLimitedByCgroupsV1) {
   Write("proc/self/cgroup", "4:memory:/from/outside\n0::/\n");
   Write("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
   Write("sys/fs/cgroup/memory/memory.usage_in_bytes", "5\n");

@@ -8,14 +8,14 @@
 namespace refurbish_tf {
 namespace {
 
-TEST(PrintableTest, TextStaysAsItIs) {
+TEST(PrintableTest, ValidUtf8IsUnchanged) {
   for (const std::string text : {"", "a/b\n", "caf\u00e9", "\u20ac\ud7ff\ue000", "\U00010000\U0010ffff"}) {
     EXPECT_EQ(Printable(text), text);
   }
 }
 
 // Like Python's bytes.decode(errors="backslashreplace").
-TEST(PrintableTest, WhatIsNoTextIsEscapedByteByByte) {
+TEST(PrintableTest, InvalidUtf8IsEscapedByteByByte) {
   for (const auto& [bytes, text] :
        std::initializer_list<std::pair<std::string, std::string>>{{"a\xff z", "a\\xff z"},
                                                                   {"caf\xe9", "caf\\xe9"},

@@ -52,7 +52,7 @@ class Maker {
   std::thread thread_;
 };
 
-TEST(RegistryTest, FindsWhatIsAlive) {
+TEST(RegistryTest, FindsOnlyLiveObjects) {
   Objects objects;
   EXPECT_EQ(objects.Find("a"), nullptr);
   Object object = objects.GetOrCreate("a", [] { return Make("one"); });
@@ -76,14 +76,14 @@ TEST(RegistryTest, KeepsNothingAlive) {
   EXPECT_EQ(objects.Find("kept"), kept);
 }
 
-TEST(RegistryTest, WhatCannotBeMadeIsTriedAgain) {
+TEST(RegistryTest, FailedCreationIsRetried) {
   Objects objects;
   EXPECT_EQ(objects.GetOrCreate("a", [] { return nullptr; }), nullptr);
   EXPECT_EQ(objects.Find("a"), nullptr);
   EXPECT_EQ(*objects.GetOrCreate("a", [] { return Make("one"); }), "one");
 }
 
-TEST(RegistryTest, OthersGoOnWhileOneIsMade) {
+TEST(RegistryTest, OtherObjectsAreAvailableWhileOneIsBeingCreated) {
   Objects objects;
   const Object other = objects.GetOrCreate("other", [] { return Make(""); });
   Maker maker(&objects, "slow", Make("slow"));
@@ -104,7 +104,7 @@ TEST(RegistryTest, OthersGoOnWhileOneIsMade) {
   EXPECT_EQ(objects.Find("slow"), slow);
 }
 
-TEST(RegistryTest, WhoeverAsksForWhatIsBeingMadeGetsIt) {
+TEST(RegistryTest, ConcurrentCallersWaitForTheObjectBeingCreated) {
   Objects objects;
   const Object made = Make("a");
   Maker maker(&objects, "a", made);
@@ -119,7 +119,7 @@ TEST(RegistryTest, WhoeverAsksForWhatIsBeingMadeGetsIt) {
   for (std::future<Object>& one : waiting) EXPECT_EQ(one.get(), made);
 }
 
-TEST(RegistryTest, OneOfThoseWhoWaitTriesAgain) {
+TEST(RegistryTest, AWaitingCallerRetriesAfterAFailure) {
   Objects objects;
   Maker maker(&objects, "a", nullptr);
   std::atomic<int> tries{0};
@@ -150,7 +150,7 @@ TEST(RegistryTest, OneOfThoseWhoWaitTriesAgain) {
   EXPECT_EQ(without, 1);
 }
 
-TEST(RegistryTest, OneIsMadeOfManyWhoAskAtOnce) {
+TEST(RegistryTest, ConcurrentCallersCreateOnlyOneObject) {
   Objects objects;
   for (int round = 0; round < 50; ++round) {
     const std::string id = std::to_string(round);

@@ -9,7 +9,7 @@
 
 namespace {
 
-TEST(SystemErrorTest, ManyThreadsAskForTheFirstMessageAtOnce) {
+TEST(SystemErrorTest, ThreadsCanGetTheFirstMessageConcurrently) {
   constexpr int kThreads = 4;
   std::atomic<int> started{0};
   std::vector<std::thread> threads;

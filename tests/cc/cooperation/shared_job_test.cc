@@ -22,7 +22,7 @@ void InThreads(int number, const Body& body) {
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST(UsesOfGenerationsTest, AGenerationIsUsedRTimesAtMostAndNoneAfterANewerOne) {
+TEST(UsedGenerationsTest, AGenerationIsUsedAtMostRTimesAndNeverAfterANewerOne) {
   for (const auto& [reuse_factor, most] : {std::pair<double, int>{1, 1}, {2.5, 3}, {3, 3}}) {
     UsedGenerations used(reuse_factor);
     EXPECT_EQ(used.Wanted(7, 4).least, 4u);
@@ -41,7 +41,7 @@ TEST(UsesOfGenerationsTest, AGenerationIsUsedRTimesAtMostAndNoneAfterANewerOne) 
   }
 }
 
-TEST(UsesOfGenerationsTest, OfWhatIsNotKeptEachGenerationIsUsedOnce) {
+TEST(UsedGenerationsTest, GenerationsOfUnkeptSamplesAreUsedOnce) {
   UsedGenerations used(3);
   EXPECT_EQ(used.NextUnused(5), 0u);
   EXPECT_TRUE(used.UseOnce(5, 2));
@@ -52,7 +52,7 @@ TEST(UsesOfGenerationsTest, OfWhatIsNotKeptEachGenerationIsUsedOnce) {
   EXPECT_EQ(used.NextUnused(5), 5u);
 }
 
-TEST(UsesOfGenerationsTest, ThreadsTogetherUseEachGenerationRTimes) {
+TEST(UsedGenerationsTest, ConcurrentThreadsUseEachGenerationRTimes) {
   constexpr uint32_t kSamples = 300, kGenerations = 5;
   UsedGenerations used(3), once(3);
   used.MakeRoomFor(kSamples);
@@ -93,7 +93,7 @@ class SharedJobTest : public StoreDirectoryTest {
   std::optional<Schedule> schedule_;
 };
 
-TEST_F(SharedJobTest, EachSampleIsClaimedByOneOfSeveralJobs) {
+TEST_F(SharedJobTest, EachSampleIsClaimedByExactlyOneJob) {
   const EpochSchedule order = schedule_->Epoch(0);
   std::vector<std::unique_ptr<SharedJob>> jobs;
   std::vector<std::unique_ptr<JobEpoch>> epochs;
@@ -111,7 +111,7 @@ TEST_F(SharedJobTest, EachSampleIsClaimedByOneOfSeveralJobs) {
   for (uint32_t index = 0; index < kSamples; ++index) EXPECT_TRUE(epochs[0]->Claim(index, true));
 }
 
-TEST_F(SharedJobTest, OtherJobsNewerGenerationsAreUsedAndThenTheNextOneIsPrepared) {
+TEST_F(SharedJobTest, UsesNewerGenerationsOfOtherJobsBeforePreparingTheNextOne) {
   const auto job = MakeJob();
   const EpochSchedule order = schedule_->Epoch(1);
   const auto epoch = Begin(*job, order);
@@ -126,7 +126,7 @@ TEST_F(SharedJobTest, OtherJobsNewerGenerationsAreUsedAndThenTheNextOneIsPrepare
   EXPECT_EQ(epoch->Claimed(9), order.Generation(9));
 }
 
-TEST_F(SharedJobTest, AfterARestoreEpochsBeforeUseTheirOwnGenerationsAlone) {
+TEST_F(SharedJobTest, AfterARestoreEarlierEpochsUseOnlyTheirOwnGenerations) {
   const auto job = MakeJob();
   job->Restore(/*exact_before=*/2, /*ring_from=*/0);
   for (const uint64_t number : {1, 2}) {
@@ -136,7 +136,7 @@ TEST_F(SharedJobTest, AfterARestoreEpochsBeforeUseTheirOwnGenerationsAlone) {
   }
 }
 
-TEST_F(SharedJobTest, WorkersAskWhileOneThreadDecides) {
+TEST_F(SharedJobTest, WorkersReadDecisionsWhileAnotherThreadMakesThem) {
   const auto job = MakeJob();
   for (uint64_t number = 0; number < 4; ++number) {
     const EpochSchedule order = schedule_->Epoch(number);

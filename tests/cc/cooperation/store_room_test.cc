@@ -33,7 +33,7 @@ int64_t Transit(const RoomOptions& options) {
   return kept.has_value() ? TransitBeside(options, *kept) : TransitBytes(options, nullptr);
 }
 
-TEST(StoreRoomTest, WhereAllFitAllAreKept) {
+TEST(StoreRoomTest, AllSamplesAreKeptIfTheyFit) {
   RoomOptions options = RoomFor(10'000);
   EXPECT_EQ(NumKept(options), Kept(10'000));
   EXPECT_EQ(Transit(options), 0);
@@ -45,7 +45,7 @@ TEST(StoreRoomTest, WhereAllFitAllAreKept) {
   EXPECT_EQ(Transit(options), 0);
 }
 
-TEST(StoreRoomTest, TheRingHasAFiftiethOfAllAndAtLeastWhatIsUnderWay) {
+TEST(StoreRoomTest, TheRingHoldsAFiftiethOfTheSamplesAndAtLeastThoseInFlight) {
   EXPECT_EQ(NumKept(RoomFor(5'000)), Kept(5'000 - 256));
   EXPECT_EQ(Transit(RoomFor(5'000)), 25'600);
   EXPECT_EQ(NumKept(RoomFor(400)), Kept(200));  // The ring has a fiftieth of all samples.
@@ -62,7 +62,7 @@ TEST(StoreRoomTest, TheRingHasAFiftiethOfAllAndAtLeastWhatIsUnderWay) {
   EXPECT_EQ(Transit(few), 0);
 }
 
-TEST(StoreRoomTest, WithoutReuseAllRoomIsForOthers) {
+TEST(StoreRoomTest, WithoutReuseTheRingUsesAllRoom) {
   EXPECT_EQ(NumKept(RoomFor(5'000, 1)), Kept(0));
   EXPECT_EQ(Transit(RoomFor(5'000, 1)), 500'000);
   RoomOptions unlimited = RoomFor(20'000, 1);
@@ -82,7 +82,7 @@ TEST(StoreRoomTest, WithoutReuseAllRoomIsForOthers) {
   EXPECT_EQ(Transit(stream), 0);
 }
 
-TEST(StoreRoomTest, WhereSizesVaryTheRingHasAPartOfTheBytes) {
+TEST(StoreRoomTest, TheRingGetsAFractionOfTheBytesIfSampleSizesVary) {
   RoomOptions options = RoomFor(5'000);
   options.sample_bytes = -1;
   EXPECT_EQ(NumKept(options), std::nullopt);
@@ -92,7 +92,7 @@ TEST(StoreRoomTest, WhereSizesVaryTheRingHasAPartOfTheBytes) {
   EXPECT_EQ(Transit(options), 500'000);
 }
 
-TEST(StoreRoomTest, WhatWasAgreedToBeKeptStays) {
+TEST(StoreRoomTest, TheRingUsesTheRoomLeftByTheAgreedKeptSamples) {
   EXPECT_EQ(TransitBeside(RoomFor(5'000), 4'990), 1'000);
   EXPECT_EQ(TransitBeside(RoomFor(5'000), 4'996), 0);  // A ring of so few records is useless.
   EXPECT_EQ(TransitBeside(RoomFor(5'000), 5'000), 0);
@@ -102,7 +102,7 @@ TEST(StoreRoomTest, WhatWasAgreedToBeKeptStays) {
   EXPECT_EQ(TransitBeside(unlimited, 4'000), 600'000);
 }
 
-TEST(StoreRoomTest, InMemoryAndForTheBaselineAllRoomIsForWhatIsKept) {
+TEST(StoreRoomTest, KeptSamplesUseAllRoomInMemoryAndForTheBaseline) {
   RoomOptions memory = RoomFor(5'000);
   memory.shared = false;
   EXPECT_EQ(NumKept(memory), Kept(5'000));

@@ -47,7 +47,7 @@ class TransitOrderTest : public StoreDirectoryTest {
   static void PutUnwritten(DiskStore& store, uint32_t index, Generation generation) {
     const std::string content = Content(index, generation, kSize);
     const iovec part = {const_cast<char*>(content.data()), content.size()};
-    ASSERT_EQ(store.PutInTransit(index, generation, &part, 1), PutResult::kStored);
+    ASSERT_EQ(store.PutInTransit(index, generation, {&part, 1}), PutResult::kStored);
   }
 
   static bool Any(uint32_t, uint32_t) { return true; }
@@ -59,7 +59,7 @@ class TransitOrderTest : public StoreDirectoryTest {
   static Slot InOrder(uint32_t place) { return {place, true}; }
 };
 
-TEST_F(TransitOrderTest, TheOldestComesFirstAndEachOnce) {
+TEST_F(TransitOrderTest, TakesEachSampleOnceOldestFirst) {
   auto store = OpenRing(64);
   for (const uint32_t index : {7, 3, 5}) PutNow(*store, index, 0);
   TransitOrder order(store->transit(), 0, 0, 0);
@@ -71,7 +71,7 @@ TEST_F(TransitOrderTest, TheOldestComesFirstAndEachOnce) {
   EXPECT_EQ(OldestIndex(*store, order), -1);
 }
 
-TEST_F(TransitOrderTest, WhatCannotBeUsedIsPassedOver) {
+TEST_F(TransitOrderTest, SkipsUnusableSamples) {
   auto store = OpenRing(64);
   for (const uint32_t index : {7, 3, 5}) PutNow(*store, index, index);
   TransitOrder order(store->transit(), 0, 0, 0);
@@ -81,7 +81,7 @@ TEST_F(TransitOrderTest, WhatCannotBeUsedIsPassedOver) {
   EXPECT_EQ(OldestIndex(*store, order), -1);
 }
 
-TEST_F(TransitOrderTest, WhatIsBeingWrittenIsTakenWhenItIsThere) {
+TEST_F(TransitOrderTest, TakesPendingSamplesOnceTheyAreWritten) {
   auto slow = OpenRing(64, /*write_delay_ms=*/3'600'000);
   auto fast = OpenRing(64);
   PutUnwritten(*slow, 1, 0);
@@ -95,7 +95,7 @@ TEST_F(TransitOrderTest, WhatIsBeingWrittenIsTakenWhenItIsThere) {
   EXPECT_EQ(OldestIndex(*fast, order), 3);
 }
 
-TEST_F(TransitOrderTest, WhatIsAboutToBeReplacedIsLeft) {
+TEST_F(TransitOrderTest, SkipsSamplesThatAreAboutToBeReplaced) {
   auto store = OpenRing(64);
   TransitOrder order(store->transit(), 0, 0, 0);
   for (uint32_t index = 0; index < 64; ++index) PutNow(*store, index, 0);
@@ -104,7 +104,7 @@ TEST_F(TransitOrderTest, WhatIsAboutToBeReplacedIsLeft) {
   EXPECT_EQ(OldestIndex(*store, order), 72);
 }
 
-TEST_F(TransitOrderTest, NothingIsTakenThatWasPutBeforeACheckpoint) {
+TEST_F(TransitOrderTest, SkipsSamplesPutBeforeACheckpoint) {
   auto store = OpenRing(64);
   PutNow(*store, 1, 0);
   const uint64_t head = store->transit()->head();
@@ -118,7 +118,7 @@ TEST_F(TransitOrderTest, NothingIsTakenThatWasPutBeforeACheckpoint) {
   EXPECT_EQ(OldestIndex(*store, ahead), 7);
 }
 
-TEST_F(TransitOrderTest, ItsOwnOrderWithoutWhatOthersPrepare) {
+TEST_F(TransitOrderTest, PostponesSamplesThatOtherJobsPrepare) {
   auto store = OpenRing(64);
   std::set<uint32_t> claimed = {0, 1, 4};
   std::vector<bool> used(6);
@@ -144,7 +144,7 @@ TEST_F(TransitOrderTest, ItsOwnOrderWithoutWhatOthersPrepare) {
   EXPECT_EQ(next(), std::nullopt);
 }
 
-TEST_F(TransitOrderTest, OnlyWhatIsNotKeptIsHandedOn) {
+TEST_F(TransitOrderTest, PassesOnOnlyUnkeptSamples) {
   constexpr uint32_t kSamples = 200, kKept = 120;
   auto store = OpenRing(20);
   SharedJob job(/*reuse_factor=*/3, store.get(), *store->Join());
@@ -167,7 +167,7 @@ TEST_F(TransitOrderTest, OnlyWhatIsNotKeptIsHandedOn) {
   EXPECT_EQ(came.size(), kSamples - kKept);
 }
 
-TEST_F(TransitOrderTest, OfTwoEpochsThatBeginAtOnceTheNewerTakes) {
+TEST_F(TransitOrderTest, TheNewerOfTwoConcurrentEpochsTakesSamples) {
   auto store = OpenRing(20);
   SharedJob job(/*reuse_factor=*/1, store.get(), *store->Join());
   const auto other = *store->Join();
@@ -184,7 +184,7 @@ TEST_F(TransitOrderTest, OfTwoEpochsThatBeginAtOnceTheNewerTakes) {
   EXPECT_TRUE(second->NextUnkept(any)->position.has_value());
 }
 
-TEST_F(TransitOrderTest, SoManyClaimsAreRefusedWhileOnePlaceIsDecided) {
+TEST_F(TransitOrderTest, LimitsRefusedClaimsPerDecision) {
   constexpr uint32_t kPlaces = 1000;
   auto store = OpenRing(64);
   TransitOrder order(store->transit(), 0, 0, kPlaces);
@@ -203,7 +203,7 @@ TEST_F(TransitOrderTest, SoManyClaimsAreRefusedWhileOnePlaceIsDecided) {
   }
 }
 
-TEST(UsedGenerationsTest, OfWhatIsNotKeptEachGenerationIsUsedOnce) {
+TEST(UsedGenerationsTest, UseOnceAcceptsOnlyNewerGenerations) {
   UsedGenerations used(/*reuse_factor=*/3);
   EXPECT_EQ(used.NextUnused(7), 0);
   EXPECT_TRUE(used.UseOnce(7, 2));
@@ -256,7 +256,7 @@ class Trainee {
       sample = *own;
       const std::string content = Content(sample, generation, 100);
       const iovec part = {const_cast<char*>(content.data()), content.size()};
-      EXPECT_EQ(store_.PutInTransit(sample, generation, &part, 1), PutResult::kStored);
+      EXPECT_EQ(store_.PutInTransit(sample, generation, {&part, 1}), PutResult::kStored);
       store_.Flush();
     }
     EXPECT_TRUE(needed_[sample]);  // Each sample comes once.
@@ -308,19 +308,19 @@ double Quotient(DiskStore& store, const std::vector<double>& starts, const std::
   return static_cast<double>(prepared) / (kEpochs * kSamples);
 }
 
-TEST_F(TransitOrderTest, JobsTogetherPrepareWhatOneWould) {
+TEST_F(TransitOrderTest, JobsInPhasePrepareNoMoreThanASingleJob) {
   EXPECT_LE(Quotient(*OpenRing(40), {0, 0, 0, 0}, {1, 1, 1, 1}), 1.02);
 }
 
-TEST_F(TransitOrderTest, JobsApartInPhasePrepareWhatOneWould) {
+TEST_F(TransitOrderTest, JobsOutOfPhasePrepareNoMoreThanASingleJob) {
   EXPECT_LE(Quotient(*OpenRing(40), {0, 0.13, 0.47, 0.8}, {1, 1, 1, 1}), 1.05);
 }
 
-TEST_F(TransitOrderTest, JobsOfUnequalSpeedPrepareLittleMoreThanOneWould) {
+TEST_F(TransitOrderTest, JobsOfUnequalSpeedPrepareLittleMoreThanASingleJob) {
   EXPECT_LE(Quotient(*OpenRing(40), {0, 0.25, 0.5, 0.75}, {1, 1, 0.9, 0.7}), 1.15);
 }
 
-TEST_F(TransitOrderTest, AJobThatIsAloneKeepsItsOrder) {
+TEST_F(TransitOrderTest, ASingleJobPreparesEverySampleItself) {
   auto store = OpenRing(40);
   EXPECT_EQ(Quotient(*store, {0}, {1}), 1);
 }

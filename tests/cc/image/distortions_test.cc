@@ -13,7 +13,7 @@ namespace refurbish_tf {
 namespace distortions_testing {
 namespace {
 
-TEST(DistortionsTest, EqualTheSimplestImplementation) {
+TEST(DistortionsTest, MatchTheReferenceImplementation) {
   Dice dice(1);
   for (int round = 0; round < 900; ++round) {
     const Distortion distortion = static_cast<Distortion>(round % kNumDistortions);
@@ -26,7 +26,7 @@ TEST(DistortionsTest, EqualTheSimplestImplementation) {
   }
 }
 
-TEST(DistortionsTest, OfLongRows) {
+TEST(DistortionsTest, MatchTheReferenceForLongRows) {
   Dice dice(2);
   for (int i = static_cast<int>(Distortion::kSharpness); i < kNumDistortions; ++i) {
     const Distortion distortion = static_cast<Distortion>(i);
@@ -41,7 +41,7 @@ TEST(DistortionsTest, OfLongRows) {
 }
 
 // When an image is rotated, its last pixel can be anywhere in a row.
-TEST(DistortionsTest, OfTheLastPixel) {
+TEST(DistortionsTest, RotationReadsTheLastPixelAnywhereInARow) {
   Dice dice(8);
   for (int degrees = -90; degrees <= 90; ++degrees) {
     const Picture picture = RollPicture(dice, Roll(dice, 6, 12), Roll(dice, 6, 12));
@@ -51,7 +51,7 @@ TEST(DistortionsTest, OfTheLastPixel) {
 }
 
 // Angles whose cosine is close to half a unit, calculated in Python with `round(math.cos(...), 15)`.
-TEST(DistortionsTest, TurnsAreRoundedTo15DigitsOrNot) {
+TEST(DistortionsTest, RotationIsExactOrRoundedTo15Digits) {
   struct Angle {
     double degrees;
     int64_t rounded, exact;
@@ -64,7 +64,7 @@ TEST(DistortionsTest, TurnsAreRoundedTo15DigitsOrNot) {
   }
 }
 
-TEST(DistortionsTest, AutoContrastOfManyRanges) {
+TEST(DistortionsTest, AutoContrastMatchesTheReferenceForManyRanges) {
   Dice dice(4);
   for (int round = 0; round < 1200; ++round) {
     Picture picture = {1, 256, 3, Values(3 * 256)};
@@ -77,7 +77,7 @@ TEST(DistortionsTest, AutoContrastOfManyRanges) {
   }
 }
 
-TEST(DistortionsTest, BlendAllPairsOfValues) {
+TEST(DistortionsTest, BlendMatchesTheReferenceForAllPairsOfValues) {
   Dice dice(5);
   Values all(3 * 256), expected(all.size());
   for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<uint8_t>(i);
@@ -108,7 +108,7 @@ TEST(DistortionsTest, BlendAllPairsOfValues) {
   EXPECT_GT(others, 2);
 }
 
-TEST(DistortionsTest, BrightnessByAnyFactor) {
+TEST(DistortionsTest, BrightnessMatchesTheReferenceForAnyFactor) {
   Dice dice(6);
   Picture picture = {16, 16, 3, Values(3 * 256)};
   for (size_t i = 0; i < picture.values.size(); ++i) picture.values[i] = static_cast<uint8_t>(i);
@@ -120,7 +120,7 @@ TEST(DistortionsTest, BrightnessByAnyFactor) {
 }
 
 // The sum was recorded without fused products and sums.
-TEST(DistortionsTest, PerspectiveIsTheSameEverywhere) {
+TEST(DistortionsTest, PerspectiveIsBitIdenticalOnAllPlatforms) {
   Dice dice(8);
   uint64_t sum = 0;
   for (int round = 0; round < 200; ++round) {
@@ -145,7 +145,7 @@ TEST(DistortionsTest, PerspectiveIsTheSameEverywhere) {
   EXPECT_EQ(sum, 6375432375878062906u);
 }
 
-TEST(DistortionsTest, StepsInARowAreOneOrTwo) {
+TEST(DistortionsTest, ComposedStepsEqualSeparateSteps) {
   Dice dice(7);
   int composed = 0;
   for (int round = 0; round < 480; ++round) {

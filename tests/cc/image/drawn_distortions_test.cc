@@ -32,7 +32,7 @@ std::array<double, 3> HueTurned(const std::array<double, 3>& pixel, double sixth
 }
 
 // All values differ from exact, unrounded arithmetic by less than one level.
-TEST(DrawnDistortionsTest, HueIsTurnedAsExactArithmeticDoes) {
+TEST(DrawnDistortionsTest, HueMatchesExactArithmetic) {
   Dice dice(9);
   for (int round = 0; round < 40; ++round) {
     const double turn = round < 3 ? (round - 1) / 2.0 : RollReal(dice, -0.5, 0.5);
@@ -50,7 +50,7 @@ TEST(DrawnDistortionsTest, HueIsTurnedAsExactArithmeticDoes) {
 }
 
 // Factors in whole steps, which are prepared for each image, give the same results as others.
-TEST(DrawnDistortionsTest, FactorsInWholeSteps) {
+TEST(DrawnDistortionsTest, QuantizedFactorsMatchTheReference) {
   Dice dice(10);
   Picture picture = {16, 16, 3, Values(3 * 256)};
   for (size_t i = 0; i < picture.values.size(); ++i) picture.values[i] = static_cast<uint8_t>(Roll(dice, 0, 255));
@@ -69,7 +69,7 @@ TEST(DrawnDistortionsTest, FactorsInWholeSteps) {
 }
 
 // For any matrix and number of channels, each pixel is the source pixel at its middle, in units of 1 / 65536.
-TEST(DrawnDistortionsTest, AffineTakesTheNearestPixel) {
+TEST(DrawnDistortionsTest, AffineUsesTheNearestPixel) {
   Dice dice(11);
   int empty = 0, taken = 0;
   for (int round = 0; round < 300; ++round) {

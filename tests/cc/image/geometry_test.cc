@@ -153,7 +153,7 @@ std::string RollMove(MoveDice& dice, const MovedImage& image) {
   }
 }
 
-TEST(GeometryTest, WalksEqualLayersByDefinition) {
+TEST(GeometryTest, ChainsMatchReferenceLayersAppliedOneByOne) {
   MoveDice dice(1);
   for (int round = 0; round < 3000; ++round) {
     const Pixel pixel = {
@@ -187,7 +187,7 @@ TEST(GeometryTest, WalksEqualLayersByDefinition) {
 }
 
 // Only layers that do not hide a part of the image.
-TEST(GeometryTest, MasksMoveAsTheirImage) {
+TEST(GeometryTest, MasksMoveWithTheirImage) {
   MoveDice dice(2);
   int compared = 0;
   for (int round = 0; round < 1000; ++round) {
@@ -215,7 +215,7 @@ TEST(GeometryTest, MasksMoveAsTheirImage) {
   EXPECT_GT(compared, 1000);
 }
 
-TEST(GeometryTest, SizesThatAreDrawnAreKnownWithTheDraws) {
+TEST(GeometryTest, RandomSizesAreKnownFromTheDraws) {
   const LayerChain chain =
       *LayerChain::Parse({"random_resize position=-1 short=5 number=10 antialias=1",
                           "random_crop position=-1 padding=0 reflect=0 height=9 width=9 pad_if_needed=0"});
@@ -236,7 +236,7 @@ TEST(GeometryTest, SizesThatAreDrawnAreKnownWithTheDraws) {
   }
 }
 
-TEST(GeometryTest, PadsWithinTheLimits) {
+TEST(GeometryTest, RejectsPaddingBeyondTheLimits) {
   const auto behind = [](const std::string& rest, ImageSize size) {
     return LayerChain::Parse({absl::StrCat("pad position=-1 left=3 top=0 right=4 bottom=0 fill=0 mode=", rest)})
         ->Behind({size, {ValueType::kFloat32, 3}});

@@ -58,7 +58,7 @@ std::unique_ptr<char[]> ExactCopy(const std::string& bytes) {
 int OrientationIn(const std::string& exif) { return ExifOrientation({ExactCopy(exif).get(), exif.size()}); }
 ImageFile ReadCopy(const std::string& file) { return ReadImageFile({ExactCopy(file).get(), file.size()}); }
 
-TEST(ExifOrientationTest, IsFoundInEachOrderAndType) {
+TEST(ExifOrientationTest, IsFoundForEachByteOrderAndType) {
   for (const bool little : {true, false}) {
     for (const uint64_t type : {1, 3, 4}) {
       for (uint64_t value = 1; value <= 8; ++value) {
@@ -75,7 +75,7 @@ TEST(ExifOrientationTest, IsFoundInEachOrderAndType) {
   }
 }
 
-TEST(ExifOrientationTest, OfADamagedBlockIsNone) {
+TEST(ExifOrientationTest, IsNormalForDamagedBlocks) {
   for (const bool little : {true, false}) {
     std::vector<std::function<void(ExifBlock&)>> damages = {
         [](ExifBlock& exif) { exif.entries = 0; }, [](ExifBlock& exif) { exif.entries = 1; },
@@ -119,7 +119,7 @@ std::string SpoiledFile(std::string bytes, size_t first, std::mt19937_64& random
   return bytes;
 }
 
-TEST(ExifOrientationTest, OfNoise) {
+TEST(ExifOrientationTest, IsValidForRandomBytes) {
   std::mt19937_64 random(1);
   for (int round = 0; round < 2000; ++round) {
     ExifBlock exif;
@@ -224,7 +224,7 @@ std::vector<ClaimingFile> WholeFiles() {
   };
 }
 
-TEST(ReadImageFileTest, TellsWhatAFileClaims) {
+TEST(ReadImageFileTest, ReadsFormatSizeDepthAndOrientation) {
   for (const ClaimingFile& whole : WholeFiles()) {
     const ImageFile read = ReadCopy(whole.file);
     EXPECT_EQ(read.format, whole.format);
@@ -239,7 +239,7 @@ TEST(ReadImageFileTest, TellsWhatAFileClaims) {
   EXPECT_EQ(ReadCopy(kPngStart + Ihdr(300, 400, 1)).bits, 8);
 }
 
-TEST(ReadImageFileTest, TellsTheLargestClaim) {
+TEST(ReadImageFileTest, ReadsTheLargestPossibleSizes) {
   EXPECT_EQ(ReadCopy(kPngStart + Ihdr(0xffffffff, 0xfffffffe)).size.height, 0xffffffff);
   EXPECT_EQ(ReadCopy(kPngStart + Ihdr(0xffffffff, 0xfffffffe)).size.width, 0xfffffffe);
   EXPECT_EQ(ReadCopy(GifStart(65535, 65535)).size.height, 65535);
@@ -249,7 +249,7 @@ TEST(ReadImageFileTest, TellsTheLargestClaim) {
   EXPECT_EQ(ReadCopy(WebpFile(WebpChunk("VP8X", WebpCanvas(1 << 24, 1 << 24)))).size.height, 1 << 24);
 }
 
-TEST(ReadImageFileTest, TellsWhereTheFirstPictureOfAGifEnds) {
+TEST(ReadImageFileTest, FindsTheEndOfTheFirstGifFrame) {
   const std::string first = GifStart(3, 4) + GifFrame(3, 4);
   EXPECT_EQ(ReadCopy(first).end, first.size());
   EXPECT_EQ(ReadCopy(first + ";").end, first.size());
@@ -259,7 +259,7 @@ TEST(ReadImageFileTest, TellsWhereTheFirstPictureOfAGifEnds) {
   }
 }
 
-TEST(ReadImageFileTest, OfWhatIsNoImage) {
+TEST(ReadImageFileTest, ReportsNoFormatForFilesThatAreNotImages) {
   for (const std::string& file :
        {std::string(), Literal("\xff\xd8"), Literal("\x89PNG\r\n\x1a"), Literal("GIF"), Literal("B"),
         std::string("RIFF"),
@@ -271,7 +271,7 @@ TEST(ReadImageFileTest, OfWhatIsNoImage) {
   }
 }
 
-TEST(ReadImageFileTest, OfTruncatedFiles) {
+TEST(ReadImageFileTest, ReadsTruncatedFilesSafely) {
   for (const ClaimingFile& whole : WholeFiles()) {
     for (size_t length = 0; length < whole.file.size(); ++length) {
       const ImageFile read = ReadCopy(whole.file.substr(0, length));
@@ -281,7 +281,7 @@ TEST(ReadImageFileTest, OfTruncatedFiles) {
   }
 }
 
-TEST(ReadImageFileTest, OfDamagedFiles) {
+TEST(ReadImageFileTest, ReadsDamagedFilesSafely) {
   std::mt19937_64 random(3);
   for (const ClaimingFile& whole : WholeFiles()) {
     for (int round = 0; round < 2000; ++round) {
@@ -292,7 +292,7 @@ TEST(ReadImageFileTest, OfDamagedFiles) {
   }
 }
 
-TEST(ReadImageFileTest, EndsWhateverLengthsAre) {
+TEST(ReadImageFileTest, TerminatesForAnyChunkLength) {
   // Lengths of chunks, including some that would end before they begin if positions had 32 bits.
   for (const uint64_t length : {0u, 1u, 0x7fffffffu, 0x80000000u, 0xfffffff4u, 0xfffffff8u, 0xffffffffu}) {
     const std::string exif = PngChunk("eXIf", ExifBlock().Made());
@@ -318,7 +318,7 @@ TEST(ReadImageFileTest, EndsWhateverLengthsAre) {
   EXPECT_EQ(ReadCopy(gif + "!" + std::string(1000, '\xff')).size.height, 3);
 }
 
-TEST(OrientationTest, IsExifs) {
+TEST(OrientationTest, FollowsTheExifDefinition) {
   const ImageSize stored = {3, 5};
   // Pixels of two bytes, in rows of six.
   const int64_t stride = 2 * 6;
@@ -345,7 +345,7 @@ TEST(OrientationTest, IsExifs) {
   }
 }
 
-TEST(OrientationTest, OfABox) {
+TEST(OrientationTest, TurnsABoxLikeTheWholeImage) {
   const ImageSize stored = {4, 7};
   std::vector<uint8_t> from(4 * 7);
   for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<uint8_t>(i);

@@ -11,8 +11,6 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "refurbish_tf/cc/image/arguments.h"
-#include "refurbish_tf/cc/image/canvas.h"
-#include "refurbish_tf/cc/image/layer.h"
 #include "refurbish_tf/cc/image/layer_chain.h"
 #include "refurbish_tf/cc/image/painter.h"
 #include "refurbish_tf/cc/image/vector_kernels.h"
@@ -117,7 +115,7 @@ Pixel RandomPixel(Random& random) {
   return {kTypes[random() % 4], kChannels[random() % 7]};
 }
 
-TEST(DrawsTest, AreThoseOfTheSpecification) {
+TEST(DrawsTest, MatchTheSpecification) {
   // Calculated in Python, with whole numbers of any size.
   const LayerChain chain =
       Parsed({"random_crop position=-1 padding=4 reflect=0", "random_flip position=1", "cutout position=7 side=3"});
@@ -128,7 +126,7 @@ TEST(DrawsTest, AreThoseOfTheSpecification) {
   EXPECT_EQ(ImageSeed(7, -3).At(5), (std::array<int32_t, 2>{1531704904, -1688831083}));
 }
 
-TEST(PainterTest, EqualsLayersAppliedPixelByPixel) {
+TEST(PainterTest, MatchesLayersAppliedPixelByPixel) {
   Random random(1);
   for (int round = 0; round < 2000; ++round) {
     const Pixel pixel = RandomPixel(random);
@@ -184,7 +182,7 @@ float AsFloat(ValueType type, const uint8_t* bytes) {
   return value;
 }
 
-TEST(PainterTest, NormalizesWhatIsPainted) {
+TEST(PainterTest, NormalizesPaintedPixels) {
   Random random(2);
   for (int round = 0; round < 300; ++round) {
     const int64_t channels = std::array<int64_t, 6>{1, 3, 4, 5, 13, 64}[random() % 6];
@@ -236,7 +234,7 @@ TEST(PainterTest, NormalizesWhatIsPainted) {
   }
 }
 
-TEST(RoundingTest, WhatIsNoNumberStaysSo) {
+TEST(RoundingTest, PreservesNanAndInfinity) {
   // Quiet and signalling NaNs, some with digits that rounding would carry into the sign, and infinity.
   const uint32_t bits[] = {0x7fc00000, 0x7fffffff, 0xffffffff, 0x7f800001,
                            0xff802000, 0x7fbfffff, 0x7f800000, 0xff800000};
@@ -264,7 +262,7 @@ TEST(RoundingTest, WhatIsNoNumberStaysSo) {
   }
 }
 
-TEST(RoundingTest, OfEveryHalfIsItself) {
+TEST(RoundingTest, RoundsEveryFloat16ToItself) {
   for (uint32_t half = 0; half < 0x10000; ++half) {
     const uint16_t bits = static_cast<uint16_t>(half);
     uint8_t bytes[2];
@@ -294,7 +292,7 @@ TEST(RoundingTest, OfEveryHalfIsItself) {
   EXPECT_EQ(RoundToBfloat16(1 + 3.0f / 256), 0x3f82);
 }
 
-TEST(PainterTest, NormalizesEveryTypeAlike) {
+TEST(PainterTest, NormalizesEveryTypeIdenticallyWithAllKernels) {
   Random random(6);
   for (int round = 0; round < 200; ++round) {
     const Pixel pixel = RandomPixel(random);
@@ -340,7 +338,7 @@ double Resized(const Image& image, const Box& box, int64_t out_height, int64_t o
   return sum;
 }
 
-TEST(ResizeTest, IsThatOfTheBoxAndThePlainOne) {
+TEST(ResizeTest, MatchesTheReferenceWithAllKernels) {
   Random random(3);
   for (int round = 0; round < 250; ++round) {
     const int64_t channels = std::array<int64_t, 3>{1, 3, 4}[random() % 3];
@@ -375,7 +373,7 @@ TEST(ResizeTest, IsThatOfTheBoxAndThePlainOne) {
   }
 }
 
-TEST(ResizeTest, ManyLayersAroundIt) {
+TEST(ResizeTest, CanBeCombinedWithLayersBeforeAndAfterIt) {
   Random random(4);
   for (int round = 0; round < 200; ++round) {
     const Pixel pixel = RandomPixel(random);
@@ -425,7 +423,7 @@ TEST(ResizeTest, FlatImagesStayFlat) {
   }
 }
 
-TEST(LayerChainTest, RefusesWhatIsNone) {
+TEST(LayerChainTest, RejectsInvalidLayers) {
   for (const char* text : {"",
                            "random_crop",
                            "blur position=-1",
@@ -459,23 +457,7 @@ TEST(LayerChainTest, RefusesWhatIsNone) {
   EXPECT_FALSE(LayerChain::Parse(std::vector<std::string>(65, "random_flip position=-1")).ok());
 }
 
-class LayerOfNothing : public Layer {
- public:
-  explicit LayerOfNothing(Arguments& /*arguments*/) {}
-  void Apply(const int32_t* /*draws*/, Canvas* /*canvas*/) const override {}
-};
-
-TEST(LayerChainTest, VersionRisesWithThatOfAnyLayer) {
-  const int before = LayerChain::Version();
-  EXPECT_GE(before, ImageSeed::kVersion);
-  const LayerType first("nothing_yet", 1, LayerType::MakeAs<LayerOfNothing>);
-  EXPECT_EQ(LayerChain::Version(), before);
-  const LayerType raised("nothing_raised_twice", 3, LayerType::MakeAs<LayerOfNothing>);
-  EXPECT_EQ(LayerChain::Version(), before + 2);
-  EXPECT_EQ(Parsed({"nothing_yet position=0", "nothing_raised_twice position=1"}).num_draws(), 0);
-}
-
-TEST(LayerChainTest, RefusesImagesAndDraws) {
+TEST(LayerChainTest, RejectsInvalidImagesAndDraws) {
   const LayerChain chain = Parsed(
       {"random_crop position=-1 padding=3 reflect=1", "normalize position=-1 dtype=float32 mean=0,0,0 std=1,1,1"});
   EXPECT_TRUE(Behind(chain, {4, 4}).ok());

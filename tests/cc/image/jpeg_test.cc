@@ -26,7 +26,7 @@ std::string Segment(char marker, size_t length) {
          std::string(length - 2, '\xc0');
 }
 
-TEST(JpegHeaderTest, IsFoundBehindOtherSegments) {
+TEST(JpegHeaderTest, IsFoundAfterOtherSegments) {
   // A frame may have other markers; three markers in that range are not frames.
   for (const std::string& before :
        {std::string(), Segment('\xe0', 16), Segment('\xe1', 5000) + Segment('\xdb', 67), Segment('\xc4', 30),
@@ -44,7 +44,7 @@ TEST(JpegHeaderTest, IsFoundBehindOtherSegments) {
   }
 }
 
-TEST(JpegHeaderTest, OfWhatIsNone) {
+TEST(JpegHeaderTest, IsNotFoundInInvalidFiles) {
   const std::string whole = kStart + Segment('\xe0', 16) + kFrame;
   for (size_t length = 0; length < whole.size() - 9; ++length) {
     // A block of exactly this length, so that the sanitizer reports reads beyond it.
@@ -81,7 +81,7 @@ TEST(ScaledPartTest, IsTheSmallestWithEnoughPixels) {
   }
 }
 
-TEST(ScaledPartTest, HoldsTheBox) {
+TEST(ScaledPartTest, CoversExactlyTheBox) {
   std::mt19937_64 random(2);
   for (int round = 0; round < 3000; ++round) {
     const Box box = {static_cast<int64_t>(random() % 50), static_cast<int64_t>(random() % 50),
@@ -100,7 +100,7 @@ TEST(ScaledPartTest, HoldsTheBox) {
   }
 }
 
-TEST(ResizerTest, TakesAWindowBetweenPixels) {
+TEST(ResizerTest, ResizesASubpixelWindow) {
   // A resized ramp is the ramp itself, except at its ends.
   const int64_t side = 40;
   std::vector<uint8_t> image(side * side * 3);

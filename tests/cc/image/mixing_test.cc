@@ -15,14 +15,14 @@ namespace {
 
 constexpr int32_t kWholeLambda = 1 << kLambdaBits;
 
-MixDraw DrawOf(double mixup_alpha, double cutmix_alpha, double switch_prob, int64_t seed, int64_t image,
+MixDraw DrawOf(float mixup_alpha, float cutmix_alpha, float switch_prob, int64_t seed, int64_t image,
                int64_t batch_size) {
-  const absl::StatusOr<Mixing> mixing = Mixing::Make(mixup_alpha, cutmix_alpha, switch_prob);
-  EXPECT_TRUE(mixing.ok());
-  return mixing->Draw(ImageSeed(seed, 0), image, batch_size);
+  const Mixing mixing = {mixup_alpha, cutmix_alpha, switch_prob};
+  EXPECT_TRUE(mixing.Check().ok());
+  return mixing.Draw(ImageSeed(seed, 0), image, batch_size);
 }
 
-TEST(MixDrawTest, LambdaHasTheMomentsOfBeta) {
+TEST(MixDrawTest, LambdaHasTheMomentsOfTheBetaDistribution) {
   for (const double alpha : {0.1, 0.2, 0.5, 1.0, 5.0, 100.0}) {
     constexpr int kNumber = 100000;
     double sum = 0, squares = 0, fourths = 0;
@@ -42,7 +42,7 @@ TEST(MixDrawTest, LambdaHasTheMomentsOfBeta) {
   }
 }
 
-TEST(MixDrawTest, LambdaOfExtremesIsInRange) {
+TEST(MixDrawTest, LambdaIsInRangeForExtremeAlphas) {
   for (const double alpha : {1e-30, 1e-3, 1e3, 1e30}) {
     for (int i = 0; i < 1000; ++i) {
       const int32_t lambda = DrawLambda(alpha, ImageSeed(7, i), 0);
@@ -54,7 +54,7 @@ TEST(MixDrawTest, LambdaOfExtremesIsInRange) {
 }
 
 // These draws never change, so that a seed always makes the same batches.
-TEST(MixDrawTest, DrawsAreThoseOfTheSeed) {
+TEST(MixDrawTest, DrawsOfASeedNeverChange) {
   std::vector<int64_t> drawn;
   for (int64_t image = 0; image < 3; ++image) {
     const MixDraw draw = DrawOf(0.2, 1, 0.5, 7, image, 5);
@@ -81,13 +81,13 @@ TEST(MixDrawTest, EachImageIsAPartnerOnceAndNeverItsOwn) {
   }
 }
 
-TEST(MixDrawTest, AnImageThatIsAloneStays) {
+TEST(MixDrawTest, ASingleImageIsUnchanged) {
   const MixDraw draw = DrawOf(1, 1, 1, 7, 0, 1);
   EXPECT_EQ(draw.partner, 0);
   EXPECT_EQ(LambdaOf(draw, {8, 8}), 1);
 }
 
-TEST(MixDrawTest, SwitchesAsOftenAsItIsTold) {
+TEST(MixDrawTest, SwitchesToCutMixWithTheGivenProbability) {
   for (const double prob : {0.0, 0.3, 1.0}) {
     int cut = 0;
     for (int64_t image = 0; image < 10000; ++image) cut += DrawOf(1, 1, prob, 7, image, 10000).is_cut;
@@ -95,20 +95,20 @@ TEST(MixDrawTest, SwitchesAsOftenAsItIsTold) {
   }
 }
 
-TEST(MixDrawTest, ImagesAndSeedsDrawTheirOwn) {
+TEST(MixDrawTest, DrawsDifferBetweenImagesAndSeeds) {
   EXPECT_NE(DrawOf(1, 1, 0, 7, 0, 9).lambda, DrawOf(1, 1, 0, 7, 1, 9).lambda);
   EXPECT_NE(DrawOf(1, 1, 0, 7, 0, 9).lambda, DrawOf(1, 1, 0, 8, 0, 9).lambda);
 }
 
-TEST(MixDrawTest, OfWhatIsNoAlphaOrProbabilityIsRefused) {
-  for (const double alpha : {0.0, -1.0, std::nan(""), HUGE_VAL}) {
-    EXPECT_FALSE(Mixing::Make(alpha, 1, 0).ok());
-    EXPECT_FALSE(Mixing::Make(1, alpha, 0).ok());
+TEST(MixDrawTest, RejectsInvalidAlphasAndProbabilities) {
+  for (const float alpha : {0.0f, -1.0f, std::nanf(""), HUGE_VALF}) {
+    EXPECT_FALSE((Mixing{alpha, 1, 0}.Check().ok()));
+    EXPECT_FALSE((Mixing{1, alpha, 0}.Check().ok()));
   }
-  for (const double prob : {-0.1, 1.1, std::nan("")}) EXPECT_FALSE(Mixing::Make(1, 1, prob).ok());
+  for (const float prob : {-0.1f, 1.1f, std::nanf("")}) EXPECT_FALSE((Mixing{1, 1, prob}.Check().ok()));
 }
 
-TEST(BoxTest, IsThatOfThePaper) {
+TEST(CutMixBoxTest, MatchesTheAuthorsImplementation) {
   std::mt19937_64 random(7);
   std::vector<int> rows(9), columns(12);
   for (int i = 0; i < 20000; ++i) {
@@ -187,7 +187,7 @@ TEST(MixTest, FloatsAreRoundedInEachStep) {
   CheckMixed(ValueType::kFloat32, values);
 }
 
-TEST(MixTest, WhatIsNotMixedMayBeInfinite) {
+TEST(MixTest, InfiniteValuesWithZeroWeightAreIgnored) {
   const float image = HUGE_VALF, partner = 1;
   float made;
   for (const int32_t lambda : {0, kWholeLambda}) {

@@ -64,7 +64,7 @@ void ExpectNoise(const std::vector<Value>& values, const AddedNoise& noise, Valu
 }
 
 // Goes through each sum of four bytes with each fraction, weighted by its probability.
-TEST(NoiseTest, IsNormal) {
+TEST(NoiseTest, IsNormallyDistributed) {
   std::vector<double> sums = {1};
   for (int byte = 0; byte < 4; ++byte) {
     std::vector<double> next(sums.size() + 255);
@@ -90,7 +90,7 @@ TEST(NoiseTest, IsNormal) {
   EXPECT_NEAR(fourths, 3, 0.01);
 }
 
-TEST(NoiseTest, IsAsItsDefinition) {
+TEST(NoiseTest, MatchesItsDefinition) {
   std::mt19937_64 random(1);
   for (int round = 0; round < 600; ++round) {
     AddedNoise noise = {static_cast<double>(random() % 100) / 300,

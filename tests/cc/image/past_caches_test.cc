@@ -13,7 +13,7 @@
 namespace refurbish_tf {
 namespace {
 
-TEST(PastCachesTest, TheBytesAreTheSameAndThoseAroundStay) {
+TEST(NonTemporalStoresTest, WriteTheSameBytesAndNoOthers) {
   // Written as usual, past the caches, and by plain kernels. Bytes around an image are left by earlier ones.
   alignas(64) static uint8_t memory[3][1 << 16];
   for (const ValueType type : {ValueType::kFloat32, ValueType::kBfloat16, ValueType::kFloat16}) {

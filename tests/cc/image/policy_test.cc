@@ -62,7 +62,7 @@ std::vector<uint8_t> Painted(const LayerChain& chain, ImageSize size, const std:
   return {to.get(), to.get() + bytes};
 }
 
-TEST(PolicyTest, RunsEqualOneLayerAtATime) {
+TEST(PolicyTest, FusedLayersMatchOneLayerAtATime) {
   std::mt19937_64 random(1);
   const std::vector<std::string> layers = {
       PolicyText(kOperations),
@@ -99,7 +99,7 @@ TEST(PolicyTest, RunsEqualOneLayerAtATime) {
   }
 }
 
-TEST(PolicyTest, WhatChangesNothingIsKnown) {
+TEST(PolicyTest, DetectsDrawsThatChangeNothing) {
   const LayerChain chain = ChainOf({"random_flip position=-1", "random_crop position=-1 padding=3 reflect=0",
                                     PolicyText({"identity,0", "invert,0", "color,1", "random_flip,0"})});
   const std::vector<int32_t> unchanged = {0, 3, 3, 0, 0};
@@ -149,7 +149,7 @@ TEST(PolicyTest, MasksFollowTheGeometry) {
   }
 }
 
-TEST(PolicyTest, MasksKeepWhatIsColored) {
+TEST(PolicyTest, MasksIgnoreColorsAndCutouts) {
   const LayerChain chain =
       ChainOf({PolicyText({"invert,0"}), "cutout position=-1 side=3", PolicyText({"random_cutout,6"})});
   std::vector<int32_t> draws(chain.num_draws());
@@ -163,7 +163,7 @@ TEST(PolicyTest, MasksKeepWhatIsColored) {
   EXPECT_EQ(moved, mask);
 }
 
-TEST(PolicyTest, DrawsSpreadAsTheEdgesSay) {
+TEST(PolicyTest, DrawsAreDistributedAccordingToTheEdges) {
   const LayerChain chain =
       ChainOf({"policy position=-1 end=10 group=5 goes_on=0 fill=0 exact_turns=0 operations=invert,identity "
                "parameters=0,0 edges=3,10",
@@ -184,7 +184,7 @@ TEST(PolicyTest, DrawsSpreadAsTheEdgesSay) {
   }
 }
 
-TEST(PolicyTest, RejectsWhatIsNoPolicy) {
+TEST(PolicyTest, RejectsInvalidPolicies) {
   const std::string good = PolicyText({"invert,0", "identity,0"});
   EXPECT_TRUE(LayerChain::Parse({good}).ok());
   const std::vector<std::pair<std::string, std::string>> breaks = {

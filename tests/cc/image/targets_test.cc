@@ -64,7 +64,7 @@ Drawn DrawChain(std::mt19937_64& random, size_t most) {
 }
 
 // Each pixel of the result shows where it comes from; the key point of that place must be at the pixel.
-TEST(TargetsTest, KeyPointsGoWherePixelsGo) {
+TEST(TargetsTest, KeyPointsMoveWithTheirPixels) {
   std::mt19937_64 random(1);
   int64_t compared = 0;
   for (int round = 0; round < 400; ++round) {
@@ -135,7 +135,7 @@ TEST(TargetsTest, BoxesStayInTheImageAndKeepTheirOrder) {
 }
 
 // Boxes used while layers draw from them end up where other boxes go with the resulting draws; so does the size.
-TEST(TargetsTest, DrawsFromBoxesAreThoseOfAllTargets) {
+TEST(TargetsTest, DrawsMadeFromBoxesApplyToAllTargets) {
   std::mt19937_64 random(5);
   int crops = 0;
   for (int round = 0; round < 200; ++round) {
@@ -162,7 +162,7 @@ TEST(TargetsTest, DrawsFromBoxesAreThoseOfAllTargets) {
 }
 
 // Storing boxes between two runs of layers and reading them again changes nothing.
-TEST(TargetsTest, BoxesAreSplitAnywhere) {
+TEST(TargetsTest, StoringBoxesBetweenLayersChangesNothing) {
   std::mt19937_64 random(3);
   for (const char* const name : {"xywh", "rel_center_xywh", "center_yxhw", "rel_yxyx"}) {
     const TargetKind kind = *TargetKind::Named(name);
@@ -194,7 +194,7 @@ TEST(TargetsTest, BoxesAreSplitAnywhere) {
 }
 
 // A blended map of ones stays between 0 and 1. Nearly everywhere it is above 1/2 where the nearest-pixel mask is set.
-TEST(TargetsTest, BlendedMapsAreZeroWhereMasksAre) {
+TEST(TargetsTest, BlendedMapsAgreeWithMasks) {
   std::mt19937_64 random(4);
   for (int round = 0; round < 200; ++round) {
     Drawn drawn = DrawChain(random, 3);
@@ -203,7 +203,8 @@ TEST(TargetsTest, BlendedMapsAreZeroWhereMasksAre) {
     drawn.chain.Apply(drawn.draws.data(), &mask);
     std::vector<uint8_t> moved(mask.size().height * mask.size().width);
     mask.Move(std::vector<uint8_t>(pixels, 1).data(), 1, moved.data());
-    BlendedMap<float> map(drawn.size, 2, 3, std::vector<float>(6 * pixels, 1.0f), [](float value) { return value; });
+    BlendedMap<float> map(TargetKind::Form::kBlendedMap, drawn.size, 2, 3, std::vector<float>(6 * pixels, 1.0f),
+                          [](float value) { return value; });
     drawn.chain.Apply(drawn.draws.data(), &map);
     ASSERT_EQ(map.size().width, mask.size().width);
     ASSERT_EQ(map.values().size(), 6 * moved.size());
@@ -220,7 +221,7 @@ TEST(TargetsTest, BlendedMapsAreZeroWhereMasksAre) {
 }
 
 // A larger image follows one that is two or three times smaller, with and without vectors, to a multiple of its size.
-TEST(TargetsTest, LargerImagesFollow) {
+TEST(TargetsTest, LargerImagesKeepTheirSizeRatioToSmallerOnes) {
   std::mt19937_64 random(5);
   int followed = 0;
   for (int round = 0; round < 300; ++round) {
@@ -247,7 +248,7 @@ TEST(TargetsTest, LargerImagesFollow) {
   EXPECT_GT(followed, 100);
 }
 
-TEST(TargetsTest, KindsHaveNames) {
+TEST(TargetsTest, KindsAreParsedFromTheirNames) {
   EXPECT_TRUE(TargetKind::Named("rel_center_xywh")->is_boxes());
   EXPECT_TRUE(TargetKind::Named("bilinear")->is_map());
   EXPECT_FALSE(TargetKind::Named("unnamed")->is_boxes());

@@ -22,7 +22,7 @@ int Record(int num_batches, int64_t waited, DeviceFractionRule* rule) {
   return rule->Begin().fraction;
 }
 
-TEST(DeviceFractionRuleTest, EightBatchesDoAFractionInStepsThatADeviceHas) {
+TEST(DeviceFractionRuleTest, EightBatchesAverageToTheFractionInSupportedSteps) {
   for (int fraction = 0; fraction <= 8; ++fraction) {
     DeviceFractionRule rule(fraction);
     std::set<int> used;
@@ -39,13 +39,13 @@ TEST(DeviceFractionRuleTest, EightBatchesDoAFractionInStepsThatADeviceHas) {
   }
 }
 
-TEST(DeviceFractionRuleTest, AFractionThatIsGivenStays) {
+TEST(DeviceFractionRuleTest, AFixedFractionDoesNotChange) {
   DeviceFractionRule rule(4);
   EXPECT_EQ(Record(100, kLong, &rule), 4);
   EXPECT_EQ(Record(100, 0, &rule), 4);
 }
 
-TEST(DeviceFractionRuleTest, ItRisesByAnEighthWhileTrainingWaitsAndFallsByOneWhileBatchesWait) {
+TEST(DeviceFractionRuleTest, RisesWhileTrainingWaitsAndFallsWhileBatchesWait) {
   DeviceFractionRule rule(DeviceFractionRule::kAutotuned);
   for (int eighths = 0; eighths < 8; ++eighths) EXPECT_EQ(Record(8, kLong, &rule), eighths + 1);
   EXPECT_EQ(Record(80, kLong, &rule), 8);
@@ -53,13 +53,13 @@ TEST(DeviceFractionRuleTest, ItRisesByAnEighthWhileTrainingWaitsAndFallsByOneWhi
   EXPECT_EQ(Record(80, 0, &rule), 0);
 }
 
-TEST(DeviceFractionRuleTest, ItStaysWhileBothSidesWait) {
+TEST(DeviceFractionRuleTest, DoesNotChangeWhileBothSidesWait) {
   DeviceFractionRule rule(DeviceFractionRule::kAutotuned);
   ASSERT_EQ(Record(16, kLong, &rule), 2);
   EXPECT_EQ(Record(80, kMiddling, &rule), 2);
 }
 
-TEST(DeviceFractionRuleTest, BatchesBegunBeforeAChangeDoNotCount) {
+TEST(DeviceFractionRuleTest, IgnoresBatchesBegunBeforeAChange) {
   DeviceFractionRule rule(DeviceFractionRule::kAutotuned);
   const Batch before = rule.Begin();
   ASSERT_EQ(Record(8, kLong, &rule), 1);
@@ -68,7 +68,7 @@ TEST(DeviceFractionRuleTest, BatchesBegunBeforeAChangeDoNotCount) {
 }
 
 // At the beginning of an epoch training waits for batches, however fast the CPU is.
-TEST(DeviceFractionRuleTest, BeginningsOfShortEpochsDoNotAddUp) {
+TEST(DeviceFractionRuleTest, DelaysAtTheStartOfShortEpochsDoNotAccumulate) {
   DeviceFractionRule rule(DeviceFractionRule::kAutotuned);
   for (int i = 0; i < 80; ++i) {
     rule.Record(rule.Begin(), i % 8 == 0 ? std::nullopt : std::optional(kTurn), kTurn);
@@ -76,7 +76,7 @@ TEST(DeviceFractionRuleTest, BeginningsOfShortEpochsDoNotAddUp) {
   EXPECT_EQ(rule.Begin().fraction, 0);
 }
 
-TEST(DeviceFractionRuleTest, AFallThatIsTakenBackIsTriedMoreAndMoreRarely) {
+TEST(DeviceFractionRuleTest, RevertedDecreasesAreRetriedLessAndLessOften) {
   DeviceFractionRule rule(DeviceFractionRule::kAutotuned);
   ASSERT_EQ(Record(16, kLong, &rule), 2);
   for (const int windows : {1, 2, 4, 8, 8}) {
@@ -152,7 +152,7 @@ std::vector<Pipeline> Pipelines() {
 }
 
 // The rule learns nothing from a long queue until it is full or empty.
-TEST(DeviceFractionRuleTest, NearlyAsManyBatchesAsWithTheBestFraction) {
+TEST(DeviceFractionRuleTest, IsNearlyAsFastAsTheBestFixedFraction) {
   for (const Pipeline& pipeline : Pipelines()) {
     double best = 0;
     for (int fraction = 0; fraction <= 8; ++fraction) {
@@ -168,7 +168,7 @@ TEST(DeviceFractionRuleTest, NearlyAsManyBatchesAsWithTheBestFraction) {
   }
 }
 
-TEST(DeviceFractionRuleTest, ASlowCpuGivesAllAwayAndAFastOneNothing) {
+TEST(DeviceFractionRuleTest, ASlowCpuOffloadsEverythingAndAFastOneNothing) {
   const auto most = [](const Pipeline& pipeline, int fraction) {
     const std::vector<int> found = Simulate(pipeline, 600, DeviceFractionRule::kAutotuned).fractions;
     return std::count(found.end() - 200, found.end(), fraction) >= 150;

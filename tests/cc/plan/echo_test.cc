@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kElements = 100'000;
 
-TEST(EchoScheduleTest, WholeFactorIsTheSameForAll) {
+TEST(EchoScheduleTest, AWholeFactorRepeatsAllElementsEqually) {
   for (const double factor : {1.0, 2.0, 7.0, 2147483647.0}) {
     const EchoSchedule schedule(/*seed=*/1, factor);
     EXPECT_TRUE(schedule.is_whole());
@@ -21,9 +21,9 @@ TEST(EchoScheduleTest, WholeFactorIsTheSameForAll) {
   }
 }
 
-class FractionTest : public ::testing::TestWithParam<double> {};
+class FractionalFactorTest : public ::testing::TestWithParam<double> {};
 
-TEST_P(FractionTest, IsMetInExpectation) {
+TEST_P(FractionalFactorTest, IsMetInExpectation) {
   const double factor = GetParam();
   const double fraction = factor - std::floor(factor);
   const double standard_error = std::sqrt(fraction * (1 - fraction) / kElements);
@@ -41,7 +41,7 @@ TEST_P(FractionTest, IsMetInExpectation) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Factors, FractionTest, ::testing::Values(1.5, 3.14159265358979, 1.001));
+INSTANTIATE_TEST_SUITE_P(Factors, FractionalFactorTest, ::testing::Values(1.5, 3.14159265358979, 1.001));
 
 TEST(EchoScheduleTest, NeighboursAreIndependent) {
   const EchoSchedule schedule(/*seed=*/5, /*factor=*/1.5);
@@ -57,7 +57,7 @@ TEST(EchoScheduleTest, NeighboursAreIndependent) {
   }
 }
 
-TEST(EchoScheduleTest, DependsOnSeedAndPositionOnly) {
+TEST(EchoScheduleTest, DependsOnlyOnSeedAndPosition) {
   const EchoSchedule first(/*seed=*/1, /*factor=*/1.5);
   const EchoSchedule same(/*seed=*/1, /*factor=*/1.5);
   const EchoSchedule other(/*seed=*/2, /*factor=*/1.5);

@@ -27,7 +27,7 @@ double Deviation(const std::vector<int>& counts, double degrees) {
   return (sum - degrees) / std::sqrt(2 * degrees);
 }
 
-TEST(PermutationTest, HasEachNumberOnceAndAnInverse) {
+TEST(PermutationTest, ContainsEachNumberOnceAndHasAnInverse) {
   for (const uint32_t size : {1u, 2u, 3u, 7u, 1000u, kComputed - 1, kComputed, 66'000u, 1u << 17, 300'007u}) {
     for (uint64_t key = 0; key < 3; ++key) {
       const Permutation order = PermutationOf(key, size), inverse = order.Inverse();
@@ -43,7 +43,7 @@ TEST(PermutationTest, HasEachNumberOnceAndAnInverse) {
   }
 }
 
-TEST(PermutationTest, OfTheMostNumbersHasAnInverse) {
+TEST(PermutationTest, TheLargestPermutationsHaveAnInverse) {
   for (const uint32_t size : {(1u << 31) - 1, 1u << 31, (1u << 31) + 1, 0xffffffffu}) {
     const Permutation order = PermutationOf(1, size), inverse = order.Inverse();
     for (uint32_t i = 0; i < 1000; ++i) {
@@ -55,7 +55,7 @@ TEST(PermutationTest, OfTheMostNumbersHasAnInverse) {
   }
 }
 
-TEST(PermutationTest, OfFewNumbersAllAreEquallyLikely) {
+TEST(PermutationTest, SmallPermutationsAreEquallyLikely) {
   std::vector<std::vector<uint32_t>> orders;
   std::vector<uint32_t> each = {0, 1, 2, 3, 4};
   do orders.push_back(each);
@@ -71,7 +71,7 @@ TEST(PermutationTest, OfFewNumbersAllAreEquallyLikely) {
 
 // The place of a number, the distance of neighbours, the places of three neighbours: for some numbers over many keys,
 // and for all numbers within one permutation.
-TEST(PermutationTest, AComputedOneLooksRandom) {
+TEST(PermutationTest, ComputedPermutationsLookRandom) {
   constexpr int kParts = 40, kKeys = 4000;
   const auto part = [](uint64_t number, uint64_t size) { return static_cast<int>(number * kParts / size); };
   for (const uint32_t size : {kComputed, 100'003u, 1u << 20, 100'000'000u}) {
@@ -110,7 +110,7 @@ TEST(PermutationTest, AComputedOneLooksRandom) {
 
 // Networks with too few rounds differ from random permutations in pairs of numbers that have one half in common, before
 // and after.
-TEST(PermutationTest, HalvesInCommonAreNotKept) {
+TEST(PermutationTest, CommonHalvesAreNotPreserved) {
   constexpr uint32_t kSize = 1 << 18, kHalf = 1 << 9;
   for (const bool inverse : {false, true}) {
     for (const bool upper : {false, true}) {
@@ -148,7 +148,7 @@ TEST(PermutationTest, DifferentKeysAreIndependent) {
   }
 }
 
-TEST(KeptSamplesTest, NumbersThoseWithTheSmallestKeysFirst) {
+TEST(KeptSamplesTest, NumbersSamplesWithTheSmallestKeysFirst) {
   constexpr uint32_t kChunk = 1 << 16;
   for (const uint32_t size :
        {1u, 2u, 30u, 1000u, kChunk - 1, kChunk, kChunk + 1, 2 * kChunk, 2 * kChunk + 100, 200'001u}) {
@@ -177,7 +177,7 @@ TEST(KeptSamplesTest, NumbersThoseWithTheSmallestKeysFirst) {
   }
 }
 
-TEST(KeptSamplesTest, EachIsKeptAsOftenAsAnyOther) {
+TEST(KeptSamplesTest, KeepsAllSamplesEquallyOften) {
   constexpr uint32_t kSize = 70'000;
   std::vector<int> of_first(40), of_last(40);
   for (int seed = 0; seed < 300; ++seed) {

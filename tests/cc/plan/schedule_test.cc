@@ -23,9 +23,9 @@ ScheduleOptions OptionsOf(double reuse_factor, uint64_t seed = 1) {
 // (samples, capacity, reuse factor, origin)
 using Case = std::tuple<uint32_t, uint32_t, double, uint64_t>;
 
-class BalancedTest : public ::testing::TestWithParam<Case> {
+class BalancedScheduleTest : public ::testing::TestWithParam<Case> {
  protected:
-  BalancedTest()
+  BalancedScheduleTest()
       : samples_(std::get<0>(GetParam())),
         capacity_(std::get<1>(GetParam())),
         reuse_factor_(std::get<2>(GetParam())),
@@ -42,7 +42,7 @@ class BalancedTest : public ::testing::TestWithParam<Case> {
 };
 
 // G1.
-TEST_P(BalancedTest, EveryEpochHasEverySampleOnce) {
+TEST_P(BalancedScheduleTest, EveryEpochContainsEverySampleOnce) {
   for (uint64_t epoch = origin_; epoch < origin_ + NumEpochs(); ++epoch) {
     const EpochSchedule order = schedule_.Epoch(epoch);
     ASSERT_EQ(order.num_samples(), samples_);
@@ -54,7 +54,7 @@ TEST_P(BalancedTest, EveryEpochHasEverySampleOnce) {
 
 // G2: a generation of a kept sample is used at most ceil(r) times, and never after a newer one. If r is whole, it is
 // used exactly r times, unless it is the first generation or cut off by the end.
-TEST_P(BalancedTest, ReuseIsBounded) {
+TEST_P(BalancedScheduleTest, ReuseIsBounded) {
   const uint64_t most = static_cast<uint64_t>(std::ceil(reuse_factor_));
   const uint64_t least = static_cast<uint64_t>(std::floor(reuse_factor_));
   std::vector<std::vector<uint64_t>> generations(samples_);
@@ -80,7 +80,7 @@ TEST_P(BalancedTest, ReuseIsBounded) {
 }
 
 // A place is fresh if and only if its sample has a new generation.
-TEST_P(BalancedTest, FreshMeansNewGeneration) {
+TEST_P(BalancedScheduleTest, FreshMeansNewGeneration) {
   std::vector<uint64_t> before(samples_);
   for (uint64_t epoch = origin_; epoch < origin_ + NumEpochs(); ++epoch) {
     const EpochSchedule order = schedule_.Epoch(epoch);
@@ -98,7 +98,7 @@ TEST_P(BalancedTest, FreshMeansNewGeneration) {
   }
 }
 
-TEST_P(BalancedTest, ReusedMeansSameGenerationInTheNextEpoch) {
+TEST_P(BalancedScheduleTest, ReusedMeansSameGenerationInTheNextEpoch) {
   for (uint64_t epoch = origin_; epoch < origin_ + NumEpochs(); ++epoch) {
     const EpochSchedule now = schedule_.Epoch(epoch);
     const EpochSchedule next = schedule_.Epoch(epoch + 1);
@@ -109,7 +109,7 @@ TEST_P(BalancedTest, ReusedMeansSameGenerationInTheNextEpoch) {
 }
 
 // G3 and G8.
-TEST_P(BalancedTest, EpochsEvictTheSameNumber) {
+TEST_P(BalancedScheduleTest, EpochsEvictTheSameNumberOfSamples) {
   EXPECT_EQ(schedule_.Epoch(origin_).num_fresh(), samples_);
   EXPECT_EQ(schedule_.Epoch(origin_).num_evicted(), 0u);
   const double evicted = capacity_ / reuse_factor_;
@@ -121,7 +121,7 @@ TEST_P(BalancedTest, EpochsEvictTheSameNumber) {
 }
 
 // G3: one permutation, repeated.
-TEST_P(BalancedTest, EvictionsGoRoundOnePermutation) {
+TEST_P(BalancedScheduleTest, EvictionsCycleThroughOnePermutation) {
   if (samples_ > 100) GTEST_SKIP() << "compares all pairs";
   std::vector<std::set<uint32_t>> evicted;
   std::vector<uint64_t> before(samples_, origin_);
@@ -156,7 +156,7 @@ TEST_P(BalancedTest, EvictionsGoRoundOnePermutation) {
 }
 
 // G4.
-TEST_P(BalancedTest, EveryWindowHasItsShareOfFreshSamples) {
+TEST_P(BalancedScheduleTest, EveryWindowHasItsShareOfFreshSamples) {
   for (uint64_t epoch = origin_; epoch < origin_ + NumEpochs(); ++epoch) {
     const EpochSchedule order = schedule_.Epoch(epoch);
     // N times the surplus of fresh samples among the first k places. The surplus of any window is the difference of two
@@ -172,7 +172,7 @@ TEST_P(BalancedTest, EveryWindowHasItsShareOfFreshSamples) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Schedules, BalancedTest,
+INSTANTIATE_TEST_SUITE_P(Schedules, BalancedScheduleTest,
                          ::testing::Values(Case{1, 1, 1, 0}, Case{1, 1, 3, 0}, Case{2, 2, 1.5, 0}, Case{7, 7, 3, 0},
                                            Case{12, 12, 3, 0}, Case{12, 12, 1, 0}, Case{10, 10, 2.5, 0},
                                            Case{13, 13, M_PI, 4}, Case{50, 50, 1.01, 0}, Case{9, 9, 40, 0},
@@ -197,7 +197,7 @@ TEST(EvictionsUntilTest, IsExact) {
   }
 }
 
-TEST(ScheduleTest, NoGenerationIsTakenForNone) {
+TEST(ScheduleTest, NoGenerationIsMistakenForNone) {
   constexpr uint64_t kLast = kMaxEpochs - 1;
   for (const Eviction eviction : {Eviction::kBalanced, Eviction::kReferenceCount}) {
     for (const double reuse_factor : {1.0, 1.5, 3.0}) {
@@ -218,7 +218,7 @@ TEST(ScheduleTest, NoGenerationIsTakenForNone) {
   }
 }
 
-TEST(UniformTest, FreshSamplesComeAnywhere) {
+TEST(UniformShuffleTest, FreshSamplesAppearAnywhere) {
   ScheduleOptions options = OptionsOf(2);
   options.shuffle = Shuffle::kUniform;
   const Schedule schedule(options, 100, 100);
@@ -309,7 +309,7 @@ TEST(OrderTest, EpochsAreIndependent) {
 }
 
 // G6, for the samples of a large source, fresh or cached.
-TEST(OrderTest, OfManySamplesIsUniformlyRandom) {
+TEST(OrderTest, IsUniformlyRandomForManySamples) {
   constexpr uint32_t kSamples = 250'000, kParts = 50;
   for (const double reuse_factor : {1.0, 3.0}) {
     const Schedule schedule(OptionsOf(reuse_factor), kSamples, kSamples);
@@ -337,7 +337,7 @@ TEST(OrderTest, OfManySamplesIsUniformlyRandom) {
   }
 }
 
-TEST(OrderWalkTest, AfterARestoreEachOtherSampleComesOnce) {
+TEST(OrderWalkTest, EachRemainingSampleComesOnceAfterARestore) {
   constexpr uint32_t kSamples = 1000;
   const Schedule schedule(OptionsOf(3), kSamples, kSamples);
   const EpochSchedule order = schedule.Epoch(1);

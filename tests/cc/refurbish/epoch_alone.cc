@@ -103,7 +103,7 @@ class EpochTest : public testing::Test {
   size_t num_read_ = 0;
 };
 
-TEST_F(EpochTest, ThreadsTogetherReadEachSampleOnceInTheOrderOfTheSchedule) {
+TEST_F(EpochTest, ConcurrentThreadsReadEachSampleOnceInScheduleOrder) {
   for (uint64_t number = 0; number < 5; ++number) {
     num_read_ = 0;
     const EpochSchedule order = schedule_->Epoch(number);
@@ -114,7 +114,7 @@ TEST_F(EpochTest, ThreadsTogetherReadEachSampleOnceInTheOrderOfTheSchedule) {
   }
 }
 
-TEST_F(EpochTest, ContinuesWhereItWasSaved) {
+TEST_F(EpochTest, ResumesAtTheSavedPosition) {
   Read(*Begin(0, /*random_access=*/true));
   const EpochSchedule order = schedule_->Epoch(1);
   for (const uint32_t most : {1u, 17u, 150u, kEpochSamples}) {
@@ -130,7 +130,7 @@ TEST_F(EpochTest, ContinuesWhereItWasSaved) {
   }
 }
 
-TEST_F(EpochTest, AnAskingSourceWaitsForClaimsUntilItIsClosed) {
+TEST_F(EpochTest, RequestsWaitForClaimsUntilTheEpochIsClosed) {
   Read(*Begin(0, /*random_access=*/true));
   // Samples of 1 MiB in the store, of which few are loaded ahead.
   for (uint32_t i = 0; i < kEpochSamples; ++i) {
@@ -157,7 +157,7 @@ TEST_F(EpochTest, AnAskingSourceWaitsForClaimsUntilItIsClosed) {
 }
 
 // A stream has its own order. A sample that was skipped because it was stored, and then lost, is read again.
-TEST_F(EpochTest, OfAStreamEachSampleComesOnceEvenIfOneIsLost) {
+TEST_F(EpochTest, StreamedSamplesComeOnceEvenIfAStoredOneIsLost) {
   for (uint64_t number = 0; number < 3; ++number) {
     const auto epoch = Begin(number, /*random_access=*/false);
     std::set<uint32_t> came;

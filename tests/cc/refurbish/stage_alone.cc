@@ -99,9 +99,9 @@ class StageAloneTest : public testing::Test {
   std::map<std::pair<uint32_t, int64_t>, int> uses_;
 };
 
-class StageByIndexOrNotTest : public StageAloneTest, public testing::WithParamInterface<bool> {};
+class StageRandomAccessTest : public StageAloneTest, public testing::WithParamInterface<bool> {};
 
-TEST_P(StageByIndexOrNotTest, EpochsAreWholeAndEachGenerationIsUsedRTimes) {
+TEST_P(StageRandomAccessTest, EpochsAreCompleteAndEachGenerationIsUsedRTimes) {
   Configure(/*r=*/3, kSamples, /*random_access=*/GetParam());
   EXPECT_EQ(Walk(), int{kSamples});
   for (int epoch = 1; epoch < 9; ++epoch) EXPECT_EQ(Walk(), int{kSamples} / 3);
@@ -111,9 +111,9 @@ TEST_P(StageByIndexOrNotTest, EpochsAreWholeAndEachGenerationIsUsedRTimes) {
   EXPECT_GE(times[3], int{2 * kSamples});
 }
 
-INSTANTIATE_TEST_SUITE_P(, StageByIndexOrNotTest, testing::Bool());
+INSTANTIATE_TEST_SUITE_P(, StageRandomAccessTest, testing::Bool());
 
-TEST_F(StageAloneTest, AnEpochThatBeginsAsTheScheduleIsMadeUsesNoGenerationOfIt) {
+TEST_F(StageAloneTest, AnEpochStartedDuringSchedulingDoesNotExceedTheReuseFactor) {
   Configure(/*r=*/2, kUnknownSamples, /*random_access=*/false);
   store_->interruption.doing = [this] { Walk(/*to_the_end=*/false); };
   for (int epoch = 0; epoch < 6; ++epoch) Walk();

@@ -28,7 +28,7 @@ Tensor TensorOf(int64_t bytes, char content = 0) {
 }
 
 // With pages of 64 KiB, memory that freed tensors of 20 KiB leave does not go back to the system.
-TEST(PackedMemoryTest, PacksTensorsThatWouldNotFreeWholePagesIfTheyHaveFewSizes) {
+TEST(PackedMemoryTest, PacksTensorsOfFewSizesThatWouldNotFreeWholePages) {
   for (const size_t page_bytes : {4 << 10, 64 << 10}) {
     const auto memory = std::make_shared<PackedMemory>(page_bytes);
     std::vector<Tensor> kept;  // Keeps their slots in use.
@@ -48,7 +48,7 @@ TEST(PackedMemoryTest, PacksTensorsThatWouldNotFreeWholePagesIfTheyHaveFewSizes)
 }
 
 // G8. Otherwise dropping samples would free no memory.
-TEST(PackedMemoryTest, WhatARegionLeavesGoesBackToTheSystem) {
+TEST(PackedMemoryTest, MemoryOfAFreedRegionIsReturnedToTheSystem) {
   const auto memory = std::make_shared<PackedMemory>();
   std::map<uint64_t, std::vector<Tensor>> regions;
   for (int i = 0; i < 5000; ++i) {
@@ -75,7 +75,7 @@ TEST(PackedMemoryTest, WhatARegionLeavesGoesBackToTheSystem) {
   }
 }
 
-TEST(PackedMemoryTest, ThreadsReturnWhatOthersTook) {
+TEST(PackedMemoryTest, ThreadsFreeMemoryAllocatedByOtherThreads) {
   const auto memory = std::make_shared<PackedMemory>();
   std::mutex mu;
   std::vector<std::pair<char, Tensor>> shared;

@@ -62,7 +62,7 @@ int64_t Left(const void* data) {
 
 uint64_t RegionAt(const void* data) { return reinterpret_cast<uintptr_t>(data) / kRegionBytes; }
 
-TEST(SampleMemoryTest, ReturnsThePagesOfWhatNobodyElseHas) {
+TEST(SampleMemoryTest, ReturnsPagesOfUnsharedTensors) {
   Sample sample = {Filled(), Filled()};
   ReturnPagesOf(sample);
   // The first and last pages may also belong to others.
@@ -74,7 +74,7 @@ TEST(SampleMemoryTest, ReturnsThePagesOfWhatNobodyElseHas) {
   EXPECT_LT(Left(values), 2 * 4096);
 }
 
-TEST(SampleMemoryTest, LeavesWhatOthersHave) {
+TEST(SampleMemoryTest, KeepsPagesOfSharedTensors) {
   Sample sample = {Filled()};
   const Sample copy = sample;
   ReturnPagesOf(sample);
@@ -90,7 +90,7 @@ TEST(SampleMemoryTest, LeavesWhatOthersHave) {
   EXPECT_EQ(Left(whole.data()), kBytes);
 }
 
-TEST(SampleMemoryTest, LeavesMemoryOfOtherAllocatorsAndPointers) {
+TEST(SampleMemoryTest, KeepsMemoryOfOtherAllocatorsAndStrings) {
   OtherAllocator allocator;
   Sample sample = {Filled(&allocator), Strings(std::vector<std::string>(10'000, std::string(30, 'a'))), Tensor()};
   ReturnPagesOf(sample);
@@ -99,7 +99,7 @@ TEST(SampleMemoryTest, LeavesMemoryOfOtherAllocatorsAndPointers) {
 }
 
 // Dropping frees the large part, wherever the tensor objects themselves are.
-TEST(SampleMemoryTest, ASampleIsWhereItsLargestPartIs) {
+TEST(SampleMemoryTest, ASampleBelongsToTheRegionOfItsLargestPart) {
   const Tensor large = Filled(tensorflow::cpu_allocator(), 3 * kRegionBytes);
   const Tensor strings = Strings({"a", std::string(4 * kRegionBytes, 'b')});
   EXPECT_EQ(RegionOf({Filled(), large, Tensor(int64_t{3})}), RegionAt(large.data()));

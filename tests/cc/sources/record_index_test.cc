@@ -155,7 +155,7 @@ std::string Record(std::mt19937* random) {
   return std::string((*random)() % (kSizes[(*random)() % 6] + 1), static_cast<char>((*random)()));
 }
 
-TEST(RecordIndexTest, EveryRecordOfAnyFiles) {
+TEST(RecordIndexTest, IndexesEveryRecordOfAllFiles) {
   std::mt19937 random(1);
   for (int round = 0; round < 15; ++round) {
     FakeFiles files(/*small_reads=*/round % 2 == 0);
@@ -186,7 +186,7 @@ TEST(RecordIndexTest, EveryRecordOfAnyFiles) {
   }
 }
 
-TEST(RecordIndexTest, ReadsHeadersOnly) {
+TEST(RecordIndexTest, ReadsOnlyHeaders) {
   FakeFiles files;
   files.Put("d/a", FileOf(std::vector<std::string>(100, std::string(20000, 'x'))));
   ASSERT_TRUE(Make(&files, {"d/a"}).ok());
@@ -194,14 +194,14 @@ TEST(RecordIndexTest, ReadsHeadersOnly) {
   EXPECT_LE(files.num_bytes, 100 * kHeaderSize + (1 << 16));
 }
 
-TEST(RecordIndexTest, FarFilesAreReadInBlocks) {
+TEST(RecordIndexTest, RemoteFilesAreReadInBlocks) {
   FakeFiles files(/*small_reads=*/false);
   files.Put("d/a", FileOf(std::vector<std::string>(1000, std::string(5000, 'x'))));
   ASSERT_TRUE(Make(&files, {"d/a"}).ok());
   EXPECT_LE(files.num_reads, 6);
 }
 
-TEST(RecordIndexTest, TakesFourAndAHalfBytesARecord) {
+TEST(RecordIndexTest, SerializesToFourBytesPerRecord) {
   FileIndex index;
   for (int i = 0; i < 1600; ++i) index.Add(i);
   index.Trim();
@@ -213,7 +213,7 @@ TEST(RecordIndexTest, TakesFourAndAHalfBytesARecord) {
   EXPECT_TRUE(FileIndex::Parse(text, identity) == index);
 }
 
-TEST(RecordIndexTest, OnlyAWholeIndexOfThisFileIsTaken) {
+TEST(RecordIndexTest, UsesOnlyACompleteIndexOfTheSameFile) {
   FakeFiles files;
   files.Put("d/a", FileOf({"one", "two", "three"}));
   ASSERT_TRUE(Make(&files, {"d/a"}).ok());
@@ -246,7 +246,7 @@ TEST(RecordIndexTest, OnlyAWholeIndexOfThisFileIsTaken) {
   EXPECT_EQ(files.files[kept]->text, "a letter");
 }
 
-TEST(RecordIndexTest, AnIndexThatWasMadeUpYieldsErrorsOnly) {
+TEST(RecordIndexTest, AForgedIndexNeverYieldsWrongRecords) {
   FakeFiles files;
   files.Put("d/a", FileOf({"one", "two", "three"}));
   const FileIdentity identity = files.files["d/a"]->identity;
@@ -269,7 +269,7 @@ TEST(RecordIndexTest, AnIndexThatWasMadeUpYieldsErrorsOnly) {
   }
 }
 
-TEST(RecordIndexTest, DamageIsFoundAndConcernsOneRecord) {
+TEST(RecordIndexTest, DamageIsDetectedAndLimitedToOneRecord) {
   const std::vector<std::string> records = {"one", "", "three", "four"};
   const std::string right = FileOf(records);
   for (size_t i = 0; i < right.size(); ++i) {
@@ -294,7 +294,7 @@ TEST(RecordIndexTest, DamageIsFoundAndConcernsOneRecord) {
   }
 }
 
-TEST(RecordIndexTest, WhatIsNoRecordFileIsSaidAtOnceWithItsOffset) {
+TEST(RecordIndexTest, InvalidFilesAreReportedImmediatelyWithTheOffset) {
   const std::string right = FileOf({"one", "two"});
   struct Case {
     std::string text, message;
@@ -333,7 +333,7 @@ TEST(RecordIndexTest, CompressedFilesAreRefused) {
   EXPECT_EQ((*Make(&files, {"d/a"}))->num_records(), 2);
 }
 
-TEST(RecordIndexTest, WhereItCannotBeKept) {
+TEST(RecordIndexTest, AnUnwritableDirectoryIsAnErrorOnlyIfItWasGiven) {
   FakeFiles files;
   files.Put("d/a", FileOf({"one"}));
   files.writable = false;
@@ -341,7 +341,7 @@ TEST(RecordIndexTest, WhereItCannotBeKept) {
   EXPECT_TRUE(absl::IsInvalidArgument(Make(&files, {"d/a"}, "i").status()));
 }
 
-TEST(RecordIndexTest, AFileThatVanishesMeanwhileIsSaidToHave) {
+TEST(RecordIndexTest, AFileDeletedDuringIndexingIsReported) {
   // It vanishes after it was opened, or after it was read.
   for (int looks : {0, 1}) {
     FakeFiles files;
@@ -354,7 +354,7 @@ TEST(RecordIndexTest, AFileThatVanishesMeanwhileIsSaidToHave) {
   }
 }
 
-TEST(RecordIndexTest, FilesOfTheSameNameHaveIndicesOfTheirOwn) {
+TEST(RecordIndexTest, FilesWithTheSameNameHaveSeparateIndices) {
   std::set<std::string> paths;
   for (const std::string& path : {std::string("a/x"), std::string("b/x"), "a/" + std::string(255, 'x'),
                                   "a/" + std::string(254, 'x'), "b/" + std::string(255, 'x')}) {
@@ -366,7 +366,7 @@ TEST(RecordIndexTest, FilesOfTheSameNameHaveIndicesOfTheirOwn) {
   }
 }
 
-TEST(OpenFilesTest, AFileThatChangedIsAnError) {
+TEST(OpenFilesTest, AChangedFileIsAnError) {
   FakeFiles files;
   files.Put("d/a", FileOf({"one", "two"}));
   absl::StatusOr<Index> index = Make(&files, {"d/a"});
@@ -384,7 +384,7 @@ TEST(OpenFilesTest, AFileThatChangedIsAnError) {
   EXPECT_TRUE(absl::IsFailedPrecondition(Read(&more, *index, 0).status()));
 }
 
-TEST(OpenFilesTest, ASlowFileSystemIsAskedNowAndThen) {
+TEST(OpenFilesTest, LimitsChecksForChangesOnSlowFileSystems) {
   FakeFiles files;
   files.nanos = 100;
   files.Put("d/a", FileOf({"one", "two"}));
@@ -404,7 +404,7 @@ TEST(OpenFilesTest, ASlowFileSystemIsAskedNowAndThen) {
   EXPECT_TRUE(absl::IsFailedPrecondition(Read(&open, *index, 1).status()));
 }
 
-TEST(OpenFilesTest, ManyThreads) {
+TEST(OpenFilesTest, ServesManyThreads) {
   const std::string directory = absl::StrCat(::testing::TempDir(), "/record_index_test.", getpid());
   ASSERT_EQ(mkdir(directory.c_str(), 0777), 0);
   std::vector<std::string> paths;
@@ -437,7 +437,7 @@ TEST(OpenFilesTest, ManyThreads) {
   EXPECT_EQ(std::system(absl::StrCat("rm -r '", directory, "'").c_str()), 0);
 }
 
-TEST(LocalFilesTest, OnlyPlainFilesAreOpened) {
+TEST(LocalFilesTest, OpensOnlyRegularFiles) {
   const std::string directory = absl::StrCat(::testing::TempDir(), "/local_files_test.", getpid());
   ASSERT_EQ(mkdir(directory.c_str(), 0777), 0);
   const std::string pipe = directory + "/pipe";

@@ -16,7 +16,7 @@ void ExpectStaysCancelled(Workers* workers) {
   for (int i = 0; i < 3; ++i) EXPECT_EQ(workers->NextNumber(), kCancelled);
 }
 
-TEST_F(OrderedWorkersTest, CancelledAtAnyMoment) {
+TEST_F(OrderedWorkersTest, CanBeCancelledAtAnyMoment) {
   for (int round = 0; round < 150; ++round) {
     const uint64_t random = Draw(19, round);
     constexpr int kCalls[] = {0, 1, 2, 3, 8};
@@ -57,7 +57,7 @@ TEST_F(OrderedWorkersTest, CancelledAtAnyMoment) {
   }
 }
 
-TEST_F(OrderedWorkersTest, CancelledBeforeAnything) {
+TEST_F(OrderedWorkersTest, CanBeCancelledBeforeAnyClaim) {
   for (const int max_calls : {0, 1, 2}) {
     Workers workers(MakeOptions(max_calls, true, true));
     workers.claim = [](int) { return Claimed::kRun; };
@@ -68,7 +68,7 @@ TEST_F(OrderedWorkersTest, CancelledBeforeAnything) {
   }
 }
 
-TEST_F(OrderedWorkersTest, WhatIsReadyIsNotHandedOutOnceCancelled) {
+TEST_F(OrderedWorkersTest, ReadyPiecesAreNotReturnedAfterCancellation) {
   for (const bool in_order : {false, true}) {
     Workers workers(MakeOptions(/*max_calls=*/2, /*helps=*/false, in_order));
     workers.claim = [](int) { return Claimed::kRun; };
@@ -83,7 +83,7 @@ TEST_F(OrderedWorkersTest, WhatIsReadyIsNotHandedOutOnceCancelled) {
   }
 }
 
-TEST_F(OrderedWorkersTest, CancelledWhileTheConsumerSleeps) {
+TEST_F(OrderedWorkersTest, CanBeCancelledWhileTheConsumerSleeps) {
   for (const bool in_order : {false, true}) {
     for (const bool in_fetch : {false, true}) {
       for (const int max_calls : {1, 3}) {
@@ -120,7 +120,7 @@ TEST_F(OrderedWorkersTest, CancelledWhileTheConsumerSleeps) {
   }
 }
 
-TEST_F(OrderedWorkersTest, CancelledWhileSettling) {
+TEST_F(OrderedWorkersTest, CanBeCancelledWhileSettling) {
   Counter gate;
   Workers workers(MakeOptions(/*max_calls=*/3, /*helps=*/true, true));
   workers.claim = [](int) { return Claimed::kRun; };
@@ -140,7 +140,7 @@ TEST_F(OrderedWorkersTest, CancelledWhileSettling) {
   gate.Set(1);
 }
 
-TEST_F(OrderedWorkersTest, CancelledWhileTheConsumerHelps) {
+TEST_F(OrderedWorkersTest, CanBeCancelledWhileTheConsumerHelps) {
   for (const bool in_order : {false, true}) {
     for (const bool in_fetch : {false, true}) {
       for (const int max_calls : {0, 2, 4}) {
@@ -177,7 +177,7 @@ TEST_F(OrderedWorkersTest, CancelledWhileTheConsumerHelps) {
 }
 
 // A call may also cancel its own workers.
-TEST_F(OrderedWorkersTest, CancelledByACall) {
+TEST_F(OrderedWorkersTest, CanBeCancelledByACall) {
   for (const bool helps : {false, true}) {
     Workers workers(MakeOptions(/*max_calls=*/2, helps, /*in_order=*/true));
     workers.claim = [](int) { return Claimed::kRun; };
@@ -192,7 +192,7 @@ TEST_F(OrderedWorkersTest, CancelledByACall) {
   }
 }
 
-TEST_F(OrderedWorkersTest, TheDestructorWaitsForTheCalls) {
+TEST_F(OrderedWorkersTest, TheDestructorWaitsForRunningCalls) {
   for (const bool in_fetch : {false, true}) {
     Counter destroying;
     Counter ended;

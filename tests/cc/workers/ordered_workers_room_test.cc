@@ -10,7 +10,7 @@
 namespace refurbish_tf {
 namespace {
 
-TEST_P(AllWorkersTest, NoMorePiecesThanThereIsRoomFor) {
+TEST_P(AllWorkersTest, NeverHoldsMorePiecesThanThereIsRoomFor) {
   for (const int max_pieces : {1, 2, 5, 16, 33}) {
     Options options = this->options();
     if (options.max_calls == 0) GTEST_SKIP() << "nothing is done in advance";
@@ -34,7 +34,7 @@ TEST_P(AllWorkersTest, NoMorePiecesThanThereIsRoomFor) {
 }
 
 // But there is always room for the calls, however large their results.
-TEST_F(OrderedWorkersTest, PiecesOfOneSizeFillTheBytes) {
+TEST_F(OrderedWorkersTest, PiecesOfOneSizeFillTheByteLimit) {
   constexpr int kCalls = 6;
   constexpr int kBytes = 10;
   for (const bool helps : {false, true}) {
@@ -63,7 +63,7 @@ TEST_F(OrderedWorkersTest, PiecesOfOneSizeFillTheBytes) {
 }
 
 // Room for four pieces per call, but for no more than `max_large_bytes`.
-TEST_F(OrderedWorkersTest, LargePiecesHaveRoomForEveryCall) {
+TEST_F(OrderedWorkersTest, EveryCallHasRoomForLargePieces) {
   constexpr int kCalls = 6;
   constexpr int kBytes = 90;
   for (const int max_large_bytes : {0, 1000, 100'000}) {
@@ -103,7 +103,7 @@ TEST_F(OrderedWorkersTest, ThereIsMoreRoomForSmallPieces) {
   }
 }
 
-TEST_F(OrderedWorkersTest, PiecesOfAllSizesStayWithinTheBytes) {
+TEST_F(OrderedWorkersTest, PiecesOfAllSizesStayWithinTheByteLimit) {
   constexpr int64_t kLargest = 40;
   for (const bool in_order : {false, true}) {
     for (const int max_calls : {1, 2, 5}) {
@@ -144,7 +144,7 @@ TEST_F(OrderedWorkersTest, OneLargePieceIsMadeInAdvance) {
   }
 }
 
-TEST_F(OrderedWorkersTest, WhatIsDroppedTakesNoRoom) {
+TEST_F(OrderedWorkersTest, DroppedPiecesTakeNoRoom) {
   Counter gate;
   Workers workers(MakeOptions(/*max_calls=*/2, /*helps=*/false, true));
   workers.claim = [](int) { return Claimed::kRun; };
@@ -160,7 +160,7 @@ TEST_F(OrderedWorkersTest, WhatIsDroppedTakesNoRoom) {
 }
 
 // Until a size is known, no more pieces are claimed than calls may run.
-TEST_F(OrderedWorkersTest, BytesBoundWhatIsFetched) {
+TEST_F(OrderedWorkersTest, TheByteLimitAppliesToFetchedPieces) {
   Options options = MakeOptions(/*max_calls=*/2, /*helps=*/false, true);
   options.max_bytes = 100;
   Workers workers(options);
@@ -176,7 +176,7 @@ TEST_F(OrderedWorkersTest, BytesBoundWhatIsFetched) {
 }
 
 // While nothing is ready, all calls run, regardless of room.
-TEST_F(OrderedWorkersTest, AllCallsAreUnderWayWhileNothingIsReady) {
+TEST_F(OrderedWorkersTest, AllCallsRunWhileNothingIsReady) {
   constexpr int kCalls = 6;
   Options options = MakeOptions(kCalls, /*helps=*/false, true);
   options.max_pieces = kCalls;

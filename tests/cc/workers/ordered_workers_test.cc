@@ -33,7 +33,7 @@ TEST_P(AllWorkersTest, EachPieceComesOnce) {
   ExpectResults(workers.AllNumbers(), UpTo(kPieces));
 }
 
-TEST_P(AllWorkersTest, WhatIsDroppedIsSkipped) {
+TEST_P(AllWorkersTest, DroppedPiecesAreSkipped) {
   constexpr int kPieces = 400;
   // The last pieces are all dropped, and there are long gaps before them.
   const auto is_dropped = [](int number) {
@@ -61,7 +61,7 @@ TEST_P(AllWorkersTest, WhatIsDroppedIsSkipped) {
   ExpectResults(workers.AllNumbers(), expected);
 }
 
-TEST_P(AllWorkersTest, NothingIsLeftWhenAllIsDropped) {
+TEST_P(AllWorkersTest, ReturnsNothingIfAllPiecesAreDropped) {
   for (const bool by_fetch : {false, true}) {
     for (const int pieces : {0, 1, 5, 100}) {
       Workers workers(options());
@@ -78,7 +78,7 @@ TEST_P(AllWorkersTest, NothingIsLeftWhenAllIsDropped) {
 }
 
 // As with a source of unknown length, which is read until it ends.
-TEST_P(AllWorkersTest, AFetchFindsTheEnd) {
+TEST_P(AllWorkersTest, EndsWhenAFetchFindsTheEnd) {
   for (const int pieces : {0, 1, 7, 200}) {
     Counter ended;
     Workers workers(options());
@@ -99,7 +99,7 @@ TEST_P(AllWorkersTest, AFetchFindsTheEnd) {
 }
 
 // At every tenth piece all pieces before it must have ended.
-TEST_P(AllWorkersTest, NotNowIsAskedAgainWhenAPieceEnds) {
+TEST_P(AllWorkersTest, RetriesANotNowClaimWhenAPieceEnds) {
   constexpr int kPieces = 300;
   Counter ended;
   Workers workers(options());
@@ -141,7 +141,7 @@ TEST_P(AllWorkersTest, NoThreadStartsForPiecesThatNeedNoWork) {
   EXPECT_EQ(workers.threads_started(), 0);
 }
 
-TEST_P(AllWorkersTest, ASlowFetchHoldsUpOnlyWhatIsFetched) {
+TEST_P(AllWorkersTest, ASlowFetchDelaysOnlyFetchedPieces) {
   constexpr int kPieces = 16;
   if (options().max_calls < 2) GTEST_SKIP() << "the only call is the fetch";
   const auto is_fetched = [](int number) { return number % 3 == 0; };
@@ -159,7 +159,7 @@ TEST_P(AllWorkersTest, ASlowFetchHoldsUpOnlyWhatIsFetched) {
   ExpectResults(workers.AllNumbers(), UpTo(kPieces));
 }
 
-TEST_P(AllWorkersTest, AsManyCallsRunAtOnceAsMay) {
+TEST_P(AllWorkersTest, RunsTheMaximumNumberOfCallsAtOnce) {
   const int calls = std::max(1, options().max_calls);
   Counter begun;
   Workers workers(options());
@@ -175,7 +175,7 @@ TEST_P(AllWorkersTest, AsManyCallsRunAtOnceAsMay) {
   EXPECT_EQ(workers.threads_started(), options().max_calls - helped);
 }
 
-TEST_F(OrderedWorkersTest, AThreadStartsWhenAllOthersAreAtWork) {
+TEST_F(OrderedWorkersTest, AThreadStartsWhenAllOthersAreBusy) {
   for (const bool helps : {false, true}) {
     for (const Claimed claimed : {Claimed::kRun, Claimed::kFetch}) {
       // Three calls that wait for each other; then one call after the other, although many threads would be allowed.
@@ -248,7 +248,7 @@ TEST_P(AllWorkersTest, NoWakeUpIsLost) {
 }
 
 // At any moment: settled pieces are done and come next, and nothing begins.
-TEST_P(AllWorkersTest, SettledAtAnyMoment) {
+TEST_P(AllWorkersTest, CanSettleAtAnyMoment) {
   constexpr int kPieces = 300;
   const uint64_t seed = 7;
   Workers workers(options());

@@ -13,7 +13,7 @@
 namespace refurbish_tf {
 namespace {
 
-TEST_F(OrderedWorkersTest, ABlockedPieceHoldsUpNoOther) {
+TEST_F(OrderedWorkersTest, ABlockedPieceDoesNotDelayOthers) {
   constexpr int kPieces = 500;
   for (const bool helps : {false, true}) {
     Counter gate;
@@ -41,7 +41,7 @@ TEST_F(OrderedWorkersTest, ABlockedPieceHoldsUpNoOther) {
 }
 
 // Many short pieces are claimed at once, but never together with a long one.
-TEST_F(OrderedWorkersTest, ALongPieceHoldsUpNoneThatIsShort) {
+TEST_F(OrderedWorkersTest, ALongPieceDoesNotDelayShortOnes) {
   constexpr int kPieces = 1200, kLong = 1000;
   for (const bool by_fetch : {false, true}) {
     Counter gate;
@@ -62,7 +62,7 @@ TEST_F(OrderedWorkersTest, ALongPieceHoldsUpNoneThatIsShort) {
 }
 
 // A fetched piece runs while the next one is fetched, although all other threads sleep.
-TEST_F(OrderedWorkersTest, TheInputDoesNotLieIdleWhileAPieceIsRun) {
+TEST_F(OrderedWorkersTest, FetchesTheNextPieceWhileOneRuns) {
   for (const bool helps : {false, true}) {
     Workers workers(MakeOptions(/*max_calls=*/3, helps, /*in_order=*/true));
     workers.claim = [](int number) { return number == 50 ? Claimed::kEnd : Claimed::kFetch; };
@@ -81,7 +81,7 @@ TEST_F(OrderedWorkersTest, TheInputDoesNotLieIdleWhileAPieceIsRun) {
 }
 
 // While a piece is waited for in order, the others run.
-TEST_F(OrderedWorkersTest, ABlockedPieceIsWaitedForInOrder) {
+TEST_F(OrderedWorkersTest, OtherPiecesRunWhileTheNextInOrderIsBlocked) {
   constexpr int kPieces = 16;
   for (const bool helps : {false, true}) {
     Workers workers(MakeOptions(/*max_calls=*/2, helps, /*in_order=*/true));
@@ -94,7 +94,7 @@ TEST_F(OrderedWorkersTest, ABlockedPieceIsWaitedForInOrder) {
   }
 }
 
-TEST_F(OrderedWorkersTest, WithoutCallsTheConsumerDoesEverything) {
+TEST_F(OrderedWorkersTest, TheConsumerDoesAllWorkWithoutThreads) {
   for (const bool helps : {false, true}) {
     for (const bool in_order : {false, true}) {
       std::string trace;
@@ -142,7 +142,7 @@ TEST_F(OrderedWorkersTest, TheConsumerHelpsWhileItWaits) {
   }
 }
 
-TEST_F(OrderedWorkersTest, ThreadsSleepOnWhileNothingNeedsWork) {
+TEST_F(OrderedWorkersTest, ThreadsStayAsleepWhileNoPieceNeedsWork) {
   constexpr int kPieces = 1000;
   for (const bool helps : {false, true}) {
     const Options options = MakeOptions(/*max_calls=*/3, helps, true);
@@ -175,7 +175,7 @@ TEST_F(OrderedWorkersTest, ThreadsSleepOnWhileNothingNeedsWork) {
   }
 }
 
-TEST_F(OrderedWorkersTest, ThreadsAreWokenWhenHalfIsGone) {
+TEST_F(OrderedWorkersTest, ThreadsAreWokenWhenHalfOfTheRoomIsFree) {
   constexpr int kRoom = 16;
   for (const bool helps : {false, true}) {
     for (const bool in_order : {false, true}) {
@@ -242,7 +242,7 @@ TEST_F(OrderedWorkersTest, TheConsumerLeavesLongPiecesToTheThreads) {
   }
 }
 
-TEST_F(OrderedWorkersTest, NotNowIsAskedAgainWhileTheConsumerSleeps) {
+TEST_F(OrderedWorkersTest, RetriesANotNowClaimWhileTheConsumerSleeps) {
   for (const bool in_order : {false, true}) {
     for (const Outcome outcome : {Outcome::kDone, Outcome::kDropped}) {
       Counter gate;
@@ -270,7 +270,7 @@ TEST_F(OrderedWorkersTest, NotNowIsAskedAgainWhileTheConsumerSleeps) {
 }
 
 // Work that breaks its contract ends in an error after the earlier results, not in a consumer that polls forever.
-TEST_F(OrderedWorkersTest, NotNowWithNothingUnderWayIsAnError) {
+TEST_F(OrderedWorkersTest, NotNowWithNothingInProgressIsAnError) {
   for (const int max_calls : {0, 1, 3}) {
     for (const Claimed claimed : {Claimed::kDone, Claimed::kRun}) {
       for (const int before : {0, 1, 2}) {
@@ -302,7 +302,7 @@ TEST_F(OrderedWorkersTest, TheEndWakesTheConsumer) {
   }
 }
 
-TEST_F(OrderedWorkersTest, MeasuresHowLongAResultWasNotReady) {
+TEST_F(OrderedWorkersTest, MeasuresHowLongTheConsumerWaited) {
   int64_t nanos = 0;
   Workers workers(MakeOptions(/*max_calls=*/2, /*helps=*/false, true));
   workers.claim = [](int) { return Claimed::kRun; };
@@ -352,7 +352,7 @@ TEST_F(OrderedWorkersTest, TheConsumerIsWokenToFetch) {
   for (int i = 0; i < 20; ++i) ASSERT_EQ(workers.NextNumber(), i);
 }
 
-TEST_F(OrderedWorkersTest, ABlockedPieceHoldsUpNothingThatNeedsNoWork) {
+TEST_F(OrderedWorkersTest, ABlockedPieceDoesNotDelayPiecesThatNeedNoWork) {
   Counter gate;
   Workers workers(MakeOptions(/*max_calls=*/2, /*helps=*/false, false));
   workers.claim = [](int number) {

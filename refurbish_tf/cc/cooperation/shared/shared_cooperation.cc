@@ -60,6 +60,11 @@ bool HoldsElements(const Settings& settings) {
   return reuse != settings.end() && reuse->second == kOfElements;
 }
 
+// The end of a sentence in an error.
+constexpr char kStartEmpty[] =
+    "start with an empty store, by store=rtf.CacheStore(path, overwrite=True) or "
+    "in another directory.";
+
 constexpr char kElements[] = "elements of a source, which cached has kept";
 constexpr char kSamples[] = "samples of a refurbish stage";
 
@@ -124,12 +129,17 @@ std::shared_ptr<const Schedule> AgreedSchedule(
 
 }  // namespace
 
+absl::Status SharedCooperation::Unfit(const std::string& why) const {
+  return absl::FailedPreconditionError(
+      absl::StrCat("The cache store ", disk_.directory(), " ", why));
+}
+
 absl::Status SharedCooperation::HoldsOther(const char* held,
                                            const char* wanted) const {
-  return absl::FailedPreconditionError(absl::StrCat(
-      "The cache store ", disk_.directory(), " holds ", held, ", not ", wanted,
-      ". Give refurbish and cached a directory of their own each, or start "
-      "with an empty store by store=rtf.CacheStore(path, overwrite=True)."));
+  return Unfit(absl::StrCat("holds ", held, ", not ", wanted,
+                            ". Give refurbish and cached a directory of their "
+                            "own each, or ",
+                            kStartEmpty));
 }
 
 absl::Status SharedCooperation::AgreeAsStage(
@@ -140,9 +150,9 @@ absl::Status SharedCooperation::AgreeAsStage(
   return absl::FailedPreconditionError(absl::StrCat(
       "The samples in the cache store ", disk_.directory(),
       " were prepared in another way: ", status.message(),
-      ". To use these samples, give the former value, here or in version=. To "
-      "start with an empty store, use store=rtf.CacheStore(path, "
-      "overwrite=True) or another directory."));
+      ". To use these samples, give the former value, here or in version=. "
+      "Otherwise, ",
+      kStartEmpty));
 }
 
 absl::StatusOr<Settings> SharedCooperation::AgreeOn(const Settings& settings,
@@ -150,17 +160,6 @@ absl::StatusOr<Settings> SharedCooperation::AgreeOn(const Settings& settings,
   RTF_RETURN_IF_ERROR(disk_.CheckDirectory());
   RTF_RETURN_IF_ERROR(AgreeAsStage(settings, replace));
   return disk_.settings();
-}
-
-absl::StatusOr<std::vector<NamedNumbers>> SharedCooperation::LivingJobs() {
-  RTF_ASSIGN_OR_RETURN(const auto jobs, disk_.state().LivingJobs());
-  std::vector<NamedNumbers> rows;
-  for (const SharedState::LivingJob& job : jobs) {
-    rows.push_back({{"process", job.process},
-                    {"epoch", static_cast<int64_t>(job.epoch)},
-                    {"handed_out", static_cast<int64_t>(job.handed_out)}});
-  }
-  return rows;
 }
 
 absl::StatusOr<std::shared_ptr<Job>> SharedCooperation::Join(
@@ -213,15 +212,11 @@ absl::Status SharedCooperation::TakeOver(const Terms& terms,
   for (const char* name : {kSeedSetting, kReuseSetting, kEvictionSetting}) {
     if (text(name) != own[name]) return absl::OkStatus();
   }
-  const auto refused = [&](const std::string& why) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "The cache store ", disk_.directory(), " was filled by a worker of ",
-        former->count, ", and this is one of ", shard.shard->count, ". ", why));
+  const auto refused = [&](const auto&... why) {
+    return Unfit(absl::StrCat("was filled by a worker of ", former->count,
+                              ", and this is one of ", shard.shard->count, ". ",
+                              why...));
   };
-  constexpr char kEmpty[] =
-      " Start with an empty store, by store=rtf.CacheStore(path, "
-      "overwrite=True) or in another directory: every sample is then prepared "
-      "once more.";
   uint64_t then = 0, kept = 0, origin = 0, before = 0;
   const bool known =
       ReadNumber(settings, kSamplesSetting, &before) &&
@@ -234,18 +229,18 @@ absl::Status SharedCooperation::TakeOver(const Terms& terms,
                          MovedFrom(shard, former->count).has_value();
   const bool keeps_none = kept == 0 && num_kept == 0;
   if (!known || !(keeps_all || keeps_none)) {
-    return refused(absl::StrCat(
+    return refused(
         "It can be taken over only where the number of samples is known and "
-        "all of them are kept.",
-        kEmpty));
+        "all of them are kept. To prepare every sample once more, ",
+        kStartEmpty);
   }
   if (then != static_cast<uint64_t>(shard.whole)) {
-    return refused(absl::StrCat(
+    return refused(
         "But all workers together had ", then, " samples, and now have ",
         shard.whole,
         ". Divide the same samples, as by take(n) with an n that both numbers "
-        "of workers divide.",
-        kEmpty));
+        "of workers divide. To prepare every sample once more, ",
+        kStartEmpty);
   }
   RTF_ASSIGN_OR_RETURN(const auto living, disk_.state().LivingJobs());
   if (!living.empty()) {
@@ -280,16 +275,15 @@ absl::StatusOr<std::shared_ptr<const Schedule>> SharedCooperation::Agree(
     std::chrono::milliseconds patience) {
   const Settings before = disk_.settings();
   if (HoldsElements(before)) return HoldsOther(kElements, kSamples);
-  if (!HasStageSettings(before) && disk_.StoreStats().entries > 0) {
+  if (!HasStageSettings(before) && disk_.Stats().entries > 0) {
     return SamplesPutByHand();
   }
   if (before.count(kShardSetting) > before.count(kWholeSetting)) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "The cache store ", disk_.directory(), " was filled from shard ",
-        Printable(before.at(kShardSetting)),
-        " by an older refurbish_tf, which gave its samples other numbers. Start "
-        "with an empty store, by store=rtf.CacheStore(path, overwrite=True) or "
-        "in another directory."));
+    return Unfit(absl::StrCat(
+        "was filled from shard ", Printable(before.at(kShardSetting)),
+        " by an older refurbish_tf, which gave its samples other numbers. Use "
+        "that version, or ",
+        kStartEmpty));
   }
   RTF_RETURN_IF_ERROR(AgreeAsStage(StageSettings(terms, schedule.get()),
                                    /*replace=*/false, patience));
@@ -303,8 +297,7 @@ absl::StatusOr<std::shared_ptr<const Schedule>> SharedCooperation::Agree(
       " fit no source that this machine has memory for: num_samples=",
       settings[kSamplesSetting], ", num_kept_samples=", settings[kKeptSetting],
       ", first_epoch=", settings[kOriginSetting],
-      ". Use a machine with more, or start with an empty store, by "
-      "overwrite=True or in another directory."));
+      ". Use a machine with more, or ", kStartEmpty));
 }
 
 absl::Status SharedCooperation::AgreeOnElements(int64_t num_elements,
@@ -313,23 +306,17 @@ absl::Status SharedCooperation::AgreeOnElements(int64_t num_elements,
   if (HasStageSettings(before) && !HoldsElements(before)) {
     return HoldsOther(kSamples, kElements);
   }
-  if (!HasStageSettings(before) && disk_.StoreStats().entries > 0) {
+  if (!HasStageSettings(before) && disk_.Stats().entries > 0) {
     return SamplesPutByHand();
   }
-  const Settings settings = {{kReuseSetting, kOfElements},
-                             {kSamplesSetting, absl::StrCat(num_elements)},
-                             {kShardSetting, shard}};
-  for (const auto& [name, value] : settings) {
-    const auto found = before.find(name);
-    if (found == before.end() || found->second == value) continue;
-    return absl::FailedPreconditionError(absl::StrCat(
-        "The cache store ", disk_.directory(),
-        " was filled from another source: ", name, " was ",
-        Printable(found->second), " and is ", value,
-        ". To start with an empty store, use "
-        "store=rtf.CacheStore(path, overwrite=True) or another directory."));
-  }
-  return AgreeAsStage(settings);
+  const absl::Status agreed =
+      disk_.Agree({{kReuseSetting, kOfElements},
+                   {kSamplesSetting, absl::StrCat(num_elements)},
+                   {kShardSetting, shard}});
+  if (!absl::IsFailedPrecondition(agreed)) return agreed;
+  return Unfit(absl::StrCat(
+      "was filled from another source: ", Printable(agreed.message()),
+      ". Use that source, or ", kStartEmpty));
 }
 
 }  // namespace refurbish_tf

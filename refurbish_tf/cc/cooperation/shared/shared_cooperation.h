@@ -27,7 +27,9 @@ class SharedCooperation : public Cooperation {
                                const std::string& shard) override;
   absl::StatusOr<Settings> AgreeOn(const Settings& settings,
                                    bool replace) override;
-  absl::StatusOr<std::vector<NamedNumbers>> LivingJobs() override;
+  absl::StatusOr<std::vector<NamedNumbers>> LivingJobs() override {
+    return disk_.state().LivingJobs();
+  }
   absl::StatusOr<std::shared_ptr<Job>> Join(double reuse_factor) override;
   void MakeRoomFor(uint64_t num_elements) override {
     disk_.MakeRoomFor(num_elements);
@@ -42,6 +44,8 @@ class SharedCooperation : public Cooperation {
   // Like the store's `Agree`, with an error message for a stage.
   absl::Status AgreeAsStage(const Settings& settings, bool replace = false,
                             std::chrono::milliseconds patience = kPatience);
+  // The error that the store does not fit, and `why`, which follows its name.
+  absl::Status Unfit(const std::string& why) const;
   absl::Status HoldsOther(const char* held, const char* wanted) const;
 
   DiskStore& disk_;

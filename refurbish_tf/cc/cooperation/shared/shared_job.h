@@ -44,7 +44,7 @@ class SharedJob : public Job {
   std::atomic<uint64_t> num_begun_{0};
 };
 
-// Lock order: `mu_`, then that of `UsedGenerations`.
+// No other lock is taken while `mu_` is held.
 class SharedJobEpoch : public JobEpoch {
  public:
   // `ring`: the samples that jobs pass each other, or null.

@@ -26,26 +26,62 @@ class UsedGenerations {
   // Which generations of a sample may be used if the schedule wants
   // `generation`.
   GenerationRange Wanted(uint32_t index, Generation generation) const
-      ABSL_LOCKS_EXCLUDED(mu_);
+      ABSL_LOCKS_EXCLUDED(mu_) {
+    std::lock_guard<std::mutex> lock(mu_);
+    const Uses uses = Find(index);
+    if (uses.count == 0 || uses.generation < generation) return {generation};
+    return {uses.generation + (uses.count >= most_uses_)};
+  }
   // Counts a use. False if that generation is used up, or a newer one was used.
-  bool Use(uint32_t index, Generation used) ABSL_LOCKS_EXCLUDED(mu_);
+  bool Use(uint32_t index, Generation used) { return Add(index, used, 1); }
 
   // The same for samples that are not kept. Each of their generations is used
   // once: `NextUnused` is the least that may be used, `UseOnce` counts its use.
-  Generation NextUnused(uint32_t index) const ABSL_LOCKS_EXCLUDED(mu_);
-  bool UseOnce(uint32_t index, Generation used) ABSL_LOCKS_EXCLUDED(mu_);
+  Generation NextUnused(uint32_t index) const ABSL_LOCKS_EXCLUDED(mu_) {
+    std::lock_guard<std::mutex> lock(mu_);
+    const Uses uses = Find(index);
+    return uses.count == 0 ? 0 : uses.generation + 1;
+  }
+  bool UseOnce(uint32_t index, Generation used) {
+    return Add(index, used, most_uses_);
+  }
 
-  void Clear() ABSL_LOCKS_EXCLUDED(mu_);
+  void Clear() ABSL_LOCKS_EXCLUDED(mu_) {
+    std::lock_guard<std::mutex> lock(mu_);
+    uses_.clear();
+  }
 
   // Makes room for this many samples. `bytes()` says how much memory they take.
-  void MakeRoomFor(uint32_t num_samples) ABSL_LOCKS_EXCLUDED(mu_);
-  int64_t bytes() const ABSL_LOCKS_EXCLUDED(mu_);
+  void MakeRoomFor(uint32_t num_samples) ABSL_LOCKS_EXCLUDED(mu_) {
+    std::lock_guard<std::mutex> lock(mu_);
+    uses_.reserve(num_samples);
+  }
+  int64_t bytes() const ABSL_LOCKS_EXCLUDED(mu_) {
+    std::lock_guard<std::mutex> lock(mu_);
+    return uses_.capacity() * sizeof(Uses);
+  }
 
  private:
   struct __attribute__((packed)) Uses {
     Generation generation = 0;
     uint16_t count = 0;  // 0 for none.
   };
+
+  Uses Find(uint32_t index) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return index < uses_.size() ? uses_[index] : Uses();
+  }
+  // Counts `count` uses, if there may be so many more.
+  bool Add(uint32_t index, Generation used, uint16_t count)
+      ABSL_LOCKS_EXCLUDED(mu_) {
+    std::lock_guard<std::mutex> lock(mu_);
+    if (index >= uses_.size()) uses_.resize(index + 1);
+    Uses& uses = uses_[index];
+    if (uses.count == 0 || used > uses.generation) uses = {used, 0};
+    if (used < uses.generation || uses.count + count > most_uses_) return false;
+    uses.count += count;
+    return true;
+  }
+
   const uint16_t most_uses_;
   mutable std::mutex mu_;
   // By sample, up to the last one that was used.

@@ -34,7 +34,7 @@ class CenterCrop : public Layer {
   const ImageSize size_;
 };
 
-const LayerType kCenterCrop("center_crop", 1, LayerType::MakeAs<CenterCrop>);
+const LayerType<CenterCrop> kCenterCrop("center_crop");
 
 }  // namespace
 }  // namespace refurbish_tf

@@ -1,52 +1,122 @@
-// Changes brightness, contrast, saturation and hue by random factors, in a
-// random order.
+// Layers that change brightness, contrast, saturation and hue by random
+// factors: in a random order, or each with some probability.
 #include <array>
 #include <utility>
 
 #include "refurbish_tf/cc/image/layer.h"
-#include "refurbish_tf/cc/image/layers/color_steps.h"
 
 namespace refurbish_tf {
 namespace {
 
-// The number of orders of the steps.
-constexpr int kOrders = 24;
-
-class ColorJitter : public Layer {
+class ColorLayer : public Layer {
  public:
-  explicit ColorJitter(Arguments& arguments) : steps_(arguments) {}
+  enum Step { kBrightness, kContrast, kSaturation, kHue, kNumSteps };
 
-  // The order, and where in its range each parameter is.
-  int num_draws() const override { return 1 + ColorSteps::kNumber; }
-  void Draw(const ImageSeed& seed, const int32_t* /*before*/,
-            int32_t* draws) const override {
-    draws[0] = seed.Below(0, kOrders);
-    for (int i = 1; i < num_draws(); ++i) draws[i] = seed.Fraction(i);
-  }
-  int64_t EndOfDraw(int i, const int32_t* draws) const override {
-    return i == 0 ? kOrders : Layer::EndOfDraw(i, draws);
-  }
-  bool moves_pixels() const override { return false; }
-  void Apply(const int32_t* draws, Canvas* canvas) const override {
-    std::array<int, ColorSteps::kNumber> order = {0, 1, 2, 3};
-    int32_t number = draws[0];
-    for (int i = 0; i < ColorSteps::kNumber; ++i) {
-      // One of the steps that are left.
-      const int left = ColorSteps::kNumber - i;
-      std::swap(order[i], order[i + number % left]);
-      number /= left;
-      steps_.Apply(order[i], draws[1 + order[i]], canvas);
+  // Reads the range of each amount, by the name of its step.
+  explicit ColorLayer(Arguments& arguments) {
+    for (int i = 0; i < kNumSteps; ++i) {
+      const NamedDistortion& step = kSteps[i];
+      ranges_[i] = arguments.Range(step.name, step.lowest, step.highest);
     }
   }
-  absl::StatusOr<ImageSpec> Behind(ImageSpec image) const override {
+
+  Movement movement() const final { return Movement::kNone; }
+  absl::StatusOr<ImageSpec> Behind(ImageSpec image) const final {
     return OfThreeColors(image);
   }
 
+ protected:
+  // `draw` says where in its range the amount is.
+  void Change(int step, int32_t draw, Canvas* canvas) const {
+    const PreparedDistortion distortion = PreparedDistortion::InSteps(
+        kSteps[step].distortion, Between(ranges_[step], draw));
+    if (!distortion.changes_nothing) canvas->Distort(distortion, /*fill=*/0);
+  }
+
  private:
-  const ColorSteps steps_;
+  static constexpr NamedDistortion kSteps[kNumSteps] = {
+      {"brightness", Distortion::kBrightness, 0, 100},
+      {"contrast", Distortion::kContrast, 0, 100},
+      {"saturation", Distortion::kColor, 0, 100},
+      {"hue", Distortion::kHue, -0.5, 0.5},
+  };
+
+  std::array<std::array<double, 2>, kNumSteps> ranges_ = {};
 };
 
-const LayerType kColorJitter("color_jitter", 1, LayerType::MakeAs<ColorJitter>);
+class ColorJitter : public ColorLayer {
+ public:
+  using ColorLayer::ColorLayer;
+
+  // The order, and where in its range each amount is.
+  int num_draws() const override { return 1 + kNumSteps; }
+  int64_t EndOfDraw(int i, const int32_t* draws) const override {
+    return i == 0 ? kOrders : Layer::EndOfDraw(i, draws);
+  }
+  void Apply(const int32_t* draws, Canvas* canvas) const override {
+    std::array<int, kNumSteps> order = {0, 1, 2, 3};
+    int32_t number = draws[0];
+    for (int i = 0; i < kNumSteps; ++i) {
+      // One of the steps that are left.
+      const int left = kNumSteps - i;
+      std::swap(order[i], order[i + number % left]);
+      number /= left;
+      Change(order[i], draws[1 + order[i]], canvas);
+    }
+  }
+
+ private:
+  // The number of orders of the steps.
+  static constexpr int kOrders = 24;
+};
+
+class RandomPhotometricDistort : public ColorLayer {
+ public:
+  explicit RandomPhotometricDistort(Arguments& arguments)
+      : ColorLayer(arguments),
+        below_(arguments.Integer("below", 0, kEndOfFraction)) {}
+
+  // Whether each step is done, and where in its range its amount is; whether
+  // contrast comes before saturation; whether the channels are permuted, and to
+  // which order.
+  int num_draws() const override { return kOrder + 1; }
+  int64_t EndOfDraw(int i, const int32_t* draws) const override {
+    return i == kIsEarly ? 2
+           : i == kOrder ? kNumChannelOrders
+                         : Layer::EndOfDraw(i, draws);
+  }
+  bool ChangesNothing(const int32_t* draws) const override {
+    for (const int i : {0, 1, 2, 3, kPermutes}) {
+      if (draws[i] < below_) return false;
+    }
+    return true;
+  }
+  void Apply(const int32_t* draws, Canvas* canvas) const override {
+    const auto change = [&](int step) {
+      if (draws[step] < below_) Change(step, draws[kNumSteps + step], canvas);
+    };
+    change(kBrightness);
+    if (draws[kIsEarly] == 1) change(kContrast);
+    change(kSaturation);
+    change(kHue);
+    if (draws[kIsEarly] == 0) change(kContrast);
+    if (draws[kPermutes] < below_) {
+      canvas->Distort(
+          PreparedDistortion(Distortion::kPermuteChannels, draws[kOrder]),
+          /*fill=*/0);
+    }
+  }
+
+ private:
+  static constexpr int kIsEarly = 2 * kNumSteps;
+  static constexpr int kPermutes = kIsEarly + 1, kOrder = kPermutes + 1;
+
+  const int64_t below_;
+};
+
+const LayerType<ColorJitter> kColorJitter("color_jitter");
+const LayerType<RandomPhotometricDistort> kRandomPhotometricDistort(
+    "random_photometric_distort");
 
 }  // namespace
 }  // namespace refurbish_tf

@@ -1,4 +1,4 @@
-// Blackens a square, centred at any pixel.
+// Blackens a square around a random pixel, as far as it is in the image.
 #include "refurbish_tf/cc/image/layer.h"
 
 namespace refurbish_tf {
@@ -10,7 +10,7 @@ class Cutout : public Layer {
       : side_(arguments.Integer("side", 1, (int64_t{1} << 31) - 1)) {}
 
   int num_draws() const override { return 2; }
-  bool moves_pixels() const override { return false; }
+  Movement movement() const override { return Movement::kNone; }
   void Apply(const int32_t* draws, Canvas* canvas) const override {
     const ImageSize size = canvas->size();
     const int64_t top = ((draws[0] * size.height) >> 31) - side_ / 2;
@@ -22,7 +22,7 @@ class Cutout : public Layer {
   const int64_t side_;
 };
 
-const LayerType kCutout("cutout", 1, LayerType::MakeAs<Cutout>);
+const LayerType<Cutout> kCutout("cutout");
 
 }  // namespace
 }  // namespace refurbish_tf

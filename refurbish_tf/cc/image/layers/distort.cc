@@ -21,6 +21,7 @@ constexpr DistortKind kDistortKinds[] = {
     {{"random_posterize", Distortion::kPosterize, 1, 8}, "bits"},
     {{"random_adjust_sharpness", Distortion::kSharpness, 0, 100},
      "sharpness_factor"},
+    {{"random_grayscale", Distortion::kColor, 0, 0}, ""},
     {{"random_autocontrast", Distortion::kAutoContrast, 0, 0}, ""},
     {{"random_equalize", Distortion::kEqualize, 0, 0}, ""},
     {{"random_invert", Distortion::kInvert, 0, 0}, ""},
@@ -52,7 +53,7 @@ class DistortLayer : public ChanceLayer {
 
   // For a range, also where in it the parameter is.
   int num_draws() const override { return only_ ? 1 : 2; }
-  bool moves_pixels() const override { return false; }
+  Movement movement() const override { return Movement::kNone; }
   absl::StatusOr<ImageSpec> Behind(ImageSpec image) const override {
     RTF_RETURN_IF_ERROR(CheckColors(image, {1, 3}));
     return image;
@@ -81,7 +82,7 @@ class DistortLayer : public ChanceLayer {
 
 [[maybe_unused]] const bool kKnowsDistortLayers = [] {
   for (const DistortKind& kind : kDistortKinds) {
-    LayerType(kind.known.name, 1, LayerType::MakeAs<DistortLayer>);
+    LayerType<DistortLayer>(kind.known.name);
   }
   return true;
 }();

@@ -26,7 +26,7 @@ class GaussianBlur : public Layer {
             int32_t* draws) const override {
     draws[0] = seed.Fraction(1);
   }
-  bool moves_pixels() const override { return false; }
+  Movement movement() const override { return Movement::kNone; }
   absl::StatusOr<ImageSpec> Behind(ImageSpec image) const override {
     RTF_RETURN_IF_ERROR(CheckType(image));
     return image;
@@ -46,8 +46,7 @@ class GaussianBlur : public Layer {
   const int64_t kernel_;
 };
 
-const LayerType kGaussianBlur("gaussian_blur", 1,
-                              LayerType::MakeAs<GaussianBlur>);
+const LayerType<GaussianBlur> kGaussianBlur("gaussian_blur");
 
 }  // namespace
 }  // namespace refurbish_tf

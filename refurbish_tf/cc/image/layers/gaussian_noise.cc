@@ -1,7 +1,6 @@
 // Adds Gaussian noise to each value.
 #include <array>
 
-#include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/image/layer.h"
 #include "refurbish_tf/cc/image/noise.h"
 
@@ -17,7 +16,7 @@ class GaussianNoise : public Layer {
 
   // The seed of all noise in an image, and where sigma is in its range.
   int num_draws() const override { return 3; }
-  bool moves_pixels() const override { return false; }
+  Movement movement() const override { return Movement::kNone; }
   void Apply(const int32_t* draws, Canvas* canvas) const override {
     canvas->AddNoise(
         {mean_, Between(sigma_, draws[2]), clip_, {draws[0], draws[1]}});
@@ -26,17 +25,16 @@ class GaussianNoise : public Layer {
     const ValueType type = image.pixel.type;
     if (type != ValueType::kUnknown && type != ValueType::kUint8 &&
         type != ValueType::kFloat32) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("be uint8 or float32, got dtype ", NameOf(type)));
+      return InvalidArgument("be uint8 or float32, got dtype ", NameOf(type));
     }
     if (type == ValueType::kUint8 && !clip_) {
-      return absl::InvalidArgumentError(
+      return InvalidArgument(
           "have values that can be beyond 0 to 255 if clip=False, got dtype "
           "uint8. Leave clip=False out, or convert it to float32 with "
           "tf.image.convert_image_dtype(image, tf.float32)");
     }
     if (image.is_normalized && clip_) {
-      return absl::InvalidArgumentError(
+      return InvalidArgument(
           "have values from 0 to 1, to which it is clipped, got what normalize "
           "made. Put the layer before normalize, or pass clip=False");
     }
@@ -49,8 +47,7 @@ class GaussianNoise : public Layer {
   const bool clip_;
 };
 
-const LayerType kGaussianNoise("gaussian_noise", 1,
-                               LayerType::MakeAs<GaussianNoise>);
+const LayerType<GaussianNoise> kGaussianNoise("gaussian_noise");
 
 }  // namespace
 }  // namespace refurbish_tf

@@ -68,7 +68,7 @@ class NormalizeLayer : public Layer {
     normalization_.patterns.at(ValueType::kFloat32).limit = kLargest;
   }
 
-  bool moves_pixels() const override { return false; }
+  Movement movement() const override { return Movement::kNone; }
   void Apply(const int32_t* /*draws*/, Canvas* canvas) const override {
     canvas->Normalize(normalization_);
   }
@@ -76,24 +76,24 @@ class NormalizeLayer : public Layer {
     RTF_RETURN_IF_ERROR(CheckType(image));
     if (num_channels_ != 1 && image.pixel.channels != kUnknown &&
         image.pixel.channels != num_channels_) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("have the channels of mean and std, ", num_channels_,
-                       ", got ", image.pixel.channels,
-                       ". Pass one number for all channels, or one for each"));
+      return InvalidArgument(
+          "have the channels of mean and std, ", num_channels_, ", got ",
+          image.pixel.channels,
+          ". Pass one number for all channels, or one for each");
     }
     if (image.is_normalized) {
-      return absl::InvalidArgumentError(
+      return InvalidArgument(
           "not be normalized already, got what another normalize made. Leave one "
           "out");
     }
     if (image.pixel.type != ValueType::kUnknown &&
         normalization_.patterns.count(image.pixel.type) == 0) {
-      return absl::InvalidArgumentError(absl::StrCat(
+      return InvalidArgument(
           "have a known range for mean and std within 0 to 1, got dtype ",
           NameOf(image.pixel.type),
           ". Pass max_pixel_value, the value that becomes 1, such as 65535 for "
           "all 16 bits or 10000 for reflectance; or mean and std in the units "
-          "of the image"));
+          "of the image");
     }
     image.pixel.type = normalization_.type;
     image.is_normalized = true;
@@ -110,7 +110,7 @@ class NormalizeLayer : public Layer {
   int64_t num_channels_;
 };
 
-const LayerType kNormalize("normalize", 1, LayerType::MakeAs<NormalizeLayer>);
+const LayerType<NormalizeLayer> kNormalize("normalize");
 
 }  // namespace
 }  // namespace refurbish_tf

@@ -32,11 +32,11 @@ class Pad : public Layer {
     if (mode_ == nullptr) arguments.Fail(absl::StrCat("unknown mode ", name));
   }
 
-  RowChange row_change() const override {
+  Movement movement() const override {
     const bool mirrors = mode_->border == Border::kReflect ||
                          mode_->border == Border::kSymmetric;
-    return mirrors && left_ + right_ > 0 ? RowChange::kMirrored
-                                         : RowChange::kKept;
+    return mirrors && left_ + right_ > 0 ? Movement::kMirrors
+                                         : Movement::kKeepsRows;
   }
   void Apply(const int32_t* /*draws*/, Canvas* canvas) const override {
     const auto [height, width] = canvas->size();
@@ -65,18 +65,18 @@ class Pad : public Layer {
                           : mode_->border == Border::kSymmetric ? most
                                                                 : 1;
     if (*side < least) {
-      return absl::InvalidArgumentError(absl::StrCat(
+      return InvalidArgument(
           "have a side of at least ", least, " pixels for a padding of ", most,
           " with padding_mode='", mode_->name, "', got ", image.size.height,
           " x ", image.size.width,
-          " pixels. Pass a smaller padding, or padding_mode='edge'"));
+          " pixels. Pass a smaller padding, or padding_mode='edge'");
     }
     *side += before + behind;
     if (*side <= LayerChain::kMaxSide) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat(
-        "have sides of at most ", LayerChain::kMaxSide,
-        " pixels after its padding, got ", image.size.height, " x ",
-        image.size.width, " pixels. Crop or resize it before"));
+    return InvalidArgument("have sides of at most ", LayerChain::kMaxSide,
+                           " pixels after its padding, got ", image.size.height,
+                           " x ", image.size.width,
+                           " pixels. Crop or resize it before");
   }
 
   const int64_t left_, top_, right_, bottom_;
@@ -85,7 +85,7 @@ class Pad : public Layer {
   const PaddingMode* mode_ = nullptr;
 };
 
-const LayerType kPad("pad", 1, LayerType::MakeAs<Pad>);
+const LayerType<Pad> kPad("pad");
 
 }  // namespace
 }  // namespace refurbish_tf

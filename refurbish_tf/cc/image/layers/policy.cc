@@ -51,7 +51,7 @@ PhiloxWords FirstWords(int64_t first, int64_t second) {
 // The random operations of Deep AutoAugment, which draw numbers of their own.
 enum class RandomOperation { kNone, kFlip, kCrop, kCutout, kResizedCrop };
 
-// A distortion or a random operation.
+// A distortion or a random known.
 struct PolicyOutcome {
   PreparedDistortion distortion{Distortion::kIdentity};
   RandomOperation random = RandomOperation::kNone;
@@ -63,22 +63,29 @@ struct PolicyOutcome {
   bool ChangesNothing() const {
     return random == RandomOperation::kNone && distortion.changes_nothing;
   }
-  bool MovesPixels() const {
-    return random == RandomOperation::kNone
-               ? refurbish_tf::MovesPixels(distortion.distortion)
-               : random != RandomOperation::kCutout;
-  }
-  RowChange row_change() const {
-    if (random == RandomOperation::kFlip) return RowChange::kMirrored;
+  Movement movement() const {
+    if (random == RandomOperation::kFlip) return Movement::kMirrors;
+    if (random == RandomOperation::kCutout) return Movement::kNone;
+    if (random != RandomOperation::kNone) return Movement::kKeepsRows;
     const Distortion kind = distortion.distortion;
-    return random == RandomOperation::kNone && parameter != 0 &&
-                   (kind == Distortion::kRotate || kind == Distortion::kShearY)
-               ? RowChange::kTurned
-               : RowChange::kKept;
+    if (!MovesPixels(kind)) return Movement::kNone;
+    const bool turns =
+        kind == Distortion::kRotate || kind == Distortion::kShearY;
+    return turns && parameter != 0 ? Movement::kTurns : Movement::kKeepsRows;
   }
 };
 
-constexpr NamedDistortion kDistortions[] = {
+struct NamedOperation {
+  absl::string_view name;
+  Distortion distortion;
+  // The range of its parameter.
+  double lowest, highest;
+  // As in PolicyOutcome. Limit 0 stands for 2 * parameter + 1.
+  RandomOperation random = RandomOperation::kNone;
+  int num_more_draws = 0;
+  int64_t end_of_more = 1;
+};
+constexpr NamedOperation kOperations[] = {
     {"identity", Distortion::kIdentity, 0, 0},
     {"auto_contrast", Distortion::kAutoContrast, 0, 0},
     {"equalize", Distortion::kEqualize, 0, 0},
@@ -98,47 +105,31 @@ constexpr NamedDistortion kDistortions[] = {
     {"truncate_y", Distortion::kTranslateY, -1, 1},
     {"move_x", Distortion::kMoveX, -kMaxFixedSide, kMaxFixedSide},
     {"move_y", Distortion::kMoveY, -kMaxFixedSide, kMaxFixedSide},
-};
-
-struct NamedOperation {
-  absl::string_view name;
-  RandomOperation random;
-  // As in PolicyOutcome. Limit 0 stands for 2 * parameter + 1.
-  int num_more_draws;
-  int64_t end_of_more;
-};
-constexpr NamedOperation kRandomOperations[] = {
-    {"random_flip", RandomOperation::kFlip, 1, 2},
-    {"random_crop", RandomOperation::kCrop, 2, 0},
-    {"random_cutout", RandomOperation::kCutout, 2, kMaxEnd},
+    {"random_flip", Distortion::kIdentity, 0, kMaxFixedSide,
+     RandomOperation::kFlip, 1, 2},
+    {"random_crop", Distortion::kIdentity, 0, kMaxFixedSide,
+     RandomOperation::kCrop, 2, 0},
+    {"random_cutout", Distortion::kIdentity, 0, kMaxFixedSide,
+     RandomOperation::kCutout, 2, kMaxEnd},
     // The fraction bits of a float32.
-    {"random_resized_crop", RandomOperation::kResizedCrop, 4, 1 << 23},
+    {"random_resized_crop", Distortion::kIdentity, 0, kMaxFixedSide,
+     RandomOperation::kResizedCrop, 4, 1 << 23},
 };
 
 PolicyOutcome OutcomeOf(absl::string_view name, double parameter, Turn turn,
                         Arguments& arguments) {
   PolicyOutcome outcome;
-  outcome.parameter = parameter;
-  for (const NamedDistortion& known : kDistortions) {
+  for (const NamedOperation& known : kOperations) {
     if (name != known.name) continue;
     if (parameter < known.lowest || parameter > known.highest) {
       arguments.Fail(absl::StrCat("parameters of ", name, " must be from ",
                                   known.lowest, " to ", known.highest));
-    } else {
-      outcome.distortion =
-          PreparedDistortion(known.distortion, parameter, turn);
-      outcome.distortion.truncates = absl::StartsWith(name, "truncate");
-    }
-    return outcome;
-  }
-  for (const NamedOperation& known : kRandomOperations) {
-    if (name != known.name) continue;
-    if (parameter < 0 || parameter > kMaxFixedSide) {
-      arguments.Fail(absl::StrCat("parameters of ", name, " must be from 0 to ",
-                                  kMaxFixedSide));
       return outcome;
     }
+    outcome.distortion = PreparedDistortion(known.distortion, parameter, turn);
+    outcome.distortion.truncates = absl::StartsWith(name, "truncate");
     outcome.random = known.random;
+    outcome.parameter = parameter;
     outcome.num_more_draws = known.num_more_draws;
     outcome.end_of_more = known.end_of_more > 0
                               ? known.end_of_more
@@ -152,31 +143,115 @@ PolicyOutcome OutcomeOf(absl::string_view name, double parameter, Turn turn,
 // Maps each number that it may draw to an outcome.
 class PolicyLayer : public Layer {
  public:
-  explicit PolicyLayer(Arguments& arguments);
+  explicit PolicyLayer(Arguments& arguments)
+      : end_(static_cast<int32_t>(arguments.Integer("end", 1, kMaxEnd))),
+        group_(static_cast<int32_t>(arguments.Integer("group", 1, end_))),
+        goes_on_(arguments.Boolean("goes_on")),
+        fill_(static_cast<uint8_t>(arguments.Integer("fill", 0, 255))) {
+    if (end_ % group_ != 0) arguments.Fail("end must be a multiple of group");
+    const Turn turn =
+        arguments.Boolean("exact_turns") ? Turn::kExact : Turn::kRounded;
+    const std::vector<absl::string_view> names = arguments.Texts("operations");
+    const std::vector<double> parameters = arguments.Numbers("parameters");
+    const std::vector<double> edges = arguments.Numbers("edges");
+    if (parameters.size() != names.size() || edges.size() != names.size()) {
+      arguments.Fail(
+          "operations, parameters and edges must be of the same number");
+      return;
+    }
+    for (size_t i = 0; i < names.size(); ++i) {
+      outcomes_.push_back(OutcomeOf(names[i], parameters[i], turn, arguments));
+      num_draws_ = std::max(num_draws_, 1 + outcomes_.back().num_more_draws);
+      if (!(edges[i] >= (i == 0 ? 0 : edges[i - 1]) && edges[i] <= end_)) {
+        arguments.Fail("edges must not decrease, nor be above end");
+        return;
+      }
+      edges_.push_back(static_cast<int32_t>(edges[i]));
+    }
+    if (edges_.back() != end_) arguments.Fail("the last edge must be the end");
+  }
 
   // 1, and those of random operations.
   int num_draws() const override { return num_draws_; }
   // Draws from the seed as TensorFlow's stateless operations do.
   void Draw(const ImageSeed& seed, const int32_t* before,
-            int32_t* draws) const override;
+            int32_t* draws) const override {
+    const auto [first, second] = seed.numbers();
+    const int32_t end = goes_on_ ? group_ : end_;
+    draws[0] = static_cast<int32_t>(FirstWords(first, second)[0] %
+                                    static_cast<uint32_t>(end));
+    if (goes_on_ && before != nullptr) draws[0] += *before / group_ * group_;
+    if (num_draws_ == 1) return;
+    std::fill(draws + 1, draws + num_draws_, 0);
+    const PolicyOutcome& outcome = At(draws[0]);
+    if (outcome.num_more_draws == 0) return;
+    // Not the seed that drew the operation, so that the draws are independent.
+    const ImageSeed other(~first, ~second);
+    if (outcome.random == RandomOperation::kFlip) {
+      draws[1] = other.Below(0, 2);
+      return;
+    }
+    const PhiloxWords words = FirstWords(~first, ~second);
+    const uint32_t below = static_cast<uint32_t>(outcome.end_of_more);
+    for (int i = 0; i < outcome.num_more_draws; ++i) {
+      // A power of two keeps the lowest bits, as TensorFlow's floats do.
+      draws[1 + i] = static_cast<int32_t>(words[i] % below);
+    }
+  }
   int64_t EndOfDraw(int i, const int32_t* draws) const override {
     return i == 0 ? end_ : At(draws[0]).end_of_more;
   }
   bool ChangesNothing(const int32_t* draws) const override {
     return At(draws[0]).ChangesNothing();
   }
-  void Apply(const int32_t* draws, Canvas* canvas) const override;
-  absl::StatusOr<ImageSpec> Behind(ImageSpec image) const override;
-  absl::Status MayFollow(const Layer* before) const override;
-  bool moves_pixels() const override {
-    return std::any_of(
-        outcomes_.begin(), outcomes_.end(),
-        [](const PolicyOutcome& outcome) { return outcome.MovesPixels(); });
+  void Apply(const int32_t* draws, Canvas* canvas) const override {
+    const PolicyOutcome& outcome = At(draws[0]);
+    const int64_t whole = static_cast<int64_t>(outcome.parameter);
+    const ImageSize size = canvas->size();
+    switch (outcome.random) {
+      case RandomOperation::kNone:
+        if (!outcome.distortion.changes_nothing) {
+          canvas->Distort(outcome.distortion, fill_);
+        }
+        return;
+      case RandomOperation::kFlip:
+        if (draws[1] != 0) canvas->Flip(/*vertically=*/false);
+        return;
+      case RandomOperation::kCrop:
+        canvas->Crop(
+            {draws[1] - whole, draws[2] - whole, size.height, size.width},
+            Border::kEmpty, kMeanColor);
+        return;
+      case RandomOperation::kCutout: {
+        const int64_t top = draws[1] % size.height - whole / 2;
+        const int64_t left = draws[2] % size.width - whole / 2;
+        const int64_t side = whole / 2 * 2 + 1;
+        canvas->CutOut({top, left, side, side}, kMeanColor);
+        return;
+      }
+      case RandomOperation::kResizedCrop:
+        canvas->ResizeBicubic(BicubicBox(draws + 1, size));
+        return;
+    }
   }
-  RowChange row_change() const override {
-    RowChange most = RowChange::kKept;
+  absl::StatusOr<ImageSpec> Behind(ImageSpec image) const override {
+    RTF_ASSIGN_OR_RETURN(const ImageSpec made, OfThreeColors(image));
+    RTF_RETURN_IF_ERROR(CheckSides(made));
+    return made;
+  }
+  // A layer that continues the previous one must have the same end and groups.
+  absl::Status MayFollow(const Layer* before) const override {
+    if (!goes_on_ || before == nullptr) return absl::OkStatus();
+    const auto* const policy = dynamic_cast<const PolicyLayer*>(before);
+    if (policy != nullptr && policy->end_ == end_ && policy->group_ == group_) {
+      return absl::OkStatus();
+    }
+    return InvalidArgument("it goes on from no policy of its end and group");
+  }
+  Movement movement() const override {
+    Movement most = Movement::kNone;
     for (const PolicyOutcome& outcome : outcomes_) {
-      most = std::max(most, outcome.row_change());
+      most = std::max(most, outcome.movement());
     }
     return most;
   }
@@ -207,108 +282,7 @@ class PolicyLayer : public Layer {
   std::vector<int32_t> edges_;
 };
 
-PolicyLayer::PolicyLayer(Arguments& arguments)
-    : end_(static_cast<int32_t>(arguments.Integer("end", 1, kMaxEnd))),
-      group_(static_cast<int32_t>(arguments.Integer("group", 1, end_))),
-      goes_on_(arguments.Boolean("goes_on")),
-      fill_(static_cast<uint8_t>(arguments.Integer("fill", 0, 255))) {
-  if (end_ % group_ != 0) arguments.Fail("end must be a multiple of group");
-  const Turn turn =
-      arguments.Boolean("exact_turns") ? Turn::kExact : Turn::kRounded;
-  const std::vector<absl::string_view> names = arguments.Texts("operations");
-  const std::vector<double> parameters = arguments.Numbers("parameters");
-  const std::vector<double> edges = arguments.Numbers("edges");
-  if (parameters.size() != names.size() || edges.size() != names.size()) {
-    arguments.Fail(
-        "operations, parameters and edges must be of the same number");
-    return;
-  }
-  for (size_t i = 0; i < names.size(); ++i) {
-    outcomes_.push_back(OutcomeOf(names[i], parameters[i], turn, arguments));
-    num_draws_ = std::max(num_draws_, 1 + outcomes_.back().num_more_draws);
-    if (!(edges[i] >= (i == 0 ? 0 : edges[i - 1]) && edges[i] <= end_)) {
-      arguments.Fail("edges must not decrease, nor be above end");
-      return;
-    }
-    edges_.push_back(static_cast<int32_t>(edges[i]));
-  }
-  if (edges_.back() != end_) arguments.Fail("the last edge must be the end");
-}
-
-void PolicyLayer::Draw(const ImageSeed& seed, const int32_t* before,
-                       int32_t* draws) const {
-  const auto [first, second] = seed.numbers();
-  const int32_t end = goes_on_ ? group_ : end_;
-  draws[0] = static_cast<int32_t>(FirstWords(first, second)[0] %
-                                  static_cast<uint32_t>(end));
-  if (goes_on_ && before != nullptr) draws[0] += *before / group_ * group_;
-  if (num_draws_ == 1) return;
-  std::fill(draws + 1, draws + num_draws_, 0);
-  const PolicyOutcome& outcome = At(draws[0]);
-  if (outcome.num_more_draws == 0) return;
-  // Not the seed that drew the operation, so that the draws are independent.
-  const ImageSeed other(~first, ~second);
-  if (outcome.random == RandomOperation::kFlip) {
-    draws[1] = other.Below(0, 2);
-    return;
-  }
-  const PhiloxWords words = FirstWords(~first, ~second);
-  const uint32_t below = static_cast<uint32_t>(outcome.end_of_more);
-  for (int i = 0; i < outcome.num_more_draws; ++i) {
-    // A power of two keeps the lowest bits, as TensorFlow's floats do.
-    draws[1 + i] = static_cast<int32_t>(words[i] % below);
-  }
-}
-
-void PolicyLayer::Apply(const int32_t* draws, Canvas* canvas) const {
-  const PolicyOutcome& outcome = At(draws[0]);
-  const int64_t whole = static_cast<int64_t>(outcome.parameter);
-  const ImageSize size = canvas->size();
-  switch (outcome.random) {
-    case RandomOperation::kNone:
-      if (!outcome.distortion.changes_nothing) {
-        canvas->Distort(outcome.distortion, fill_);
-      }
-      return;
-    case RandomOperation::kFlip:
-      if (draws[1] != 0) canvas->Flip(/*vertically=*/false);
-      return;
-    case RandomOperation::kCrop:
-      canvas->Crop(
-          {draws[1] - whole, draws[2] - whole, size.height, size.width},
-          Border::kEmpty, kMeanColor);
-      return;
-    case RandomOperation::kCutout: {
-      const int64_t top = draws[1] % size.height - whole / 2;
-      const int64_t left = draws[2] % size.width - whole / 2;
-      const int64_t side = whole / 2 * 2 + 1;
-      canvas->CutOut({top, left, side, side}, kMeanColor);
-      return;
-    }
-    case RandomOperation::kResizedCrop:
-      canvas->ResizeBicubic(BicubicBox(draws + 1, size));
-      return;
-  }
-}
-
-absl::StatusOr<ImageSpec> PolicyLayer::Behind(ImageSpec image) const {
-  RTF_ASSIGN_OR_RETURN(const ImageSpec made, OfThreeColors(image));
-  RTF_RETURN_IF_ERROR(CheckSides(made));
-  return made;
-}
-
-// A layer that continues the previous one must have the same end and groups.
-absl::Status PolicyLayer::MayFollow(const Layer* before) const {
-  if (!goes_on_ || before == nullptr) return absl::OkStatus();
-  const auto* const policy = dynamic_cast<const PolicyLayer*>(before);
-  if (policy != nullptr && policy->end_ == end_ && policy->group_ == group_) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(
-      "it goes on from no policy of its end and group");
-}
-
-const LayerType kPolicy("policy", 1, LayerType::MakeAs<PolicyLayer>);
+const LayerType<PolicyLayer> kPolicy("policy");
 
 }  // namespace
 }  // namespace refurbish_tf

@@ -34,15 +34,15 @@ class RandomAffine : public Layer {
   }
 
   int num_draws() const override { return kAmounts; }
-  RowChange row_change() const override {
+  Movement movement() const override {
     for (int i = 0; i < kAmounts; ++i) {
       const absl::string_view name = kAffineAmounts[i].name;
       if ((name == "degrees" || name == "shear_y") &&
           (ranges_[i][0] != 0 || ranges_[i][1] != 0)) {
-        return RowChange::kTurned;
+        return Movement::kTurns;
       }
     }
-    return RowChange::kKept;
+    return Movement::kKeepsRows;
   }
   void Apply(const int32_t* draws, Canvas* canvas) const override {
     AffineChange change;
@@ -61,8 +61,7 @@ class RandomAffine : public Layer {
   std::array<std::array<double, 2>, kAmounts> ranges_ = {};
 };
 
-const LayerType kRandomAffine("random_affine", 1,
-                              LayerType::MakeAs<RandomAffine>);
+const LayerType<RandomAffine> kRandomAffine("random_affine");
 
 }  // namespace
 }  // namespace refurbish_tf

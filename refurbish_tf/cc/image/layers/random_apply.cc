@@ -25,9 +25,8 @@ class RandomApply : public ChanceLayer {
     return i == 0 ? Layer::EndOfDraw(i, draws)
                   : chain_.EndOfDraw(i - 1, draws + 1);
   }
-  bool moves_pixels() const override { return chain_.moves_pixels(); }
-  RowChange row_change() const override {
-    return below() > 0 ? chain_.row_change() : RowChange::kKept;
+  Movement movement() const override {
+    return below() > 0 ? chain_.movement() : Movement::kNone;
   }
   absl::StatusOr<ImageSpec> Behind(ImageSpec image) const override {
     return chain_.BehindWithin(image);
@@ -41,7 +40,7 @@ class RandomApply : public ChanceLayer {
   const LayerChain chain_;
 };
 
-const LayerType kRandomApply("random_apply", 1, LayerType::MakeAs<RandomApply>);
+const LayerType<RandomApply> kRandomApply("random_apply");
 
 }  // namespace
 }  // namespace refurbish_tf

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <optional>
 
-#include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/image/layer.h"
 
 namespace refurbish_tf {
@@ -23,22 +22,16 @@ class RandomCrop : public Layer {
   int num_draws() const override { return 2; }
   // Without a given size, the draws are places. Otherwise the number of places
   // depends on the image, so the draws are fractions.
-  void Draw(const ImageSeed& seed, const int32_t* /*before*/,
-            int32_t* draws) const override {
-    for (int i = 0; i < 2; ++i) {
-      draws[i] = size_ ? seed.Fraction(i) : seed.Below(i, 2 * padding_ + 1);
-    }
-  }
   int64_t EndOfDraw(int i, const int32_t* draws) const override {
     return size_ ? Layer::EndOfDraw(i, draws) : 2 * padding_ + 1;
   }
   bool ChangesNothing(const int32_t* draws) const override {
     return !size_ && draws[0] == padding_ && draws[1] == padding_;
   }
-  RowChange row_change() const override {
+  Movement movement() const override {
     return border_ == Border::kReflect && (padding_ > 0 || pads_if_needed_)
-               ? RowChange::kMirrored
-               : RowChange::kKept;
+               ? Movement::kMirrors
+               : Movement::kKeepsRows;
   }
   void Apply(const int32_t* draws, Canvas* canvas) const override {
     const ImageSize image = canvas->size();
@@ -80,20 +73,20 @@ class RandomCrop : public Layer {
     if (side == kUnknown) return absl::OkStatus();
     const int64_t least = made - 2 * padding_;
     if (side < least && !pads_if_needed_) {
-      return absl::InvalidArgumentError(absl::StrCat(
+      return InvalidArgument(
           "have a ", name, " of at least ", least, " pixels for a crop to ",
           size_->height, " x ", size_->width, " with padding=", padding_,
           ", got ", side,
           ". Pass pad_if_needed=True to pad smaller images, or resize them "
-          "before"));
+          "before");
     }
     if (const int64_t padding = PaddingOf(side, made);
         border_ == Border::kReflect && padding >= side) {
-      return absl::InvalidArgumentError(absl::StrCat(
+      return InvalidArgument(
           "have sides above the padding, ", padding,
           ", for padding_mode='reflect', got ", image.height, " x ",
           image.width,
-          " pixels. Pass a smaller padding, or padding_mode='constant'"));
+          " pixels. Pass a smaller padding, or padding_mode='constant'");
     }
     return absl::OkStatus();
   }
@@ -105,7 +98,7 @@ class RandomCrop : public Layer {
   bool pads_if_needed_ = false;
 };
 
-const LayerType kRandomCrop("random_crop", 1, LayerType::MakeAs<RandomCrop>);
+const LayerType<RandomCrop> kRandomCrop("random_crop");
 
 }  // namespace
 }  // namespace refurbish_tf

@@ -15,7 +15,12 @@ class RandomErasing : public ChanceLayer {
         value_("value", arguments) {}
 
   int num_draws() const override { return 1 + RandomWindow::kNumDraws; }
-  bool moves_pixels() const override { return false; }
+  // Faster than one by one.
+  void Draw(const ImageSeed& seed, const int32_t* /*before*/,
+            int32_t* draws) const override {
+    seed.Fractions(num_draws(), draws);
+  }
+  Movement movement() const override { return Movement::kNone; }
   absl::StatusOr<ImageSpec> Behind(ImageSpec image) const override {
     RTF_RETURN_IF_ERROR(value_.Check(image));
     return image;
@@ -35,8 +40,7 @@ class RandomErasing : public ChanceLayer {
   const FillValue value_;
 };
 
-const LayerType kRandomErasing("random_erasing", 1,
-                               LayerType::MakeAs<RandomErasing>);
+const LayerType<RandomErasing> kRandomErasing("random_erasing");
 
 }  // namespace
 }  // namespace refurbish_tf

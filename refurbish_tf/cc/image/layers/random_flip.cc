@@ -19,7 +19,7 @@ class RandomFlip : public Layer {
       first_is_vertical_ = mode == "vertical";
     }
     if (arguments.Has("below")) {
-      below_ = arguments.Integer("below", 0, int64_t{1} << 31);
+      below_ = arguments.Integer("below", 0, kEndOfFraction);
     }
   }
 
@@ -28,7 +28,7 @@ class RandomFlip : public Layer {
   void Draw(const ImageSeed& seed, const int32_t* /*before*/,
             int32_t* draws) const override {
     for (int i = 0; i < num_draws(); ++i) {
-      draws[i] = seed.Fraction(i) >= (int64_t{1} << 31) - below_ ? 1 : 0;
+      draws[i] = seed.Fraction(i) >= kEndOfFraction - below_ ? 1 : 0;
     }
   }
   int64_t EndOfDraw(int /*i*/, const int32_t* /*draws*/) const override {
@@ -37,10 +37,10 @@ class RandomFlip : public Layer {
   bool ChangesNothing(const int32_t* draws) const override {
     return draws[0] == 0 && (!has_both_ || draws[1] == 0);
   }
-  RowChange row_change() const override {
+  Movement movement() const override {
     return below_ > 0 && (has_both_ || !first_is_vertical_)
-               ? RowChange::kMirrored
-               : RowChange::kKept;
+               ? Movement::kMirrors
+               : Movement::kKeepsRows;
   }
   void Apply(const int32_t* draws, Canvas* canvas) const override {
     if (draws[0] != 0) canvas->Flip(first_is_vertical_);
@@ -50,10 +50,10 @@ class RandomFlip : public Layer {
  private:
   bool has_both_ = false, first_is_vertical_ = false;
   // The probability, in units of 2^-31.
-  int64_t below_ = int64_t{1} << 30;
+  int64_t below_ = kEndOfFraction / 2;
 };
 
-const LayerType kRandomFlip("random_flip", 1, LayerType::MakeAs<RandomFlip>);
+const LayerType<RandomFlip> kRandomFlip("random_flip");
 
 }  // namespace
 }  // namespace refurbish_tf

@@ -19,10 +19,6 @@ class RandomIouCrop : public Layer {
   // A seed of two numbers; then top, left, height and width of the crop, which
   // `DrawFrom` finds. If the height is 0, the image stays as it is.
   int num_draws() const override { return 6; }
-  void Draw(const ImageSeed& seed, const int32_t* /*before*/,
-            int32_t* draws) const override {
-    for (int i = 0; i < 6; ++i) draws[i] = i < 2 ? seed.Fraction(i) : 0;
-  }
   int64_t EndOfDraw(int i, const int32_t* draws) const override {
     return i < 2 ? Layer::EndOfDraw(i, draws) : 1;
   }
@@ -83,8 +79,7 @@ class RandomIouCrop : public Layer {
   const int64_t trials_;
 };
 
-const LayerType kRandomIouCrop("random_iou_crop", 1,
-                               LayerType::MakeAs<RandomIouCrop>);
+const LayerType<RandomIouCrop> kRandomIouCrop("random_iou_crop");
 
 }  // namespace
 }  // namespace refurbish_tf

@@ -1,5 +1,4 @@
 // Shows the image from a random viewpoint, with some probability.
-#include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/image/layer.h"
 
 namespace refurbish_tf {
@@ -13,17 +12,17 @@ class RandomPerspective : public ChanceLayer {
 
   // Whether it applies, and how far each corner moves inwards.
   int num_draws() const override { return 1 + 2 * Corners::kNumber; }
-  RowChange row_change() const override {
-    return below() > 0 && scale_ > 0 ? RowChange::kTurned : RowChange::kKept;
+  Movement movement() const override {
+    return below() > 0 && scale_ > 0 ? Movement::kTurns : Movement::kKeepsRows;
   }
   absl::StatusOr<ImageSpec> Behind(ImageSpec image) const override {
     RTF_RETURN_IF_ERROR(CheckColors(image, {1, 3}));
     RTF_RETURN_IF_ERROR(CheckSides(image));
     for (const int64_t side : {image.size.height, image.size.width}) {
       if (side != kUnknown && side < kLeastSide) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            "have sides of at least ", kLeastSide, " pixels, got ",
-            image.size.height, " x ", image.size.width, ". Resize it before"));
+        return InvalidArgument("have sides of at least ", kLeastSide,
+                               " pixels, got ", image.size.height, " x ",
+                               image.size.width, ". Resize it before");
       }
     }
     return image;
@@ -56,8 +55,7 @@ class RandomPerspective : public ChanceLayer {
   const double scale_;
 };
 
-const LayerType kRandomPerspective("random_perspective", 1,
-                                   LayerType::MakeAs<RandomPerspective>);
+const LayerType<RandomPerspective> kRandomPerspective("random_perspective");
 
 }  // namespace
 }  // namespace refurbish_tf

@@ -20,6 +20,11 @@ class RandomResizedCrop : public ResizingLayer {
         window_(RandomWindow::Ratio::kWidthToHeight, arguments) {}
 
   int num_draws() const override { return RandomWindow::kNumDraws; }
+  // Faster than one by one.
+  void Draw(const ImageSeed& seed, const int32_t* /*before*/,
+            int32_t* draws) const override {
+    seed.Fractions(num_draws(), draws);
+  }
 
  private:
   Box PartOf(const int32_t* draws, ImageSize image) const override {
@@ -49,8 +54,7 @@ class RandomResizedCrop : public ResizingLayer {
   const RandomWindow window_;
 };
 
-const LayerType kRandomResizedCrop("random_resized_crop", 1,
-                                   LayerType::MakeAs<RandomResizedCrop>);
+const LayerType<RandomResizedCrop> kRandomResizedCrop("random_resized_crop");
 
 }  // namespace
 }  // namespace refurbish_tf

@@ -10,14 +10,10 @@ class RandomRotate90 : public Layer {
 
   // How many quarter turns.
   int num_draws() const override { return 1; }
-  void Draw(const ImageSeed& seed, const int32_t* /*before*/,
-            int32_t* draws) const override {
-    draws[0] = seed.Below(0, kTurns);
-  }
   int64_t EndOfDraw(int /*i*/, const int32_t* /*draws*/) const override {
     return kTurns;
   }
-  RowChange row_change() const override { return RowChange::kTurned; }
+  Movement movement() const override { return Movement::kTurns; }
   bool ChangesNothing(const int32_t* draws) const override {
     return draws[0] == 0;
   }
@@ -36,8 +32,7 @@ class RandomRotate90 : public Layer {
   static constexpr int32_t kTurns = 4;
 };
 
-const LayerType kRandomRotate90("random_rotate90", 1,
-                                LayerType::MakeAs<RandomRotate90>);
+const LayerType<RandomRotate90> kRandomRotate90("random_rotate90");
 
 }  // namespace
 }  // namespace refurbish_tf

@@ -12,9 +12,9 @@ class RandomRotation : public Layer {
       : degrees_(arguments.Range("degrees", -360, 360)) {}
 
   int num_draws() const override { return 1; }
-  RowChange row_change() const override {
-    return degrees_[0] == 0 && degrees_[1] == 0 ? RowChange::kKept
-                                                : RowChange::kTurned;
+  Movement movement() const override {
+    return degrees_[0] == 0 && degrees_[1] == 0 ? Movement::kKeepsRows
+                                                : Movement::kTurns;
   }
   void Apply(const int32_t* draws, Canvas* canvas) const override {
     const PreparedDistortion turn(Distortion::kRotate,
@@ -31,8 +31,7 @@ class RandomRotation : public Layer {
   const std::array<double, 2> degrees_;
 };
 
-const LayerType kRandomRotation("random_rotation", 1,
-                                LayerType::MakeAs<RandomRotation>);
+const LayerType<RandomRotation> kRandomRotation("random_rotation");
 
 }  // namespace
 }  // namespace refurbish_tf

@@ -10,12 +10,12 @@ class RandomTranspose : public ChanceLayer {
  public:
   using ChanceLayer::ChanceLayer;
 
-  RowChange row_change() const override {
-    return below() > 0 ? RowChange::kTurned : RowChange::kKept;
+  Movement movement() const override {
+    return below() > 0 ? Movement::kTurns : Movement::kKeepsRows;
   }
   absl::StatusOr<ImageSpec> Behind(ImageSpec image) const override {
     if (below() == 0) return image;
-    if (below() < int64_t{1} << 31) {
+    if (below() < kEndOfFraction) {
       RTF_RETURN_IF_ERROR(CheckIsSquare(image));
       return image;
     }
@@ -30,8 +30,7 @@ class RandomTranspose : public ChanceLayer {
   }
 };
 
-const LayerType kRandomTranspose("random_transpose", 1,
-                                 LayerType::MakeAs<RandomTranspose>);
+const LayerType<RandomTranspose> kRandomTranspose("random_transpose");
 
 }  // namespace
 }  // namespace refurbish_tf

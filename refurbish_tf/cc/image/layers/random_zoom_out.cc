@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <array>
 
-#include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/image/layer.h"
 #include "refurbish_tf/cc/image/layer_chain.h"
 
@@ -22,10 +21,10 @@ class RandomZoomOut : public ChanceLayer {
     RTF_RETURN_IF_ERROR(fill_.Check(image));
     const int64_t longest = std::max(image.size.height, image.size.width);
     if (static_cast<double>(longest) * sides_[1] > LayerChain::kMaxSide) {
-      return absl::InvalidArgumentError(absl::StrCat(
+      return InvalidArgument(
           "have sides of at most ", LayerChain::kMaxSide,
           " pixels after it, got ", image.size.height, " x ", image.size.width,
-          " pixels. Pass a smaller side_range, or resize it before"));
+          " pixels. Pass a smaller side_range, or resize it before");
     }
     return image.OfDrawnSize();
   }
@@ -48,8 +47,7 @@ class RandomZoomOut : public ChanceLayer {
   const FillValue fill_;
 };
 
-const LayerType kRandomZoomOut("random_zoom_out", 1,
-                               LayerType::MakeAs<RandomZoomOut>);
+const LayerType<RandomZoomOut> kRandomZoomOut("random_zoom_out");
 
 }  // namespace
 }  // namespace refurbish_tf

@@ -5,9 +5,24 @@
 #include <utility>
 
 #include "refurbish_tf/cc/image/float_resizer.h"
-#include "refurbish_tf/cc/image/targets/places.h"
 
 namespace refurbish_tf {
+namespace {
+
+double RatioOf(int64_t made, int64_t before) {
+  return static_cast<double>(made) / static_cast<double>(before);
+}
+
+// -1 for points in reversed order, otherwise 1.
+std::vector<int> SignsOf(const Axis& axis) {
+  std::vector<int> signs;
+  for (const Strip& strip : axis.strips()) {
+    signs.insert(signs.end(), strip.length, strip.step < 0 ? -1 : 1);
+  }
+  return signs;
+}
+
+}  // namespace
 
 template <class Value>
 template <class Make>
@@ -39,6 +54,19 @@ void BlendedMap<Value>::Take(const Plan& plan) {
       }
     }
   });
+  if (form_ == Form::kBlendedMap) return;
+  const std::vector<int> x_signs = SignsOf(plan.columns);
+  if (form_ == Form::kDisparity) {
+    const bool mirrors =
+        std::find(x_signs.begin(), x_signs.end(), -1) != x_signs.end();
+    if (mirrors) Refuse(Movement::kMirrors);
+    return;
+  }
+  const std::vector<int> y_signs = SignsOf(plan.rows);
+  ChangeVectors([&](int64_t y, int64_t x, Value* vector) {
+    if (x_signs[x] < 0) vector[0] = -vector[0];
+    if (y_signs[y] < 0) vector[1] = -vector[1];
+  });
 }
 
 template <class Value>
@@ -52,6 +80,11 @@ void BlendedMap<Value>::Transpose() {
       }
     }
   });
+  if (form_ == Form::kDisparity) Refuse(Movement::kTurns);
+  if (!has_vectors()) return;
+  ChangeVectors([](int64_t /*y*/, int64_t /*x*/, Value* vector) {
+    std::swap(vector[0], vector[1]);
+  });
 }
 
 template <class Value>
@@ -64,12 +97,35 @@ void BlendedMap<Value>::Resize(const Box& part, ImageSize size,
                         BilinearSpans(part.width, size.width, antialias))
         .Rows(0, size.height, reinterpret_cast<uint8_t*>(to));
   });
-  for (Value& value : values_) value = rounded_(value);
+  RoundAll();
+  const double by_x = RatioOf(size.width, part.width);
+  if (form_ == Form::kDisparity) ScaleDisparity(by_x);
+  if (form_ != Form::kFlow) return;
+  const double by_y = RatioOf(size.height, part.height);
+  ChangeVectors([&](int64_t /*y*/, int64_t /*x*/, Value* vector) {
+    vector[0] = static_cast<Value>(vector[0] * by_x);
+    vector[1] = static_cast<Value>(vector[1] * by_y);
+  });
 }
 
 template <class Value>
 void BlendedMap<Value>::MoveBy(const PreparedDistortion& distortion) {
   const Projection source = SourceOf(distortion, size_);
+  Blend(source);
+  if (form_ == Form::kBlendedMap) return;
+  const Projection to = source.Inverse();
+  if (has_vectors()) {
+    MoveVectors(source, to);
+  } else if (to.yx == 0 && to.wy == 0 && to.wx == 0 && to.xx > 0) {
+    // Rows stay rows, and are not mirrored.
+    ScaleDisparity(to.xx);
+  } else {
+    Refuse(Movement::kTurns);
+  }
+}
+
+template <class Value>
+void BlendedMap<Value>::Blend(const Projection& source) {
   const int64_t height = size_.height, width = size_.width;
   // The two pixels around a place, and the share of the second. At an edge both
   // are the same pixel.
@@ -113,6 +169,64 @@ void BlendedMap<Value>::MoveBy(const PreparedDistortion& distortion) {
       }
     }
   });
+}
+
+template <class Value>
+template <class Change>
+void BlendedMap<Value>::ChangeVectors(const Change& change) {
+  Value* pixel = values_.data();
+  for (int64_t row = 0; row < frames_ * size_.height; ++row) {
+    for (int64_t x = 0; x < size_.width; ++x, pixel += channels_) {
+      for (int64_t c = 0; c + 1 < channels_; c += 2) {
+        change(row % size_.height, x, pixel + c);
+      }
+    }
+  }
+  RoundAll();
+}
+
+template <class Value>
+void BlendedMap<Value>::MoveVectors(const Projection& source,
+                                    const Projection& to) {
+  ChangeVectors([&](int64_t y, int64_t x, Value* vector) {
+    // Such vectors, including those outside the image, stay.
+    if (vector[0] == 0 && vector[1] == 0) return;
+    const ImagePlace by = {vector[1], vector[0]};
+    const ImagePlace begin = {static_cast<double>(y) + 0.5,
+                              static_cast<double>(x) + 0.5};
+    // The direction that a very short vector would have in the moved image.
+    const double deeper = to.wy * by.y + to.wx * by.x;
+    ImagePlace moved = {to.yy * by.y + to.yx * by.x - begin.y * deeper,
+                        to.xy * by.y + to.xx * by.x - begin.x * deeper};
+    if (form_ == Form::kVectors) {
+      const double ratio = std::sqrt((by.y * by.y + by.x * by.x) /
+                                     (moved.y * moved.y + moved.x * moved.x));
+      moved = {moved.y * ratio, moved.x * ratio};
+    } else if (to.wy != 0 || to.wx != 0) {
+      const ImagePlace before = source(begin);
+      const ImagePlace end = to({before.y + by.y, before.x + by.x});
+      moved = {end.y - begin.y, end.x - begin.x};
+    }
+    vector[0] = static_cast<Value>(moved.x);
+    vector[1] = static_cast<Value>(moved.y);
+  });
+}
+
+template <class Value>
+void BlendedMap<Value>::ScaleDisparity(double by) {
+  for (Value& value : values_) {
+    value = rounded_(static_cast<Value>(value * by));
+  }
+}
+
+template <class Value>
+void BlendedMap<Value>::RoundAll() {
+  for (Value& value : values_) value = rounded_(value);
+}
+
+template <class Value>
+void BlendedMap<Value>::Refuse(Movement movement) {
+  refused_ = std::max(refused_, movement);
 }
 
 template class BlendedMap<float>;

@@ -2,14 +2,15 @@
 // and resizes blend between pixels; outside the map, values are 0.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <utility>
 #include <vector>
 
 #include "refurbish_tf/cc/image/kernels.h"
-#include "refurbish_tf/cc/image/row_change.h"
+#include "refurbish_tf/cc/image/movement.h"
+#include "refurbish_tf/cc/image/targets/places.h"
 #include "refurbish_tf/cc/image/targets/target_canvas.h"
+#include "refurbish_tf/cc/image/targets/target_kind.h"
 
 namespace refurbish_tf {
 
@@ -18,11 +19,22 @@ namespace refurbish_tf {
 template <class Value>
 class BlendedMap : public MapCanvas {
  public:
+  // The forms of these maps. Layers also change numbers that are directions:
+  // - kBlendedMap: numbers that mean the same everywhere.
+  // - kFlow: optical flow, vectors of two channels, x before y, in pixels. They
+  //   are rotated, mirrored and scaled with their images.
+  // - kVectors: x, y and z, where z stays, or x and y of several vectors. They
+  //   are rotated and mirrored with their images, and keep their length.
+  // - kDisparity, of two views: how far apart in a row they show the same
+  //   thing. There is none if they are mirrored or rotated.
+  using Form = TargetKind::Form;
+
   // `values`: those of `frames` maps of this size, which move in the same way.
   // `rounded`: rounds to the nearest number that can be stored.
-  BlendedMap(ImageSize size, int64_t channels, int64_t frames,
+  BlendedMap(Form form, ImageSize size, int64_t channels, int64_t frames,
              std::vector<Value> values, Value (*rounded)(Value))
-      : size_(size),
+      : form_(form),
+        size_(size),
         channels_(channels),
         frames_(frames),
         values_(std::move(values)),
@@ -30,39 +42,38 @@ class BlendedMap : public MapCanvas {
 
   const std::vector<Value>& values() const { return values_; }
   // The largest change by a layer that the map cannot follow.
-  RowChange refused() const { return refused_; }
+  Movement refused() const { return refused_; }
 
   ImageSize size() const override { return size_; }
   void Transpose() override;
   void Resize(const Box& part, ImageSize size, bool antialias) override;
 
- protected:
-  int64_t channels() const { return channels_; }
+ private:
   void Take(const Plan& plan) override;
   void MoveBy(const PreparedDistortion& distortion) override;
-  // Calls change(y, x, values) for each pixel, and rounds the changed values.
-  template <class Change>
-  void ChangePixels(const Change& change) {
-    Value* values = values_.data();
-    for (int64_t row = 0; row < frames_ * size_.height; ++row) {
-      for (int64_t x = 0; x < size_.width; ++x, values += channels_) {
-        change(row % size_.height, x, values);
-      }
-    }
-    for (Value& value : values_) value = rounded_(value);
-  }
-  void Refuse(RowChange change) { refused_ = std::max(refused_, change); }
-
- private:
   // Replaces all maps by maps of this size, which `make(from, to)` fills.
   template <class Make>
   void Remake(ImageSize size, const Make& make);
+  // Blends each pixel from the pixels around its place in the source.
+  void Blend(const Projection& source);
 
+  bool has_vectors() const {
+    return form_ == Form::kFlow || form_ == Form::kVectors;
+  }
+  // Calls change(y, x, vector) for each vector, and rounds what it changed.
+  template <class Change>
+  void ChangeVectors(const Change& change);
+  void MoveVectors(const Projection& source, const Projection& to);
+  void ScaleDisparity(double by);
+  void RoundAll();
+  void Refuse(Movement movement);
+
+  const Form form_;
   ImageSize size_;
   const int64_t channels_, frames_;
   std::vector<Value> values_;
   Value (*const rounded_)(Value);
-  RowChange refused_ = RowChange::kKept;
+  Movement refused_ = Movement::kNone;
 };
 
 }  // namespace refurbish_tf

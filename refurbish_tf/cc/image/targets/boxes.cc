@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/base/status_macros.h"
 
 namespace refurbish_tf {
 namespace {
@@ -39,13 +39,12 @@ absl::Status Boxes::BeginRow(double* box) {
   const double rounding = 4 * type().epsilon * longest_side();
   if (edges.bottom < edges.top - rounding ||
       edges.right < edges.left - rounding) {
-    return absl::InvalidArgumentError("have no negative height or width");
+    return InvalidArgument("have no negative height or width");
   }
   // Annotators round to whole pixels.
   if (!AreIn(size(), edges, 1 + rounding)) {
-    return absl::InvalidArgumentError(absl::StrCat("lie in their image of ",
-                                                   size().height, " x ",
-                                                   size().width, " pixels"));
+    return InvalidArgument("lie in their image of ", size().height, " x ",
+                           size().width, " pixels");
   }
   // The edges of a box that was clipped and stored may be this far outside.
   const double stored_beyond = type().epsilon == 0 ? 1 : rounding / 2;

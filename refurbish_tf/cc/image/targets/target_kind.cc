@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "refurbish_tf/cc/base/status_macros.h"
 
 namespace refurbish_tf {
 namespace {
@@ -40,13 +41,13 @@ absl::StatusOr<TargetKind> TargetKind::Named(absl::string_view name) {
   for (const NamedKind& known : kKinds) {
     if (name == known.name) return known.kind;
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("The kind of a target must be one of ",
-                   absl::StrJoin(kKinds, ", ",
-                                 [](std::string* text, const NamedKind& known) {
-                                   absl::StrAppend(text, known.name);
-                                 }),
-                   ", got ", name, "."));
+  return InvalidArgument(
+      "The kind of a target must be one of ",
+      absl::StrJoin(kKinds, ", ",
+                    [](std::string* text, const NamedKind& known) {
+                      absl::StrAppend(text, known.name);
+                    }),
+      ", got ", name, ".");
 }
 
 }  // namespace refurbish_tf

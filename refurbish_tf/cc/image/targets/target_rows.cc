@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
+#include "refurbish_tf/cc/base/status_macros.h"
 
 namespace refurbish_tf {
 
@@ -27,11 +27,11 @@ absl::Status TargetRows::Begin() {
         std::all_of(row, row + columns_,
                     [](double number) { return std::isfinite(number); })
             ? BeginRow(row)
-            : absl::InvalidArgumentError("be finite numbers");
+            : InvalidArgument("be finite numbers");
     if (!status.ok()) {
-      return absl::InvalidArgumentError(absl::StrCat(
+      return InvalidArgument(
           status.message(), ", got [",
-          absl::StrJoin(absl::MakeConstSpan(row, columns_), ", "), "]"));
+          absl::StrJoin(absl::MakeConstSpan(row, columns_), ", "), "]");
     }
   }
   return absl::OkStatus();

@@ -28,70 +28,39 @@ namespace {
 constexpr char kAdaptiveEchoType[] = "AdaptiveEcho";
 constexpr char kMaxEchoingFactor[] = "max_echoing_factor";
 constexpr char kStage[] = "stage";
-constexpr char kBuffered[] = "buffered";
+constexpr ResultsKey kBuffered = {"num_buffered", "buffered"};
 
 // How many elements are read ahead of the newest one that was yielded. One is
 // enough for the rate; the second spares the reading thread a wait when
 // elements come in bursts.
 constexpr size_t kBufferSize = 2;
 
-// Counts what an iterator has yielded; may outlive the iterator.
+// What an iterator has yielded.
 struct EchoCounters : Counters {
   Count fresh{this, "fresh"};
   Count repeated{this, "repeated"};
   Count fresh_wait_nanos{this, "fresh_wait_nanos"};
 };
 
-// The counts of a stage, one entry for each iterator that was read.
-class EchoStage {
- public:
-  std::shared_ptr<EchoCounters> Begin() ABSL_LOCKS_EXCLUDED(mu_) {
-    absl::MutexLock lock(&mu_);
-    counters_.push_back(std::make_shared<EchoCounters>());
-    return counters_.back();
-  }
-
-  std::vector<std::shared_ptr<const EchoCounters>> Counts() const
-      ABSL_LOCKS_EXCLUDED(mu_) {
-    absl::MutexLock lock(&mu_);
-    return {counters_.begin(), counters_.end()};
-  }
-
- private:
-  mutable absl::Mutex mu_;
-  std::vector<std::shared_ptr<EchoCounters>> counters_ ABSL_GUARDED_BY(mu_);
-};
+using EchoStage = CountsOfIterators<EchoCounters>;
 
 class AdaptiveEchoDataset : public UnaryDataset {
  public:
   AdaptiveEchoDataset(OpKernelContext* ctx, const DatasetBase* input,
-                      std::string stage, int64_t max_factor)
+                      const std::string& stage, int64_t max_factor)
       : UnaryDataset(ctx, input, kAdaptiveEchoType),
-        stage_id_(std::move(stage)),
         max_factor_(max_factor),
         stage_(Registry<EchoStage>::Global().GetOrCreate(
-            stage_id_, [] { return std::make_shared<EchoStage>(); })) {}
+            stage, [] { return std::make_shared<EchoStage>(); })) {}
 
   int64_t CardinalityInternal(CardinalityOptions options) const override {
     const int64_t cardinality = input_->Cardinality(options);
     return cardinality <= 0 ? cardinality : kUnknownCardinality;
   }
 
- protected:
-  absl::Status AsGraphDefInternal(SerializationContext* ctx,
-                                  DatasetGraphDefBuilder* b,
-                                  Node** output) const override {
-    return OpWriter(ctx, b)
-        .Input(input_)
-        .Scalar(stage_id_)
-        .Scalar(max_factor_)
-        .Write(this, output);
-  }
-
  private:
   friend class AdaptiveEchoIterator;
 
-  const std::string stage_id_;
   const int64_t max_factor_;
   const std::shared_ptr<EchoStage> stage_;
 };
@@ -100,26 +69,29 @@ class AdaptiveEchoIterator
     : public ElementIterator<AdaptiveEchoDataset, ElementWork> {
  public:
   explicit AdaptiveEchoIterator(const Params& params)
-      : ElementIterator(params, kBuffered, kBufferSize) {}
+      : ElementIterator(params, "echo", kBuffered) {}
 
   absl::Status Initialize(IteratorContext* ctx) override
       ABSL_LOCKS_EXCLUDED(mu_) {
+    const auto refused = [](const char* setting, const char* remedy) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "e=AUTOTUNE repeats elements depending on timing, but ", setting,
+          " asks for the same stream each time. Give echo a number as e, or ",
+          remedy, "."));
+    };
     if (ctx->options() != nullptr &&
         ctx->options()->optional_deterministic_case() ==
             tensorflow::data::Options::kDeterministic &&
         ctx->options()->deterministic()) {
-      return absl::InvalidArgumentError(
-          "e=AUTOTUNE repeats elements depending on timing, but the option "
-          "deterministic=True asks for the same stream each time. Give echo a "
-          "number as e, or leave the option at its default.");
+      return refused("the option deterministic=True",
+                     "leave the option at its default");
     }
     // It may have been enabled after the stage was built.
     if (tensorflow::OpDeterminismRequired()) {
-      return absl::InvalidArgumentError(
-          "e=AUTOTUNE repeats elements depending on timing, but "
+      return refused(
           "tf.config.experimental.enable_op_determinism() or the environment "
-          "variable TF_DETERMINISTIC_OPS asks for the same stream each time. "
-          "Give echo a number as e, or turn op determinism off.");
+          "variable TF_DETERMINISTIC_OPS",
+          "turn op determinism off");
     }
     return ElementIterator::Initialize(ctx);
   }
@@ -130,34 +102,28 @@ class AdaptiveEchoIterator
       ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     if (counters_ == nullptr) counters_ = dataset()->stage_->Begin();
+    *end_of_sequence = false;
     if (num_yields_ > 0 && num_yields_ < dataset()->max_factor_ &&
         !IsNextReady(ctx)) {
       ++num_yields_;
       ++counters_->repeated;
-      *end_of_sequence = false;
-      *out_tensors = newest_;
-      return absl::OkStatus();
+    } else {
+      std::vector<Tensor> element;
+      int64_t waited_nanos = 0;
+      absl::Status status =
+          NextElement(ctx, &element, end_of_sequence, &waited_nanos);
+      counters_->fresh_wait_nanos += waited_nanos;
+      TF_RETURN_IF_ERROR(status);
+      newest_ = std::move(element);
+      if (*end_of_sequence) return absl::OkStatus();
+      num_yields_ = 1;
+      ++counters_->fresh;
     }
-    std::vector<Tensor> element;
-    int64_t waited_nanos;
-    absl::Status status =
-        NextElement(ctx, &element, end_of_sequence, &waited_nanos);
-    counters_->fresh_wait_nanos += waited_nanos;
-    TF_RETURN_IF_ERROR(status);
-    newest_ = std::move(element);
-    if (*end_of_sequence) return absl::OkStatus();
-    num_yields_ = 1;
-    ++counters_->fresh;
     *out_tensors = newest_;
     return absl::OkStatus();
   }
 
  protected:
-  std::shared_ptr<model::Node> CreateNode(
-      IteratorContext*, model::Node::Args args) const override {
-    return model::MakeAsyncUnknownRatioNode(std::move(args), {});
-  }
-
   void Run(IteratorContext* ctx) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     MakeWork(ctx);
     OrderedWorkers::Options options;
@@ -190,7 +156,7 @@ class AdaptiveEchoDatasetOp : public UnaryDatasetOpKernel {
                     "max_e must be a whole number of at least 1, got ",
                     max_factor, ".")));
     *output = new IteratedBy<AdaptiveEchoDataset, AdaptiveEchoIterator>(
-        ctx, input, std::move(stage), max_factor);
+        ctx, input, stage, max_factor);
   }
 };
 

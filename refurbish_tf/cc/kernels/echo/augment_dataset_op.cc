@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -12,8 +11,8 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "refurbish_tf/cc/base/printable.h"
-#include "refurbish_tf/cc/kernels/batch_memory.h"
-#include "refurbish_tf/cc/kernels/batch_rows.h"
+#include "refurbish_tf/cc/batches/batch_memory.h"
+#include "refurbish_tf/cc/batches/batch_rows.h"
 #include "refurbish_tf/cc/kernels/dataset_op.h"
 #include "refurbish_tf/cc/kernels/element_iterator.h"
 #include "refurbish_tf/cc/kernels/inline_function.h"
@@ -28,14 +27,10 @@ namespace {
 constexpr char kAugmentType[] = "Augment";
 constexpr char kFunction[] = "f";
 constexpr char kArguments[] = "other_arguments";
-constexpr char kArgumentTypes[] = "Targuments";
 constexpr char kOfBatches[] = "RefurbishTf>AugmentBatchDataset";
 constexpr char kBatchSize[] = "batch_size";
 constexpr char kDropRemainder[] = "drop_remainder";
-constexpr char kReady[] = "ready";
-
-// Far more results than are ever ready at once.
-constexpr int64_t kMaxReady = 1 << 20;
+constexpr ResultsKey kReady = {"num_ready", "ready"};
 
 // Calls the function for each element.
 class AugmentWork : public ElementWork {
@@ -110,17 +105,13 @@ class AugmentDataset : public UnaryDataset {
     const int64_t end = begin + options.most_rows;
     BatchRows rows(std::move(options), std::make_shared<BatchMemory>(
                                            "echo", ctx->get_allocator({})));
+    BatchRows::Row row;
     for (int64_t i = begin; i < end; ++i) {
       std::vector<Tensor> element;
       TF_RETURN_IF_ERROR(GetElement(ctx, i, &element));
-      BatchRows::Row row;
-      absl::Status added = rows.Add(element, &row);
-      bool whole;
-      TF_RETURN_IF_ERROR(
-          rows.Gather(std::move(added), row, /*index=*/0, &whole));
+      TF_RETURN_IF_ERROR(rows.Add(element, &row));
     }
-    std::vector<uint32_t> gathered;
-    rows.TakeBatch(out_tensors, &gathered);
+    *out_tensors = std::move(row.batch->components);
     return absl::OkStatus();
   }
 
@@ -132,20 +123,9 @@ class AugmentDataset : public UnaryDataset {
   }
 
  protected:
-  absl::Status AsGraphDefInternal(SerializationContext* ctx,
-                                  DatasetGraphDefBuilder* b,
-                                  Node** output) const override {
-    std::vector<Node*> arguments;
-    DataTypeVector types;
-    TF_RETURN_IF_ERROR(function_->AddToGraph(ctx, b, &arguments, &types));
-    OpWriter writer(ctx, b);
-    writer.Input(input_).List(arguments);
-    if (batches_.size > 0) {
-      writer.Scalar(batches_.size).Scalar(batches_.drop_remainder);
-    }
-    return writer.Attr(kFunction, function_->as_traced().func())
-        .Attr(kArgumentTypes, types)
-        .Write(this, output);
+  absl::Status AddFunctions(SerializationContext* ctx,
+                            Builder* b) const override {
+    return function_->AddToGraph(ctx, b);
   }
 
  private:
@@ -180,12 +160,23 @@ class AugmentDataset : public UnaryDataset {
 class AugmentIterator : public ElementIterator<AugmentDataset, AugmentWork> {
  public:
   explicit AugmentIterator(const Params& params)
-      : ElementIterator(params, kReady, kMaxReady) {}
+      : ElementIterator(params, "echo", kReady) {}
 
   absl::Status Initialize(IteratorContext* ctx) override
       ABSL_LOCKS_EXCLUDED(mu_) {
     TF_RETURN_IF_ERROR(ElementIterator::Initialize(ctx));
     absl::MutexLock lock(&mu_);
+    options_ = WorkerOptions(ctx, kAutotuneCalls, "default",
+                             {dataset()->function_.get()});
+    // A symbolic checkpoint says only up to which element the input was read.
+    options_.in_order |= ctx->symbolic_checkpoint();
+    if (dataset()->batches_.size > 0) {
+      // Out of order, the consumer takes a row when a result arrives.
+      rows_ = MakeRows(dataset()->batches_, dataset(),
+                       dataset()->input()->Cardinality(CardinalityOptions()),
+                       /*in_order=*/true, workers_.MemoryOfBatches("echo", ctx),
+                       &options_);
+    }
     return dataset()->function_->Instantiate(ctx, &function_);
   }
 
@@ -194,10 +185,8 @@ class AugmentIterator : public ElementIterator<AugmentDataset, AugmentWork> {
                                bool* end_of_sequence) override
       ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
-    Prepare(ctx);
     if (rows_ != nullptr) return NextBatch(ctx, out_tensors, end_of_sequence);
-    int64_t waited_nanos;
-    return NextElement(ctx, out_tensors, end_of_sequence, &waited_nanos);
+    return NextElement(ctx, out_tensors, end_of_sequence);
   }
 
  protected:
@@ -211,33 +200,18 @@ class AugmentIterator : public ElementIterator<AugmentDataset, AugmentWork> {
 
   void Run(IteratorContext* ctx) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     // Out of order, the consumer writes the rows when results arrive.
-    MakeWork(ctx, std::move(function_), options_->max_calls,
-             options_->in_order ? rows_ : nullptr);
-    Start(*options_);
+    MakeWork(ctx, std::move(function_), options_.max_calls,
+             options_.in_order ? rows_ : nullptr);
+    Start(options_);
   }
 
  private:
-  void Prepare(IteratorContext* ctx) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    if (options_.has_value()) return;
-    options_ = WorkerOptions(ctx, kAutotuneCalls, "default",
-                             {dataset()->function_.get()});
-    // A symbolic checkpoint says only up to which element the input was read.
-    options_->in_order |= ctx->symbolic_checkpoint();
-    if (dataset()->batches_.size == 0) return;
-    // Out of order, the consumer takes a row when a result arrives.
-    rows_ = MakeRows(dataset()->batches_, dataset(),
-                     dataset()->input()->Cardinality(CardinalityOptions()),
-                     /*in_order=*/true, workers_.MemoryOfBatches("echo", ctx),
-                     &*options_);
-  }
-
   absl::Status NextBatch(IteratorContext* ctx, std::vector<Tensor>* batch,
                          bool* end) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     bool whole = false;
     while (!whole) {
       std::unique_ptr<ElementPiece> piece;
-      int64_t waited_nanos;
-      TF_RETURN_IF_ERROR(NextPiece(ctx, &piece, &waited_nanos));
+      TF_RETURN_IF_ERROR(NextPiece(ctx, &piece));
       if (piece == nullptr) break;
       absl::Status status = piece->result.status;
       if (status.ok() && piece->row.batch == nullptr) {
@@ -251,8 +225,7 @@ class AugmentIterator : public ElementIterator<AugmentDataset, AugmentWork> {
     return absl::OkStatus();
   }
 
-  // Set when the first element is requested.
-  std::optional<OrderedWorkers::Options> options_ ABSL_GUARDED_BY(mu_);
+  OrderedWorkers::Options options_ ABSL_GUARDED_BY(mu_);
   // Null unless there are batches.
   std::shared_ptr<BatchRows> rows_ ABSL_GUARDED_BY(mu_);
   // Null once the workers have it.

@@ -21,6 +21,7 @@
 #include "refurbish_tf/cc/kernels/names.h"
 #include "refurbish_tf/cc/kernels/op_lists.h"
 #include "refurbish_tf/cc/plan/echo.h"
+#include "tensorflow/core/util/overflow.h"
 
 namespace refurbish_tf {
 namespace {
@@ -58,31 +59,16 @@ class EchoDataset : public UnaryDataset {
               int64_t seed)
       : UnaryDataset(ctx, input, kEchoType),
         factor_(factor),
-        seed_(seed),
-        schedule_(static_cast<uint64_t>(seed), factor) {
-    if (!schedule_.is_whole()) {
-      get_compatible_ = absl::FailedPreconditionError(absl::StrCat(
-          "e=", factor,
-          " does not support random access: how often echo repeats an element "
-          "is random. Use a whole number as e."));
-    }
-    random_indexing_compatible_ = get_compatible_;
-    random_indexing_compatible_.Update(input_->RandomIndexingCompatible());
-    if (random_indexing_compatible_.ok()) {
-      random_indexing_compatible_ = CheckYieldsAnyNumberOfTimes(input_);
-    }
-  }
+        schedule_(static_cast<uint64_t>(seed), factor) {}
 
   int64_t CardinalityInternal(CardinalityOptions options) const override {
     const int64_t cardinality = input_->Cardinality(options);
     if (cardinality <= 0) return cardinality;  // Empty, unknown or infinite.
     if (!schedule_.is_whole()) return kUnknownCardinality;
-    const int64_t repetitions = schedule_.Repetitions(0);
-    if (cardinality > std::numeric_limits<int64_t>::max() / repetitions) {
-      // Finite, but beyond int64.
-      return kUnknownCardinality;
-    }
-    return cardinality * repetitions;
+    const int64_t repeated = tensorflow::MultiplyWithoutOverflow(
+        cardinality, schedule_.Repetitions(0));
+    // Negative if it is finite, but beyond int64.
+    return repeated < 0 ? kUnknownCardinality : repeated;
   }
 
   // An input implements each `Get` separately, and some only the first.
@@ -97,33 +83,32 @@ class EchoDataset : public UnaryDataset {
   }
 
   absl::Status RandomIndexingCompatible() const override {
-    return random_indexing_compatible_;
-  }
-
- protected:
-  absl::Status AsGraphDefInternal(SerializationContext* ctx,
-                                  DatasetGraphDefBuilder* b,
-                                  Node** output) const override {
-    return OpWriter(ctx, b).Input(input_).Scalar(factor_).Scalar(seed_).Write(
-        this, output);
+    TF_RETURN_IF_ERROR(CheckIsWhole());
+    TF_RETURN_IF_ERROR(input_->RandomIndexingCompatible());
+    return CheckYieldsAnyNumberOfTimes(input_);
   }
 
  private:
   friend class EchoIterator;
 
+  absl::Status CheckIsWhole() const {
+    if (schedule_.is_whole()) return absl::OkStatus();
+    return absl::FailedPreconditionError(absl::StrCat(
+        "e=", factor_,
+        " does not support random access: how often echo repeats an element is "
+        "random. Use a whole number as e."));
+  }
+
   template <typename Context>
   absl::Status GetFromInput(Context ctx, int64_t index,
                             std::vector<Tensor>* out_tensors) const {
-    TF_RETURN_IF_ERROR(get_compatible_);
+    TF_RETURN_IF_ERROR(CheckIsWhole());
     TF_RETURN_IF_ERROR(CheckRandomAccessCompatible(index));
     return input_->Get(ctx, index / schedule_.Repetitions(0), out_tensors);
   }
 
   const double factor_;
-  const int64_t seed_;
   const EchoSchedule schedule_;
-  absl::Status get_compatible_;
-  absl::Status random_indexing_compatible_;
 };
 
 class EchoIterator : public DatasetIterator<EchoDataset> {
@@ -155,7 +140,6 @@ class EchoIterator : public DatasetIterator<EchoDataset> {
     --left_;
     if (left_ == 0) {
       *out_tensors = std::move(element_);
-      element_.clear();
       Release(ctx);
     } else {
       *out_tensors = element_;
@@ -181,10 +165,7 @@ class EchoIterator : public DatasetIterator<EchoDataset> {
         const int64_t skipped = std::min(left_, wanted);
         left_ -= skipped;
         *num_skipped += skipped;
-        if (left_ == 0) {
-          element_.clear();
-          Release(ctx);
-        }
+        if (left_ == 0) Release(ctx);
         continue;
       }
       // How many elements of the input are skipped with all their repetitions.
@@ -194,16 +175,20 @@ class EchoIterator : public DatasetIterator<EchoDataset> {
         next = schedule.Repetitions(position_ + elements);
         if (repetitions + next > wanted) break;
       }
+      // `Skip` leaves no trace in a symbolic checkpoint. With one, the last
+      // element, or the end, is read, so that it has the input's position.
+      if (elements > 0 && ctx->symbolic_checkpoint()) --elements;
       if (elements > 0) {
         int skipped = 0;
         absl::Status status =
-            PassOver(ctx, elements, end_of_sequence, &skipped);
+            input_impl_->Skip(ctx, elements, end_of_sequence, &skipped);
         // Elements before an error are also skipped.
         for (int i = 0; i < skipped; ++i) {
           *num_skipped += schedule.Repetitions(position_++);
         }
         TF_RETURN_IF_ERROR(status);
-      } else {
+      }
+      if (elements == 0 || (*end_of_sequence && ctx->symbolic_checkpoint())) {
         TF_RETURN_IF_ERROR(ReadElement(ctx, end_of_sequence));
         if (!*end_of_sequence) left_ = schedule.Repetitions(position_++);
       }
@@ -299,29 +284,9 @@ class EchoIterator : public DatasetIterator<EchoDataset> {
     return absl::OkStatus();
   }
 
-  // Skips elements of the input. `Skip` leaves no trace in a symbolic
-  // checkpoint. With one, the last element, or the end, is read instead, so
-  // that the checkpoint has the input's position.
-  absl::Status PassOver(IteratorContext* ctx, int elements,
-                        bool* end_of_sequence, int* num_skipped)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    if (!ctx->symbolic_checkpoint()) {
-      return input_impl_->Skip(ctx, elements, end_of_sequence, num_skipped);
-    }
-    if (elements > 1) {
-      TF_RETURN_IF_ERROR(
-          input_impl_->Skip(ctx, elements - 1, end_of_sequence, num_skipped));
-    }
-    const bool ended = *end_of_sequence;
-    std::vector<Tensor> passed_over;
-    TF_RETURN_IF_ERROR(
-        input_impl_->GetNext(ctx, &passed_over, end_of_sequence));
-    *end_of_sequence |= ended;
-    if (!*end_of_sequence) ++*num_skipped;
-    return absl::OkStatus();
-  }
-
+  // Forgets the element after its last repetition.
   void Release(IteratorContext* ctx) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    element_.clear();
     if (held_back_ == nullptr) return;
     ctx->MergeCheckpoint(held_back_.get());
     held_back_.reset();

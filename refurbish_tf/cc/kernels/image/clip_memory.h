@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/base/status_macros.h"
 #include "refurbish_tf/cc/image/image.h"
 #include "refurbish_tf/cc/kernels/names.h"
 
@@ -22,12 +22,12 @@ class ClipMemory {
     frame_ = frame;
     if (frame == 0) standing_ = standing;
     if (standing == standing_) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         "have the size of the first one of its clip, ", standing_.height, " x ",
         standing_.width, " pixels, got ", standing.height, " x ",
         standing.width,
         ". Give it frames of one clip, and decode files that are no clip one by "
-        "one, before batch"));
+        "one, before batch");
   }
 
   // The memory for the image of that frame. Its final size, `made`, must be the

@@ -44,7 +44,7 @@ class DecodeResizedOp : public OpKernel {
     OP_REQUIRES(ctx,
                 chain_.links().size() == 1 &&
                     layer().ResizingOf(draws.data(), {1, 1}).has_value(),
-                absl::InvalidArgumentError(
+                InvalidArgument(
                     "`layers` must be one random resized crop, or a resize."));
     OP_REQUIRES_OK(ctx, MakeDecoder(ctx, type_, kNumColors, &others_));
     OP_REQUIRES_OK(ctx, MakeDecoder(ctx, tensorflow::DT_UINT8, kNumColors + 1,
@@ -133,8 +133,7 @@ class DecodeResizedOp : public OpKernel {
   }
   template <class... Parts>
   absl::Status Refused(const Parts&... parts) const {
-    return absl::InvalidArgumentError(
-        absl::StrCat("file of ", whose(), " ", parts...));
+    return InvalidArgument("file of ", whose(), " ", parts...);
   }
   Pixel pixel() const {
     return {
@@ -384,7 +383,7 @@ class DecodeResizedOp : public OpKernel {
                                   const ImageFile& read, Tensor* image) {
     const Box& box = read.picture;
     if (image->shape() != TensorShape({box.height, box.width, kNumColors})) {
-      return absl::InvalidArgumentError("its picture has another size");
+      return InvalidArgument("its picture has another size");
     }
     if (ImageSize{box.height, box.width} == read.size) return absl::OkStatus();
     Tensor screen;

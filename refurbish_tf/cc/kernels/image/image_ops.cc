@@ -46,10 +46,10 @@ class SeedAtOp : public OpKernel {
   void Compute(OpKernelContext* ctx) override {
     OP_REQUIRES_VALUE(const ImageSeed seed, ctx, ParseSeed(ctx->input(0)));
     const Tensor& index = ctx->input(1);
-    OP_REQUIRES(ctx, index.dims() <= 1,
-                absl::InvalidArgumentError(absl::StrCat(
-                    "`index` must be a scalar or a vector, got shape ",
-                    index.shape().DebugString(), ".")));
+    OP_REQUIRES(
+        ctx, index.dims() <= 1,
+        InvalidArgument("`index` must be a scalar or a vector, got shape ",
+                        index.shape().DebugString(), "."));
     TensorShape shape = index.shape();
     shape.AddDim(2);
     Tensor* seeds;
@@ -58,10 +58,10 @@ class SeedAtOp : public OpKernel {
     auto values = seeds->flat<int32_t>();
     for (int64_t i = 0; i < indices.size(); ++i) {
       OP_REQUIRES(ctx, indices(i) >= 0,
-                  absl::InvalidArgumentError(absl::StrCat(
+                  InvalidArgument(
                       "`index` must be at least 0, got ", indices(i),
                       ". It is the position of an image in its batch, or of a "
-                      "layer among its layers.")));
+                      "layer among its layers."));
       const std::array<int32_t, 2> at = seed.At(indices(i));
       values(2 * i) = at[0];
       values(2 * i + 1) = at[1];
@@ -85,11 +85,10 @@ class DrawsOp : public OpKernel {
       return;
     }
     const Tensor& batch_size = ctx->input(1);
-    OP_REQUIRES(ctx,
-                batch_size.dims() == 0 && batch_size.scalar<int64_t>()() >= 0,
-                absl::InvalidArgumentError(absl::StrCat(
-                    "`batch_size` must be a scalar of at least 0, got ",
-                    batch_size.DebugString(), ".")));
+    OP_REQUIRES(
+        ctx, batch_size.dims() == 0 && batch_size.scalar<int64_t>()() >= 0,
+        InvalidArgument("`batch_size` must be a scalar of at least 0, got ",
+                        batch_size.DebugString(), "."));
     const int64_t size = batch_size.scalar<int64_t>()();
     TensorShape shape;
     OP_REQUIRES_OK(
@@ -207,11 +206,10 @@ class PixelsOp : public ImageOp {
         num_draws == 0 || (draws.dims() == (batch ? 2 : 1) &&
                            draws.dim_size(draws.dims() - 1) == num_draws &&
                            (!batch || draws.dim_size(0) == batch_size)),
-        absl::InvalidArgumentError(
-            absl::StrCat("`draws` must be of shape [",
-                         batch ? absl::StrCat(batch_size, ", ") : "", num_draws,
-                         "] for images of shape ", images.shape().DebugString(),
-                         ", got ", draws.shape().DebugString(), ".")));
+        InvalidArgument("`draws` must be of shape [",
+                        batch ? absl::StrCat(batch_size, ", ") : "", num_draws,
+                        "] for images of shape ", images.shape().DebugString(),
+                        ", got ", draws.shape().DebugString(), "."));
     const int32_t* const given = draws.flat<int32_t>().data();
     Draws drawn(given, given + batch_size * num_draws);
     for (int64_t i = 0; i < batch_size; ++i) {
@@ -272,19 +270,14 @@ class DescribeLayersOp : public OpKernel {
 
   void Compute(OpKernelContext* ctx) override {
     const int64_t number = static_cast<int64_t>(chain_.links().size());
-    Tensor* output;
-    OP_REQUIRES_OK(ctx,
-                   ctx->allocate_output(0, TensorShape({number}), &output));
-    auto num_draws = output->vec<int32_t>();
-    OP_REQUIRES_OK(ctx,
-                   ctx->allocate_output(1, TensorShape({number}), &output));
-    auto is_policy = output->vec<bool>();
-    OP_REQUIRES_OK(ctx,
-                   ctx->allocate_output(6, TensorShape({number}), &output));
-    auto moves = output->vec<bool>();
-    OP_REQUIRES_OK(ctx,
-                   ctx->allocate_output(8, TensorShape({number}), &output));
-    auto row_changes = output->vec<tstring>();
+    const auto of_each_layer = [&](int output, DataType type) {
+      ctx->set_output(output, Tensor(type, TensorShape({number})));
+      return ctx->mutable_output(output);
+    };
+    auto num_draws = of_each_layer(0, tensorflow::DT_INT32)->vec<int32_t>();
+    auto is_policy = of_each_layer(1, tensorflow::DT_BOOL)->vec<bool>();
+    auto moves = of_each_layer(6, tensorflow::DT_BOOL)->vec<bool>();
+    auto row_changes = of_each_layer(8, DT_STRING)->vec<tstring>();
     int64_t refusing = 0;
     absl::StatusOr<ImageSpec> made = spec_;
     if (absl::Status status = LayerChain::Check(spec_); !status.ok()) {
@@ -294,8 +287,8 @@ class DescribeLayersOp : public OpKernel {
       const Layer& layer = *chain_.links()[i].layer;
       num_draws(i) = layer.num_draws();
       is_policy(i) = layer.is_policy();
-      moves(i) = layer.moves_pixels();
-      row_changes(i) = TextOf(layer.row_change());
+      moves(i) = layer.movement() != Movement::kNone;
+      row_changes(i) = TextOf(layer.movement());
       if (!made.ok()) continue;
       made = layer.Behind(*made);
       refusing = i;
@@ -313,7 +306,7 @@ class DescribeLayersOp : public OpKernel {
                problem.empty() ? made->pixel.type : ValueType::kUnknown))));
     ctx->set_output(3, Tensor(tstring(problem)));
     ctx->set_output(4, Tensor(static_cast<int32_t>(refusing)));
-    ctx->set_output(5, Tensor(static_cast<int32_t>(LayerChain::Version())));
+    ctx->set_output(5, Tensor(static_cast<int32_t>(LayerChain::kVersion)));
     ctx->set_output(7, Tensor(tstring(inner)));
   }
 

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/base/status_macros.h"
 #include "refurbish_tf/cc/image/image_seed.h"
 #include "refurbish_tf/cc/image/mixing.h"
 #include "refurbish_tf/cc/image/vector_kernels.h"
@@ -17,21 +18,19 @@ namespace {
 class MixImagesOp : public OpKernel {
  public:
   explicit MixImagesOp(OpKernelConstruction* ctx) : OpKernel(ctx) {
-    float mixup_alpha, cutmix_alpha, switch_prob;
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("mixup_alpha", &mixup_alpha));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("cutmix_alpha", &cutmix_alpha));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("switch_prob", &switch_prob));
-    OP_REQUIRES_VALUE(mixing_, ctx,
-                      Mixing::Make(mixup_alpha, cutmix_alpha, switch_prob));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("mixup_alpha", &mixing_.mixup_alpha));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("cutmix_alpha", &mixing_.cutmix_alpha));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("switch_prob", &mixing_.switch_prob));
+    OP_REQUIRES_OK(ctx, mixing_.Check());
   }
 
   void Compute(OpKernelContext* ctx) override {
     const Tensor& images = ctx->input(0);
-    OP_REQUIRES(ctx, images.dims() == 4,
-                absl::InvalidArgumentError(absl::StrCat(
-                    "`images` must be of shape [batch, height, width, "
-                    "channels], got ",
-                    images.shape().DebugString(), ".")));
+    OP_REQUIRES(
+        ctx, images.dims() == 4,
+        InvalidArgument("`images` must be of shape [batch, height, width, "
+                        "channels], got ",
+                        images.shape().DebugString(), "."));
     OP_REQUIRES_VALUE(const ImageSeed seed, ctx, ParseSeed(ctx->input(1)));
     const int64_t batch_size = images.dim_size(0);
     const ImageSize size = {images.dim_size(1), images.dim_size(2)};
@@ -74,7 +73,7 @@ class MixRowsOp : public OpKernel {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("R", &type));
     one_hot_ = type == DT_INT64;
     OP_REQUIRES(ctx, num_classes_ > 0 || !one_hot_,
-                absl::InvalidArgumentError(
+                InvalidArgument(
                     "`num_classes` must be above 0 for numbers of classes."));
   }
 
@@ -85,26 +84,26 @@ class MixRowsOp : public OpKernel {
     OP_REQUIRES(ctx,
                 lambdas.dims() == 1 && partners.dims() == 1 &&
                     lambdas.dim_size(0) == partners.dim_size(0),
-                absl::InvalidArgumentError(
+                InvalidArgument(
                     "`lambdas` and `partners` must be those of `MixImages`."));
     const int64_t batch_size = lambdas.dim_size(0);
     const auto partner = partners.vec<int32_t>();
     for (int64_t i = 0; i < batch_size; ++i) {
-      OP_REQUIRES(ctx, partner(i) >= 0 && partner(i) < batch_size,
-                  absl::InvalidArgumentError(absl::StrCat(
-                      "`partners` must be positions in the batch of ",
-                      batch_size, " images, got ", partner(i), ".")));
+      OP_REQUIRES(
+          ctx, partner(i) >= 0 && partner(i) < batch_size,
+          InvalidArgument("`partners` must be positions in the batch of ",
+                          batch_size, " images, got ", partner(i), "."));
     }
     OP_REQUIRES(
         ctx, HasRows(rows, batch_size),
-        absl::InvalidArgumentError(absl::StrCat(
+        InvalidArgument(
             called_, " must be ",
             one_hot_           ? "[batch] or [batch, 1]"
             : num_classes_ > 0 ? absl::StrCat("[batch, ", num_classes_, "]")
                                : "[batch] or [batch, n]",
             " beside a batch of ", batch_size, " images, got shape ",
             rows.shape().DebugString(),
-            ". Batch both, and take out what belongs to no single image.")));
+            ". Batch both, and take out what belongs to no single image."));
     TensorShape shape = rows.shape();
     if (one_hot_) {
       OP_REQUIRES_OK(ctx, TensorShape::BuildTensorShape(
@@ -128,13 +127,12 @@ class MixRowsOp : public OpKernel {
     }
     const auto classes = rows.flat<int64_t>();
     for (int64_t i = 0; i < batch_size; ++i) {
-      OP_REQUIRES(
-          ctx, classes(i) >= 0 && classes(i) < num_classes_,
-          absl::InvalidArgumentError(absl::StrCat(
-              called_, " must be classes from 0 to ", num_classes_ - 1,
-              ", as num_classes=", num_classes_, " says, got ", classes(i),
-              ". Pass the number of classes, or count them "
-              "from 0 in Dataset.map before.")));
+      OP_REQUIRES(ctx, classes(i) >= 0 && classes(i) < num_classes_,
+                  InvalidArgument(called_, " must be classes from 0 to ",
+                                  num_classes_ - 1, ", as num_classes=",
+                                  num_classes_, " says, got ", classes(i),
+                                  ". Pass the number of classes, or count them "
+                                  "from 0 in Dataset.map before."));
     }
     std::fill_n(to, output->NumElements(), 0.0f);
     for (int64_t i = 0; i < batch_size; ++i) {

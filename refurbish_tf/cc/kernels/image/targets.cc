@@ -15,7 +15,6 @@
 #include "refurbish_tf/cc/image/targets/boxes.h"
 #include "refurbish_tf/cc/image/targets/key_points.h"
 #include "refurbish_tf/cc/image/targets/mask.h"
-#include "refurbish_tf/cc/image/targets/motion.h"
 #include "refurbish_tf/cc/image/vector_kernels.h"
 #include "refurbish_tf/cc/kernels/image/threads.h"
 #include "refurbish_tf/cc/kernels/image_layers.h"
@@ -38,7 +37,7 @@ struct Moving {
   const ImageBatch& images;
 
   absl::Status Refused(absl::string_view why) const {
-    return absl::InvalidArgumentError(absl::StrCat(whose, " must ", why, "."));
+    return InvalidArgument(whose, " must ", why, ".");
   }
   absl::Status NoMemory() const {
     return absl::ResourceExhaustedError(
@@ -229,7 +228,7 @@ absl::Status MoveImage(const Moving& move) {
   return status.ok() ? status : refused(status);
 }
 
-template <template <class> class Map, class Number>
+template <class Number>
 absl::Status MoveBlended(const Moving& move) {
   using Value =
       std::conditional_t<std::is_same_v<Number, double>, double, float>;
@@ -243,21 +242,21 @@ absl::Status MoveBlended(const Moving& move) {
       count / (images.frames * images.size.height * images.size.width);
   const Number* const from = move.given.flat<Number>().data();
   Number* const to = output->flat<Number>().data();
-  std::atomic<RowChange> change = RowChange::kKept;
+  std::atomic<Movement> change = Movement::kNone;
   TF_RETURN_IF_ERROR(ForEachDraw(move, *output, [&](int64_t draw) {
     const Number* const of_draw = from + draw * count;
-    Map<Value> map(images.size, channels, images.frames,
-                   std::vector<Value>(of_draw, of_draw + count),
-                   [](Value value) {
-                     return static_cast<Value>(static_cast<Number>(value));
-                   });
+    BlendedMap<Value> map(
+        move.kind.form, images.size, channels, images.frames,
+        std::vector<Value>(of_draw, of_draw + count), [](Value value) {
+          return static_cast<Value>(static_cast<Number>(value));
+        });
     images.apply(draw, &map);
     std::transform(map.values().begin(), map.values().end(),
                    to + draw * made_count,
                    [](Value value) { return static_cast<Number>(value); });
-    if (map.refused() != RowChange::kKept) change = map.refused();
+    if (map.refused() != Movement::kNone) change = map.refused();
   }));
-  if (change == RowChange::kKept) return absl::OkStatus();
+  if (change == Movement::kNone) return absl::OkStatus();
   return move.Refused(
       absl::StrCat("have layers that keep its rows, got one that may ",
                    TextOf(change), ". Leave that layer out"));
@@ -369,12 +368,12 @@ absl::Status Pass(const Moving& move) {
   const bool may_be_map = CheckLead(move, &own).ok() && own.size() >= 2;
   if (may_be_map && own[0] == move.images.size.height &&
       own[1] == move.images.size.width) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         "T", move.whose.substr(kPrefix.size() + 1), " of shape ",
         move.given.shape().DebugString(),
         " has the height and width of the image, but `targets` does not name "
         "it. Say there that it is a \"mask\" of classes, an \"image\" that "
-        "moves with the first one, or None if it stays as it is."));
+        "moves with the first one, or None if it stays as it is.");
   }
   move.ctx->set_output(move.output, move.given);
   return absl::OkStatus();
@@ -404,14 +403,7 @@ absl::Status MoveOne(const Moving& move) {
   bool is_known;
   if (move.kind.is_map()) {
     is_known = ForFloat(type, [&](auto number) {
-      using Number = decltype(number);
-      status = move.kind.form == Form::kFlow
-                   ? MoveBlended<FlowMap, Number>(move)
-               : move.kind.form == Form::kVectors
-                   ? MoveBlended<VectorMap, Number>(move)
-               : move.kind.form == Form::kDisparity
-                   ? MoveBlended<DisparityMap, Number>(move)
-                   : MoveBlended<BlendedMap, Number>(move);
+      status = MoveBlended<decltype(number)>(move);
     });
   } else {
     const auto move_rows = [&](auto number) {
@@ -439,9 +431,9 @@ absl::Status Targets::Parse(OpKernelConstruction* ctx) {
   std::vector<DataType> types;
   TF_RETURN_IF_ERROR(ctx->GetAttr("Ttargets", &types));
   if (kinds.size() != types.size() || names_.size() != types.size()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "`kinds` and `names` must say what the ", types.size(),
-        " targets are, got ", kinds.size(), " and ", names_.size(), "."));
+    return InvalidArgument("`kinds` and `names` must say what the ",
+                           types.size(), " targets are, got ", kinds.size(),
+                           " and ", names_.size(), ".");
   }
   for (std::string& name : names_) name.insert(0, kPrefix);
   for (const std::string& kind : kinds) {
@@ -457,7 +449,7 @@ absl::Status Targets::Parse(OpKernelConstruction* ctx) {
     fits = kinds_[i].form == Form::kImage || moved[i] == types[i];
   }
   if (fits) return absl::OkStatus();
-  return absl::InvalidArgumentError(
+  return InvalidArgument(
       "`Tmoved` must be the types that targets have after the layers.");
 }
 
@@ -483,7 +475,7 @@ absl::Status Targets::Move(OpKernelContext* ctx, int input, int output,
         "Out of memory for what follows an image.");
   }
   if (!only_looks) return absl::OkStatus();
-  return absl::InvalidArgumentError(
+  return InvalidArgument(
       "`targets` must have boxes, as the layers look at them, got none.");
 }
 

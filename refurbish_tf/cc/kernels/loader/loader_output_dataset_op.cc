@@ -17,7 +17,6 @@
 #include <cstring>
 #include <deque>
 #include <memory>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -25,7 +24,7 @@
 #include "absl/synchronization/mutex.h"
 #include "refurbish_tf/cc/kernels/checkpoint.h"
 #include "refurbish_tf/cc/kernels/dataset_op.h"
-#include "refurbish_tf/cc/kernels/input_iterator.h"
+#include "refurbish_tf/cc/kernels/element_iterator.h"
 #include "refurbish_tf/cc/workers/ordered_workers.h"
 #include "tensorflow/core/framework/allocator.h"
 
@@ -36,57 +35,42 @@ constexpr char kLoaderOutputType[] = "LoaderOutput";
 constexpr char kReadAheadSize[] = "buffer_size";
 constexpr char kNumAhead[] = "num_ahead";
 constexpr char kExclusive[] = "exclusive";
-constexpr char kOnTheirWay[] = "on_their_way";
-
-absl::Status CopyTensor(IteratorContext* ctx, Tensor* tensor) {
-  Tensor copy(ctx->allocator({}), tensor->dtype(), tensor->shape());
-  if (tensor->TotalBytes() > 0) {
-    if (!copy.IsInitialized()) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("No memory for a copy of a component of ",
-                       tensor->TotalBytes(), " bytes."));
-    }
-    std::memcpy(copy.data(), tensor->data(), tensor->TotalBytes());
-  }
-  *tensor = std::move(copy);
-  return absl::OkStatus();
-}
+constexpr ResultsKey kOnTheirWay = {"num_on_their_way", "on_their_way"};
 
 // Copies tensors that others hold as well.
 absl::Status MakeExclusive(IteratorContext* ctx, std::vector<Tensor>* element) {
   for (Tensor& tensor : *element) {
-    if (!tensor.RefCountIsOne() &&
-        tensorflow::DataTypeCanUseMemcpy(tensor.dtype())) {
-      TF_RETURN_IF_ERROR(CopyTensor(ctx, &tensor));
+    if (tensor.RefCountIsOne() ||
+        !tensorflow::DataTypeCanUseMemcpy(tensor.dtype())) {
+      continue;
     }
+    Tensor copy(ctx->allocator({}), tensor.dtype(), tensor.shape());
+    if (const size_t bytes = tensor.TotalBytes(); bytes > 0) {
+      if (!copy.IsInitialized()) {
+        return absl::ResourceExhaustedError(absl::StrCat(
+            "No memory for a copy of a component of ", bytes, " bytes."));
+      }
+      std::memcpy(copy.data(), tensor.data(), bytes);
+    }
+    tensor = std::move(copy);
   }
   return absl::OkStatus();
 }
 
-template <class T>
-void LeaveLast(int64_t number, std::deque<T>* queue) {
-  while (static_cast<int64_t>(queue->size()) > number) queue->pop_front();
-}
-
-struct ReadPiece : OrderedWorkers::Piece {
-  Result result;
-  // The input's, after the element.
-  std::optional<MemoryCheckpoint> snapshot;
-};
-
-// Reads the input ahead.
-class ReadWork : public InputWork<ReadPiece> {
+// Reads the input, ahead if there are calls.
+class ReadWork : public ElementWork {
  public:
   ReadWork(IteratorBase* input, IteratorContext* ctx, bool exclusive)
-      : InputWork(input, ctx), exclusive_(exclusive) {}
+      : ElementWork(input, ctx), exclusive_(exclusive) {}
 
   OrderedWorkers::Outcome Fetch(OrderedWorkers::Piece* piece) override {
-    auto& read = static_cast<ReadPiece&>(*piece);
-    if (!Read(&read.result)) return OrderedWorkers::Outcome::kDropped;
-    if (exclusive_ && read.result.status.ok()) {
-      read.result.status = MakeExclusive(&ctx(), &read.result.element);
+    Result& read = static_cast<ElementPiece&>(*piece).result;
+    if (ElementWork::Fetch(piece) == OrderedWorkers::Outcome::kDropped) {
+      return OrderedWorkers::Outcome::kDropped;
     }
-    read.snapshot.emplace(Snapshot());
+    if (exclusive_ && read.status.ok()) {
+      read.status = MakeExclusive(&ctx(), &read.element);
+    }
     return OrderedWorkers::Outcome::kDone;
   }
 
@@ -108,90 +92,69 @@ class LoaderOutputDataset : public UnaryDataset {
 
   const LoaderOutputOptions& loader_output() const { return options_; }
 
- protected:
-  void WriteArguments(OpWriter* op) const override {
-    op->Input(input_)
-        .Attr(kReadAheadSize, options_.buffer_size)
-        .Attr(kNumAhead, options_.num_ahead)
-        .Attr(kExclusive, options_.exclusive);
-  }
-
  private:
   const LoaderOutputOptions options_;
 };
 
 class LoaderOutputIterator
-    : public InputIterator<LoaderOutputDataset, ReadWork> {
+    : public ElementIterator<LoaderOutputDataset, ReadWork> {
  public:
-  using InputIterator::InputIterator;
+  explicit LoaderOutputIterator(const Params& params)
+      : ElementIterator(params, "hand-over", kOnTheirWay) {}
 
   absl::Status GetNextInternal(IteratorContext* ctx,
                                std::vector<Tensor>* out_tensors,
                                bool* end_of_sequence) override
       ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
-    *end_of_sequence = false;
-    if (ctx->symbolic_checkpoint()) {
-      return GetNextSymbolic(ctx, out_tensors, end_of_sequence);
+    std::unique_ptr<ElementPiece> piece;
+    TF_RETURN_IF_ERROR(ReadPiece(ctx, &piece));
+    *end_of_sequence = piece == nullptr;
+    if (*end_of_sequence) {
+      // The user has all that was yielded.
+      LeaveLast(ctx, 0);
+      if (ctx->symbolic_checkpoint()) HandOver(ctx, work_->Checkpoint());
+      return absl::OkStatus();
     }
-    Result next;
-    if (!restored_.empty()) {
-      next = std::move(restored_.front());
-      restored_.pop_front();
-    } else if (options().buffer_size > 0) {
-      return GetNextRead(ctx, out_tensors, end_of_sequence);
+    auto& [status, element] = piece->result;
+    // The workers have copied all but restored elements.
+    if (options().exclusive && status.ok()) {
+      status = MakeExclusive(ctx, &element);
+    }
+    absl::Status yielded = status;
+    if (piece->checkpoint == nullptr && options().num_ahead > 0) {
+      *out_tensors = element;
     } else {
-      IteratorContext input_ctx = InputContext(ctx);
-      next.status = input_->GetNext(&input_ctx, &next.element, end_of_sequence);
-      if (*end_of_sequence) {
-        on_their_way_.clear();
-        return next.status;
-      }
+      *out_tensors = std::move(element);
     }
-    if (options().exclusive && next.status.ok()) {
-      next.status = MakeExclusive(ctx, &next.element);
-    }
-    if (options().num_ahead > 0) on_their_way_.push_back(next);
-    LeaveLast(options().num_ahead, &on_their_way_);
-    *out_tensors = std::move(next.element);
-    return next.status;
+    on_their_way_.push_back(std::move(piece));
+    LeaveLast(ctx, options().num_ahead);
+    return yielded;
   }
 
  protected:
+  void Run(IteratorContext* ctx) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    MakeWork(ctx, options().exclusive);
+    const bool ahead = options().buffer_size > 0 && !ctx->symbolic_checkpoint();
+    if (ahead) TakeSnapshots();
+    OrderedWorkers::Options workers;
+    workers.max_calls = ahead;
+    workers.max_pieces = options().buffer_size;
+    Start(workers);
+  }
+
   absl::Status SaveInternal(SerializationContext* ctx,
                             IteratorStateWriter* writer) override
       ABSL_LOCKS_EXCLUDED(mu_) {
     if (ctx->symbolic_checkpoint()) return absl::OkStatus();
     absl::MutexLock lock(&mu_);
-    std::vector<const Result*> results;
-    if (IsRunning()) {
-      TF_RETURN_IF_ERROR(snapshots_.front().GetStatus());
-      TF_RETURN_IF_ERROR(snapshots_.front().Save(writer));
-    } else {
-      TF_RETURN_IF_ERROR(SaveInput(ctx, writer, input_));
-      for (const auto* some : {&on_their_way_, &restored_}) {
-        for (const Result& result : *some) results.push_back(&result);
-      }
+    TF_RETURN_IF_ERROR(SaveReadInput(ctx, writer));
+    std::deque<Result> results;
+    for (const auto& piece : on_their_way_) {
+      if (piece->checkpoint == nullptr) results.push_back(piece->result);
     }
+    results.insert(results.end(), restored_.begin(), restored_.end());
     return SaveResults(writer, prefix(), kOnTheirWay, results);
-  }
-
-  absl::Status RestoreInternal(IteratorContext* ctx,
-                               IteratorStateReader* reader) override
-      ABSL_LOCKS_EXCLUDED(mu_) {
-    absl::MutexLock lock(&mu_);
-    if (ctx->symbolic_checkpoint()) return RestoreInput(ctx, reader, input_);
-    // Everything is checked before anything is changed.
-    const CheckpointReader saved("hand-over", prefix(), ctx, reader);
-    std::deque<Result> restored;
-    TF_RETURN_IF_ERROR(
-        saved.ReadResults(kOnTheirWay, /*most=*/1, dataset()->output_dtypes(),
-                          dataset()->output_shapes(), &restored));
-    workers_.Stop();
-    TF_RETURN_IF_ERROR(RestoreInput(ctx, reader, input_));
-    restored_ = std::move(restored);
-    on_their_way_.clear();
-    return absl::OkStatus();
   }
 
  private:
@@ -199,62 +162,18 @@ class LoaderOutputIterator
     return dataset()->loader_output();
   }
 
-  absl::Status GetNextSymbolic(IteratorContext* ctx,
-                               std::vector<Tensor>* out_tensors,
-                               bool* end_of_sequence)
+  // The user has all but the last elements that were yielded.
+  void LeaveLast(IteratorContext* ctx, size_t number)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    IteratorContext input_ctx = InputContext(ctx);
-    absl::Status status =
-        input_->GetNext(&input_ctx, out_tensors, end_of_sequence);
-    changes_.push_back(std::move(*input_ctx.checkpoint()));
-    while (static_cast<int64_t>(changes_.size()) > options().num_ahead) {
-      ctx->MergeCheckpoint(&changes_.front());
-      changes_.pop_front();
+    while (on_their_way_.size() > number) {
+      HandOver(ctx, std::move(on_their_way_.front()->checkpoint));
+      on_their_way_.pop_front();
     }
-    if (options().exclusive && status.ok() && !*end_of_sequence) {
-      status = MakeExclusive(ctx, out_tensors);
-    }
-    return status;
   }
 
-  absl::Status GetNextRead(IteratorContext* ctx,
-                           std::vector<Tensor>* out_tensors,
-                           bool* end_of_sequence)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    if (!IsRunning()) Run(ctx);
-    std::unique_ptr<ReadPiece> read;
-    int64_t waited_nanos;
-    TF_RETURN_IF_ERROR(NextPiece(ctx, &read, &waited_nanos));
-    if (read == nullptr) {
-      // The user has all that was yielded.
-      LeaveLast(1, &snapshots_);
-      *end_of_sequence = true;
-      return absl::OkStatus();
-    }
-    snapshots_.push_back(*std::move(read->snapshot));
-    LeaveLast(options().num_ahead + 1, &snapshots_);
-    *out_tensors = std::move(read->result.element);
-    return read->result.status;
-  }
-
-  void Run(IteratorContext* ctx) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    MakeWork(ctx, options().exclusive);
-    snapshots_.clear();
-    snapshots_.push_back(work_->Snapshot());
-    OrderedWorkers::Options workers;
-    workers.max_pieces = options().buffer_size;
-    Start(workers);
-  }
-
-  // Elements from a checkpoint, which are yielded first.
-  std::deque<Result> restored_ ABSL_GUARDED_BY(mu_);
-  // The last `num_ahead` elements, if a checkpoint must hold them.
-  std::deque<Result> on_their_way_ ABSL_GUARDED_BY(mu_);
-  // With `buffer_size`: the input before the last `num_ahead` elements, and
-  // after each of them.
-  std::deque<MemoryCheckpoint> snapshots_ ABSL_GUARDED_BY(mu_);
-  // The changes of the last `num_ahead` elements in a symbolic checkpoint.
-  std::deque<MemoryCheckpoint> changes_ ABSL_GUARDED_BY(mu_);
+  // The last `num_ahead` elements. If they have no checkpoint, a checkpoint
+  // holds them.
+  std::deque<std::unique_ptr<ElementPiece>> on_their_way_ ABSL_GUARDED_BY(mu_);
 };
 
 class LoaderOutputDatasetOp : public UnaryDatasetOpKernel {

@@ -1,148 +1,354 @@
-// The ops of offload stages.
-#include <algorithm>
+// Batches whose last layers an accelerator finishes: the dataset, its iterator,
+// which gathers the rows of its workers into batches, and the ops.
+//
+// A checkpoint is of the batches that were handed out:
+// - After a refurbish stage, whose checkpoint is small and cheap, it is the
+//   input's after the last batch; batches in progress are made again.
+// - A symbolic checkpoint is also the input's.
+// - Otherwise it holds the batches in progress.
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/base/printable.h"
+#include "refurbish_tf/cc/base/registry.h"
+#include "refurbish_tf/cc/kernels/checkpoint.h"
+#include "refurbish_tf/cc/kernels/dataset_op.h"
 #include "refurbish_tf/cc/kernels/function_op.h"
-#include "refurbish_tf/cc/kernels/offload/offload_dataset.h"
+#include "refurbish_tf/cc/kernels/input_iterator.h"
+#include "refurbish_tf/cc/kernels/offload/offload_options.h"
+#include "refurbish_tf/cc/kernels/offload/offload_work.h"
+#include "refurbish_tf/cc/offload/offload_stage.h"
+#include "tensorflow/core/util/batch_util.h"
 
 namespace refurbish_tf {
-
 namespace {
 
-template <class... Parts>
-absl::Status Refused(const Parts&... parts) {
-  return absl::InvalidArgumentError(absl::StrCat("OffloadDataset: ", parts...));
-}
+constexpr char kEpoch[] = "epoch";
+constexpr ResultsKey kBatches = {"num_batches", "batch"};
+constexpr ResultsKey kErrors = {"num_errors", "error"};
+// In batches. More would take memory, and delay a change of the fraction.
+constexpr int64_t kRoom = 2;
 
-// Checks what does not depend on the input: a loaded graph may say anything.
-absl::Status CheckAttributes(const OffloadArguments& arguments) {
-  const OffloadOptions& options = arguments.options;
-  const auto& all = DeviceFractionRule::kEighths;
-  if (arguments.eighths != DeviceFractionRule::kAutotuned &&
-      std::find(all.begin(), all.end(), arguments.eighths) == all.end()) {
-    return Refused("eighths must be 0, 1, 2, 4, 8 or -1, got ",
-                   arguments.eighths, ".");
-  }
-  if (options.batch_size % options.num_parts != 0) {
-    return Refused("batch_size must be a multiple of num_parts, got ",
-                   options.batch_size, " and ", options.num_parts, ".");
-  }
-  if (options.tables > options.group) {
-    return Refused("tables must be at most group, got ", options.tables,
-                   " and ", options.group, ".");
-  }
-  TF_ASSIGN_OR_RETURN(const ImageSpec made,
-                      options.layers.Behind({options.size, kOffloadPixel}));
-  if (!(made.size == options.size)) {
-    return Refused("its layers must not change the size of an image.");
-  }
-  if (options.frames > 0 && !options.policy_layers.links().empty()) {
-    return Refused("the layers of clips must have no policies.");
-  }
-  TensorShape images, draws;
-  TF_RETURN_IF_ERROR(TensorShape::BuildTensorShape(
-      options.ShapeWith({options.size.width, 3}), &images));
-  TF_RETURN_IF_ERROR(images.InsertDimWithStatus(0, options.batch_size));
-  return TensorShape::BuildTensorShape(
-      {options.batch_size, options.num_columns()}, &draws);
-}
+class OffloadDataset : public UnaryDataset {
+ public:
+  OffloadDataset(OpKernelContext* ctx, const DatasetBase* input,
+                 OffloadOptions options)
+      : UnaryDataset(ctx, input, "Offload", options.types, options.shapes),
+        options_(std::move(options)),
+        stage_(Registry<OffloadStage>::Global().GetOrCreate(
+            options_.stage, [this] {
+              return std::make_shared<OffloadStage>(
+                  options_.seed, options_.any_seed, options_.eighths);
+            })) {}
 
-// Checks the components against the input, and sets the output shapes: the op's
-// attribute adds only the layers' fingerprint.
-absl::Status CheckComponents(const DatasetBase& input,
-                             OffloadOptions* options) {
-  const DataTypeVector& types = input.output_dtypes();
-  const int64_t num_inputs = types.size();
-  if (options->image >= num_inputs ||
-      types[options->image] != tensorflow::DT_UINT8) {
-    return Refused("component ", options->image,
-                   " of the input must be an image of uint8.");
+  int64_t CardinalityInternal(CardinalityOptions options) const override {
+    return options_.batches.Cardinality(input_->Cardinality(options));
   }
-  if (options->seeded &&
-      (types.back() != tensorflow::DT_INT32 ||
-       !input.output_shapes().back().IsCompatibleWith({2}))) {
-    return Refused(
-        "the last component of the input must be a seed, int32 [2].");
-  }
-  const std::vector<int64_t>& components = options->components;
-  if (components.size() != options->types.size() ||
-      components.size() != options->shapes.size()) {
-    return Refused(
-        "components, output_types and output_shapes must be as many.");
-  }
-  for (const int64_t once : {OffloadOptions::kImages, OffloadOptions::kDraws}) {
-    if (std::count(components.begin(), components.end(), once) != 1) {
-      return Refused("components must have ", once, " once.");
+
+  const OffloadOptions& offload() const { return options_; }
+  OffloadStage& stage() const { return *stage_; }
+
+ private:
+  const OffloadOptions options_;
+  const std::shared_ptr<OffloadStage> stage_;
+};
+
+// Lock order: `mu_` before the workers' locks and the stage's.
+class OffloadIterator : public InputIterator<OffloadDataset, OffloadWork> {
+ public:
+  using InputIterator::InputIterator;
+
+  absl::Status GetNextInternal(IteratorContext* ctx,
+                               std::vector<Tensor>* out_tensors,
+                               bool* end_of_sequence) override
+      ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    *end_of_sequence = false;
+    if (!restored_errors_.empty()) {
+      absl::Status status = std::move(restored_errors_.front().status);
+      restored_errors_.pop_front();
+      return status;
     }
-  }
-  const PartialTensorShape batch(
-      {options->drop_remainder ? options->batch_size : -1});
-  for (size_t i = 0; i < components.size(); ++i) {
-    const int64_t from = components[i];
-    PartialTensorShape& shape = options->shapes[i];
-    DataType type = tensorflow::DT_INT32;
-    PartialTensorShape row;
-    if (from == OffloadOptions::kImages) {
-      type = tensorflow::DT_UINT8;
-      row = PartialTensorShape(options->ShapeWith({options->size.width * 3}));
-    } else if (from == OffloadOptions::kDraws) {
-      row = PartialTensorShape({options->num_columns()});
-    } else if (from == OffloadOptions::kLayers) {
-      row = PartialTensorShape({0, shape.dims() == 3 ? shape.dim_size(2) : -1});
-    } else if (from >= 0 && from < num_inputs) {
-      type = types[from];
-      row = input.output_shapes()[from];
+    if (!iteration_.has_value()) iteration_ = stage().BeginEpoch();
+    OffloadCounters& counters = *iteration_->counters;
+    std::shared_ptr<OffloadBatch> batch;
+    if (!restored_.empty()) {
+      batch = std::move(restored_.front());
+      restored_.pop_front();
     } else {
-      return Refused("components must be from -3 to ", num_inputs - 1, ", got ",
-                     from, ".");
+      if (!IsRunning()) Run(ctx);
+      int64_t waited_nanos = 0;
+      absl::Status status = Gather(ctx, &waited_nanos, &batch);
+      counters.host_wait_nanos += waited_nanos;
+      TF_RETURN_IF_ERROR(status);
+      *end_of_sequence = batch == nullptr;
+      if (*end_of_sequence) return absl::OkStatus();
+      const auto now = std::chrono::steady_clock::now();
+      std::optional<int64_t> since;
+      if (last_.has_value()) {
+        since = std::chrono::nanoseconds(now - *last_).count();
+      }
+      stage().Record(batch->fraction, since, waited_nanos);
+      last_ = now;
     }
-    PartialTensorShape made;
-    TF_RETURN_IF_ERROR(batch.ConcatenateWithStatus(row, &made));
-    if (options->types[i] != type || !shape.IsCompatibleWith(made) ||
-        (from < 0 && !row.IsFullyDefined())) {
-      return Refused("output ", i, " must be ", DataTypeString(type),
-                     made.DebugString(), ", got ",
-                     DataTypeString(options->types[i]), shape.DebugString(),
-                     ".");
-    }
-    shape = made;
+    ++counters.batches;
+    counters.device_images += batch->num_unfinished;
+    counters.host_images += batch->num_rows - batch->num_unfinished;
+    position_ = batch->position;
+    HandOver(ctx, std::move(batch->checkpoint));
+    *out_tensors = std::move(batch->components);
+    return absl::OkStatus();
   }
-  return absl::OkStatus();
-}
+
+ protected:
+  absl::Status SaveInternal(SerializationContext* ctx,
+                            IteratorStateWriter* writer) override
+      ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    if (options().seeded) {
+      return ctx->symbolic_checkpoint() ? absl::OkStatus()
+                                        : SaveReadInput(ctx, writer);
+    }
+    int64_t position = position_;
+    if (!ctx->symbolic_checkpoint()) {
+      TF_RETURN_IF_ERROR(WhileSettled([&](const auto& ready) {
+        mu_.AssertHeld();
+        if (IsRunning()) position = work_->position();
+        return SaveSettled(ctx, writer, ready);
+      }));
+    }
+    NamedNumbers state = stage().Save();
+    state.push_back({kEpoch, iteration_.has_value() ? iteration_->epoch : -1});
+    state.push_back({kPosition, position});
+    for (const auto& [key, value] : state) {
+      TF_RETURN_IF_ERROR(writer->WriteScalar(prefix(), key, value));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status RestoreInternal(IteratorContext* ctx,
+                               IteratorStateReader* reader) override
+      ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    if (options().seeded) return RestoreInput(ctx, reader, input_);
+    // Everything is checked before anything is changed.
+    const CheckpointReader saved("offload", prefix(), ctx, reader);
+    int64_t seed = 0, next_epoch = 0, epoch = -1, position = 0;
+    TF_RETURN_IF_ERROR(saved.ReadScalar(OffloadStage::kSeed, &seed));
+    TF_RETURN_IF_ERROR(saved.ReadNumber(
+        OffloadStage::kNextEpoch, 0, OffloadStage::kMostEpochs, &next_epoch));
+    TF_RETURN_IF_ERROR(saved.ReadNumber(kEpoch, -1, next_epoch - 1, &epoch));
+    TF_RETURN_IF_ERROR(
+        saved.ReadNumber(kPosition, 0, OffloadStage::kMostEpochs, &position));
+    std::deque<std::shared_ptr<OffloadBatch>> batches;
+    std::deque<Result> errors;
+    if (!ctx->symbolic_checkpoint()) {
+      TF_RETURN_IF_ERROR(ReadBatches(ctx, saved, position, &batches));
+      TF_RETURN_IF_ERROR(saved.ReadResults(kErrors, {}, {}, &errors));
+      for (size_t i = 0; i < errors.size(); ++i) {
+        if (errors[i].status.ok()) {
+          return DamagedCheckpoint("offload", "error ", i, " is none");
+        }
+      }
+    }
+    TF_RETURN_IF_ERROR(stage().CheckSeed(seed));
+    TF_RETURN_IF_ERROR(RestoreInput(ctx, reader, input_));
+    stage().Restore(seed, next_epoch);
+    if (epoch >= 0) iteration_ = stage().BeginEpoch(epoch);
+    position_ = position;
+    restored_ = std::move(batches);
+    restored_errors_ = std::move(errors);
+    // A batch that lacks rows is continued.
+    if (!restored_.empty() &&
+        restored_.back()->num_rows < options().batches.size) {
+      filling_ = std::move(restored_.back());
+      restored_.pop_back();
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  const OffloadOptions& options() const { return dataset()->offload(); }
+  OffloadStage& stage() const { return dataset()->stage(); }
+
+  void Run(IteratorContext* ctx) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    MakeWork(ctx, options(), &stage(), *iteration_, filling_, position_,
+             workers_.MemoryOfBatches("offload", ctx));
+    if (options().seeded && !ctx->symbolic_checkpoint()) TakeSnapshots();
+    OrderedWorkers::Options workers =
+        WorkerOptions(ctx, kAutotuneCalls, "true", {});
+    // The consumer may be the training's own thread. While it helped, it would
+    // not be seen to wait.
+    workers.consumer_helps = false;
+    workers.max_pieces = kRoom * work_->pieces_per_batch();
+    workers.max_small_pieces = 0;
+    Start(workers);
+  }
+
+  // Takes pieces until a batch is whole, or until the end, where it may be
+  // shorter, or null.
+  absl::Status Gather(IteratorContext* ctx, int64_t* waited_nanos,
+                      std::shared_ptr<OffloadBatch>* batch)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    std::unique_ptr<OffloadPiece> rows;
+    do {
+      rows = nullptr;
+      TF_RETURN_IF_ERROR(NextPiece(ctx, &rows, waited_nanos));
+      if (rows != nullptr && rows->batch != nullptr) {
+        filling_ = std::move(rows->batch);
+        filling_->status.Update(rows->status);
+      }
+      if (rows != nullptr) TF_RETURN_IF_ERROR(rows->next_status);
+    } while (rows != nullptr && rows->end < options().batches.size);
+    std::shared_ptr<OffloadBatch> made = std::move(filling_);
+    if (rows == nullptr) {
+      HandOver(ctx, work_->Checkpoint());
+      position_ = work_->position();
+      if (made == nullptr) return absl::OkStatus();
+      made->position = position_;
+    }
+    TF_RETURN_IF_ERROR(made->status);
+    if (rows == nullptr) {
+      if (options().batches.drop_remainder) return absl::OkStatus();
+      TF_RETURN_IF_ERROR(CompleteShortBatch(options(), made.get()));
+    }
+    *batch = std::move(made);
+    return absl::OkStatus();
+  }
+
+  // Saves the input and the batches in progress, while the workers rest.
+  absl::Status SaveSettled(
+      SerializationContext* ctx, IteratorStateWriter* writer,
+      const std::vector<const OrderedWorkers::Piece*>& ready)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    TF_RETURN_IF_ERROR(SaveInput(ctx, writer, input_));
+    std::deque<std::shared_ptr<OffloadBatch>> batches = restored_;
+    if (filling_ != nullptr) batches.push_back(filling_);
+    std::deque<Result> errors = restored_errors_;
+    for (const OrderedWorkers::Piece* piece : ready) {
+      const auto& rows = static_cast<const OffloadPiece&>(*piece);
+      TF_RETURN_IF_ERROR(rows.status);
+      if (rows.batch != nullptr &&
+          (batches.empty() || batches.back() != rows.batch)) {
+        batches.push_back(rows.batch);
+      }
+      if (!rows.next_status.ok()) errors.push_back({rows.next_status, {}});
+    }
+    std::deque<Result> made;
+    for (const auto& batch : batches) {
+      TF_RETURN_IF_ERROR(batch->status);
+      made.push_back({absl::OkStatus(), batch->components});
+      Shorten(batch->num_rows, &made.back().element);
+    }
+    TF_RETURN_IF_ERROR(SaveResults(writer, prefix(), kBatches, made));
+    return SaveResults(writer, prefix(), kErrors, errors);
+  }
+
+  // Reads batches that were made when the input was at this position.
+  absl::Status ReadBatches(IteratorContext* ctx, const CheckpointReader& saved,
+                           int64_t position,
+                           std::deque<std::shared_ptr<OffloadBatch>>* batches)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    std::vector<PartialTensorShape> shapes = options().shapes;
+    for (PartialTensorShape& shape : shapes) shape.set_dim(0, -1);
+    std::deque<Result> made;
+    TF_RETURN_IF_ERROR(
+        saved.ReadResults(kBatches, options().types, shapes, &made));
+    for (size_t i = 0; i < made.size(); ++i) {
+      TF_RETURN_IF_ERROR(made[i].status);
+      const std::vector<Tensor>& components = made[i].element;
+      auto batch = std::make_shared<OffloadBatch>();
+      batch->num_rows = components[0].dim_size(0);
+      batch->position = position;
+      for (const Tensor& component : components) {
+        if (component.dim_size(0) != batch->num_rows || batch->num_rows < 1 ||
+            batch->num_rows > options().batches.size ||
+            (batch->num_rows < options().batches.size && i < made.size() - 1)) {
+          return DamagedCheckpoint("offload", "batch ", i,
+                                   " has components of ", component.dim_size(0),
+                                   " rows");
+        }
+      }
+      std::vector<Tensor> row(dataset()->input()->output_dtypes().size());
+      for (size_t k = 0; k < components.size(); ++k) {
+        const int64_t to = options().components[k];
+        if (to >= 0) row[to] = components[k].SubSlice(0);
+      }
+      const auto memory = workers_.MemoryOfBatches("offload", ctx);
+      TF_RETURN_IF_ERROR(MakeBatch(options(), memory.get(), row, batch.get()));
+      for (size_t k = 0; k < components.size(); ++k) {
+        TF_RETURN_IF_ERROR(tensorflow::batch_util::CopyContiguousSlices(
+            components[k], 0, 0, batch->num_rows, &batch->components[k]));
+      }
+      for (int64_t k = 0; k < batch->num_rows; ++k) {
+        const int32_t* const draws = batch->draws + k * options().num_columns();
+        if (draws[0] < 0 || draws[0] > 1 ||
+            !options().layers.CheckDraws(draws + 1).ok()) {
+          return DamagedCheckpoint("offload", "batch ", i,
+                                   " has impossible draws");
+        }
+        batch->num_unfinished += draws[0];
+      }
+      batches->push_back(std::move(batch));
+    }
+    return absl::OkStatus();
+  }
+
+  // Set when the first batch is requested, or by a checkpoint.
+  std::optional<OffloadStage::Iteration> iteration_ ABSL_GUARDED_BY(mu_);
+  // Batches and errors of a checkpoint, which are handed out first.
+  std::deque<std::shared_ptr<OffloadBatch>> restored_ ABSL_GUARDED_BY(mu_);
+  std::deque<Result> restored_errors_ ABSL_GUARDED_BY(mu_);
+  // How many elements the input had yielded when the last batch was whole.
+  int64_t position_ ABSL_GUARDED_BY(mu_) = 0;
+  // The batch in progress.
+  std::shared_ptr<OffloadBatch> filling_ ABSL_GUARDED_BY(mu_);
+  // When the last batch that the workers made was handed out.
+  std::optional<std::chrono::steady_clock::time_point> last_
+      ABSL_GUARDED_BY(mu_);
+};
 
 class OffloadDatasetOp : public UnaryDatasetOpKernel {
  public:
   explicit OffloadDatasetOp(OpKernelConstruction* ctx)
       : UnaryDatasetOpKernel(ctx) {
-    OffloadOptions& options = attrs_.options;
-    absl::Status status;
-    const auto get = [&](const char* name, auto& value) {
-      status.Update(ctx->GetAttr(name, &value));
-    };
-    OffloadArguments::ForEachAttribute(attrs_, get);
-    get("output_types", options.types);
-    get("output_shapes", options.shapes);
-    OP_REQUIRES_OK(ctx, status);
-    OP_REQUIRES_VALUE(options.layers, ctx, LayerChain::Parse(attrs_.layers));
-    options.policy_layers = options.layers.UpToLastPolicy();
-    OP_REQUIRES_OK(ctx, CheckAttributes(attrs_));
+    std::vector<std::string> layers;
+    OP_REQUIRES_OK(
+        ctx, GetAttrs(ctx, "layers", &layers, "batch_size",
+                      &attrs_.batches.size, "num_parts", &attrs_.num_parts,
+                      "eighths", &attrs_.eighths, "group", &attrs_.group,
+                      "tables", &attrs_.tables, "drop_remainder",
+                      &attrs_.batches.drop_remainder, "image", &attrs_.image,
+                      "image_height", &attrs_.size.height, "image_width",
+                      &attrs_.size.width, "image_frames", &attrs_.frames,
+                      "seeded", &attrs_.seeded, "any_seed", &attrs_.any_seed,
+                      "components", &attrs_.components, "output_types",
+                      &attrs_.types, "output_shapes", &attrs_.shapes));
+    OP_REQUIRES_VALUE(attrs_.layers, ctx, LayerChain::Parse(layers));
+    attrs_.policy_layers = attrs_.layers.UpToLastPolicy();
+    OP_REQUIRES_OK(ctx, attrs_.CheckAttributes());
   }
 
  protected:
   void MakeDataset(OpKernelContext* ctx, DatasetBase* input,
                    DatasetBase** output) override {
-    OffloadArguments arguments = attrs_;
-    OP_REQUIRES_OK(ctx, GetScalars(ctx, "stage", &arguments.stage, "seed",
-                                   &arguments.seed));
-    OP_REQUIRES_OK(ctx, CheckComponents(*input, &arguments.options));
-    *output = MakeOffloadDataset(ctx, input, std::move(arguments));
+    OffloadOptions options = attrs_;
+    OP_REQUIRES_OK(
+        ctx, GetScalars(ctx, "stage", &options.stage, "seed", &options.seed));
+    OP_REQUIRES_OK(ctx, options.CheckComponents(*input));
+    *output = new IteratedBy<OffloadDataset, OffloadIterator>(
+        ctx, input, std::move(options));
   }
 
  private:
-  OffloadArguments attrs_;
+  OffloadOptions attrs_;
 };
 
 absl::Status SaveOffloadState(OpKernelContext* ctx) {

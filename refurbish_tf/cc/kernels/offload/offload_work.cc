@@ -6,10 +6,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/batches/batch_rows.h"
 #include "refurbish_tf/cc/image/painter.h"
 #include "refurbish_tf/cc/image/vector_kernels.h"
-#include "refurbish_tf/cc/kernels/batch_rows.h"
 #include "refurbish_tf/cc/plan/random.h"
+#include "tensorflow/core/data/dataset_utils.h"
 
 namespace refurbish_tf {
 namespace {
@@ -22,7 +23,7 @@ constexpr int64_t kMostRowsPerPiece = 32;
 
 int64_t RowsPerPiece(const OffloadOptions& options) {
   return std::clamp<int64_t>(kBytesPerPiece / options.image_bytes(), 1,
-                             std::min(kMostRowsPerPiece, options.batch_size));
+                             std::min(kMostRowsPerPiece, options.batches.size));
 }
 
 absl::Status NoMemoryForAnImage() {
@@ -37,14 +38,15 @@ absl::Status MakeBatch(const OffloadOptions& options, BatchMemory* memory,
                        OffloadBatch* batch) {
   for (size_t i = 0; i < options.components.size(); ++i) {
     const int64_t from = options.components[i];
-    TensorShape shape({options.batch_size});
+    TensorShape shape;
     if (from >= 0) {
-      TF_RETURN_IF_ERROR(shape.AppendShapeWithStatus(element[from].shape()));
+      shape = element[from].shape();
     } else {
-      for (int dim = 1; dim < options.shapes[i].dims(); ++dim) {
-        shape.AddDim(options.shapes[i].dim_size(dim));
-      }
+      PartialTensorShape row = options.shapes[i];
+      row.RemoveDim(0);
+      row.AsTensorShape(&shape);
     }
+    TF_RETURN_IF_ERROR(shape.InsertDimWithStatus(0, options.batches.size));
     Tensor& tensor = batch->components.emplace_back();
     TF_RETURN_IF_ERROR(memory->Make(options.types[i], shape, &tensor));
     if (from == OffloadOptions::kImages) {
@@ -81,82 +83,53 @@ absl::Status CompleteShortBatch(const OffloadOptions& options,
 
 OffloadWork::OffloadWork(IteratorBase* input, IteratorContext* input_ctx,
                          const OffloadOptions& options, OffloadStage* stage,
-                         OffloadStage::Iteration iteration, Told told,
+                         OffloadStage::Iteration iteration,
+                         std::shared_ptr<OffloadBatch> batch, int64_t position,
                          std::shared_ptr<BatchMemory> memory)
     : InputWork(input, input_ctx),
       options_(options),
       stage_(*stage),
       iteration_(std::move(iteration)),
-      told_(told),
       memory_(std::move(memory)),
       rows_per_piece_(RowsPerPiece(options)),
-      table_limit_(options.policy_layers, options.tables, options.group) {}
+      table_limit_(options.policy_layers, options.tables, options.group),
+      current_(std::move(batch)),
+      position_(position) {}
 
 OrderedWorkers::Outcome OffloadWork::Fetch(OrderedWorkers::Piece* piece) {
   auto& rows = static_cast<OffloadPiece&>(*piece);
-  while (!rows.last && rows.end - rows.begin < rows_per_piece_) {
-    Result next;
-    if (!Read(&next)) {
-      if (told_ == Told::kSnapshots) {
-        at_end_ = std::make_shared<MemoryCheckpoint>(Snapshot());
-      }
-      break;
-    }
+  Result next;
+  while (rows.next_status.ok() && rows.end < options_.batches.size &&
+         rows.end - rows.begin < rows_per_piece_ && Read(&next)) {
     ++position_;
-    rows.next_status = next.status;
-    if (next.status.ok()) {
-      rows.next_status = AddRow(std::move(next.element), &rows);
-    }
-    if (!rows.next_status.ok()) break;
+    rows.next_status =
+        next.status.ok() ? AddRow(std::move(next.element), &rows) : next.status;
   }
   if (rows.begin < rows.end) return OrderedWorkers::Outcome::kRun;
   return rows.next_status.ok() ? OrderedWorkers::Outcome::kDropped
                                : OrderedWorkers::Outcome::kDone;
 }
 
-absl::Status OffloadWork::BeginBatch(const std::vector<Tensor>& element) {
-  auto batch = std::make_shared<OffloadBatch>();
-  TF_RETURN_IF_ERROR(MakeBatch(options_, memory_.get(), element, batch.get()));
-  batch->fraction = stage_.BeginBatch();
-  current_ = std::move(batch);
-  table_limit_.Begin();
-  return absl::OkStatus();
-}
-
-absl::Status OffloadWork::AddRow(std::vector<Tensor> element,
-                                 OffloadPiece* piece) {
-  const auto is = [&](size_t i, tensorflow::DataType type) {
-    return i < element.size() && element[i].dtype() == type;
-  };
-  bool same =
-      is(options_.image, tensorflow::DT_UINT8) &&
-      (!options_.seeded || is(element.size() - 1, tensorflow::DT_INT32));
-  for (size_t i = 0; i < options_.components.size(); ++i) {
-    const int64_t from = options_.components[i];
-    same = same && (from < 0 || is(from, options_.types[i]));
-  }
-  if (!same) {
-    return absl::InvalidArgumentError(
-        "offload got an element of other types than its input says.");
-  }
-  const Tensor& image = element[options_.image];
+absl::Status OffloadWork::Check(const std::vector<Tensor>& element) const {
+  TF_RETURN_IF_ERROR(
+      tensorflow::data::VerifyTypesMatch(input_types(), element));
   if (options_.seeded && element.back().shape() != TensorShape({2})) {
     return absl::InvalidArgumentError(
         absl::StrCat("offload takes seeds of shape [2], got one of shape ",
                      element.back().shape().DebugString(), "."));
   }
+  const TensorShape& image = element[options_.image].shape();
   if (const TensorShape one(options_.ShapeWith({options_.size.width, 3}));
-      image.shape() != one) {
+      image != one) {
     return absl::InvalidArgumentError(
         absl::StrCat("offload takes images of one size, ", one.DebugString(),
-                     ", got one of shape ", image.shape().DebugString(), "."));
+                     ", got one of shape ", image.DebugString(), "."));
   }
-  if (current_ == nullptr) TF_RETURN_IF_ERROR(BeginBatch(element));
-  OffloadBatch& batch = *current_;
+  if (current_ == nullptr) return absl::OkStatus();
   for (size_t i = 0; i < options_.components.size(); ++i) {
     const int64_t from = options_.components[i];
     if (from < 0) continue;
-    TensorShape shape = batch.components[i].shape();
+    TensorShape shape = current_->components[i].shape();
     shape.RemoveDim(0);
     if (element[from].shape() != shape) {
       return absl::InvalidArgumentError(absl::StrCat(
@@ -165,6 +138,20 @@ absl::Status OffloadWork::AddRow(std::vector<Tensor> element,
           shape.DebugString(), ". Pad it, or leave it out, with map."));
     }
   }
+  return absl::OkStatus();
+}
+
+absl::Status OffloadWork::AddRow(std::vector<Tensor> element,
+                                 OffloadPiece* piece) {
+  TF_RETURN_IF_ERROR(Check(element));
+  if (current_ == nullptr) {
+    auto made = std::make_shared<OffloadBatch>();
+    TF_RETURN_IF_ERROR(MakeBatch(options_, memory_.get(), element, made.get()));
+    made->fraction = stage_.BeginBatch();
+    current_ = std::move(made);
+    table_limit_.Begin();
+  }
+  OffloadBatch& batch = *current_;
   const int64_t row = batch.num_rows++;
   int32_t* const draws = batch.draws + row * options_.num_columns();
   std::array<int32_t, 2> seed;
@@ -178,7 +165,7 @@ absl::Status OffloadWork::AddRow(std::vector<Tensor> element,
   options_.layers.Draw(ImageSeed(seed[0], seed[1]), draws + 1);
   // Evenly spaced, so that an accelerator finds them in each group by a stride,
   // wherever the batch is divided.
-  const int64_t nth = row % options_.part() + 1;
+  const int64_t nth = row % (options_.batches.size / options_.num_parts) + 1;
   const int eighths = batch.fraction.eighths;
   draws[0] = eighths > 0 && nth % (8 / eighths) == 0 &&
              table_limit_.Reserve(row, draws + 1);
@@ -189,22 +176,12 @@ absl::Status OffloadWork::AddRow(std::vector<Tensor> element,
   }
   piece->end = row + 1;
   piece->elements.push_back(std::move(element));
-  if (batch.num_rows == options_.batch_size) {
-    piece->last = true;
-    EndBatch();
+  if (batch.num_rows == options_.batches.size) {
+    batch.position = position_;
+    batch.checkpoint = Checkpoint();
+    current_ = nullptr;
   }
   return absl::OkStatus();
-}
-
-void OffloadWork::EndBatch() {
-  current_->position = position_;
-  if (told_ == Told::kSnapshots) {
-    current_->checkpoint = std::make_shared<MemoryCheckpoint>(Snapshot());
-  }
-  if (told_ == Told::kSymbolic) {
-    current_->checkpoint = std::make_shared<MemoryCheckpoint>(DrainChanges());
-  }
-  current_ = nullptr;
 }
 
 OrderedWorkers::Outcome OffloadWork::Run(OrderedWorkers::Piece* piece) {

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_split.h"
 #include "refurbish_tf/cc/base/printable.h"
+#include "refurbish_tf/cc/kernels/dataset_op.h"
 #include "refurbish_tf/cc/kernels/function_op.h"
 #include "refurbish_tf/cc/kernels/refurbish/position_checkpoint.h"
 #include "refurbish_tf/cc/kernels/refurbish/stages_in_graph.h"
@@ -118,11 +119,10 @@ absl::Status SetStagePosition(OpKernelContext* ctx) {
 }
 
 absl::Status KeepStagePosition(OpKernelContext* ctx) {
-  if (ctx->input(1).dims() > 0) {
-    return absl::InvalidArgumentError("`next_epoch` must be a scalar.");
-  }
+  int64_t next_epoch;
+  TF_RETURN_IF_ERROR(GetScalars(ctx, "next_epoch", &next_epoch));
   TF_ASSIGN_OR_RETURN(const auto stage, FindStage<Stage>(ctx, "refurbish"));
-  stage->KeepPosition(ctx->input(1).scalar<int64_t>()());
+  stage->KeepPosition(next_epoch);
   return absl::OkStatus();
 }
 

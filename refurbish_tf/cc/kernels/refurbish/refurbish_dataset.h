@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "refurbish_tf/cc/kernels/batch_rows.h"
+#include "refurbish_tf/cc/batches/batch_rows.h"
 #include "refurbish_tf/cc/kernels/dataset_op.h"
 #include "refurbish_tf/cc/kernels/inline_function.h"
 #include "refurbish_tf/cc/kernels/stages_upstream.h"
@@ -15,27 +15,16 @@
 
 namespace refurbish_tf {
 
-// The arguments of the op, from which its graph is written.
+// The arguments of the op that its iterators use.
 struct RefurbishArguments {
-  std::string stage;
-  int64_t seed;
-  int64_t order_seed;
-  double reuse_factor;
-  std::string store;
-  int64_t max_bytes;
   int64_t shuffle_buffer_size;  // 0 for the default.
   int64_t num_parallel_calls;   // 0 for no thread at all.
-  Eviction eviction;
-  Shuffle shuffle;
-  std::string deterministic;  // As in `map`: "true", "false", "default".
-  bool any_seed;
+  std::string deterministic;    // As in `map`: "true", "false", "default".
   bool partial_seed;
   bool final_seed;
   Batches batches;
-  DataTypeVector sample_types;
-  std::vector<PartialTensorShape> sample_shapes;
-  DataTypeVector output_types;
-  std::vector<PartialTensorShape> output_shapes;
+  SampleTypes sample_types;
+  SampleTypes output_types;
 };
 
 class RefurbishDataset : public UnaryDataset, public StageDataset {
@@ -46,8 +35,8 @@ class RefurbishDataset : public UnaryDataset, public StageDataset {
                    RefurbishArguments arguments, std::shared_ptr<Stage> stage,
                    std::unique_ptr<InlineFunction> partial,
                    std::unique_ptr<InlineFunction> final, bool hinted)
-      : UnaryDataset(ctx, input, "Refurbish", arguments.output_types,
-                     arguments.output_shapes),
+      : UnaryDataset(ctx, input, "Refurbish", arguments.output_types.dtypes,
+                     arguments.output_types.shapes),
         arguments_(std::move(arguments)),
         stage_(std::move(stage)),
         partial_(std::move(partial)),
@@ -71,9 +60,11 @@ class RefurbishDataset : public UnaryDataset, public StageDataset {
       const override;
 
  protected:
-  absl::Status AsGraphDefInternal(SerializationContext* ctx,
-                                  DatasetGraphDefBuilder* b,
-                                  Node** output) const override;
+  absl::Status AddFunctions(SerializationContext* ctx,
+                            Builder* b) const override {
+    TF_RETURN_IF_ERROR(partial_->AddToGraph(ctx, b));
+    return final_ == nullptr ? absl::OkStatus() : final_->AddToGraph(ctx, b);
+  }
 
  private:
   friend class RefurbishIterator;

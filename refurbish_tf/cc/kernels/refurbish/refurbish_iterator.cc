@@ -36,7 +36,6 @@ absl::Status RefurbishIterator::Initialize(IteratorContext* ctx) {
   functions_.partial.with_seed = arguments.partial_seed;
   functions_.final.with_seed = arguments.final_seed;
   functions_.sample_types = arguments.sample_types;
-  functions_.sample_shapes = arguments.sample_shapes;
   TF_RETURN_IF_ERROR(
       dataset()->partial_->Instantiate(ctx, &functions_.partial.function));
   if (dataset()->final_ == nullptr) return absl::OkStatus();
@@ -84,28 +83,45 @@ absl::Status RefurbishIterator::GetNextInternal(
     if (!epoch.ok()) return epoch.status();
     epoch_ = *std::move(epoch);
   }
-  if (workers_.get() == nullptr) StartWorkers(ctx);
-  return running_.rows == nullptr
-             ? NextSample(ctx, out_tensors, end_of_sequence)
-             : NextBatch(ctx, out_tensors, end_of_sequence);
+  if (!IsRunning()) StartWorkers(ctx);
+  bool has_element = false, last = false;
+  if (running_.rows == nullptr) {
+    TF_RETURN_IF_ERROR(ReadSample(ctx, out_tensors, &has_element, &last));
+  } else {
+    TF_RETURN_IF_ERROR(ReadBatch(ctx, out_tensors, &has_element, &last));
+    // A consumer that knows the number of batches never requests the remainder
+    // that is dropped, and the epoch would not end.
+    const BatchRows::Options& options = running_.rows->options();
+    if (!last && options.drop_remainder &&
+        epoch_->num_to_come() < options.batch_size) {
+      std::vector<Tensor> dropped;
+      bool has_dropped;
+      end_status_ = ReadBatch(ctx, &dropped, &has_dropped, &last);
+      if (!end_status_.ok()) return absl::OkStatus();
+    }
+  }
+  if (!last) return absl::OkStatus();
+  if (has_element) {
+    // Now, and not when the end is requested: a consumer that knows the number
+    // of elements, such as Keras, never requests it.
+    EndWithElement();
+    return absl::OkStatus();
+  }
+  absl::Status status = End();
+  *end_of_sequence = status.ok();
+  return status;
 }
 
-absl::Status RefurbishIterator::NextPiece(IteratorContext* ctx,
+absl::Status RefurbishIterator::TakePiece(IteratorContext* ctx,
                                           SamplePiece** piece) {
   *piece = nullptr;
   if (next_piece_ == num_pieces_) {
     if (pieces_.empty()) {
       pieces_.resize(running_.rows == nullptr ? 1 : kPiecesAtOnce);
     }
-    int64_t waited_nanos;
-    RecordStop(ctx);
-    const OrderedWorkers::Next next =
-        workers_.get()->GetNext(&pieces_[0], &waited_nanos);
-    RecordStart(ctx);
-    if (next == OrderedWorkers::Next::kEnd) return absl::OkStatus();
-    if (next != OrderedWorkers::Next::kPiece) {
-      return OrderedWorkers::ErrorOf(next);
-    }
+    int64_t waited_nanos = 0;
+    TF_RETURN_IF_ERROR(NextPiece(ctx, &pieces_[0], &waited_nanos));
+    if (pieces_[0] == nullptr) return absl::OkStatus();
     next_piece_ = 0;
     num_pieces_ = 1;
     if (pieces_.size() > 1) {
@@ -139,49 +155,18 @@ void RefurbishIterator::Count(const SamplePiece& sample) {
   if (sample.place.from_other_jobs) ++counters.from_other_jobs;
 }
 
-absl::Status RefurbishIterator::NextSample(IteratorContext* ctx,
+absl::Status RefurbishIterator::ReadSample(IteratorContext* ctx,
                                            std::vector<Tensor>* element,
-                                           bool* end) {
+                                           bool* has_element, bool* last) {
   SamplePiece* sample;
-  TF_RETURN_IF_ERROR(NextPiece(ctx, &sample));
-  if (sample == nullptr) {
-    absl::Status status = End();
-    *end = status.ok();
-    return status;
-  }
-  bool last = false;
-  TF_RETURN_IF_ERROR(HandOut(*sample, &last));
+  TF_RETURN_IF_ERROR(TakePiece(ctx, &sample));
+  *has_element = sample != nullptr;
+  *last = !*has_element;
+  if (*last) return absl::OkStatus();
+  TF_RETURN_IF_ERROR(HandOut(*sample, last));
   Count(*sample);
   *element = std::move(sample->tensors);
-  // Now, and not when the end is requested: a consumer that knows the number of
-  // elements, such as Keras, never requests it.
-  if (last) EndWithElement();
   return absl::OkStatus();
-}
-
-absl::Status RefurbishIterator::NextBatch(IteratorContext* ctx,
-                                          std::vector<Tensor>* batch,
-                                          bool* end) {
-  const BatchRows::Options& options = running_.rows->options();
-  bool has_batch = false, last = false;
-  TF_RETURN_IF_ERROR(ReadBatch(ctx, batch, &has_batch, &last));
-  // A consumer that knows the number of batches never requests the remainder
-  // that is dropped, and the epoch would not end.
-  if (!last && options.drop_remainder &&
-      epoch_->num_to_come() < options.batch_size) {
-    std::vector<Tensor> dropped;
-    bool has_dropped;
-    end_status_ = ReadBatch(ctx, &dropped, &has_dropped, &last);
-    if (!end_status_.ok()) return absl::OkStatus();
-  }
-  if (!last) return absl::OkStatus();
-  if (has_batch) {
-    EndWithElement();
-    return absl::OkStatus();
-  }
-  absl::Status status = End();
-  *end = status.ok();
-  return status;
 }
 
 absl::Status RefurbishIterator::ReadBatch(IteratorContext* ctx,
@@ -192,7 +177,7 @@ absl::Status RefurbishIterator::ReadBatch(IteratorContext* ctx,
   SamplePiece* sample = nullptr;
   bool whole = false;
   while (!whole && !*last) {
-    TF_RETURN_IF_ERROR(NextPiece(ctx, &sample));
+    TF_RETURN_IF_ERROR(TakePiece(ctx, &sample));
     if (sample == nullptr) break;
     absl::Status status;
     // Out of order it is handed out with its batch, which may come later.
@@ -229,12 +214,6 @@ absl::Status RefurbishIterator::End() {
   return status;
 }
 
-std::shared_ptr<tensorflow::data::model::Node> RefurbishIterator::CreateNode(
-    IteratorContext*, tensorflow::data::model::Node::Args args) const {
-  return tensorflow::data::model::MakeAsyncUnknownRatioNode(std::move(args),
-                                                            {});
-}
-
 absl::Status RefurbishIterator::SaveInternal(SerializationContext* ctx,
                                              IteratorStateWriter* writer) {
   absl::MutexLock lock(&mu_);
@@ -262,14 +241,8 @@ absl::Status RefurbishIterator::RestoreInternal(IteratorContext* ctx,
   absl::StatusOr<std::shared_ptr<Epoch>> epoch =
       dataset()->stage_->RestoreAndResume(saved);
   if (!epoch.ok()) return epoch.status();
-  num_pieces_ = next_piece_ = 0;
-  workers_.Stop();
-  running_.source.reset();
-  running_ = Running();
   epoch_ = *std::move(epoch);
   ended_ = ended;
-  told_ = false;
-  end_status_ = absl::OkStatus();
   return absl::OkStatus();
 }
 

@@ -19,13 +19,11 @@ namespace refurbish_tf {
 // Yields every sample of an epoch once.
 //
 // Lock order: `mu_`, then the locks of the workers.
-class RefurbishIterator : public DatasetIterator<RefurbishDataset> {
+class RefurbishIterator : public WorkersIterator<RefurbishDataset> {
  public:
-  explicit RefurbishIterator(const Params& params)
-      : DatasetIterator<RefurbishDataset>(params) {}
+  using WorkersIterator::WorkersIterator;
   ~RefurbishIterator() override;
 
-  bool SymbolicCheckpointCompatible() const override { return true; }
   absl::Status Initialize(IteratorContext* ctx) override
       ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status GetNextInternal(IteratorContext* ctx,
@@ -34,9 +32,6 @@ class RefurbishIterator : public DatasetIterator<RefurbishDataset> {
       ABSL_LOCKS_EXCLUDED(mu_);
 
  protected:
-  std::shared_ptr<tensorflow::data::model::Node> CreateNode(
-      IteratorContext*,
-      tensorflow::data::model::Node::Args args) const override;
   // Saves only the position: not what is in progress, nor what the store holds,
   // nor the state of the source, which is read again for what is still to come.
   absl::Status SaveInternal(SerializationContext*,
@@ -56,16 +51,16 @@ class RefurbishIterator : public DatasetIterator<RefurbishDataset> {
   };
 
   void StartWorkers(IteratorContext* ctx) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  absl::Status NextSample(IteratorContext* ctx, std::vector<Tensor>* element,
-                          bool* end) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  absl::Status NextBatch(IteratorContext* ctx, std::vector<Tensor>* batch,
-                         bool* end) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The next batch, if there is one. `*last`: whether the epoch is at its end.
+  // The next sample or batch, if there is one. `*last`: whether the epoch is at
+  // its end.
+  absl::Status ReadSample(IteratorContext* ctx, std::vector<Tensor>* element,
+                          bool* has_element, bool* last)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status ReadBatch(IteratorContext* ctx, std::vector<Tensor>* batch,
                          bool* has_batch, bool* last)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The next piece, or null at the end. It belongs to `pieces_`.
-  absl::Status NextPiece(IteratorContext* ctx, SamplePiece** piece)
+  absl::Status TakePiece(IteratorContext* ctx, SamplePiece** piece)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Notes that a sample, or its error, is handed out. Returns the error.
   // `*last`: whether it is known to be the last one.
@@ -80,7 +75,6 @@ class RefurbishIterator : public DatasetIterator<RefurbishDataset> {
   // Set by `Initialize`.
   SampleWork::Functions functions_;
 
-  mutable absl::Mutex mu_;
   // Null until an element is requested, and again after the end.
   std::shared_ptr<Epoch> epoch_ ABSL_GUARDED_BY(mu_);
   Running running_ ABSL_GUARDED_BY(mu_);
@@ -98,9 +92,6 @@ class RefurbishIterator : public DatasetIterator<RefurbishDataset> {
       ABSL_GUARDED_BY(mu_);
   size_t num_pieces_ ABSL_GUARDED_BY(mu_) = 0;
   size_t next_piece_ ABSL_GUARDED_BY(mu_) = 0;
-
-  // The workers use `running_`. Changed under `mu_`.
-  IteratorWorkers workers_;
 };
 
 }  // namespace refurbish_tf

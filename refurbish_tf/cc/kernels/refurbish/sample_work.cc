@@ -144,22 +144,8 @@ absl::Status SampleWork::Prepare(SamplePiece* piece) {
     }
   }
   const Generation generation = epoch_->PreparedGeneration(index);
-  constexpr Purpose kPurpose = Purpose::kPartialFunction;
-  const bool with_seed = functions_.partial.with_seed;
-  std::vector<Tensor> arguments = std::move(piece->tensors);
-  absl::Status status;
-  if (const LayersFunction* layers =
-          functions_.partial.function->LayersFor(arguments, with_seed);
-      layers != nullptr) {
-    const auto seed = SeedOf(*epoch_, kPurpose, generation, *piece);
-    status = layers->Run(std::move(arguments), &seed, &piece->tensors);
-  } else {
-    if (with_seed) {
-      arguments.push_back(SeedTensor(*epoch_, kPurpose, generation, piece));
-    }
-    status = functions_.partial.function->Run(&contexts_, std::move(arguments),
-                                              &piece->tensors);
-  }
+  const absl::Status status =
+      Call(functions_.partial, Purpose::kPartialFunction, generation, piece);
   if (!status.ok()) {
     return WithSample(status, "Preparing", index, "the source of refurbish");
   }
@@ -167,6 +153,21 @@ absl::Status SampleWork::Prepare(SamplePiece* piece) {
   OwnBuffers(&piece->tensors);
   if (!piece->index_known) return absl::OkStatus();
   return stage_.PutPrepared(*epoch_, index, generation, piece->tensors, sum);
+}
+
+absl::Status SampleWork::Call(const StageFunction& of, Purpose purpose,
+                              uint64_t time, SamplePiece* piece) {
+  std::vector<Tensor> arguments = std::move(piece->tensors);
+  if (const LayersFunction* layers =
+          of.function->LayersFor(arguments, of.with_seed);
+      layers != nullptr) {
+    const auto seed = SeedOf(*epoch_, purpose, time, *piece);
+    return layers->Run(std::move(arguments), &seed, &piece->tensors);
+  }
+  if (of.with_seed) {
+    arguments.push_back(SeedTensor(*epoch_, purpose, time, piece));
+  }
+  return of.function->Run(&contexts_, std::move(arguments), &piece->tensors);
 }
 
 void SampleWork::AppendFinalSeed(SamplePiece* piece) const {
@@ -183,11 +184,12 @@ absl::Status SampleWork::Finish(SamplePiece* piece) {
 }
 
 absl::Status SampleWork::CallFinal(SamplePiece* piece) {
-  AppendFinalSeed(piece);
-  if (functions_.final.function == nullptr) return absl::OkStatus();
-  std::vector<Tensor> arguments = std::move(piece->tensors);
-  TF_RETURN_IF_ERROR(functions_.final.function->Run(
-      &contexts_, std::move(arguments), &piece->tensors));
+  if (functions_.final.function == nullptr) {
+    AppendFinalSeed(piece);
+    return absl::OkStatus();
+  }
+  TF_RETURN_IF_ERROR(
+      Call(functions_.final, Purpose::kFinalFunction, epoch_->number(), piece));
   // Results that go into a row are copied there.
   if (rows_ == nullptr) OwnBuffers(&piece->tensors);
   return absl::OkStatus();
@@ -223,17 +225,17 @@ absl::Status SampleWork::FinishIntoRow(SamplePiece* piece) {
 }
 
 absl::Status SampleWork::CheckShapes(const SamplePiece& piece) const {
-  for (size_t i = 0; i < functions_.sample_types.size(); ++i) {
+  const auto& [dtypes, shapes] = functions_.sample_types;
+  for (size_t i = 0; i < dtypes.size(); ++i) {
     const Tensor& tensor = piece.tensors[i];
-    if (tensor.dtype() != functions_.sample_types[i] ||
-        !functions_.sample_shapes[i].IsCompatibleWith(tensor.shape())) {
+    if (tensor.dtype() != dtypes[i] ||
+        !shapes[i].IsCompatibleWith(tensor.shape())) {
       return absl::InvalidArgumentError(absl::StrCat(
           "partial_fn changed its output structure: component ", i,
           " of sample ", *piece.place.index, " is ",
-          tensorflow::DataTypeString(tensor.dtype()),
-          tensor.shape().DebugString(), ", but its element_spec says ",
-          tensorflow::DataTypeString(functions_.sample_types[i]),
-          functions_.sample_shapes[i].DebugString(),
+          DataTypeString(tensor.dtype()), tensor.shape().DebugString(),
+          ", but its element_spec says ", DataTypeString(dtypes[i]),
+          shapes[i].DebugString(),
           ". Make it return the same structure for every sample."));
     }
   }

@@ -9,15 +9,13 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
-#include "refurbish_tf/cc/kernels/batch_rows.h"
+#include "refurbish_tf/cc/batches/batch_rows.h"
 #include "refurbish_tf/cc/kernels/inline_function.h"
 #include "refurbish_tf/cc/kernels/names.h"
 #include "refurbish_tf/cc/kernels/refurbish/source_reader.h"
 #include "refurbish_tf/cc/refurbish/epoch.h"
 #include "refurbish_tf/cc/refurbish/stage.h"
 #include "refurbish_tf/cc/workers/ordered_workers.h"
-#include "tensorflow/core/framework/partial_tensor_shape.h"
-#include "tensorflow/core/framework/types.h"
 
 namespace refurbish_tf {
 
@@ -51,8 +49,7 @@ class SampleWork : public OrderedWorkers::Work {
     // then yielded after the sample.
     StageFunction final;
     // The components that the partial function returns.
-    DataTypeVector sample_types;
-    std::vector<PartialTensorShape> sample_shapes;
+    SampleTypes sample_types;
   };
 
   // `rows`: of the batches that are made, or null.
@@ -80,6 +77,9 @@ class SampleWork : public OrderedWorkers::Work {
  private:
   OrderedWorkers::Outcome Dropped();
   absl::Status Prepare(SamplePiece* piece);
+  // Calls a function with the piece's tensors and, if it takes one, a seed.
+  absl::Status Call(const StageFunction& of, Purpose purpose, uint64_t time,
+                    SamplePiece* piece);
   void AppendFinalSeed(SamplePiece* piece) const;
   // Runs the final augmentation, and writes the row.
   absl::Status Finish(SamplePiece* piece);

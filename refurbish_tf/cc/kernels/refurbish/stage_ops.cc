@@ -3,6 +3,7 @@
 #include <atomic>
 
 #include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/kernels/dataset_op.h"
 #include "refurbish_tf/cc/kernels/function_op.h"
 #include "refurbish_tf/cc/refurbish/stage.h"
 #include "tensorflow/core/lib/monitoring/collected_metrics.h"
@@ -29,13 +30,11 @@ absl::Status DescribeStage(OpKernelContext* ctx) {
 }
 
 absl::Status FindGeneration(OpKernelContext* ctx) {
-  if (ctx->input(1).dims() > 0 || ctx->input(2).dims() > 0) {
-    return absl::InvalidArgumentError("`index` and `epoch` must be scalars.");
-  }
+  int64_t index, epoch;
+  TF_RETURN_IF_ERROR(GetScalars(ctx, "index", &index, "epoch", &epoch));
   TF_ASSIGN_OR_RETURN(const auto stage, FindStage<Stage>(ctx, "refurbish"));
   TF_ASSIGN_OR_RETURN(const int64_t generation,
-                      stage->GenerationOf(ctx->input(1).scalar<int64_t>()(),
-                                          ctx->input(2).scalar<int64_t>()()));
+                      stage->GenerationOf(index, epoch));
   ctx->set_output(0, Tensor(generation));
   return absl::OkStatus();
 }

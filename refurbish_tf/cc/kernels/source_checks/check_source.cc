@@ -21,6 +21,7 @@
 namespace refurbish_tf {
 namespace {
 
+using tensorflow::FunctionDef;
 using tensorflow::GraphDef;
 
 bool IsTrue(const NodeDef& node, const std::string& attr) {
@@ -161,59 +162,61 @@ SourceKind KindOf(const NodeDef& node) {
   return YieldsWhatIsInGraph(op) ? SourceKind::kInGraph : SourceKind::kRepeats;
 }
 
-// Adds the ops of a function, and of the functions that it calls.
-void AddOps(const GraphDef& graph, const std::string& name,
-            std::set<std::string>* functions, std::set<std::string>* ops) {
-  for (const auto& function : graph.library().function()) {
-    if (function.signature().name() != name ||
-        !functions->insert(name).second) {
-      continue;
-    }
-    for (const NodeDef& node : function.node_def()) {
-      ops->insert(node.op());
-      AddOps(graph, node.op(), functions, ops);
-      // The functions of a dataset are checked separately.
-      if (absl::StrContains(node.op(), "Dataset")) continue;
-      for (const auto& [attr, value] : node.attr()) {
-        AddOps(graph, value.func().name(), functions, ops);
-      }
+using Functions = std::unordered_map<std::string, const FunctionDef*>;
+
+// Adds an operation or a function, and what the function calls. The functions
+// of a dataset are checked separately.
+void AddCalled(const Functions& functions, const std::string& name,
+               std::set<std::string>* called) {
+  const auto function = functions.find(name);
+  if (!called->insert(name).second || function == functions.end()) return;
+  for (const NodeDef& node : function->second->node_def()) {
+    AddCalled(functions, node.op(), called);
+    if (absl::StrContains(node.op(), "Dataset")) continue;
+    for (const auto& [attr, value] : node.attr()) {
+      AddCalled(functions, value.func().name(), called);
     }
   }
 }
 
-// Whether a function draws a seed for `tf.random.experimental.index_shuffle`,
-// as `to_tf_dataset(shuffle=True)` of Hugging Face does in each epoch.
-bool DrawsSeedOfShuffle(const GraphDef& graph,
-                        const std::vector<const NodeDef*>& nodes) {
+// Like `Reason`, for shuffles in functions. `nodes` are those of the graph and
+// of its functions.
+std::pair<std::string, std::string> ReasonInFunction(
+    const GraphDef& graph, const std::vector<const NodeDef*>& nodes) {
   if (std::none_of(nodes.begin(), nodes.end(), [](const NodeDef* node) {
-        return node->op() == "RandomIndexShuffle";
+        return node->op() == "RandomIndexShuffle" ||
+               node->op() == "RandomShuffle";
       })) {
-    return false;
+    return {};
   }
-  for (const auto& function : graph.library().function()) {
-    std::set<std::string> functions, ops;
-    AddOps(graph, function.signature().name(), &functions, &ops);
-    if (ops.count("RandomIndexShuffle") > 0 &&
-        std::any_of(ops.begin(), ops.end(), DrawsAnew)) {
-      return true;
+  Functions functions;
+  for (const FunctionDef& function : graph.library().function()) {
+    functions[function.signature().name()] = &function;
+  }
+  for (const auto& [name, function] : functions) {
+    std::set<std::string> called;
+    AddCalled(functions, name, &called);
+    // As `to_tf_dataset(shuffle=True)` of Hugging Face does in each epoch.
+    if (called.count("RandomIndexShuffle") > 0 &&
+        std::any_of(called.begin(), called.end(), DrawsAnew)) {
+      return {"an index_shuffle with a seed that is drawn in each epoch",
+              "leave the shuffle out, as refurbish itself shuffles in every "
+              "epoch: of Hugging Face, use to_tf_dataset(shuffle=False). Or "
+              "give index_shuffle a constant seed"};
+    }
+    // Such as that of `flat_map`. Other functions may shuffle the content.
+    const bool makes_dataset =
+        std::any_of(called.begin(), called.end(), [&](const std::string& op) {
+          return absl::StrContains(op, "Dataset") && functions.count(op) == 0;
+        });
+    if (makes_dataset && called.count("RandomShuffle") > 0) {
+      return {"tf.random.shuffle in a function that returns a dataset",
+              "leave the shuffle out, as refurbish itself shuffles in every "
+              "epoch. A stateless one with a fixed seed, such as "
+              "tf.random.experimental.stateless_shuffle, may stay"};
     }
   }
-  return false;
-}
-
-// Whether a function, such as that of `flat_map`, makes a dataset and shuffles
-// tensors for it. In other functions the content may be shuffled.
-bool ShufflesTensorsOfDataset(const GraphDef& graph) {
-  const auto& functions = graph.library().function();
-  return std::any_of(
-      functions.begin(), functions.end(), [](const auto& function) {
-        bool makes_dataset = false, shuffles = false;
-        for (const NodeDef& node : function.node_def()) {
-          makes_dataset |= absl::StrContains(node.op(), "Dataset");
-          shuffles |= node.op() == "RandomShuffle";
-        }
-        return makes_dataset && shuffles;
-      });
+  return {};
 }
 
 // Whether its floating-point results may differ on another machine.
@@ -343,31 +346,17 @@ absl::Status CheckSource(OpKernelContext* ctx, const DatasetBase* source,
   for (const auto& function : graph.library().function()) {
     for (const NodeDef& node : function.node_def()) nodes.push_back(&node);
   }
-  const auto refused = [method](const std::string& what,
-                                const std::string& way_out) {
+  const Contents contents = FindContents(nodes);
+  std::pair<std::string, std::string> reason;
+  for (const NodeDef* node : nodes) {
+    if (reason.first.empty()) reason = Reason(*node, contents);
+  }
+  if (reason.first.empty()) reason = ReasonInFunction(graph, nodes);
+  if (!reason.first.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "The source of ", method, " changes its order from epoch to epoch (",
-        what, "), but ", method, " knows a sample by its position. To fix it, ",
-        way_out, "."));
-  };
-  const Contents contents = FindContents(nodes);
-  for (const NodeDef* node : nodes) {
-    const auto [what, way_out] = Reason(*node, contents);
-    if (!what.empty()) return refused(what, way_out);
-  }
-  if (DrawsSeedOfShuffle(graph, nodes)) {
-    return refused(
-        "an index_shuffle with a seed that is drawn in each epoch",
-        "leave the shuffle out, as refurbish itself shuffles in every epoch: of "
-        "Hugging Face, use to_tf_dataset(shuffle=False). Or give index_shuffle a "
-        "constant seed");
-  }
-  if (ShufflesTensorsOfDataset(graph)) {
-    return refused(
-        "tf.random.shuffle in a function that returns a dataset",
-        "leave the shuffle out, as refurbish itself shuffles in every epoch. A "
-        "stateless one with a fixed seed, such as "
-        "tf.random.experimental.stateless_shuffle, may stay");
+        reason.first, "), but ", method,
+        " knows a sample by its position. To fix it, ", reason.second, "."));
   }
   facts->kind = SourceKind::kInGraph;
   for (const NodeDef* node : nodes) {

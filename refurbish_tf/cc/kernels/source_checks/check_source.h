@@ -3,7 +3,7 @@
 
 #include "refurbish_tf/cc/kernels/names.h"
 #include "refurbish_tf/cc/plan/source_shard.h"
-#include "refurbish_tf/cc/refurbish/source_checks.h"
+#include "refurbish_tf/cc/source_checks/source_checks.h"
 
 namespace refurbish_tf {
 

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "refurbish_tf/cc/kernels/names.h"
-#include "refurbish_tf/cc/refurbish/source_checks.h"
 #include "refurbish_tf/cc/sample_store/sample_store.h"
+#include "refurbish_tf/cc/source_checks/source_checks.h"
 
 namespace refurbish_tf {
 

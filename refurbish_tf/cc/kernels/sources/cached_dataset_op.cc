@@ -18,42 +18,33 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "refurbish_tf/cc/cached/cached_source.h"
+#include "refurbish_tf/cc/cached/position_plan.h"
 #include "refurbish_tf/cc/kernels/checkpoint.h"
 #include "refurbish_tf/cc/kernels/dataset_op.h"
 #include "refurbish_tf/cc/kernels/iterator_workers.h"
 #include "refurbish_tf/cc/kernels/source_checks/check_source.h"
 #include "refurbish_tf/cc/kernels/source_checks/random_access.h"
 #include "refurbish_tf/cc/kernels/source_checks/source_probe.h"
-#include "refurbish_tf/cc/kernels/sources/cached_source.h"
-#include "refurbish_tf/cc/kernels/sources/position_plan.h"
 #include "tensorflow/core/platform/env.h"
 #include "tensorflow/core/platform/threadpool.h"
 
 namespace refurbish_tf {
 namespace {
 
-constexpr char kCachedType[] = "Cached";
 constexpr char kCached[] = "cached";
 
 // With an index mapper there may be more positions than elements, because some
 // belong to other sources.
 constexpr int64_t kMostPositions = int64_t{1} << 62;
 
-struct CachedArguments {
-  std::string stage;
-  std::string store;
-  int64_t max_bytes;
-  // 0 or -1: the threads of tf.data's pool.
-  int64_t num_parallel_reads;
-};
-
 class CachedDataset : public UnaryDataset {
  public:
   CachedDataset(OpKernelContext* ctx, const DatasetBase* input,
-                CachedArguments arguments,
+                int64_t num_parallel_reads,
                 std::shared_ptr<CachedSource> elements)
-      : UnaryDataset(ctx, input, kCachedType),
-        arguments_(std::move(arguments)),
+      : UnaryDataset(ctx, input, "Cached"),
+        num_parallel_reads_(num_parallel_reads),
         elements_(std::move(elements)) {}
 
   absl::Status RandomIndexingCompatible() const override {
@@ -66,15 +57,6 @@ class CachedDataset : public UnaryDataset {
   absl::Status Get(AnyContext ctx, int64_t index,
                    std::vector<Tensor>* out_tensors) const override {
     return GetAt(ctx, index, out_tensors);
-  }
-
- protected:
-  void WriteArguments(OpWriter* op) const override {
-    op->Input(input_)
-        .Scalar(arguments_.stage)
-        .Scalar(arguments_.store)
-        .Scalar(arguments_.max_bytes)
-        .Scalar(arguments_.num_parallel_reads);
   }
 
  private:
@@ -93,7 +75,8 @@ class CachedDataset : public UnaryDataset {
     return absl::OkStatus();
   }
 
-  const CachedArguments arguments_;
+  // 0 or -1: the threads of tf.data's pool.
+  const int64_t num_parallel_reads_;
   const std::shared_ptr<CachedSource> elements_;
 };
 
@@ -125,7 +108,7 @@ class CachedIterator : public DatasetIterator<CachedDataset> {
         break;
       case PositionPlan::From::kEnd:
         *end_of_sequence = true;
-        return ReadToEnd(ctx);
+        return ReadInput(ctx, nullptr);
       case PositionPlan::From::kSource:
         TF_RETURN_IF_ERROR(ReadInput(ctx, out_tensors));
         break;
@@ -154,7 +137,7 @@ class CachedIterator : public DatasetIterator<CachedDataset> {
     for (*num_skipped = 0; *num_skipped < num_to_skip; ++*num_skipped) {
       if (plan_->position() >= num_elements) {
         *end_of_sequence = true;
-        return ReadToEnd(ctx);
+        return ReadInput(ctx, nullptr);
       }
       std::vector<Tensor> unwanted;
       // After an error, which is another element's, the input is made again.
@@ -211,12 +194,20 @@ class CachedIterator : public DatasetIterator<CachedDataset> {
                                            std::move(mapper), first_);
   }
 
+  // Reads the next element or, if `element` is null, the end, as a stage does
+  // with its source, so that its read-ahead ends. Even an input of which
+  // nothing was read may have grown.
   absl::Status ReadInput(IteratorContext* ctx, std::vector<Tensor>* element)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    const bool at_end = element == nullptr;
+    std::vector<Tensor> past_the_end;
+    if (at_end) element = &past_the_end;
     bool end = false;
     absl::Status status = MakeInput(ctx);
     if (status.ok()) status = input_->GetNext(&*mapped_, element, &end);
-    if (status.ok() && end) status = OtherLength("fewer than");
+    if (status.ok() && end != at_end) {
+      status = OtherLength(end ? "fewer than" : "more than");
+    }
     input_failed_ = !status.ok();
     return status;
   }
@@ -226,7 +217,7 @@ class CachedIterator : public DatasetIterator<CachedDataset> {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (input_ == nullptr) {
       IteratorContext::Params params = InputParams(ctx);
-      const int64_t reads = dataset()->arguments_.num_parallel_reads;
+      const int64_t reads = dataset()->num_parallel_reads_;
       if (reads > 0) {
         params.runner = [this, reads](std::function<void()> run) {
           std::call_once(has_pool_, [this, reads] {
@@ -247,19 +238,6 @@ class CachedIterator : public DatasetIterator<CachedDataset> {
       mapped_.emplace(std::move(params));
     }
     return absl::OkStatus();
-  }
-
-  // As a stage does with its source, so that its read-ahead ends.
-  absl::Status ReadToEnd(IteratorContext* ctx)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    // Even an input of which nothing was read may have grown.
-    bool end = false;
-    std::vector<Tensor> past_the_end;
-    absl::Status status = MakeInput(ctx);
-    if (status.ok()) status = input_->GetNext(&*mapped_, &past_the_end, &end);
-    if (status.ok() && !end) status = OtherLength("more than");
-    input_failed_ = !status.ok();
-    return status;
   }
 
   // Reads an element that the input passes over: its record on disk is damaged,
@@ -339,21 +317,20 @@ class CachedDatasetOp : public UnaryDatasetOpKernel {
  protected:
   void MakeDataset(OpKernelContext* ctx, DatasetBase* input,
                    DatasetBase** output) override {
-    CachedArguments arguments;
+    std::string stage, store_name;
+    int64_t max_bytes, num_parallel_reads;
     OP_REQUIRES_OK(
-        ctx, GetScalars(ctx, "stage", &arguments.stage, "store",
-                        &arguments.store, "max_bytes", &arguments.max_bytes,
-                        "num_parallel_reads", &arguments.num_parallel_reads));
-    OP_REQUIRES_OK(ctx, CheckParallelCalls(arguments.num_parallel_reads,
-                                           "num_parallel_reads"));
+        ctx, GetScalars(ctx, "stage", &stage, "store", &store_name, "max_bytes",
+                        &max_bytes, "num_parallel_reads", &num_parallel_reads));
+    OP_REQUIRES_OK(
+        ctx, CheckParallelCalls(num_parallel_reads, "num_parallel_reads"));
     SourceFacts facts;
     OP_REQUIRES_OK(ctx, CheckSource(ctx, input, kCached, &facts));
     OP_REQUIRES_OK(ctx, CheckIsByIndex(input, facts));
     absl::StatusOr<std::shared_ptr<SampleStore>> store =
-        SampleStore::GetOrCreate(arguments.store, arguments.max_bytes);
+        SampleStore::GetOrCreate(store_name, max_bytes);
     OP_REQUIRES_OK(ctx, store.status());
-    std::shared_ptr<CachedSource> elements =
-        CachedSource::GetOrCreate(arguments.stage);
+    std::shared_ptr<CachedSource> elements = CachedSource::GetOrCreate(stage);
     OP_REQUIRES_OK(
         ctx, elements->Configure(
                  input->Cardinality(CardinalityOptions()), facts.shard.names,
@@ -368,7 +345,7 @@ class CachedDatasetOp : public UnaryDatasetOpKernel {
                      ProbeSource(ctx, input, kCached, &checks, kept.store()));
     }
     *output = new IteratedBy<CachedDataset, CachedIterator>(
-        ctx, input, std::move(arguments), std::move(elements));
+        ctx, input, num_parallel_reads, std::move(elements));
   }
 
  private:

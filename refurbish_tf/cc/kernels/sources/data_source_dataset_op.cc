@@ -127,7 +127,7 @@ class SourceReader : public IndexedReader {
 class DataSourceDataset : public IndexedDataset {
  public:
   DataSourceDataset(OpKernelContext* ctx, int64_t num_elements,
-                    int64_t num_parallel_reads,
+                    int64_t num_readers,
                     std::unique_ptr<CapturedFunction> read_one,
                     std::unique_ptr<CapturedFunction> read_many,
                     int64_t batch_reads, DataTypeVector types,
@@ -136,10 +136,7 @@ class DataSourceDataset : public IndexedDataset {
             ctx, "DataSource", "rtf.sources.data_source", std::move(types),
             std::move(shapes),
             // One reader needs no thread of its own.
-            {num_elements,
-             num_parallel_reads == 1 ? 0 : NumReads(num_parallel_reads),
-             batch_reads}),
-        num_parallel_reads_(num_parallel_reads),
+            {num_elements, num_readers == 1 ? 0 : num_readers, batch_reads}),
         read_one_(std::move(read_one)),
         read_many_(std::move(read_many)) {}
 
@@ -176,9 +173,8 @@ class DataSourceDataset : public IndexedDataset {
   }
 
  protected:
-  absl::Status AsGraphDefInternal(SerializationContext* ctx,
-                                  DatasetGraphDefBuilder* b,
-                                  Node** output) const override {
+  absl::Status AddFunctions(SerializationContext* ctx,
+                            Builder* b) const override {
     // A rewritten graph stays in this process, where the source is found.
     if (!ctx->is_graph_rewrite()) {
       return absl::FailedPreconditionError(
@@ -186,24 +182,14 @@ class DataSourceDataset : public IndexedDataset {
           "its dataset cannot be sent to another one, as to a tf.data service, "
           "or saved as a graph. Use files instead: rtf.sources.tfrecord.");
     }
-    // Neither function captures anything.
-    std::vector<Node*> captured;
-    DataTypeVector captured_types;
     for (const auto* function : {read_one_.get(), read_many_.get()}) {
       TF_RETURN_IF_ERROR(
-          function->AddToGraph(ctx, b, &captured, &captured_types));
+          b->AddFunction(ctx, function->func().name(), *function->lib_def()));
     }
-    return OpWriter(ctx, b)
-        .Scalar(reads().num_elements)
-        .Scalar(num_parallel_reads_)
-        .Attr(kReadOne, read_one_->func())
-        .Attr(kReadMany, read_many_->func())
-        .Attr(kBatchReads, reads().most_at_once)
-        .Write(this, output);
+    return absl::OkStatus();
   }
 
  private:
-  const int64_t num_parallel_reads_;
   const std::unique_ptr<CapturedFunction> read_one_, read_many_;
 };
 
@@ -242,9 +228,9 @@ class DataSourceDatasetOp : public DatasetOpKernel {
 
  protected:
   void MakeDataset(OpKernelContext* ctx, DatasetBase** output) override {
-    int64_t num_elements, num_parallel_reads;
+    int64_t num_elements, num_readers;
     OP_REQUIRES_OK(ctx, GetScalars(ctx, "num_elements", &num_elements));
-    OP_REQUIRES_OK(ctx, GetParallelReads(ctx, &num_parallel_reads));
+    OP_REQUIRES_OK(ctx, GetNumReads(ctx, &num_readers));
     OP_REQUIRES(
         ctx, num_elements >= 0,
         absl::InvalidArgumentError(absl::StrCat(
@@ -255,7 +241,7 @@ class DataSourceDatasetOp : public DatasetOpKernel {
     OP_REQUIRES_OK(
         ctx, CapturedFunction::Create(ctx, read_many_, std::vector<Tensor>(),
                                       &read_many));
-    *output = new DataSourceDataset(ctx, num_elements, num_parallel_reads,
+    *output = new DataSourceDataset(ctx, num_elements, num_readers,
                                     std::move(read_one), std::move(read_many),
                                     batch_reads_, types_, shapes_);
   }

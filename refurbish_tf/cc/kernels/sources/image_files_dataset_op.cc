@@ -42,14 +42,13 @@ class ImageFilesDataset : public IndexedDataset {
  public:
   // `files` and `labels` are vectors of the same length.
   ImageFilesDataset(OpKernelContext* ctx, Tensor files, Tensor labels,
-                    int64_t num_parallel_reads)
+                    int64_t num_readers)
       : IndexedDataset(ctx, "ImageFiles", "rtf.sources.image_folder",
                        {DT_STRING, tensorflow::DT_INT32},
                        {PartialTensorShape({}), PartialTensorShape({})},
-                       {files.NumElements(), NumReads(num_parallel_reads)}),
+                       {files.NumElements(), num_readers}),
         files_(std::move(files)),
-        labels_(std::move(labels)),
-        num_parallel_reads_(num_parallel_reads) {}
+        labels_(std::move(labels)) {}
 
   std::string FileOf(int64_t index) const override {
     return files_.vec<tstring>()(index);
@@ -66,14 +65,8 @@ class ImageFilesDataset : public IndexedDataset {
     return absl::OkStatus();
   }
 
- protected:
-  void WriteArguments(OpWriter* op) const override {
-    op->Value(files_).Value(labels_).Scalar(num_parallel_reads_);
-  }
-
  private:
   const Tensor files_, labels_;
-  const int64_t num_parallel_reads_;
 };
 
 class ImageFilesDatasetOp : public DatasetOpKernel {
@@ -88,9 +81,9 @@ class ImageFilesDatasetOp : public DatasetOpKernel {
     OP_REQUIRES(ctx, files->dims() == 1 && labels->shape() == files->shape(),
                 absl::InvalidArgumentError(
                     "files and labels must be vectors of the same length."));
-    int64_t num_parallel_reads;
-    OP_REQUIRES_OK(ctx, GetParallelReads(ctx, &num_parallel_reads));
-    *output = new ImageFilesDataset(ctx, *files, *labels, num_parallel_reads);
+    int64_t num_readers;
+    OP_REQUIRES_OK(ctx, GetNumReads(ctx, &num_readers));
+    *output = new ImageFilesDataset(ctx, *files, *labels, num_readers);
   }
 };
 

@@ -384,9 +384,9 @@ class IndexedIterator : public WorkersIterator<IndexedDataset> {
   absl::Status Next(IteratorContext* ctx, std::vector<Tensor>* out_tensors,
                     bool* end_of_sequence) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (NumRead() == 0) {
-      int64_t waited_nanos;
       next_in_piece_ = 0;
-      TF_RETURN_IF_ERROR(NextPiece(ctx, &piece_, &waited_nanos));
+      piece_.reset();
+      TF_RETURN_IF_ERROR(NextPiece(ctx, &piece_));
       if (piece_ == nullptr) {
         *end_of_sequence = true;
         return reader_->AtEnd(&*contexts_);
@@ -444,14 +444,11 @@ class IndexedIterator : public WorkersIterator<IndexedDataset> {
 
 }  // namespace
 
-absl::Status GetParallelReads(OpKernelContext* ctx, int64_t* value) {
-  TF_RETURN_IF_ERROR(GetScalars(ctx, "num_parallel_reads", value));
-  return CheckParallelCalls(*value, "num_parallel_reads");
-}
-
-int64_t NumReads(int64_t num_parallel_reads) {
-  return num_parallel_reads == kAutotuneCalls ? kAutotuneReads
-                                              : num_parallel_reads;
+absl::Status GetNumReads(OpKernelContext* ctx, int64_t* number) {
+  TF_RETURN_IF_ERROR(GetScalars(ctx, "num_parallel_reads", number));
+  TF_RETURN_IF_ERROR(CheckParallelCalls(*number, "num_parallel_reads"));
+  if (*number == kAutotuneCalls) *number = kAutotuneReads;
+  return absl::OkStatus();
 }
 
 IndexedReader::IndexedReader(const IndexedDataset* dataset)

@@ -47,11 +47,10 @@ class IndexedReader {
   const int64_t since_;
 };
 
-absl::Status GetParallelReads(OpKernelContext* ctx, int64_t* value);
-
-// How many elements are read at once. AUTOTUNE does not depend on the number of
-// CPU cores, because a disk or a service answers several requests at once.
-int64_t NumReads(int64_t num_parallel_reads);
+// How many elements are read at once: `num_parallel_reads`. AUTOTUNE does not
+// depend on the number of CPU cores, because a disk or a service answers
+// several requests at once.
+absl::Status GetNumReads(OpKernelContext* ctx, int64_t* number);
 
 class IndexedDataset : public NamedDataset {
  public:

@@ -16,23 +16,13 @@
 namespace refurbish_tf {
 namespace {
 
-struct TfrecordArguments {
-  std::vector<tstring> files;
-  std::string index_dir;
-  // The name of the index, the same in every copy of the dataset.
-  std::string index;
-  int64_t num_parallel_reads = 0;
-};
-
 class TfrecordDataset : public IndexedDataset {
  public:
-  TfrecordDataset(OpKernelContext* ctx, TfrecordArguments arguments,
+  TfrecordDataset(OpKernelContext* ctx, int64_t num_readers,
                   std::shared_ptr<const RecordIndex> index)
-      : IndexedDataset(
-            ctx, "Tfrecord", "rtf.sources.tfrecord", {DT_STRING},
-            {PartialTensorShape({})},
-            {index->num_records(), NumReads(arguments.num_parallel_reads)}),
-        arguments_(std::move(arguments)),
+      : IndexedDataset(ctx, "Tfrecord", "rtf.sources.tfrecord", {DT_STRING},
+                       {PartialTensorShape({})},
+                       {index->num_records(), num_readers}),
         index_(std::move(index)) {}
 
   absl::Status ReadOne(int64_t index, int64_t since,
@@ -49,16 +39,7 @@ class TfrecordDataset : public IndexedDataset {
     return absl::OkStatus();
   }
 
- protected:
-  void WriteArguments(OpWriter* op) const override {
-    op->Vector(arguments_.files)
-        .Scalar(arguments_.index_dir)
-        .Scalar(arguments_.index)
-        .Scalar(arguments_.num_parallel_reads);
-  }
-
  private:
-  const TfrecordArguments arguments_;
   const std::shared_ptr<const RecordIndex> index_;
 };
 
@@ -68,30 +49,29 @@ class TfrecordDatasetOp : public DatasetOpKernel {
 
  protected:
   void MakeDataset(OpKernelContext* ctx, DatasetBase** output) override {
-    TfrecordArguments arguments;
-    OP_REQUIRES_OK(ctx, tensorflow::data::ParseVectorArgument<tstring>(
-                            ctx, "files", &arguments.files));
-    OP_REQUIRES_OK(ctx, GetScalars(ctx, "index_dir", &arguments.index_dir,
-                                   "index", &arguments.index));
-    OP_REQUIRES_OK(ctx, GetParallelReads(ctx, &arguments.num_parallel_reads));
+    std::vector<tstring> files;
+    std::string name;
+    int64_t num_readers;
     IndexOptions options;
-    options.directory = arguments.index_dir;
-    options.num_threads =
-        static_cast<int>(NumReads(arguments.num_parallel_reads));
+    OP_REQUIRES_OK(ctx, tensorflow::data::ParseVectorArgument<tstring>(
+                            ctx, "files", &files));
+    OP_REQUIRES_OK(
+        ctx, GetScalars(ctx, "index_dir", &options.directory, "index", &name));
+    OP_REQUIRES_OK(ctx, GetNumReads(ctx, &num_readers));
+    options.num_threads = static_cast<int>(num_readers);
     options.access = AccessTo;
     absl::Status status;
     // A rewrite of the graph makes the dataset again, from the same files.
     std::shared_ptr<const RecordIndex> index =
         Registry<const RecordIndex>::Global().GetOrCreate(
-            arguments.index, [&]() -> std::shared_ptr<const RecordIndex> {
-              const std::vector<std::string> paths(arguments.files.begin(),
-                                                   arguments.files.end());
-              auto made = LoadOrMakeIndex(paths, options);
+            name, [&]() -> std::shared_ptr<const RecordIndex> {
+              auto made =
+                  LoadOrMakeIndex({files.begin(), files.end()}, options);
               if (!made.ok()) status = Printable(made.status());
               return made.ok() ? *std::move(made) : nullptr;
             });
     OP_REQUIRES_OK(ctx, status);
-    *output = new TfrecordDataset(ctx, std::move(arguments), std::move(index));
+    *output = new TfrecordDataset(ctx, num_readers, std::move(index));
   }
 };
 

@@ -29,12 +29,7 @@ bool Compaction::IsDue() const {
 
 std::set<SegmentKey> Compaction::Choose() {
   std::map<SegmentKey, uint64_t> live;
-  std::vector<Segments::Segment> sealed;
-  for (Segments::Segment& segment : records_->segments().ListOwn()) {
-    if (!segment.sealed) continue;
-    live[segment.key] = 0;
-    sealed.push_back(std::move(segment));
-  }
+  for (const SegmentKey& key : records_->segments().ListSealed()) live[key] = 0;
   records_->index().ForEach([&](uint64_t, uint64_t word) {
     const Location location = DecodeLocation(word);
     const auto found = live.find({location.large, location.segment});
@@ -46,25 +41,24 @@ std::set<SegmentKey> Compaction::Choose() {
   std::set<SegmentKey> chosen;
   uint64_t total = 0;
   uint64_t total_live = 0;
-  std::vector<std::pair<double, const Segments::Segment*>> candidates;
-  for (const Segments::Segment& segment : sealed) {
-    const uint64_t alive = live[segment.key];
+  std::vector<std::pair<double, SegmentKey>> candidates;
+  for (const auto& [key, alive] : live) {
     if (alive == 0) {
-      chosen.insert(segment.key);
+      chosen.insert(key);
       continue;
     }
-    const uint64_t bytes = disk_bytes(segment.key);
+    const uint64_t bytes = disk_bytes(key);
     total += bytes;
     total_live += alive;
-    candidates.emplace_back(static_cast<double>(alive) / bytes, &segment);
+    candidates.emplace_back(static_cast<double>(alive) / bytes, key);
   }
   // Segments with the smallest live part first.
   std::sort(candidates.begin(), candidates.end());
-  for (const auto& [alive, segment] : candidates) {
+  for (const auto& [alive, key] : candidates) {
     if (total <= kMostOverhead * total_live) break;
-    chosen.insert(segment->key);
-    total -= std::min(total, disk_bytes(segment->key));
-    total_live -= live[segment->key];
+    chosen.insert(key);
+    total -= std::min(total, disk_bytes(key));
+    total_live -= live[key];
   }
   return chosen;
 }
@@ -99,7 +93,7 @@ void Compaction::Run(const std::function<bool()>& go_on) {
     // On a full disk, records that could not be moved stay where they are.
     if (!all_moved) continue;
     records_->segments().Delete(key);
-    emptied_ += !of_segment.empty();
+    records_->counts().compactions += !of_segment.empty();
   }
 }
 
@@ -107,8 +101,7 @@ bool Compaction::Move(uint64_t index, uint64_t word) {
   const Location from = DecodeLocation(word);
   if (records_->index().Load(index) != word) return true;  // Dead by now.
   RecordBuffer record;
-  bool foreign;
-  switch (records_->Read(index, word, /*anew=*/false, &record, &foreign)) {
+  switch (records_->Read(index, word, /*anew=*/false, &record)) {
     case Records::ReadResult::kRight:
       break;
     case Records::ReadResult::kWrong:
@@ -123,8 +116,9 @@ bool Compaction::Move(uint64_t index, uint64_t word) {
       records_->Append(from.large, from.size, {{record.data(), record.size()}});
   if (!to.ok()) return false;
   to->tag = from.tag;
-  if (records_->Move(index, word, EncodeLocation(*to))) {
-    bytes_moved_ += from.size;
+  // Unless it was replaced.
+  if (records_->index().CompareExchange(index, &word, EncodeLocation(*to))) {
+    records_->counts().bytes_moved += from.size;
   } else {
     records_->Dispose(EncodeLocation(*to));
   }

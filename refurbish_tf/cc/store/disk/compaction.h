@@ -15,7 +15,7 @@ namespace refurbish_tf {
 // take not much more space than their live records. (The space of dead large
 // records is returned before that, by punching holes.)
 //
-// For one thread, except `IsDue` and the counts.
+// For one thread, except `IsDue`.
 class Compaction {
  public:
   explicit Compaction(Records* records) : records_(records) {}
@@ -24,10 +24,6 @@ class Compaction {
   bool IsDue() const;
   // `go_on` is called before each record is moved; false ends the compaction.
   void Run(const std::function<bool()>& go_on);
-
-  // Segments emptied so far, and bytes moved for that.
-  int64_t emptied() const { return emptied_; }
-  int64_t bytes_moved() const { return bytes_moved_; }
 
  private:
   // The segments to empty.
@@ -38,8 +34,6 @@ class Compaction {
   Records* const records_;
   // `SharedState::changed()` at the last compaction.
   std::atomic<uint64_t> began_at_{0};
-  std::atomic<int64_t> emptied_{0};
-  std::atomic<int64_t> bytes_moved_{0};
 };
 
 }  // namespace refurbish_tf

@@ -19,9 +19,9 @@
 namespace refurbish_tf {
 namespace {
 
-size_t PayloadOf(const iovec* parts, int num_parts) {
+size_t PayloadOf(absl::Span<const iovec> parts) {
   size_t bytes = 0;
-  for (int i = 0; i < num_parts; ++i) bytes += parts[i].iov_len;
+  for (const iovec& part : parts) bytes += part.iov_len;
   return bytes;
 }
 
@@ -127,8 +127,9 @@ absl::Status DiskStore::OpenFiles(DiskStoreOptions options, bool alone) {
   source_sums_ = std::make_unique<MappedChecksums>(&directory, contents.id);
   records_ = std::make_unique<Records>(
       &directory, contents.id, &segments_, std::move(index), std::move(state),
-      options.read_queue != nullptr ? std::move(options.read_queue)
-                                    : ReadQueue::Create(reads_in_flight_));
+      options.read_queue != nullptr
+          ? std::move(options.read_queue)
+          : std::make_unique<ReadQueue>(reads_in_flight_));
   {
     std::lock_guard<std::mutex> lock(settings_mu_);
     settings_ = std::move(contents.settings);
@@ -179,13 +180,12 @@ void DiskStore::MakeRoomFor(uint64_t num_samples) {
 }
 
 bool DiskStore::Get(uint64_t index, GenerationRange wanted,
-                    RecordBuffer* record, bool* foreign) {
+                    RecordBuffer* record) {
   if (writer_->buffer().Get(index, wanted, record)) {
     ++records_->counts().hits;
-    *foreign = false;
     return true;
   }
-  if (records_->Get(index, wanted, record, foreign)) return true;
+  if (records_->Get(index, wanted, record)) return true;
   ++records_->counts().misses;
   return false;
 }
@@ -208,8 +208,8 @@ Generation DiskStore::StoredGeneration(uint64_t index) const {
 }
 
 PutResult DiskStore::Put(uint64_t index, Generation generation,
-                         const iovec* parts, int num_parts) {
-  const size_t payload = PayloadOf(parts, num_parts);
+                         absl::Span<const iovec> parts) {
+  const size_t payload = PayloadOf(parts);
   if (!CanStore(index, generation, payload)) return PutResult::kFailed;
   if (const uint64_t word = records_->index().Load(index); word != 0) {
     const Generation stored = NearestGeneration(TagOfWord(word), generation);
@@ -219,11 +219,10 @@ PutResult DiskStore::Put(uint64_t index, Generation generation,
   }
   absl::Status reserved = records_->index().Reserve(index);
   if (!reserved.ok()) {
-    writer_->WriteFailed(reserved, 1);
+    writer_->WriteFailed(reserved);
     return PutResult::kFailed;
   }
-  RecordBuffer record =
-      MakeRecord(index, generation, parts, num_parts, payload);
+  RecordBuffer record = MakeRecord(index, generation, parts, payload);
   if (record.data() == nullptr) return PutResult::kFailed;
   const PutResult result = writer_->buffer().Put(
       index, generation, sizeof(RecordHeader) + payload, std::move(record));
@@ -248,18 +247,18 @@ bool DiskStore::CanStore(uint64_t index, Generation generation,
 }
 
 RecordBuffer DiskStore::MakeRecord(uint64_t index, Generation generation,
-                                   const iovec* parts, int num_parts,
+                                   absl::Span<const iovec> parts,
                                    size_t payload) {
   const size_t record_size = sizeof(RecordHeader) + payload;
   RecordBuffer record(RecordSpace(record_size));
   if (record.data() == nullptr) return record;
   uint32_t crc = 0;
   char* to = record.data() + sizeof(RecordHeader);
-  for (int i = 0; i < num_parts; ++i) {
-    if (parts[i].iov_len == 0) continue;  // May be null.
-    crc = Crc32c(parts[i].iov_base, parts[i].iov_len, crc);
-    std::memcpy(to, parts[i].iov_base, parts[i].iov_len);
-    to += parts[i].iov_len;
+  for (const auto& [data, size] : parts) {
+    if (size == 0) continue;  // May be null.
+    crc = Crc32c(data, size, crc);
+    std::memcpy(to, data, size);
+    to += size;
   }
   const RecordHeader header =
       MakeRecordHeader(records_->store_id(), index, generation, payload, crc);
@@ -304,16 +303,16 @@ void DiskStore::LimitKept() {
 }
 
 PutResult DiskStore::PutInTransit(uint64_t index, Generation generation,
-                                  const iovec* parts, int num_parts) {
+                                  absl::Span<const iovec> parts) {
   TransitPuts& puts = writer_->transit();
-  const size_t payload = PayloadOf(parts, num_parts);
+  const size_t payload = PayloadOf(parts);
   if (writer_->buffer().IsForked() || !CanStore(index, generation, payload)) {
     puts.Release(index, generation);
     return PutResult::kFailed;
   }
   return puts.Put(
       index, generation, RecordSpace(sizeof(RecordHeader) + payload),
-      [&] { return MakeRecord(index, generation, parts, num_parts, payload); });
+      [&] { return MakeRecord(index, generation, parts, payload); });
 }
 
 bool DiskStore::Remove(uint64_t index, bool evict) {
@@ -355,7 +354,7 @@ void DiskStore::Discard(uint64_t index, Generation generation) {
   }
 }
 
-SampleMapStats DiskStore::StoreStats() const {
+SampleMapStats DiskStore::Stats() const {
   SampleMapStats stats;
   const auto [entries, bytes] = writer_->buffer().Live();
   // Damage to the shared counts must not make them negative.
@@ -368,23 +367,10 @@ SampleMapStats DiskStore::StoreStats() const {
   return stats;
 }
 
-DiskStore::Counts DiskStore::Stats() const {
-  Counts counts;
-  counts.store = StoreStats();
-  const Segments::Usage usage = segments_.TotalUsage();
-  counts.ring_bytes = ring_->DiskBytes();
-  counts.disk_bytes = usage.disk_bytes + counts.ring_bytes;
-  counts.segments = usage.segments;
-  counts.compactions = writer_->compaction().emptied();
-  counts.bytes_moved = writer_->compaction().bytes_moved();
-  counts.failed_writes = writer_->failed_writes();
-  counts.transit_bytes_put = writer_->transit().bytes_put();
-  const Records::Counts& of_records = records_->counts();
-  counts.bytes_put = of_records.bytes_put;
-  counts.corrupt = of_records.corrupt;
-  counts.from_other_jobs = of_records.from_other_jobs;
-  counts.epochs = records_->state().epochs();
-  return counts;
+Segments::Usage DiskStore::DiskUsage() const {
+  Segments::Usage usage = segments_.TotalUsage();
+  usage.disk_bytes += ring_bytes();
+  return usage;
 }
 
 std::pair<int64_t, int64_t> DiskStore::Verify() {
@@ -392,9 +378,8 @@ std::pair<int64_t, int64_t> DiskStore::Verify() {
   std::pair<int64_t, int64_t> counts = {0, 0};
   records_->index().ForEach([&](uint64_t index, uint64_t word) {
     RecordBuffer record;
-    bool foreign;
     // `anew`, because the segment may have been deleted and made again.
-    switch (records_->Read(index, word, /*anew=*/true, &record, &foreign)) {
+    switch (records_->Read(index, word, /*anew=*/true, &record)) {
       case Records::ReadResult::kRight:
         ++counts.first;
         break;

@@ -15,6 +15,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "refurbish_tf/cc/store/disk/directory.h"
 #include "refurbish_tf/cc/store/disk/index.h"
 #include "refurbish_tf/cc/store/disk/mapped_checksums.h"
@@ -85,25 +86,10 @@ struct DiskStoreOptions {
 // I/O, and only opening the store and adding settings wait for another process.
 // A child made by fork() can get stored samples, but its puts fail.
 //
-// Lock order: `plan_mu_`, then MappedFile's; WriteBuffer's or DiskReadAhead's,
-// then MappedFile's or BufferPool's; all others are taken alone.
+// Lock order: `plan_mu_` or that of WriteBuffer, DiskReadAhead or
+// MappedChecksums, then MappedFile's or BufferPool's; others are taken alone.
 class DiskStore {
  public:
-  struct Counts {
-    SampleMapStats store;    // Live entries and bytes of all processes.
-    int64_t disk_bytes = 0;  // Of all segments and the ring.
-    int64_t segments = 0;
-    int64_t compactions = 0;        // Segments emptied by this process.
-    int64_t bytes_put = 0;          // By this process, ...
-    int64_t bytes_moved = 0;        // ... and moved in compactions.
-    int64_t transit_bytes_put = 0;  // Into the ring, by this process.
-    int64_t ring_bytes = 0;
-    int64_t corrupt = 0;          // Records that failed their check.
-    int64_t from_other_jobs = 0;  // Hits on records of other processes.
-    int64_t failed_writes = 0;
-    int64_t epochs = 0;  // Begun by any job, ever.
-  };
-
   // Opens the store in `directory`, or makes one.
   static absl::StatusOr<std::unique_ptr<DiskStore>> Open(
       const std::string& directory, DiskStoreOptions options);
@@ -152,31 +138,30 @@ class DiskStore {
   // I/O and never waits: kNoRoom if too much is still to be written. Releases
   // the sample's claim when it is in the ring or given up.
   PutResult PutInTransit(uint64_t index, Generation generation,
-                         const iovec* parts, int num_parts);
+                         absl::Span<const iovec> parts);
 
-  // Like CacheStore's methods. `*foreign`: whether another process has written
-  // the record.
-  bool Get(uint64_t index, GenerationRange wanted, RecordBuffer* record,
-           bool* foreign);
-  bool Get(uint64_t index, GenerationRange wanted, RecordBuffer* record) {
-    bool foreign;
-    return Get(index, wanted, record, &foreign);
-  }
+  // Like CacheStore's methods.
+  bool Get(uint64_t index, GenerationRange wanted, RecordBuffer* record);
   bool Contains(uint64_t index, GenerationRange wanted);
   Generation StoredGeneration(uint64_t index) const;
   // `parts` are the payload. A stored record is in memory at first, and is lost
   // if it cannot be written later. Does no I/O, except that it extends the
   // index, once in 65,536 samples, if `MakeRoomFor` has not.
-  PutResult Put(uint64_t index, Generation generation, const iovec* parts,
-                int num_parts);
+  PutResult Put(uint64_t index, Generation generation,
+                absl::Span<const iovec> parts);
   bool Remove(uint64_t index, bool evict);
   void Clear();
   // The indices of the stored samples, in memory or on disk. Some may be listed
   // twice.
   std::vector<uint64_t> Indices() const;
-  // Does not access the files.
-  SampleMapStats StoreStats() const;
-  Counts Stats() const;
+  // The live entries and bytes of all processes, and the hits, misses and
+  // evictions of this one. Does not access the files.
+  SampleMapStats Stats() const;
+  // What this process has done.
+  const Records::Counts& counts() const { return records_->counts(); }
+  // The segments of all processes; `disk_bytes` includes the ring.
+  Segments::Usage DiskUsage() const;
+  int64_t ring_bytes() const { return ring_->DiskBytes(); }
 
   // Removes the record of a sample if it is of this generation, because the
   // caller cannot use it. Counts it as corrupt.
@@ -209,7 +194,7 @@ class DiskStore {
   // Whether a payload of this size fits into a record. If not, warns once.
   bool CanStore(uint64_t index, Generation generation, size_t payload);
   RecordBuffer MakeRecord(uint64_t index, Generation generation,
-                          const iovec* parts, int num_parts, size_t payload);
+                          absl::Span<const iovec> parts, size_t payload);
   // Lowers the limit on kept samples by the bytes of the ring.
   void LimitKept();
 
@@ -230,7 +215,8 @@ class DiskStore {
   mutable std::mutex settings_mu_;
   Settings settings_ ABSL_GUARDED_BY(settings_mu_);
 
-  std::unique_ptr<Writer> writer_;  // Destroyed first.
+  // Destroyed first: its thread uses the others.
+  std::unique_ptr<Writer> writer_;
 };
 
 }  // namespace refurbish_tf

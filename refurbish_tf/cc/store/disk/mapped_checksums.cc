@@ -24,7 +24,9 @@ bool MappedChecksums::Set(uint64_t index, uint64_t platform, uint32_t sum) {
 
 uint32_t MappedChecksums::Find(uint64_t index, uint64_t platform) {
   Index* const words = Words(/*make=*/false);
-  return words == nullptr ? 0 : SumOf(index, platform, words->Load(index));
+  const uint64_t word = words == nullptr ? 0 : words->Load(index);
+  const auto sum = static_cast<uint32_t>(word);
+  return sum != 0 && word == WordOf(index, platform, sum) ? sum : 0;
 }
 
 void MappedChecksums::Forget(uint64_t index) {
@@ -53,12 +55,6 @@ Index* MappedChecksums::Words(bool make) {
     opened_.store(words_.get(), std::memory_order_release);
   }
   return words_.get();
-}
-
-uint32_t MappedChecksums::SumOf(uint64_t index, uint64_t platform,
-                                uint64_t word) const {
-  const auto sum = static_cast<uint32_t>(word);
-  return sum != 0 && word == WordOf(index, platform, sum) ? sum : 0;
 }
 
 uint64_t MappedChecksums::WordOf(uint64_t index, uint64_t platform,

@@ -6,9 +6,9 @@
 #include <mutex>
 #include <string>
 
+#include "refurbish_tf/cc/source_checks/source_checksums.h"
 #include "refurbish_tf/cc/store/disk/directory.h"
 #include "refurbish_tf/cc/store/disk/index.h"
-#include "refurbish_tf/cc/store/source_checksums.h"
 
 namespace refurbish_tf {
 
@@ -35,7 +35,6 @@ class MappedChecksums : public SourceChecksums {
  private:
   // Null if there is no file, and none can be made or `make` is false.
   Index* Words(bool make);
-  uint32_t SumOf(uint64_t index, uint64_t platform, uint64_t word) const;
   uint64_t WordOf(uint64_t index, uint64_t platform, uint32_t sum) const;
 
   const Directory& directory_;

@@ -108,14 +108,15 @@ bool DiskReadAhead::Locate(Entry* entry) const {
 }
 
 bool DiskReadAhead::Open(Entry* entry) {
-  absl::StatusOr<std::shared_ptr<File>> file =
+  absl::StatusOr<Segments::Opened> opened =
       entry->wanted.position.has_value()
-          ? store_->transit()->records()
-          : store_->records().segments().OpenToRead(
-                DecodeLocation(entry->word), /*anew=*/false, &entry->foreign);
+          ? Segments::Opened{store_->transit()->records(), /*foreign=*/true}
+          : store_->records().segments().OpenToRead(DecodeLocation(entry->word),
+                                                    /*anew=*/false);
   entry->buffer = RecordBuffer(entry->read.size);
-  if (!file.ok() || entry->buffer.data() == nullptr) return false;
-  entry->file = *std::move(file);
+  if (!opened.ok() || entry->buffer.data() == nullptr) return false;
+  entry->buffer.foreign = opened->foreign;
+  entry->file = std::move(opened->file);
   entry->read.fd = entry->file->fd();
   entry->read.data = entry->buffer.data();
   return true;
@@ -129,8 +130,7 @@ std::unique_ptr<DiskReadAhead::Entry> DiskReadAhead::Remove(
   return entry;
 }
 
-bool DiskReadAhead::Get(const WantedSample& wanted, RecordBuffer* record,
-                        bool* foreign) {
+bool DiskReadAhead::Get(const WantedSample& wanted, RecordBuffer* record) {
   Records& records = store_->records();
   std::unique_ptr<Entry> entry;
   {
@@ -170,13 +170,12 @@ bool DiskReadAhead::Get(const WantedSample& wanted, RecordBuffer* record,
           wanted.generations.Contains(entry->buffer.header().generation);
   }
   if (!hit && !in_transit) {
-    return store_->Get(wanted.index, wanted.generations, record, foreign);
+    return store_->Get(wanted.index, wanted.generations, record);
   }
   ++(hit ? records.counts().hits : records.counts().misses);
-  *foreign = in_transit || entry->foreign;
   if (!hit) return false;
-  records.counts().from_other_jobs += *foreign;
   *record = std::move(entry->buffer);
+  records.counts().from_other_jobs += record->foreign;
   return true;
 }
 

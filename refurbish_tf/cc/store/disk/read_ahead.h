@@ -40,7 +40,7 @@ class DiskReadAhead {
   void Start() ABSL_LOCKS_EXCLUDED(mu_);
   // Like `DiskStore::Get`, once for each wanted sample, in any order. If the
   // read has not begun, reads the sample now. A miss in transit is final.
-  bool Get(const WantedSample& wanted, RecordBuffer* record, bool* foreign)
+  bool Get(const WantedSample& wanted, RecordBuffer* record)
       ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
@@ -50,7 +50,6 @@ class DiskReadAhead {
     State state = State::kWanted;  // Guarded by `mu_`.
     // While the read is starting, only the thread that starts it uses the rest.
     uint64_t word = 0;  // In the index.
-    bool foreign = false;
     std::shared_ptr<File> file;
     RecordBuffer buffer;
     Read read;

@@ -54,15 +54,12 @@ uint64_t RecordSpace(uint64_t record_size) {
 }
 
 uint64_t EncodeLocation(const Location& location) {
-  uint64_t offset, size;
+  const uint64_t unit = location.large ? kLargeUnit : kSmallUnit;
+  const uint64_t offset = location.offset / unit;
+  uint64_t size = location.size / unit;
   if (location.large) {
-    const uint64_t units = location.size / kLargeUnit;
-    const int shift = Shift(units);
-    offset = location.offset / kLargeUnit;
-    size = static_cast<uint64_t>(shift) << 10 | units >> shift;
-  } else {
-    offset = location.offset / kSmallUnit;
-    size = location.size / kSmallUnit;
+    const int shift = Shift(size);
+    size = static_cast<uint64_t>(shift) << 10 | size >> shift;
   }
   return uint64_t{location.tag} << 49 | uint64_t{location.large} << 48 |
          uint64_t{location.segment} << 33 | offset << 13 | size;
@@ -73,16 +70,11 @@ Location DecodeLocation(uint64_t word) {
   location.tag = TagOfWord(word);
   location.large = word >> 48 & 1;
   location.segment = word >> 33 & (kNumSegments - 1);
-  location.offset = word >> 13 & ((1 << 20) - 1);
-  location.size = word & ((1 << 13) - 1);
-  if (location.large) {
-    location.offset *= kLargeUnit;
-    location.size =
-        ((location.size & kMaxMantissa) << (location.size >> 10)) * kLargeUnit;
-  } else {
-    location.offset *= kSmallUnit;
-    location.size *= kSmallUnit;
-  }
+  const uint64_t unit = location.large ? kLargeUnit : kSmallUnit;
+  location.offset = (word >> 13 & ((1 << 20) - 1)) * unit;
+  uint64_t size = word & ((1 << 13) - 1);
+  if (location.large) size = (size & kMaxMantissa) << (size >> 10);
+  location.size = size * unit;
   return location;
 }
 

@@ -57,6 +57,9 @@ class RecordBuffer {
   const char* payload() const { return data() + sizeof(RecordHeader); }
   size_t payload_size() const { return header().payload_size; }
 
+  // Whether another process has written the record that was read.
+  bool foreign = false;
+
   // Whether the first `size` bytes are a whole record of this sample.
   bool Verify(uint64_t store_id, uint32_t index, size_t size) const;
 

@@ -18,17 +18,16 @@ uint64_t Records::Locate(uint64_t index, GenerationRange wanted) const {
   return word != 0 && MayBeWanted(TagOfWord(word), wanted) ? word : 0;
 }
 
-bool Records::Get(uint64_t index, GenerationRange wanted, RecordBuffer* record,
-                  bool* foreign) {
+bool Records::Get(uint64_t index, GenerationRange wanted,
+                  RecordBuffer* record) {
   uint64_t word = Locate(index, wanted);
   for (int attempt = 0; word != 0 && attempt < kReadAttempts; ++attempt) {
-    const ReadResult result =
-        Read(index, word, /*anew=*/attempt > 0, record, foreign);
+    const ReadResult result = Read(index, word, /*anew=*/attempt > 0, record);
     if (result == ReadResult::kNotNow) return false;
     if (result == ReadResult::kRight) {
       if (wanted.Contains(record->header().generation)) {
         ++counts_.hits;
-        counts_.from_other_jobs += *foreign;
+        counts_.from_other_jobs += record->foreign;
         return true;
       }
       // It is so old that its tag looks like a newer one's. Nobody wants it.
@@ -47,18 +46,18 @@ bool Records::Get(uint64_t index, GenerationRange wanted, RecordBuffer* record,
 }
 
 Records::ReadResult Records::Read(uint64_t index, uint64_t word, bool anew,
-                                  RecordBuffer* record, bool* foreign) {
+                                  RecordBuffer* record) {
   const Location location = DecodeLocation(word);
-  const absl::StatusOr<std::shared_ptr<File>> file =
-      segments_->OpenToRead(location, anew, foreign);
-  if (!file.ok()) {
-    return absl::IsUnavailable(file.status()) ? ReadResult::kNotNow
-                                              : ReadResult::kWrong;
+  const auto opened = segments_->OpenToRead(location, anew);
+  if (!opened.ok()) {
+    return absl::IsUnavailable(opened.status()) ? ReadResult::kNotNow
+                                                : ReadResult::kWrong;
   }
   *record = RecordBuffer(location.size);
   if (record->data() == nullptr) return ReadResult::kNotNow;
+  record->foreign = opened->foreign;
   ::refurbish_tf::Read read;
-  read.fd = (*file)->fd();
+  read.fd = opened->file->fd();
   read.offset = location.offset;
   read.data = record->data();
   read.size = location.size;
@@ -75,17 +74,14 @@ Generation Records::StoredGeneration(uint64_t index) {
   const uint64_t word = index_->Load(index);
   if (word == 0) return kNoGeneration;
   const Location location = DecodeLocation(word);
-  bool foreign;
-  const absl::StatusOr<std::shared_ptr<File>> file =
-      segments_->OpenToRead(location, /*anew=*/false, &foreign);
+  const auto opened = segments_->OpenToRead(location, /*anew=*/false);
   RecordHeader header;
-  if (!file.ok() ||
-      pread((*file)->fd(), &header, sizeof(header), location.offset) !=
-          sizeof(header) ||
-      !IsRecordHeader(header, store_id_, index)) {
-    return kNoGeneration;
-  }
-  return header.generation;
+  return opened.ok() &&
+                 pread(opened->file->fd(), &header, sizeof(header),
+                       location.offset) == sizeof(header) &&
+                 IsRecordHeader(header, store_id_, index)
+             ? header.generation
+             : kNoGeneration;
 }
 
 PutResult Records::Publish(uint64_t index, Generation generation,

@@ -25,13 +25,18 @@ namespace refurbish_tf {
 // Thread-safe.
 class Records {
  public:
+  // What this process has done.
   struct Counts {
     std::atomic<int64_t> hits{0};
     std::atomic<int64_t> misses{0};
     std::atomic<int64_t> evictions{0};
     std::atomic<int64_t> bytes_put{0};
-    std::atomic<int64_t> corrupt{0};
-    std::atomic<int64_t> from_other_jobs{0};
+    std::atomic<int64_t> transit_bytes_put{0};
+    std::atomic<int64_t> bytes_moved{0};  // In compactions.
+    std::atomic<int64_t> compactions{0};  // Segments emptied.
+    std::atomic<int64_t> corrupt{0};      // Records that failed their check.
+    std::atomic<int64_t> from_other_jobs{0};  // Hits on foreign records.
+    std::atomic<int64_t> failed_writes{0};
   };
 
   Records(const Directory* directory, uint64_t store_id, Segments* segments,
@@ -56,9 +61,7 @@ class Records {
   uint64_t Locate(uint64_t index, GenerationRange wanted) const;
 
   // Like CacheStore's, for records on the disk. Counts hits, but not misses.
-  // `*foreign`: whether another process has written the record.
-  bool Get(uint64_t index, GenerationRange wanted, RecordBuffer* record,
-           bool* foreign);
+  bool Get(uint64_t index, GenerationRange wanted, RecordBuffer* record);
 
   enum class ReadResult {
     kRight,
@@ -67,7 +70,7 @@ class Records {
   };
   // Reads and checks the record that `word` points to.
   ReadResult Read(uint64_t index, uint64_t word, bool anew,
-                  RecordBuffer* record, bool* foreign);
+                  RecordBuffer* record);
   // The generation of the stored record, or kNoGeneration. Reads only its
   // header.
   Generation StoredGeneration(uint64_t index);
@@ -87,11 +90,6 @@ class Records {
   PutResult Publish(uint64_t index, Generation generation,
                     const Location& location, int64_t max_bytes,
                     uint64_t* dead);
-  // Points the index to where the record was moved. False if the record has
-  // been replaced.
-  bool Move(uint64_t index, uint64_t from, uint64_t to) {
-    return index_->CompareExchange(index, &from, to);
-  }
   // Removes the sample's word, if it has one, and returns it. Returns 0 if
   // there is none, or if it is not older than `newer`.
   uint64_t Remove(uint64_t index, bool evict,

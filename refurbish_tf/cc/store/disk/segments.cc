@@ -82,17 +82,19 @@ bool Segments::IsSegmentName(const std::string& name) {
   return ParseName(name).has_value();
 }
 
-absl::StatusOr<std::shared_ptr<File>> Segments::OpenToRead(
-    const Location& location, bool anew, bool* foreign) {
+absl::StatusOr<Segments::Opened> Segments::OpenToRead(const Location& location,
+                                                      bool anew) {
   const SegmentKey key(location.large, location.segment);
+  Opened opened;
   bool is_own;
   {
     std::lock_guard<std::mutex> lock(mu_);
     const auto own = own_.find(key);
     is_own = own != own_.end();
-    *foreign = !is_own || location.offset < own->second.own_from;
+    opened.foreign = !is_own || location.offset < own->second.own_from;
   }
-  return Open(key, anew && !is_own);
+  RTF_ASSIGN_OR_RETURN(opened.file, Open(key, anew && !is_own));
+  return opened;
 }
 
 absl::StatusOr<std::shared_ptr<File>> Segments::Open(const SegmentKey& key,
@@ -166,9 +168,7 @@ void Segments::CloseDeleted() {
 }
 
 void Segments::Free(const Location& location) {
-  bool foreign;
-  const absl::StatusOr<std::shared_ptr<File>> file =
-      OpenToRead(location, /*anew=*/false, &foreign);
+  const auto file = Open({location.large, location.segment}, /*anew=*/false);
   if (!file.ok()) return;
   directory_->env().Free((*file)->fd(), location.offset, location.size);
 }
@@ -291,13 +291,13 @@ uint64_t Segments::DiskBytes(const SegmentKey& key) const {
   return directory_->DiskBytes(NameOf(key));
 }
 
-std::vector<Segments::Segment> Segments::ListOwn() const {
-  std::vector<Segment> segments;
+std::vector<SegmentKey> Segments::ListSealed() const {
+  std::vector<SegmentKey> sealed;
   std::lock_guard<std::mutex> lock(mu_);
   for (const auto& [key, own] : own_) {
-    segments.push_back({key, own.end, own.sealed});
+    if (own.sealed) sealed.push_back(key);
   }
-  return segments;
+  return sealed;
 }
 
 bool Segments::IsOwn(const SegmentKey& key) const {

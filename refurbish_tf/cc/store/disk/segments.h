@@ -47,10 +47,12 @@ class Segments {
   // Thread-safe --------------------------------------------------------------
 
   // Opens the segment of a record for reading. `anew`: opens the file again,
-  // because it may have been replaced. `*foreign`: whether another process has
-  // written the record.
-  absl::StatusOr<std::shared_ptr<File>> OpenToRead(const Location& location,
-                                                   bool anew, bool* foreign)
+  // because it may have been replaced.
+  struct Opened {
+    std::shared_ptr<File> file;
+    bool foreign;  // Another process has written the record.
+  };
+  absl::StatusOr<Opened> OpenToRead(const Location& location, bool anew)
       ABSL_LOCKS_EXCLUDED(mu_);
 
   // Closes segments that others have deleted, whose space is not freed while
@@ -80,13 +82,8 @@ class Segments {
   // to one of these from now on.
   void Adopt() ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Our own segments.
-  struct Segment {
-    SegmentKey key;
-    uint64_t end;  // Of what has been appended.
-    bool sealed;   // Nothing is appended to it any more.
-  };
-  std::vector<Segment> ListOwn() const ABSL_LOCKS_EXCLUDED(mu_);
+  // Our own segments to which nothing is appended any more.
+  std::vector<SegmentKey> ListSealed() const ABSL_LOCKS_EXCLUDED(mu_);
   uint64_t DiskBytes(const SegmentKey& key) const;
   // From now on, appends only to new segments.
   void Seal() ABSL_LOCKS_EXCLUDED(mu_);
@@ -111,7 +108,7 @@ class Segments {
   std::shared_ptr<File> ForgetOpen(const SegmentKey& key)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Locks the segment and adds it to `own_`; `flags` for open. AlreadyExists if
-  // it has an owner, perhaps us.
+  // a process, perhaps this one, owns it, or if its name is taken.
   absl::Status Acquire(const SegmentKey& key, int flags)
       ABSL_LOCKS_EXCLUDED(mu_);
   void Unlock(const SegmentKey& key);

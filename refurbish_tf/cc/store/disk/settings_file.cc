@@ -36,7 +36,7 @@ std::string Checksum(const std::string& text) {
   return digits;
 }
 
-// Makes a value one line.
+// The file has a line for each setting.
 std::string Escape(const std::string& value) {
   return absl::StrReplaceAll(value, {{"\\", "\\\\"}, {"\n", "\\n"}});
 }

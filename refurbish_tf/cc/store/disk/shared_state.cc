@@ -221,15 +221,15 @@ void SharedState::Release(Index* claims, uint64_t sample,
   }
 }
 
-absl::StatusOr<std::vector<SharedState::LivingJob>> SharedState::LivingJobs()
-    const {
+absl::StatusOr<std::vector<NamedNumbers>> SharedState::LivingJobs() const {
   RTF_ASSIGN_OR_RETURN(std::shared_ptr<File> file, directory_->OpenFile(name_));
-  std::vector<LivingJob> jobs;
+  std::vector<NamedNumbers> jobs;
   for (int seat = 0; seat < kSeats; ++seat) {
-    const uint64_t begun = CheckedValue(contents_->jobs[seat]);
+    const int64_t begun = CheckedValue(contents_->jobs[seat]);
     if (begun == 0 || !IsAlive(*file, seat)) continue;
-    jobs.push_back(
-        {contents_->processes[seat], begun - 1, contents_->handed_out[seat]});
+    jobs.push_back({{"process", contents_->processes[seat]},
+                    {"epoch", begun - 1},
+                    {"handed_out", contents_->handed_out[seat]}});
   }
   return jobs;
 }

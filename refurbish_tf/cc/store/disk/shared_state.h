@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "refurbish_tf/cc/base/counters.h"
 #include "refurbish_tf/cc/store/disk/directory.h"
 #include "refurbish_tf/cc/store/disk/index.h"
 #include "refurbish_tf/cc/store/disk/mapped_file.h"
@@ -134,14 +135,9 @@ class SharedState {
   // be.
   static void Release(Index* claims, uint64_t sample, Generation generation);
 
-  // A living job: its process, its epoch, and how many samples of that it has
-  // handed over.
-  struct LivingJob {
-    int64_t process;
-    uint64_t epoch;
-    uint64_t handed_out;
-  };
-  absl::StatusOr<std::vector<LivingJob>> LivingJobs() const;
+  // For each living job: its process, its epoch, and how many samples of that
+  // it has handed over.
+  absl::StatusOr<std::vector<NamedNumbers>> LivingJobs() const;
 
   // See MappedFile. Zeros replace what was cut.
   bool WasCut() const { return file_->WasCut(); }
@@ -164,7 +160,7 @@ class SharedState {
     std::atomic<uint64_t> turns[kSeats];
     // For people to read: each job's process, and what it has handed over.
     std::atomic<int64_t> processes[kSeats];
-    std::atomic<uint64_t> handed_out[kSeats];
+    std::atomic<int64_t> handed_out[kSeats];
     // By `RingWord`, each with a checksum.
     std::atomic<uint64_t> ring[2];
   };

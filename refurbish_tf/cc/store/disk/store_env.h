@@ -44,8 +44,8 @@ class StoreEnv {
                               const std::string& to);
   virtual absl::Status Unlink(int directory, const std::string& name);
   // Locks a byte of a file for the open file description of `fd`. False if
-  // another description has locked it. The kernel frees the lock when the
-  // description is closed or its process dies.
+  // another description has locked it, or on an error. The kernel frees the
+  // lock when the last copy of the descriptor is closed.
   virtual bool TryLock(int fd, uint64_t byte);
   virtual void Unlock(int fd, uint64_t byte);
   // A monotonic clock.

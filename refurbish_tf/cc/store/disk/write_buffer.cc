@@ -6,13 +6,6 @@ namespace refurbish_tf {
 
 using Clock = std::chrono::steady_clock;
 
-int64_t WriteBuffer::ReplacedSpace(uint32_t index) const {
-  const auto found = newest_.find(index);
-  return found != newest_.end()
-             ? found->second->space()
-             : DecodeLocation(records_->index().Load(index)).size;
-}
-
 PutResult WriteBuffer::Put(uint32_t index, Generation generation,
                            size_t record_size, RecordBuffer record) {
   if (IsForked()) return PutResult::kFailed;
@@ -25,34 +18,31 @@ PutResult WriteBuffer::Put(uint32_t index, Generation generation,
       written_.wait(lock);
     }
     if (closed_) return PutResult::kFailed;
-    const auto before = newest_.find(index);
-    if (before != newest_.end()) {
+    const auto found = newest_.find(index);
+    Entry* const older = found == newest_.end() ? nullptr : found->second;
+    if (older != nullptr) {
       // Another thread may have been faster.
-      const Generation stored = before->second->generation;
-      if (stored == generation) return PutResult::kStored;
-      if (stored > generation) return PutResult::kNewerKept;
+      if (older->generation == generation) return PutResult::kStored;
+      if (older->generation > generation) return PutResult::kNewerKept;
     }
-    const int64_t replaced = ReplacedSpace(index);
+    const uint64_t word = records_->index().Load(index);
+    const int64_t on_disk = DecodeLocation(word).size;
+    const int64_t replaced = older == nullptr ? on_disk : older->space();
     const int64_t max_bytes = max_bytes_;
     if (max_bytes != kUnlimited &&
         records_->state().bytes() + new_bytes_ - replaced + space > max_bytes) {
       return PutResult::kNoRoom;
     }
+    // An entry that is being written is replaced only after that.
+    const bool is_written = older != nullptr && older->being_written;
+    if (older != nullptr && !is_written) Forget(older);
     auto entry = std::make_unique<Entry>();
     entry->index = index;
     entry->generation = generation;
     entry->record_size = record_size;
     entry->record = std::move(record);
-    entry->being_written = entry->dropped = false;
-    // An entry that is being written is replaced only after that.
-    const bool is_written =
-        before != newest_.end() && before->second->being_written;
-    if (before != newest_.end() && !is_written) Forget(before->second);
-    const uint64_t word = records_->index().Load(index);
     entry->new_entries = !is_written && word == 0;
-    entry->new_bytes =
-        space - (is_written ? replaced
-                            : static_cast<int64_t>(DecodeLocation(word).size));
+    entry->new_bytes = space - (is_written ? replaced : on_disk);
     new_entries_ += entry->new_entries;
     new_bytes_ += entry->new_bytes;
     newest_[index] = entry.get();

@@ -37,8 +37,8 @@ class WriteBuffer {
     int64_t new_entries;
     int64_t new_bytes;
     // Guarded by the buffer's lock.
-    bool being_written;
-    bool dropped;
+    bool being_written = false;
+    bool dropped = false;
 
     bool large() const { return record_size >= kLargeRecord; }
     uint64_t space() const { return record.size(); }
@@ -109,9 +109,6 @@ class WriteBuffer {
   // Puts wait while this many batches are in memory.
   static constexpr size_t kMostBatches = 16;
 
-  // The space of the sample's record that a newer one would replace.
-  int64_t ReplacedSpace(uint32_t index) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Drops an entry from the counts and from `newest_`.
   void Forget(Entry* entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/base/status_macros.h"
 
 namespace refurbish_tf {
 namespace {
@@ -28,7 +29,7 @@ Writer::Writer(const Directory* directory, Records* records, Index* claims,
       compaction_(records),
       buffer_(records, options.max_bytes, options.write_buffer,
               options.write_delay, [this] { Wake(); }),
-      transit_(ring, claims, &directory->env(), options.write_buffer,
+      transit_(ring, claims, records, &directory->env(), options.write_buffer,
                options.write_delay, [this] { Wake(); }) {}
 
 absl::Status Writer::Start() {
@@ -44,11 +45,8 @@ absl::Status Writer::Start() {
 
 Writer::~Writer() {
   if (!thread_.joinable()) return;
-  {
-    std::lock_guard<std::mutex> lock(mu_);
-    stopping_ = true;
-  }
-  wake_.notify_all();
+  stopping_ = true;
+  Wake();
   thread_.join();
 }
 
@@ -60,40 +58,38 @@ void Writer::Wake() {
   wake_.notify_all();
 }
 
-void Writer::Flush() {
+void Writer::Ask(Requests* requests) {
   if (buffer_.IsForked()) return;
   std::unique_lock<std::mutex> lock(mu_);
-  const uint64_t own = ++flushes_;
+  const uint64_t own = ++requests->asked;
   woken_ = true;
   wake_.notify_all();
-  while (flushed_ < own && !stopping_) written_.wait(lock);
+  while (requests->answered < own && !stopping_) answered_.wait(lock);
 }
 
-void Writer::Compact(bool all) {
-  if (buffer_.IsForked()) return;
-  std::unique_lock<std::mutex> lock(mu_);
-  all_asked_ |= all;
-  const uint64_t own = ++asked_;
-  wake_.notify_all();
-  while (answered_ < own && !stopping_) compacted_.wait(lock);
-}
-
-bool Writer::IsStopping() const {
+uint64_t Writer::NumAsked(const Requests& requests) const {
   std::lock_guard<std::mutex> lock(mu_);
-  return stopping_;
+  return requests.asked;
+}
+
+void Writer::Answer(Requests* requests, uint64_t asked) {
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    requests->answered = asked;
+  }
+  answered_.notify_all();
 }
 
 bool Writer::Await(Clock::time_point until) {
   std::unique_lock<std::mutex> lock(mu_);
-  while (!stopping_ && asked_ == answered_) {
+  while (!stopping_ && compactions_.asked == compactions_.answered) {
     woken_ = false;
     lock.unlock();
     const Clock::time_point due = std::min(DueAt(), until);
     const bool now = due <= Clock::now() || compaction_.IsDue();
     lock.lock();
     if (now) break;
-    if (!woken_ && !stopping_ && asked_ == answered_)
-      wake_.wait_until(lock, due);
+    if (!woken_) wake_.wait_until(lock, due);
   }
   return !stopping_;
 }
@@ -102,85 +98,71 @@ void Writer::Run() {
   try {
     WriteUntilTheEnd();
   } catch (const std::bad_alloc&) {
-    WriteFailed(absl::ResourceExhaustedError("there is no memory to write"), 1);
+    WriteFailed(absl::ResourceExhaustedError("there is no memory to write"));
     std::lock_guard<std::mutex> lock(mu_);
     stopping_ = true;
   }
   buffer_.Close();
   transit_.Close();
-  written_.notify_all();
-  compacted_.notify_all();
+  answered_.notify_all();
 }
 
 void Writer::WriteUntilTheEnd() {
   Clock::time_point look_at = Clock::now() + kLookAfter;
+  uint64_t answered = 0;
   while (Await(look_at)) {
     MendFiles();
     if (DueAt() <= Clock::now()) WriteBatch();
-    uint64_t asked, answered;
-    bool all;
-    {
-      std::lock_guard<std::mutex> lock(mu_);
-      asked = asked_;
-      answered = answered_;
-      all = std::exchange(all_asked_, false);
-    }
-    if (all) records_->segments().Seal();
-    if (asked != answered || compaction_.IsDue()) {
-      RunCompaction();
-    }
+    const uint64_t asked = NumAsked(compactions_);
+    if (seal_.exchange(false)) records_->segments().Seal();
+    if (asked != answered || compaction_.IsDue()) RunCompaction();
     if (look_at <= Clock::now()) {
       records_->segments().CloseDeleted();
       look_at = Clock::now() + kLookAfter;
     }
-    {
-      std::lock_guard<std::mutex> lock(mu_);
-      answered_ = asked;
-    }
-    compacted_.notify_all();
+    answered = asked;
+    Answer(&compactions_, asked);
   }
   WriteBatch();
 }
 
 void Writer::RunCompaction() {
-  int64_t written_at = compaction_.bytes_moved();
+  const Records::Counts& counts = records_->counts();
+  int64_t written_at = counts.bytes_moved;
   int64_t batch_bytes = 0;
   compaction_.Run([&] {
     // Records put in the meantime are also written, but only half as fast as
     // records are moved. Otherwise the compaction might never end.
-    const int64_t moved = compaction_.bytes_moved();
+    const int64_t moved = counts.bytes_moved;
     if (moved - written_at >= 2 * batch_bytes && DueAt() <= Clock::now()) {
-      const int64_t before = records_->counts().bytes_put;
+      const int64_t before = counts.bytes_put;
       WriteBatch();
-      batch_bytes = records_->counts().bytes_put - before;
+      batch_bytes = counts.bytes_put - before;
       written_at = moved;
     }
-    return !IsStopping();
+    return !stopping_;
   });
 }
 
 Clock::time_point Writer::DueAt() const {
   {
     std::lock_guard<std::mutex> lock(mu_);
-    if (flushed_ < flushes_) return Clock::time_point::min();
+    if (flushes_.answered < flushes_.asked) return Clock::time_point::min();
   }
   return std::min(buffer_.DueAt(), transit_.DueAt());
 }
 
 void Writer::WriteBatch() {
-  uint64_t flushes;
-  {
-    std::lock_guard<std::mutex> lock(mu_);
-    flushes = flushes_;
-  }
+  const uint64_t asked = NumAsked(flushes_);
   WriteBatchOfKept();
-  const auto [num_failed, failed] = transit_.WriteBatch();
+  absl::Status failed;
+  int64_t num_failed = 0;
+  transit_.WriteBatch([&](const absl::Status& why) {
+    failed = why;
+    ++num_failed;
+  });
   if (num_failed > 0) WriteFailed(failed, num_failed);
-  {
-    std::lock_guard<std::mutex> lock(mu_);
-    flushed_ = flushes;
-  }
-  written_.notify_all();
+  Answer(&flushes_, asked);
 }
 
 void Writer::WriteBatchOfKept() {
@@ -190,26 +172,35 @@ void Writer::WriteBatchOfKept() {
   Entries together;
   Entries alone;
   uint64_t space = 0;
+  const auto write_together = [&] {
+    if (!together.empty() && !Write(together, space).ok()) {
+      alone.insert(alone.end(), together.begin(), together.end());
+    }
+    together.clear();
+    space = 0;
+  };
   for (const auto& entry : batch) {
     if (buffer_.WasDropped(*entry)) continue;
     if (entry->large()) {
       alone.push_back(entry.get());
       continue;
     }
-    if (space + entry->space() > write_buffer_) {
-      WriteTogether(together, space, &alone);
-      together.clear();
-      space = 0;
-    }
+    if (space + entry->space() > write_buffer_) write_together();
     together.push_back(entry.get());
     space += entry->space();
   }
-  WriteTogether(together, space, &alone);
+  write_together();
   absl::Status failed;
   int64_t num_failed = 0;
   for (const WriteBuffer::Entry* entry : alone) {
-    absl::Status written = WriteOne(*entry);
+    absl::Status written = Write({entry}, entry->space());
     if (written.ok()) continue;
+    if (StoreEnv::IsFull(written)) {
+      // As at `max_bytes`, the older generation is removed: it is used up, and
+      // the disk may then have room again.
+      records_->Dispose(
+          records_->Remove(entry->index, /*evict=*/true, entry->generation));
+    }
     buffer_.Fail(*entry);
     failed = std::move(written);
     ++num_failed;
@@ -218,55 +209,30 @@ void Writer::WriteBatchOfKept() {
   buffer_.EndBatch();
 }
 
-void Writer::WriteTogether(const Entries& entries, uint64_t space,
-                           Entries* left) {
-  if (entries.empty()) return;
+absl::Status Writer::Write(const Entries& entries, uint64_t space) {
+  // Writes all of their space, so that the file's length says where the next
+  // record may begin.
   std::vector<iovec> parts;
   parts.reserve(entries.size());
   for (const WriteBuffer::Entry* entry : entries) {
     parts.push_back({entry->record.data(), entry->space()});
   }
-  absl::StatusOr<Location> location =
-      records_->Append(/*large=*/false, space, std::move(parts));
-  if (!location.ok()) {
-    left->insert(left->end(), entries.begin(), entries.end());
-    return;
-  }
+  RTF_ASSIGN_OR_RETURN(
+      Location location,
+      records_->Append(entries[0]->large(), space, std::move(parts)));
   for (const WriteBuffer::Entry* entry : entries) {
-    location->size = entry->space();
-    Publish(*entry, *location);
-    location->offset += entry->space();
-  }
-}
-
-absl::Status Writer::WriteOne(const WriteBuffer::Entry& entry) {
-  // Writes all of its space, so that the file's length says where the next
-  // record may begin.
-  const std::vector<iovec> parts = {{entry.record.data(), entry.space()}};
-  const absl::StatusOr<Location> location =
-      records_->Append(entry.large(), entry.space(), parts);
-  if (!location.ok()) {
-    if (StoreEnv::IsFull(location.status())) {
-      // As at `max_bytes`, the older generation is removed: it is used up, and
-      // the disk may then have room again.
-      records_->Dispose(
-          records_->Remove(entry.index, /*evict=*/true, entry.generation));
+    location.size = entry->space();
+    location.tag = TagOf(entry->generation);
+    for (const uint64_t dead : buffer_.Publish(*entry, location)) {
+      records_->Dispose(dead);
     }
-    return location.status();
+    location.offset += entry->space();
   }
-  Publish(entry, *location);
   return absl::OkStatus();
 }
 
-void Writer::Publish(const WriteBuffer::Entry& entry, Location location) {
-  location.tag = TagOf(entry.generation);
-  for (const uint64_t dead : buffer_.Publish(entry, location)) {
-    records_->Dispose(dead);
-  }
-}
-
 void Writer::WriteFailed(const absl::Status& status, int64_t times) {
-  failed_writes_ += times;
+  records_->counts().failed_writes += times;
   if (!directory_->IsInPlace()) {
     gone_warning_.Say(directory_->path(),
                       "its directory was deleted. Samples are prepared again "
@@ -294,7 +260,7 @@ void Writer::MendFiles() {
   if (mended.ok()) mended = state.Mend();
   if (mended.ok()) mended = claims_->Mend();
   if (mended.ok()) mended = ring_->Mend();
-  if (!mended.ok()) return WriteFailed(mended, 1);
+  if (!mended.ok()) return WriteFailed(mended);
   records_->Recount();
   const int64_t lost = std::max<int64_t>(before - state.entries(), 0);
   records_->counts().corrupt += lost;

@@ -41,22 +41,33 @@ class Writer {
 
   WriteBuffer& buffer() { return buffer_; }
   TransitPuts& transit() { return transit_; }
-  const Compaction& compaction() const { return compaction_; }
-  int64_t failed_writes() const { return failed_writes_; }
 
   // Called when records have died: compaction may be due.
   void RecordsDied() {
     if (compaction_.IsDue()) Wake();
   }
   // Returns when all that was put before has been written or has failed.
-  void Flush() ABSL_LOCKS_EXCLUDED(mu_);
+  void Flush() { Ask(&flushes_); }
   // Returns when a compaction that began after the call has ended. `all`: also
   // compacts segments that are not full.
-  void Compact(bool all) ABSL_LOCKS_EXCLUDED(mu_);
-  // Counts `times` failed writes. Prints a warning, once.
-  void WriteFailed(const absl::Status& status, int64_t times);
+  void Compact(bool all) {
+    if (all) seal_ = true;
+    Ask(&compactions_);
+  }
+  // Counts a failed write. Prints a warning, once.
+  void WriteFailed(const absl::Status& status, int64_t times = 1);
 
  private:
+  // What other threads have asked for and wait for: how often, and how much of
+  // that was done.
+  struct Requests {
+    uint64_t asked = 0;
+    uint64_t answered = 0;
+  };
+  void Ask(Requests* requests) ABSL_LOCKS_EXCLUDED(mu_);
+  uint64_t NumAsked(const Requests& requests) const ABSL_LOCKS_EXCLUDED(mu_);
+  void Answer(Requests* requests, uint64_t asked) ABSL_LOCKS_EXCLUDED(mu_);
+
   void Wake() ABSL_LOCKS_EXCLUDED(mu_);
   void Run() ABSL_LOCKS_EXCLUDED(mu_);
   void WriteUntilTheEnd() ABSL_LOCKS_EXCLUDED(mu_);
@@ -64,17 +75,14 @@ class Writer {
   // is to end.
   bool Await(std::chrono::steady_clock::time_point until)
       ABSL_LOCKS_EXCLUDED(mu_);
-  bool IsStopping() const ABSL_LOCKS_EXCLUDED(mu_);
 
   // When the next batch is due.
   std::chrono::steady_clock::time_point DueAt() const ABSL_LOCKS_EXCLUDED(mu_);
   void WriteBatch() ABSL_LOCKS_EXCLUDED(mu_);
   void WriteBatchOfKept();
   using Entries = std::vector<const WriteBuffer::Entry*>;
-  // Writes small records with one call. If it fails, adds them to `left`.
-  void WriteTogether(const Entries& entries, uint64_t space, Entries* left);
-  absl::Status WriteOne(const WriteBuffer::Entry& entry);
-  void Publish(const WriteBuffer::Entry& entry, Location location);
+  // Writes records of `space` bytes with one call, and publishes them.
+  absl::Status Write(const Entries& entries, uint64_t space);
   void RunCompaction();
   void MendFiles();
 
@@ -89,21 +97,15 @@ class Writer {
   Warning lost_warning_;
   Warning failure_warning_;
   Warning gone_warning_;
-  std::atomic<int64_t> failed_writes_{0};
+  std::atomic<bool> stopping_{false};
+  std::atomic<bool> seal_{false};
 
   mutable std::mutex mu_;
   std::condition_variable wake_;
-  std::condition_variable written_;
-  std::condition_variable compacted_;
+  std::condition_variable answered_;
   bool woken_ ABSL_GUARDED_BY(mu_) = false;
-  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  // Flushes that were requested, and how many of them have ended.
-  uint64_t flushes_ ABSL_GUARDED_BY(mu_) = 0;
-  uint64_t flushed_ ABSL_GUARDED_BY(mu_) = 0;
-  // The same for compactions.
-  uint64_t asked_ ABSL_GUARDED_BY(mu_) = 0;
-  uint64_t answered_ ABSL_GUARDED_BY(mu_) = 0;
-  bool all_asked_ ABSL_GUARDED_BY(mu_) = false;
+  Requests flushes_ ABSL_GUARDED_BY(mu_);
+  Requests compactions_ ABSL_GUARDED_BY(mu_);
 
   std::thread thread_;
 };

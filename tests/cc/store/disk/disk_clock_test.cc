@@ -97,7 +97,7 @@ class ClaimingProcess {
   int requests_, answers_;
 };
 
-TEST_F(DiskFuzzTest, ClocksThatJumpAndJobsThatDie) {
+TEST_F(DiskFuzzTest, ClaimsWorkDespiteClockJumpsAndDyingJobs) {
   RunRounds([&](Random& random) {
     auto* const now =
         static_cast<uint64_t*>(mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));

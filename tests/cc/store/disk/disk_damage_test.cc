@@ -91,7 +91,7 @@ class DiskDamageTest : public StoreDirectoryTest {
     EXPECT_TRUE(std::includes(before.begin(), before.end(), after.begin(), after.end())) << damage;
     DiskStoreOptions options;
     options.overwrite = true;
-    options.read_queue = ReadQueue::Create(1);
+    options.read_queue = std::make_unique<ReadQueue>(1);
     auto store = Open(std::move(options));
     ASSERT_NE(store, nullptr) << damage;
     for (uint64_t i = 0; i < kSamples; ++i) EXPECT_EQ(Get(*store, i), "absent");
@@ -101,7 +101,7 @@ class DiskDamageTest : public StoreDirectoryTest {
   int Examine(const std::string& damage) {
     DiskStoreOptions options;
     // Needs no thread and no ring, which would be made for each store.
-    options.read_queue = ReadQueue::Create(1);
+    options.read_queue = std::make_unique<ReadQueue>(1);
     auto opened = DiskStore::Open(directory_, std::move(options));
     EXPECT_TRUE(opened.ok()) << damage << ": " << opened.status().ToString();
     if (!opened.ok()) return 0;
@@ -116,8 +116,8 @@ class DiskDamageTest : public StoreDirectoryTest {
       EXPECT_EQ(store.StoredGeneration(i), kGeneration) << damage;
     }
     // A damaged word may be counted until its sample is looked up.
-    EXPECT_GE(store.Stats().store.entries, present) << damage;
-    EXPECT_LE(store.Stats().store.entries, present + 1) << damage;
+    EXPECT_GE(store.Stats().entries, present) << damage;
+    EXPECT_LE(store.Stats().entries, present + 1) << damage;
     // The store goes on.
     for (uint64_t i = 0; i < kSamples; ++i) {
       const Generation generation = kGeneration + 1;
@@ -127,7 +127,7 @@ class DiskDamageTest : public StoreDirectoryTest {
     }
     store.Compact();
     EXPECT_EQ(store.Verify(), std::make_pair(int64_t{kSamples}, int64_t{0})) << damage;
-    EXPECT_EQ(store.Stats().store.entries, kSamples) << damage;
+    EXPECT_EQ(store.Stats().entries, kSamples) << damage;
     auto job = store.Join();
     EXPECT_TRUE(job.ok()) << damage;
     if (job.ok()) (*job)->BeginFirstEpoch();
@@ -169,38 +169,38 @@ class DiskDamageTest : public StoreDirectoryTest {
   const Quiet quiet_;  // Hides warnings of damage.
 };
 
-TEST_F(DiskDamageTest, UndamagedAllIsThere) {
+TEST_F(DiskDamageTest, AnUndamagedStoreHasAllSamples) {
   Restore();
   EXPECT_EQ(Examine("nothing"), kSamples - 2);
 }
 
-TEST_F(DiskDamageTest, EveryBitOfTheSettings) {
+TEST_F(DiskDamageTest, RefusesAnyFlippedBitInTheSettings) {
   for (size_t bit = 0; bit < 8 * files_["store"].size(); bit += kStep) {
     FlipAndExamine("store", bit);
   }
 }
 
 // Bits of counts, epochs and jobs.
-TEST_F(DiskDamageTest, EveryBitOfTheState) {
+TEST_F(DiskDamageTest, SurvivesAnyFlippedBitInTheState) {
   for (size_t bit = 0; bit < 64 * 6; bit += kStep) FlipAndExamine("state", bit);
   FlipAndExamine("state", 8 * files_["state"].size() - 1);
 }
 
 // Bits of the words that are set, and of some that are not.
-TEST_F(DiskDamageTest, EveryBitOfTheIndex) {
+TEST_F(DiskDamageTest, SurvivesAnyFlippedBitInTheIndex) {
   for (size_t bit = 0; bit < 64 * kSamples; bit += kStep) {
     FlipAndExamine("index", bit);
   }
 }
 
-TEST_F(DiskDamageTest, EveryBitOfSmallRecords) {
+TEST_F(DiskDamageTest, SurvivesAnyFlippedBitInSmallRecords) {
   const std::string name = Name("small-");
   for (size_t bit = 0; bit < 8 * files_[name].size(); bit += kStep) {
     FlipAndExamine(name, bit);
   }
 }
 
-TEST_F(DiskDamageTest, BitsOfALargeRecord) {
+TEST_F(DiskDamageTest, SurvivesFlippedBitsInALargeRecord) {
   const std::string name = Name("large-");
   const size_t bits = 8 * files_[name].size();
   for (size_t bit = 0; bit < bits; bit += bit < 256 ? kStep : kLargeStep) {
@@ -208,7 +208,7 @@ TEST_F(DiskDamageTest, BitsOfALargeRecord) {
   }
 }
 
-TEST_F(DiskDamageTest, EveryLength) {
+TEST_F(DiskDamageTest, HandlesTruncationToAnyLength) {
   for (const auto& [name, contents] : files_) {
     // The rest of a long file is uniform.
     const bool coarse = contents.size() > 1'000;
@@ -219,7 +219,7 @@ TEST_F(DiskDamageTest, EveryLength) {
   TruncateAndExamine("index", index_size_ - 1);
 }
 
-TEST_F(DiskDamageTest, MissingFiles) {
+TEST_F(DiskDamageTest, HandlesMissingFiles) {
   for (const auto& [name, contents] : files_) {
     Restore();
     fs::remove(Path(name));
@@ -232,7 +232,7 @@ TEST_F(DiskDamageTest, MissingFiles) {
 }
 
 // Words that point to the records of other samples, and records of another generation.
-TEST_F(DiskDamageTest, WordsThatPointToOthersRecords) {
+TEST_F(DiskDamageTest, SurvivesIndexWordsThatPointToOtherRecords) {
   Restore();
   std::string index = files_["index"];
   std::swap_ranges(&index[8 * 1], &index[8 * 2], &index[8 * 2]);
@@ -244,7 +244,7 @@ TEST_F(DiskDamageTest, WordsThatPointToOthersRecords) {
   EXPECT_EQ(Examine("words swapped"), kSamples - 4);
 }
 
-TEST(RecordDamageTest, EveryBitAndEveryLength) {
+TEST(RecordDamageTest, DetectsAnyFlippedBitAndAnyTruncation) {
   for (const size_t size : {0, 1, 100, 2'000}) {
     const std::string content = Content(7, 3, size);
     const size_t whole = sizeof(RecordHeader) + size;

@@ -19,7 +19,7 @@ int64_t CountOpen() {
   return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator());
 }
 
-TEST_F(DiskDescriptorsTest, AreBoundedHoweverManySegmentsThereAre) {
+TEST_F(DiskDescriptorsTest, AreBoundedForAnyNumberOfSegments) {
   constexpr uint64_t kSamples = 600;
   constexpr size_t kSize = 4'000;
   const int64_t before = CountOpen();
@@ -40,16 +40,16 @@ TEST_F(DiskDescriptorsTest, AreBoundedHoweverManySegmentsThereAre) {
       EXPECT_EQ(Put(*store, i, generation, Content(i, generation, kSize)), PutResult::kStored);
     }
     store->Flush();
-    EXPECT_GE(store->Stats().segments, int64_t{kSamples});
+    EXPECT_GE(store->DiskUsage().segments, int64_t{kSamples});
     EXPECT_LE(CountOpen() - before, static_cast<int64_t>(Segments::kMostOpen) + 20);
     for (uint64_t i = 0; i < kSamples; ++i) {
       EXPECT_EQ(Get(*store, i), Content(i, generation, kSize)) << i;
     }
     // All segments belong to this store, so no dead segment stays.
     store->Compact();
-    EXPECT_LT(store->Stats().segments, int64_t{2 * kSamples});
-    EXPECT_EQ(store->Stats().failed_writes, 0);
-    EXPECT_EQ(store->Stats().corrupt, 0);
+    EXPECT_LT(store->DiskUsage().segments, int64_t{2 * kSamples});
+    EXPECT_EQ(store->counts().failed_writes, 0);
+    EXPECT_EQ(store->counts().corrupt, 0);
   }
   EXPECT_EQ(CountOpen(), before);
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);

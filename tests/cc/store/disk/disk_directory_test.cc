@@ -29,7 +29,7 @@ namespace fs = std::filesystem;
 
 using DiskDirectoryTest = StoreDirectoryTest;
 
-TEST_F(DiskDirectoryTest, ThatHasBecomeAStoreAndGotAForeignFileIsRefused) {
+TEST_F(DiskDirectoryTest, IsRefusedIfTheStoreContainsAForeignFile) {
   {
     auto store = Open();
     Put(*store, 1, 0, "one");
@@ -44,7 +44,7 @@ TEST_F(DiskDirectoryTest, ThatHasBecomeAStoreAndGotAForeignFileIsRefused) {
   EXPECT_EQ(Get(*Open(), 1), "one");
 }
 
-TEST_F(DiskDirectoryTest, OfAnotherFormatIsRefusedUntouched) {
+TEST_F(DiskDirectoryTest, IsRefusedUnchangedIfItHasAnotherFormat) {
   {
     auto store = Open();
     Put(*store, 1, 0, "one");
@@ -65,7 +65,7 @@ TEST_F(DiskDirectoryTest, OfAnotherFormatIsRefusedUntouched) {
   }
 }
 
-TEST_F(DiskDirectoryTest, ThatIsAFileIsRefused) {
+TEST_F(DiskDirectoryTest, IsRefusedIfItIsAFile) {
   WriteFile(directory_ + "/file", "a file");
   for (const char* path : {"/file", "/file/below"}) {
     const absl::Status status = DiskStore::Open(directory_ + path, {}).status();
@@ -75,7 +75,7 @@ TEST_F(DiskDirectoryTest, ThatIsAFileIsRefused) {
   EXPECT_EQ(ReadFile(directory_ + "/file"), "a file");
 }
 
-TEST_F(DiskDirectoryTest, ThatCannotBeWrittenIsRefused) {
+TEST_F(DiskDirectoryTest, IsRefusedIfItIsNotWritable) {
   fs::permissions(directory_, fs::perms(0555));
   for (const char* path : {"", "/below"}) {
     const pid_t child = Fork([&] {
@@ -88,7 +88,7 @@ TEST_F(DiskDirectoryTest, ThatCannotBeWrittenIsRefused) {
   EXPECT_TRUE(ReadFiles(directory_).empty());
 }
 
-TEST_F(DiskDirectoryTest, IsForTheUserAlone) {
+TEST_F(DiskDirectoryTest, IsAccessibleOnlyToItsOwner) {
   const mode_t mask = umask(0);
   directory_ += "/a/b";
   {
@@ -114,7 +114,7 @@ TEST_F(DiskDirectoryTest, IsForTheUserAlone) {
 
 // Two processes at a time put, get and remove, and are killed. Samples that they had flushed, which they report through
 // a pipe, are there.
-TEST_F(DiskDirectoryTest, KilledProcessesLeaveNothingWrongAndNothingBehind) {
+TEST_F(DiskDirectoryTest, KilledProcessesLeaveNoDamageAndNoGarbage) {
   constexpr uint64_t kSamples = 64;
   const int rounds = Rounds(6);
   const auto size = [](uint64_t index) -> size_t { return index % 8 == 0 ? 17'000 + index : 50 * index; };
@@ -124,7 +124,7 @@ TEST_F(DiskDirectoryTest, KilledProcessesLeaveNothingWrongAndNothingBehind) {
     options.large_segment = 256 << 10;
     options.write_buffer = 4 << 10;
     options.write_delay_ms = 1;
-    options.read_queue = ReadQueue::Create(2);
+    options.read_queue = std::make_unique<ReadQueue>(2);
     return options;
   };
   // Checks all samples. Returns the generation of each, or the first wrong sample.
@@ -198,18 +198,18 @@ TEST_F(DiskDirectoryTest, KilledProcessesLeaveNothingWrongAndNothingBehind) {
       ASSERT_EQ(found.count(index), 1) << round;
       ASSERT_GE(found[index], generation) << round;
     }
-    const DiskStore::Counts counts = store->Stats();
-    ASSERT_EQ(counts.corrupt, 0) << round;
-    ASSERT_EQ(counts.store.entries, static_cast<int64_t>(found.size())) << round;
+    const SampleMapStats stats = store->Stats();
+    ASSERT_EQ(store->counts().corrupt, 0) << round;
+    ASSERT_EQ(stats.entries, static_cast<int64_t>(found.size())) << round;
     store->Compact();
-    most_segments = std::max(most_segments, store->Stats().segments);
+    most_segments = std::max(most_segments, store->DiskUsage().segments);
     least = found;
   }
   EXPECT_LE(most_segments, 16);
 }
 
 // A process that dies while it makes the store leaves nothing that disturbs others.
-TEST_F(DiskDirectoryTest, OpenedByManyAtOnceAndKilled) {
+TEST_F(DiskDirectoryTest, CanBeOpenedConcurrentlyWhileAProcessIsKilled) {
   for (int round = 0; round < Rounds(6); ++round) {
     fs::remove_all(directory_);
     std::vector<pid_t> children;
@@ -236,7 +236,7 @@ TEST_F(DiskDirectoryTest, OpenedByManyAtOnceAndKilled) {
       if (i == round % 4 && content == "absent") continue;
       ASSERT_EQ(content, Content(i, 0, 100)) << round;
     }
-    ASSERT_EQ(store->Stats().corrupt, 0) << round;
+    ASSERT_EQ(store->counts().corrupt, 0) << round;
   }
 }
 

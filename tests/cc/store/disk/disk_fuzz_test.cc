@@ -128,7 +128,7 @@ class Injury {
   std::map<std::string, std::string> copies_;
 };
 
-TEST_F(DiskFuzzTest, FilesThatAreInjuredWhileTheyAreOpen) {
+TEST_F(DiskFuzzTest, SurvivesDamageToOpenFiles) {
   RunRounds([&](Random& random) {
     Use(random, &StoreEnv::Default(), Injury(store_));
     ExpectWorksAnew(store_);
@@ -182,7 +182,7 @@ class Planter {
   const std::string victims_;
 };
 
-TEST_F(DiskFuzzTest, PlantedLinksAndPipes) {
+TEST_F(DiskFuzzTest, SurvivesPlantedLinksAndPipes) {
   const std::string victims = directory_ + "/round/victims";
   RunRounds([&](Random& random) {
     fs::create_directory(victims);
@@ -233,7 +233,7 @@ class FullDiskEnv : public StoreEnv {
   std::atomic<bool> is_full{false};
 };
 
-TEST_F(DiskFuzzTest, ADiskThatIsFullAndEmptyAgain) {
+TEST_F(DiskFuzzTest, RecoversFromAFullDisk) {
   FullDiskEnv env;
   RunRounds([&](Random& random) {
     Use(
@@ -254,7 +254,7 @@ TEST_F(DiskFuzzTest, ADiskThatIsFullAndEmptyAgain) {
 
 // A file system of our own, if permitted, which ends with the process. The mapped files also get holes, because
 // touching one when the disk is full kills a process.
-TEST_F(DiskFuzzTest, ARealDiskThatIsFullAndEmptyAgain) {
+TEST_F(DiskFuzzTest, RecoversFromAFullRealDisk) {
   const std::string disk = directory_ + "/round";
   RunRounds([&](Random& random) {
     if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||

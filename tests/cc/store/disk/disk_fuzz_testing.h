@@ -47,7 +47,7 @@ inline bool IsRight(const RecordBuffer& record, uint64_t index) {
 inline PutResult PutContent(DiskStore& store, uint64_t index, Generation generation) {
   std::string content = Content(index, generation, SizeOf(index));
   const iovec part = {content.data(), content.size()};
-  return store.Put(index, generation, &part, 1);
+  return store.Put(index, generation, {&part, 1});
 }
 
 // Reads only the start, because some files are longer than memory.
@@ -67,7 +67,7 @@ inline absl::StatusOr<std::unique_ptr<DiskStore>> OpenStore(const std::string& p
   options.large_segment = 256 << 10;
   options.write_buffer = 4 << 10;
   options.write_delay_ms = 1;
-  options.read_queue = ReadQueue::Create(4);
+  options.read_queue = std::make_unique<ReadQueue>(4);
   options.env = env;
   return DiskStore::Open(path, std::move(options));
 }
@@ -108,7 +108,7 @@ inline void ExpectWorksAnew(const std::string& path) {
   *store = nullptr;
   store = OpenStore(path, env);
   ASSERT_TRUE(store.ok()) << store.status().ToString();
-  EXPECT_EQ((*store)->Stats().store.entries, int64_t{kSamples});
+  EXPECT_EQ((*store)->Stats().entries, int64_t{kSamples});
   EXPECT_EQ((*store)->Verify(), std::make_pair(int64_t{kSamples}, int64_t{0}));
   EXPECT_TRUE((*store)->Join().ok());
 }
@@ -188,8 +188,7 @@ class User {
           break;
         }
         for (const WantedSample& wanted : wanted_) {
-          bool foreign;
-          if (ahead_->Get(wanted, &record, &foreign)) {
+          if (ahead_->Get(wanted, &record)) {
             EXPECT_TRUE(IsRight(record, wanted.index)) << wanted.index;
           }
         }

@@ -32,15 +32,13 @@ using DiskStoreTest = StoreDirectoryTest;
 // Reads that fail on demand.
 class FaultyReadQueue : public ReadQueue {
  public:
-  explicit FaultyReadQueue(const std::atomic<bool>* failing) : queue_(ReadQueue::Create(8)), failing_(failing) {}
-  void Start(Read* const* reads, size_t count) override { queue_->Start(reads, count); }
+  explicit FaultyReadQueue(const std::atomic<bool>* failing) : ReadQueue(8), failing_(failing) {}
   int64_t Wait(Read* read) override {
-    const int64_t bytes = queue_->Wait(read);
+    const int64_t bytes = ReadQueue::Wait(read);
     return *failing_ ? -EIO : bytes;
   }
 
  private:
-  const std::unique_ptr<ReadQueue> queue_;
   const std::atomic<bool>* const failing_;
 };
 
@@ -90,20 +88,20 @@ TEST_F(DiskStoreTest, ASampleReplacedWhileItIsReadIsReadAgain) {
       Put(*other, 1, 2, Content(1, 2, size));
       other->Flush();
       // Deletes the segment of the old record.
-      other->Put(2, 0, nullptr, 0);
+      other->Put(2, 0, {});
       other->Flush();
       other->Compact();
     };
     const std::string content = Get(*store, 1);
     EXPECT_TRUE(content == Content(1, 1, size) || content == Content(1, 2, size));
     EXPECT_EQ(Get(*store, 1), Content(1, 2, size));
-    EXPECT_EQ(store->Stats().corrupt, 0);
-    EXPECT_EQ(store->Stats().store.misses, 0);
+    EXPECT_EQ(store->counts().corrupt, 0);
+    EXPECT_EQ(store->Stats().misses, 0);
   }
 }
 
 // Claims hold locks that all threads need, so `Want` must not touch the disk.
-TEST_F(DiskStoreTest, WhatIsWantedIsNotTouchedUntilItIsStarted) {
+TEST_F(DiskStoreTest, WantDoesNotTouchTheDiskBeforeStart) {
   {
     auto other = Open();
     for (uint64_t i = 0; i < 20; ++i) Put(*other, i, 1, Content(i, 1, 3'000));
@@ -134,7 +132,7 @@ TEST_F(DiskStoreTest, WhatIsWantedIsNotTouchedUntilItIsStarted) {
     want(i);
   }
   EXPECT_EQ(ahead.Room(), room - 20);
-  EXPECT_EQ(store->Stats().store.entries, 20);
+  EXPECT_EQ(store->Stats().entries, 20);
   ahead.Start();
   EXPECT_EQ(reads, 0);
   go_on.set_value();
@@ -144,8 +142,7 @@ TEST_F(DiskStoreTest, WhatIsWantedIsNotTouchedUntilItIsStarted) {
   before_read = nullptr;
   for (uint64_t i = 0; i < 20; ++i) {
     RecordBuffer record;
-    bool foreign;
-    ASSERT_TRUE(ahead.Get({i, i, AtLeast(1)}, &record, &foreign));
+    ASSERT_TRUE(ahead.Get({i, i, AtLeast(1)}, &record));
     EXPECT_EQ(std::string(record.payload(), record.payload_size()), Content(i, 1, 3'000));
   }
   EXPECT_EQ(ahead.Room(), room);
@@ -178,12 +175,12 @@ TEST_F(DiskStoreTest, CompactionDoesNotOverwriteConcurrentChanges) {
     store->Compact();
     EXPECT_EQ(env.before_write, nullptr);
     EXPECT_EQ(Get(*store, 0), removed ? "absent" : Content(0, 1, kSize));
-    EXPECT_EQ(store->Stats().store.entries, removed ? 0 : 1);
+    EXPECT_EQ(store->Stats().entries, removed ? 0 : 1);
   }
 }
 
 // Another process may adopt a segment that has been made and is not yet locked.
-TEST_F(DiskStoreTest, ANewSegmentIsNotWrittenOverWhatAnotherHasPutThere) {
+TEST_F(DiskStoreTest, ANewSegmentDoesNotOverwriteRecordsOfAnotherProcess) {
   HookedEnv env;
   DiskStoreOptions options;
   options.env = &env;
@@ -199,7 +196,7 @@ TEST_F(DiskStoreTest, ANewSegmentIsNotWrittenOverWhatAnotherHasPutThere) {
   EXPECT_EQ(Get(*store, 2), "own");
 }
 
-TEST_F(DiskStoreTest, WhatIsInMemoryIsWrittenAtTheEnd) {
+TEST_F(DiskStoreTest, ClosingTheStoreWritesBufferedSamples) {
   {
     DiskStoreOptions options;
     options.write_delay_ms = 1'000'000;
@@ -210,7 +207,7 @@ TEST_F(DiskStoreTest, WhatIsInMemoryIsWrittenAtTheEnd) {
 
 // Failures -------------------------------------------------------------------
 
-TEST_F(DiskStoreTest, WhatCannotBeReadIsAbsentAndMayBePutAgain) {
+TEST_F(DiskStoreTest, UnreadableSamplesAreAbsentAndCanBePutAgain) {
   std::atomic<bool> failing{false};
   DiskStoreOptions options;
   options.read_queue = std::make_unique<FaultyReadQueue>(&failing);
@@ -226,26 +223,25 @@ TEST_F(DiskStoreTest, WhatCannotBeReadIsAbsentAndMayBePutAgain) {
   failing = true;
   testing::internal::CaptureStderr();
   RecordBuffer record;
-  bool foreign;
-  EXPECT_FALSE(ahead.Get({0, 0, AtLeast(1)}, &record, &foreign));
-  EXPECT_FALSE(ahead.Get({1, 1, AtLeast(1)}, &record, &foreign));
+  EXPECT_FALSE(ahead.Get({0, 0, AtLeast(1)}, &record));
+  EXPECT_FALSE(ahead.Get({1, 1, AtLeast(1)}, &record));
   for (uint64_t i = 2; i < 10; ++i) EXPECT_EQ(Get(*store, i), "absent");
   const std::string warnings = testing::internal::GetCapturedStderr();
   EXPECT_EQ(std::count(warnings.begin(), warnings.end(), '\n'), 1) << warnings;
-  EXPECT_EQ(store->Stats().corrupt, 10);
-  EXPECT_EQ(store->Stats().store.misses, 10);
-  EXPECT_EQ(store->Stats().store.entries, 10);
+  EXPECT_EQ(store->counts().corrupt, 10);
+  EXPECT_EQ(store->Stats().misses, 10);
+  EXPECT_EQ(store->Stats().entries, 10);
   failing = false;
   for (uint64_t i = 0; i < 20; ++i) {
     EXPECT_EQ(store->Contains(i, AtLeast(1)), i >= 10);
     EXPECT_EQ(Put(*store, i, 1, Content(i, 1, size(i))), PutResult::kStored);
     EXPECT_EQ(Get(*store, i), Content(i, 1, size(i)));
   }
-  EXPECT_EQ(store->Stats().corrupt, 10);
-  EXPECT_EQ(store->Stats().store.entries, 20);
+  EXPECT_EQ(store->counts().corrupt, 10);
+  EXPECT_EQ(store->Stats().entries, 20);
 }
 
-TEST_F(DiskStoreTest, WithoutAFreeDescriptorNothingIsLost) {
+TEST_F(DiskStoreTest, NoStoredSampleIsLostWithoutFreeFileDescriptors) {
   auto one = Open();
   auto two = Open();
   for (uint64_t i = 0; i < 4; ++i) Put(*one, i, 0, Content(i, 0, 9'000 * i));
@@ -265,7 +261,7 @@ TEST_F(DiskStoreTest, WithoutAFreeDescriptorNothingIsLost) {
   setrlimit(RLIMIT_NOFILE, &limit);
   EXPECT_NE(testing::internal::GetCapturedStderr().find("open files"), std::string::npos);
   EXPECT_EQ(contents, std::vector<std::string>(4, "absent"));
-  EXPECT_EQ(two->Stats().corrupt, 0);
+  EXPECT_EQ(two->counts().corrupt, 0);
   for (uint64_t i = 0; i < 4; ++i) {
     EXPECT_EQ(Get(*two, i), Content(i, 0, 9'000 * i));
   }
@@ -304,7 +300,7 @@ TEST_F(DiskStoreTest, DeletedSegmentsAreNotHeldOpen) {
 
 // Everything at once, for the thread sanitizer and to check the results --------
 
-TEST_F(DiskStoreTest, ReadersWritersAndCompactionTogether) {
+TEST_F(DiskStoreTest, ReadersWritersAndCompactionRunConcurrently) {
   constexpr uint64_t kSamples = 300;
   static const Generation kGenerations = Rounds(5);
   const auto size = [](uint64_t index) -> size_t { return index % 10 == 0 ? 20'000 + index : 100 + 9 * index; };
@@ -355,8 +351,7 @@ TEST_F(DiskStoreTest, ReadersWritersAndCompactionTogether) {
         ahead.Start();
         for (const auto& sample : wanted) {
           RecordBuffer record;
-          bool foreign;
-          if (sample.ticket % 5 != 0 && ahead.Get(sample, &record, &foreign)) {
+          if (sample.ticket % 5 != 0 && ahead.Get(sample, &record)) {
             check(sample.index, record);
           }
         }
@@ -386,15 +381,15 @@ TEST_F(DiskStoreTest, ReadersWritersAndCompactionTogether) {
   int64_t entries = 0;
   for (auto& store : stores) {
     store->Flush();
-    EXPECT_EQ(store->Stats().corrupt, 0);
-    EXPECT_EQ(store->Stats().failed_writes, 0);
+    EXPECT_EQ(store->counts().corrupt, 0);
+    EXPECT_EQ(store->counts().failed_writes, 0);
   }
   for (uint64_t i = 0; i < kSamples; ++i) entries += Get(*stores[0], i) != "absent";
-  EXPECT_EQ(stores[1]->Stats().store.entries, entries);
+  EXPECT_EQ(stores[1]->Stats().entries, entries);
   EXPECT_EQ(stores[0]->Verify(), std::make_pair(entries, int64_t{0}));
 }
 
-TEST_F(DiskStoreTest, TheLimitIsNotExceededByThreadsAndProcessesTogether) {
+TEST_F(DiskStoreTest, ConcurrentThreadsAndProcessesStayWithinTheLimit) {
   static constexpr uint64_t kSamples = 200;
   static constexpr size_t kSizes[] = {500, 3'000, 18'000};
   constexpr int64_t kLimit = 400'000;
@@ -431,7 +426,7 @@ TEST_F(DiskStoreTest, TheLimitIsNotExceededByThreadsAndProcessesTogether) {
   }
   EXPECT_LE(live, kLimit);
   EXPECT_GT(live, kLimit / 2);
-  EXPECT_EQ(stores[0]->Stats().store.bytes, live);
+  EXPECT_EQ(stores[0]->Stats().bytes, live);
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ namespace {
 
 using DiskStoreTest = StoreDirectoryTest;
 
-TEST_F(DiskStoreTest, GetsWhatWasPutBeforeAndAfterItIsWrittenAndInTheNextRun) {
+TEST_F(DiskStoreTest, GetsSamplesBeforeAndAfterTheyAreWrittenAndInTheNextRun) {
   const size_t sizes[] = {0, 1, 3000, 16 << 10, 150'000, 3'000'000};
   {
     auto store = Open();
@@ -41,15 +41,15 @@ TEST_F(DiskStoreTest, GetsWhatWasPutBeforeAndAfterItIsWrittenAndInTheNextRun) {
     EXPECT_EQ(store->StoredGeneration(i), i);
   }
   EXPECT_EQ(Get(*store, 6), "absent");
-  const DiskStore::Counts counts = store->Stats();
-  EXPECT_EQ(counts.store.entries, 6);
-  EXPECT_EQ(counts.store.hits, 6);
-  EXPECT_EQ(counts.store.misses, 1);
-  EXPECT_EQ(counts.corrupt, 0);
-  EXPECT_EQ(counts.from_other_jobs, 6);
+  const SampleMapStats stats = store->Stats();
+  EXPECT_EQ(stats.entries, 6);
+  EXPECT_EQ(stats.hits, 6);
+  EXPECT_EQ(stats.misses, 1);
+  EXPECT_EQ(store->counts().corrupt, 0);
+  EXPECT_EQ(store->counts().from_other_jobs, 6);
 }
 
-TEST_F(DiskStoreTest, WhatIsWantedIsARangeOfGenerations) {
+TEST_F(DiskStoreTest, GetsOnlyGenerationsInTheWantedRange) {
   auto store = Open();
   Put(*store, 7, 3, "three");
   for (const bool written : {false, true}) {
@@ -66,10 +66,10 @@ TEST_F(DiskStoreTest, WhatIsWantedIsARangeOfGenerations) {
   EXPECT_EQ(Get(*store, 7, AtLeast(4)), "four");
   store->Flush();
   EXPECT_EQ(Get(*store, 7, {3, 3}), "absent");
-  EXPECT_EQ(store->Stats().store.evictions, 1);
+  EXPECT_EQ(store->Stats().evictions, 1);
 }
 
-TEST_F(DiskStoreTest, RemoveAndClear) {
+TEST_F(DiskStoreTest, RemoveAndClearDeleteSamples) {
   auto store = Open();
   for (const bool written : {false, true}) {
     Put(*store, 1, 0, "one");
@@ -81,17 +81,17 @@ TEST_F(DiskStoreTest, RemoveAndClear) {
     EXPECT_EQ(Get(*store, 2), "two");
     store->Flush();
     EXPECT_EQ(Get(*store, 1), "absent");
-    EXPECT_EQ(store->Stats().store.entries, 1);
+    EXPECT_EQ(store->Stats().entries, 1);
     store->Clear();
     EXPECT_EQ(Get(*store, 2), "absent");
-    EXPECT_EQ(store->Stats().store.entries, 0);
-    EXPECT_EQ(store->Stats().store.bytes, 0);
-    EXPECT_EQ(store->Stats().disk_bytes, 0);
+    EXPECT_EQ(store->Stats().entries, 0);
+    EXPECT_EQ(store->Stats().bytes, 0);
+    EXPECT_EQ(store->DiskUsage().disk_bytes, 0);
   }
-  EXPECT_EQ(store->Stats().store.evictions, 0);
+  EXPECT_EQ(store->Stats().evictions, 0);
 }
 
-TEST_F(DiskStoreTest, ReadAheadGetsWhatGetGets) {
+TEST_F(DiskStoreTest, ReadAheadReturnsTheSameSamplesAsGet) {
   auto store = Open();
   for (uint64_t i = 0; i < 500; ++i) Put(*store, i, 1, Content(i, 1, 100 * i));
   store->Flush();
@@ -111,18 +111,17 @@ TEST_F(DiskStoreTest, ReadAheadGetsWhatGetGets) {
     if (i == 100) store->Remove(101, false);
     if (i == 200) Put(*store, 201, 5, "newest");
     RecordBuffer record;
-    bool foreign;
-    const bool hit = ahead.Get({i, i, AtLeast(1)}, &record, &foreign);
+    const bool hit = ahead.Get({i, i, AtLeast(1)}, &record);
     const std::string content = hit ? std::string(record.payload(), record.payload_size()) : "absent";
     EXPECT_EQ(content, i == 3               ? "newer, in memory"
                        : i == 5 || i == 101 ? "absent"
                        : i == 201           ? content
                                             : Content(i, 1, 100 * i));
   }
-  EXPECT_EQ(store->Stats().store.hits, 498);
+  EXPECT_EQ(store->Stats().hits, 498);
 }
 
-TEST_F(DiskStoreTest, TwoProcessesSeeEachOther) {
+TEST_F(DiskStoreTest, TwoProcessesSeeEachOthersSamples) {
   auto one = Open();
   auto two = Open();
   Put(*one, 1, 0, "of one");
@@ -131,8 +130,8 @@ TEST_F(DiskStoreTest, TwoProcessesSeeEachOther) {
   two->Flush();
   EXPECT_EQ(Get(*one, 2), "of two");
   EXPECT_EQ(Get(*two, 1), "of one");
-  EXPECT_EQ(two->Stats().store.entries, 2);
-  EXPECT_EQ(two->Stats().from_other_jobs, 1);
+  EXPECT_EQ(two->Stats().entries, 2);
+  EXPECT_EQ(two->counts().from_other_jobs, 1);
   Put(*two, 1, 1, "of two, newer");
   two->Flush();
   EXPECT_EQ(Get(*one, 1, AtLeast(1)), "of two, newer");
@@ -185,19 +184,20 @@ TEST_F(DiskStoreTest, SpaceAndWriteAmplificationAreBounded) {
         Put(*store, index, generation, Content(index, generation, size));
         if (generation > 0 && i % 100 == 0) {
           store->Flush();  // Otherwise the lag of the writing thread counts, too.
-          const DiskStore::Counts counts = store->Stats();
-          most = std::max(most, 1.0 * counts.disk_bytes / counts.store.bytes);
+          const SampleMapStats stats = store->Stats();
+          most = std::max(most, 1.0 * store->DiskUsage().disk_bytes / stats.bytes);
         }
       }
     }
     store->Flush();
-    const DiskStore::Counts counts = store->Stats();
-    EXPECT_EQ(counts.store.entries, static_cast<int64_t>(order.size()));
+    const SampleMapStats stats = store->Stats();
+    EXPECT_EQ(stats.entries, static_cast<int64_t>(order.size()));
     EXPECT_LT(most, block == kPage ? 1.8 : 2.5) << size << ", " << block;
-    const double amplification = 1.0 * (counts.bytes_put + counts.bytes_moved) / counts.bytes_put;
+    const double amplification =
+        1.0 * (store->counts().bytes_put + store->counts().bytes_moved) / store->counts().bytes_put;
     EXPECT_LT(amplification, 2) << size << ", " << block;
     // The space of large records is given back one by one, unless they share blocks.
-    EXPECT_EQ(counts.compactions > 0, size < kLargeRecord || size < block);
+    EXPECT_EQ(store->counts().compactions > 0, size < kLargeRecord || size < block);
     for (const uint64_t index : order) {
       const Generation generation = index % 2 == 1 ? 5 : 4;
       ASSERT_EQ(Get(*store, index), Content(index, generation, size)) << index;
@@ -206,7 +206,7 @@ TEST_F(DiskStoreTest, SpaceAndWriteAmplificationAreBounded) {
 }
 
 // Four jobs, each in its own order, each putting the samples that the others have not yet put.
-TEST_F(DiskStoreTest, FourProcessesKeepTheSameBounds) {
+TEST_F(DiskStoreTest, SpaceAndWriteAmplificationAreBoundedForFourProcesses) {
   constexpr size_t kSamples = 8'000;
   constexpr size_t kSize = 3'000;
   struct Process {
@@ -240,9 +240,9 @@ TEST_F(DiskStoreTest, FourProcessesKeepTheSameBounds) {
         if (flushed) {
           for (Process& process : processes) process.store->Flush();
         }
-        const DiskStore::Counts counts = processes[0].store->Stats();
+        const SampleMapStats stats = processes[0].store->Stats();
         double& greatest = flushed ? most : most_ahead;
-        greatest = std::max(greatest, 1.0 * counts.disk_bytes / counts.store.bytes);
+        greatest = std::max(greatest, 1.0 * processes[0].store->DiskUsage().disk_bytes / stats.bytes);
       }
     }
   }
@@ -250,23 +250,23 @@ TEST_F(DiskStoreTest, FourProcessesKeepTheSameBounds) {
   double moved = 0;
   for (Process& process : processes) {
     process.store->Flush();
-    put += process.store->Stats().bytes_put;
-    moved += process.store->Stats().bytes_moved;
+    put += process.store->counts().bytes_put;
+    moved += process.store->counts().bytes_moved;
   }
   RecordProperty("space", std::to_string(most));
   RecordProperty("amplification", std::to_string((put + moved) / put));
   EXPECT_LT(most, 2);
   EXPECT_LT(most_ahead, 3);
   EXPECT_LT((put + moved) / put, 2);
-  const DiskStore::Counts counts = processes[0].store->Stats();
-  EXPECT_EQ(counts.store.entries, kSamples);
-  EXPECT_EQ(counts.store.bytes, kSamples * RecordSpace(32 + kSize));
+  const SampleMapStats stats = processes[0].store->Stats();
+  EXPECT_EQ(stats.entries, kSamples);
+  EXPECT_EQ(stats.bytes, kSamples * RecordSpace(32 + kSize));
   for (uint64_t index = 0; index < kSamples; ++index) {
     ASSERT_EQ(Get(*processes[index % 4].store, index), Content(index, index % 2 == 1 ? 5 : 4, kSize));
   }
 }
 
-TEST_F(DiskStoreTest, WhatIsInMemoryIsReplacedByWhatIsNewerOnly) {
+TEST_F(DiskStoreTest, OnlyNewerGenerationsReplaceBufferedSamples) {
   auto store = Open();
   Put(*store, 1, 2, "two");
   EXPECT_EQ(Put(*store, 1, 1, "one"), PutResult::kNewerKept);
@@ -280,11 +280,11 @@ TEST_F(DiskStoreTest, WhatIsInMemoryIsReplacedByWhatIsNewerOnly) {
   EXPECT_EQ(Get(*store, 1), large);
   store->Flush();
   EXPECT_EQ(Get(*store, 1), large);
-  EXPECT_EQ(store->Stats().store.entries, 1);
-  EXPECT_EQ(store->Stats().store.bytes, RecordSpace(32 + 50'000));
+  EXPECT_EQ(store->Stats().entries, 1);
+  EXPECT_EQ(store->Stats().bytes, RecordSpace(32 + 50'000));
 }
 
-TEST_F(DiskStoreTest, WhatCannotBeStoredIsNot) {
+TEST_F(DiskStoreTest, RefusesInvalidAndOversizedSamples) {
   auto store = Open();
   EXPECT_EQ(Put(*store, 1, kNoGeneration - 1, "last"), PutResult::kStored);
   EXPECT_EQ(Put(*store, 1, kNoGeneration, "none"), PutResult::kFailed);
@@ -293,8 +293,8 @@ TEST_F(DiskStoreTest, WhatCannotBeStoredIsNot) {
   EXPECT_FALSE(store->Contains(~uint64_t{0}, kAny));
   EXPECT_FALSE(store->Remove(~uint64_t{0}, false));
   const iovec empty = {nullptr, 0};
-  EXPECT_EQ(store->Put(2, 0, &empty, 1), PutResult::kStored);
-  EXPECT_EQ(store->Put(3, 0, nullptr, 0), PutResult::kStored);
+  EXPECT_EQ(store->Put(2, 0, {&empty, 1}), PutResult::kStored);
+  EXPECT_EQ(store->Put(3, 0, {}), PutResult::kStored);
   for (const bool written : {false, true}) {
     if (written) store->Flush();
     EXPECT_EQ(Get(*store, 1), "last");
@@ -305,8 +305,8 @@ TEST_F(DiskStoreTest, WhatCannotBeStoredIsNot) {
   // It is too large, so its data is not read.
   std::vector<char> byte(1);
   const iovec huge = {byte.data(), kMaxRecord};
-  EXPECT_EQ(store->Put(4, 0, &huge, 1), PutResult::kFailed);
-  EXPECT_EQ(store->Stats().failed_writes, 0);
+  EXPECT_EQ(store->Put(4, 0, {&huge, 1}), PutResult::kFailed);
+  EXPECT_EQ(store->counts().failed_writes, 0);
 }
 
 // The limit ------------------------------------------------------------------
@@ -320,7 +320,7 @@ class DiskStoreLimitTest : public DiskStoreTest {
   }
 };
 
-TEST_F(DiskStoreLimitTest, AsManyAsTheCapacityFitAndOneMoreDoesNot) {
+TEST_F(DiskStoreLimitTest, HoldsExactlyAsManySamplesAsFit) {
   for (const size_t size : {1'000, 20'000}) {
     std::filesystem::remove_all(directory_);
     const int64_t space = RecordSpace(sizeof(RecordHeader) + size);
@@ -332,8 +332,8 @@ TEST_F(DiskStoreLimitTest, AsManyAsTheCapacityFitAndOneMoreDoesNot) {
         EXPECT_EQ(Put(*store, i, generation, Content(i, generation, size)), PutResult::kStored);
       }
       EXPECT_EQ(Put(*store, 10, generation, Content(10, generation, size)), PutResult::kNoRoom);
-      EXPECT_EQ(store->Stats().store.entries, 10);
-      EXPECT_EQ(store->Stats().store.bytes, 10 * space);
+      EXPECT_EQ(store->Stats().entries, 10);
+      EXPECT_EQ(store->Stats().bytes, 10 * space);
       if (generation % 2 == 1) store->Flush();
     }
     for (uint64_t i = 0; i < 10; ++i) EXPECT_EQ(Get(*store, i), Content(i, 3, size));
@@ -341,12 +341,12 @@ TEST_F(DiskStoreLimitTest, AsManyAsTheCapacityFitAndOneMoreDoesNot) {
     EXPECT_EQ(Put(*store, 3, 4, Content(3, 4, 2 * size)), PutResult::kNoRoom);
     EXPECT_EQ(Get(*store, 3), "absent");
     EXPECT_EQ(Put(*store, 10, 4, Content(10, 4, size)), PutResult::kStored);
-    EXPECT_EQ(store->Stats().store.bytes, 10 * space);
+    EXPECT_EQ(store->Stats().bytes, 10 * space);
   }
 }
 
 // The counts are wrong after a process died or a file was damaged.
-TEST_F(DiskStoreLimitTest, CountsAreCorrectedByWhoeverIsAlone) {
+TEST_F(DiskStoreLimitTest, TheOnlyProcessCorrectsWrongCounts) {
   const int64_t space = RecordSpace(sizeof(RecordHeader) + 1'000);
   {
     auto store = Open(Limit(10 * space));
@@ -358,8 +358,8 @@ TEST_F(DiskStoreLimitTest, CountsAreCorrectedByWhoeverIsAlone) {
   for (uint64_t i = 5; i < 10; ++i) {
     EXPECT_EQ(Put(*store, i, 0, Content(i, 0, 1'000)), PutResult::kStored);
   }
-  EXPECT_EQ(store->Stats().store.entries, 10);
-  EXPECT_EQ(store->Stats().store.bytes, 10 * space);
+  EXPECT_EQ(store->Stats().entries, 10);
+  EXPECT_EQ(store->Stats().bytes, 10 * space);
 }
 
 }  // namespace

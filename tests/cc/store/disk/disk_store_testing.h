@@ -94,16 +94,14 @@ class Quiet {
 // Runs a function before reads.
 class HookedReads : public ReadQueue {
  public:
-  explicit HookedReads(const std::function<void()>* before) : before_(before) {}
+  explicit HookedReads(const std::function<void()>* before) : ReadQueue(8), before_(before) {}
   void Start(Read* const* reads, size_t count) override {
     const std::function<void()> before = *before_;
     if (before != nullptr) before();
-    queue_->Start(reads, count);
+    ReadQueue::Start(reads, count);
   }
-  int64_t Wait(Read* read) override { return queue_->Wait(read); }
 
  private:
-  const std::unique_ptr<ReadQueue> queue_ = ReadQueue::Create(8);
   const std::function<void()>* const before_;
 };
 
@@ -127,7 +125,7 @@ class StoreDirectoryTest : public testing::Test {
     const size_t half = content.size() / 2;
     char* data = const_cast<char*>(content.data());
     const iovec parts[] = {{data, half}, {data + half, content.size() - half}};
-    return store.Put(index, generation, parts, 2);
+    return store.Put(index, generation, parts);
   }
 
   static std::string Get(DiskStore& store, uint64_t index, GenerationRange wanted = kAny) {

@@ -32,7 +32,7 @@ class FullDiskTest : public StoreDirectoryTest {
   // Puts samples until `count` are refused or dropped. Returns the number of puts.
   static uint64_t Fill(DiskStore& store, int64_t count) {
     uint64_t index = 0;
-    for (; store.Stats().failed_writes < count; ++index) {
+    for (; store.counts().failed_writes < count; ++index) {
       Put(store, index, 0, Content(index, 0, Size(index)));
       store.Flush();
     }
@@ -52,7 +52,7 @@ class FullDiskTest : public StoreDirectoryTest {
   }
 };
 
-TEST_F(FullDiskTest, FilesThatMayNotGrow) {
+TEST_F(FullDiskTest, KeepsStoredSamplesWhenFilesCannotGrow) {
   auto store = Open();
   rlimit before;
   getrlimit(RLIMIT_FSIZE, &before);
@@ -66,11 +66,11 @@ TEST_F(FullDiskTest, FilesThatMayNotGrow) {
   setrlimit(RLIMIT_FSIZE, &before);
   const std::string warnings = testing::internal::GetCapturedStderr();
   EXPECT_EQ(std::count(warnings.begin(), warnings.end(), '\n'), 1) << warnings;
-  const DiskStore::Counts counts = store->Stats();
-  EXPECT_EQ(CountRight(*store, tried), counts.store.entries);
-  EXPECT_EQ(counts.store.entries + kFailed, static_cast<int64_t>(tried));
-  EXPECT_GT(counts.store.entries, 200);
-  EXPECT_EQ(store->Stats().store.bytes, store->state().bytes());
+  const SampleMapStats stats = store->Stats();
+  EXPECT_EQ(CountRight(*store, tried), stats.entries);
+  EXPECT_EQ(stats.entries + kFailed, static_cast<int64_t>(tried));
+  EXPECT_GT(stats.entries, 200);
+  EXPECT_EQ(store->Stats().bytes, store->state().bytes());
   for (uint64_t i = 0; i < tried; ++i) {
     EXPECT_EQ(Put(*store, i, 0, Content(i, 0, Size(i))), PutResult::kStored);
   }
@@ -78,7 +78,7 @@ TEST_F(FullDiskTest, FilesThatMayNotGrow) {
   store.reset();
   store = Open();
   EXPECT_EQ(CountRight(*store, tried), static_cast<int64_t>(tried));
-  EXPECT_EQ(store->Stats().corrupt, 0);
+  EXPECT_EQ(store->counts().corrupt, 0);
 }
 
 // A file system of our own, if permitted.
@@ -105,7 +105,7 @@ class SmallDiskTest : public FullDiskTest {
   bool mounted_ = false;
 };
 
-TEST_F(SmallDiskTest, GoesOnWhenItIsFullAndAgainWhenItIsNot) {
+TEST_F(SmallDiskTest, KeepsWorkingWhenFullAndStoresAgainWhenSpaceIsFreed) {
   auto store = Open();
   testing::internal::CaptureStderr();
   const uint64_t tried = Fill(*store, 20);
@@ -115,7 +115,7 @@ TEST_F(SmallDiskTest, GoesOnWhenItIsFullAndAgainWhenItIsNot) {
   EXPECT_EQ(std::count(warnings.begin(), warnings.end(), '\n'), 1) << warnings;
   EXPECT_PRED_FORMAT2(testing::IsSubstring, "No space left", warnings);
   const int64_t stored = CountRight(*store, tried);
-  EXPECT_EQ(stored, store->Stats().store.entries);
+  EXPECT_EQ(stored, store->Stats().entries);
   EXPECT_GT(stored, 200);
   // Another process can use the stored samples.
   EXPECT_EQ(CountRight(*Open(), tried), stored);
@@ -137,7 +137,7 @@ TEST_F(SmallDiskTest, GoesOnWhenItIsFullAndAgainWhenItIsNot) {
 }
 
 // A small sample's space is freed with its segment, a large one's immediately.
-TEST_F(SmallDiskTest, OlderGenerationsMakeRoomOnceNewerOnesWerePut) {
+TEST_F(SmallDiskTest, PuttingNewerGenerationsFreesTheSpaceOfOlderOnes) {
   for (const size_t size : {size_t{3'000}, size_t{20'000}}) {
     DiskStoreOptions options;
     options.small_segment = 256 << 10;
@@ -157,7 +157,7 @@ TEST_F(SmallDiskTest, OlderGenerationsMakeRoomOnceNewerOnesWerePut) {
         EXPECT_EQ(content, Content(i, generation, size));
         ++stored;
       }
-      EXPECT_EQ(store->Stats().store.entries, stored);
+      EXPECT_EQ(store->Stats().entries, stored);
       if (generation > 0) most = std::max(most, stored);
     }
     EXPECT_GT(most * size, 1 << 20) << size;
@@ -167,7 +167,7 @@ TEST_F(SmallDiskTest, OlderGenerationsMakeRoomOnceNewerOnesWerePut) {
 }
 
 // The written part of a record that did not fit takes no space.
-TEST_F(SmallDiskTest, GivesBackWhatDidNotFit) {
+TEST_F(SmallDiskTest, FreesTheSpaceOfARecordThatDidNotFit) {
   auto store = Open();
   Put(*store, 0, 0, Content(0, 0, 20'000));
   store->Flush();
@@ -203,7 +203,7 @@ TEST_F(SmallDiskTest, HolesInTheIndexAreFilledOrRefused) {
   EXPECT_EQ(Put(*store, 60'000, 0, "in the last page"), PutResult::kStored);
 }
 
-TEST_F(SmallDiskTest, CannotBeginWhereThereIsNoRoom) {
+TEST_F(SmallDiskTest, OpeningFailsWithoutFreeSpace) {
   TakeAll(directory_ + "/filler", 64 << 10);
   const std::string path = directory_ + "/below";
   EXPECT_TRUE(absl::IsResourceExhausted(DiskStore::Open(path, {}).status()));
@@ -271,29 +271,29 @@ class FullStoreTest : public StoreDirectoryTest {
   std::unique_ptr<DiskStore> store_;
 };
 
-TEST_F(FullStoreTest, WhatCameFirstStays) {
+TEST_F(FullStoreTest, KeepsTheSamplesPutFirst) {
   std::set<uint64_t> first;
   for (uint64_t i = 0; i < kFit; ++i) first.insert(i);
   for (int round = 0; round < 3; ++round) {
     PutAll(0);
     EXPECT_EQ(Stored(0), first);
   }
-  const DiskStore::Counts counts = store_->Stats();
-  EXPECT_EQ(counts.store.entries, static_cast<int64_t>(kFit));
-  EXPECT_EQ(counts.corrupt, 0);
-  EXPECT_LE(counts.disk_bytes, static_cast<int64_t>(kFit * kSpace));
+  const SampleMapStats stats = store_->Stats();
+  EXPECT_EQ(stats.entries, static_cast<int64_t>(kFit));
+  EXPECT_EQ(store_->counts().corrupt, 0);
+  EXPECT_LE(store_->DiskUsage().disk_bytes, static_cast<int64_t>(kFit * kSpace));
 }
 
-TEST_F(FullStoreTest, AnOlderGenerationGoesWhenANewerOneWasPut) {
+TEST_F(FullStoreTest, DropsAnOlderGenerationEvenIfTheNewerOneDoesNotFit) {
   PutAll(0);
   for (uint64_t i = 0; i < kFit; i += 2) Put(*store_, i, 1, Content(i, 1, kSize));
   store_->Flush();
   EXPECT_EQ(Stored(1).size(), 0u);
   EXPECT_EQ(Stored(0).size(), kFit / 2);
-  EXPECT_EQ(store_->Stats().store.entries, static_cast<int64_t>(kFit / 2));
+  EXPECT_EQ(store_->Stats().entries, static_cast<int64_t>(kFit / 2));
 }
 
-TEST_F(FullStoreTest, RoomThatComesBackIsUsed) {
+TEST_F(FullStoreTest, UsesSpaceThatBecomesFree) {
   PutAll(0);
   EXPECT_EQ(Stored(0).size(), kFit);
   env_.set_limit(~uint64_t{0});

@@ -33,9 +33,9 @@ int LockAndStop(const std::string& directory) {
   return 2;
 }
 
-using HeldUpTest = StoreDirectoryTest;
+using StoppedProcessTest = StoreDirectoryTest;
 
-TEST_F(HeldUpTest, ByAProcessThatIsStopped) {
+TEST_F(StoppedProcessTest, DoesNotBlockOtherProcesses) {
   EXPECT_TRUE(Open()->Agree({{"r", "2"}}).ok());
   const pid_t child = Fork([this] { return LockAndStop(directory_); });
   int status;
@@ -61,7 +61,7 @@ TEST_F(HeldUpTest, ByAProcessThatIsStopped) {
     EXPECT_EQ(Put(*store, 1 << 20, 0, "far away"), PutResult::kStored);
     store->Flush();
     EXPECT_EQ(Get(*store, 1 << 20), "far away");
-    EXPECT_EQ(store->Stats().store.entries, 1);
+    EXPECT_EQ(store->Stats().entries, 1);
     kill(child, SIGKILL);
     EXPECT_EQ(Join(child), -SIGKILL);
     EXPECT_TRUE(store->Agree({{"new", "1"}}).ok());

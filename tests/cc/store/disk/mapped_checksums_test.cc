@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "refurbish_tf/cc/refurbish/source_checks.h"
+#include "refurbish_tf/cc/source_checks/source_checks.h"
 #include "refurbish_tf/cc/store/disk/disk_store.h"
 #include "tests/cc/store/disk/disk_store_testing.h"
 
@@ -22,7 +22,7 @@ class MappedChecksumsTest : public StoreDirectoryTest {
   std::string File() const { return directory_ + "/sources"; }
 };
 
-TEST_F(MappedChecksumsTest, TheLastOneStays) {
+TEST_F(MappedChecksumsTest, TheLastChecksumPersists) {
   {
     auto store = Open();
     SourceChecksums& sums = store->source_sums();
@@ -43,7 +43,7 @@ TEST_F(MappedChecksumsTest, TheLastOneStays) {
   EXPECT_EQ(sums.Find(3, kPlatform + 1), 11u);
 }
 
-TEST_F(MappedChecksumsTest, EveryDamagedBitMakesItUnknown) {
+TEST_F(MappedChecksumsTest, AnyFlippedBitMakesAChecksumUnknown) {
   {
     auto store = Open();
     store->source_sums().Set(0, kPlatform, 0x12345678);
@@ -60,7 +60,7 @@ TEST_F(MappedChecksumsTest, EveryDamagedBitMakesItUnknown) {
   }
 }
 
-TEST_F(MappedChecksumsTest, AnotherSampleAndAnotherStore) {
+TEST_F(MappedChecksumsTest, ChecksumsOfOtherSamplesAndStoresAreUnknown) {
   {
     auto store = Open();
     store->source_sums().Set(0, kPlatform, 10);
@@ -76,7 +76,7 @@ TEST_F(MappedChecksumsTest, AnotherSampleAndAnotherStore) {
   EXPECT_EQ(Open()->source_sums().Find(0, kPlatform), 0u);
 }
 
-TEST_F(MappedChecksumsTest, RemovedSamplesAreForgottenAndEvictedOnesAreNot) {
+TEST_F(MappedChecksumsTest, RemovingASampleForgetsItsChecksumButEvictingDoesNot) {
   auto store = Open();
   SourceChecksums& sums = store->source_sums();
   for (uint64_t i = 0; i < 3; ++i) {
@@ -101,7 +101,7 @@ class NoRoom : public StoreEnv {
   bool full = false;
 };
 
-TEST_F(MappedChecksumsTest, WithoutRoomTheyAreInMemory) {
+TEST_F(MappedChecksumsTest, ChecksumsStayInMemoryWithoutRoomOnDisk) {
   NoRoom env;
   DiskStoreOptions options;
   options.env = &env;
@@ -115,7 +115,7 @@ TEST_F(MappedChecksumsTest, WithoutRoomTheyAreInMemory) {
   EXPECT_EQ(checks.Compare(0, 11), Compared::kOther);
 }
 
-TEST_F(MappedChecksumsTest, OnlyWhatTheStoreHoldsIsRefused) {
+TEST_F(MappedChecksumsTest, OnlyMismatchesWithStoredSamplesAreRefused) {
   auto store = Open();
   SourceChecks checks;
   EXPECT_FALSE(checks.checks());
@@ -132,7 +132,7 @@ TEST_F(MappedChecksumsTest, OnlyWhatTheStoreHoldsIsRefused) {
   EXPECT_EQ(of_python.Compare(0, 10), Compared::kOther);
 }
 
-TEST(SumsInMemoryTest, AnyIndex) {
+TEST(ChecksumsInMemoryTest, HoldAChecksumAtAnyIndex) {
   ChecksumsInMemory sums;
   const uint32_t indices[] = {0, 1, 1023, 1024, 3071, 3072, 5'000'000};
   for (const uint32_t index : indices) {
@@ -142,7 +142,7 @@ TEST(SumsInMemoryTest, AnyIndex) {
   for (const uint32_t index : indices) EXPECT_EQ(sums.Find(index), index + 1);
 }
 
-TEST(SumsInMemoryTest, ManyThreads) {
+TEST(ChecksumsInMemoryTest, ServeManyThreads) {
   constexpr uint32_t kSamples = 20'000;
   ChecksumsInMemory sums;
   std::vector<std::thread> threads;

@@ -38,7 +38,7 @@ class MappedFileTest : public StoreDirectoryTest {
   std::unique_ptr<Directory> opened_;
 };
 
-TEST_F(MappedFileTest, WhatOneSetsTheOthersSee) {
+TEST_F(MappedFileTest, ChangesAreVisibleInOtherMappings) {
   auto one = OpenFile();
   auto two = OpenFile();
   EXPECT_EQ(one->Find(1), nullptr);
@@ -48,7 +48,7 @@ TEST_F(MappedFileTest, WhatOneSetsTheOthersSee) {
   EXPECT_FALSE(one->WasCut());
 }
 
-TEST_F(MappedFileTest, WhatIsCutOffIsZeroUntilItIsMended) {
+TEST_F(MappedFileTest, TruncatedPartsAreZeroUntilTheyAreMended) {
   for (const size_t left : {size_t{0}, size_t{1}, size_t{4096}, kChunk + 5}) {
     auto one = OpenFile();
     auto two = OpenFile();
@@ -83,7 +83,7 @@ class GrowingEnv : public StoreEnv {
   std::function<void()> doing;
 };
 
-TEST_F(MappedFileTest, WhatIsMappedAndCutWhileItIsMendedIsMendedNextTime) {
+TEST_F(MappedFileTest, TruncationDuringMendingIsMendedNextTime) {
   GrowingEnv env;
   opened_ = *Directory::Open(directory_, &env);
   auto one = OpenFile();
@@ -104,7 +104,7 @@ TEST_F(MappedFileTest, WhatIsMappedAndCutWhileItIsMendedIsMendedNextTime) {
 }
 
 // For file systems that cannot reserve space.
-TEST_F(MappedFileTest, ZerosAreAppendedAndTakeNothingsPlace) {
+TEST_F(MappedFileTest, AppendsZerosWithoutOverwritingData) {
   WriteFile(path(), "abc");
   const int fd = open(path().c_str(), O_RDWR | O_APPEND | O_CLOEXEC);
   EXPECT_TRUE(AppendZeros(fd, 100'000).ok());
@@ -115,7 +115,7 @@ TEST_F(MappedFileTest, ZerosAreAppendedAndTakeNothingsPlace) {
 }
 
 // Several threads use the file while it is cut and mended.
-TEST_F(MappedFileTest, IsUsedWhileItIsCut) {
+TEST_F(MappedFileTest, CanBeUsedWhileItIsTruncated) {
   auto file = OpenFile();
   std::atomic<bool> stop{false};
   std::vector<std::thread> threads;
@@ -138,7 +138,7 @@ TEST_F(MappedFileTest, IsUsedWhileItIsCut) {
 }
 
 // A fault outside our mappings goes to the handler that was there before.
-TEST_F(MappedFileTest, OtherBusErrorsAreNotOurs) {
+TEST_F(MappedFileTest, OtherBusErrorsReachThePreviousHandler) {
   const auto touch_beyond_the_end = [&] {
     const int fd = open((directory_ + "/other").c_str(), O_RDWR | O_CREAT, 0600);
     auto* const memory = static_cast<volatile char*>(mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));

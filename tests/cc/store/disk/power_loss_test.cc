@@ -71,7 +71,7 @@ class PowerLossTest : public StoreDirectoryTest {
     DiskStoreOptions options;
     options.env = &env_;
     options.overwrite = overwrite;
-    options.read_queue = ReadQueue::Create(1);
+    options.read_queue = std::make_unique<ReadQueue>(1);
     options.small_segment = 4 << 10;
     options.write_delay_ms = 1'000'000;  // Writes only when flushed.
     auto store = DiskStore::Open(run_, std::move(options));
@@ -85,12 +85,12 @@ class PowerLossTest : public StoreDirectoryTest {
   }
 
   void PutAll(DiskStore& store, const std::string& seed, const std::vector<uint64_t>& samples, Generation generation) {
-    const int64_t failed = store.Stats().failed_writes;
+    const int64_t failed = store.counts().failed_writes;
     for (const uint64_t i : samples) {
       ASSERT_EQ(Put(store, IndexOf(i), generation, ContentOf(seed, i, generation)), PutResult::kStored);
     }
     store.Flush();
-    ASSERT_EQ(store.Stats().failed_writes, failed);
+    ASSERT_EQ(store.counts().failed_writes, failed);
     for (const uint64_t i : samples) {
       ASSERT_EQ(Get(store, IndexOf(i)), ContentOf(seed, i, generation));
     }
@@ -115,7 +115,7 @@ class PowerLossTest : public StoreDirectoryTest {
     env_.SetFull(true);
     Put(*store, IndexOf(0), 2, ContentOf(seed, 0, 2));
     store->Flush();
-    ASSERT_EQ(store->Stats().failed_writes, 1);
+    ASSERT_EQ(store->counts().failed_writes, 1);
     ASSERT_EQ(Get(*store, IndexOf(0)), "absent");
     env_.SetFull(false);
     PutAll(*store, seed, {3, 0}, 2);
@@ -124,7 +124,7 @@ class PowerLossTest : public StoreDirectoryTest {
     store = OpenRun(false);
     PutAll(*store, seed, {7}, 0);
     store->Compact();
-    EXPECT_GT(store->Stats().compactions, 0);
+    EXPECT_GT(store->counts().compactions, 0);
     PutAll(*store, seed, {4, 5}, 2);
     PutAll(*store, seed, {kLarge, 7}, 2);
     store.reset();
@@ -146,7 +146,7 @@ class PowerLossTest : public StoreDirectoryTest {
 
   absl::StatusOr<std::unique_ptr<DiskStore>> OpenCrashed() const {
     DiskStoreOptions options;
-    options.read_queue = ReadQueue::Create(1);
+    options.read_queue = std::make_unique<ReadQueue>(1);
     return DiskStore::Open(crashed_, std::move(options));
   }
 
@@ -229,7 +229,7 @@ class PowerLossTest : public StoreDirectoryTest {
   std::map<std::string, int64_t> present_;  // Number of samples found, by seed.
 };
 
-TEST_F(PowerLossTest, WhateverReachedTheDiskSamplesAreRightOrAbsent) {
+TEST_F(PowerLossTest, SamplesAreCorrectOrAbsentAfterAnyPowerLoss) {
   ASSERT_NO_FATAL_FAILURE(Use(/*overwrite=*/false, "1"));
   ASSERT_NO_FATAL_FAILURE(Use(/*overwrite=*/true, "2"));
   const auto& log = env_.log();

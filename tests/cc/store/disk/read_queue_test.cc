@@ -35,7 +35,7 @@ constexpr int kDepth = 8;
 class ReadQueueTest : public testing::Test {
  protected:
   void SetUp() override {
-    queue_ = ReadQueue::Create(kDepth);
+    queue_ = std::make_unique<ReadQueue>(kDepth);
     std::string path = testing::TempDir() + "read_queue_test_XXXXXX";
     fd_ = mkstemp(path.data());
     ASSERT_GE(fd_, 0);
@@ -114,7 +114,7 @@ class Reads {
   std::vector<Read*> pointers_;
 };
 
-TEST_F(ReadQueueTest, ReadsWhatIsInTheFile) {
+TEST_F(ReadQueueTest, ReadsTheContentOfTheFile) {
   std::mt19937 random(2);
   for (const bool cold : {false, true}) {
     Reads reads(kDepth);
@@ -137,7 +137,7 @@ TEST_F(ReadQueueTest, ReadsUpToTheEndOfTheFile) {
   reads.WaitAndCheckAll(queue_.get(), content_);
 }
 
-TEST_F(ReadQueueTest, ReadsNothing) {
+TEST_F(ReadQueueTest, HandlesEmptyReads) {
   Reads reads(2);
   reads.Set(0, fd_, 10, 0);
   reads.Set(1, fd_, kFileSize + 10, 0);
@@ -179,7 +179,7 @@ TEST_F(ReadQueueTest, ReturnsErrors) {
 }
 
 // procfs does not support reads without waiting, and does not fill a buffer in one read.
-TEST_F(ReadQueueTest, ReadsAnyFileSystem) {
+TEST_F(ReadQueueTest, ReadsFromAnyFileSystem) {
   std::string content;
   const int fd = open("/proc/filesystems", O_RDONLY | O_CLOEXEC);
   ASSERT_GE(fd, 0);
@@ -202,8 +202,8 @@ TEST_F(ReadQueueTest, ReadsAnyFileSystem) {
 }
 
 // As on most network file systems, whose reads also take long.
-TEST_F(ReadQueueTest, ReadsDepthAtATimeWhereNothingSaysWhatIsCached) {
-  auto queue = ReadQueue::Create(2 * kDepth);
+TEST_F(ReadQueueTest, RunsDepthReadsAtOnceIfCachedDataCannotBeDetected) {
+  auto queue = std::make_unique<ReadQueue>(2 * kDepth);
   const int fd = open("/proc/filesystems", O_RDONLY | O_CLOEXEC);
   ASSERT_GE(fd, 0);
   gather_fd = fd;
@@ -218,7 +218,7 @@ TEST_F(ReadQueueTest, ReadsDepthAtATimeWhereNothingSaysWhatIsCached) {
   close(fd);
 }
 
-TEST_F(ReadQueueTest, TakesMoreReadsThanItsDepth) {
+TEST_F(ReadQueueTest, AcceptsMoreReadsThanItsDepth) {
   std::mt19937 random(3);
   for (const bool cold : {false, true}) {
     if (cold) DropCache();
@@ -263,7 +263,7 @@ TEST_F(ReadQueueTest, ServesSeveralThreads) {
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST_F(ReadQueueTest, ThreadsMayWaitForWhatAnotherStarted) {
+TEST_F(ReadQueueTest, ThreadsCanWaitForReadsThatAnotherThreadStarted) {
   std::mt19937 random(5);
   for (int round = 0; round < 8; ++round) {
     DropCache();
@@ -294,10 +294,10 @@ TEST_F(ReadQueueTest, ReadsOutliveTheThreadThatStartedThem) {
   }
 }
 
-TEST_F(ReadQueueTest, IsDestroyedWhenAllReadsHaveEnded) {
+TEST_F(ReadQueueTest, CanBeDestroyedOnceAllReadsHaveEnded) {
   std::mt19937 random(7);
   for (int round = 0; round < 20; ++round) {
-    auto queue = ReadQueue::Create(1 + round);
+    auto queue = std::make_unique<ReadQueue>(1 + round);
     DropCache();
     Reads reads(round);
     reads.SetRandom(fd_, &random, 20'000);
@@ -308,9 +308,9 @@ TEST_F(ReadQueueTest, IsDestroyedWhenAllReadsHaveEnded) {
   }
 }
 
-TEST_F(ReadQueueTest, TakesAnyDepth) {
+TEST_F(ReadQueueTest, AcceptsAnyDepth) {
   for (const int depth : {-1, 0, 1, 3, 1'000'000}) {
-    auto queue = ReadQueue::Create(depth);
+    auto queue = std::make_unique<ReadQueue>(depth);
     ASSERT_NE(queue, nullptr) << depth;
     Reads reads(20);
     for (size_t i = 0; i < reads.size(); ++i) reads.Set(i, fd_, i, 1000);

@@ -11,7 +11,7 @@
 namespace refurbish_tf {
 namespace {
 
-TEST(RecordTest, AWordHoldsEveryLocation) {
+TEST(RecordTest, AWordEncodesEveryLocation) {
   for (const uint64_t size :
        {uint64_t{32}, uint64_t{33}, uint64_t{5'000}, kLargeRecord - 1, kLargeRecord, kLargeRecord + 1,
         uint64_t{1023} << 10, (uint64_t{1023} << 10) + 1, uint64_t{77'777'777}, kMaxRecord}) {
@@ -38,7 +38,7 @@ TEST(RecordTest, AWordHoldsEveryLocation) {
   }
 }
 
-TEST(RecordTest, ATagIsOfTheGenerationThatIsNearest) {
+TEST(RecordTest, ATagDenotesTheNearestGeneration) {
   for (const Generation to : {Generation{0}, Generation{1}, Generation{20'000}, Generation{kNumTags},
                               Generation{1'000'000}, kNoGeneration - 1}) {
     for (int64_t from = -int64_t{kNumTags} / 2 + 1; from < kNumTags / 2; ++from) {
@@ -52,7 +52,7 @@ TEST(RecordTest, ATagIsOfTheGenerationThatIsNearest) {
   EXPECT_EQ(NearestGeneration(TagOf(kNoGeneration), kNoGeneration - 1), kNoGeneration - kNumTags);
 }
 
-TEST(RecordTest, EveryGenerationThereIsMayBeWantedWhereAnyIs) {
+TEST(RecordTest, AnUnlimitedRangeMatchesEveryTag) {
   for (uint32_t tag = 0; tag < kNumTags; ++tag) {
     ASSERT_TRUE(MayBeWanted(tag, {}));
     ASSERT_EQ(MayBeWanted(tag, {7, 7}), tag == 7);
@@ -61,7 +61,7 @@ TEST(RecordTest, EveryGenerationThereIsMayBeWantedWhereAnyIs) {
 
 using GenerationsTest = StoreDirectoryTest;
 
-TEST_F(GenerationsTest, GoOnBeyondTheTags) {
+TEST_F(GenerationsTest, CanExceedTheNumberOfTags) {
   auto store = Open();
   Generation before = 0;
   for (const Generation generation : {Generation{kNumTags - 1}, Generation{kNumTags}, Generation{kNumTags + 1},
@@ -80,11 +80,11 @@ TEST_F(GenerationsTest, GoOnBeyondTheTags) {
     }
     before = generation;
   }
-  EXPECT_EQ(store->Stats().corrupt, 0);
+  EXPECT_EQ(store->counts().corrupt, 0);
 }
 
 // By its tag the sample would be newer than it is; its record has the true generation.
-TEST_F(GenerationsTest, OneThatWasLeftAloneForLongIsNotWanted) {
+TEST_F(GenerationsTest, AVeryOldGenerationIsNotMistakenForANewerOne) {
   auto store = Open();
   for (const size_t size : {100, 20'000}) {
     Put(*store, 1, 5, Content(1, 5, size));
@@ -95,17 +95,17 @@ TEST_F(GenerationsTest, OneThatWasLeftAloneForLongIsNotWanted) {
     EXPECT_EQ(Get(*store, 1, AtLeast(generation)), Content(1, generation, size));
     store->Remove(1, /*evict=*/false);
   }
-  EXPECT_EQ(store->Stats().corrupt, 0);
+  EXPECT_EQ(store->counts().corrupt, 0);
 }
 
 // Checksums ------------------------------------------------------------------
 
-TEST(Crc32cTest, IsCastagnoli) {
+TEST(Crc32cTest, MatchesTheCastagnoliPolynomial) {
   EXPECT_EQ(Crc32c("123456789", 9), 0xe3069283);
   EXPECT_EQ(Crc32c(nullptr, 0), 0);
 }
 
-TEST(Crc32cTest, EveryWayYieldsWhatTheTablesDo) {
+TEST(Crc32cTest, AllImplementationsMatchTheTables) {
   const std::vector<Crc32cWay> ways = Crc32cWays();
   const std::string data = Content(1, 2, 5'003);
   for (size_t size = 0; size <= 5'000; ++size) {
@@ -120,7 +120,7 @@ TEST(Crc32cTest, EveryWayYieldsWhatTheTablesDo) {
   EXPECT_EQ(~ways.back()(~0u, reinterpret_cast<const uint8_t*>("123456789"), 9), 0xe3069283);
 }
 
-TEST(Crc32cTest, PartsInARowYieldThatOfTheWhole) {
+TEST(Crc32cTest, ConsecutivePartsYieldTheChecksumOfTheWhole) {
   const std::string data = Content(1, 2, 5'000);
   const uint32_t whole = Crc32c(data.data(), data.size());
   for (size_t split = 0; split <= data.size(); ++split) {

@@ -17,7 +17,7 @@ namespace {
 
 using SettingsTest = StoreDirectoryTest;
 
-TEST_F(SettingsTest, AgreeAddAndDiffer) {
+TEST_F(SettingsTest, AcceptsEqualAndNewSettingsAndRefusesDifferentOnes) {
   {
     auto store = Open();
     EXPECT_TRUE(store->settings().empty());
@@ -43,7 +43,7 @@ TEST_F(SettingsTest, AgreeAddAndDiffer) {
   EXPECT_EQ(Open()->settings().at("r"), "4");
 }
 
-TEST_F(SettingsTest, OfSeveralAtOnceOneIsAgreedOn) {
+TEST_F(SettingsTest, ConcurrentStoresAgreeOnOneValue) {
   constexpr int kSettings = 100;
   std::vector<std::unique_ptr<DiskStore>> stores;
   for (int i = 0; i < 4; ++i) stores.push_back(Open());

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -38,7 +39,7 @@ class SharedStateTest : public StoreDirectoryTest {
   std::unique_ptr<Index> claims_;
 };
 
-TEST_F(SharedStateTest, OnlyOneOfTheLivingClaimsASample) {
+TEST_F(SharedStateTest, OnlyOneLiveJobClaimsASample) {
   auto state = OpenState();
   auto same_file = OpenState();
   auto first = JoinState(*state);
@@ -60,7 +61,7 @@ TEST_F(SharedStateTest, OnlyOneOfTheLivingClaimsASample) {
   EXPECT_TRUE(JoinState(*state)->Claim(200'000, 0));
 }
 
-TEST_F(SharedStateTest, OfWhatIsNotKeptEachPreparesANewGeneration) {
+TEST_F(SharedStateTest, EachClaimOfAnUnkeptSampleGetsANewGeneration) {
   auto state = OpenState();
   auto same_file = OpenState();
   auto first = JoinState(*state);
@@ -88,7 +89,7 @@ TEST_F(SharedStateTest, OfWhatIsNotKeptEachPreparesANewGeneration) {
   EXPECT_EQ(second->ClaimNext(9, 5, false), 5);
 }
 
-TEST_F(SharedStateTest, WhatWasBegunAloneIsClaimedByNobody) {
+TEST_F(SharedStateTest, GenerationsBegunByALoneJobAreNotClaimedAgain) {
   auto state = OpenState();
   auto first = JoinState(*state);
   auto second = JoinState(*state);
@@ -101,7 +102,7 @@ TEST_F(SharedStateTest, WhatWasBegunAloneIsClaimedByNobody) {
   EXPECT_EQ(second->ClaimNext(7, 1, false), 7);
 }
 
-TEST_F(SharedStateTest, WhoLivesAndWhere) {
+TEST_F(SharedStateTest, ListsLiveJobsAndTheirPositions) {
   auto state = OpenState();
   EXPECT_TRUE(state->LivingJobs()->empty());
   auto first = JoinState(*state);
@@ -113,18 +114,17 @@ TEST_F(SharedStateTest, WhoLivesAndWhere) {
   second->BeginFirstEpoch();
   const auto jobs = *OpenState()->LivingJobs();
   ASSERT_EQ(jobs.size(), 2);
-  EXPECT_EQ(jobs[0].process, getpid());
-  EXPECT_EQ(jobs[0].epoch, 3);
-  EXPECT_EQ(jobs[0].handed_out, 42);
-  EXPECT_EQ(jobs[1].epoch, 3);
-  EXPECT_EQ(jobs[1].handed_out, 0);
+  using Numbers = std::map<std::string, int64_t>;
+  const auto numbers = [](const NamedNumbers& job) { return Numbers(job.begin(), job.end()); };
+  EXPECT_EQ(numbers(jobs[0]), (Numbers{{"process", getpid()}, {"epoch", 3}, {"handed_out", 42}}));
+  EXPECT_EQ(numbers(jobs[1]), (Numbers{{"process", getpid()}, {"epoch", 3}, {"handed_out", 0}}));
   first->BeginEpoch(4);
-  EXPECT_EQ((*state->LivingJobs())[0].handed_out, 0);
+  EXPECT_EQ((*state->LivingJobs())[0].back().second, 0);
   first.reset();
   EXPECT_EQ(state->LivingJobs()->size(), 1);
 }
 
-TEST_F(SharedStateTest, ADamagedHeadOfTheRingBeginsAgain) {
+TEST_F(SharedStateTest, ADamagedRingHeadRestartsAtZero) {
   auto state = OpenState();
   uint64_t head = 0;
   EXPECT_TRUE(state->ExchangeRing(SharedState::kHead, &head, 5));
@@ -158,7 +158,7 @@ TEST_F(SharedStateTest, AJobKnowsWhetherItIsAlone) {
   EXPECT_FALSE(first->OthersAreAlive());
 }
 
-TEST_F(SharedStateTest, AJobBeginsWhereTheFurthestLivingOneIs) {
+TEST_F(SharedStateTest, AJobBeginsAtTheEpochOfTheFurthestLiveJob) {
   auto state = OpenState();
   auto same_file = OpenState();
   auto first = JoinState(*state);
@@ -181,7 +181,7 @@ TEST_F(SharedStateTest, AJobBeginsWhereTheFurthestLivingOneIs) {
   EXPECT_EQ(JoinState(*state)->BeginFirstEpoch(), 4);
 }
 
-TEST_F(SharedStateTest, AJobThatHasBegunNoEpochDoesNotCount) {
+TEST_F(SharedStateTest, JobsThatHaveNotBegunAnEpochAreIgnored) {
   auto state = OpenState();
   {
     JoinState(*state)->BeginFirstEpoch();
@@ -191,7 +191,7 @@ TEST_F(SharedStateTest, AJobThatHasBegunNoEpochDoesNotCount) {
   EXPECT_EQ(idle->BeginFirstEpoch(), 2);
 }
 
-TEST_F(SharedStateTest, MoreJobsThanSlotsAreNoError) {
+TEST_F(SharedStateTest, MoreJobsThanSlotsAreAllowed) {
   auto state = OpenState();
   std::vector<std::unique_ptr<SharedState::Job>> jobs;
   for (int i = 0; i < 260; ++i) jobs.push_back(JoinState(*state));
@@ -202,7 +202,7 @@ TEST_F(SharedStateTest, MoreJobsThanSlotsAreNoError) {
   EXPECT_EQ(JoinState(*state)->BeginFirstEpoch(), 8);
 }
 
-TEST_F(SharedStateTest, AKilledJobDoesNotLive) {
+TEST_F(SharedStateTest, AKilledJobIsNoLongerAlive) {
   int pipe_fds[2];
   ASSERT_EQ(pipe(pipe_fds), 0);
   const pid_t child = Fork([&] {
@@ -224,7 +224,7 @@ TEST_F(SharedStateTest, AKilledJobDoesNotLive) {
   close(pipe_fds[1]);
 }
 
-TEST_F(SharedStateTest, WhatIsAddedNeverExceedsTheMost) {
+TEST_F(SharedStateTest, AddingNeverExceedsTheLimit) {
   auto state = OpenState();
   EXPECT_TRUE(state->TryAdd(1, 60, 100));
   EXPECT_FALSE(state->TryAdd(1, 41, 100));

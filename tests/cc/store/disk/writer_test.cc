@@ -91,7 +91,7 @@ class WriterTest : public StoreDirectoryTest {
   SlowEnv env_;
 };
 
-TEST_F(WriterTest, WhileTheDiskIsBusyAllGoOn) {
+TEST_F(WriterTest, PutsAndGetsDoNotWaitForABusyDisk) {
   auto store = OpenSlow();
   Put(*store, 0, 0, Content(0, 0, 100));
   store->Flush();
@@ -111,7 +111,7 @@ TEST_F(WriterTest, WhileTheDiskIsBusyAllGoOn) {
         EXPECT_EQ(Get(*store, 2), "absent");
         EXPECT_EQ(Get(*store, 3), Content(3, 0, 30'000));
         EXPECT_TRUE(store->Contains(3, kAny));
-        EXPECT_EQ(store->Stats().store.entries, 3);
+        EXPECT_EQ(store->Stats().entries, 3);
       },
       &thread));
   env_.Close(false);
@@ -120,11 +120,11 @@ TEST_F(WriterTest, WhileTheDiskIsBusyAllGoOn) {
   EXPECT_EQ(Get(*store, 1), Content(1, 1, 100));
   EXPECT_EQ(Get(*store, 2), "absent");
   EXPECT_EQ(Get(*store, 3), Content(3, 0, 30'000));
-  EXPECT_EQ(store->Stats().store.entries, 3);
+  EXPECT_EQ(store->Stats().entries, 3);
   EXPECT_EQ(store->Verify(), std::make_pair(int64_t{3}, int64_t{0}));
 }
 
-TEST_F(WriterTest, WhatIsRemovedWhileItIsWrittenStaysAway) {
+TEST_F(WriterTest, ASampleRemovedWhileItIsWrittenStaysAbsent) {
   auto store = OpenSlow();
   for (const size_t size : {100, 30'000}) {
     env_.Close(true);
@@ -134,12 +134,12 @@ TEST_F(WriterTest, WhatIsRemovedWhileItIsWrittenStaysAway) {
     env_.Close(false);
     store->Flush();
     EXPECT_EQ(Get(*store, 1), "absent");
-    EXPECT_EQ(store->Stats().store.entries, 0);
-    EXPECT_EQ(store->Stats().store.bytes, 0);
+    EXPECT_EQ(store->Stats().entries, 0);
+    EXPECT_EQ(store->Stats().bytes, 0);
   }
 }
 
-TEST_F(WriterTest, WhatWaitsInMemoryIsBounded) {
+TEST_F(WriterTest, LimitsBufferedBytes) {
   constexpr size_t kBuffer = 16 << 10;
   constexpr int kPuts = 2'000;
   auto store = OpenSlow(kBuffer);
@@ -161,7 +161,7 @@ TEST_F(WriterTest, WhatWaitsInMemoryIsBounded) {
 }
 
 // The store is closed during a compaction.
-TEST_F(WriterTest, TheEndIsNotWaitedFor) {
+TEST_F(WriterTest, ClosingDoesNotWaitForCompaction) {
   constexpr uint64_t kSamples = 230;
   {
     auto store = OpenSlow(/*write_buffer=*/1 << 20, /*write_delay_ms=*/1'000'000);
@@ -195,10 +195,10 @@ TEST_F(WriterTest, TheEndIsNotWaitedFor) {
 
 // Stores of earlier processes and of forked children ----------------------------
 
-using OthersTest = StoreDirectoryTest;
+using OtherProcessesTest = StoreDirectoryTest;
 
 // A very large record has more space than bytes.
-TEST_F(OthersTest, AnAdoptedSegmentIsAppendedToAfterItsLastRecord) {
+TEST_F(OtherProcessesTest, RecordsAreAppendedAfterTheLastRecordOfAnAdoptedSegment) {
   constexpr size_t kSize = (5 << 20) + 100;
   Put(*Open(), 1, 0, std::string(kSize, '1'));
   auto store = Open();
@@ -206,10 +206,10 @@ TEST_F(OthersTest, AnAdoptedSegmentIsAppendedToAfterItsLastRecord) {
   store->Flush();
   store->Remove(1, /*evict=*/true);
   EXPECT_EQ(Get(*store, 2), std::string(kSize, '2'));
-  EXPECT_EQ(store->Stats().corrupt, 0);
+  EXPECT_EQ(store->counts().corrupt, 0);
 }
 
-TEST_F(OthersTest, CompactionGoesOnWhenTheStateWasCut) {
+TEST_F(OtherProcessesTest, CompactionContinuesAfterTheStateIsTruncated) {
   constexpr uint64_t kSamples = 200;
   auto store = Open();
   for (Generation generation = 0; generation < 20; ++generation) {
@@ -220,13 +220,13 @@ TEST_F(OthersTest, CompactionGoesOnWhenTheStateWasCut) {
     if (generation == 6) std::filesystem::resize_file(directory_ + "/state", 0);
   }
   store->Compact();
-  const DiskStore::Counts counts = store->Stats();
-  EXPECT_EQ(counts.store.entries, kSamples);
-  EXPECT_LT(counts.disk_bytes, 4 * counts.store.bytes);
+  const SampleMapStats stats = store->Stats();
+  EXPECT_EQ(stats.entries, kSamples);
+  EXPECT_LT(store->DiskUsage().disk_bytes, 4 * stats.bytes);
 }
 
 // A forked child has no writer, and does not wait for one.
-TEST_F(OthersTest, AForkedChildGetsAndEnds) {
+TEST_F(OtherProcessesTest, AForkedChildCanReadAndExit) {
   auto store = Open();
   Put(*store, 1, 0, "one");
   store->Flush();

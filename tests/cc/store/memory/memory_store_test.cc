@@ -38,7 +38,7 @@ TEST(MemoryStoreTest, HoldsTheSampleItself) {
   EXPECT_EQ(sample.use_count(), 3);
 }
 
-TEST(MemoryStoreTest, LooksUpManyAtOnceAndBringsThemNearer) {
+TEST(MemoryStoreTest, LooksUpManySamplesAtOnceAndPrefetchesThem) {
   std::vector<Sample> brought;
   MemoryStore<Sample> store(kUnlimited, BytesOf, [&](const Sample* const* samples, size_t count) {
     for (size_t i = 0; i < count; ++i) brought.push_back(*samples[i]);
@@ -65,7 +65,7 @@ TEST(MemoryStoreTest, LooksUpManyAtOnceAndBringsThemNearer) {
   EXPECT_EQ(store.Stats().entries, 1);
 }
 
-TEST(MemoryStoreTest, HitsOnlyTheGenerationAskedFor) {
+TEST(MemoryStoreTest, HitsOnlyTheWantedGeneration) {
   MemoryStore<Sample> store(kUnlimited, BytesOf, NoPrefetch);
   Sample found;
   Generation generation;
@@ -95,7 +95,7 @@ TEST(MemoryStoreTest, KeepsTheNewestGeneration) {
   EXPECT_EQ(store.Stats().evictions, 1);
 }
 
-TEST(MemoryStoreTest, FreesWhatIsReplacedRemovedOrCleared) {
+TEST(MemoryStoreTest, FreesReplacedRemovedAndClearedSamples) {
   MemoryStore<Sample> store(kUnlimited, BytesOf, NoPrefetch);
   const Sample first = MakeSample("1"), second = MakeSample("2"), third = MakeSample("3");
   store.Put(0, 0, first);
@@ -111,7 +111,7 @@ TEST(MemoryStoreTest, FreesWhatIsReplacedRemovedOrCleared) {
   EXPECT_EQ(store.Stats().bytes, 0);
 }
 
-TEST(MemoryStoreTest, GivesAwayASampleAtItsLastUse) {
+TEST(MemoryStoreTest, ReleasesASampleAtItsLastUse) {
   MemoryStore<Sample> store(kUnlimited, BytesOf, NoPrefetch);
   store.Put(4, 2, MakeSample("four"));
   MemoryStore<Sample>::Lookup early{4, {1, 1}, true}, last{4, {2, 2}, true}, late = last;
@@ -170,7 +170,7 @@ struct Machine {
 };
 
 // G8.
-TEST(MemoryStoreTest, WhatItHoldsBecomesTheLimitWhileMemoryIsShort) {
+TEST(MemoryStoreTest, DoesNotGrowWhileMemoryIsShort) {
   Machine machine;
   for (int i = 0; i < 10; ++i) ASSERT_EQ(machine.Put(i), PutResult::kStored);
   machine.free = 4 * kGiB - 1;
@@ -271,7 +271,7 @@ TEST(MemoryStoreTest, DropsWholeRegionsEvenly) {
   EXPECT_EQ(store.returned.size(), 200u);
 }
 
-TEST(MemoryStoreTest, WhatIsNotFreedYetIsNotShortAgain) {
+TEST(MemoryStoreTest, PendingFreesDoNotCauseFurtherDrops) {
   StoreOfRegions store;
   for (int i = 0; i < 2000; ++i) store.Put(i, 0, MakeSample(std::to_string(i)));
   store.free = -48 * kGiB;
@@ -290,20 +290,20 @@ TEST(MemoryStoreTest, WhatIsNotFreedYetIsNotShortAgain) {
   EXPECT_EQ(store.Stats().entries, 1600);
 }
 
-TEST(MemoryStoreTest, IsNotShortWhereMemoryCannotBeRead) {
+TEST(MemoryStoreTest, IsNotShortOfMemoryIfFreeMemoryIsUnknown) {
   constexpr int64_t kUnknown = std::numeric_limits<int64_t>::max();
   MemoryStore<Sample> store(kUnlimited, BytesOf, NoPrefetch, [] { return Memory{kUnknown, kUnknown}; });
   for (int i = 0; i < 100; ++i) EXPECT_EQ(store.Put(i, 0, MakeSample("a")), PutResult::kStored);
 }
 
 // Puts of a part of the free memory make a reading due, however fast they are.
-TEST(MemoryStoreTest, LooksAgainBeforeALargePartOfWhatIsFreeIsTaken) {
+TEST(MemoryStoreTest, ChecksMemoryAgainBeforeMuchOfItIsUsed) {
   Machine machine;
   for (int i = 0; i < 1000; ++i) machine.Put(i);
   EXPECT_GE(machine.readings, 1000 / 3);
 }
 
-TEST(MemoryStoreTest, HitsAloneSeeThatMemoryIsVeryShort) {
+TEST(MemoryStoreTest, HitsAloneDetectASevereMemoryShortage) {
   Machine machine;
   for (int i = 0; i < 10; ++i) machine.Put(i);
   machine.free = 0;

@@ -13,10 +13,11 @@ using Clock = std::chrono::steady_clock;
 
 bool TransitPuts::Reserve(uint64_t space) {
   std::lock_guard<std::mutex> lock(mu_);
-  if (closed_ || (records_ >= kLeastRecords && bytes_ + space > kMostBytes)) {
+  if (closed_ ||
+      (num_records_ >= kLeastRecords && bytes_ + space > kMostBytes)) {
     return false;
   }
-  ++records_;
+  ++num_records_;
   bytes_ += space;
   return true;
 }
@@ -66,7 +67,8 @@ Clock::time_point TransitPuts::DueAt() const {
                                    : filling_since_ + delay_;
 }
 
-std::pair<int64_t, absl::Status> TransitPuts::WriteBatch() {
+void TransitPuts::WriteBatch(
+    const std::function<void(const absl::Status& why)>& failed) {
   Entries batch;
   size_t bytes;
   {
@@ -74,11 +76,10 @@ std::pair<int64_t, absl::Status> TransitPuts::WriteBatch() {
     batch.swap(filling_);
     bytes = std::exchange(filling_bytes_, 0);
   }
-  if (batch.empty()) return {0, absl::OkStatus()};
+  if (batch.empty()) return;
   std::sort(batch.begin(), batch.end(), [](const Entry& a, const Entry& b) {
     return a.span.offset < b.span.offset;
   });
-  std::pair<int64_t, absl::Status> failed = {0, absl::OkStatus()};
   const Entry* const end = batch.data() + batch.size();
   bool together = true;
   for (const Entry* first = batch.data(); first < end;) {
@@ -100,11 +101,10 @@ std::pair<int64_t, absl::Status> TransitPuts::WriteBatch() {
       written = Write(first, next);
     }
     for (; first < next; ++first) EndWrite(*first, written.ok());
-    if (!written.ok()) failed = {failed.first + 1, std::move(written)};
+    if (!written.ok()) failed(written);
   }
   std::lock_guard<std::mutex> lock(mu_);
   Unreserve(batch.size(), bytes);
-  return failed;
 }
 
 absl::Status TransitPuts::Write(const Entry* begin, const Entry* end) {
@@ -119,7 +119,7 @@ absl::Status TransitPuts::Write(const Entry* begin, const Entry* end) {
 void TransitPuts::EndWrite(const Entry& entry, bool written) {
   if (written) {
     ring_->Publish(entry.span);
-    bytes_put_ += entry.record.size();
+    records_->counts().transit_bytes_put += entry.record.size();
   } else {
     ring_->Drop(entry.span);
   }

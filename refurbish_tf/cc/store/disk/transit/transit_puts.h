@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -12,6 +11,7 @@
 #include "absl/status/status.h"
 #include "refurbish_tf/cc/store/disk/index.h"
 #include "refurbish_tf/cc/store/disk/record.h"
+#include "refurbish_tf/cc/store/disk/records.h"
 #include "refurbish_tf/cc/store/disk/store_env.h"
 #include "refurbish_tf/cc/store/disk/transit/transit_ring.h"
 #include "refurbish_tf/cc/store/sample_map.h"
@@ -28,10 +28,12 @@ namespace refurbish_tf {
 class TransitPuts {
  public:
   // The last three arguments are those of WriteBuffer.
-  TransitPuts(TransitRing* ring, Index* claims, StoreEnv* env, size_t enough,
-              std::chrono::milliseconds delay, std::function<void()> wake)
+  TransitPuts(TransitRing* ring, Index* claims, Records* records, StoreEnv* env,
+              size_t enough, std::chrono::milliseconds delay,
+              std::function<void()> wake)
       : ring_(ring),
         claims_(claims),
+        records_(records),
         env_(env),
         enough_(enough),
         delay_(delay),
@@ -46,15 +48,13 @@ class TransitPuts {
       ABSL_LOCKS_EXCLUDED(mu_);
   void Release(uint32_t index, Generation generation);
 
-  // The bytes of the records that this process has put into the ring.
-  int64_t bytes_put() const { return bytes_put_; }
-
   // For the writer -----------------------------------------------------------
 
   std::chrono::steady_clock::time_point DueAt() const ABSL_LOCKS_EXCLUDED(mu_);
-  // Writes all that is in memory. Returns how many records could not be
-  // written, and why.
-  std::pair<int64_t, absl::Status> WriteBatch() ABSL_LOCKS_EXCLUDED(mu_);
+  // Writes all that is in memory. Calls `failed` for each record that could not
+  // be written.
+  void WriteBatch(const std::function<void(const absl::Status& why)>& failed)
+      ABSL_LOCKS_EXCLUDED(mu_);
   // Called when the writer has ended: from now on puts fail.
   void Close() ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -76,7 +76,7 @@ class TransitPuts {
   bool Reserve(uint64_t space) ABSL_LOCKS_EXCLUDED(mu_);
   void Unreserve(size_t records, uint64_t bytes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    records_ -= records;
+    num_records_ -= records;
     bytes_ -= bytes;
   }
   // Writes adjacent records with one call.
@@ -85,18 +85,19 @@ class TransitPuts {
 
   TransitRing* const ring_;
   Index* const claims_;
+  Records* const records_;
   StoreEnv* const env_;
   const size_t enough_;
   const std::chrono::milliseconds delay_;
   const std::function<void()> wake_;
-  std::atomic<int64_t> bytes_put_{0};
 
   mutable std::mutex mu_;
   Entries filling_ ABSL_GUARDED_BY(mu_);
   std::chrono::steady_clock::time_point filling_since_ ABSL_GUARDED_BY(mu_);
   size_t filling_bytes_ ABSL_GUARDED_BY(mu_) = 0;
-  // Of all records in memory, including those being made or written.
-  size_t records_ ABSL_GUARDED_BY(mu_) = 0;
+  // The number and bytes of all records in memory, including those being made
+  // or written.
+  size_t num_records_ ABSL_GUARDED_BY(mu_) = 0;
   size_t bytes_ ABSL_GUARDED_BY(mu_) = 0;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
 };

@@ -101,7 +101,8 @@ class TransitRing {
     return state_->Ring(SharedState::kGeometry) == span.geometry &&
            Holds(span.position);
   }
-  // Called when the record was written, or could not be.
+  // `Publish` is for a record that was written, `Drop` for one that could not
+  // be.
   void Publish(const Span& span) { Replace(span, span.word | kPublished); }
   void Drop(const Span& span) { Replace(span, 0); }
 

@@ -96,7 +96,7 @@ class TransitAttackTest : public TransitTest {
   }
 };
 
-TEST_F(TransitAttackTest, KilledBetweenAnyTwoSteps) {
+TEST_F(TransitAttackTest, SurvivesAProcessKilledBetweenAnyTwoSteps) {
   for (int before = 1;; ++before) {
     SCOPED_TRACE(before);
     ASSERT_LT(before, 100);
@@ -125,7 +125,7 @@ TEST_F(TransitAttackTest, KilledBetweenAnyTwoSteps) {
     }
     for (uint64_t i = 2; i < 2 + 2 * kSlots; ++i) PutAndGet(*store, *job, i);
     EXPECT_EQ(CountRight(*store), kSlots);
-    EXPECT_EQ(store->Stats().corrupt, 0);
+    EXPECT_EQ(store->counts().corrupt, 0);
     if (status == 0) {
       EXPECT_GT(before, 3 * 5);
       break;
@@ -134,7 +134,7 @@ TEST_F(TransitAttackTest, KilledBetweenAnyTwoSteps) {
   }
 }
 
-TEST_F(TransitAttackTest, StoppedBetweenAnyTwoSteps) {
+TEST_F(TransitAttackTest, SurvivesAProcessStoppedBetweenAnyTwoSteps) {
   for (int before = 1;; ++before) {
     SCOPED_TRACE(before);
     ASSERT_LT(before, 100);
@@ -161,12 +161,12 @@ TEST_F(TransitAttackTest, StoppedBetweenAnyTwoSteps) {
     EXPECT_EQ(Join(child), 0);
     // It was too late for the sample that it had begun, and has put the rest.
     EXPECT_EQ(CountRight(*store), kSlots);
-    EXPECT_EQ(store->Stats().corrupt, 0);
+    EXPECT_EQ(store->counts().corrupt, 0);
   }
 }
 
 // Whatever is done to the files, all samples found are right. Afterwards the ring works.
-TEST_F(TransitAttackTest, FilesThatAreDamagedAndCut) {
+TEST_F(TransitAttackTest, SurvivesDamagedAndTruncatedFiles) {
   for (int round = 0; round < Rounds(8); ++round) {
     SCOPED_TRACE(round);
     std::mt19937 random(round);
@@ -189,10 +189,9 @@ TEST_F(TransitAttackTest, FilesThatAreDamagedAndCut) {
       for (const Found& there : Walk(store)) {
         DiskReadAhead ahead(&store);
         RecordBuffer record;
-        bool foreign;
         if (below(2) == 0) ahead.Want({{0, there.index, kAny, there.position}});
         ahead.Start();
-        if (!ahead.Get({0, there.index, kAny, there.position}, &record, &foreign)) continue;
+        if (!ahead.Get({0, there.index, kAny, there.position}, &record)) continue;
         ++got;
         ASSERT_EQ(std::string(record.payload(), record.payload_size()),
                   Content(there.index, record.header().generation, record.payload_size()));

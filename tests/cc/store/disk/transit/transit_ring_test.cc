@@ -26,7 +26,7 @@ using State = TransitRing::Entry::State;
 
 class TransitRingTest : public TransitTest {};
 
-TEST_F(TransitRingTest, WhatOnePutsAnotherGets) {
+TEST_F(TransitRingTest, OneProcessGetsSamplesPutByAnother) {
   auto one = OpenRing(16, 3'000);
   auto two = OpenRing(16, 3'000);
   for (uint64_t i = 0; i < 10; ++i) {
@@ -42,13 +42,13 @@ TEST_F(TransitRingTest, WhatOnePutsAnotherGets) {
     EXPECT_EQ(found[i].tag, 1);
     EXPECT_EQ(Get(*two, i, i), Content(i, 1, 3'000));
   }
-  EXPECT_EQ(two->Stats().store.hits, 10);
-  EXPECT_EQ(two->Stats().from_other_jobs, 10);
-  EXPECT_EQ(one->Stats().transit_bytes_put, 10 * RecordSpace(sizeof(RecordHeader) + 3'000));
-  EXPECT_EQ(one->Stats().store.entries, 0);
+  EXPECT_EQ(two->Stats().hits, 10);
+  EXPECT_EQ(two->counts().from_other_jobs, 10);
+  EXPECT_EQ(one->counts().transit_bytes_put, 10 * RecordSpace(sizeof(RecordHeader) + 3'000));
+  EXPECT_EQ(one->Stats().entries, 0);
 }
 
-TEST_F(TransitRingTest, ANewRecordTakesThePlaceOfTheOldest) {
+TEST_F(TransitRingTest, ANewRecordReplacesTheOldest) {
   auto one = OpenRing(8, 3'000);
   auto two = OpenRing(8, 3'000);
   for (uint64_t i = 0; i < 20; ++i) {
@@ -69,13 +69,13 @@ TEST_F(TransitRingTest, ANewRecordTakesThePlaceOfTheOldest) {
   EXPECT_EQ(Get(*one, 11, 11), "absent");
   EXPECT_EQ(Get(*one, 20, 20), "absent");
   EXPECT_EQ(std::filesystem::file_size(directory_ + "/transit"), 8 * Space(3'000));
-  EXPECT_EQ(one->Stats().ring_bytes, one->Stats().disk_bytes);
-  EXPECT_EQ(one->Stats().corrupt, 0);
+  EXPECT_EQ(one->ring_bytes(), one->DiskUsage().disk_bytes);
+  EXPECT_EQ(one->counts().corrupt, 0);
 }
 
 // Obstacles -------------------------------------------------------------------
 
-TEST_F(TransitRingTest, AnEntryThatIsReplacedBeforeItIsReadOrMeanwhileIsNeverWrong) {
+TEST_F(TransitRingTest, AnEntryReplacedBeforeOrDuringAReadIsNeverWrong) {
   for (const bool written : {true, false}) {
     std::filesystem::remove_all(directory_);
     DiskStoreOptions late;
@@ -107,20 +107,19 @@ TEST_F(TransitRingTest, AnEntryThatIsReplacedBeforeItIsReadOrMeanwhileIsNeverWro
     ahead.Start();
     put(10);
     RecordBuffer record;
-    bool foreign = false;
-    const bool hit = ahead.Get({1, 2, kAny, 2}, &record, &foreign);
+    const bool hit = ahead.Get({1, 2, kAny, 2}, &record);
     if (hit) {
       EXPECT_EQ(std::string(record.payload(), record.payload_size()), Content(2, 1, 3'000));
     }
-    EXPECT_TRUE(ahead.Get({0, 3, kAny, 3}, &record, &foreign));
-    EXPECT_TRUE(foreign);
-    EXPECT_EQ(store->Stats().corrupt, 0);
-    EXPECT_EQ(store->Stats().store.misses, written + !hit);
-    EXPECT_EQ(store->Stats().store.hits, 4 - written - !hit);
+    EXPECT_TRUE(ahead.Get({0, 3, kAny, 3}, &record));
+    EXPECT_TRUE(record.foreign);
+    EXPECT_EQ(store->counts().corrupt, 0);
+    EXPECT_EQ(store->Stats().misses, written + !hit);
+    EXPECT_EQ(store->Stats().hits, 4 - written - !hit);
   }
 }
 
-TEST_F(TransitRingTest, WhatIsBeingWrittenIsPassedOver) {
+TEST_F(TransitRingTest, SkipsRecordsBeingWritten) {
   DiskStoreOptions late;
   late.write_delay_ms = 1'000'000;
   auto one = OpenRing(8, 3'000, std::move(late));
@@ -154,7 +153,7 @@ TEST_F(TransitRingTest, APositionThatWasNeverMarkedIsGone) {
   EXPECT_EQ(Walk(*store).size(), 6);
 }
 
-TEST_F(TransitRingTest, ADamagedWordHidesNoOthers) {
+TEST_F(TransitRingTest, ADamagedWordDoesNotHideOtherRecords) {
   auto store = OpenRing(32, 3'000);
   for (uint64_t i = 0; i < 32; ++i) PutInTransit(*store, i, 1, Content(i, 1, 3'000));
   store->Flush();
@@ -171,7 +170,7 @@ TEST_F(TransitRingTest, ADamagedWordHidesNoOthers) {
   EXPECT_EQ(Walk(*store).size(), 29);
 }
 
-TEST_F(TransitRingTest, WhoComesLateWritesNothing) {
+TEST_F(TransitRingTest, AnOvertakenWriterWritesNothing) {
   RingEnv env;
   DiskStoreOptions late;
   late.write_delay_ms = 1'000'000;
@@ -183,11 +182,11 @@ TEST_F(TransitRingTest, WhoComesLateWritesNothing) {
   two->Flush();
   one->Flush();
   EXPECT_EQ(env.writes, 0);
-  EXPECT_EQ(one->Stats().transit_bytes_put, 0);
+  EXPECT_EQ(one->counts().transit_bytes_put, 0);
   for (uint64_t i = 1; i <= 8; ++i) EXPECT_EQ(Get(*one, i, i), Content(i, 1, 3'000));
 }
 
-TEST_F(TransitRingTest, RecordsOfManySizesAndTheEndOfTheRing) {
+TEST_F(TransitRingTest, RecordsOfVaryingSizesWrapAroundTheRing) {
   auto one = Open();
   auto two = Open();
   EXPECT_TRUE(one->PlanTransit(64'000, -1).ok());
@@ -223,7 +222,7 @@ TEST_F(TransitRingTest, RecordsOfManySizesAndTheEndOfTheRing) {
   EXPECT_EQ(one->transit()->head(), head);
 }
 
-TEST_F(TransitRingTest, HowManyOfManySizesItHoldsDoesNotDependOnWhichCameFirst) {
+TEST_F(TransitRingTest, TheNumberOfRecordsHeldDoesNotDependOnTheirOrder) {
   const auto held = [this](const std::vector<size_t>& sizes) {
     std::filesystem::remove_all(directory_);
     auto store = Open();
@@ -244,7 +243,7 @@ TEST_F(TransitRingTest, HowManyOfManySizesItHoldsDoesNotDependOnWhichCameFirst) 
   EXPECT_GE(large_first, 500'000 / ((50'000 + 3'000) / 2) - 2);
 }
 
-TEST_F(TransitRingTest, ARingOfManySizesTakesWhatIsAnEighthOfIt) {
+TEST_F(TransitRingTest, ARingOfVaryingSizesAcceptsRecordsUpToAnEighthOfIt) {
   auto store = Open();
   EXPECT_TRUE(store->PlanTransit(8 * Space(3'000), -1).ok());
   EXPECT_EQ(PutInTransit(*store, 0, 0, Content(0, 0, 3'100)), PutResult::kNoRoom);
@@ -256,7 +255,7 @@ TEST_F(TransitRingTest, ARingOfManySizesTakesWhatIsAnEighthOfIt) {
   EXPECT_EQ(Get(*store, Walk(*store).back().position, 19), Content(19, 0, 3'000));
 }
 
-TEST_F(TransitRingTest, ALargeRingOfManySizesHasNotTooManySlots) {
+TEST_F(TransitRingTest, ALargeRingOfVaryingSizesLimitsItsUnits) {
   auto store = Open();
   EXPECT_TRUE(store->PlanTransit(int64_t{1} << 36, -1).ok());  // No space is taken yet.
   EXPECT_LE(store->transit()->num_units(), 1 << 18);
@@ -267,7 +266,7 @@ TEST_F(TransitRingTest, ALargeRingOfManySizesHasNotTooManySlots) {
 
 // Room -----------------------------------------------------------------------
 
-TEST_F(TransitRingTest, NoKeptSampleIsDisplacedAndNoneTakesTheRoomOfTheRing) {
+TEST_F(TransitRingTest, KeptSamplesAndTheRingDoNotTakeEachOthersRoom) {
   DiskStoreOptions options;
   options.max_bytes = 30 * Space(3'000);
   auto store = OpenRing(10, 3'000, std::move(options));
@@ -278,15 +277,15 @@ TEST_F(TransitRingTest, NoKeptSampleIsDisplacedAndNoneTakesTheRoomOfTheRing) {
     PutInTransit(*store, i, 1, Content(i, 1, 3'000));
     store->Flush();
   }
-  EXPECT_EQ(store->Stats().store.entries, 20);
-  EXPECT_EQ(store->Stats().store.evictions, 0);
+  EXPECT_EQ(store->Stats().entries, 20);
+  EXPECT_EQ(store->Stats().evictions, 0);
   for (uint64_t i = 0; i < 20; ++i) {
     EXPECT_EQ(Get(*store, i), Content(i, 0, 3'000));
     EXPECT_EQ(Put(*store, i, 1, Content(i, 1, 3'000)), PutResult::kStored);
   }
   store->Flush();
-  EXPECT_EQ(store->Stats().store.entries, 20);
-  EXPECT_EQ(store->Stats().ring_bytes, 10 * Space(3'000));
+  EXPECT_EQ(store->Stats().entries, 20);
+  EXPECT_EQ(store->ring_bytes(), 10 * Space(3'000));
   // The same holds for a store opened later, even before it plans a ring.
   store.reset();
   DiskStoreOptions again;
@@ -305,12 +304,12 @@ TEST_F(TransitRingTest, NoKeptSampleIsDisplacedAndNoneTakesTheRoomOfTheRing) {
     store = nullptr;
     store = OpenRing(records, 3'000);
     EXPECT_EQ(store->transit()->num_units(), records);
-    EXPECT_EQ(store->Stats().ring_bytes, 0);
+    EXPECT_EQ(store->ring_bytes(), 0);
     for (int64_t i = 0; i < 20; ++i) PutInTransit(*store, i, records, Content(i, records, 3'000));
     store->Flush();
     EXPECT_EQ(Walk(*store).size(), records);
-    EXPECT_EQ(store->Stats().ring_bytes, records * Space(3'000));
-    EXPECT_EQ(Open()->Stats().ring_bytes, records * Space(3'000));
+    EXPECT_EQ(store->ring_bytes(), records * Space(3'000));
+    EXPECT_EQ(Open()->ring_bytes(), records * Space(3'000));
   }
 }
 
@@ -343,7 +342,7 @@ TEST_F(TransitRingTest, AJobThatWasAloneDoesNotReplaceARingInUse) {
   EXPECT_EQ(later->transit()->num_units(), 5);
 }
 
-TEST_F(TransitRingTest, WhatIsKeptAlreadyLeavesTheRingTheRest) {
+TEST_F(TransitRingTest, TheRingGetsTheRoomLeftByKeptSamples) {
   for (const int64_t left : {0, 4}) {
     std::filesystem::remove_all(directory_);
     DiskStoreOptions options;
@@ -390,7 +389,7 @@ TEST_F(TransitRingTest, APutNeverWaitsForABusyDisk) {
   }
 }
 
-TEST_F(TransitRingTest, WhatCannotBeWrittenIsGivenUp) {
+TEST_F(TransitRingTest, UnwritableRecordsAreDropped) {
   Quiet quiet;
   RingEnv env;
   DiskStoreOptions options;
@@ -407,22 +406,22 @@ TEST_F(TransitRingTest, WhatCannotBeWrittenIsGivenUp) {
     PutInTransit(*store, i, 1, Content(i, 1, 3'000));
   }
   store->Flush();
-  EXPECT_EQ(store->Stats().failed_writes, 3);
-  EXPECT_EQ(store->Stats().transit_bytes_put, 2 * Space(3'000));
+  EXPECT_EQ(store->counts().failed_writes, 3);
+  EXPECT_EQ(store->counts().transit_bytes_put, 2 * Space(3'000));
   const std::vector<Found> found = Walk(*store);
   ASSERT_EQ(found.size(), 2);
   for (const Found& there : found) EXPECT_EQ(Get(*store, there.position, there.index), Content(there.index, 1, 3'000));
   EXPECT_EQ(store->transit()->At(4).state, State::kGone);
   for (uint64_t i = 0; i < 5; ++i) EXPECT_TRUE(sibling->ClaimNext(i, 1, false).has_value());
   for (uint64_t i = 0; i < 10; ++i) EXPECT_EQ(Get(*store, i), Content(i, 0, 3'000));
-  EXPECT_EQ(store->Stats().store.evictions, 0);
+  EXPECT_EQ(store->Stats().evictions, 0);
   env.fits = -1;
   PutInTransit(*store, 5, 1, Content(5, 1, 3'000));
   store->Flush();
   EXPECT_EQ(Get(*store, 5, 5), Content(5, 1, 3'000));
 }
 
-TEST_F(TransitRingTest, WithoutRoomForItsFilesThereIsNoRing) {
+TEST_F(TransitRingTest, NoRingIsCreatedWithoutRoomForItsFiles) {
   RingEnv env;
   DiskStoreOptions options;
   options.env = &env;

@@ -84,7 +84,7 @@ class TransitTest : public StoreDirectoryTest {
 
   static PutResult PutInTransit(DiskStore& store, uint64_t index, Generation generation, const std::string& content) {
     const iovec part = {const_cast<char*>(content.data()), content.size()};
-    return store.PutInTransit(index, generation, &part, 1);
+    return store.PutInTransit(index, generation, {&part, 1});
   }
 
   // The samples in the ring, oldest first.
@@ -108,8 +108,7 @@ class TransitTest : public StoreDirectoryTest {
   }
   static std::string Get(DiskReadAhead& ahead, uint64_t position, uint64_t index, GenerationRange wanted = kAny) {
     RecordBuffer record;
-    bool foreign;
-    if (!ahead.Get({0, index, wanted, position}, &record, &foreign)) return "absent";
+    if (!ahead.Get({0, index, wanted, position}, &record)) return "absent";
     return {record.payload(), record.payload_size()};
   }
 };

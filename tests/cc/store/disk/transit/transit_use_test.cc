@@ -16,7 +16,7 @@ namespace {
 
 class TransitUseTest : public TransitTest {};
 
-TEST_F(TransitUseTest, ClearTakesAllAndVerifyAndOthersNothing) {
+TEST_F(TransitUseTest, ClearEmptiesTheRingAndVerifyIgnoresIt) {
   auto one = OpenRing(8, 3'000);
   auto two = OpenRing(8, 3'000);
   for (uint64_t i = 0; i < 5; ++i) PutInTransit(*one, i, 1, Content(i, 1, 3'000));
@@ -44,7 +44,7 @@ TEST_F(TransitUseTest, ClearTakesAllAndVerifyAndOthersNothing) {
   EXPECT_EQ(one->transit()->num_units(), 4);
 }
 
-TEST_F(TransitUseTest, AChildPutsNothingAndGetsWhatIsThere) {
+TEST_F(TransitUseTest, AForkedChildCannotPut) {
   auto store = OpenRing(8, 3'000);
   PutInTransit(*store, 1, 1, Content(1, 1, 3'000));
   store->Flush();
@@ -57,7 +57,7 @@ TEST_F(TransitUseTest, AChildPutsNothingAndGetsWhatIsThere) {
   EXPECT_EQ(PutInTransit(*store, uint64_t{1} << 28, 1, "far away"), PutResult::kFailed);
 }
 
-TEST_F(TransitUseTest, KeptRecordsAreForeignIfAnotherHasWrittenThem) {
+TEST_F(TransitUseTest, KeptRecordsWrittenByAnotherProcessAreForeign) {
   auto one = Open();
   auto two = Open();
   Put(*one, 1, 1, "one");
@@ -68,14 +68,13 @@ TEST_F(TransitUseTest, KeptRecordsAreForeignIfAnotherHasWrittenThem) {
       if (ahead_of) ahead.Want({{0, 1, kAny}});
       if (ahead_of) ahead.Start();
       RecordBuffer record;
-      bool foreign = store == one.get();
-      EXPECT_TRUE(ahead.Get({0, 1, kAny}, &record, &foreign));
-      EXPECT_EQ(foreign, store == two.get());
+      EXPECT_TRUE(ahead.Get({0, 1, kAny}, &record));
+      EXPECT_EQ(record.foreign, store == two.get());
     }
   }
 }
 
-TEST_F(TransitUseTest, AllAtOnce) {
+TEST_F(TransitUseTest, ConcurrentPutsAndGetsReturnCorrectSamples) {
   DiskStoreOptions small;
   small.write_buffer = 8 << 10;
   small.write_delay_ms = 0;
@@ -92,10 +91,9 @@ TEST_F(TransitUseTest, AllAtOnce) {
         for (const Found& there : Walk(store)) {
           DiskReadAhead ahead(&store);
           RecordBuffer record;
-          bool foreign;
           // A sample that has replaced it since has another generation.
           const GenerationRange wanted = {there.tag, there.tag};
-          if (!ahead.Get({0, there.index, wanted, there.position}, &record, &foreign)) continue;
+          if (!ahead.Get({0, there.index, wanted, there.position}, &record)) continue;
           EXPECT_EQ(std::string(record.payload(), record.payload_size()), Content(there.index, there.tag, 1'000));
         }
       }

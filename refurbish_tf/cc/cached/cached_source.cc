@@ -1,4 +1,4 @@
-#include "refurbish_tf/cc/kernels/sources/cached_source.h"
+#include "refurbish_tf/cc/cached/cached_source.h"
 
 #include <utility>
 

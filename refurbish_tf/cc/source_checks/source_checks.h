@@ -13,7 +13,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "refurbish_tf/cc/base/shard.h"
-#include "refurbish_tf/cc/store/source_checksums.h"
+#include "refurbish_tf/cc/source_checks/source_checksums.h"
 
 namespace refurbish_tf {
 
@@ -134,7 +134,7 @@ class SourceChecks {
       on_disk_ = on_disk;
       platform_ = platform;
       shard_ = shard;
-      kind_.store(kind, std::memory_order_relaxed);
+      kind_ = kind;
       begun_.store(true, std::memory_order_release);
       first = true;
     });
@@ -144,20 +144,20 @@ class SourceChecks {
   // False before `Begin`. A source in a graph is compared only with a store
   // that was filled earlier: at 32x32 pixels a checksum takes 5 % of an epoch.
   bool checks() const {
-    return begun() && kind() < SourceKind::kDraws &&
-           (kind() != SourceKind::kInGraph || on_disk_ != nullptr);
+    return begun() && kind_ < SourceKind::kDraws &&
+           (kind_ != SourceKind::kInGraph || on_disk_ != nullptr);
   }
   // Whether reading the source takes no time.
-  bool in_graph() const { return begun() && kind() == SourceKind::kInGraph; }
-  bool draws() const { return begun() && kind() == SourceKind::kDraws; }
+  bool in_graph() const { return begun() && kind_ == SourceKind::kInGraph; }
+  bool draws() const { return begun() && kind_ == SourceKind::kDraws; }
   // Whether it may never end, as long as its length is unknown.
   bool may_be_endless() const {
-    return begun() && kind() >= SourceKind::kMayChange;
+    return begun() && kind_ >= SourceKind::kMayChange;
   }
   RepetitionWatch& repetitions() { return repetitions_; }
   // Whether an element that differs from one in the store is an error.
   bool refuses() const {
-    return checks() && kind() != SourceKind::kMayChange && on_disk_ != nullptr;
+    return checks() && kind_ != SourceKind::kMayChange && on_disk_ != nullptr;
   }
 
   const Shard& shard() const { return shard_; }
@@ -200,7 +200,6 @@ class SourceChecks {
 
  private:
   bool begun() const { return begun_.load(std::memory_order_acquire); }
-  SourceKind kind() const { return kind_.load(std::memory_order_relaxed); }
 
   // 0 if unknown.
   uint32_t SumOnDisk(uint32_t index) const {
@@ -212,7 +211,7 @@ class SourceChecks {
   std::once_flag once_;
   std::atomic<bool> begun_{false};  // Set last: then all below is known.
   std::atomic<bool> warned_{false};
-  std::atomic<SourceKind> kind_{SourceKind::kDraws};
+  SourceKind kind_ = SourceKind::kDraws;
   SourceChecksums* on_disk_ = nullptr;
   uint64_t platform_ = 0;
   Shard shard_;

@@ -11,11 +11,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "refurbish_tf/cc/kernels/batch_memory.h"
-#include "refurbish_tf/cc/kernels/names.h"
-#include "tensorflow/core/framework/tensor.h"
-#include "tensorflow/core/framework/tensor_shape.h"
-#include "tensorflow/core/framework/types.h"
+#include "refurbish_tf/cc/batches/batch_memory.h"
+#include "tensorflow/core/framework/partial_tensor_shape.h"
 
 namespace refurbish_tf {
 

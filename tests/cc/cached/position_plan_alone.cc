@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "refurbish_tf/cc/kernels/sources/position_plan.h"
+#include "refurbish_tf/cc/cached/position_plan.h"
 #include "tests/cc/refurbish/plain_samples.h"
 
 namespace refurbish_tf {
@@ -40,7 +40,7 @@ class PositionPlanTest : public testing::Test {
   const std::shared_ptr<CachedSource> source_ = std::make_shared<CachedSource>("alone");
 };
 
-TEST_F(PositionPlanTest, KeptElementsAreLoadedAndTheOthersRead) {
+TEST_F(PositionPlanTest, LoadsKeptElementsAndReadsTheOthers) {
   for (uint32_t index = 0; index < kElements; index += 3) Keep(index);
   const auto plan = Plan();
   size_t num_read = 0;
@@ -63,7 +63,7 @@ TEST_F(PositionPlanTest, KeptElementsAreLoadedAndTheOthersRead) {
   EXPECT_TRUE(absl::IsOutOfRange(plan->Request(num_read).status()));
 }
 
-TEST_F(PositionPlanTest, WhatTheSourceWasAskedForIsReadAlthoughItIsKeptMeanwhile) {
+TEST_F(PositionPlanTest, ReadsARequestedElementEvenIfItIsStoredInTheMeantime) {
   const auto plan = Plan();
   EXPECT_EQ(*plan->Request(0), kElements - 1);
   Keep(kElements - 1);
@@ -79,14 +79,14 @@ TEST_F(PositionPlanTest, WhatTheSourceWasAskedForIsReadAlthoughItIsKeptMeanwhile
   EXPECT_FALSE(plan->PassOver());
 }
 
-TEST_F(PositionPlanTest, ContinuesAtAPosition) {
+TEST_F(PositionPlanTest, StartsAtAGivenPosition) {
   PositionPlan::Next next;
   ASSERT_TRUE(Plan(/*first=*/7)->GetNext(&next).ok());
   EXPECT_EQ(next.index, *Map(7));
 }
 
 // The source requests ahead, other threads put elements, and the consumer reads: they agree on each position.
-TEST_F(PositionPlanTest, TheSourceIsAskedForJustWhatIsTakenFromIt) {
+TEST_F(PositionPlanTest, RequestsExactlyTheElementsThatAreRead) {
   for (int round = 0; round < 3; ++round) {
     const auto plan = Plan();
     std::vector<uint32_t> asked, taken, came;

@@ -11,7 +11,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
-#include "refurbish_tf/cc/kernels/sources/cached_source.h"
+#include "refurbish_tf/cc/cached/cached_source.h"
 #include "refurbish_tf/cc/plan/requests.h"
 
 namespace refurbish_tf {

@@ -8,8 +8,8 @@
 
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
-#include "refurbish_tf/cc/refurbish/source_checks.h"
 #include "refurbish_tf/cc/sample_store/sample_store.h"
+#include "refurbish_tf/cc/source_checks/source_checks.h"
 
 namespace refurbish_tf {
 

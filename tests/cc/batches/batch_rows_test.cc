@@ -1,4 +1,4 @@
-#include "refurbish_tf/cc/kernels/batch_rows.h"
+#include "refurbish_tf/cc/batches/batch_rows.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -101,7 +101,7 @@ std::vector<Outcome> RandomOutcomes(std::mt19937* random, size_t count) {
 }
 
 // Threads take rows in order and write into them while the consumer gathers others.
-TEST(BatchRowsTest, ResultsThatThreadsWriteAreBatchesInOrder) {
+TEST(BatchRowsTest, ConcurrentWritesProduceBatchesInOrder) {
   std::mt19937 random(1);
   for (int round = 0; round < Rounds(); ++round) {
     const std::vector<Outcome> outcomes = RandomOutcomes(&random, 400);
@@ -150,7 +150,7 @@ TEST(BatchRowsTest, ResultsThatThreadsWriteAreBatchesInOrder) {
 }
 
 // Out of order, each result and its index are in exactly one batch.
-TEST(BatchRowsTest, OutOfOrderABatchIsWhateverWasWrittenToIt) {
+TEST(BatchRowsTest, UnorderedBatchesContainEachResultOnce) {
   std::mt19937 random(2);
   for (int round = 0; round < Rounds(); ++round) {
     const int64_t size = 1 + random() % 9;
@@ -202,7 +202,7 @@ TEST(BatchRowsTest, OutOfOrderABatchIsWhateverWasWrittenToIt) {
   }
 }
 
-TEST(BatchRowsTest, MemoryIsTriedAgainWhenTheConsumerHasSeenTheError) {
+TEST(BatchRowsTest, RetriesTheAllocationAfterTheConsumerHasSeenTheError) {
   Made made(2);
   const BatchRows::Row first = made.rows.Take();
   ASSERT_TRUE(BatchRows::Write(ResultOf(0), first).ok());
@@ -218,7 +218,7 @@ TEST(BatchRowsTest, MemoryIsTriedAgainWhenTheConsumerHasSeenTheError) {
   EXPECT_EQ(NumbersIn(BatchRows::Read(row)), std::vector<int64_t>{5});
 }
 
-TEST(BatchRowsTest, ARowTakesItsTypesAndShapesOnly) {
+TEST(BatchRowsTest, RowsRejectOtherTypesAndShapes) {
   Made made(3);
   EXPECT_TRUE(made.rows.Check(ResultOf(1)).ok());
   for (const Tensor& wrong : {Tensor(int32_t{1}), Tensor(DT_INT64, {1})}) {

@@ -9,10 +9,19 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "refurbish_tf/cc/kernels/names.h"
 #include "tensorflow/core/framework/allocator.h"
+#include "tensorflow/core/framework/tensor.h"
+#include "tensorflow/core/framework/tensor_shape.h"
+#include "tensorflow/core/framework/types.h"
 
 namespace refurbish_tf {
+
+using tensorflow::DataType;
+using tensorflow::DataTypeString;
+using tensorflow::DataTypeVector;
+using tensorflow::PartialTensorShape;
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
 
 // Large components that were released are used again: memory of this size goes
 // back to the system when it is freed, and getting it again page by page takes

@@ -1,4 +1,4 @@
-#include "refurbish_tf/cc/refurbish/source_checks.h"
+#include "refurbish_tf/cc/source_checks/source_checks.h"
 
 #include <gtest/gtest.h>
 
@@ -23,17 +23,17 @@ std::optional<uint32_t> Watch(uint32_t num_elements, SumOf sum_of) {
 
 uint32_t Drawn(uint32_t i) { return (i + 1) * 2654435761u >> 8; }
 
-TEST(RepetitionWatchTest, FindsThePeriodOfASourceThatNeverEnds) {
+TEST(RepetitionWatchTest, FindsThePeriodOfAnEndlessSource) {
   for (const uint32_t period : {2u, 15u, 16u, 64u, 65u, 3000u}) {
     EXPECT_EQ(Watch(12 * period + 1000, [&](uint32_t i) { return i % period; }), period);
   }
 }
 
-TEST(RepetitionWatchTest, FindsASourceThatNeverEndsInNoFixedOrder) {
+TEST(RepetitionWatchTest, DetectsAnEndlessSourceWithoutAFixedOrder) {
   EXPECT_EQ(Watch(20'000, [](uint32_t i) { return Drawn(i) % 300; }), 0u);
 }
 
-TEST(RepetitionWatchTest, ASourceThatEndsMayRepeatItsElements) {
+TEST(RepetitionWatchTest, AFiniteSourceMayRepeatItsElements) {
   EXPECT_FALSE(Watch(100'000, [](uint32_t i) { return i; }).has_value());
   EXPECT_FALSE(Watch(100'000, [](uint32_t i) { return i / 20; }).has_value());
   EXPECT_FALSE(Watch(100'000, [](uint32_t i) { return i % 10'000; }).has_value());

@@ -1,11 +1,9 @@
-#include "refurbish_tf/cc/kernels/batch_memory.h"
+#include "refurbish_tf/cc/batches/batch_memory.h"
 
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
 #include "tensorflow/core/framework/allocation_description.pb.h"
-#include "tensorflow/core/framework/tensor.h"
-#include "tensorflow/core/framework/types.h"
 #include "tensorflow/core/util/overflow.h"
 
 namespace refurbish_tf {

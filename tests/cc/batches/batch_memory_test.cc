@@ -1,4 +1,4 @@
-#include "refurbish_tf/cc/kernels/batch_memory.h"
+#include "refurbish_tf/cc/batches/batch_memory.h"
 
 #include <atomic>
 #include <cstring>
@@ -44,7 +44,7 @@ class BatchMemoryTest : public testing::Test {
   std::shared_ptr<BatchMemory> memory_ = std::make_shared<BatchMemory>("batches", &allocator_);
 };
 
-TEST_F(BatchMemoryTest, KeepsTwoOfASizeUntilItIsClosed) {
+TEST_F(BatchMemoryTest, KeepsTwoBuffersPerSizeUntilItIsClosed) {
   std::vector<Tensor> batches;
   for (int i = 0; i < 5; ++i) batches.push_back(Make(kLarge));
   batches.push_back(Make(2 * kLarge));
@@ -72,7 +72,7 @@ TEST_F(BatchMemoryTest, SmallBatchesAndStringsAreFreed) {
   EXPECT_EQ(allocator_.held, 0);
 }
 
-TEST_F(BatchMemoryTest, NoMemoryIsAnError) {
+TEST_F(BatchMemoryTest, RunningOutOfMemoryIsAnError) {
   allocator_.most = 1;
   const Tensor first = Make(kLarge);
   Tensor tensor;

@@ -1,4 +1,4 @@
-#include "refurbish_tf/cc/kernels/sources/position_plan.h"
+#include "refurbish_tf/cc/cached/position_plan.h"
 
 #include <algorithm>
 #include <optional>

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <vector>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -15,7 +15,7 @@
 
 namespace refurbish_tf {
 
-// Counts of an epoch; may outlive its iterator.
+// Counts of an epoch.
 struct OffloadCounters : Counters {
   Count batches{this, "batches"};
   Count host_images{this, "host_images"};
@@ -23,7 +23,7 @@ struct OffloadCounters : Counters {
   Count host_wait_nanos{this, "host_wait_nanos"};
 };
 
-class OffloadStage {
+class OffloadStage : public CountsOfIterators<OffloadCounters> {
  public:
   // Seeds are made from epoch numbers below 2**32.
   static constexpr int64_t kMostEpochs = (int64_t{1} << 32) - 1;
@@ -42,12 +42,12 @@ class OffloadStage {
     std::shared_ptr<OffloadCounters> counters;
   };
   // Begins the next epoch, or the one that a checkpoint continues.
-  Iteration Begin(std::optional<int64_t> epoch = std::nullopt)
+  Iteration BeginEpoch(std::optional<int64_t> epoch = std::nullopt)
       ABSL_LOCKS_EXCLUDED(mu_) {
+    std::shared_ptr<OffloadCounters> counters = Begin();
     absl::MutexLock lock(&mu_);
-    counters_.push_back(std::make_shared<OffloadCounters>());
     return {seed_, epoch.has_value() ? *epoch : next_epoch_++,
-            counters_.back()};
+            std::move(counters)};
   }
 
   // See DeviceFractionRule.
@@ -60,12 +60,6 @@ class OffloadStage {
       ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     rule_.Record(batch, since, waited);
-  }
-
-  std::vector<std::shared_ptr<const OffloadCounters>> Counts() const
-      ABSL_LOCKS_EXCLUDED(mu_) {
-    absl::MutexLock lock(&mu_);
-    return {counters_.begin(), counters_.end()};
   }
 
   // The state of a stage that makes the seeds itself.
@@ -93,7 +87,6 @@ class OffloadStage {
   int64_t seed_ ABSL_GUARDED_BY(mu_);
   int64_t next_epoch_ ABSL_GUARDED_BY(mu_) = 0;
   DeviceFractionRule rule_ ABSL_GUARDED_BY(mu_);
-  std::vector<std::shared_ptr<OffloadCounters>> counters_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace refurbish_tf

@@ -1,4 +1,4 @@
-#include "refurbish_tf/cc/kernels/batch_rows.h"
+#include "refurbish_tf/cc/batches/batch_rows.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "refurbish_tf/cc/image/layer_chain.h"
+
+namespace refurbish_tf {
+
+// Decides which images of a batch can have their policies run on an
+// accelerator.
+//
+// The accelerator makes the tables of auto_contrast and equalize for a few
+// images of each group, because a program without branches makes them whether
+// they are drawn or not. The host runs the policies of images that come too
+// late.
+class TableLimit {
+ public:
+  // Of any `group` images in a row, at most `tables` get tables, wherever the
+  // first of them is: a batch is divided among replicas later, and each forms
+  // its groups from the first image that it gets. `chain` must outlive this.
+  TableLimit(const LayerChain& chain, int tables, int64_t group)
+      : tables_(tables), group_(group) {
+    for (const LayerChain::Link& link : chain.links()) {
+      if (link.layer->is_policy()) {
+        layers_.push_back({link.layer.get(), link.first_draw, {}});
+      }
+    }
+  }
+
+  void Begin() {
+    for (PolicyLayer& layer : layers_) layer.reserved.clear();
+  }
+  // Reserves a table for image `row` in each layer that needs one. Returns
+  // false if one has none left. Rows of a batch come in rising order.
+  bool Reserve(int64_t row, const int32_t* draws) {
+    const auto needs = [draws](const PolicyLayer& policy) {
+      return policy.layer->NeedsTable(draws + policy.first_draw);
+    };
+    for (PolicyLayer& layer : layers_) {
+      std::deque<int64_t>& reserved = layer.reserved;
+      while (!reserved.empty() && reserved.front() <= row - group_)
+        reserved.pop_front();
+      if (needs(layer) && reserved.size() >= static_cast<size_t>(tables_)) {
+        return false;
+      }
+    }
+    for (PolicyLayer& layer : layers_) {
+      if (needs(layer)) layer.reserved.push_back(row);
+    }
+    return true;
+  }
+
+ private:
+  struct PolicyLayer {
+    const Layer* layer;
+    int first_draw;
+    // The last rows that got tables, at most `tables_`, in rising order.
+    std::deque<int64_t> reserved;
+  };
+
+  const int tables_;
+  const int64_t group_;
+  std::vector<PolicyLayer> layers_;
+};
+
+}  // namespace refurbish_tf

@@ -1,0 +1,130 @@
+// What workers learn from the pieces of work that they have done: how many to
+// do at once, and how far to run ahead of the consumer. Not thread-safe.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+namespace refurbish_tf {
+
+// How long pieces take.
+class PieceTimes {
+ public:
+  using Duration = std::chrono::steady_clock::duration;
+
+  // More would save little.
+  static constexpr size_t kMostAtOnce = 32;
+
+  // How many short pieces a thread does with the lock taken once: as many as
+  // take `kGroup` together.
+  size_t at_once() const { return at_once_; }
+  // Whether a fetch takes less than putting a thread to sleep and waking it.
+  bool short_fetches() const { return short_fetches_; }
+  // Whether being woken for each result costs little. Not after a few runs by
+  // each of `num_threads`, because a function's first calls take longer.
+  bool are_long(int num_threads) const {
+    return num_runs_ >= kLeastRuns * num_threads &&
+           total_ / num_runs_ >= kLongPiece;
+  }
+
+  // Called when a thread has fetched, or run, this many pieces.
+  void Fetched(int num_pieces, Duration taken) {
+    short_fetches_ = taken < kShortFetch * num_pieces;
+    total_ += taken;
+  }
+  void Ran(int num_pieces, Duration taken) {
+    ++num_runs_;
+    total_ += taken;
+    mean_ += (taken / num_pieces - mean_) / kMeanOfRuns;
+    at_once_ = std::clamp<int64_t>(kGroup / std::max(mean_, Duration(1)), 1,
+                                   kMostAtOnce);
+  }
+
+ private:
+  static constexpr std::chrono::microseconds kShortFetch{5};
+  static constexpr std::chrono::microseconds kGroup{50};
+  static constexpr int kMeanOfRuns = 8;
+  static constexpr std::chrono::milliseconds kLongPiece{5};
+  static constexpr int64_t kLeastRuns = 4;
+
+  bool short_fetches_ = true;
+  int64_t num_runs_ = 0;
+  Duration total_{0};
+  // Of a piece, in the last runs.
+  Duration mean_ = kGroup;
+  size_t at_once_ = 1;
+};
+
+// How many pieces there is room for, by the size of their results.
+class RoomAhead {
+ public:
+  // Limits on what is ready or under way.
+  struct Limits {
+    // How many pieces run at once, including the consumer's. There is always
+    // room for them. 0: the consumer does everything.
+    int max_calls = 1;
+    size_t max_pieces = 16;
+    int64_t max_bytes = 1 << 24;
+    // If larger than `max_bytes`, replaces it as far as four of the largest
+    // results per call need that. With less room, calls would stop while the
+    // consumer waits for one that takes longer than others.
+    int64_t max_large_bytes = 0;
+    // If larger than `max_pieces`, replaces it while the pieces hold less than
+    // 1 MiB: with more room, threads sleep less often.
+    size_t max_small_pieces = 0;
+  };
+
+  explicit RoomAhead(const Limits& limits) : limits_(limits) {}
+
+  // How many pieces are ready.
+  size_t num_ready() const { return num_ready_; }
+  // Called when a piece of `bytes` is ready, and when the consumer has got it.
+  // `Add` returns whether it is the first one, which may make more room.
+  bool Add(int64_t bytes) {
+    ++num_ready_;
+    bytes_ += bytes;
+    largest_ = std::max(largest_, bytes);
+    return !std::exchange(size_known_, true);
+  }
+  void Remove(int64_t bytes) {
+    --num_ready_;
+    bytes_ -= bytes;
+  }
+
+  // Whether another piece has room, with all limits divided by `part`, if
+  // `num_pieces` are ready or under way. `num_to_fetch` of them are to be
+  // fetched.
+  bool Has(size_t num_pieces, size_t num_to_fetch, int part) const {
+    const auto calls = static_cast<size_t>(limits_.max_calls);
+    if (num_pieces < std::max<size_t>(1, calls / part)) return true;
+    // Claimed pieces will be fetched and run, whatever their size turns out to
+    // be.
+    if (!size_known_ && num_to_fetch + 1 >= calls) return false;
+    const int64_t bytes =
+        bytes_ + static_cast<int64_t>(num_pieces - num_ready_ + 1) * largest_;
+    const size_t most = std::max(
+        limits_.max_pieces, bytes < kSmallBytes ? limits_.max_small_pieces : 0);
+    const int64_t most_bytes =
+        std::max(limits_.max_bytes,
+                 std::min(limits_.max_large_bytes,
+                          kLargePerCall * limits_.max_calls * largest_));
+    return num_pieces < std::max<size_t>(1, most / part) &&
+           bytes <= most_bytes / part;
+  }
+
+ private:
+  static constexpr int64_t kLargePerCall = 4;
+  static constexpr int64_t kSmallBytes = 1 << 20;
+
+  const Limits limits_;
+  size_t num_ready_ = 0;
+  int64_t bytes_ = 0;
+  // The most that one piece ever held, and whether any was ever ready.
+  int64_t largest_ = 0;
+  bool size_known_ = false;
+};
+
+}  // namespace refurbish_tf
