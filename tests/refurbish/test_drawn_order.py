@@ -84,6 +84,9 @@ KEEPS_ORDER = {
   "only noise": lambda: Dataset.range(N).map(lambda _: tf.random.uniform([]), num_parallel_calls=4),
   "repeated": lambda: Dataset.from_tensor_slices(IMAGES).repeat(8).map(tf.image.random_flip_left_right),
   "shuffled content": lambda: Dataset.range(N).batch(4).map(lambda x: (x[0], tf.random.shuffle(x))),
+  "shuffled in a dataset that yields one element": lambda: Dataset.range(N).map(
+    lambda i: Dataset.from_tensors(tf.random.shuffle(tf.fill([4], i))).get_single_element()[0]
+  ),
   "shuffled once": lambda: Dataset.range(1).flat_map(
     lambda _: Dataset.from_tensor_slices(tf.random.experimental.stateless_shuffle(tf.range(N), seed=[1, 2]))
   ),

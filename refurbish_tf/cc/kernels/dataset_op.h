@@ -125,10 +125,11 @@ class NamedDataset : public DatasetBase {
                                 : AddCaptured(ctx, b, argument, node);
   }
 
-  // A rewrite does not copy what may be large.
+  // A rewrite does not copy what may be large, but sees datasets.
   static absl::Status AddCaptured(SerializationContext* ctx, Builder* b,
                                   const Tensor& captured, Node** node) {
-    if (!ctx->is_graph_rewrite()) {
+    if (!ctx->is_graph_rewrite() ||
+        captured.dtype() == tensorflow::DT_VARIANT) {
       return b->AddDatasetOrTensor(ctx, captured, node);
     }
     TF_RETURN_IF_ERROR(b->AddPlaceholder(captured, node));

@@ -205,9 +205,10 @@ std::pair<std::string, std::string> ReasonInFunction(
               "give index_shuffle a constant seed"};
     }
     // Such as that of `flat_map`. Other functions may shuffle the content.
+    const auto& outputs = function->signature().output_arg();
     const bool makes_dataset =
-        std::any_of(called.begin(), called.end(), [&](const std::string& op) {
-          return absl::StrContains(op, "Dataset") && functions.count(op) == 0;
+        std::any_of(outputs.begin(), outputs.end(), [](const auto& output) {
+          return output.type() == tensorflow::DT_VARIANT;
         });
     if (makes_dataset && called.count("RandomShuffle") > 0) {
       return {"tf.random.shuffle in a function that returns a dataset",
