@@ -119,7 +119,7 @@ def keywords(augment, fn, names, targets):
       params = getattr(getattr(transform, "processors", {}).get(processor), "params", None)
       there, wanted = getattr(params, "format", None), _FORMATS.get(kind)
       if wanted is None or there != wanted:
-        way = f"It takes targets of the kinds {', '.join(map(repr, _FORMATS))}: convert yours in Dataset.map before."
+        way = f"It takes the kinds {', '.join(map(repr, _FORMATS))}: convert the target in Dataset.map before."
         if wanted:
           way = f"Make it with Compose([...], {_PARAMETERS[processor]}({wanted!r}))."
         raise ValueError(
