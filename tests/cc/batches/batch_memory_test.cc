@@ -12,6 +12,9 @@
 namespace refurbish_tf {
 namespace {
 
+using tensorflow::DT_STRING;
+using tensorflow::tstring;
+
 constexpr int64_t kLarge = 1 << 18;
 
 // Counts allocations that are not freed. Fails after `most`.

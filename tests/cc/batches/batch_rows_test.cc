@@ -17,6 +17,10 @@
 namespace refurbish_tf {
 namespace {
 
+using tensorflow::DT_INT64;
+using tensorflow::DT_STRING;
+using tensorflow::tstring;
+
 int Rounds() {
   const char* const rounds = std::getenv("REFURBISH_TF_ROUNDS");
   return rounds == nullptr ? 5 : std::atoi(rounds);

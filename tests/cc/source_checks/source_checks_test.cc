@@ -21,7 +21,7 @@ std::optional<uint32_t> Watch(uint32_t num_elements, SumOf sum_of) {
   return told;
 }
 
-uint32_t Drawn(uint32_t i) { return (i + 1) * 2654435761u >> 8; }
+uint32_t Hashed(uint32_t i) { return (i + 1) * 2654435761u >> 8; }
 
 TEST(RepetitionWatchTest, FindsThePeriodOfAnEndlessSource) {
   for (const uint32_t period : {2u, 15u, 16u, 64u, 65u, 3000u}) {
@@ -30,14 +30,14 @@ TEST(RepetitionWatchTest, FindsThePeriodOfAnEndlessSource) {
 }
 
 TEST(RepetitionWatchTest, DetectsAnEndlessSourceWithoutAFixedOrder) {
-  EXPECT_EQ(Watch(20'000, [](uint32_t i) { return Drawn(i) % 300; }), 0u);
+  EXPECT_EQ(Watch(20'000, [](uint32_t i) { return Hashed(i) % 300; }), 0u);
 }
 
 TEST(RepetitionWatchTest, AFiniteSourceMayRepeatItsElements) {
   EXPECT_FALSE(Watch(100'000, [](uint32_t i) { return i; }).has_value());
   EXPECT_FALSE(Watch(100'000, [](uint32_t i) { return i / 20; }).has_value());
   EXPECT_FALSE(Watch(100'000, [](uint32_t i) { return i % 10'000; }).has_value());
-  EXPECT_FALSE(Watch(9'000, [](uint32_t i) { return Drawn(i) % 2; }).has_value());
+  EXPECT_FALSE(Watch(9'000, [](uint32_t i) { return Hashed(i) % 2; }).has_value());
   EXPECT_FALSE(Watch(9'000, [](uint32_t) { return 7; }).has_value());
 }
 
