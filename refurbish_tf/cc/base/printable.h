@@ -17,6 +17,11 @@ std::string Printable(absl::string_view text);
 // The same for the message of a status.
 absl::Status Printable(const absl::Status& status);
 
+// What to do with a store on disk that does not fit: a part of a sentence.
+inline constexpr char kStartEmpty[] =
+    "start with an empty store, by store=rtf.CacheStore(path, overwrite=True) or "
+    "in another directory";
+
 // The error for a checkpoint that no pipeline of this package has saved.
 // `stage` is the name in the message, "refurbish" or "echo". `what` is joined
 // as by `StrCat` and ends without a full stop.

@@ -44,8 +44,7 @@ bool FusedPass::Crop(const Box& part, Border border, FillColor color,
 
 bool FusedPass::CutOut(const Box& part, FillColor color) {
   // Nested chains may have more layers than one.
-  if (plan_.num_cutouts == Strip::kMostCutouts) return false;
-  if (!Accepts(color)) return false;
+  if (plan_.num_cutouts == Strip::kMostCutouts || !Accepts(color)) return false;
   plan_.CutOut(part);
   return true;
 }

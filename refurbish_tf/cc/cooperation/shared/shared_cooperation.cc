@@ -60,11 +60,6 @@ bool HoldsElements(const Settings& settings) {
   return reuse != settings.end() && reuse->second == kOfElements;
 }
 
-// The end of a sentence in an error.
-constexpr char kStartEmpty[] =
-    "start with an empty store, by store=rtf.CacheStore(path, overwrite=True) or "
-    "in another directory.";
-
 constexpr char kElements[] = "elements of a source, which cached has kept";
 constexpr char kSamples[] = "samples of a refurbish stage";
 
@@ -139,7 +134,7 @@ absl::Status SharedCooperation::HoldsOther(const char* held,
   return Unfit(absl::StrCat("holds ", held, ", not ", wanted,
                             ". Give refurbish and cached a directory of their "
                             "own each, or ",
-                            kStartEmpty));
+                            kStartEmpty, "."));
 }
 
 absl::Status SharedCooperation::AgreeAsStage(
@@ -152,7 +147,7 @@ absl::Status SharedCooperation::AgreeAsStage(
       " were prepared in another way: ", status.message(),
       ". To use these samples, give the former value, here or in version=. "
       "Otherwise, ",
-      kStartEmpty));
+      kStartEmpty, "."));
 }
 
 absl::StatusOr<Settings> SharedCooperation::AgreeOn(const Settings& settings,
@@ -232,7 +227,7 @@ absl::Status SharedCooperation::TakeOver(const Terms& terms,
     return refused(
         "It can be taken over only where the number of samples is known and "
         "all of them are kept. To prepare every sample once more, ",
-        kStartEmpty);
+        kStartEmpty, ".");
   }
   if (then != static_cast<uint64_t>(shard.whole)) {
     return refused(
@@ -240,7 +235,7 @@ absl::Status SharedCooperation::TakeOver(const Terms& terms,
         shard.whole,
         ". Divide the same samples, as by take(n) with an n that both numbers "
         "of workers divide. To prepare every sample once more, ",
-        kStartEmpty);
+        kStartEmpty, ".");
   }
   RTF_ASSIGN_OR_RETURN(const auto living, disk_.state().LivingJobs());
   if (!living.empty()) {
@@ -283,7 +278,7 @@ absl::StatusOr<std::shared_ptr<const Schedule>> SharedCooperation::Agree(
         "was filled from shard ", Printable(before.at(kShardSetting)),
         " by an older refurbish_tf, which gave its samples other numbers. Use "
         "that version, or ",
-        kStartEmpty));
+        kStartEmpty, "."));
   }
   RTF_RETURN_IF_ERROR(AgreeAsStage(StageSettings(terms, schedule.get()),
                                    /*replace=*/false, patience));
@@ -297,7 +292,7 @@ absl::StatusOr<std::shared_ptr<const Schedule>> SharedCooperation::Agree(
       " fit no source that this machine has memory for: num_samples=",
       settings[kSamplesSetting], ", num_kept_samples=", settings[kKeptSetting],
       ", first_epoch=", settings[kOriginSetting],
-      ". Use a machine with more, or ", kStartEmpty));
+      ". Use a machine with more, or ", kStartEmpty, "."));
 }
 
 absl::Status SharedCooperation::AgreeOnElements(int64_t num_elements,
@@ -316,7 +311,7 @@ absl::Status SharedCooperation::AgreeOnElements(int64_t num_elements,
   if (!absl::IsFailedPrecondition(agreed)) return agreed;
   return Unfit(absl::StrCat(
       "was filled from another source: ", Printable(agreed.message()),
-      ". Use that source, or ", kStartEmpty));
+      ". Use that source, or ", kStartEmpty, "."));
 }
 
 }  // namespace refurbish_tf

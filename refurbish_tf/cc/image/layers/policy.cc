@@ -51,7 +51,7 @@ PhiloxWords FirstWords(int64_t first, int64_t second) {
 // The random operations of Deep AutoAugment, which draw numbers of their own.
 enum class RandomOperation { kNone, kFlip, kCrop, kCutout, kResizedCrop };
 
-// A distortion or a random known.
+// A distortion or a random operation.
 struct PolicyOutcome {
   PreparedDistortion distortion{Distortion::kIdentity};
   RandomOperation random = RandomOperation::kNone;

@@ -94,26 +94,33 @@ absl::Status OtherTypes(const Sample& sample, uint64_t index) {
       ", which the store's element_spec does not allow."));
 }
 
-absl::Status GetSample(OpKernelContext* ctx, SampleStore& store) {
-  SampleTypes types;
-  const tensorflow::AttrSlice attrs(ctx->op_kernel().def());
-  TF_RETURN_IF_ERROR(GetNodeAttr(attrs, "output_types", &types.dtypes));
-  TF_RETURN_IF_ERROR(GetNodeAttr(attrs, "output_shapes", &types.shapes));
-  if (types.shapes.size() != types.dtypes.size()) {
-    return absl::InvalidArgumentError(
-        "output_shapes must be as many as output_types.");
+// It reads its attributes once, because `get` may be called for each element.
+class GetOp : public OpKernel {
+ public:
+  explicit GetOp(OpKernelConstruction* ctx) : OpKernel(ctx) {
+    OP_REQUIRES_OK(ctx, GetAttrs(ctx, "output_types", &types_.dtypes,
+                                 "output_shapes", &types_.shapes));
+    OP_REQUIRES(ctx, types_.shapes.size() == types_.dtypes.size(),
+                absl::InvalidArgumentError(
+                    "output_shapes must be as many as output_types."));
   }
-  TF_ASSIGN_OR_RETURN(const uint64_t index, ParseIndex(ctx));
-  Sample sample;
-  Generation generation;
-  if (!store.store().Get(index, {}, &sample, &generation)) {
-    return absl::NotFoundError(absl::StrCat("There is no sample at index ",
-                                            index, " of the CacheStore."));
+
+  void Compute(OpKernelContext* ctx) override {
+    OP_REQUIRES_VALUE(const auto store, ctx, ParseStore(ctx));
+    OP_REQUIRES_VALUE(const uint64_t index, ctx, ParseIndex(ctx));
+    Sample sample;
+    Generation generation;
+    OP_REQUIRES(
+        ctx, store->store().Get(index, {}, &sample, &generation),
+        absl::NotFoundError(absl::StrCat("There is no sample at index ", index,
+                                         " of the CacheStore.")));
+    OP_REQUIRES(ctx, types_.Allow(sample), OtherTypes(sample, index));
+    for (size_t i = 0; i < sample.size(); ++i) ctx->set_output(i, sample[i]);
   }
-  if (!types.Allow(sample)) return OtherTypes(sample, index);
-  for (size_t i = 0; i < sample.size(); ++i) ctx->set_output(i, sample[i]);
-  return absl::OkStatus();
-}
+
+ private:
+  SampleTypes types_;
+};
 
 absl::Status PutSample(OpKernelContext* ctx, SampleStore& store) {
   TF_ASSIGN_OR_RETURN(const uint64_t index, ParseIndex(ctx));
@@ -191,7 +198,7 @@ REFURBISH_TF_KERNEL("Memory", FunctionOp<TellMemory>);
 REFURBISH_TF_KERNEL("CacheStoreHandle", FunctionOp<MakeHandle>);
 REFURBISH_TF_KERNEL("CacheStoreAgree", StoreOp<AgreeSettings>);
 REFURBISH_TF_KERNEL("CacheStoreVerify", StoreOp<VerifyStore>);
-REFURBISH_TF_KERNEL("CacheStoreGet", StoreOp<GetSample>);
+REFURBISH_TF_KERNEL("CacheStoreGet", GetOp);
 REFURBISH_TF_KERNEL("CacheStorePut", StoreOp<PutSample>);
 REFURBISH_TF_KERNEL("CacheStoreRemove", StoreOp<RemoveSample>);
 REFURBISH_TF_KERNEL("CacheStoreContains", StoreOp<ContainsSample>);

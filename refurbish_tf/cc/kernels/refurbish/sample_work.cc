@@ -134,13 +134,13 @@ absl::Status SampleWork::Prepare(SamplePiece* piece) {
       checks.may_be_endless() && !epoch_->num_samples_known();
   // After an error of a stream it is unknown which element this is.
   if (piece->index_known && (checks.checks() || may_be_endless)) {
-    sum = ElementChecksum(piece->tensors);
-    if (may_be_endless) CheckEnds(&checks, index, sum);
+    uint32_t whole;
+    const uint32_t own = ElementChecksum(piece->tensors, &whole);
+    if (may_be_endless) CheckEnds(&checks, index, whole);
     if (checks.checks()) {
+      sum = own;
       TF_RETURN_IF_ERROR(CheckElement(&checks, "refurbish", source_.source(),
                                       &contexts_.usual, index, sum));
-    } else {
-      sum = 0;
     }
   }
   const Generation generation = epoch_->PreparedGeneration(index);

@@ -50,10 +50,6 @@ std::vector<uint32_t> ToProbe(const SourceChecks& checks,
   return known;
 }
 
-constexpr char kOverwrite[] =
-    "start with an empty store, by store=rtf.CacheStore(path, overwrite=True) or "
-    "in another directory";
-
 // How an element differs from the one that its sample was prepared from.
 enum class Differs { kInLabels, kOneOfFew, kAsMost };
 
@@ -73,7 +69,7 @@ std::string WhatDiffers(const SourceChecks& checks, const char* method,
         " differ, and nothing else does. Put labels and weights "
         "that change into final_fn, for example by looking them up by an index "
         "that the source yields. Where they were corrected once, ",
-        kOverwrite, ".");
+        kStartEmpty, ".");
   }
   if (how == Differs::kAsMost || refused) {
     return absl::StrCat(
@@ -82,7 +78,7 @@ std::string WhatDiffers(const SourceChecks& checks, const char* method,
         " differs from the one that its sample was prepared from, as after a "
         "new split, in another order, or with changed files or labels. So its "
         "samples must not be used with this source. To use this source, ",
-        kOverwrite, "; to go on with the store, give the former source.");
+        kStartEmpty, "; to go on with the store, give the former source.");
   }
   return absl::StrCat(
       "The source of ", method,
@@ -96,7 +92,7 @@ std::string WhatDiffers(const SourceChecks& checks, const char* method,
       "shuffles. Look for random numbers that it draws, and draw them in "
       "partial_fn. Look for a numpy_function in the source that writes into its "
       "argument, and copy it there. If a store on disk was filled from another split, or its data were changed, ",
-      kOverwrite, ".");
+      kStartEmpty, ".");
 }
 
 // Returns the error, or warns if the source may change by itself.
@@ -127,7 +123,7 @@ std::string ComesAgain(uint32_t period) {
 
 }  // namespace
 
-uint32_t ElementChecksum(const std::vector<Tensor>& element) {
+uint32_t ElementChecksum(const std::vector<Tensor>& element, uint32_t* whole) {
   // Of labels and weights; of all else, which includes the largest tensor.
   uint32_t sums[2] = {0, 0};
   const auto content = std::max_element(
@@ -155,6 +151,7 @@ uint32_t ElementChecksum(const std::vector<Tensor>& element) {
       }
     }
   }
+  if (whole != nullptr) *whole = Crc32c(&sums[0], sizeof(sums[0]), sums[1]);
   const auto half = [](uint32_t sum) { return (sum ^ sum >> 16) & 0xffff; };
   const uint32_t sum = half(sums[1]) << 16 | half(sums[0]);
   return sum != 0 ? sum : 1;
@@ -187,8 +184,9 @@ absl::Status CheckElement(SourceChecks* checks, const char* method,
                           FileOf(source, ctx, index)));
 }
 
-void CheckEnds(SourceChecks* checks, uint32_t index, uint32_t sum) {
-  const std::optional<uint32_t> period = checks->repetitions().Note(index, sum);
+void CheckEnds(SourceChecks* checks, uint32_t index, uint32_t whole) {
+  const std::optional<uint32_t> period =
+      checks->repetitions().Note(index, whole);
   if (period.has_value()) WarnInPython(ComesAgain(*period));
 }
 
