@@ -10,7 +10,7 @@ check it. With any other TensorFlow the library is built from the sources in the
 
 For another machine, the headers and libraries come from TensorFlow's wheel for that machine.
 
-A library needs the symbol versions of the machine it is built on. If they are newer than those of glibc 2.35 and GCC
+A library needs the symbol versions of the machine it is built on. If they are newer than in glibc 2.35 and GCC
 12, auditwheel rejects the wheel; then use `CXX=g++-12 python build_wheel.py`, or an older system.
 """
 

@@ -66,10 +66,10 @@ def _beyond_next(quick):
   return common.Section(
     _beyond_next.__doc__,
     f"Batches of {'x'.join(map(str, SHAPE))}, uint8, on the CPU, without a prefetch, so that nothing is done "
-    "elsewhere: `next` of the loader beyond `next` of the pipeline, by turns in random order, each with what it takes "
-    "to let go of the batch before. Its own: a new batch, that nothing else has, in memory that nobody has written "
-    "to. Of a cache: `cache()` behind `batch`, which torch_loader must copy, as its user may write, and jax_loader "
-    "must not. A memcpy is a copy of an array of NumPy, with free of the one before.",
+    "elsewhere: the loader's `next` minus the pipeline's, in turns in random order, each with the release of the "
+    "previous batch. Own: a new batch that nothing else holds, in memory that was not written before. Cache: "
+    "`cache()` after `batch`; torch_loader must copy it, as its user may write to it, and jax_loader need not. A "
+    "memcpy copies a NumPy array and frees the previous one.",
     [
       common.Row("next_own", "next of the pipeline, its own", "µs", [1e6 * value for value in took["own", BARE]]),
       common.Row(
@@ -146,6 +146,6 @@ def _state(quick):
   return common.Section(
     _state.__doc__,
     f"In the middle of an epoch of {count:,} samples, r = 3, batches of 128 and a prefetch of 2, each time behind "
-    "another batch. Loading is in a pipeline made anew, as in a new process.",
+    "another batch. The state is loaded into a new pipeline, as in a new process.",
     rows,
   )

@@ -44,12 +44,12 @@ def main():
     "--photographs",
     type=pathlib.Path,
     metavar="FOLDER",
-    help="with gpu: JPEG files to train on, in place of those of TFDS",
+    help="with gpu: JPEG files to train on, instead of photographs from TFDS",
   )
   parser.add_argument(
     "--readme",
     action="store_true",
-    help="put the tables into README.md, in place of what stands there of this benchmark",
+    help="replace this benchmark's tables in README.md",
   )
   arguments = parser.parse_args()
   if arguments.photographs and arguments.name != "gpu":

@@ -147,8 +147,8 @@ def cells(quick, topic):
     f"Jobs on one store, {n:,} samples, steps of {sharing_jobs.BATCH}, {laps} epochs of the first job while all run. "
     "The store has room for the kept share and the ring; with r = 1 all of it is the ring. Calls of partial_fn by all "
     "jobs, over what the fastest would make alone in that time; images a second of all; the "
-    "longest wait of a step but an epoch's first; pairs that meet in a batch again in the next epoch, over those of a "
-    f"uniform shuffle. {pace}",
+    "longest wait of a step that is not an epoch's first; pairs that are in one batch again in the next epoch, "
+    f"relative to a uniform shuffle. {pace}",
     rows,
     topic.key in IN_README and (lambda row: row.unit != "images/s" and row.name.endswith(IN_README[topic.key])),
   )
@@ -181,7 +181,7 @@ def photographs(quick):
     f"random_flip() and normalize(), batches of {PHOTOGRAPHS_BATCH}, {JOBS} jobs on all cores, {epochs} epochs. "
     f"Together: on one store with room for {room} of them; apart: each in memory. DataLoaders crop and use "
     "RandAugment by torchvision, and hand out uint8; a job has one process, and TensorSocket 0.0.5 two for all jobs, "
-    "which are handed the same batches. The images handed out are those of a job.",
+    "which are handed the same batches. Images per second: what one job gets.",
     [
       *(
         common.Row(

@@ -75,8 +75,8 @@ def measure(quick):
   yield common.Section(
     "MONAI's transforms",
     f"Drawn volumes of {SIDE}³ with masks, ten transforms of MONAI, then a crop to {PATCH[0]}³, flips of three axes "
-    f"and an intensity: those of MONAI in the DataLoader, native ones in refurbish. Batches of {BATCH}, {PROCESSES} "
-    "processes, three epochs after the first. CPU seconds are those of all processes.",
+    f"and an intensity: MONAI's in the DataLoader, native layers in refurbish. Batches of {BATCH}, {PROCESSES} "
+    "processes, three epochs after the first. CPU seconds of all processes.",
     [
       *(common.Row(key, name, "volumes/s", speed[key]) for key, name in PIPELINES.items()),
       *(

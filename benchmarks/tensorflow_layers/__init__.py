@@ -1,7 +1,6 @@
 """The policies as TensorFlow operations, with the same values as the native layers, to compare these with.
 
-The functions have the names of those of `rtf.augment`, and return layers, `layer(image, seed)`, for `compose` and
-`split`.
+The functions are named as in `rtf.augment` and return layers, `layer(image, seed)`, for `compose` and `split`.
 """
 
 from .auto_augment import auto_augment
