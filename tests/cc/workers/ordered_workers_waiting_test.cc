@@ -232,12 +232,10 @@ TEST_F(OrderedWorkersTest, TheConsumerLeavesLongPiecesToTheThreads) {
       std::this_thread::sleep_for(std::chrono::milliseconds(sleeps ? 10 : 0));
       return Outcome::kDone;
     };
-    int taken = 0;
-    while (workers.consumer_calls() < 5) ASSERT_EQ(workers.NextNumber(), taken++);
-    for (int i = 0; i < 40; ++i) ASSERT_EQ(workers.NextNumber(), taken++);
+    for (int i = 0; i < 100; ++i) ASSERT_EQ(workers.NextNumber(), i);
     EXPECT_EQ(workers.threads_started(), is_long ? kCalls : kCalls - 1);
     if (is_long) {
-      EXPECT_LE(workers.consumer_calls(), 8);
+      EXPECT_LT(workers.consumer_calls(), 20);
     }
   }
 }
