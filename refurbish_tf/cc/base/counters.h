@@ -15,14 +15,15 @@ namespace refurbish_tf {
 using NamedNumbers = std::vector<std::pair<const char*, int64_t>>;
 
 // The base class for a struct of counts. Each count is declared with the name
-// of its attribute in Python, so a new one takes one line here and one there:
+// of its attribute in Python, so a new count needs one line in the struct and
+// one in the Python class:
 //
 //   struct EchoCounters : Counters {
 //     Count fresh{this, "fresh"};
 //   };
 class Counters {
  public:
-  // On its own cache line, because many threads may count it.
+  // On a cache line of its own, because many threads may increment it.
   class alignas(64) Count : public std::atomic<int64_t> {
    public:
     Count(Counters* all, const char* name) : std::atomic<int64_t>(0) {
@@ -45,8 +46,8 @@ class Counters {
   std::vector<std::pair<const char*, const Count*>> counts_;
 };
 
-// The counts of a stage, one entry for each iterator that was read, which it
-// may outlive. Thread-safe.
+// The counts of a stage: one struct for each iterator that called `Begin`. It
+// stays here when the iterator is destroyed. Thread-safe.
 template <class Each>
 class CountsOfIterators {
  public:

@@ -6,8 +6,8 @@ namespace refurbish_tf {
 namespace {
 
 constexpr double kLog2E = 1.4426950408889634, kLn2 = 0.6931471805599453;
-// Half of pi: its first 33 bits, small multiples of which are exact, and the
-// rest.
+// Their sum is half of pi. The first has only 33 bits, so that small multiples
+// of it are exact.
 constexpr double kQuarterTurn = 0x1.921fb544p+0, kRest = 0x1.0b4611a626331p-34;
 
 }  // namespace
@@ -15,7 +15,7 @@ constexpr double kQuarterTurn = 0x1.921fb544p+0, kRest = 0x1.0b4611a626331p-34;
 double Log2(double x) {
   int scale;
   double mantissa = std::frexp(x, &scale);
-  if (mantissa < 0.7) {  // So that Log2(1) is 0.
+  if (mantissa < 0.7) {  // Makes Log2(1) exactly 0.
     mantissa *= 2;
     --scale;
   }

@@ -14,7 +14,8 @@ double Exp(double x);
 struct SineCosine {
   double sine, cosine;
 };
-// For at most a thousand radians. keras/offloaded_rows.py has the same code.
+// For at most a thousand radians. keras/offloaded_rows.py has a copy of this
+// function: change both.
 SineCosine SineCosineOf(double radians);
 
 }  // namespace refurbish_tf

@@ -1,4 +1,3 @@
-// A number that no other process has.
 #pragma once
 
 #include <sys/random.h>
@@ -9,12 +8,13 @@
 
 namespace refurbish_tf {
 
-// A random number. Needs no file descriptor and never throws, unlike
-// std::random_device, which may throw if the process has no descriptor left.
+// A random number, which no other process is likely to get. Unlike
+// std::random_device, this needs no file descriptor, so it does not throw in a
+// process that has none left.
 inline uint64_t NewNumber() {
   uint64_t number;
   if (getentropy(&number, sizeof(number)) == 0) return number;
-  // Only where the system call is forbidden.
+  // Reached only if a sandbox forbids the system call.
   return static_cast<uint64_t>(
              std::chrono::system_clock::now().time_since_epoch().count()) ^
          static_cast<uint64_t>(getpid()) << 40;

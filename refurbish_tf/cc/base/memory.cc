@@ -35,14 +35,15 @@ std::map<std::string, int64_t> NumbersIn(const std::string& path) {
   return numbers;
 }
 
-// The memory of the control group that the system can reclaim, counted as in
-// MemAvailable for the whole machine.
+// The memory of the control group that the system can reclaim: the kinds that
+// MemAvailable includes for the whole machine.
 int64_t Reclaimable(const std::string& group) {
   auto numbers = NumbersIn(group + "/memory.stat");
   int64_t bytes = 0;
   for (const char* name :
        {"inactive_file", "active_file", "slab_reclaimable"}) {
-    // In the first version, this includes nested groups, as the usage does.
+    // Version 1 of control groups also has totals that include nested groups,
+    // as the usage of a group does.
     const auto total = numbers.find(std::string("total_") + name);
     bytes += total != numbers.end() ? total->second : numbers[name];
   }
@@ -50,7 +51,7 @@ int64_t Reclaimable(const std::string& group) {
 }
 
 // Lowers `*memory` to the limits of a control group and of all its parents up
-// to the folder `root`, in either version of control groups.
+// to the folder `root`. Handles both versions of control groups.
 void ApplyLimits(const std::string& root, const std::string& path,
                  int64_t machine, Memory* memory) {
   std::string group = root + path;
@@ -59,7 +60,8 @@ void ApplyLimits(const std::string& root, const std::string& path,
          {std::pair("/memory.max", "/memory.current"),
           std::pair("/memory.limit_in_bytes", "/memory.usage_in_bytes")}) {
       int64_t limit, usage;
-      // "max" is not a number; the first version has a large one for no limit.
+      // Without a limit, version 2 has "max", which is not a number, and
+      // version 1 has a huge number.
       if (!(std::ifstream(group + limit_name) >> limit) || limit > machine)
         continue;
       memory->limit = std::min(memory->limit, limit);
@@ -90,7 +92,7 @@ Memory ReadMemory() {
   const int64_t machine = memory.limit;
   std::ifstream own(root + "/proc/self/cgroup");
   for (std::string line; std::getline(own, line);) {
-    // Such as "4:memory:/path", or "0::/path" in the second version.
+    // "4:memory:/path" in version 1, or "0::/path" in version 2.
     const size_t first = line.find(':');
     const size_t second = line.find(':', first + 1);
     if (second == std::string::npos) continue;
@@ -100,7 +102,8 @@ Memory ReadMemory() {
     const std::string groups =
         root + kControlGroups + (controllers.empty() ? "" : "/memory");
     ApplyLimits(groups, path, machine, &memory);
-    // In a container, the path may be the one seen from outside.
+    // In a container, `path` may be the group's path outside of it. The group
+    // is then mounted at the top.
     ApplyLimits(groups, "", machine, &memory);
   }
   return memory;
@@ -120,7 +123,8 @@ void ReturnPages(void* data, size_t bytes) {
   const uintptr_t end = (address + bytes) / page * page;
   if (begin >= end) return;
   void* const pages = reinterpret_cast<void*>(begin);
-  // Splits huge pages. Otherwise a partly unused huge page would stay.
+  // MADV_FREE splits huge pages. With MADV_DONTNEED alone, a huge page that is
+  // only partly unused would stay.
   madvise(pages, end - begin, MADV_FREE);
   madvise(pages, end - begin, MADV_DONTNEED);
 }

@@ -1,4 +1,3 @@
-// The memory of this process.
 #pragma once
 
 #include <algorithm>
@@ -12,12 +11,13 @@ struct Memory {
   // How much the process may use: the machine's memory, within the limits of
   // its control groups, such as a container's.
   int64_t limit;
-  // How much it can still get. Memory that the system can reclaim counts as
-  // free, such as cached pages of files.
+  // How much more it can get. Memory that the system can reclaim, such as
+  // cached pages of files, counts as free.
   int64_t free;
 
-  // How much the samples that are kept must leave free for everything else that
-  // grows: a tenth, and at least 1 GiB or, below 4 GiB, a quarter.
+  // How much memory kept samples must leave free for everything else that
+  // grows: a tenth of the limit, but at least 1 GiB, or a quarter of a limit
+  // below 4 GiB.
   int64_t reserve() const {
     return std::max(limit / 10, std::min(limit / 4, int64_t{1} << 30));
   }
@@ -26,16 +26,18 @@ struct Memory {
 // Does I/O, which takes about 0.1 ms.
 Memory ReadMemory();
 
-// For tests: from now on, reads /proc and /sys below `root`. An argument of
-// `ReadMemory` would not reach the stores, which stages make.
+// For tests: from now on, `ReadMemory` reads /proc and /sys below `root`. The
+// root is not an argument of `ReadMemory` because stages make the stores that
+// call it.
 void SetMemoryRoot(const std::string& root);
 
 // Gives freed memory back to the system. Otherwise the allocator keeps it,
 // unless it is at the end of a heap.
 void ReturnFreedMemory();
 
-// Gives the whole pages of memory that is about to be freed back to the system,
-// even if its allocator would keep them. The content is lost.
+// Gives all pages that are completely in this memory back to the system, even
+// if its allocator would keep them. The content is lost: call it just before
+// the memory is freed.
 void ReturnPages(void* data, size_t bytes);
 
 }  // namespace refurbish_tf

@@ -9,22 +9,21 @@
 
 namespace refurbish_tf {
 
-// Writes each byte that is not valid UTF-8 as an escape such as \xff, like
-// Python's "backslashreplace". A file name may hold any bytes, and Python
-// decodes messages as UTF-8: an error that it cannot decode is lost.
+// Replaces each byte that is not valid UTF-8 by an escape such as \xff, like
+// Python's "backslashreplace". A file name may hold any bytes, but Python
+// decodes error messages as UTF-8, and loses a message that it cannot decode.
 std::string Printable(absl::string_view text);
 
-// The same for the message of a status.
 absl::Status Printable(const absl::Status& status);
 
-// What to do with a store on disk that does not fit: a part of a sentence.
+// Advice for an error about a store on disk that does not fit the pipeline.
 inline constexpr char kStartEmpty[] =
     "start with an empty store, by store=rtf.CacheStore(path, overwrite=True) or "
     "in another directory";
 
-// The error for a checkpoint that no pipeline of this package has saved.
-// `stage` is the name in the message, "refurbish" or "echo". `what` is joined
-// as by `StrCat` and ends without a full stop.
+// The error for a checkpoint whose content this package cannot have saved.
+// `stage` is "refurbish", "echo" or another stage. `what`, the reason, is
+// joined as by `StrCat` and ends without a full stop.
 template <class... Parts>
 absl::Status DamagedCheckpoint(absl::string_view stage, const Parts&... what) {
   return absl::DataLossError(absl::StrCat(

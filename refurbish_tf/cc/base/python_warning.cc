@@ -4,8 +4,8 @@
 
 #include "refurbish_tf/cc/base/printable.h"
 
-// From Python's stable interface. Weak: the library is not linked with Python
-// but finds it in the process.
+// Functions of Python's stable interface. They are weak symbols: the library is
+// not linked with Python, but finds it in the process.
 #define REFURBISH_TF_PYTHON __attribute__((weak, visibility("default")))
 extern "C" {
 struct _object;
@@ -20,7 +20,8 @@ REFURBISH_TF_PYTHON void Py_DecRef(_object*);
 namespace refurbish_tf {
 namespace {
 
-// If warnings are turned into errors, the error is raised in the main thread.
+// Python's main thread calls this. If the user turns warnings into errors, the
+// -1 raises the error in that thread.
 int Warn(void* argument) {
   const std::unique_ptr<std::string> text(static_cast<std::string*>(argument));
   _object* const module =
@@ -38,7 +39,7 @@ int Warn(void* argument) {
 void WarnInPython(const std::string& text) {
   if (Py_AddPendingCall == nullptr || !Py_IsInitialized()) return;
   auto argument = std::make_unique<std::string>(Printable(text));
-  // Fails if too many calls are pending.
+  // If too many calls are pending already, this warning is lost.
   if (Py_AddPendingCall(Warn, argument.get()) == 0) argument.release();
 }
 

@@ -17,8 +17,9 @@ namespace refurbish_tf {
 // same string, and they find the same state. The registry keeps nothing alive:
 // an object dies with the last shared_ptr to it.
 //
-// Thread-safe. The lock is not held while an object is created, which may wait
-// for another process: only callers that want the same object wait.
+// Thread-safe. The lock is not held while an object is created, because that
+// may wait for another process. Only callers that ask for the same object wait
+// for it.
 template <class T>
 class Registry {
  public:
@@ -27,7 +28,7 @@ class Registry {
     return *registry;
   }
 
-  // Null if `create` returns null; the next caller that waits for the same id
+  // Null if `create` returns null. The next caller that waits for the same id
   // then calls its own `create`. `create` must not ask for its own id.
   std::shared_ptr<T> GetOrCreate(
       const std::string& id, const std::function<std::shared_ptr<T>()>& create)
@@ -44,8 +45,8 @@ class Registry {
       making_.erase(id);
       if (object != nullptr) {
         entries_[id] = object;
-        // Removes expired entries now and then, so that the table of a process
-        // that makes many pipelines does not grow.
+        // Removes expired entries now and then. Otherwise, the table of a
+        // process that makes many pipelines would grow without limit.
         if (entries_.size() > 2 * live_when_swept_ + 16) Sweep();
       }
     }
@@ -53,9 +54,8 @@ class Registry {
     return object;
   }
 
-  // Null if there is no such object, or while it is still being created: a
-  // caller got the id from a holder of the object, and must not wait for a
-  // creation that may still fail.
+  // Null if there is no such object, or if it is still being created. Does not
+  // wait, because the creation may still fail.
   std::shared_ptr<T> Find(const std::string& id) ABSL_LOCKS_EXCLUDED(mu_) {
     std::lock_guard<std::mutex> lock(mu_);
     return Lookup(id);
@@ -76,7 +76,7 @@ class Registry {
   }
 
   std::mutex mu_;
-  std::condition_variable made_;  // An object was made, or failed to be.
+  std::condition_variable made_;  // A creation succeeded or failed.
   std::unordered_map<std::string, std::weak_ptr<T>> entries_
       ABSL_GUARDED_BY(mu_);
   std::unordered_set<std::string> making_ ABSL_GUARDED_BY(mu_);

@@ -5,7 +5,8 @@
 
 namespace refurbish_tf {
 
-// Keeps the numbers of samples in the whole source within 32 bits in practice.
+// The most shards: few enough that in practice, the number of a sample in the
+// whole source fits into 32 bits.
 inline constexpr int64_t kMaxShards = 1 << 16;
 
 // Every `count`-th sample of the whole source, starting at `index`.

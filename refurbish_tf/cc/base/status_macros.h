@@ -10,7 +10,6 @@
 
 namespace refurbish_tf {
 
-// The error of this code whose message is joined as by `StrCat`.
 template <class... Parts>
 absl::Status InvalidArgument(const Parts&... parts) {
   return absl::InvalidArgumentError(absl::StrCat(parts...));
@@ -18,13 +17,13 @@ absl::Status InvalidArgument(const Parts&... parts) {
 
 }  // namespace refurbish_tf
 
-// Returns the error of an `absl::Status`, if it is one.
+// Returns from the function if this `absl::Status` is an error.
 #define RTF_RETURN_IF_ERROR(...)                                     \
   if (absl::Status status_or_ok = (__VA_ARGS__); !status_or_ok.ok()) \
   return status_or_ok
 
-// Sets or declares `target` to the value of an `absl::StatusOr`, or returns its
-// error.
+// Sets `target`, which may be a declaration, to the value of an
+// `absl::StatusOr`, or returns its error.
 #define RTF_ASSIGN_OR_RETURN(target, ...) \
   RTF_ASSIGN_FROM(RTF_JOINED(value_or_error, __LINE__), target, __VA_ARGS__)
 #define RTF_ASSIGN_FROM(result, target, ...)           \

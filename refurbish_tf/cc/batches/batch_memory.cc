@@ -9,7 +9,7 @@
 namespace refurbish_tf {
 namespace {
 
-// The allocator itself keeps smaller memory that is freed.
+// Smaller components are not kept, because the allocator keeps their memory.
 constexpr int64_t kLeastSpareBytes = 1 << 18;
 // How many spare components of each size are kept.
 constexpr int kMostSpareBatches = 2;

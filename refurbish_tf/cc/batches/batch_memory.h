@@ -23,9 +23,10 @@ using tensorflow::PartialTensorShape;
 using tensorflow::Tensor;
 using tensorflow::TensorShape;
 
-// Large components that were released are used again: memory of this size goes
-// back to the system when it is freed, and getting it again page by page takes
-// as long as writing it. Thread-safe. Must be held by a shared pointer.
+// Reuses the memory of large components that were released. Otherwise, freed
+// memory of this size would go back to the system, and getting it again page by
+// page takes as long as writing it. Thread-safe. Must be held by a shared
+// pointer.
 class BatchMemory : public std::enable_shared_from_this<BatchMemory> {
  public:
   // `stage` names the stage in errors. All batches use `allocator`.
@@ -33,10 +34,10 @@ class BatchMemory : public std::enable_shared_from_this<BatchMemory> {
       : stage_(stage), allocator_(allocator) {}
   ~BatchMemory();
 
-  // Makes an uninitialized component, aligned as TensorFlow aligns.
+  // Makes an uninitialized component with TensorFlow's alignment.
   absl::Status Make(DataType type, const TensorShape& shape, Tensor* tensor)
       ABSL_LOCKS_EXCLUDED(mu_);
-  // Frees spare memory, and keeps none from now on.
+  // Frees the spare memory, and keeps none from now on.
   void Close() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
@@ -49,7 +50,7 @@ class BatchMemory : public std::enable_shared_from_this<BatchMemory> {
   tensorflow::Allocator* const allocator_;
   std::mutex mu_;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
-  // Sizes and addresses.
+  // The size and the address of each spare memory.
   std::vector<std::pair<size_t, void*>> spare_ ABSL_GUARDED_BY(mu_);
 };
 

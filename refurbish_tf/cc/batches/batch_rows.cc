@@ -61,11 +61,13 @@ BatchRows::Row BatchRows::Take() {
       out_of_memory_ = true;
       return {};
     }
-    // Makes the next batch begin where gathering begins a batch.
+    // Empty rows have moved the beginnings of gathered batches. Ends this batch
+    // where a gathered batch ends.
     const int64_t size = options_.batch_size;
     const int64_t begun = (num_taken_ - num_skipped_) % size;
     batch->capacity = options_.in_order ? size - (begun + size) % size : size;
-    // More rows may be taken than there are results: some stay empty.
+    // `rows` may be less than that. If then more rows are taken than there are
+    // results, because some stay empty, another batch follows.
     batch->capacity = std::min(batch->capacity, rows);
     open_.push_back(std::move(batch));
   }
@@ -191,7 +193,7 @@ void BatchRows::Drop(const Row& row) {
 bool BatchRows::TakeBatch(std::vector<Tensor>* components,
                           std::vector<uint32_t>* gathered) {
   if (!options_.in_order && num_rows_ < options_.batch_size) {
-    // At the end only the last batch has rows.
+    // At the end, only the last batch still has rows.
     std::lock_guard<std::mutex> lock(mu_);
     gathering_ = open_.empty() ? nullptr : open_.back().get();
     num_rows_ = gathering_ == nullptr ? 0 : gathering_->gathered.size();

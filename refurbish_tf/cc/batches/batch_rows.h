@@ -1,5 +1,5 @@
-// The batches that workers make, each result in its row. They do not know which
-// samples these are.
+// Batches whose rows are written by workers. Does not know which samples the
+// results are.
 #pragma once
 
 #include <atomic>
@@ -16,31 +16,34 @@
 
 namespace refurbish_tf {
 
-// Copies a value into a row of a component. Its rows must have the value's type
-// and shape.
+// Copies a value into a row of `component`, whose rows must have the value's
+// type and shape.
 absl::Status CopyToRow(const Tensor& value, int64_t row, Tensor* component);
-// Keeps only the first rows.
+// Keeps only the first `num_rows` rows of each component.
 void Shorten(int64_t num_rows, std::vector<Tensor>* components);
 
 // The batches that a dataset yields in place of its elements.
 struct Batches {
-  int64_t size = 0;  // 0: it yields elements.
+  int64_t size = 0;  // 0: the dataset yields elements.
   bool drop_remainder = false;
 
-  // Fails if there are batches, but these cannot be their shapes.
+  // Fails if `size` is negative, or if batches cannot have these shapes because
+  // a row's shape is not fully known.
   absl::Status Check(const std::vector<PartialTensorShape>& shapes) const;
   // The number of batches. A negative number, which means unknown or infinite,
   // is returned unchanged.
   int64_t Cardinality(int64_t num_elements) const;
 };
 
-// Workers take rows and write into them; the consumer gathers rows into
-// batches. In order, a row is taken when its result is claimed, so rows are in
-// the order of results. If a result fails or is dropped, the rows after it are
-// copied to where they belong, until a batch begins that is shorter by as many
-// rows. Out of order, a row is taken when its result is known.
+// Workers take rows and write results into them; the consumer gathers rows into
+// batches. If results come in order, a row is taken when its result is claimed,
+// so the rows are in the order of the results. If a result fails or is dropped,
+// its row stays empty, and the consumer copies the rows after it forward. The
+// next batch that is begun has only as many rows as were left empty, so the
+// batches after it need no copies. If results come out of order, a row is taken
+// only when its result is known.
 //
-// Lock order: that of the workers, then `mu_`.
+// Lock order: the lock of OrderedWorkers, then `mu_`.
 class BatchRows {
  public:
   struct Options {
@@ -55,7 +58,7 @@ class BatchRows {
   };
   struct Batch {
     std::vector<Tensor> components;
-    // How many rows it will have, and how many were taken.
+    // How many rows the batch will have, and how many were taken.
     int64_t capacity = 0, num_taken = 0;
     // Out of order: the indices of the results that were gathered.
     std::vector<uint32_t> gathered;
@@ -71,33 +74,33 @@ class BatchRows {
   const Options& options() const { return options_; }
   // Thread-safe. The row has no batch if there is no memory for one.
   Row Take() ABSL_LOCKS_EXCLUDED(mu_);
-  // Thread-safe. Says that `num_rows` rows that were taken have no result.
+  // Thread-safe. Says that `num_rows` rows that were taken get no result.
   void Skip(int64_t num_rows) { num_skipped_ += num_rows; }
   // The error of a row without a batch.
   absl::Status NoMemory() const ABSL_LOCKS_EXCLUDED(mu_);
-  // `CheckRow` fails unless component `number` of a row has this type and
-  // shape; `Check`, unless a row has those of the result.
+  // `CheckRow` fails unless component `number` of a row has this type and this
+  // shape. `Check` does this for each component of a result.
   absl::Status CheckRow(int number, DataType type,
                         const TensorShape& shape) const;
   absl::Status Check(const std::vector<Tensor>& result) const;
-  // Thread-safe. Copies a result that was checked into a row.
+  // Thread-safe. Copies a result into a row. Call `Check` before.
   static absl::Status Write(const std::vector<Tensor>& result, const Row& row);
-  // Takes a row for a result and writes it there.
+  // Checks a result, takes a row for it, and writes it there.
   absl::Status Add(const std::vector<Tensor>& result, Row* row)
       ABSL_LOCKS_EXCLUDED(mu_);
-  // What was written into a row. It shares the row's memory.
+  // The result that was written into a row. It shares the row's memory.
   static std::vector<Tensor> Read(const Row& row);
 
   // The following methods are for the consumer.
 
-  // Gathers the next result: the first in order whose row was not gathered yet.
-  // Out of order, `index` is kept with it. `*whole`: whether its batch is
-  // complete. If the result is an error, or one occurs here, it is returned,
-  // and what was gathered of its batch is dropped.
+  // Gathers the next result, which is in `row`: in order, the first that was
+  // not gathered yet. Out of order, keeps `index` with it. `*whole`: whether
+  // its batch is complete. If `result` is an error, or one occurs here, returns
+  // it; in order, also drops what was gathered of the batch.
   absl::Status Gather(absl::Status result, const Row& row, uint32_t index,
                       bool* whole) ABSL_LOCKS_EXCLUDED(mu_);
-  // Takes the batch that is complete, or the remainder at the end; false if
-  // there is nothing to yield. `*gathered`: see `Gather`.
+  // Takes the complete batch, or the remainder at the end. False if there is
+  // nothing to yield. `*gathered`: the indices kept by `Gather`.
   bool TakeBatch(std::vector<Tensor>* components,
                  std::vector<uint32_t>* gathered) ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -105,7 +108,7 @@ class BatchRows {
   absl::Status NewBatch(int64_t rows, Batch* batch) const;
   absl::Status Append(const Row& row, uint32_t index) ABSL_LOCKS_EXCLUDED(mu_);
   void Drop(const Row& row) ABSL_LOCKS_EXCLUDED(mu_);
-  // Removes the batches before this one from `open_`: they are gathered.
+  // Removes the batches before this one from `open_`. They were gathered.
   void Forget(const Batch* batch) ABSL_LOCKS_EXCLUDED(mu_);
 
   const Options options_;
@@ -113,16 +116,19 @@ class BatchRows {
   std::atomic<int64_t> num_skipped_{0};
 
   mutable std::mutex mu_;
-  // In the order in which they were begun. Rows are taken from the last.
+  // The batches in the order in which they were begun. `Take` takes rows from
+  // the last one.
   std::deque<std::unique_ptr<Batch>> open_ ABSL_GUARDED_BY(mu_);
   int64_t num_taken_ ABSL_GUARDED_BY(mu_) = 0;
-  // Kept because others may get a batch before a worker returns the error.
+  // Not reset when another worker gets a batch, because the worker whose row
+  // has none still returns this error.
   absl::Status no_memory_ ABSL_GUARDED_BY(mu_);
-  // Until the consumer has seen it: trying in vain may take seconds.
+  // While set, `Take` does not try to get memory, because a failing try may
+  // take seconds. `Gather` resets it when the consumer sees the error.
   bool out_of_memory_ ABSL_GUARDED_BY(mu_) = false;
 
-  // For the consumer: the batch whose first rows were gathered, in order, and
-  // how many. Either that of the rows, or `own_`, to which they were copied.
+  // Used by the consumer: the batch that is being gathered, and how many of its
+  // rows were. If rows had to be copied, they are in `own_` instead.
   Batch* gathering_ = nullptr;
   int64_t num_rows_ = 0;
   std::unique_ptr<Batch> own_;

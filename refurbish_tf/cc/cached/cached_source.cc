@@ -10,7 +10,7 @@ namespace refurbish_tf {
 namespace {
 
 constexpr Generation kElementGeneration = 0;
-// Includes samples that a user has put into the store.
+// Any generation, because users may put elements into the store.
 constexpr GenerationRange kAnyElement = {};
 
 }  // namespace
@@ -54,7 +54,7 @@ absl::Status CachedSource::Configure(int64_t num_elements,
   RTF_RETURN_IF_ERROR(store->Reserve(id_, weak_from_this(), types));
   jobs.MakeRoomFor(num_elements);
   absl::MutexLock lock(&mu_);
-  // Another thread may have configured it.
+  // Another thread may have configured it since the first check.
   if (configured_) return absl::OkStatus();
   num_elements_ = num_elements;
   store_ = std::move(store);
@@ -67,7 +67,7 @@ bool CachedSource::Contains(uint32_t index) {
 }
 
 bool CachedSource::Get(uint32_t index, Sample* element) {
-  // Otherwise only puts check it; once the store is full, there are none.
+  // A put checks whether memory is short, but a full store gets no puts.
   store_->store().LookAtMemory();
   Generation found;
   return store_->store().Get(index, kAnyElement, element, &found);

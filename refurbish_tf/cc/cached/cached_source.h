@@ -13,8 +13,8 @@
 
 namespace refurbish_tf {
 
-// Found by its name, like a stage (stage.h). An element never leaves the store
-// to make room: those that come first stay. All have generation 0.
+// Found by its id, like a stage (stage.h). No element is evicted to make room
+// for another: those that come first stay. `Put` gives all generation 0.
 //
 // Thread-safe. No lock is held while the store is used.
 class CachedSource : public std::enable_shared_from_this<CachedSource> {
@@ -23,10 +23,11 @@ class CachedSource : public std::enable_shared_from_this<CachedSource> {
 
   explicit CachedSource(std::string id) : id_(std::move(id)) {}
 
-  // Called for each dataset object, before the other methods; the first call
-  // counts. `shards`: which part of its files the source is, empty for the
-  // whole. Fails if the store is another stage's, or was filled from a source
-  // of another length. Does I/O on a store on disk.
+  // Called for each dataset object, before the other methods. Only the first
+  // call sets anything; later ones fail if `num_elements` differs. `shards`:
+  // which part of its files the source reads; empty if it reads them all. Fails
+  // if another stage uses the store, or if it was filled from a source of
+  // another length. Does I/O on a store on disk.
   absl::Status Configure(int64_t num_elements, const std::string& shards,
                          std::shared_ptr<SampleStore> store,
                          const SampleTypes& types) ABSL_LOCKS_EXCLUDED(mu_);
@@ -34,11 +35,11 @@ class CachedSource : public std::enable_shared_from_this<CachedSource> {
   int64_t num_elements() const { return num_elements_; }
   SampleStore& store() { return *store_; }
 
-  // Whether the element is kept, and the element.
+  // Whether the element is kept. `Get` also returns it.
   bool Contains(uint32_t index);
   bool Get(uint32_t index, Sample* element);
-  // Keeps the element, if there is room. It then owns its buffers, which the
-  // store shares. `sum` is its checksum, or 0.
+  // Keeps the element, if there is room. Then copies components of `*element`
+  // that are views of larger buffers. `sum` is its checksum, or 0 if unknown.
   void Put(uint32_t index, uint32_t sum, Sample* element);
 
   SourceChecks& source_checks() { return source_checks_; }
@@ -49,7 +50,7 @@ class CachedSource : public std::enable_shared_from_this<CachedSource> {
 
   absl::Mutex mu_;
   bool configured_ ABSL_GUARDED_BY(mu_) = false;
-  // Set by the first `Configure`, with `mu_` held; they do not change.
+  // Set by the first `Configure`. They do not change, so reads need no lock.
   int64_t num_elements_ = 0;
   std::shared_ptr<SampleStore> store_;
 };

@@ -9,7 +9,7 @@
 namespace refurbish_tf {
 namespace {
 
-// How many positions may be decided only to read kept elements ahead.
+// How far `ReadAhead` asks beyond the next position.
 constexpr size_t kMostPositionsAhead = 128;
 
 }  // namespace
@@ -123,7 +123,7 @@ void PositionPlan::ReadAhead() {
       if (wanted.size() == room || end_ - next_ >= kMostPositionsAhead) break;
     }
     const absl::StatusOr<Decided> own = Ask(asked, /*element=*/nullptr);
-    // An error is returned when its turn comes.
+    // `GetNext` returns the error when the position's turn comes.
     if (!own.ok()) break;
     std::lock_guard<std::mutex> lock(mu_);
     if (end_ == asked) Note(*own);
@@ -158,7 +158,7 @@ bool PositionPlan::PassOver() {
       if (decision == Decision::kToRead) to_read_.NoteRead(num_begun_++);
     }
   }
-  // Its read may be in progress.
+  // The element was queued to be read, and its read must be ended by `Load`.
   if (read_ahead_ != nullptr && is_wanted) Load(&passed);
   return decision == Decision::kToRead;
 }

@@ -16,21 +16,22 @@
 
 namespace refurbish_tf {
 
-// The plan of one iterator of `cached`. Its elements come in the order of an
-// index mapper. The source reads those that are not kept, in the same order,
-// perhaps with its own threads that ask ahead. So the first caller decides,
-// once for each position, where its element comes from. Kept elements on disk
-// are read ahead, as far as the mapper can be asked without waiting. Those
-// missing at that time are decided at their turn, because another job may read
-// them first.
+// The plan of one iterator of `cached`. An index mapper says which element
+// belongs to each position. The source reads those that are not kept, in the
+// same order, perhaps with its own threads, which call `Request` ahead of
+// `GetNext`. So whichever is called first for a position decides, once, where
+// its element comes from. Kept elements on disk are read ahead, as far as the
+// mapper can be asked without waiting. An element missing then is decided only
+// at its turn, because another job may store it before.
 //
 // Thread-safe. The mapper may wait, so no lock is held while it is asked: two
 // threads may ask it for the same position, and the decision that is noted
-// first counts. Lock order: `mu_`, then those of the store.
+// first counts. Lock order: `mu_`, then the locks of the store.
 class PositionPlan {
  public:
-  // The index at a position. NotFound if it belongs to another source,
-  // OutOfRange at the end. Always the same answer, except for other errors.
+  // The index at a position. NotFound if the position belongs to another
+  // source, OutOfRange at the end. The answer for a position never changes,
+  // except for other errors.
   using Mapper = std::function<absl::StatusOr<size_t>(size_t position)>;
 
   PositionPlan(std::shared_ptr<CachedSource> source, Mapper mapper,
@@ -43,12 +44,13 @@ class PositionPlan {
         wanted_end_(first),
         end_(first) {}
 
-  // What the source's mapper answers: the index of the `n`-th element to read.
+  // The index of the `n`-th element that the source must read: the answer of
+  // the source's own index mapper.
   absl::StatusOr<size_t> Request(size_t n) ABSL_LOCKS_EXCLUDED(mu_);
 
   enum class From {
-    kStore,   // It is kept, and must be loaded.
-    kSource,  // It is the next one that the source yields.
+    kStore,   // It is kept; call `Load`.
+    kSource,  // The source yields it next.
     kEnd,
   };
   struct Next {
@@ -58,41 +60,42 @@ class PositionPlan {
     bool loaded = false;
     Sample element;
   };
-  // The next element to hand out. After an error the plan has not moved. Called
-  // by one thread at a time.
+  // The next element to hand out. After an error the plan has not moved. For
+  // one thread at a time.
   absl::Status GetNext(Next* next) ABSL_LOCKS_EXCLUDED(mu_);
-  // Reads the element of a `kStore`. Returns false if it is gone; the source
-  // does not yield it.
+  // Gets the element of a `kStore`. Returns false if the store has lost it; the
+  // source will not yield it either.
   bool Load(Next* next);
 
-  // Passes over the next position; none may belong to another source. Returns
-  // whether the source still yields its element, because it was requested.
+  // Skips the next position; no position may belong to another source. Returns
+  // whether the source has been asked for its element, and will yield it.
   bool PassOver() ABSL_LOCKS_EXCLUDED(mu_);
 
-  // The position of the next element to hand out.
   size_t position() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  // kOpen: it was not kept when the mapper was asked.
+  // kElsewhere: the position belongs to another source. kOpen: its element was
+  // not kept when the mapper was asked.
   enum class Decision : uint8_t { kElsewhere, kKept, kOpen, kToRead };
   struct Decided {
     Decision decision;
     uint32_t index;
   };
 
-  // Asks the mapper for a position. `element`: if not null, gets the element if
-  // that is kept in memory.
+  // Asks the mapper for a position. Gets the element into `element`, unless
+  // that is null, if it is kept in memory.
   absl::StatusOr<Decided> Ask(size_t position, Sample* element) const;
-  // Notes what the mapper has said about `end_`.
+  // Notes what the mapper has said about position `end_`.
   void Note(Decided decided) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Decides all positions before `end`, which must be noted.
+  // Decides where the elements of all positions before `end` come from. The
+  // positions must be noted.
   void Decide(size_t end) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Asks ahead and queues reads while there is room for them.
+  // Asks the mapper ahead, and queues reads while there is room for them.
   void ReadAhead() ABSL_LOCKS_EXCLUDED(mu_);
 
   const std::shared_ptr<CachedSource> source_;
   const Mapper mapper_;
-  // Null if reading takes no time. A ticket is a position.
+  // Null if the store is in memory. The ticket of a read is its position.
   const std::unique_ptr<SampleMap<Sample>::ReadAhead> read_ahead_;
 
   mutable std::mutex mu_;
@@ -104,8 +107,8 @@ class PositionPlan {
   size_t wanted_end_ ABSL_GUARDED_BY(mu_);
   size_t end_ ABSL_GUARDED_BY(mu_);
   std::deque<Decided> ahead_ ABSL_GUARDED_BY(mu_);
-  // The elements to read, and how many reads were begun: all but the last of
-  // these have ended.
+  // The elements that the source must read, and how many of these reads have
+  // begun. All but the last of these have ended.
   Requests to_read_ ABSL_GUARDED_BY(mu_);
   size_t num_begun_ ABSL_GUARDED_BY(mu_) = 0;
 };

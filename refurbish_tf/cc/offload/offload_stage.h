@@ -15,7 +15,6 @@
 
 namespace refurbish_tf {
 
-// Counts of an epoch.
 struct OffloadCounters : Counters {
   Count batches{this, "batches"};
   Count host_images{this, "host_images"};
@@ -25,13 +24,12 @@ struct OffloadCounters : Counters {
 
 class OffloadStage : public CountsOfIterators<OffloadCounters> {
  public:
-  // Seeds are made from epoch numbers below 2**32.
+  // Epoch numbers must fit into 32 bits, because seeds are made from them.
   static constexpr int64_t kMostEpochs = (int64_t{1} << 32) - 1;
-  // The names of saved values.
   static constexpr char kSeed[] = "seed";
   static constexpr char kNextEpoch[] = "next_epoch";
 
-  // `any_seed`: the user gave no seed, so a checkpoint's replaces it.
+  // `any_seed`: the user gave no seed, so that of a checkpoint replaces it.
   // `eighths`: see the argument of DeviceFractionRule.
   OffloadStage(int64_t seed, bool any_seed, int eighths)
       : any_seed_(any_seed), seed_(seed), rule_(eighths) {}
@@ -41,7 +39,8 @@ class OffloadStage : public CountsOfIterators<OffloadCounters> {
     int64_t epoch = 0;
     std::shared_ptr<OffloadCounters> counters;
   };
-  // Begins the next epoch, or the one that a checkpoint continues.
+  // Begins `epoch`, which a checkpoint continues. If it is not given, begins
+  // the next epoch.
   Iteration BeginEpoch(std::optional<int64_t> epoch = std::nullopt)
       ABSL_LOCKS_EXCLUDED(mu_) {
     std::shared_ptr<OffloadCounters> counters = Begin();
@@ -62,7 +61,7 @@ class OffloadStage : public CountsOfIterators<OffloadCounters> {
     rule_.Record(batch, since, waited);
   }
 
-  // The state of a stage that makes the seeds itself.
+  // What a checkpoint saves.
   NamedNumbers Save() const ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     return {{kSeed, seed_}, {kNextEpoch, next_epoch_}};

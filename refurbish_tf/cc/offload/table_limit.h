@@ -8,16 +8,15 @@
 
 namespace refurbish_tf {
 
-// Decides which images of a batch can have their policies run on an
-// accelerator.
+// Decides for which images of a batch an accelerator can run the policy layers.
 //
-// The accelerator makes the tables of auto_contrast and equalize for a few
-// images of each group, because a program without branches makes them whether
-// they are drawn or not. The host runs the policies of images that come too
-// late.
+// Two operations of these layers, auto_contrast and equalize, need a lookup
+// table. The accelerator's program has no branches, so in each group of images
+// it makes a fixed number of tables, whether they are needed or not. The host
+// runs the policies of images for which no table is left.
 class TableLimit {
  public:
-  // Of any `group` images in a row, at most `tables` get tables, wherever the
+  // At most `tables` of any `group` consecutive images get tables, wherever the
   // first of them is: a batch is divided among replicas later, and each forms
   // its groups from the first image that it gets. `chain` must outlive this.
   TableLimit(const LayerChain& chain, int tables, int64_t group)
@@ -32,8 +31,9 @@ class TableLimit {
   void Begin() {
     for (PolicyLayer& layer : layers_) layer.reserved.clear();
   }
-  // Reserves a table for image `row` in each layer that needs one. Returns
-  // false if one has none left. Rows of a batch come in rising order.
+  // Reserves a table for image `row` in each layer that needs one. Reserves
+  // none, and returns false, if one of these layers has none left. Rows of a
+  // batch come in rising order.
   bool Reserve(int64_t row, const int32_t* draws) {
     const auto needs = [draws](const PolicyLayer& policy) {
       return policy.layer->NeedsTable(draws + policy.first_draw);

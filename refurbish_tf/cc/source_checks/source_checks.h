@@ -1,4 +1,4 @@
-// Checks whether a source yields what it did before: checksums of its elements.
+// Checks by checksums whether a source yields the same elements as before.
 #pragma once
 
 #include <algorithm>
@@ -17,22 +17,24 @@
 
 namespace refurbish_tf {
 
-// The kind of a node in a source's graph. The last kind counts for the source.
+// The kind of a node in a source's graph. A source has the last kind, in this
+// order, of any of its nodes.
 enum class SourceKind {
   kInGraph,    // It yields tensors of its graph, unchanged.
-  kRepeats,    // It cannot change by itself: if it differs, it was changed.
-  kMayChange,  // It calls Python, or unknown operations.
+  kRepeats,    // It repeats itself: if it differs, somebody has changed it.
+  kMayChange,  // It calls Python or unknown operations.
   kDraws,      // It draws random numbers, so it is not compared.
 };
 
-// An element, compared with the one from which its sample was last prepared.
+// The result of comparing an element with the one from which its sample was
+// last prepared.
 enum class Compared {
-  kSame,   // Or that element is unknown.
-  kOther,  // The source may change by itself, or the store has no such sample.
-  kRefused,  // The store was filled from another source.
+  kSame,     // Or there is no checksum to compare with.
+  kOther,    // It differs, which is worth a warning.
+  kRefused,  // It differs, so the store was filled from another source.
 };
 
-// A checksum for each sample. Only the parts that are touched take memory.
+// A checksum for each sample. Takes memory only for parts with checksums.
 // Thread-safe.
 class ChecksumsInMemory {
  public:
@@ -58,13 +60,13 @@ class ChecksumsInMemory {
   std::unordered_map<uint32_t, std::array<uint32_t, kPart>> parts_;
 };
 
-// Detects a source that never ends: the first elements that it remembers come
-// again and again. Thread-safe.
+// Detects a source that never ends. Remembers the first different elements, and
+// finds that all of them come again and again. Thread-safe.
 class RepetitionWatch {
  public:
-  // Notes that the source has yielded an element with this checksum. Returns
-  // once, when all remembered elements have come often, the number of elements
-  // after which they come again; 0 if in no fixed order.
+  // Notes that element `index` of the source has this checksum. Once all
+  // remembered elements have come often, returns the number of elements after
+  // which they come again, or 0 if they have no fixed order. Does so only once.
   std::optional<uint32_t> Note(uint32_t index, uint32_t sum)
       ABSL_LOCKS_EXCLUDED(mu_) {
     std::lock_guard<std::mutex> lock(mu_);
@@ -81,14 +83,16 @@ class RepetitionWatch {
       seen = {first, last, seen.times + 1};
     }
     if (told_ || num_read_ % kCheckedEvery != 0) return {};
-    // The distances of duplicates in no order have a small common divisor.
+    // If duplicates have no fixed order, their distances have a small divisor.
     const uint32_t period =
         divisor_ < std::max<size_t>(2, seen_.size() / 2) ? 0 : divisor_;
-    // A source that ends may draw its elements from few values.
+    // A source that does end may have only few different elements, so wait
+    // longer.
     const bool may_end = period == 0 && seen_.size() < kFewValues;
     if (num_read_ < (may_end ? kLongForFewValues : kLong)) return {};
     for (const auto& each : seen_) {
-      // Equal elements that follow each other do not count.
+      // Elements that come often only in one part of what was read do not
+      // count.
       if (each.second.times <= kOften ||
           each.second.last - each.second.first <= num_read_ / 2) {
         return {};
@@ -112,21 +116,22 @@ class RepetitionWatch {
 
   std::mutex mu_;
   std::unordered_map<uint32_t, Seen> seen_ ABSL_GUARDED_BY(mu_);
-  // Of all distances between equal elements.
+  // The greatest common divisor of all distances between equal elements.
   uint32_t divisor_ ABSL_GUARDED_BY(mu_) = 0;
   uint32_t num_read_ ABSL_GUARDED_BY(mu_) = 0;
   bool told_ ABSL_GUARDED_BY(mu_) = false;
 };
 
-// What one stage knows about its source's elements. It is in memory, or, for
-// samples that were put into a store on disk, in that store, under their
-// numbers in the whole source. Thread-safe.
+// The checksums of the elements from which one stage has prepared samples. If a
+// sample was put into a store on disk, its checksum is in that store, under the
+// sample's number in the whole source. Others are in memory. Thread-safe.
 class SourceChecks {
  public:
-  // Must be called before the others, once the stage is configured. Returns
-  // false, and changes nothing, if it was called before. `on_disk`, the store's
-  // checksums, may be null, and must outlive this. `shard`: which samples of
-  // the whole source this has.
+  // Called once the stage is configured, before elements are compared or noted.
+  // Returns false, and changes nothing, if it was called before. `on_disk`, the
+  // store's checksums, may be null, and must outlive this. `platform`: see
+  // `SourceChecksums::Set`. `shard`: which samples of the whole source the
+  // stage reads.
   bool Begin(SourceKind kind, SourceChecksums* on_disk, uint64_t platform,
              const Shard& shard) {
     bool first = false;
@@ -141,8 +146,10 @@ class SourceChecks {
     return first;
   }
 
-  // False before `Begin`. A source in a graph is compared only with a store
-  // that was filled earlier: at 32x32 pixels a checksum takes 5 % of an epoch.
+  // Whether elements are to be compared; false before `Begin`. A source in a
+  // graph can differ only from an earlier run that has filled a store on disk.
+  // Without one it is not compared: at 32x32 pixels a checksum takes 5 % of an
+  // epoch.
   bool checks() const {
     return begun() && kind_ < SourceKind::kDraws &&
            (kind_ != SourceKind::kInGraph || on_disk_ != nullptr);
@@ -150,7 +157,7 @@ class SourceChecks {
   // Whether reading the source takes no time.
   bool in_graph() const { return begun() && kind_ == SourceKind::kInGraph; }
   bool draws() const { return begun() && kind_ == SourceKind::kDraws; }
-  // Whether it may never end, as long as its length is unknown.
+  // Whether the source may be endless, as long as its length is unknown.
   bool may_be_endless() const {
     return begun() && kind_ >= SourceKind::kMayChange;
   }
@@ -161,13 +168,12 @@ class SourceChecks {
   }
 
   const Shard& shard() const { return shard_; }
-  // Of the store on disk.
+  // The directory of the store on disk, which there must be.
   const std::string& path() const { return on_disk_->path(); }
   bool knows_any() const { return on_disk_ != nullptr && on_disk_->is_there(); }
-  // Whether the store knows the sample's checksum.
   bool IsKnown(uint32_t index) const { return SumOnDisk(index) != 0; }
 
-  // `sum`: the checksum, not 0, of an element that the source has yielded.
+  // `sum`: the checksum of an element that the source has yielded; not 0.
   Compared Compare(uint32_t index, uint32_t sum) const {
     if (const uint32_t known = SumOnDisk(index); known != 0) {
       return known == sum ? Compared::kSame
@@ -177,15 +183,16 @@ class SourceChecks {
     const uint32_t known = in_memory_.Find(index);
     return known == 0 || known == sum ? Compared::kSame : Compared::kOther;
   }
-  // Whether an element differs only in labels and weights: parts of at most one
-  // dimension, next to something larger (`ElementChecksum`).
+  // Whether an element, which differs, does so only in labels and weights:
+  // components with at most one dimension that are not the largest. See
+  // `ElementChecksum`.
   bool OnlyLabelsDiffer(uint32_t index, uint32_t sum) const {
     const uint32_t on_disk = SumOnDisk(index);
     const uint32_t known = on_disk != 0 ? on_disk : in_memory_.Find(index);
     return known >> 16 == sum >> 16;
   }
   // Notes the checksum of an element from which a sample was prepared.
-  // `in_store`: the sample was put there, or into the ring.
+  // `in_store`: whether the sample was put into the store or its ring.
   void Note(uint32_t index, uint32_t sum, bool in_store) {
     if (!in_store || on_disk_ == nullptr ||
         !on_disk_->Set(shard_.InWhole(index), platform_, sum)) {
@@ -209,7 +216,7 @@ class SourceChecks {
   }
 
   std::once_flag once_;
-  std::atomic<bool> begun_{false};  // Set last: then all below is known.
+  std::atomic<bool> begun_{false};  // Set when `Begin` is done.
   std::atomic<bool> warned_{false};
   SourceKind kind_ = SourceKind::kDraws;
   SourceChecksums* on_disk_ = nullptr;

@@ -1,6 +1,6 @@
-// The cache store: index -> partially augmented sample (Lee et al., USENIX ATC
-// 2021, section 5.1). It knows nothing about epochs: a generation is a number
-// by which the caller distinguishes versions of a sample.
+// The cache store (Lee et al., USENIX ATC 2021, section 5.1): a map from index
+// to partially augmented sample. It knows nothing about epochs: a generation is
+// a number by which the caller distinguishes versions of a sample.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,8 @@
 
 namespace refurbish_tf {
 
-// Four bytes, because each stored sample has one. Epoch numbers stay well below
-// 2^32.
+// Only four bytes, because each stored sample has one. A generation is at most
+// an epoch number, far below 2^32.
 using Generation = uint32_t;
 inline constexpr Generation kNoGeneration =
     std::numeric_limits<Generation>::max();
@@ -30,7 +30,7 @@ struct GenerationRange {
   }
 };
 
-// The settings that a store is used with, by name. Names contain no spaces.
+// The settings with which a store is used, by name. Names contain no spaces.
 using Settings = std::map<std::string, std::string>;
 
 struct SampleMapStats {
@@ -46,10 +46,11 @@ struct SampleMapStats {
 
 // kNoRoom: the byte limit does not allow it. kMemoryShort: the limit does, but
 // the process is running out of memory, and evicting other samples would not
-// help. kFailed: it could not be written, or can never be stored.
+// help. kNewerKept: a newer generation stays. kFailed: it could not be written,
+// or can never be stored.
 enum class PutResult { kStored, kNoRoom, kMemoryShort, kNewerKept, kFailed };
 
-// A sample to read ahead. Tickets are unique.
+// A sample to read ahead. Each has its own `ticket`.
 struct WantedSample {
   uint64_t ticket;
   uint64_t index;
@@ -58,18 +59,19 @@ struct WantedSample {
   std::optional<uint64_t> position = std::nullopt;
 };
 
-// Thread-safe. Takes no lock but its own.
+// Thread-safe. Takes no locks but its own.
 template <class Sample>
 class SampleMap {
  public:
   virtual ~SampleMap() = default;
 
   // The limit on the stored bytes. It stays the same while memory is short and
-  // the store holds less.
+  // the store can hold less.
   virtual int64_t max_bytes() const = 0;
 
-  // Whether other jobs may use it, perhaps in other epochs. It may then hold
-  // newer generations than the caller's epoch needs, which the caller may use.
+  // Whether other jobs may use the store, perhaps in other epochs. It may then
+  // hold newer generations than the caller's epoch needs, and the caller may
+  // use them.
   virtual bool shared() const { return false; }
 
   // A sample to look up, and what was found.
@@ -84,9 +86,8 @@ class SampleMap {
     Generation generation = kNoGeneration;
   };
   // Copies the samples that the store has in a wanted generation. Counts a hit
-  // or a miss for each. In memory, one call for many samples is faster.
+  // or a miss for each. One call for many samples is faster in memory.
   virtual void LookUp(Lookup* lookups, size_t count) = 0;
-  // Looks up one sample. Returns whether it was a hit.
   bool Get(uint64_t index, GenerationRange wanted, Sample* sample,
            Generation* found) {
     Lookup lookup;
@@ -103,15 +104,14 @@ class SampleMap {
   // to prepare the sample. Never counts a hit, because nothing is read.
   virtual bool Contains(uint64_t index, GenerationRange wanted) = 0;
 
-  // The stored generation, or `kNoGeneration`. Counts nothing.
+  // The stored generation, or `kNoGeneration`. Counts no hit and no miss.
   virtual Generation StoredGeneration(uint64_t index) const = 0;
 
-  // The indices of the stored samples. Only for shared stores.
+  // The indices of the stored samples. Only shared stores list them.
   virtual std::vector<uint64_t> Indices() const { return {}; }
 
-  // Stores `sample`, replacing an older generation and, in memory, the same
-  // one. If there is no room for it, only that generation is removed, no other
-  // sample.
+  // Stores `sample` in place of an older generation or, in memory, of the same
+  // one. If there is no room, removes that generation, but no other sample.
   virtual PutResult Put(uint64_t index, Generation generation,
                         Sample sample) = 0;
 
@@ -119,7 +119,7 @@ class SampleMap {
   // call it with no lock held.
   virtual void LookAtMemory() {}
 
-  // Whether there is room for this many bytes, as far as known before a put.
+  // Whether there is room for `bytes`, as far as that is known before a put.
   virtual bool HasRoom(int64_t /*bytes*/) { return true; }
 
   // Removes the sample; counts an eviction if `evict`. False if there is none.
@@ -135,10 +135,11 @@ class SampleMap {
     virtual size_t Room() const = 0;
     // Queues the reads of samples. Does no I/O.
     virtual void Want(const std::vector<WantedSample>& wanted) = 0;
-    // Begins the queued reads. Call it with no lock held.
+    // Begins queued reads, as many as make sense at once. Call it with no lock
+    // held.
     virtual void Start() = 0;
     // Like the store's `Get`. Called once for each wanted sample, in any order.
-    // `*foreign`: whether another process has written it, if that is known.
+    // `*foreign`: whether another process has written the sample, if known.
     virtual bool Get(const WantedSample& wanted, Sample* sample,
                      Generation* found, bool* foreign) = 0;
   };

@@ -85,7 +85,7 @@ OrderedWorkers::Next OrderedWorkers::GetNext(std::unique_ptr<Piece>* piece,
     if (ring_.empty() && claims_ended_) {
       return stuck_ ? Next::kStuck : Next::kEnd;
     }
-    // If nothing is under way, there may be nothing to run either.
+    // Nothing is under way. The next piece may need no work, so claim it here.
     if (ring_.empty() && !claims_blocked_) {
       const Claimed claimed = work_->Claim(piece);
       if (claimed == Claimed::kDone) {
@@ -98,8 +98,8 @@ OrderedWorkers::Next OrderedWorkers::GetNext(std::unique_ptr<Piece>* piece,
       if (!group.empty()) Run(lock, group);
       continue;
     }
-    // Pieces under way also take room, so threads may sleep although nothing is
-    // ready.
+    // Pieces under way also take room, so threads may have gone to sleep
+    // although no result is ready.
     if (!waited && num_sleeping_ > 0 && HasWork()) wake_threads_.notify_all();
     wait_begins();
     if (consumer_helps_ && Step(lock)) {
@@ -238,8 +238,9 @@ bool OrderedWorkers::Step(Lock& lock) {
   }
   if (!MayClaim()) return false;
   if (!to_fetch_.empty() && times_.short_fetches()) {
-    // The input is nearly free. Without this wait, each thread would claim a
-    // piece, leave its short fetch to others, and be woken for it.
+    // The fetch under way is short, so wait for its end and do the next one.
+    // Otherwise each thread would claim a piece, leave its short fetch to
+    // others, and be woken for it.
     lock.unlock();
     for (int i = 0; i < kSpins && fetching_; ++i) Pause();
     Acquire(lock);
@@ -257,7 +258,8 @@ bool OrderedWorkers::ClaimNext(Lock& lock, bool may_run) {
     if (!spares_.empty()) piece = std::move(spares_.back()->piece);
     const Claimed claimed = work_->Claim(&piece);
     go_on = go_on && (piece == nullptr || work_->IsShort(*piece));
-    // A piece that may take long is left to others if there are any before it.
+    // If this thread already has pieces to run, it leaves one that may take
+    // long to others.
     const bool is_own = may_run && (go_on || group.empty());
     if (!Accept(claimed, std::move(piece), is_own ? &group : nullptr)) break;
   } while (++found < times_.at_once() && go_on && MayClaim());
@@ -275,7 +277,7 @@ bool OrderedWorkers::Accept(Claimed claimed, std::unique_ptr<Piece> piece,
   stuck_ = claimed == Claimed::kNotNow && !IsUnderWay();
   if (claimed == Claimed::kEnd || stuck_) {
     claims_ended_ = true;
-    // Wakes the threads so that they end.
+    // Threads must wake to end.
     if (Ended()) wake_threads_.notify_all();
     if (consumer_sleeps_) wake_consumer_.notify_one();
     return true;
@@ -352,7 +354,7 @@ void OrderedWorkers::FetchAndRun(Lock& lock) {
   fetching_ = true;
   times_.Fetched(group.size(), DoEach(lock, group, &Work::Fetch));
   fetching_ = false;
-  // The input must not be idle while these pieces run.
+  // Another thread should fetch while this one runs its pieces.
   if (!to_fetch_.empty()) {
     if (num_sleeping_ > 0) {
       wake_threads_.notify_one();

@@ -20,21 +20,23 @@
 
 namespace refurbish_tf {
 
-// A piece of work goes through three steps. First it is claimed, one at a time,
-// which decides its position among the results. If it needs the input, it is
-// then fetched, one at a time, in the order of the claims. Finally it is run,
-// many at once. So a slow source does not hold up pieces that need no input.
+// A piece of work is claimed, which decides its position among the results. If
+// it needs the input, it is then fetched. Finally, it is run. Only one thread
+// at a time claims, and only one fetches, in the order of the claims; many run.
+// So a slow source does not hold up pieces that need no input.
 //
-// A thread sleeps only when enough results are ready or nothing can be claimed
-// now, and is woken when half of the results are gone: waking a thread for each
-// sample took half of the CPU time for 32x32 images. A thread is started only
-// when all others are busy. While pieces are much shorter than a sleep, a
-// thread claims and runs several with the lock taken once. The consumer sleeps
-// only when its next result is not ready. While pieces take less than a few
-// milliseconds, it first does one itself, in place of the last thread. While
-// claims find nothing to run, threads stay asleep and the consumer claims. A
-// thread that finds the input busy with a short fetch, or the lock taken, spins
-// for some microseconds.
+// Waking a thread for each sample took half of the CPU time for 32x32 images,
+// so sleep is avoided:
+// - A thread sleeps only when enough results are ready or nothing can be
+//   claimed. It is woken when half of the results are gone.
+// - A thread is started only when all others are busy.
+// - A thread claims and runs several short pieces with the lock taken once.
+// - The consumer sleeps only when its next result is not ready. While pieces
+//   take less than a few milliseconds, it first does one itself, in place of
+//   the last thread.
+// - While claims find nothing to run, threads sleep and the consumer claims.
+// - If the lock is taken, or the input is busy with a short fetch, a thread
+//   spins for some microseconds.
 class OrderedWorkers {
  public:
   struct Piece {
@@ -45,7 +47,7 @@ class OrderedWorkers {
     kDone,    // A piece that needs no work.
     kRun,     // One to be run.
     kFetch,   // One to be fetched.
-    kNotNow,  // None until a piece under way is done; there must be one.
+    kNotNow,  // Nothing can be claimed until a piece under way is done.
     kEnd,     // No more pieces.
   };
   enum class Outcome {
@@ -63,12 +65,14 @@ class OrderedWorkers {
     // May wait. Never called by two threads at once.
     virtual Outcome Fetch(Piece* piece) = 0;
     virtual Outcome Run(Piece* piece) = 0;
-    // The bytes that a piece holds once it has run.
+    // The bytes that a piece holds once it is done.
     virtual int64_t Bytes(const Piece& piece) const = 0;
     // Whether a claimed piece certainly takes only microseconds: it waits for
-    // nothing and calls no user code. A thread does several in a row.
+    // nothing and calls no user code. A thread may do several such pieces in a
+    // row.
     virtual bool IsShort(const Piece&) const { return false; }
-    // A thread, or the consumer, is about to sleep (`begins`), or has woken.
+    // Called when a thread, or the consumer, is about to sleep (`begins`), and
+    // again when it has woken.
     virtual void Sleeps(bool /*begins*/) {}
   };
 
@@ -98,32 +102,36 @@ class OrderedWorkers {
   enum class Next { kPiece, kEnd, kCancelled, kStuck };
   // The error for kCancelled and kStuck.
   static absl::Status ErrorOf(Next next);
-  // The next result. For one thread at a time. `*piece` may hold an earlier
-  // piece for reuse. `*waited_nanos` is how long the result was not ready.
+  // Gets the next result. For one thread at a time. `*piece` may hold an
+  // earlier piece for reuse. `*waited_nanos`: how long the call took until the
+  // result was ready; 0 if it was already.
   Next GetNext(std::unique_ptr<Piece>* piece, int64_t* waited_nanos)
       ABSL_LOCKS_EXCLUDED(mu_);
   // Takes further results that are ready now, and returns how many. Locks once,
   // not once per result as `GetNext` does.
   size_t TakeReady(absl::Span<std::unique_ptr<Piece>> pieces)
       ABSL_LOCKS_EXCLUDED(mu_);
-  // Whether `GetNext` would not wait. Lets a thread begin if nothing is under
-  // way. For the thread that calls `GetNext`, if the consumer does not help.
+  // Whether `GetNext` would return at once. If nothing is under way, claims a
+  // piece for a thread to begin. For the thread that calls `GetNext`, and only
+  // if the consumer does not help.
   bool IsNextReady() ABSL_LOCKS_EXCLUDED(mu_);
 
-  // For a checkpoint: waits until fetches and runs under way are done, and
-  // claims nothing until `Resume`. Pieces that are claimed but not fetched yet
-  // are dropped; it must be possible to claim them again. `*ready` are the next
-  // results, in order; this object still owns them. False if cancelled. For the
-  // thread that calls `GetNext`.
+  // For a checkpoint: waits until all fetches and runs under way are done, and
+  // claims nothing until `Resume`. Drops pieces that are claimed but not
+  // fetched yet, so it must be possible to claim them again. `*ready` gets the
+  // next results, in order; this object still owns them. False if cancelled.
+  // For the thread that calls `GetNext`.
   bool Settle(std::vector<const Piece*>* ready) ABSL_LOCKS_EXCLUDED(mu_);
   void Resume() ABSL_LOCKS_EXCLUDED(mu_);
 
-  // From now on no call begins and no result is returned. Does not wait.
+  // From now on no call of `Work` begins and no result is returned. Does not
+  // wait.
   void Cancel() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   enum class State { kToFetch, kToRun, kUnderWay, kDone, kDropped };
-  // While it is under way, its thread alone uses all but the state.
+  // While the piece is under way, only the thread that does it uses the fields
+  // other than `state`.
   struct Entry {
     std::unique_ptr<Piece> piece;
     State state;
@@ -136,11 +144,12 @@ class OrderedWorkers {
   // Pieces that a thread fetches or runs without taking the lock in between.
   using Group = absl::InlinedVector<Entry*, PieceTimes::kMostAtOnce>;
 
-  // Does one step that can be done now, and releases the lock during it. False
-  // if there is none.
+  // Claims, fetches or runs what can be done now; fetching and running release
+  // the lock. Returns false if there is nothing to do.
   bool Step(Lock& lock) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool ClaimNext(Lock& lock, bool may_run) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // A piece to run goes to `group` or, if that is null, to other threads.
+  // Queues what was claimed. A piece to run goes to `group` instead, if that is
+  // not null. Returns false for kNotNow.
   bool Accept(Claimed claimed, std::unique_ptr<Piece> piece, Group* group)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void TakeFront(std::deque<Entry*>* queue, Group* group)
@@ -153,7 +162,6 @@ class OrderedWorkers {
                               Outcome (Work::*step)(Piece*))
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Complete(Entry* entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Removes dropped entries from the front of the ring.
   void ForgetDropped() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The position in the ring of the next result; the ring's size if none is
   // ready.
@@ -163,25 +171,24 @@ class OrderedWorkers {
   }
   bool TakeReady(std::unique_ptr<Piece>* piece)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Whether any piece was claimed and is not done yet.
   bool IsUnderWay() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Whether a claim has room if all limits are divided by `part`.
+  // Whether there is room for another piece if all limits are divided by
+  // `part`.
   bool HasRoom(int part) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return room_.Has(ring_.size(), to_fetch_.size(), part);
   }
   bool MayClaim() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return !settling_ && !claims_ended_ && !claims_blocked_ && HasRoom(1);
   }
-  // Whether a thread has something to do.
   bool HasWork() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool Ended() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return claims_ended_ && to_fetch_.empty() && to_run_.empty();
   }
   void SleepAsConsumer(Lock& lock) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Wakes threads if there is room with all limits divided by `wake_part`.
+  // See `Options::wake_part`.
   void WakeIfRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Starts a thread if there is work for it, none sleeps, and the limit allows
-  // it.
+  // Starts a thread if there is work for it, no other is asleep or starting,
+  // and `max_calls` allows it.
   void AddThread() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Loop() ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -192,7 +199,7 @@ class OrderedWorkers {
   std::mutex mu_;
   std::condition_variable wake_threads_;
   std::condition_variable wake_consumer_;
-  // In the order of the claims.
+  // Claimed pieces that the consumer has not got yet, in the order of claims.
   std::deque<std::unique_ptr<Entry>> ring_ ABSL_GUARDED_BY(mu_);
   // Entries and pieces for reuse. Freeing what another thread has allocated,
   // with the lock held, would make all threads wait for malloc.
@@ -204,7 +211,7 @@ class OrderedWorkers {
   std::atomic<bool> fetching_{false};
   PieceTimes times_ ABSL_GUARDED_BY(mu_);
   RoomAhead room_ ABSL_GUARDED_BY(mu_);
-  // Claims in a row that found nothing to run.
+  // How many claims in a row have returned kDone.
   size_t idle_claims_ ABSL_GUARDED_BY(mu_) = 0;
   bool claims_blocked_ ABSL_GUARDED_BY(mu_) = false;
   bool claims_ended_ ABSL_GUARDED_BY(mu_) = false;
@@ -215,7 +222,6 @@ class OrderedWorkers {
   // Whether the consumer does pieces in place of the last thread.
   bool consumer_helps_ ABSL_GUARDED_BY(mu_);
   int num_sleeping_ ABSL_GUARDED_BY(mu_) = 0;
-  // Threads that were started but are not at work yet.
   int num_starting_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<std::shared_ptr<void>> threads_ ABSL_GUARDED_BY(mu_);
 };

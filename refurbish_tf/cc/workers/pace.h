@@ -15,7 +15,8 @@ class PieceTimes {
  public:
   using Duration = std::chrono::steady_clock::duration;
 
-  // More would save little.
+  // The most that a thread does with the lock taken once. More would save
+  // little.
   static constexpr size_t kMostAtOnce = 32;
 
   // How many short pieces a thread does with the lock taken once: as many as
@@ -23,8 +24,9 @@ class PieceTimes {
   size_t at_once() const { return at_once_; }
   // Whether a fetch takes less than putting a thread to sleep and waking it.
   bool short_fetches() const { return short_fetches_; }
-  // Whether being woken for each result costs little. Not after a few runs by
-  // each of `num_threads`, because a function's first calls take longer.
+  // Whether pieces are so long that waking a thread for each result costs
+  // little. False until each of `num_threads` could make a few runs, because a
+  // function's first calls take longer.
   bool are_long(int num_threads) const {
     return num_runs_ >= kLeastRuns * num_threads &&
            total_ / num_runs_ >= kLongPiece;
@@ -53,7 +55,7 @@ class PieceTimes {
   bool short_fetches_ = true;
   int64_t num_runs_ = 0;
   Duration total_{0};
-  // Of a piece, in the last runs.
+  // The average time to run a piece, mostly of the last runs.
   Duration mean_ = kGroup;
   size_t at_once_ = 1;
 };
@@ -68,21 +70,21 @@ class RoomAhead {
     int max_calls = 1;
     size_t max_pieces = 16;
     int64_t max_bytes = 1 << 24;
-    // If larger than `max_bytes`, replaces it as far as four of the largest
-    // results per call need that. With less room, calls would stop while the
-    // consumer waits for one that takes longer than others.
+    // If larger than `max_bytes`, the limit on bytes rises to four of the
+    // largest results per call, but not above this. With less room, calls would
+    // stop whenever the consumer waits for one that takes longer than others.
     int64_t max_large_bytes = 0;
     // If larger than `max_pieces`, replaces it while the pieces hold less than
-    // 1 MiB: with more room, threads sleep less often.
+    // 1 MiB. With more room, threads sleep less often.
     size_t max_small_pieces = 0;
   };
 
   explicit RoomAhead(const Limits& limits) : limits_(limits) {}
 
-  // How many pieces are ready.
   size_t num_ready() const { return num_ready_; }
   // Called when a piece of `bytes` is ready, and when the consumer has got it.
-  // `Add` returns whether it is the first one, which may make more room.
+  // `Add` returns whether it is the first ever: its size may show that there is
+  // more room.
   bool Add(int64_t bytes) {
     ++num_ready_;
     bytes_ += bytes;
@@ -95,13 +97,13 @@ class RoomAhead {
   }
 
   // Whether another piece has room, with all limits divided by `part`, if
-  // `num_pieces` are ready or under way. `num_to_fetch` of them are to be
-  // fetched.
+  // `num_pieces` are ready or under way. `num_to_fetch` of these are not
+  // fetched yet.
   bool Has(size_t num_pieces, size_t num_to_fetch, int part) const {
     const auto calls = static_cast<size_t>(limits_.max_calls);
     if (num_pieces < std::max<size_t>(1, calls / part)) return true;
-    // Claimed pieces will be fetched and run, whatever their size turns out to
-    // be.
+    // No size is known yet. Claim no more than can run at once, because every
+    // claimed piece will take its memory, however much that is.
     if (!size_known_ && num_to_fetch + 1 >= calls) return false;
     const int64_t bytes =
         bytes_ + static_cast<int64_t>(num_pieces - num_ready_ + 1) * largest_;

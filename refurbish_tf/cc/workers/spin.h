@@ -5,20 +5,20 @@
 
 namespace refurbish_tf {
 
-// Shorter than putting a thread to sleep and waking it.
+// How many pauses take less time than putting a thread to sleep and waking it.
 inline constexpr int kSpins = 256;
 
 inline void Pause() {
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_pause();
 #elif defined(__aarch64__)
-  asm volatile("isb");  // As long as x86's; most CPUs ignore `yield`.
+  asm volatile("isb");  // Most CPUs ignore `yield`.
 #endif
 }
 
-// Spins first, because the lock is held for microseconds, which is shorter than
-// a sleep. Tries less and less often, because each try takes the lock's cache
-// line from the thread that has it.
+// Spins before it sleeps, because the lock is held only for microseconds. Tries
+// less and less often, because each try takes the lock's cache line from the
+// thread that has it.
 inline void Acquire(std::unique_lock<std::mutex>& lock) {
   for (int spins = 1; spins < kSpins; spins *= 2) {
     if (lock.try_lock()) return;

@@ -8,7 +8,7 @@ namespace refurbish_tf {
 namespace {
 
 constexpr std::chrono::milliseconds kInterval{100};
-// A pause is at least this many times as long as the reading before it.
+// A pause between readings takes this many times as long as a reading, or more.
 constexpr int kPause = 10;
 // Memory is read again after puts of 1 / kPart of what was free.
 constexpr int64_t kPart = 16;
@@ -22,8 +22,8 @@ std::optional<Memory> MemoryPressureLimit::Read() {
   if (looking_.exchange(true)) return std::nullopt;
   put_ = 0;
   Memory memory = read_();
-  // The allocator still holds memory that was freed in pieces. Returning that
-  // may be enough.
+  // The allocator may still hold memory that was freed in small pieces.
+  // Returning that to the system may be enough.
   if (bytes_ > 0 && memory.free < memory.reserve() / (is_short_ ? 2 : 1)) {
     ReturnFreedMemory();
     memory = read_();

@@ -15,12 +15,14 @@
 
 namespace refurbish_tf {
 
-// When less than the reserve is free, the bytes then held become the limit,
-// until twice the reserve is free. Below half of it, samples are dropped.
+// While less than the reserve (`Memory::reserve`) is free, the store is limited
+// to the bytes that it held when this began. The limit ends when twice the
+// reserve is free. While less than half of the reserve is free, samples are
+// dropped.
 //
-// No thread watches the memory. A reading is due at first, after puts of a
-// certain part of what was free, and, because others also use memory, after a
-// tenth of a second. The next user of the store does it.
+// No thread watches the memory. A user of the store reads it when that is due:
+// at first, after puts of a certain part of what was free, and after a tenth of
+// a second, because others also use memory.
 class MemoryPressureLimit {
  public:
   using ReadFunction = std::function<Memory()>;
@@ -35,9 +37,10 @@ class MemoryPressureLimit {
   // Call these without holding the lock of the store.
 
   bool due() const { return due_.load(kRelaxed); }
-  // How much memory is left; nothing if it is too early to read. Does I/O. No
-  // other thread reads until `Rest`: samples that were dropped but not freed
-  // yet would look like another shortage.
+  // How much memory is left; nothing if it is too early to read. Does I/O.
+  // After a reading, call `Rest`. Until then no other thread reads, because
+  // samples that were dropped but not freed yet would look like another
+  // shortage.
   std::optional<Memory> Read();
   void Rest();
   // Warns once, if a sample was dropped or not kept because memory is short.
@@ -45,11 +48,12 @@ class MemoryPressureLimit {
 
   // Call these with the store's lock held.
 
-  // Counts a use of the store, which is faster than reading the clock.
+  // Counts a use of the store. After some uses, a user checks the clock; doing
+  // so at each use would be slower.
   void Count() {
     if (++uses_ % kUsesForAClock == 0) due_.store(true, kRelaxed);
   }
-  // Counts the bytes of a put. No atomic addition is needed.
+  // Counts the bytes of a put. Needs no atomic addition under the store's lock.
   void CountBytes(int64_t bytes) {
     put_.store(put_.load(kRelaxed) + bytes, kRelaxed);
     if (IsEnoughPut()) due_.store(true, kRelaxed);
@@ -61,7 +65,8 @@ class MemoryPressureLimit {
     lost_ = true;
     return PutResult::kMemoryShort;
   }
-  // Updates the limit after a reading. Returns what part of `held` must go.
+  // Updates the limit after a reading. Returns the fraction of the `held` bytes
+  // that must be dropped.
   double Adjust(const Memory& memory, int64_t held);
 
  private:
@@ -82,13 +87,13 @@ class MemoryPressureLimit {
   std::atomic<int64_t> enough_{0};
   std::atomic<Clock::rep> next_{0};
   std::atomic<bool> looking_{false};
-  // How long the last reading took. Only for the thread that reads.
+  // How long the last reading took. Used only by the thread that reads.
   Clock::duration took_{0};
   // Whether a sample was dropped, or not kept, because memory is short.
   std::atomic<bool> lost_{false};
   std::atomic<bool> warned_{false};
   uint32_t uses_ = 0;
-  // The current limit. Like `is_short_`, changes with the store's lock held.
+  // The current limit. It and `is_short_` change under the store's lock.
   std::atomic<int64_t> bytes_;
   std::atomic<bool> is_short_{false};
 };

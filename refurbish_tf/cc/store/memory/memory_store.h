@@ -20,9 +20,9 @@
 
 namespace refurbish_tf {
 
-// Holds the samples themselves: with a reference-counted `Sample` nothing is
-// copied. Each entry takes another sizeof(Sample) + 4 bytes, in pages of
-// consecutive indices.
+// Holds `Sample` objects; if these are reference-counted, nothing is copied.
+// Each entry takes another sizeof(Sample) + 4 bytes, in pages of consecutive
+// indices.
 //
 // A hit costs three CPU cache misses, one after the other: the entry, its
 // tensor and its buffer. So the epoch decides sixteen places at a time, and
@@ -136,13 +136,14 @@ class MemoryStore : public SampleMap<Sample> {
   }
 
  protected:
-  // The region of memory that holds a sample. Memory goes back to the system in
-  // whole regions, so samples are also dropped by region.
+  // Identifies the region of memory that holds a sample. Memory returns to the
+  // system only in whole regions, so all samples of a region are dropped
+  // together.
   virtual uint64_t Region(const Sample& sample) const {
     return reinterpret_cast<uintptr_t>(&sample);
   }
   // Gives the pages of a sample that is about to be freed back to the system,
-  // if nobody else uses them. Called with no lock held.
+  // if nobody else uses the sample. Called with no lock held.
   virtual void ReturnPages(const Sample& /*sample*/) const {}
 
  private:
@@ -243,8 +244,8 @@ class MemoryStore : public SampleMap<Sample> {
     }
   }
 
-  // Removes and returns the samples that must be dropped: those in some
-  // regions, spread evenly over the memory and so over the order of an epoch.
+  // Removes and returns the samples that must be dropped: those in regions that
+  // are spread evenly over the memory, and so over the order of an epoch.
   std::vector<Sample> Adjust(const Memory& memory) ABSL_LOCKS_EXCLUDED(mu_) {
     std::vector<Sample> dropped;
     std::lock_guard<std::mutex> lock(mu_);
