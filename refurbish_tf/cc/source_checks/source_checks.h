@@ -21,7 +21,7 @@ namespace refurbish_tf {
 // order, of any of its nodes.
 enum class SourceKind {
   kInGraph,    // It yields tensors of its graph, unchanged.
-  kRepeats,    // It repeats itself: if it differs, somebody has changed it.
+  kRepeats,    // It is deterministic: if it differs, somebody changed it.
   kMayChange,  // It calls Python or unknown operations.
   kDraws,      // It draws random numbers, so it is not compared.
 };

@@ -17,17 +17,15 @@ namespace refurbish_tf {
 // others have allocated and the C library has not yet learnt to keep such
 // blocks.
 //
-// Thread-safe.
+// Thread-safe. `size` must be the same for `Allocate` and `Free`.
 class BufferPool {
  public:
   static constexpr size_t kAlignment = 64;
-  // The most that is held for reuse.
   static constexpr size_t kMostHeld = 32 << 20;
 
   static BufferPool& Global();
 
   char* Allocate(size_t size) ABSL_LOCKS_EXCLUDED(mu_);
-  // `size` must be that of `Allocate`.
   void Free(char* data, size_t size) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:

@@ -100,7 +100,7 @@ absl::StatusOr<std::unique_ptr<Directory>> Directory::Open(
 }
 
 absl::StatusOr<std::vector<std::string>> Directory::List() const {
-  // A descriptor of its own, because reading a directory moves its position.
+  // Opens it again, because listing moves the position of the descriptor.
   const int fd = openat(fd_, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   DIR* const listing = fd < 0 ? nullptr : fdopendir(fd);
   if (listing == nullptr) {
@@ -121,7 +121,7 @@ absl::StatusOr<std::vector<std::string>> Directory::List() const {
 absl::Status Directory::CheckFile(const std::string& name) const {
   struct stat status;
   if (fstatat(fd_, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) {
-    if (errno == ENOENT) return absl::OkStatus();  // Just deleted.
+    if (errno == ENOENT) return absl::OkStatus();  // It was just deleted.
     return absl::ErrnoToStatus(errno, absl::StrCat("Cannot stat ", name));
   }
   const std::string objection = Objection(status);
@@ -134,7 +134,7 @@ absl::Status Directory::CheckFile(const std::string& name) const {
 
 absl::StatusOr<std::shared_ptr<File>> Directory::OpenFile(
     const std::string& name, int flags) const {
-  // O_NONBLOCK: opening a pipe would wait for a writer.
+  // O_NONBLOCK and O_NOCTTY: somebody may have planted a pipe or a device.
   absl::StatusOr<int> fd = env_->Open(
       fd_, name,
       O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | flags);

@@ -12,7 +12,6 @@
 
 namespace refurbish_tf {
 
-// Owns a file descriptor.
 class File {
  public:
   explicit File(int fd) : fd_(fd) {}
@@ -25,11 +24,10 @@ class File {
   const int fd_;
 };
 
-// The directory of a store. It is opened once; its files are opened below that
-// descriptor, without following links, and only regular files of this user with
-// a single name are accepted. So it does not matter what somebody else plants
-// in it, or does to its path.
-//
+// The directory of a store. It is opened once, and its files are opened
+// relative to that descriptor. Links are not followed, and only regular files
+// of this user with a single hard link are accepted. So nothing that other
+// users do to the directory or its path makes the store use another file.
 // Thread-safe.
 class Directory {
  public:
@@ -46,12 +44,13 @@ class Directory {
 
   absl::StatusOr<std::vector<std::string>> List() const;
 
-  // OK if `name` is a regular file of this user, or an error that names it.
+  // OK if `name` is a regular file of this user, or does not exist. Otherwise,
+  // an error that names it.
   absl::Status CheckFile(const std::string& name) const;
 
   // Opens a file to read and write. `flags`: O_CREAT, O_EXCL, O_APPEND (not
-  // O_TRUNC: the file is checked only once it is open). NotFound if there is
-  // none.
+  // O_TRUNC, because the file is checked only once it is open). NotFound if
+  // there is no such file.
   absl::StatusOr<std::shared_ptr<File>> OpenFile(const std::string& name,
                                                  int flags = 0) const;
 
@@ -61,20 +60,19 @@ class Directory {
   absl::Status Delete(const std::string& name) const {
     return env_->Unlink(fd_, name);
   }
-  // Returns when created and deleted names are on the disk.
+  // Returns when all created, renamed and deleted names are on the disk.
   absl::Status Sync() const { return env_->Sync(fd_); }
 
-  // Whether `name` is still this file.
+  // Whether `name` still refers to this file.
   bool IsNamed(const File& file, const std::string& name) const;
-  // The length of a file, and the space it takes on the disk; 0 if there is
-  // none.
+  // The length of a file, and the space it takes on the disk; 0 if it does not
+  // exist.
   uint64_t FileBytes(const std::string& name) const;
   uint64_t DiskBytes(const std::string& name) const;
 
   // Whether its path still leads to this directory.
   bool IsInPlace() const;
 
-  // The error that this directory cannot be used, and why.
   absl::Status Unusable(const std::string& why) const;
 
  private:

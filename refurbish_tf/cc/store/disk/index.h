@@ -12,15 +12,13 @@
 
 namespace refurbish_tf {
 
-// A word of eight bytes for each sample, in a file that all processes map. The
-// file reaches up to the highest index that was set, on the disk and in the
-// page cache, and grows in steps of 65,536 samples.
-//
-// Thread-safe.
+// A word of eight bytes for each sample, in a file that all processes map. Its
+// size, on the disk and in the page cache, depends on the highest index that
+// was set. It grows in steps of 65,536 samples. Thread-safe.
 class Index {
  public:
-  // Two gigabytes: the file has no holes, so a single sample with a far too
-  // large index must not fill a disk.
+  // Limits the file to two gigabytes. It has no holes, so without a limit, a
+  // single far too large index could fill the disk.
   static constexpr uint64_t kMaxSamples = uint64_t{1} << 28;
 
   static absl::StatusOr<std::unique_ptr<Index>> Open(const Directory* directory,
@@ -31,7 +29,7 @@ class Index {
     return std::unique_ptr<Index>(new Index(std::move(file)));
   }
 
-  // 0 where nothing was set.
+  // 0 if nothing was set.
   uint64_t Load(uint64_t sample) const {
     const Word* const word = Find(sample);
     return word == nullptr ? 0 : word->load(std::memory_order_acquire);
@@ -46,7 +44,6 @@ class Index {
     return file_->Reserve(sample / kWords);
   }
 
-  // The same for the first `num_samples` samples.
   absl::Status ReserveFirst(uint64_t num_samples) {
     absl::Status reserved;
     for (uint64_t next = 0; next < num_samples && reserved.ok();

@@ -13,13 +13,11 @@
 namespace refurbish_tf {
 
 // Checksums in a file that all processes map. A word is a checksum and 32 bits
-// that tie it to the store's id, the sample and the platform. If these do not
-// match, the word is torn, damaged or foreign, and counts as unknown.
+// that tie it to the store's id, the sample and the platform. If these bits are
+// wrong, the word is damaged or foreign, and the checksum counts as unknown.
 //
 // The file is made when the first checksum is stored. If there is no room for
-// it, no checksum is known.
-//
-// Thread-safe.
+// it, none is stored. Thread-safe.
 class MappedChecksums : public SourceChecksums {
  public:
   MappedChecksums(const Directory* directory, uint64_t store_id)
@@ -33,7 +31,7 @@ class MappedChecksums : public SourceChecksums {
   void ForgetAll();
 
  private:
-  // Null if there is no file, and none can be made or `make` is false.
+  // Null if there is no file and `make` is false, or if none can be made.
   Index* Words(bool make);
   uint64_t WordOf(uint64_t index, uint64_t platform, uint32_t sum) const;
 

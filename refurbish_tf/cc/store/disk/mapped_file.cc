@@ -15,8 +15,8 @@
 
 namespace refurbish_tf {
 
-// The mapped chunks, in a list for the signal handler, which may run at any
-// time in any thread: entries are never removed, only reused.
+// A mapped chunk, in a list for the signal handler. The handler may run at any
+// time in any thread, so entries are never removed, only reused.
 struct MappedFile::Mapping {
   static constexpr uintptr_t kFree = 0;
   static constexpr uintptr_t kTaken = 1;
@@ -64,22 +64,23 @@ void MappedFile::HandleBusErrors() {
                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == -1) {
         break;
       }
-      // Pairs with `Mend`.
+      // An exchange, to synchronize with `Mend`.
       mapping->cut.load()->exchange(true);
       errno = error;
       return;
     }
     errno = error;
-    // From Python's faulthandler, which was enabled later and called first. It
-    // has restored this handler, and the address is touched again.
+    // Python's faulthandler, if it was enabled later, is called first. It
+    // restores this handler and raises the signal again, which arrives here.
+    // After the return, the address is touched again, which calls this handler.
     if (info->si_code == SI_TKILL && info->si_pid == getpid()) return;
     if ((before.sa_flags & SA_SIGINFO) != 0) {
       before.sa_sigaction(signal, info, context);
     } else if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN) {
       before.sa_handler(signal);
     } else {
-      // Touching the address again, or the next such signal, ends the process,
-      // as it would have without us.
+      // Touching the address again, or raising the signal, ends the process, as
+      // it would have without this handler.
       struct sigaction none{};
       none.sa_handler = SIG_DFL;
       sigaction(signal, &none, nullptr);
@@ -98,15 +99,15 @@ absl::StatusOr<std::unique_ptr<MappedFile>> MappedFile::Open(
   HandleBusErrors();
   std::unique_ptr<MappedFile> mapped(new MappedFile(
       std::move(file), &directory->env(), chunk_bytes, max_chunks));
-  // Fails now if the file system cannot map files. Some tools leave holes when
-  // they copy a file.
+  // Makes and maps the first chunk, so that a file system that cannot map files
+  // fails now. Also fills holes, which some tools leave in a copy.
   struct stat status;
   absl::Status grown =
       fstat(mapped->file_->fd(), &status) == 0
           ? absl::OkStatus()
           : absl::ErrnoToStatus(errno, absl::StrCat("Cannot stat ", name));
   if (grown.ok()) {
-    // If somebody made it longer than ours can be, the rest stays as it is.
+    // If the file is longer than `max_chunks`, the rest stays as it is.
     const uint64_t size =
         std::min<uint64_t>(status.st_size, max_chunks * chunk_bytes);
     grown = mapped->Grow((size + chunk_bytes - 1) / chunk_bytes * chunk_bytes,
@@ -166,7 +167,7 @@ absl::Status MappedFile::Reserve(uint64_t chunk) {
 }
 
 absl::Status MappedFile::Grow(uint64_t bytes, bool whole) {
-  // Several processes may do so at once: existing contents stay as they are.
+  // Several processes may extend it at once: no contents are overwritten.
   struct stat status;
   if (fstat(file_->fd(), &status) != 0) {
     return absl::ErrnoToStatus(errno, "Cannot stat a file");
@@ -177,11 +178,12 @@ absl::Status MappedFile::Grow(uint64_t bytes, bool whole) {
 }
 
 absl::Status MappedFile::Mend() {
-  // Cleared first, because the file may be cut again. The exchange reads what
-  // the handler has set, so all chunks mapped before are seen, also on aarch64.
+  // Cleared first, because the file may be cut again. An exchange, not a store,
+  // so that all chunks that were mapped before the fault are seen below, also
+  // on aarch64: it reads what the handler has set.
   cut_.exchange(false);
   absl::Status mended = MapAgain();
-  // Not a store, which would hide what the signal handler has set since.
+  // A store would break the synchronization with the handler.
   if (!mended.ok()) cut_.exchange(true);
   return mended;
 }
@@ -197,8 +199,9 @@ absl::Status MappedFile::MapAgain() {
   for (uint64_t chunk = 0; chunk < end; ++chunk) {
     char* const data = chunks_[chunk].load(std::memory_order_relaxed);
     if (data == nullptr) continue;
-    // In one step, because others go on using the memory. (To the thread
-    // sanitizer, the C library's call looks like a write to it.)
+    // MAP_FIXED replaces the memory in one step, because other threads go on
+    // using it. (To the thread sanitizer, the C library's call looks like a
+    // write to it.)
     if (syscall(SYS_mmap, data, chunk_bytes_, PROT_READ | PROT_WRITE,
                 MAP_SHARED | MAP_FIXED, file_->fd(),
                 chunk * chunk_bytes_) == -1) {

@@ -16,12 +16,10 @@ namespace refurbish_tf {
 // process sets, the others see at once, and it stays when that process dies.
 //
 // If somebody truncates the file (`> file`, `cp`, `rsync --inplace`), the
-// system would end processes that touch what was lost (SIGBUS). A signal
-// handler maps zeros there instead, until the writer calls `Mend`, which makes
-// the file as long as it was, with zeros where it was cut. The writer then
-// counts the samples that were lost.
-//
-// Thread-safe.
+// system would end processes that touch the lost part (SIGBUS). Instead, a
+// signal handler maps zeros there for its own process. Later the `Writer` calls
+// `Mend`, which makes the file as long as it was, with zeros where it was cut,
+// and counts the samples that were lost. Thread-safe.
 class MappedFile {
  public:
   // Opens the file, or makes it, with at least one chunk.
@@ -30,7 +28,7 @@ class MappedFile {
       uint64_t max_chunks);
   ~MappedFile();
 
-  // A chunk of memory, null beyond the end of the file.
+  // The memory of a chunk. Null if the file ends before the chunk does.
   char* Find(uint64_t chunk) const {
     char* const found = chunks_[chunk].load(std::memory_order_acquire);
     return found != nullptr ? found : Map(chunk);
@@ -41,7 +39,7 @@ class MappedFile {
   absl::Status Reserve(uint64_t chunk) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Whether a mapped chunk was cut. Until `Mend`, only this process sees what
-  // is set there.
+  // it sets there.
   bool WasCut() const { return cut_.load(std::memory_order_relaxed); }
   absl::Status Mend() ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -58,11 +56,12 @@ class MappedFile {
         mappings_(new Mapping*[max_chunks]()) {}
 
   char* Map(uint64_t chunk) const ABSL_LOCKS_EXCLUDED(mu_);
-  // Extends the file to `bytes`, with all its blocks: on a full disk, touching
-  // a hole also raises SIGBUS. `whole`: also allocates missing blocks before
+  // Extends the file to `bytes` and allocates all its blocks, because on a full
+  // disk, touching a hole also raises SIGBUS. `whole`: also fills holes before
   // its current end.
   absl::Status Grow(uint64_t bytes, bool whole);
-  // Maps all mapped chunks again, after extending the file to their end.
+  // Extends the file to the end of the last mapped chunk, and maps all mapped
+  // chunks again.
   absl::Status MapAgain() ABSL_LOCKS_EXCLUDED(mu_);
 
   static void HandleBusErrors();

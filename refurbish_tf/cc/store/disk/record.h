@@ -1,5 +1,5 @@
-// The format on disk: records in segments, and for each sample an index word
-// that says where its record is and of which generation.
+// The format on disk: records in segments, and for each sample an index word,
+// which says where its record is and which generation it has.
 #pragma once
 
 #include <cstddef>
@@ -16,14 +16,14 @@ namespace refurbish_tf {
 inline constexpr int kFormatVersion = 1;
 
 // Precedes the payload of a record, with the memory layout of a little-endian
-// machine. It does not say where the record is: records are moved.
+// machine. It does not say where the record is, because records are moved.
 struct RecordHeader {
   uint32_t magic;
   uint32_t index;
   Generation generation;
   uint32_t payload_size;
-  // Changes whenever the store starts empty: after a power failure, deleted
-  // files may reappear.
+  // Changes whenever the store starts empty, because deleted files may reappear
+  // after a power failure.
   uint64_t store_id;
   uint32_t payload_crc;
   uint32_t header_crc;  // Of all fields before it.
@@ -39,8 +39,8 @@ RecordHeader MakeRecordHeader(uint64_t store_id, uint32_t index,
 bool IsRecordHeader(const RecordHeader& header, uint64_t store_id,
                     uint32_t index);
 
-// Memory for a record, aligned for any use of its payload. Not initialized;
-// null if there is no memory.
+// Memory for a record, not initialized. `data` is null if there is no memory.
+// The payload is aligned to 32 bytes.
 class RecordBuffer {
  public:
   static constexpr size_t kAlignment = BufferPool::kAlignment;
@@ -57,10 +57,10 @@ class RecordBuffer {
   const char* payload() const { return data() + sizeof(RecordHeader); }
   size_t payload_size() const { return header().payload_size; }
 
-  // Whether another process has written the record that was read.
+  // Whether another process has written this record.
   bool foreign = false;
 
-  // Whether the first `size` bytes are a whole record of this sample.
+  // Whether the first `size` bytes are an intact record of this sample.
   bool Verify(uint64_t store_id, uint32_t index, size_t size) const;
 
  private:
@@ -80,21 +80,22 @@ struct Location {
   bool large = false;
   uint32_t segment = 0;
   uint64_t offset = 0;
-  uint64_t size = 0;  // Up to where the next record can begin.
-  // The part of the generation that fits into a word: see `kNumTags`.
+  uint64_t size = 0;  // Includes the padding after the record.
+  // The part of the generation that fits into an index word: see `kNumTags`.
   uint32_t tag = 0;
 };
 
 inline constexpr uint64_t kSmallUnit = 64;
 inline constexpr uint64_t kLargeUnit = 4096;
-inline constexpr uint64_t kLargeRecord = 16 << 10;  // Large from here on.
+inline constexpr uint64_t kLargeRecord =
+    16 << 10;  // Large records have at least this.
 inline constexpr uint64_t kMaxRecord = uint64_t{1023} << 17;
 inline constexpr uint64_t kMaxSmallSegment = kSmallUnit << 20;
 inline constexpr uint64_t kMaxLargeSegment = uint64_t{1} << 30;
 inline constexpr uint32_t kNumSegments = 1 << 15;
-// A word has room for fifteen bits of a generation, its tag. The tag identifies
-// the generation if that is within half of the tags of the wanted one. The
-// record has the whole generation.
+// An index word has room for fifteen bits of a generation, its tag. A reader
+// takes it for the generation with this tag that is nearest to the wanted one.
+// The record has the whole generation.
 inline constexpr uint32_t kNumTags = 1 << 15;
 
 // The space that a record of this many bytes takes, header included.
@@ -109,10 +110,10 @@ Location DecodeLocation(uint64_t word);
 
 inline uint32_t TagOf(Generation generation) { return generation % kNumTags; }
 inline uint32_t TagOfWord(uint64_t word) { return word >> 49; }
-// The generation with this tag that is nearest to `to`. It is the record's own,
-// unless that is half of all tags away from `to`; only the record is certain.
+// The generation with this tag that is nearest to `to`. It is the record's own
+// if that is less than half of all tags away from `to`. Only the record is
+// certain.
 Generation NearestGeneration(uint32_t tag, Generation to);
-// Whether a generation with this tag may be wanted.
 bool MayBeWanted(uint32_t tag, GenerationRange wanted);
 
 }  // namespace refurbish_tf

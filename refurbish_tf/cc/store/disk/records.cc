@@ -30,11 +30,12 @@ bool Records::Get(uint64_t index, GenerationRange wanted,
         counts_.from_other_jobs += record->foreign;
         return true;
       }
-      // It is so old that its tag looks like a newer one's. Nobody wants it.
+      // The record is so old that its tag looks like that of a newer one.
+      // Nobody wants it.
       if (ClearWord(index, word)) Dispose(word);
       return false;
     }
-    // It may just have been replaced or moved.
+    // The record may have been replaced or moved in the meantime.
     const uint64_t now = Locate(index, wanted);
     if (now == word && attempt > 0) {
       MakeAbsent(index, word);
@@ -94,7 +95,7 @@ PutResult Records::Publish(uint64_t index, Generation generation,
     if (old != 0) {
       const Generation stored = NearestGeneration(TagOfWord(old), generation);
       if (stored >= generation) {
-        // Another process was faster.
+        // Another process has put it first.
         return stored == generation ? PutResult::kStored
                                     : PutResult::kNewerKept;
       }
@@ -142,8 +143,8 @@ uint64_t Records::Remove(uint64_t index, bool evict,
 }
 
 void Records::MakeAbsent(uint64_t index, uint64_t word) {
-  // The space is not given back: if the word is damaged, other records are
-  // there.
+  // The space is not freed: if the word is damaged, it may point to other
+  // records.
   if (!ClearWord(index, word)) return;
   ++counts_.corrupt;
   corrupt_warning_.Say(

@@ -18,14 +18,12 @@
 namespace refurbish_tf {
 
 // Finds the records on the disk by the index, reads and checks them, publishes
-// and removes them. A word of the index is set by compare-and-swap when its
-// record has been written, and is trusted only when the record has been read
-// and checked.
-//
-// Thread-safe.
+// and removes them. A word of the index is set, by compare-and-swap, only when
+// its record has been written. It is trusted only when the record has been read
+// and checked. Thread-safe.
 class Records {
  public:
-  // What this process has done.
+  // Counts of what this process has done.
   struct Counts {
     std::atomic<int64_t> hits{0};
     std::atomic<int64_t> misses{0};
@@ -35,7 +33,7 @@ class Records {
     std::atomic<int64_t> bytes_moved{0};  // In compactions.
     std::atomic<int64_t> compactions{0};  // Segments emptied.
     std::atomic<int64_t> corrupt{0};      // Records that failed their check.
-    std::atomic<int64_t> from_other_jobs{0};  // Hits on foreign records.
+    std::atomic<int64_t> from_other_jobs{0};  // Hits on their records.
     std::atomic<int64_t> failed_writes{0};
   };
 
@@ -57,10 +55,10 @@ class Records {
   Segments& segments() { return *segments_; }
   Counts& counts() { return counts_; }
 
-  // The index word of a record that may be wanted; 0 if there is none.
+  // The sample's index word, if its record may be wanted; otherwise 0.
   uint64_t Locate(uint64_t index, GenerationRange wanted) const;
 
-  // Like CacheStore's, for records on the disk. Counts hits, but not misses.
+  // Like `SampleMap::Get`, for records on the disk. Counts hits, not misses.
   bool Get(uint64_t index, GenerationRange wanted, RecordBuffer* record);
 
   enum class ReadResult {
@@ -68,15 +66,16 @@ class Records {
     kWrong,
     kNotNow,  // Too many files are open, or there is no memory.
   };
-  // Reads and checks the record that `word` points to.
+  // Reads and checks the record that `word` points to. `anew`: see
+  // `Segments::OpenToRead`.
   ReadResult Read(uint64_t index, uint64_t word, bool anew,
                   RecordBuffer* record);
   // The generation of the stored record, or kNoGeneration. Reads only its
   // header.
   Generation StoredGeneration(uint64_t index);
 
-  // Writes parts, of `space` bytes, to the end of a segment. For the writer's
-  // thread. The tag of the returned location is 0.
+  // Writes `parts`, of `space` bytes, to the end of a segment. For the writer's
+  // thread. The caller sets the tag of the returned location.
   absl::StatusOr<Location> Append(bool large, uint64_t space,
                                   std::vector<iovec> parts) {
     absl::StatusOr<Location> location =
@@ -85,26 +84,26 @@ class Records {
     return location;
   }
   // Points the index to a record that has been written; there must be room for
-  // its word. `*dead` is the word of the record that is now dead, if any: the
-  // old one or this one.
+  // its word. Sets `*dead` to the word of the record that is dead now: the old
+  // one or this one. 0 if there is none.
   PutResult Publish(uint64_t index, Generation generation,
                     const Location& location, int64_t max_bytes,
                     uint64_t* dead);
-  // Removes the sample's word, if it has one, and returns it. Returns 0 if
-  // there is none, or if it is not older than `newer`.
+  // Removes the sample's word and returns it. If `newer` is given, does so only
+  // for an older generation. Returns 0 if nothing was removed.
   uint64_t Remove(uint64_t index, bool evict,
                   std::optional<Generation> newer = std::nullopt);
-  // Clears the word of a record that failed its check, if the index still has
-  // it.
+  // Clears the word of a record that failed its check, unless it has changed.
   void MakeAbsent(uint64_t index, uint64_t word);
-  // Gives the space of a dead record back, if it is a large one.
+  // Frees the space of a dead large record. Compaction frees that of small
+  // ones.
   void Dispose(uint64_t word);
 
-  // Sets the shared counts to those of the index.
+  // Counts the records in the index, and sets the shared counts to that.
   void Recount();
 
  private:
-  // Sets the word of a sample from `word` to 0. False if it was something else.
+  // Sets the sample's word to 0. False if it was not `word`.
   bool ClearWord(uint64_t index, uint64_t word);
 
   const Directory* const directory_;

@@ -18,11 +18,11 @@ constexpr char kLargePrefix[] = "large-";
 constexpr size_t kDigits = 5;
 
 constexpr uint64_t kLeastSegment = 1 << 20;
-// A segment is limited to the live bytes divided by this, so that active
-// segments, which are not compacted, count little.
+// A segment is limited to this part of the live bytes, so that active segments,
+// which are not compacted, count little.
 constexpr uint64_t kSegmentsOfLive = 16;
 
-// Where the bytes of segments begin in the lock file, one per possible name.
+// The byte of the lock file for the first possible segment name.
 constexpr uint64_t kSegmentLocks = 1 << 20;
 
 std::optional<SegmentKey> ParseName(const std::string& name) {
@@ -67,9 +67,9 @@ uint64_t RoundUp(uint64_t size, uint64_t unit) {
 
 }  // namespace
 
-// Numbers begin at random, so that another process does not soon reuse a number
-// that was just given up: a third process that is yet to punch a hole there
-// would hit a new record.
+// Numbers begin at random, so that a number that one process has given up is
+// not soon used by another. Otherwise, a third process that is about to punch a
+// hole in the deleted segment could hit a record of the new one.
 Segments::Segments(const Directory* directory, std::shared_ptr<File> lock_file,
                    uint64_t small_segment, uint64_t large_segment)
     : directory_(directory),
@@ -108,7 +108,7 @@ absl::StatusOr<std::shared_ptr<File>> Segments::Open(const SegmentKey& key,
   absl::StatusOr<std::shared_ptr<File>> file =
       directory_->OpenFile(NameOf(key));
   if (absl::IsUnavailable(file.status())) {
-    // Too many files are open: close ours, which are opened again when needed.
+    // Too many files are open. Close all segments: they are opened when needed.
     {
       std::lock_guard<std::mutex> lock(mu_);
       for (auto& [other, open] : open_) to_close.push_back(std::move(open));
@@ -120,7 +120,7 @@ absl::StatusOr<std::shared_ptr<File>> Segments::Open(const SegmentKey& key,
   }
   if (!file.ok()) return file.status();
   std::lock_guard<std::mutex> lock(mu_);
-  // If we own it by now, the file that is open is the right one.
+  // If this process has acquired it by now, the open file is the right one.
   const auto open = open_.find(key);
   if (open != open_.end() && own_.count(key) > 0) return open->second;
   to_close = NoteOpen(key, *file);
@@ -149,8 +149,8 @@ std::shared_ptr<File> Segments::ForgetOpen(const SegmentKey& key) {
 }
 
 void Segments::CloseDeleted() {
-  // Only others' segments. Only we delete our own; if somebody else did, they
-  // can still be read.
+  // Only those of other processes. If somebody else has deleted one of ours, we
+  // can still read it.
   std::map<SegmentKey, std::shared_ptr<File>> others;
   {
     std::lock_guard<std::mutex> lock(mu_);
@@ -196,7 +196,7 @@ absl::Status Segments::Acquire(const SegmentKey& key, int flags) {
   }
   if (!file.ok()) {
     Unlock(key);
-    // The same error if somebody planted something under that name.
+    // Somebody may have planted something under that name.
     return absl::IsFailedPrecondition(file.status())
                ? absl::AlreadyExistsError(file.status().message())
                : file.status();
@@ -206,7 +206,7 @@ absl::Status Segments::Acquire(const SegmentKey& key, int flags) {
   // Replaces a file that was open for reading, but was deleted and made again.
   to_close = NoteOpen(key, *std::move(file));
   Own& own = own_[key];
-  // The last record may be torn.
+  // Rounded up, because the last record may be torn.
   own.end = RoundUp(status.st_size, key.first ? kLargeUnit : kSmallUnit);
   own.own_from = own.end;
   own.sealed = active_[key.first].has_value();
@@ -242,7 +242,7 @@ absl::StatusOr<Location> Segments::Append(bool large, uint64_t size,
                                           int64_t live,
                                           std::vector<iovec> parts) {
   if (!std::exchange(adopted_, true)) Adopt();
-  // The count of live bytes may be below 0 while its file is cut.
+  // The count of live bytes may be negative while its file is cut.
   const uint64_t part = std::max(live, int64_t{0}) / kSegmentsOfLive;
   RTF_RETURN_IF_ERROR(MakeActive(
       large, size, std::min(most_[large], std::max(kLeastSegment, part))));
@@ -258,7 +258,7 @@ absl::StatusOr<Location> Segments::Append(bool large, uint64_t size,
     Own& own = own_[key];
     if (!file.ok()) {
       if (!absl::IsUnavailable(file.status())) {
-        // Somebody else has deleted it.
+        // Somebody has deleted the file.
         own.sealed = true;
         active_[large].reset();
       }
@@ -320,7 +320,7 @@ void Segments::Delete(const SegmentKey& key) {
     own_.erase(key);
     to_close = ForgetOpen(key);
   }
-  // From here on, any process may make it again.
+  // From here on, any process may make a segment of this name.
   Unlock(key);
 }
 

@@ -28,14 +28,13 @@ using SegmentKey = std::pair<bool, uint32_t>;
 // dies, the kernel frees the lock, and another process adopts the segment. All
 // processes may read it.
 //
-// The number of open files per process is limited, so `kMostOpen` segments are
-// kept open; the others are opened when they are needed.
-//
-// The first group of methods is thread-safe, the second is for one thread at a
-// time. No file is opened, closed, made or deleted with `mu_` held.
+// The number of open files per process is limited, so only `kMostOpen` segments
+// are kept open. The first group of methods is thread-safe, the second is for
+// one thread at a time. No file is opened, closed, made or deleted with `mu_`
+// held.
 class Segments {
  public:
-  // How many are kept open. While segments are being read there may be more.
+  // There may be more while segments are being read.
   static constexpr size_t kMostOpen = 256;
 
   // `directory` must outlive it. `*_segment`: the most bytes of a segment.
@@ -46,8 +45,8 @@ class Segments {
 
   // Thread-safe --------------------------------------------------------------
 
-  // Opens the segment of a record for reading. `anew`: opens the file again,
-  // because it may have been replaced.
+  // Opens the segment of a record for reading. `anew`: even if it is open,
+  // because the file may have been replaced.
   struct Opened {
     std::shared_ptr<File> file;
     bool foreign;  // Another process has written the record.
@@ -55,8 +54,8 @@ class Segments {
   absl::StatusOr<Opened> OpenToRead(const Location& location, bool anew)
       ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Closes segments that others have deleted, whose space is not freed while
-  // they are open here.
+  // Closes segments that other processes have deleted. Their space is not freed
+  // while they are open here.
   void CloseDeleted() ABSL_LOCKS_EXCLUDED(mu_);
 
   // Gives the space of a dead large record back to the file system, in any
@@ -72,14 +71,15 @@ class Segments {
 
   // For one thread at a time -------------------------------------------------
 
-  // Writes `parts`, of `size` bytes, to the end of a segment of our own. The
-  // store has `live` bytes of live records. The tag of the location is 0.
+  // Writes `parts`, of `size` bytes, to the end of a segment of our own.
+  // `live`, the bytes of all live records, limits how long a segment gets. The
+  // caller sets the tag of the returned location.
   absl::StatusOr<Location> Append(bool large, uint64_t size, int64_t live,
                                   std::vector<iovec> parts)
       ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Takes over the segments of dead processes. If no segment is active, appends
-  // to one of these from now on.
+  // Takes over the segments of dead processes. If no segment is active, one of
+  // these becomes active.
   void Adopt() ABSL_LOCKS_EXCLUDED(mu_);
 
   // Our own segments to which nothing is appended any more.
@@ -87,13 +87,12 @@ class Segments {
   uint64_t DiskBytes(const SegmentKey& key) const;
   // From now on, appends only to new segments.
   void Seal() ABSL_LOCKS_EXCLUDED(mu_);
-  // Deletes a segment of our own.
   void Delete(const SegmentKey& key) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   struct Own {
     uint64_t end = 0;
-    uint64_t own_from = 0;  // Records before it are a dead process's.
+    uint64_t own_from = 0;  // A dead process wrote what is before.
     bool sealed = false;
   };
 
@@ -107,18 +106,20 @@ class Segments {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::shared_ptr<File> ForgetOpen(const SegmentKey& key)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Locks the segment and adds it to `own_`; `flags` for open. AlreadyExists if
-  // a process, perhaps this one, owns it, or if its name is taken.
+  // Locks the segment, opens it with `flags`, and adds it to `own_`.
+  // AlreadyExists if a process, perhaps this one, owns it, or if its name is
+  // taken.
   absl::Status Acquire(const SegmentKey& key, int flags)
       ABSL_LOCKS_EXCLUDED(mu_);
   void Unlock(const SegmentKey& key);
-  // `limit`: a segment does not grow beyond it, except for a single record.
+  // Makes sure that a segment with room for `size` bytes is active. A segment
+  // grows beyond `limit` only for a single record.
   absl::Status MakeActive(bool large, uint64_t size, uint64_t limit)
       ABSL_LOCKS_EXCLUDED(mu_);
 
   const Directory* const directory_;
   const std::shared_ptr<File> lock_file_;
-  const uint64_t most_[2];  // Bytes of a segment, by size class.
+  const uint64_t most_[2];  // Limits on their bytes, by size class.
   uint32_t next_number_;
   bool adopted_ = false;
 

@@ -25,8 +25,8 @@ constexpr char kFormat[] = "format";
 constexpr char kChecksum[] = "crc32c";
 constexpr char kId[] = "id";
 constexpr char kTemporaryName[] = "store.new";
-// Much longer than any real settings. Somebody may have made the file longer
-// than memory.
+// Much longer than any real settings. Somebody may have replaced the file by
+// one that does not fit into memory.
 constexpr size_t kLongestSettings = 16 << 20;
 
 std::string Checksum(const std::string& text) {
@@ -36,7 +36,7 @@ std::string Checksum(const std::string& text) {
   return digits;
 }
 
-// The file has a line for each setting.
+// Values may have several lines, but the file has one line for each.
 std::string Escape(const std::string& value) {
   return absl::StrReplaceAll(value, {{"\\", "\\\\"}, {"\n", "\\n"}});
 }
@@ -111,7 +111,7 @@ absl::Status SettingsFile::Write(const StoreContents& contents) const {
     absl::StrAppend(&text, name, " ", Escape(value), "\n");
   }
   absl::StrAppend(&text, kChecksum, " ", Checksum(text), "\n");
-  // Not into an existing file, which may be a hard link to another file.
+  // Does not write into an existing file: it may have another hard link.
   (void)directory_->Delete(kTemporaryName);
   RTF_ASSIGN_OR_RETURN(const std::shared_ptr<File> file,
                        directory_->OpenFile(kTemporaryName, O_CREAT | O_EXCL));
@@ -130,7 +130,7 @@ absl::StatusOr<Settings> SettingsFile::Agree(
     std::chrono::milliseconds patience) const {
   using Clock = std::chrono::steady_clock;
   const Clock::time_point until = Clock::now() + patience;
-  std::shared_ptr<File> lock_file;  // The lock is freed when it is closed.
+  std::shared_ptr<File> lock_file;  // Closing it frees the lock.
   bool locked = false;
   while (true) {
     RTF_ASSIGN_OR_RETURN(StoreContents contents, Read());
@@ -160,7 +160,7 @@ absl::StatusOr<Settings> SettingsFile::Agree(
       RTF_ASSIGN_OR_RETURN(lock_file, directory_->OpenFile(lock_name));
     }
     locked = directory_->env().TryLock(lock_file->fd(), /*byte=*/0);
-    if (locked) continue;  // Somebody may have written since.
+    if (locked) continue;  // Another process may have written.
     if (errno != EAGAIN && errno != EACCES) {
       return absl::ErrnoToStatus(
           errno,

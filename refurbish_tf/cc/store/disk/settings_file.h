@@ -10,7 +10,6 @@
 
 namespace refurbish_tf {
 
-// The contents of the file.
 struct StoreContents {
   // Changes whenever the store starts empty. Every record contains it.
   uint64_t id = 0;
@@ -27,8 +26,9 @@ struct StoreContents {
 //   ...
 //   crc32c 89abcdef
 //
-// It is on the disk before any record that depends on it is written. Otherwise,
-// a power failure could leave records whose settings were not written.
+// It is synced to the disk before any record that depends on it is written.
+// Otherwise, a power failure could leave records whose settings were not
+// written.
 class SettingsFile {
  public:
   static constexpr char kName[] = "store";
@@ -43,10 +43,10 @@ class SettingsFile {
   // Replaces the file atomically. Returns when it is on the disk.
   absl::Status Write(const StoreContents& contents) const;
 
-  // Adds the missing settings and returns all. Settings that differ are
-  // replaced (`replace`), or the call fails with FailedPrecondition. A writer
-  // locks the file `lock_name`; Unavailable if another process has the lock for
-  // longer than `patience`.
+  // Adds missing settings to the file and returns all. If settings differ,
+  // replaces them if `replace` is true, and otherwise fails with
+  // FailedPrecondition. Locks the file `lock_name` before it writes;
+  // Unavailable if another process has that lock for longer than `patience`.
   absl::StatusOr<Settings> Agree(const Settings& settings, bool replace,
                                  const std::string& lock_name,
                                  std::chrono::milliseconds patience) const;

@@ -29,7 +29,7 @@ absl::StatusOr<int> StoreEnv::Open(int directory, const std::string& name,
   if (fd < 0) {
     absl::Status failed =
         absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", name));
-    // Not ResourceExhausted, which means a full disk.
+    // Not ResourceExhausted, which `IsFull` would take for a full disk.
     return errno == EMFILE || errno == ENFILE
                ? absl::UnavailableError(failed.message())
                : failed;
@@ -63,7 +63,7 @@ absl::Status StoreEnv::Write(int fd, uint64_t offset,
 }
 
 absl::Status StoreEnv::Allocate(int fd, uint64_t offset, uint64_t size) {
-  // Not posix_fallocate: without support by the file system, it writes zeros
+  // Not posix_fallocate: on a file system without support, it writes zeros
   // where it has found holes, and another process may have written there since.
   while (fallocate(fd, 0, offset, size) != 0) {
     if (errno == EOPNOTSUPP) return AppendZeros(fd, offset + size);
@@ -73,7 +73,7 @@ absl::Status StoreEnv::Allocate(int fd, uint64_t offset, uint64_t size) {
 }
 
 void StoreEnv::Free(int fd, uint64_t offset, uint64_t size) {
-  // If the file system cannot, the space is freed when the file is deleted.
+  // If the file system cannot punch holes, the space is freed with the file.
   (void)fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, size);
 }
 
@@ -83,7 +83,7 @@ absl::Status StoreEnv::Truncate(int fd, uint64_t size) {
 }
 
 absl::Status StoreEnv::Sync(int fd) {
-  // Some file systems cannot do it for directories.
+  // EINVAL, EROFS: some file systems cannot sync directories.
   return TEMP_FAILURE_RETRY(fsync(fd)) == 0 || errno == EINVAL || errno == EROFS
              ? absl::OkStatus()
              : absl::ErrnoToStatus(errno, "cannot write to the disk");

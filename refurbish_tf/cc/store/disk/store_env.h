@@ -12,15 +12,14 @@
 namespace refurbish_tf {
 
 // The system calls with which the cache store makes and changes files. Tests
-// override them to make them fail, to act in between or to record them.
-// `directory` is an open descriptor. Errors carry the system's message.
-//
-// Thread-safe.
+// override them to let them fail, to act between them, or to record them.
+// `directory` is the descriptor of an open directory. Errors carry the system's
+// message. Thread-safe.
 class StoreEnv {
  public:
   static StoreEnv& Default();
 
-  // Whether an error says that a disk, or a file, is full.
+  // Whether an error says that a disk is full or a file cannot grow.
   static bool IsFull(const absl::Status& status) {
     return absl::IsResourceExhausted(status) || absl::IsOutOfRange(status);
   }
@@ -32,8 +31,8 @@ class StoreEnv {
                                    int flags);
   // Writes everything, or fails; a part may then have been written.
   virtual absl::Status Write(int fd, uint64_t offset, std::vector<iovec> parts);
-  // Allocates the blocks of a range, so that they can be written. For a file
-  // that was opened with O_APPEND.
+  // Allocates the blocks of a range, so that writing there cannot fail because
+  // the disk is full. The file must be open with O_APPEND.
   virtual absl::Status Allocate(int fd, uint64_t offset, uint64_t size);
   // Punches a hole, if the file system can.
   virtual void Free(int fd, uint64_t offset, uint64_t size);
@@ -55,8 +54,8 @@ class StoreEnv {
   virtual void BeforeSharedWrite() {}
 };
 
-// Calls fcntl(2) for a lock of this type on a byte of a file. Returns the type
-// that fcntl has set, or nothing if it failed.
+// Calls fcntl(2) for a lock of this type on one byte of a file. Returns the
+// type that fcntl has set, or nothing if it failed.
 std::optional<short> LockByte(int fd, int command, uint64_t byte, short type);
 
 // Extends a file that was opened with O_APPEND to at least `size` bytes by

@@ -59,7 +59,7 @@ absl::StatusOr<StoreContents> ReadOrMakeContents(const Directory& directory,
                                                  bool may_make) {
   const SettingsFile file(&directory);
   absl::StatusOr<StoreContents> contents = file.Read();
-  // Other errors are returned: a newer format, a planted file, a failed read.
+  // Another format, a planted file and a failed read are returned as errors.
   if (!absl::IsNotFound(contents.status()) &&
       !absl::IsDataLoss(contents.status())) {
     return contents;

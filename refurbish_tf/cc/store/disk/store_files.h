@@ -1,5 +1,5 @@
-// The files of a cache store on disk as a whole: which are its own, and how an
-// empty store is made. `DiskStore` says what each is for.
+// The files of a cache store on disk: which are its own, and how an empty store
+// is made. The comment of `DiskStore` says what each is for.
 #pragma once
 
 #include <string>
@@ -19,18 +19,18 @@ inline constexpr char kRingWordsFile[] = "ring";
 inline constexpr char kRingRecordsFile[] = "transit";
 inline constexpr char kSourceChecksumsFile[] = "sources";
 
-// The names of the store's files, or an error that names a foreign one.
+// The names of the store's files, or an error if any other file is there.
 absl::StatusOr<std::vector<std::string>> ListOwnFiles(
     const Directory& directory);
 
-// Deletes the settings file, which says how the samples were prepared, last,
-// when the other deletions are on the disk. Otherwise, a power failure could
-// leave samples of unknown origin.
+// Deletes all but the lock file. The settings file says how the samples were
+// prepared. So it is deleted last, when the other deletions are on the disk:
+// otherwise, a power failure could leave samples of unknown origin.
 absl::Status DeleteFiles(const Directory& directory,
                          const std::vector<std::string>& names);
 
 // Reads the settings file. If it is missing or damaged, makes an empty store,
-// unless there are records to lose or `may_make` is false.
+// but fails if there are records to lose or `may_make` is false.
 absl::StatusOr<StoreContents> ReadOrMakeContents(const Directory& directory,
                                                  bool may_make);
 
