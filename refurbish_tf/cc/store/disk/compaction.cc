@@ -52,7 +52,7 @@ std::set<SegmentKey> Compaction::Choose() {
     total_live += alive;
     candidates.emplace_back(static_cast<double>(alive) / bytes, key);
   }
-  // Segments with the smallest live part first.
+  // Those with the smallest live part first.
   std::sort(candidates.begin(), candidates.end());
   for (const auto& [alive, key] : candidates) {
     if (total <= kMostOverhead * total_live) break;
@@ -78,7 +78,7 @@ void Compaction::Run(const std::function<bool()>& go_on) {
     if (found != records.end()) found->second.emplace_back(word, index);
   });
   for (auto& [key, of_segment] : records) {
-    // In file order.
+    // In file order, so that they are read sequentially.
     std::sort(of_segment.begin(), of_segment.end(),
               [](const Record& a, const Record& b) {
                 return DecodeLocation(a.first).offset <
@@ -88,9 +88,9 @@ void Compaction::Run(const std::function<bool()>& go_on) {
     for (const auto& [word, index] : of_segment) {
       if (!go_on()) return;
       all_moved = Move(index, word);
-      if (!all_moved) break;  // The others could not be moved either.
+      if (!all_moved) break;  // Nor can the others be moved.
     }
-    // On a full disk, records that could not be moved stay where they are.
+    // On a full disk, records that could not be moved keep their segment.
     if (!all_moved) continue;
     records_->segments().Delete(key);
     records_->counts().compactions += !of_segment.empty();
@@ -99,7 +99,7 @@ void Compaction::Run(const std::function<bool()>& go_on) {
 
 bool Compaction::Move(uint64_t index, uint64_t word) {
   const Location from = DecodeLocation(word);
-  if (records_->index().Load(index) != word) return true;  // Dead by now.
+  if (records_->index().Load(index) != word) return true;  // It has died.
   RecordBuffer record;
   switch (records_->Read(index, word, /*anew=*/false, &record)) {
     case Records::ReadResult::kRight:
@@ -116,7 +116,7 @@ bool Compaction::Move(uint64_t index, uint64_t word) {
       records_->Append(from.large, from.size, {{record.data(), record.size()}});
   if (!to.ok()) return false;
   to->tag = from.tag;
-  // Unless it was replaced.
+  // Points the index to the moved record, unless a put has replaced it.
   if (records_->index().CompareExchange(index, &word, EncodeLocation(*to))) {
     records_->counts().bytes_moved += from.size;
   } else {

@@ -10,12 +10,10 @@
 
 namespace refurbish_tf {
 
-// Deletes this process's segments that have no live records. Empties segments
-// with few live records by moving these to other segments, until the segments
-// take not much more space than their live records. (The space of dead large
-// records is returned before that, by punching holes.)
-//
-// For one thread, except `IsDue`.
+// Deletes this process's segments that have no live records. Also empties those
+// with few live records, by moving these elsewhere, until all take not much
+// more space than their live records. (Holes are punched for dead large records
+// as soon as they die.) For one thread, except `IsDue`.
 class Compaction {
  public:
   explicit Compaction(Records* records) : records_(records) {}
@@ -26,9 +24,10 @@ class Compaction {
   void Run(const std::function<bool()>& go_on);
 
  private:
-  // The segments to empty.
+  // Chooses the segments to empty.
   std::set<SegmentKey> Choose();
-  // Moves a record to another segment. False if it cannot be moved.
+  // Moves a record to another segment, if it is alive and intact. False if that
+  // is not possible now.
   bool Move(uint64_t index, uint64_t word);
 
   Records* const records_;

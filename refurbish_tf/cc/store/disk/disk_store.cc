@@ -29,8 +29,8 @@ bool LockWhole(int fd, int operation) {
   return TEMP_FAILURE_RETRY(flock(fd, operation)) == 0;
 }
 
-// Takes a shared lock. Tries for a while: if the process that was opening the
-// store was killed, its locks are freed one after another.
+// Takes a shared lock. Tries for a while, because the locks of a killed process
+// are freed one after another: its exclusive lock may still be there.
 bool ShareWhole(int fd) {
   for (int attempt = 0; attempt < 100; ++attempt) {
     if (LockWhole(fd, LOCK_SH | LOCK_NB)) return true;
@@ -70,7 +70,8 @@ absl::StatusOr<std::unique_ptr<DiskStore>> DiskStore::Open(
   // Checked before any file is made in the directory.
   absl::StatusOr<std::vector<std::string>> names = ListOwnFiles(opened);
   if (!names.ok()) {
-    // Another version of the package may use other files.
+    // Another version of the package may use other files. If so, names its
+    // format.
     const absl::Status other = SettingsFile(&opened).Read().status();
     return absl::IsUnimplemented(other) ? other : names.status();
   }
@@ -79,8 +80,9 @@ absl::StatusOr<std::unique_ptr<DiskStore>> DiskStore::Open(
   std::unique_ptr<DiskStore> store(
       new DiskStore(std::move(directory), std::move(lock_file), options));
   const int lock_fd = store->lock_file_->fd();
-  // Two locks: processes open the store one at a time, so a process that is
-  // alone stays alone until it is done, and any other finds the store complete.
+  // Two locks. Under the first, processes open the store one at a time. So a
+  // process that also gets the second exclusively is alone until the store is
+  // complete.
   bool alone = false;
   if (!LockByte(lock_fd, F_OFD_SETLKW, kOpeningByte, F_WRLCK).has_value() ||
       !((alone = LockWhole(lock_fd, LOCK_EX | LOCK_NB)) ||
@@ -98,7 +100,8 @@ absl::StatusOr<std::unique_ptr<DiskStore>> DiskStore::Open(
 
 DiskStore::~DiskStore() {
   if (writer_ == nullptr || !writer_->buffer().IsForked()) return;
-  // The threads that their destructors would join are the parent's.
+  // In a child made by fork(). The threads that the destructors of these would
+  // join exist only in the parent.
   writer_.release();
   ring_.release();
   records_.release();
@@ -174,7 +177,7 @@ Settings DiskStore::settings() const {
 }
 
 void DiskStore::MakeRoomFor(uint64_t num_samples) {
-  // If this fails, the put tries again and reports why.
+  // If this fails, a later put tries again and reports why.
   (void)records_->index().ReserveFirst(num_samples);
   (void)claims_->ReserveFirst(num_samples);
 }
@@ -193,7 +196,7 @@ bool DiskStore::Get(uint64_t index, GenerationRange wanted,
 bool DiskStore::Contains(uint64_t index, GenerationRange wanted) {
   if (records_->Locate(index, wanted) != 0 ||
       writer_->buffer().Contains(index, wanted) ||
-      // It may have been written in between.
+      // It may have moved from the buffer to the disk between the checks.
       records_->Locate(index, wanted) != 0) {
     return true;
   }
@@ -214,7 +217,7 @@ PutResult DiskStore::Put(uint64_t index, Generation generation,
   if (const uint64_t word = records_->index().Load(index); word != 0) {
     const Generation stored = NearestGeneration(TagOfWord(word), generation);
     if (stored > generation) return PutResult::kNewerKept;
-    // A generation of a sample is the same, whichever process prepares it.
+    // This generation of the sample is the same, whoever prepares it.
     if (stored == generation) return PutResult::kStored;
   }
   absl::Status reserved = records_->index().Reserve(index);
@@ -226,7 +229,7 @@ PutResult DiskStore::Put(uint64_t index, Generation generation,
   if (record.data() == nullptr) return PutResult::kFailed;
   const PutResult result = writer_->buffer().Put(
       index, generation, sizeof(RecordHeader) + payload, std::move(record));
-  // The stored sample that it should have replaced is of an older generation.
+  // Removes the older generation that this should have replaced.
   if (result == PutResult::kNoRoom) Remove(index, /*evict=*/true);
   return result;
 }
@@ -255,7 +258,7 @@ RecordBuffer DiskStore::MakeRecord(uint64_t index, Generation generation,
   uint32_t crc = 0;
   char* to = record.data() + sizeof(RecordHeader);
   for (const auto& [data, size] : parts) {
-    if (size == 0) continue;  // May be null.
+    if (size == 0) continue;  // `data` may be null.
     crc = Crc32c(data, size, crc);
     std::memcpy(to, data, size);
     to += size;
@@ -269,19 +272,19 @@ RecordBuffer DiskStore::MakeRecord(uint64_t index, Generation generation,
 
 absl::Status DiskStore::PlanTransit(int64_t bytes, int64_t record_bytes) {
   std::lock_guard<std::mutex> lock(plan_mu_);
-  // Samples that are kept by an earlier agreement stay.
+  // Samples that are kept already stay.
   if (max_bytes_ != kUnlimited) {
     bytes = std::min(bytes, max_bytes_ - records_->state().bytes());
   }
   if (bytes <= 0 || ring_->IsOpen()) return absl::OkStatus();
   const int lock_fd = lock_file_->fd();
-  // Other processes now wait to open the store, so a process that is alone
-  // stays alone until the ring is there. A process that is already opening the
-  // store, and may be suspended, is not waited for.
+  // While this process holds the opening byte, no other opens the store, so a
+  // process that is alone stays alone until the ring is there. If another holds
+  // the byte, it is not waited for, because it may be suspended.
   const bool asked = directory_->env().TryLock(lock_fd, kOpeningByte);
   const bool alone = asked && LockWhole(lock_fd, LOCK_EX | LOCK_NB);
   absl::Status planned = ring_->Plan(bytes, record_bytes, alone);
-  // The shared lock is lost even if the exclusive one was refused.
+  // Takes the shared lock again: even a refused exclusive one has replaced it.
   if (asked && !ShareWhole(lock_fd)) planned = CannotLock(*directory_);
   if (asked) directory_->env().Unlock(lock_fd, kOpeningByte);
   LimitKept();
@@ -357,7 +360,7 @@ void DiskStore::Discard(uint64_t index, Generation generation) {
 SampleMapStats DiskStore::Stats() const {
   SampleMapStats stats;
   const auto [entries, bytes] = writer_->buffer().Live();
-  // Damage to the shared counts must not make them negative.
+  // The shared counts may be damaged, and then negative.
   stats.entries = std::max<int64_t>(0, entries);
   stats.bytes = std::max<int64_t>(0, bytes);
   const Records::Counts& counts = records_->counts();

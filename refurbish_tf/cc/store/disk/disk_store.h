@@ -33,16 +33,16 @@
 namespace refurbish_tf {
 
 struct DiskStoreOptions {
-  // The limit on live records. The files may take twice as much for a while.
+  // The limit on live records. Files may take twice as much for a while.
   int64_t max_bytes = kUnlimited;
-  // Delete what the directory holds.
+  // Deletes what the directory holds.
   bool overwrite = false;
-  // Fail if there is no store, or a damaged one, instead of starting empty.
+  // Fails if there is no store, or a damaged one, instead of starting empty.
   bool must_exist = false;
   uint64_t small_segment = kMaxSmallSegment;
   uint64_t large_segment = kMaxLargeSegment;
   // Records are written when they add up to this many bytes, or after this
-  // long.
+  // time.
   size_t write_buffer = 256 << 10;
   int64_t write_delay_ms = 10;
   int reads_in_flight = 64;
@@ -71,8 +71,8 @@ struct DiskStoreOptions {
 // word in the index by compare-and-swap. So it may die at any moment, and
 // nothing has to be repaired. Only `store` is synchronised with the disk; the
 // rest is left to the page cache, which is the memory tier. After a power
-// failure, the checksums and the store's id decide. The id is in every record
-// and changes when a store starts empty, because deleted files may reappear. A
+// failure, a record counts only if its checksum and its store id are right. The
+// id changes when a store starts empty, because deleted files may reappear. A
 // record that is torn, corrupt, of another sample or of an earlier store counts
 // as missing.
 //
@@ -86,15 +86,16 @@ struct DiskStoreOptions {
 // I/O, and only opening the store and adding settings wait for another process.
 // A child made by fork() can get stored samples, but its puts fail.
 //
-// Lock order: `plan_mu_` or that of WriteBuffer, DiskReadAhead or
-// MappedChecksums, then MappedFile's or BufferPool's; others are taken alone.
+// Lock order: `plan_mu_` or the lock of WriteBuffer, DiskReadAhead or
+// MappedChecksums, then that of MappedFile or BufferPool. Others are taken
+// alone.
 class DiskStore {
  public:
   // Opens the store in `directory`, or makes one.
   static absl::StatusOr<std::unique_ptr<DiskStore>> Open(
       const std::string& directory, DiskStoreOptions options);
-  // Writes what is in memory, except in a child made by fork(), which leaves it
-  // to its parent.
+  // Writes what is in memory, except in a child made by fork(): its parent
+  // does.
   ~DiskStore();
 
   int64_t max_bytes() const { return max_bytes_; }
@@ -104,9 +105,9 @@ class DiskStore {
   absl::Status CheckDirectory() const;
 
   // Compares `settings` with those that the store was written with, and adds
-  // the missing ones. If some differ, replaces them (`replace`), or fails and
-  // names them. Unavailable if another process is writing settings for longer
-  // than `patience`.
+  // the missing ones. If some differ, replaces them if `replace` is true, and
+  // otherwise fails and names them. Unavailable if another process is writing
+  // settings for longer than `patience`.
   absl::Status Agree(const Settings& settings, bool replace = false,
                      std::chrono::milliseconds patience = std::chrono::minutes(
                          1)) ABSL_LOCKS_EXCLUDED(settings_mu_);
@@ -121,26 +122,27 @@ class DiskStore {
     return state().Join(claims_.get());
   }
 
-  // Extends the index and the claims to `num_samples` samples, as far as there
-  // is room, so that no claim or put has to.
+  // Makes room for `num_samples` samples in the index and the claims, as far as
+  // the disk has any. Puts then need not do so, and other jobs see all claims.
   void MakeRoomFor(uint64_t num_samples);
 
   // Sets the size of the ring: `bytes` of `max_bytes()`, in records of
   // `record_bytes`, or -1 if they vary. The rest is for samples that are kept.
   // With 0 bytes there is no ring. Every stage that uses the store calls this
-  // once it knows the sizes. If others have the store open, the ring that they
-  // agreed on stays; one that an earlier run has left does not. Does I/O.
+  // once it knows the sizes. If other processes have the store open, the ring
+  // that they agreed on stays; one that an earlier run has left does not. Does
+  // I/O.
   absl::Status PlanTransit(int64_t bytes, int64_t record_bytes)
       ABSL_LOCKS_EXCLUDED(plan_mu_);
   // Null if there is no ring.
   TransitRing* transit() { return ring_->IsOpen() ? ring_.get() : nullptr; }
   // Puts a sample that is not kept into the ring, for other processes. Does no
   // I/O and never waits: kNoRoom if too much is still to be written. Releases
-  // the sample's claim when it is in the ring or given up.
+  // the sample's claim when the sample is in the ring or given up.
   PutResult PutInTransit(uint64_t index, Generation generation,
                          absl::Span<const iovec> parts);
 
-  // Like CacheStore's methods.
+  // Like the methods of `SampleMap`.
   bool Get(uint64_t index, GenerationRange wanted, RecordBuffer* record);
   bool Contains(uint64_t index, GenerationRange wanted);
   Generation StoredGeneration(uint64_t index) const;
@@ -157,14 +159,13 @@ class DiskStore {
   // The live entries and bytes of all processes, and the hits, misses and
   // evictions of this one. Does not access the files.
   SampleMapStats Stats() const;
-  // What this process has done.
   const Records::Counts& counts() const { return records_->counts(); }
   // The segments of all processes; `disk_bytes` includes the ring.
   Segments::Usage DiskUsage() const;
   int64_t ring_bytes() const { return ring_->DiskBytes(); }
 
-  // Removes the record of a sample if it is of this generation, because the
-  // caller cannot use it. Counts it as corrupt.
+  // Removes the record of a sample if it is of this generation, and counts it
+  // as corrupt. For a caller that cannot use the record.
   void Discard(uint64_t index, Generation generation);
 
   // Writes what is still in memory, for other processes to see.
@@ -210,12 +211,13 @@ class DiskStore {
   Warning refused_warning_;
   Warning no_ring_warning_;
 
-  // Held during I/O while the ring is planned: two threads would both be alone.
+  // Held while the ring is planned, even during I/O. Otherwise two threads
+  // could both find that this process is alone.
   std::mutex plan_mu_;
   mutable std::mutex settings_mu_;
   Settings settings_ ABSL_GUARDED_BY(settings_mu_);
 
-  // Destroyed first: its thread uses the others.
+  // Declared last, so destroyed first: its thread uses the other members.
   std::unique_ptr<Writer> writer_;
 };
 

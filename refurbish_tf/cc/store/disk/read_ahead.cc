@@ -5,10 +5,10 @@
 namespace refurbish_tf {
 namespace {
 
-// Enough for 64 reads of float32 photographs.
+// The most memory for reads: enough for 64 photographs in float32.
 constexpr size_t kMostBytes = 64 << 20;
 
-// A `Get` of a sample whose read is being started waits for the whole batch.
+// Few, because a `Get` of one of them waits until all of them have begun.
 constexpr size_t kStartedAtOnce = 8;
 
 }  // namespace
@@ -26,7 +26,7 @@ DiskReadAhead::~DiskReadAhead() {
 }
 
 size_t DiskReadAhead::Room() const {
-  // One more batch may be queued while all reads are under way.
+  // One more batch may be queued while all possible reads are under way.
   const size_t most = store_->reads_in_flight() + kStartedAtOnce;
   std::lock_guard<std::mutex> lock(mu_);
   if (entries_.size() + kStartedAtOnce > most) return 0;
@@ -159,8 +159,8 @@ bool DiskReadAhead::Get(const WantedSample& wanted, RecordBuffer* record) {
       entry = nullptr;
     }
   }
-  // A miss if the record has been removed since. In transit, also if another
-  // record has replaced it or is being written there.
+  // A miss if the record has been removed since it was located. In transit,
+  // also if another record has replaced it or is being written there.
   bool hit = false;
   if (entry != nullptr) {
     const int64_t bytes = records.read_queue().Wait(&entry->read);

@@ -19,16 +19,14 @@
 
 namespace refurbish_tf {
 
-// Begins reads before their samples are needed: the order of an epoch is known,
-// so the next reads are always under way. A claim only queues them (`Want`). A
-// thread that fetches or runs a piece first begins them (`Start`), with no lock
-// held.
-//
-// Thread-safe.
+// Begins reads before their samples are needed. The order of an epoch is known,
+// so the next reads are always under way. Claiming a piece of work only queues
+// them (`Want`). A thread begins them (`Start`), with no lock held, before it
+// fetches or runs a piece. Thread-safe.
 class DiskReadAhead {
  public:
   explicit DiskReadAhead(DiskStore* store) : store_(store) {}
-  // Waits for started reads that no `Get` has waited for.
+  // Waits for reads that have begun and that no `Get` has waited for.
   ~DiskReadAhead();
 
   // How many more samples `Want` accepts; 0 while there are enough.
@@ -38,8 +36,9 @@ class DiskReadAhead {
   // Begins the next few of the queued reads, unless another thread is doing so.
   // Opens files and copies from the page cache: call it with no lock held.
   void Start() ABSL_LOCKS_EXCLUDED(mu_);
-  // Like `DiskStore::Get`, once for each wanted sample, in any order. If the
-  // read has not begun, reads the sample now. A miss in transit is final.
+  // Like `DiskStore::Get`, once for each wanted sample, in any order. If its
+  // read has not begun, reads it now. A sample in transit is only looked up in
+  // the ring, not in the rest of the store.
   bool Get(const WantedSample& wanted, RecordBuffer* record)
       ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -48,8 +47,8 @@ class DiskReadAhead {
   struct Entry {
     WantedSample wanted;
     State state = State::kWanted;  // Guarded by `mu_`.
-    // While the read is starting, only the thread that starts it uses the rest.
-    uint64_t word = 0;  // In the index.
+    // While the read is starting, only the thread that starts it uses these.
+    uint64_t word = 0;  // Its index word.
     std::shared_ptr<File> file;
     RecordBuffer buffer;
     Read read;
@@ -58,7 +57,7 @@ class DiskReadAhead {
 
   // Takes the next few queued samples that can be read.
   std::vector<Entry*> NextBatch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Finds where the record of an entry is. False if it is not there.
+  // Finds where the record of an entry is. False if there is none.
   bool Locate(Entry* entry) const;
   // Opens the file of an entry. False if it cannot be read.
   bool Open(Entry* entry);
@@ -68,12 +67,11 @@ class DiskReadAhead {
   DiskStore* const store_;
   mutable std::mutex mu_;
   std::condition_variable started_;
-  // By ticket.
+  // Keys are tickets.
   Entries entries_ ABSL_GUARDED_BY(mu_);
   // Queued tickets, in order. `Get` may have removed the entries of some.
   std::deque<uint64_t> wanted_ ABSL_GUARDED_BY(mu_);
-  // Whether `wanted_` is not empty. Written with the lock, read also without
-  // it.
+  // Whether `wanted_` is not empty. Written under the lock, also read without.
   std::atomic<bool> any_wanted_{false};
   bool starting_ ABSL_GUARDED_BY(mu_) = false;
   int waiting_ ABSL_GUARDED_BY(mu_) = 0;

@@ -33,7 +33,7 @@ class Records {
     std::atomic<int64_t> bytes_moved{0};  // In compactions.
     std::atomic<int64_t> compactions{0};  // Segments emptied.
     std::atomic<int64_t> corrupt{0};      // Records that failed their check.
-    std::atomic<int64_t> from_other_jobs{0};  // Hits on their records.
+    std::atomic<int64_t> from_other_jobs{0};  // Hits on others' records.
     std::atomic<int64_t> failed_writes{0};
   };
 

@@ -12,13 +12,14 @@
 namespace refurbish_tf {
 namespace {
 
-// From this offset on, beyond its contents, each living job locks a byte.
+// Each living job locks a byte of the state file, from this offset on, which is
+// beyond the contents.
 constexpr off_t kJobLocks = (1 << 20) + 1;
 
 constexpr uint64_t kValueBits = 48;
 
-// A claim expires after this time. From a claim until the sample is in the
-// store takes much less, even if training consumes samples slowly.
+// A claim expires after this time. Preparing and storing a claimed sample takes
+// much less, even if training consumes samples slowly.
 constexpr uint64_t kClaimSeconds = 10;
 
 // A claim, from the highest bit on: generation + 1 (32 bits), whether it was
@@ -26,8 +27,8 @@ constexpr uint64_t kClaimSeconds = 10;
 constexpr uint64_t kReleased = uint64_t{1} << 31;
 constexpr uint64_t kSeconds = (1 << 15) - 1;
 
-// A claim that is further ahead is damaged: tags could not distinguish so many
-// generations.
+// A claim whose generation is further ahead is damaged: index words could not
+// distinguish so many generations.
 constexpr uint64_t kMostAhead = kNumTags / 2;
 
 uint64_t WithChecksum(uint64_t value) {
@@ -90,7 +91,7 @@ bool SharedState::ExchangeRing(RingWord which, uint64_t* expected,
 
 absl::StatusOr<std::unique_ptr<SharedState::Job>> SharedState::Join(
     Index* claims) {
-  // Opened once more: locks belong to an open file description.
+  // Opened again, because locks belong to an open file description.
   RTF_ASSIGN_OR_RETURN(std::shared_ptr<File> file, directory_->OpenFile(name_));
   return std::unique_ptr<Job>(new Job(this, claims, std::move(file)));
 }
@@ -102,7 +103,7 @@ SharedState::Job::Job(SharedState* state, Index* claims,
     if (!state_->directory_->env().TryLock(file_->fd(), kJobLocks + seat)) {
       continue;
     }
-    // The epoch of the seat's last job is in `next_epoch`.
+    // This loses nothing: `next_epoch` includes the previous job's epoch.
     state_->contents_->jobs[seat] = WithChecksum(0);
     seat_ = seat;
     turn_ = ++state_->contents_->turns[seat] & 0xff;
@@ -111,9 +112,9 @@ SharedState::Job::Job(SharedState* state, Index* claims,
 }
 
 uint64_t SharedState::Job::BeginFirstEpoch() {
-  // Without a lock, because a suspended process that held it would block the
-  // others. If two jobs begin at once, both may take seats, but only one
-  // advances `next_epoch`, and the other then sees the first.
+  // Uses no lock, because a suspended process that held it would block the
+  // others. If two jobs begin at once, both publish an epoch, but only one
+  // advances `next_epoch`. The other tries again, and then sees the first.
   while (true) {
     uint64_t next = state_->contents_->next_epoch.load();
     uint64_t furthest = 0;
@@ -147,7 +148,7 @@ bool SharedState::Job::OthersAreAlive() const {
     uint64_t begun = job.load();
     if (seat == seat_ || CheckedValue(begun) == 0) continue;
     if (IsAlive(seat)) return true;
-    // It is dead: its seat need not be checked again.
+    // The job is dead. Its seat need not be checked again.
     job.compare_exchange_strong(begun, WithChecksum(0));
   }
   return false;
@@ -172,7 +173,7 @@ bool SharedState::Job::IsOthers(uint64_t word) const {
 
 bool SharedState::Job::Claim(uint64_t sample, Generation generation) {
   if (seat_ < 0 || !claims_->Has(sample)) return true;
-  // If the file was cut, the others no longer see the job.
+  // If the state file was cut, other jobs do not see this one.
   if (state_->contents_->jobs[seat_].load(std::memory_order_relaxed) == 0) {
     Publish(begun_);
   }
@@ -192,7 +193,7 @@ std::optional<Generation> SharedState::Job::ClaimNext(uint64_t sample,
   Generation next;
   do {
     if (!also_claimed && IsOthers(word)) return std::nullopt;
-    // The generation after the last one that was begun.
+    // The claim has a generation + 1: the one after the last that was begun.
     const uint64_t after = word >> 32;
     next = after <= least + kMostAhead && after < kNoGeneration
                ? std::max<Generation>(after, least)

@@ -19,20 +19,19 @@ namespace refurbish_tf {
 
 // What the processes that have a store open share in addition to the index: how
 // much is in the store, and which epoch each training job is in. It is a small
-// file that all of them map.
+// file that all of them map. Thread-safe.
 //
 // How jobs share a store: a job uses the generation that it wants or any newer
-// one (`UsedGenerations` bounds the uses of these), so jobs in different epochs
-// do not disturb each other. Before a job prepares a sample, it claims it. A
-// sample that another job has claimed is deferred to the end of the epoch, when
-// it is most likely in the store. A job that joins begins in the epoch of the
-// furthest living job or, if there is none, in the epoch after the last one
-// that was begun.
+// one, so jobs in different epochs do not disturb each other.
+// (`UsedGenerations` bounds how often the job uses these.) Before a job
+// prepares a sample, it claims the sample. It defers a sample that another job
+// has claimed to the end of the epoch, when it is most likely in the store. A
+// job that joins begins in the epoch of the furthest living job or, if there is
+// none, in the epoch after the last one that was begun.
 //
 // For a sample that is not kept, the schedule wants no particular generation.
-// Its claim says which one was begun last and which job, if any, prepares it.
-//
-// Thread-safe.
+// Its claim says which generation was begun last and which job, if any, is
+// preparing that.
 class SharedState {
  public:
   // `directory` must outlive it.
@@ -46,9 +45,9 @@ class SharedState {
     contents_->entries += entries;
     contents_->bytes += bytes;
   }
-  // Adds, or returns false if the bytes would exceed `most`.
+  // Adds to both. Adds nothing and returns false if bytes would exceed `most`.
   bool TryAdd(int64_t entries, int64_t bytes, int64_t most);
-  // For a process that is alone, or has counted what was lost.
+  // For a process that is alone, or that has counted the records again.
   void SetCounts(int64_t entries, int64_t bytes) {
     contents_->entries = entries;
     contents_->bytes = bytes;
@@ -57,11 +56,12 @@ class SharedState {
   // One after the last epoch that any job has begun.
   int64_t epochs() const;
 
-  // Bytes of records that were ever appended or died: a clock for compaction.
+  // The bytes of all records that were ever appended or died. Compaction uses
+  // them as a clock.
   uint64_t changed() const { return contents_->changed.load(); }
   void AddChanged(uint64_t bytes) { contents_->changed += bytes; }
 
-  // A training job on the store. It ends when it is destroyed or its process
+  // A training job on the store. It ends when this is destroyed or its process
   // dies.
   class Job {
    public:
@@ -76,16 +76,17 @@ class SharedState {
 
     // Claims the preparation of a sample. False while another living job is
     // preparing this generation or a newer one: the sample is then likely to be
-    // in the store soon. Does no I/O: if there is no room for the claim, the
-    // others do not see it.
+    // in the store soon. Does no I/O: if there is no room for the claim,
+    // returns true, and other jobs do not see the claim.
     bool Claim(uint64_t sample, Generation generation);
 
-    // Claims the preparation of a sample that is not kept, in generation
-    // `least` or the one after the last that was begun, whichever is later.
-    // Nothing while another living job is preparing it, unless `also_claimed`.
+    // Claims the preparation of a sample that is not kept. Returns its
+    // generation: `least`, or the one after the last that was begun if that is
+    // later. Unless `also_claimed`, returns nothing while another living job is
+    // preparing it.
     std::optional<Generation> ClaimNext(uint64_t sample, Generation least,
                                         bool also_claimed);
-    // Notes that a generation was begun, without a claim. For a job that is
+    // Notes that a generation was begun, without a claim, for a job that is
     // alone.
     void NoteBegun(uint64_t sample, Generation generation);
 
@@ -100,31 +101,32 @@ class SharedState {
    private:
     friend class SharedState;
     Job(SharedState* state, Index* claims, std::shared_ptr<File> file);
-    // Publish that an epoch was begun: `PublishInSlot` to the living jobs,
-    // `Publish` also to later ones.
+    // Publish `begun`, one after the epoch that was begun. `PublishInSlot`
+    // tells the living jobs, `Publish` also later ones.
     void PublishInSlot(uint64_t begun);
     void Publish(uint64_t begun);
     bool IsAlive(int seat) const { return state_->IsAlive(*file_, seat); }
-    // What the job writes into the claims.
     uint64_t OwnClaim(Generation generation) const;
     // Whether a word says that another living job is preparing the sample.
     bool IsOthers(uint64_t word) const;
 
     SharedState* const state_;
     Index* const claims_;
-    // A descriptor of its own, which the lock on the job's seat belongs to.
+    // The state file, opened by this job alone: the lock on its seat belongs to
+    // it.
     const std::shared_ptr<File> file_;
-    int seat_ = -1;  // -1 if all are taken: others do not see this job.
+    int seat_ = -1;  // -1 if there is none: others do not see it.
     uint64_t turn_ = 0;
-    // One after the last epoch that was begun.
+    // One after the last epoch that this job has begun.
     std::atomic<uint64_t> begun_{0};
   };
   // This object must outlive the job, and so must `claims`, which all jobs
   // share.
   absl::StatusOr<std::unique_ptr<Job>> Join(Index* claims);
 
-  // The head of the ring of samples in transit (TransitRing), and its geometry
-  // as a number; 0 if it was not set or is damaged.
+  // The words of the ring of samples in transit (TransitRing): its head, and
+  // its geometry as a number. `Ring` returns 0 if a word is not set or is
+  // damaged.
   enum RingWord { kHead, kGeometry };
   uint64_t Ring(RingWord which) const;
   // Sets the word to `desired`, below 2^48, if it is `*expected`; otherwise
@@ -135,8 +137,8 @@ class SharedState {
   // be.
   static void Release(Index* claims, uint64_t sample, Generation generation);
 
-  // For each living job: its process, its epoch, and how many samples of that
-  // it has handed over.
+  // For each living job: its process, its epoch, and how many samples of the
+  // epoch it has handed over.
   absl::StatusOr<std::vector<NamedNumbers>> LivingJobs() const;
 
   // See MappedFile. Zeros replace what was cut.
@@ -153,7 +155,7 @@ class SharedState {
     // One after the last epoch that any job has begun, with a checksum. A word
     // with a wrong checksum counts as unset.
     std::atomic<uint64_t> next_epoch;
-    // The same for the job in each seat.
+    // One after the last epoch of the job in each seat, also with a checksum.
     std::atomic<uint64_t> jobs[kSeats];
     // How many jobs have had each seat. This distinguishes the claims of a job
     // from those of the previous job in its seat.
@@ -161,7 +163,7 @@ class SharedState {
     // For people to read: each job's process, and what it has handed over.
     std::atomic<int64_t> processes[kSeats];
     std::atomic<int64_t> handed_out[kSeats];
-    // By `RingWord`, each with a checksum.
+    // Indexed by `RingWord`. Each has a checksum.
     std::atomic<uint64_t> ring[2];
   };
   static_assert(std::atomic<uint64_t>::is_always_lock_free, "");
@@ -173,7 +175,8 @@ class SharedState {
         file_(std::move(file)),
         contents_(reinterpret_cast<Contents*>(file_->Find(0))) {}
 
-  // Whether a living job has the seat. `file` is this file, opened once more.
+  // Whether a living job has the seat. `file` is the state file, opened again:
+  // a lock is invisible through the descriptor that holds it.
   bool IsAlive(const File& file, int seat) const;
 
   const Directory* const directory_;

@@ -21,7 +21,7 @@ PutResult WriteBuffer::Put(uint32_t index, Generation generation,
     const auto found = newest_.find(index);
     Entry* const older = found == newest_.end() ? nullptr : found->second;
     if (older != nullptr) {
-      // Another thread may have been faster.
+      // Another thread may have put it first.
       if (older->generation == generation) return PutResult::kStored;
       if (older->generation > generation) return PutResult::kNewerKept;
     }
@@ -33,7 +33,7 @@ PutResult WriteBuffer::Put(uint32_t index, Generation generation,
         records_->state().bytes() + new_bytes_ - replaced + space > max_bytes) {
       return PutResult::kNoRoom;
     }
-    // An entry that is being written is replaced only after that.
+    // An older entry that is being written is replaced on the disk instead.
     const bool is_written = older != nullptr && older->being_written;
     if (older != nullptr && !is_written) Forget(older);
     auto entry = std::make_unique<Entry>();
@@ -119,7 +119,7 @@ void WriteBuffer::DropAll() {
 }
 
 std::pair<int64_t, int64_t> WriteBuffer::Live() const {
-  // With the lock held, so that no record moves from one count to the other.
+  // With the lock held, so that no record is published between the two reads.
   std::lock_guard<std::mutex> lock(mu_);
   return {records_->state().entries() + new_entries_,
           records_->state().bytes() + new_bytes_};
@@ -158,7 +158,8 @@ std::vector<uint64_t> WriteBuffer::Publish(const Entry& entry,
   std::vector<uint64_t> all_dead;
   if (records_->Publish(entry.index, entry.generation, location, max_bytes_,
                         &dead) == PutResult::kNoRoom) {
-    // Other processes have used up the limit since the put.
+    // Other processes have used up the limit since the put. As in a put without
+    // room, the older generation is removed.
     all_dead.push_back(
         records_->Remove(entry.index, /*evict=*/true, entry.generation));
   }

@@ -23,9 +23,7 @@ namespace refurbish_tf {
 // Records that were put but are not on the disk yet. Any thread puts and gets
 // them; the writer's thread takes them in batches and publishes them when they
 // are written. A put does no I/O, and waits only while `kMostBatches` batches
-// are in memory.
-//
-// Thread-safe.
+// are in memory. Thread-safe.
 class WriteBuffer {
  public:
   struct Entry {
@@ -33,7 +31,7 @@ class WriteBuffer {
     Generation generation;
     size_t record_size;
     RecordBuffer record;  // Padded to its space.
-    // What it will add to the live entries and bytes.
+    // What publishing it will add to the live entries and bytes.
     int64_t new_entries;
     int64_t new_bytes;
     // Guarded by the buffer's lock.
@@ -58,21 +56,21 @@ class WriteBuffer {
 
   // For any thread -----------------------------------------------------------
 
-  // Like CacheStore's. Writing a stored record may still fail.
+  // Like `SampleMap`'s methods. Writing a record that was put may still fail.
   PutResult Put(uint32_t index, Generation generation, size_t record_size,
                 RecordBuffer record) ABSL_LOCKS_EXCLUDED(mu_);
   bool Get(uint64_t index, GenerationRange wanted, RecordBuffer* record) const
       ABSL_LOCKS_EXCLUDED(mu_);
   bool Contains(uint64_t index, GenerationRange wanted) const
       ABSL_LOCKS_EXCLUDED(mu_);
-  // The newest generation in memory, or kNoGeneration.
+  // The newest generation of the sample in memory, or kNoGeneration.
   Generation GenerationOf(uint64_t index) const ABSL_LOCKS_EXCLUDED(mu_);
   std::vector<uint64_t> Indices() const ABSL_LOCKS_EXCLUDED(mu_);
-  // Drops the records of a sample. False if there are none.
+  // Drops the records of a sample. False if there were none.
   bool Drop(uint64_t index) ABSL_LOCKS_EXCLUDED(mu_);
   void DropAll() ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Lowers the limit on what is kept. Records that are stored already stay.
+  // Lowers the limit on the bytes of live records. Those stored already stay.
   void Limit(int64_t max_bytes) {
     int64_t old = max_bytes_;
     while (max_bytes < old &&
@@ -83,7 +81,7 @@ class WriteBuffer {
   // Live entries and bytes, on the disk and in memory.
   std::pair<int64_t, int64_t> Live() const ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Whether this is the copy in a child made by fork(), which has no writer:
+  // Whether this is the copy in a child made by fork(). It has no writer, so
   // puts fail.
   bool IsForked() const { return getpid() != process_; }
 
@@ -99,14 +97,12 @@ class WriteBuffer {
   // that are now dead.
   std::vector<uint64_t> Publish(const Entry& entry, const Location& location)
       ABSL_LOCKS_EXCLUDED(mu_);
-  // Called if a record could not be written.
   void Fail(const Entry& entry) ABSL_LOCKS_EXCLUDED(mu_);
   void EndBatch() ABSL_LOCKS_EXCLUDED(mu_);
   // Called when the writer has ended: from now on puts fail, and none waits.
   void Close() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  // Puts wait while this many batches are in memory.
   static constexpr size_t kMostBatches = 16;
 
   // Drops an entry from the counts and from `newest_`.
@@ -124,12 +120,12 @@ class WriteBuffer {
   Batch filling_ ABSL_GUARDED_BY(mu_);
   std::chrono::steady_clock::time_point filling_since_ ABSL_GUARDED_BY(mu_);
   size_t filling_bytes_ ABSL_GUARDED_BY(mu_) = 0;
-  // Only the writer changes it.
+  // The batch that is being written. Only the writer changes it.
   Batch batch_ ABSL_GUARDED_BY(mu_);
   size_t batch_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   // The newest entry of each sample.
   std::unordered_map<uint64_t, Entry*> newest_ ABSL_GUARDED_BY(mu_);
-  // Sums over the entries that are not dropped, published or failed.
+  // Sums over the entries in memory that are not dropped, published or failed.
   int64_t new_entries_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t new_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;

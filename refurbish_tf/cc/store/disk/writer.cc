@@ -12,9 +12,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// How often an idle process looks for work that others have left it. Only it
-// can empty its segments, and the space of segments that others have deleted is
-// not freed while they are open here.
+// How often an idle process checks what other processes have done: they may
+// have replaced the records in its segments, which only it can delete, or
+// deleted segments, whose space is not freed while they are open here.
 constexpr std::chrono::seconds kLookAfter(5);
 
 }  // namespace
@@ -131,8 +131,8 @@ void Writer::RunCompaction() {
   int64_t written_at = counts.bytes_moved;
   int64_t batch_bytes = 0;
   compaction_.Run([&] {
-    // Records put in the meantime are also written, but only half as fast as
-    // records are moved. Otherwise the compaction might never end.
+    // Also writes the records that are put during a compaction, but only half
+    // as fast as records are moved. Otherwise the compaction might never end.
     const int64_t moved = counts.bytes_moved;
     if (moved - written_at >= 2 * batch_bytes && DueAt() <= Clock::now()) {
       const int64_t before = counts.bytes_put;
@@ -210,7 +210,7 @@ void Writer::WriteBatchOfKept() {
 }
 
 absl::Status Writer::Write(const Entries& entries, uint64_t space) {
-  // Writes all of their space, so that the file's length says where the next
+  // Also writes the padding, so that the file's length says where the next
   // record may begin.
   std::vector<iovec> parts;
   parts.reserve(entries.size());

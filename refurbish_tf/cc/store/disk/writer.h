@@ -21,7 +21,7 @@
 
 namespace refurbish_tf {
 
-// The only thread of a store that writes. It writes records in batches,
+// The only thread of a store that writes records. It writes them in batches,
 // compacts segments between the batches, and mends mapped files that somebody
 // has cut. It holds no lock while it writes.
 class Writer {
@@ -36,20 +36,19 @@ class Writer {
          TransitRing* ring, const Options& options);
   // Writes what is still in memory.
   ~Writer();
-  // Starts the thread. Fails if the system refuses to.
   absl::Status Start();
 
   WriteBuffer& buffer() { return buffer_; }
   TransitPuts& transit() { return transit_; }
 
-  // Called when records have died: compaction may be due.
+  // Called when records have died, because compaction may then be due.
   void RecordsDied() {
     if (compaction_.IsDue()) Wake();
   }
   // Returns when all that was put before has been written or has failed.
   void Flush() { Ask(&flushes_); }
   // Returns when a compaction that began after the call has ended. `all`: also
-  // compacts segments that are not full.
+  // compacts the segments to which records are being appended.
   void Compact(bool all) {
     if (all) seal_ = true;
     Ask(&compactions_);
@@ -58,8 +57,8 @@ class Writer {
   void WriteFailed(const absl::Status& status, int64_t times = 1);
 
  private:
-  // What other threads have asked for and wait for: how often, and how much of
-  // that was done.
+  // How many flushes, or compactions, other threads have asked for, and how
+  // many of these were done. The threads wait for them.
   struct Requests {
     uint64_t asked = 0;
     uint64_t answered = 0;
@@ -76,12 +75,11 @@ class Writer {
   bool Await(std::chrono::steady_clock::time_point until)
       ABSL_LOCKS_EXCLUDED(mu_);
 
-  // When the next batch is due.
   std::chrono::steady_clock::time_point DueAt() const ABSL_LOCKS_EXCLUDED(mu_);
   void WriteBatch() ABSL_LOCKS_EXCLUDED(mu_);
   void WriteBatchOfKept();
   using Entries = std::vector<const WriteBuffer::Entry*>;
-  // Writes records of `space` bytes with one call, and publishes them.
+  // Writes records, of `space` bytes in all, with one call, and publishes them.
   absl::Status Write(const Entries& entries, uint64_t space);
   void RunCompaction();
   void MendFiles();

@@ -83,7 +83,7 @@ void TransitPuts::WriteBatch(
   const Entry* const end = batch.data() + batch.size();
   bool together = true;
   for (const Entry* first = batch.data(); first < end;) {
-    // Other processes may be ahead by a whole round of the ring.
+    // Other processes may have filled the whole ring since the put.
     if (!ring_->IsOwn(first->span)) {
       EndWrite(*first++, /*written=*/false);
       continue;
@@ -95,7 +95,7 @@ void TransitPuts::WriteBatch(
     }
     absl::Status written = Write(first, next);
     if (!written.ok() && next - first > 1) {
-      // Some of the records may fit.
+      // The disk may have room for some of them. From here on, writes singly.
       together = false;
       next = first + 1;
       written = Write(first, next);

@@ -21,10 +21,8 @@ namespace refurbish_tf {
 // Records in transit that were put but are not in the file of the ring yet. Any
 // thread puts them; the writer's thread writes them in batches. Unlike in
 // WriteBuffer, a put never waits: a sample in transit only saves preparing it
-// again, so what a busy disk cannot take is given up. Nor does a put check what
-// is kept, or make room for itself.
-//
-// Thread-safe.
+// again, so it is given up if the disk is too busy. Nor does a put compare it
+// with kept samples, or evict any. Thread-safe.
 class TransitPuts {
  public:
   // The last three arguments are those of WriteBuffer.
@@ -41,8 +39,9 @@ class TransitPuts {
 
   // For any thread -----------------------------------------------------------
 
-  // Puts the record of `space` bytes that `make` returns, or null. Its claim is
-  // released when it is in the ring or given up; at once if not kStored.
+  // `make` returns the record, of `space` bytes, or an empty one if there is no
+  // memory. Releases the sample's claim at once if the result is not kStored,
+  // and otherwise when the record is in the ring or given up.
   PutResult Put(uint32_t index, Generation generation, uint64_t space,
                 const std::function<RecordBuffer()>& make)
       ABSL_LOCKS_EXCLUDED(mu_);
@@ -67,12 +66,10 @@ class TransitPuts {
   };
   using Entries = std::vector<Entry>;
 
-  // The limit on the bytes in memory. There is always room for this many
-  // records.
+  // The limit on the bytes in memory. There is always room for a few records.
   static constexpr size_t kMostBytes = 8 << 20;
   static constexpr size_t kLeastRecords = 4;
 
-  // Reserves room in memory for a record. False if there is none.
   bool Reserve(uint64_t space) ABSL_LOCKS_EXCLUDED(mu_);
   void Unreserve(size_t records, uint64_t bytes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
@@ -95,8 +92,8 @@ class TransitPuts {
   Entries filling_ ABSL_GUARDED_BY(mu_);
   std::chrono::steady_clock::time_point filling_since_ ABSL_GUARDED_BY(mu_);
   size_t filling_bytes_ ABSL_GUARDED_BY(mu_) = 0;
-  // The number and bytes of all records in memory, including those being made
-  // or written.
+  // The number and bytes of all records in memory, including those that are
+  // being made or written.
   size_t num_records_ ABSL_GUARDED_BY(mu_) = 0;
   size_t bytes_ ABSL_GUARDED_BY(mu_) = 0;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;

@@ -32,8 +32,8 @@ constexpr uint64_t kPartsOfRing = 8;
 
 constexpr uint64_t kMostUnits = (uint64_t{1} << kUnitsBits) - 1;
 
-// If records vary in size, a unit is this part of the ring. The largest
-// possible record then takes as many units as fit into a word.
+// If records vary in size, the ring has about this many units. The largest
+// record that may be put then takes as many units as fit into a word.
 constexpr uint64_t kUnitsOfRing = kPartsOfRing * (kMostUnits + 1);
 
 constexpr uint64_t Low(uint64_t word, int bits) {
@@ -82,7 +82,7 @@ absl::Status TransitRing::Plan(int64_t bytes, int64_t record_bytes,
   uint64_t number = state_->Ring(SharedState::kGeometry);
   if (alone && number != own.number() &&
       state_->ExchangeRing(SharedState::kGeometry, &number, 0)) {
-    // In another geometry, nobody finds the old records.
+    // Nobody finds the old records in another geometry.
     (void)directory_->env().Truncate(files->records->fd(), 0);
   }
   absl::Status reserved = files->words->ReserveFirst(Agree(own).num_units);
@@ -128,7 +128,7 @@ TransitRing::Entry TransitRing::At(uint64_t position) const {
   word >>= kLapBits;
   const uint64_t units = Low(word, kUnitsBits);
   word >>= kUnitsBits;
-  // Otherwise it was never marked, or is damaged.
+  // Then the word is of an earlier entry, or damaged.
   if (lap != Lap(position, geometry.num_units) || units == 0 ||
       units > geometry.MostUnits() || first_unit + units > geometry.num_units) {
     return entry;
@@ -167,7 +167,7 @@ std::optional<TransitRing::Span> TransitRing::Append(uint32_t index,
   if (!files->words->Reserve(span.first_unit).ok()) return std::nullopt;
   uint64_t word = files->words->Load(span.first_unit);
   do {
-    // Another process has taken the unit in the next round: its word stays.
+    // If another process has taken the unit in the next round, its word stays.
     if (!IsOwn(span)) return std::nullopt;
     directory_->env().BeforeSharedWrite();
   } while (!files->words->CompareExchange(span.first_unit, &word, span.word));

@@ -18,46 +18,43 @@ namespace refurbish_tf {
 //
 // A position is a number that only grows; the head is one after the last
 // position that was taken. The entry of a position is in unit `position %
-// num_units()`, until that of `position + num_units()` replaces it. Each unit
-// has a word, in a file that all processes map, and a part of the file of
+// num_units()`, until the entry of `position + num_units()` replaces it. Each
+// unit has a word, in a file that all processes map, and a part of the file of
 // records. A record takes one or more adjacent units, and as many positions;
 // its word is that of the first. A record that would cross the end of the ring
 // begins at the next round.
 //
 // To put a record, a process advances the head, marks the record's word as
 // pending, which clears the word before it, and later writes the record and
-// publishes the word. It may die at any moment: a pending word stays until it
-// is replaced. A reader trusts a record only if its checksum, its index and its
-// generation are right. That alone makes it safe to write in place. (A process
-// may be stopped just before it writes a record, and continue when others have
-// used the same units. It then overwrites one of their records, and whoever
-// reads that record prepares its sample again.)
+// publishes the word. The process may die at any moment: a pending word stays
+// until it is replaced. A reader trusts a record only if its checksum, its
+// index and its generation are right. That alone makes it safe to write in
+// place. (A process may be stopped just before it writes a record, and continue
+// when others have used the same units. It then overwrites one of their
+// records, and whoever reads that record prepares its sample again.)
 //
 // If the state is damaged or cut, the head may begin again at 0, and readers
-// that are further go back to it.
-//
-// Thread-safe, without a lock.
+// that are beyond it go back to it. Thread-safe, without a lock.
 class TransitRing {
  public:
-  // Both must outlive it.
   TransitRing(const Directory* directory, SharedState* state)
       : directory_(directory), state_(state) {}
   ~TransitRing() { delete files_.load(); }
 
   // Opens the files of a ring of `bytes`, in records of `record_bytes`, or -1
-  // if they vary. From then on, its geometry is that of the process that
-  // planned it first. The geometry of an earlier run does not count: if this
-  // process is `alone` with the store, its own does. For one thread at a time.
+  // if they vary. The geometry is that of the process that planned the ring
+  // first. But a process that is `alone` with the store replaces the geometry
+  // that an earlier run has left. For one thread at a time.
   absl::Status Plan(int64_t bytes, int64_t record_bytes, bool alone);
   bool IsOpen() const { return files() != nullptr; }
-  // The bytes of all records, as agreed.
+  // The bytes of all units, in the agreed geometry.
   int64_t bytes() const { return geometry().unit * geometry().num_units; }
-  // The space that the file of records takes, whether it is open here or not.
+  // The space of the file of records on the disk, whether it is open or not.
   int64_t DiskBytes() const;
 
   // One after the last position that was taken.
   uint64_t head() const { return state_->Ring(SharedState::kHead); }
-  // How many positions it has room for, as agreed.
+  // How many units there are, in the agreed geometry.
   uint64_t num_units() const { return geometry().num_units; }
 
   // What is at a position.
@@ -69,8 +66,8 @@ class TransitRing {
     };
     State state = State::kGone;
     uint32_t index = 0;
-    uint32_t tag = 0;   // Of the generation: `NearestGeneration`.
-    uint64_t next = 0;  // The position after it; above the given one.
+    uint32_t tag = 0;   // Of the generation. See `NearestGeneration`.
+    uint64_t next = 0;  // The next position to read, above this one.
     // Where its record is in the file of records.
     uint64_t offset = 0;
     uint64_t size = 0;
@@ -92,11 +89,12 @@ class TransitRing {
     uint64_t word;  // Of the pending record.
   };
   // Advances the head by a record of `space` bytes, and marks the record as
-  // pending. Nothing if it is too large for the ring. Does no I/O, except that
-  // it extends the file of words, once in 65,536, if `Plan` has not.
+  // pending. Returns nothing if it is too large for the ring, or cannot be
+  // marked. Does no I/O, except that it extends the file of words, once in
+  // 65,536, if `Plan` has not.
   std::optional<Span> Append(uint32_t index, Generation generation,
                              uint64_t space);
-  // Whether the span is still the record's own, so that it may be written.
+  // Whether the span still belongs to the record, so that it may be written.
   bool IsOwn(const Span& span) const {
     return state_->Ring(SharedState::kGeometry) == span.geometry &&
            Holds(span.position);
@@ -123,8 +121,8 @@ class TransitRing {
   struct Geometry {
     uint64_t unit;
     uint64_t num_units;
-    // A unit is a record or, if records vary in size, a small part of the ring,
-    // whatever records come.
+    // A unit is as large as a record or, if records vary in size, a small part
+    // of the ring that does not depend on them.
     static Geometry For(int64_t bytes, int64_t record_bytes);
     static Geometry Of(uint64_t number);
     uint64_t number() const;
@@ -141,7 +139,7 @@ class TransitRing {
   Geometry geometry() const {
     return Geometry::Of(state_->Ring(SharedState::kGeometry));
   }
-  // The agreed geometry; `own` if there is none yet, or it is damaged.
+  // The agreed geometry. If there is none, or it is damaged, agrees on `own`.
   Geometry Agree(const Geometry& own);
   void Replace(const Span& span, uint64_t word);
 
