@@ -74,8 +74,7 @@ REFURBISH_TF_CRC32C uint32_t ExtendByInstruction(uint32_t crc,
                                                  const uint8_t* data,
                                                  size_t size);
 
-// The register after `kStretch` zeros, for each byte of the register and each
-// value of that byte.
+// The register after `kStretch` zeros, for each value of each of its bytes.
 const std::array<Table, 4>& StretchTables() {
   static const auto* const tables = [] {
     auto* result = new std::array<Table, 4>;

@@ -14,8 +14,7 @@ double Exp(double x);
 struct SineCosine {
   double sine, cosine;
 };
-// For at most a thousand radians. keras/offloaded_rows.py has a copy of this
-// function: change both.
+// For at most a thousand radians. keras/offloaded_rows.py has the same code.
 SineCosine SineCosineOf(double radians);
 
 }  // namespace refurbish_tf

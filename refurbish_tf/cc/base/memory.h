@@ -16,8 +16,7 @@ struct Memory {
   int64_t free;
 
   // How much memory kept samples must leave free for everything else that
-  // grows: a tenth of the limit, but at least 1 GiB, or a quarter of a limit
-  // below 4 GiB.
+  // grows: a tenth, but at least 1 GiB or, below 4 GiB, a quarter.
   int64_t reserve() const {
     return std::max(limit / 10, std::min(limit / 4, int64_t{1} << 30));
   }
@@ -26,9 +25,8 @@ struct Memory {
 // Does I/O, which takes about 0.1 ms.
 Memory ReadMemory();
 
-// For tests: from now on, `ReadMemory` reads /proc and /sys below `root`. The
-// root is not an argument of `ReadMemory` because stages make the stores that
-// call it.
+// For tests: from now on, `ReadMemory` reads /proc and /sys below `root`. An
+// argument of `ReadMemory` would not reach the stores, which stages make.
 void SetMemoryRoot(const std::string& root);
 
 // Gives freed memory back to the system. Otherwise the allocator keeps it,

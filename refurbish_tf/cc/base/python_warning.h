@@ -7,8 +7,7 @@ namespace refurbish_tf {
 
 // Makes Python's main thread issue a PipelineWarning the next time it runs
 // Python code. The warning then points to the line of the user's loop, and
-// nothing waits for the interpreter's lock. Does nothing in a process without
-// Python.
+// nothing waits for the interpreter's lock. Does nothing without Python.
 void WarnInPython(const std::string& text);
 
 // The end of a warning about something that may be intended.

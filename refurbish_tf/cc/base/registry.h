@@ -18,8 +18,7 @@ namespace refurbish_tf {
 // an object dies with the last shared_ptr to it.
 //
 // Thread-safe. The lock is not held while an object is created, because that
-// may wait for another process. Only callers that ask for the same object wait
-// for it.
+// may wait for another process. Only callers with the same id wait for it.
 template <class T>
 class Registry {
  public:

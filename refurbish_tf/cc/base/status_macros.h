@@ -1,5 +1,4 @@
-// Errors and macros for their early return, like TensorFlow's but without
-// TensorFlow.
+// Errors, and macros to return them early, like TensorFlow's.
 #pragma once
 
 #include <utility>

@@ -1,5 +1,4 @@
-// Batches whose rows are written by workers. Does not know which samples the
-// results are.
+// Batches whose rows are written by workers, whatever the results are.
 #pragma once
 
 #include <atomic>
@@ -16,8 +15,7 @@
 
 namespace refurbish_tf {
 
-// Copies a value into a row of `component`, whose rows must have the value's
-// type and shape.
+// Copies a value into a row of `component`, which has its type and shape.
 absl::Status CopyToRow(const Tensor& value, int64_t row, Tensor* component);
 // Keeps only the first `num_rows` rows of each component.
 void Shorten(int64_t num_rows, std::vector<Tensor>* components);
@@ -93,10 +91,11 @@ class BatchRows {
 
   // The following methods are for the consumer.
 
-  // Gathers the next result, which is in `row`: in order, the first that was
-  // not gathered yet. Out of order, keeps `index` with it. `*whole`: whether
-  // its batch is complete. If `result` is an error, or one occurs here, returns
-  // it; in order, also drops what was gathered of the batch.
+  // Gathers the next result, which is in `row`. With `in_order`, it must be the
+  // first that was not gathered yet; otherwise, `index` is kept with it.
+  // `*whole`: whether its batch is complete. If `result` is an error, or one
+  // occurs here, returns it. With `in_order`, then drops what was gathered of
+  // the batch.
   absl::Status Gather(absl::Status result, const Row& row, uint32_t index,
                       bool* whole) ABSL_LOCKS_EXCLUDED(mu_);
   // Takes the complete batch, or the remainder at the end. False if there is
@@ -116,8 +115,7 @@ class BatchRows {
   std::atomic<int64_t> num_skipped_{0};
 
   mutable std::mutex mu_;
-  // The batches in the order in which they were begun. `Take` takes rows from
-  // the last one.
+  // The batches in the order of their beginning. Rows are taken from the last.
   std::deque<std::unique_ptr<Batch>> open_ ABSL_GUARDED_BY(mu_);
   int64_t num_taken_ ABSL_GUARDED_BY(mu_) = 0;
   // Not reset when another worker gets a batch, because the worker whose row

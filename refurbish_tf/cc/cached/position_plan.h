@@ -87,8 +87,7 @@ class PositionPlan {
   absl::StatusOr<Decided> Ask(size_t position, Sample* element) const;
   // Notes what the mapper has said about position `end_`.
   void Note(Decided decided) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Decides where the elements of all positions before `end` come from. The
-  // positions must be noted.
+  // Decides where the elements before position `end`, all noted, come from.
   void Decide(size_t end) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Asks the mapper ahead, and queues reads while there is room for them.
   void ReadAhead() ABSL_LOCKS_EXCLUDED(mu_);

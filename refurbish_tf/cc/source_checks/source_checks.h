@@ -26,16 +26,14 @@ enum class SourceKind {
   kDraws,      // It draws random numbers, so it is not compared.
 };
 
-// The result of comparing an element with the one from which its sample was
-// last prepared.
+// Compares an element with the one from which its sample was last prepared.
 enum class Compared {
   kSame,     // Or there is no checksum to compare with.
   kOther,    // It differs, which is worth a warning.
   kRefused,  // It differs, so the store was filled from another source.
 };
 
-// A checksum for each sample. Takes memory only for parts with checksums.
-// Thread-safe.
+// A checksum for each sample. Parts without any take no memory. Thread-safe.
 class ChecksumsInMemory {
  public:
   void Set(uint32_t index, uint32_t sum) {
@@ -86,13 +84,11 @@ class RepetitionWatch {
     // If duplicates have no fixed order, their distances have a small divisor.
     const uint32_t period =
         divisor_ < std::max<size_t>(2, seen_.size() / 2) ? 0 : divisor_;
-    // A source that does end may have only few different elements, so wait
-    // longer.
+    // A source with few different elements may well end, so wait longer.
     const bool may_end = period == 0 && seen_.size() < kFewValues;
     if (num_read_ < (may_end ? kLongForFewValues : kLong)) return {};
     for (const auto& each : seen_) {
-      // Elements that come often only in one part of what was read do not
-      // count.
+      // Elements that come often only in a part of the input do not count.
       if (each.second.times <= kOften ||
           each.second.last - each.second.first <= num_read_ / 2) {
         return {};
@@ -148,7 +144,7 @@ class SourceChecks {
 
   // Whether elements are to be compared; false before `Begin`. A source in a
   // graph can differ only from an earlier run that has filled a store on disk.
-  // Without one it is not compared: at 32x32 pixels a checksum takes 5 % of an
+  // Without one it is not compared: checksums of 32x32 pixels take 5 % of an
   // epoch.
   bool checks() const {
     return begun() && kind_ < SourceKind::kDraws &&
@@ -184,8 +180,7 @@ class SourceChecks {
     return known == 0 || known == sum ? Compared::kSame : Compared::kOther;
   }
   // Whether an element, which differs, does so only in labels and weights:
-  // components with at most one dimension that are not the largest. See
-  // `ElementChecksum`.
+  // components of at most one dimension (`ElementChecksum`).
   bool OnlyLabelsDiffer(uint32_t index, uint32_t sum) const {
     const uint32_t on_disk = SumOnDisk(index);
     const uint32_t known = on_disk != 0 ? on_disk : in_memory_.Find(index);

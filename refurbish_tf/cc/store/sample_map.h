@@ -39,8 +39,7 @@ struct SampleMapStats {
   int64_t hits = 0;
   int64_t misses = 0;
   // Samples that left after their last use, were replaced by a newer generation
-  // or made room for others. Samples that a user removes or clears are not
-  // counted.
+  // or made room for others, but not those that a user removes or clears.
   int64_t evictions = 0;
 };
 
@@ -65,8 +64,7 @@ class SampleMap {
  public:
   virtual ~SampleMap() = default;
 
-  // The limit on the stored bytes. It stays the same while memory is short and
-  // the store can hold less.
+  // The limit on the stored bytes, whether or not memory is short.
   virtual int64_t max_bytes() const = 0;
 
   // Whether other jobs may use the store, perhaps in other epochs. It may then
@@ -135,8 +133,7 @@ class SampleMap {
     virtual size_t Room() const = 0;
     // Queues the reads of samples. Does no I/O.
     virtual void Want(const std::vector<WantedSample>& wanted) = 0;
-    // Begins queued reads, as many as make sense at once. Call it with no lock
-    // held.
+    // Begins the next queued reads. Call it with no lock held.
     virtual void Start() = 0;
     // Like the store's `Get`. Called once for each wanted sample, in any order.
     // `*foreign`: whether another process has written the sample, if known.

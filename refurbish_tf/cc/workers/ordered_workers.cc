@@ -258,8 +258,7 @@ bool OrderedWorkers::ClaimNext(Lock& lock, bool may_run) {
     if (!spares_.empty()) piece = std::move(spares_.back()->piece);
     const Claimed claimed = work_->Claim(&piece);
     go_on = go_on && (piece == nullptr || work_->IsShort(*piece));
-    // If this thread already has pieces to run, it leaves one that may take
-    // long to others.
+    // Pieces that may take long are left to others, except for the first.
     const bool is_own = may_run && (go_on || group.empty());
     if (!Accept(claimed, std::move(piece), is_own ? &group : nullptr)) break;
   } while (++found < times_.at_once() && go_on && MayClaim());
@@ -277,7 +276,7 @@ bool OrderedWorkers::Accept(Claimed claimed, std::unique_ptr<Piece> piece,
   stuck_ = claimed == Claimed::kNotNow && !IsUnderWay();
   if (claimed == Claimed::kEnd || stuck_) {
     claims_ended_ = true;
-    // Threads must wake to end.
+    // Wakes the threads so that they can end.
     if (Ended()) wake_threads_.notify_all();
     if (consumer_sleeps_) wake_consumer_.notify_one();
     return true;

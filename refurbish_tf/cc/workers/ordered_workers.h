@@ -68,8 +68,7 @@ class OrderedWorkers {
     // The bytes that a piece holds once it is done.
     virtual int64_t Bytes(const Piece& piece) const = 0;
     // Whether a claimed piece certainly takes only microseconds: it waits for
-    // nothing and calls no user code. A thread may do several such pieces in a
-    // row.
+    // nothing and calls no user code. A thread may do several in a row.
     virtual bool IsShort(const Piece&) const { return false; }
     // Called when a thread, or the consumer, is about to sleep (`begins`), and
     // again when it has woken.
@@ -97,8 +96,7 @@ class OrderedWorkers {
   OrderedWorkers(const OrderedWorkers&) = delete;
   OrderedWorkers& operator=(const OrderedWorkers&) = delete;
 
-  // kStuck: `Claim` has returned kNotNow with nothing under way, so no result
-  // would ever come.
+  // kStuck: `Claim` returned kNotNow with nothing under way, which never ends.
   enum class Next { kPiece, kEnd, kCancelled, kStuck };
   // The error for kCancelled and kStuck.
   static absl::Status ErrorOf(Next next);
@@ -124,8 +122,7 @@ class OrderedWorkers {
   bool Settle(std::vector<const Piece*>* ready) ABSL_LOCKS_EXCLUDED(mu_);
   void Resume() ABSL_LOCKS_EXCLUDED(mu_);
 
-  // From now on no call of `Work` begins and no result is returned. Does not
-  // wait.
+  // From now on no call of `Work` begins, and no result is returned.
   void Cancel() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
@@ -163,8 +160,7 @@ class OrderedWorkers {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Complete(Entry* entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ForgetDropped() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The position in the ring of the next result; the ring's size if none is
-  // ready.
+  // The next result's position in the ring; the ring's size if none is ready.
   size_t FindReady() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool IsReady() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return FindReady() < ring_.size();
@@ -172,8 +168,7 @@ class OrderedWorkers {
   bool TakeReady(std::unique_ptr<Piece>* piece)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool IsUnderWay() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Whether there is room for another piece if all limits are divided by
-  // `part`.
+  // Whether another piece has room with all limits divided by `part`.
   bool HasRoom(int part) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return room_.Has(ring_.size(), to_fetch_.size(), part);
   }

@@ -15,8 +15,7 @@ class PieceTimes {
  public:
   using Duration = std::chrono::steady_clock::duration;
 
-  // The most that a thread does with the lock taken once. More would save
-  // little.
+  // The most that `at_once` returns. More would save little.
   static constexpr size_t kMostAtOnce = 32;
 
   // How many short pieces a thread does with the lock taken once: as many as
@@ -83,8 +82,8 @@ class RoomAhead {
 
   size_t num_ready() const { return num_ready_; }
   // Called when a piece of `bytes` is ready, and when the consumer has got it.
-  // `Add` returns whether it is the first ever: its size may show that there is
-  // more room.
+  // `Add` returns whether it is the first ever: its size may show that more
+  // fit.
   bool Add(int64_t bytes) {
     ++num_ready_;
     bytes_ += bytes;
@@ -97,8 +96,7 @@ class RoomAhead {
   }
 
   // Whether another piece has room, with all limits divided by `part`, if
-  // `num_pieces` are ready or under way. `num_to_fetch` of these are not
-  // fetched yet.
+  // `num_pieces` are ready or under way. `num_to_fetch` of these await a fetch.
   bool Has(size_t num_pieces, size_t num_to_fetch, int part) const {
     const auto calls = static_cast<size_t>(limits_.max_calls);
     if (num_pieces < std::max<size_t>(1, calls / part)) return true;

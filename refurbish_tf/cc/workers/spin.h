@@ -17,8 +17,8 @@ inline void Pause() {
 }
 
 // Spins before it sleeps, because the lock is held only for microseconds. Tries
-// less and less often, because each try takes the lock's cache line from the
-// thread that has it.
+// less and less often, because a try takes the lock's cache line from its
+// owner.
 inline void Acquire(std::unique_lock<std::mutex>& lock) {
   for (int spins = 1; spins < kSpins; spins *= 2) {
     if (lock.try_lock()) return;

@@ -26,8 +26,7 @@ class Compaction {
  private:
   // Chooses the segments to empty.
   std::set<SegmentKey> Choose();
-  // Moves a record to another segment, if it is alive and intact. False if that
-  // is not possible now.
+  // Moves a record to another segment. False if it must stay for now.
   bool Move(uint64_t index, uint64_t word);
 
   Records* const records_;

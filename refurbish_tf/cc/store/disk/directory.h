@@ -24,11 +24,10 @@ class File {
   const int fd_;
 };
 
-// The directory of a store. It is opened once, and its files are opened
-// relative to that descriptor. Links are not followed, and only regular files
-// of this user with a single hard link are accepted. So nothing that other
-// users do to the directory or its path makes the store use another file.
-// Thread-safe.
+// The directory of a store, which is opened once. Its files are opened relative
+// to that descriptor. Links are not followed, and only regular files of this
+// user with a single hard link are accepted. So whatever other users do to the
+// directory or its path, the store uses no other files. Thread-safe.
 class Directory {
  public:
   // Opens the directory, or makes it. Fails if it belongs to another user, or
@@ -44,8 +43,7 @@ class Directory {
 
   absl::StatusOr<std::vector<std::string>> List() const;
 
-  // OK if `name` is a regular file of this user, or does not exist. Otherwise,
-  // an error that names it.
+  // OK if `name` is a regular file of this user or missing; otherwise says why.
   absl::Status CheckFile(const std::string& name) const;
 
   // Opens a file to read and write. `flags`: O_CREAT, O_EXCL, O_APPEND (not
@@ -65,8 +63,7 @@ class Directory {
 
   // Whether `name` still refers to this file.
   bool IsNamed(const File& file, const std::string& name) const;
-  // The length of a file, and the space it takes on the disk; 0 if it does not
-  // exist.
+  // The length of a file, and its space on the disk; 0 if it is missing.
   uint64_t FileBytes(const std::string& name) const;
   uint64_t DiskBytes(const std::string& name) const;
 

@@ -70,8 +70,7 @@ absl::StatusOr<std::unique_ptr<DiskStore>> DiskStore::Open(
   // Checked before any file is made in the directory.
   absl::StatusOr<std::vector<std::string>> names = ListOwnFiles(opened);
   if (!names.ok()) {
-    // Another version of the package may use other files. If so, names its
-    // format.
+    // Another version of the package may have other files. Names its format.
     const absl::Status other = SettingsFile(&opened).Read().status();
     return absl::IsUnimplemented(other) ? other : names.status();
   }
@@ -81,8 +80,7 @@ absl::StatusOr<std::unique_ptr<DiskStore>> DiskStore::Open(
       new DiskStore(std::move(directory), std::move(lock_file), options));
   const int lock_fd = store->lock_file_->fd();
   // Two locks. Under the first, processes open the store one at a time. So a
-  // process that also gets the second exclusively is alone until the store is
-  // complete.
+  // process that also gets the second exclusively stays alone until the end.
   bool alone = false;
   if (!LockByte(lock_fd, F_OFD_SETLKW, kOpeningByte, F_WRLCK).has_value() ||
       !((alone = LockWhole(lock_fd, LOCK_EX | LOCK_NB)) ||

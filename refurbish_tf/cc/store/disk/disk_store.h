@@ -41,8 +41,7 @@ struct DiskStoreOptions {
   bool must_exist = false;
   uint64_t small_segment = kMaxSmallSegment;
   uint64_t large_segment = kMaxLargeSegment;
-  // Records are written when they add up to this many bytes, or after this
-  // time.
+  // Records are written when they have this many bytes, or after this time.
   size_t write_buffer = 256 << 10;
   int64_t write_delay_ms = 10;
   int reads_in_flight = 64;
@@ -87,15 +86,13 @@ struct DiskStoreOptions {
 // A child made by fork() can get stored samples, but its puts fail.
 //
 // Lock order: `plan_mu_` or the lock of WriteBuffer, DiskReadAhead or
-// MappedChecksums, then that of MappedFile or BufferPool. Others are taken
-// alone.
+// MappedChecksums, then MappedFile's or BufferPool's. Others are alone.
 class DiskStore {
  public:
   // Opens the store in `directory`, or makes one.
   static absl::StatusOr<std::unique_ptr<DiskStore>> Open(
       const std::string& directory, DiskStoreOptions options);
-  // Writes what is in memory, except in a child made by fork(): its parent
-  // does.
+  // Writes what is in memory. A child made by fork() leaves that to its parent.
   ~DiskStore();
 
   int64_t max_bytes() const { return max_bytes_; }
@@ -130,8 +127,7 @@ class DiskStore {
   // `record_bytes`, or -1 if they vary. The rest is for samples that are kept.
   // With 0 bytes there is no ring. Every stage that uses the store calls this
   // once it knows the sizes. If other processes have the store open, the ring
-  // that they agreed on stays; one that an earlier run has left does not. Does
-  // I/O.
+  // that they agreed on stays, but not one of an earlier run. Does I/O.
   absl::Status PlanTransit(int64_t bytes, int64_t record_bytes)
       ABSL_LOCKS_EXCLUDED(plan_mu_);
   // Null if there is no ring.
@@ -153,8 +149,7 @@ class DiskStore {
                 absl::Span<const iovec> parts);
   bool Remove(uint64_t index, bool evict);
   void Clear();
-  // The indices of the stored samples, in memory or on disk. Some may be listed
-  // twice.
+  // The indices of all stored samples. Some may be listed twice.
   std::vector<uint64_t> Indices() const;
   // The live entries and bytes of all processes, and the hits, misses and
   // evictions of this one. Does not access the files.
@@ -188,8 +183,7 @@ class DiskStore {
         segments_(directory_.get(), lock_file_, options.small_segment,
                   options.large_segment) {}
 
-  // Opens the files of the locked directory. `alone`: no other process has it
-  // open.
+  // Opens the files. `alone`: no other process has the directory open.
   absl::Status OpenFiles(DiskStoreOptions options, bool alone);
 
   // Whether a payload of this size fits into a record. If not, warns once.

@@ -200,8 +200,7 @@ absl::Status MappedFile::MapAgain() {
     char* const data = chunks_[chunk].load(std::memory_order_relaxed);
     if (data == nullptr) continue;
     // MAP_FIXED replaces the memory in one step, because other threads go on
-    // using it. (To the thread sanitizer, the C library's call looks like a
-    // write to it.)
+    // using it. (The thread sanitizer takes the C library's call for a write.)
     if (syscall(SYS_mmap, data, chunk_bytes_, PROT_READ | PROT_WRITE,
                 MAP_SHARED | MAP_FIXED, file_->fd(),
                 chunk * chunk_bytes_) == -1) {

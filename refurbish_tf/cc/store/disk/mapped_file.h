@@ -38,8 +38,8 @@ class MappedFile {
   // Extends the file to the end of the chunk. Waits for no other process.
   absl::Status Reserve(uint64_t chunk) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Whether a mapped chunk was cut. Until `Mend`, only this process sees what
-  // it sets there.
+  // Whether a mapped chunk was cut. Until `Mend`, others cannot see its
+  // changes.
   bool WasCut() const { return cut_.load(std::memory_order_relaxed); }
   absl::Status Mend() ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -57,11 +57,9 @@ class MappedFile {
 
   char* Map(uint64_t chunk) const ABSL_LOCKS_EXCLUDED(mu_);
   // Extends the file to `bytes` and allocates all its blocks, because on a full
-  // disk, touching a hole also raises SIGBUS. `whole`: also fills holes before
-  // its current end.
+  // disk, touching a hole also raises SIGBUS. `whole`: also fills older holes.
   absl::Status Grow(uint64_t bytes, bool whole);
-  // Extends the file to the end of the last mapped chunk, and maps all mapped
-  // chunks again.
+  // Maps all mapped chunks again. Extends the file to their end before.
   absl::Status MapAgain() ABSL_LOCKS_EXCLUDED(mu_);
 
   static void HandleBusErrors();

@@ -8,17 +8,15 @@
 namespace refurbish_tf {
 namespace {
 
-// The most threads if `ReadCached` works. It has made the disk begin what it
-// did not find, so few are enough: with more, a read of 150 KB cost 15 % more
-// CPU time.
+// The most threads if `ReadCached` works: it makes the disk begin what it does
+// not find. With more threads, a read of 150 KB cost 15 % more CPU time.
 constexpr size_t kFewThreads = 8;
 
 bool Done(const Read& read) {
   return read.done.load(std::memory_order_acquire);
 }
 
-// Reads what is missing after the first `result` bytes. Returns what `Wait`
-// does.
+// Reads what follows the first `result` bytes. Returns what `Wait` does.
 int64_t ReadRest(const Read& read) {
   size_t bytes = read.result;
   do {

@@ -25,8 +25,7 @@ struct Read {
   char* data = nullptr;
   size_t size = 0;
 
-  // Used by the queue. `done` is set last, and gives the read back to its
-  // owner.
+  // Used by the queue. `done` is set last: the owner then has the read back.
   std::atomic<bool> done{false};
   int64_t result = 0;
   std::condition_variable* waiting = nullptr;  // Of the thread in Wait.

@@ -34,8 +34,7 @@ RecordHeader MakeRecordHeader(uint64_t store_id, uint32_t index,
                               Generation generation, uint32_t payload_size,
                               uint32_t payload_crc);
 
-// Whether this is an intact header of this sample's record. Does not check the
-// payload.
+// Whether this is the intact header of a record of this sample.
 bool IsRecordHeader(const RecordHeader& header, uint64_t store_id,
                     uint32_t index);
 
@@ -75,7 +74,7 @@ class RecordBuffer {
 
 // Where a record is. Small records are packed closely. Large ones have their
 // own segments and begin at page boundaries, so that a punched hole frees all
-// the space of one.
+// their space.
 struct Location {
   bool large = false;
   uint32_t segment = 0;
@@ -110,8 +109,7 @@ Location DecodeLocation(uint64_t word);
 inline uint32_t TagOf(Generation generation) { return generation % kNumTags; }
 inline uint32_t TagOfWord(uint64_t word) { return word >> 49; }
 // The generation with this tag that is nearest to `to`. It is the record's own
-// if that is less than half of all tags away from `to`. Only the record is
-// certain.
+// if that is less than half of all tags away from `to`. Only the record knows.
 Generation NearestGeneration(uint32_t tag, Generation to);
 bool MayBeWanted(uint32_t tag, GenerationRange wanted);
 

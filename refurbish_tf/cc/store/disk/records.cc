@@ -30,8 +30,7 @@ bool Records::Get(uint64_t index, GenerationRange wanted,
         counts_.from_other_jobs += record->foreign;
         return true;
       }
-      // The record is so old that its tag looks like that of a newer one.
-      // Nobody wants it.
+      // So old a record that its tag looks newer. Nobody wants it.
       if (ClearWord(index, word)) Dispose(word);
       return false;
     }
@@ -143,8 +142,7 @@ uint64_t Records::Remove(uint64_t index, bool evict,
 }
 
 void Records::MakeAbsent(uint64_t index, uint64_t word) {
-  // The space is not freed: if the word is damaged, it may point to other
-  // records.
+  // Frees no space: if the word is damaged, it may point to other records.
   if (!ClearWord(index, word)) return;
   ++counts_.corrupt;
   corrupt_warning_.Say(

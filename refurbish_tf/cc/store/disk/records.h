@@ -70,8 +70,7 @@ class Records {
   // `Segments::OpenToRead`.
   ReadResult Read(uint64_t index, uint64_t word, bool anew,
                   RecordBuffer* record);
-  // The generation of the stored record, or kNoGeneration. Reads only its
-  // header.
+  // The stored record's generation, or kNoGeneration. Reads only the header.
   Generation StoredGeneration(uint64_t index);
 
   // Writes `parts`, of `space` bytes, to the end of a segment. For the writer's
@@ -95,8 +94,7 @@ class Records {
                   std::optional<Generation> newer = std::nullopt);
   // Clears the word of a record that failed its check, unless it has changed.
   void MakeAbsent(uint64_t index, uint64_t word);
-  // Frees the space of a dead large record. Compaction frees that of small
-  // ones.
+  // Frees the space of a dead large record. Compaction frees small ones.
   void Dispose(uint64_t word);
 
   // Counts the records in the index, and sets the shared counts to that.

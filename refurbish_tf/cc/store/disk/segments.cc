@@ -149,8 +149,7 @@ std::shared_ptr<File> Segments::ForgetOpen(const SegmentKey& key) {
 }
 
 void Segments::CloseDeleted() {
-  // Only those of other processes. If somebody else has deleted one of ours, we
-  // can still read it.
+  // Only those of other processes. Deleted ones of ours can still be read.
   std::map<SegmentKey, std::shared_ptr<File>> others;
   {
     std::lock_guard<std::mutex> lock(mu_);

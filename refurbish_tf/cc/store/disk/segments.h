@@ -30,8 +30,7 @@ using SegmentKey = std::pair<bool, uint32_t>;
 //
 // The number of open files per process is limited, so only `kMostOpen` segments
 // are kept open. The first group of methods is thread-safe, the second is for
-// one thread at a time. No file is opened, closed, made or deleted with `mu_`
-// held.
+// one thread at a time. No file is opened, closed or deleted with `mu_` held.
 class Segments {
  public:
   // There may be more while segments are being read.
@@ -58,8 +57,7 @@ class Segments {
   // while they are open here.
   void CloseDeleted() ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Gives the space of a dead large record back to the file system, in any
-  // process's segment.
+  // Frees the space of a dead large record, in any process's segment.
   void Free(const Location& location) ABSL_LOCKS_EXCLUDED(mu_);
 
   struct Usage {
@@ -78,8 +76,7 @@ class Segments {
                                   std::vector<iovec> parts)
       ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Takes over the segments of dead processes. If no segment is active, one of
-  // these becomes active.
+  // Takes over the segments of dead processes. One becomes active if none is.
   void Adopt() ABSL_LOCKS_EXCLUDED(mu_);
 
   // Our own segments to which nothing is appended any more.
@@ -99,15 +96,14 @@ class Segments {
   bool IsOwn(const SegmentKey& key) const ABSL_LOCKS_EXCLUDED(mu_);
   absl::StatusOr<std::shared_ptr<File>> Open(const SegmentKey& key, bool anew)
       ABSL_LOCKS_EXCLUDED(mu_);
-  // Adds an open file. Returns those that the caller must close without the
-  // lock.
+  // Adds an open file. Returns files that the caller must close without `mu_`.
   std::vector<std::shared_ptr<File>> NoteOpen(const SegmentKey& key,
                                               std::shared_ptr<File> file)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::shared_ptr<File> ForgetOpen(const SegmentKey& key)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Locks the segment, opens it with `flags`, and adds it to `own_`.
-  // AlreadyExists if a process, perhaps this one, owns it, or if its name is
+  // AlreadyExists if it has an owner, perhaps this process, or its name is
   // taken.
   absl::Status Acquire(const SegmentKey& key, int flags)
       ABSL_LOCKS_EXCLUDED(mu_);

@@ -27,8 +27,7 @@ struct StoreContents {
 //   crc32c 89abcdef
 //
 // It is synced to the disk before any record that depends on it is written.
-// Otherwise, a power failure could leave records whose settings were not
-// written.
+// Otherwise, a power failure could leave records without their settings.
 class SettingsFile {
  public:
   static constexpr char kName[] = "store";

@@ -61,8 +61,7 @@ class SharedState {
   uint64_t changed() const { return contents_->changed.load(); }
   void AddChanged(uint64_t bytes) { contents_->changed += bytes; }
 
-  // A training job on the store. It ends when this is destroyed or its process
-  // dies.
+  // A training job on the store, until this is destroyed or its process dies.
   class Job {
    public:
     // Begins the job's first epoch and returns its number: that of the furthest
@@ -86,8 +85,8 @@ class SharedState {
     // preparing it.
     std::optional<Generation> ClaimNext(uint64_t sample, Generation least,
                                         bool also_claimed);
-    // Notes that a generation was begun, without a claim, for a job that is
-    // alone.
+    // Notes, for a job that is alone, that a generation was begun. Claims
+    // nothing.
     void NoteBegun(uint64_t sample, Generation generation);
 
     // For people to read: how much of its epoch the job has handed over.
@@ -112,29 +111,26 @@ class SharedState {
 
     SharedState* const state_;
     Index* const claims_;
-    // The state file, opened by this job alone: the lock on its seat belongs to
-    // it.
+    // The state file, opened for this job: the lock on its seat belongs to
+    // this.
     const std::shared_ptr<File> file_;
     int seat_ = -1;  // -1 if there is none: others do not see it.
     uint64_t turn_ = 0;
     // One after the last epoch that this job has begun.
     std::atomic<uint64_t> begun_{0};
   };
-  // This object must outlive the job, and so must `claims`, which all jobs
-  // share.
+  // This object and `claims`, which all jobs share, must outlive the job.
   absl::StatusOr<std::unique_ptr<Job>> Join(Index* claims);
 
   // The words of the ring of samples in transit (TransitRing): its head, and
-  // its geometry as a number. `Ring` returns 0 if a word is not set or is
-  // damaged.
+  // its geometry as a number. `Ring` returns 0 if it is not set or damaged.
   enum RingWord { kHead, kGeometry };
   uint64_t Ring(RingWord which) const;
   // Sets the word to `desired`, below 2^48, if it is `*expected`; otherwise
   // sets `*expected` to what it is.
   bool ExchangeRing(RingWord which, uint64_t* expected, uint64_t desired);
 
-  // Releases the claim of a generation that is now in the ring, or will never
-  // be.
+  // Releases the claim of a generation that is in the ring, or never will be.
   static void Release(Index* claims, uint64_t sample, Generation generation);
 
   // For each living job: its process, its epoch, and how many samples of the

@@ -210,8 +210,7 @@ void Writer::WriteBatchOfKept() {
 }
 
 absl::Status Writer::Write(const Entries& entries, uint64_t space) {
-  // Also writes the padding, so that the file's length says where the next
-  // record may begin.
+  // With the padding: the next record begins at the end of the file.
   std::vector<iovec> parts;
   parts.reserve(entries.size());
   for (const WriteBuffer::Entry* entry : entries) {

@@ -70,8 +70,7 @@ class Writer {
   void Wake() ABSL_LOCKS_EXCLUDED(mu_);
   void Run() ABSL_LOCKS_EXCLUDED(mu_);
   void WriteUntilTheEnd() ABSL_LOCKS_EXCLUDED(mu_);
-  // Waits until there is something to do, or until `until`. False if the writer
-  // is to end.
+  // Waits for work, but at most until `until`. False if the writer is to end.
   bool Await(std::chrono::steady_clock::time_point until)
       ABSL_LOCKS_EXCLUDED(mu_);
 

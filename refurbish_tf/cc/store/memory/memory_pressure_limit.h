@@ -38,9 +38,8 @@ class MemoryPressureLimit {
 
   bool due() const { return due_.load(kRelaxed); }
   // How much memory is left; nothing if it is too early to read. Does I/O.
-  // After a reading, call `Rest`. Until then no other thread reads, because
-  // samples that were dropped but not freed yet would look like another
-  // shortage.
+  // After a reading, call `Rest`. Until then no other thread reads: samples
+  // that were dropped but not freed yet would look like another shortage.
   std::optional<Memory> Read();
   void Rest();
   // Warns once, if a sample was dropped or not kept because memory is short.

@@ -137,8 +137,7 @@ class MemoryStore : public SampleMap<Sample> {
 
  protected:
   // Identifies the region of memory that holds a sample. Memory returns to the
-  // system only in whole regions, so all samples of a region are dropped
-  // together.
+  // system only in whole regions, so samples are also dropped by region.
   virtual uint64_t Region(const Sample& sample) const {
     return reinterpret_cast<uintptr_t>(&sample);
   }

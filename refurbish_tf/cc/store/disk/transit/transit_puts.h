@@ -92,8 +92,7 @@ class TransitPuts {
   Entries filling_ ABSL_GUARDED_BY(mu_);
   std::chrono::steady_clock::time_point filling_since_ ABSL_GUARDED_BY(mu_);
   size_t filling_bytes_ ABSL_GUARDED_BY(mu_) = 0;
-  // The number and bytes of all records in memory, including those that are
-  // being made or written.
+  // All records in memory, including those that are being made or written.
   size_t num_records_ ABSL_GUARDED_BY(mu_) = 0;
   size_t bytes_ ABSL_GUARDED_BY(mu_) = 0;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;

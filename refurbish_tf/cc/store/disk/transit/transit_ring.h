@@ -99,8 +99,7 @@ class TransitRing {
     return state_->Ring(SharedState::kGeometry) == span.geometry &&
            Holds(span.position);
   }
-  // `Publish` is for a record that was written, `Drop` for one that could not
-  // be.
+  // `Publish` if the record was written, `Drop` if it could not be.
   void Publish(const Span& span) { Replace(span, span.word | kPublished); }
   void Drop(const Span& span) { Replace(span, 0); }
 
