@@ -16,7 +16,8 @@ struct Memory {
   int64_t free;
 
   // How much memory kept samples must leave free for everything else that
-  // grows: a tenth, but at least 1 GiB or, below 4 GiB, a quarter.
+  // grows: a tenth of the limit, but at least 1 GiB, or a quarter of a limit
+  // below 4 GiB.
   int64_t reserve() const {
     return std::max(limit / 10, std::min(limit / 4, int64_t{1} << 30));
   }

@@ -20,7 +20,7 @@ size_t CharacterSize(absl::string_view text) {
   for (size_t i = 1; i < size; ++i) {
     if ((byte(i) & 0xc0) != 0x80) return 0;
   }
-  // Overlong forms, surrogates, and code points above U+10FFFF.
+  // Rejects overlong forms, surrogates, and code points above U+10FFFF.
   if ((first == 0xe0 && byte(1) < 0xa0) || (first == 0xed && byte(1) > 0x9f) ||
       (first == 0xf0 && byte(1) < 0x90) || (first == 0xf4 && byte(1) > 0x8f)) {
     return 0;

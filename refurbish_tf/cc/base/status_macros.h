@@ -1,4 +1,4 @@
-// Errors, and macros to return them early, like TensorFlow's.
+// Errors, and macros to return them early, for code without TensorFlow.
 #pragma once
 
 #include <utility>

@@ -25,7 +25,7 @@ using tensorflow::TensorShape;
 
 // Reuses the memory of large components that were released. Otherwise, freed
 // memory of this size would go back to the system, and getting it again page by
-// page takes as long as writing it. Thread-safe. Hold it by a shared_ptr.
+// page takes as long as writing it. Thread-safe. Must be held by a shared_ptr.
 class BatchMemory : public std::enable_shared_from_this<BatchMemory> {
  public:
   // `stage` names the stage in errors. All batches use `allocator`.

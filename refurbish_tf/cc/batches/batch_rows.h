@@ -15,7 +15,8 @@
 
 namespace refurbish_tf {
 
-// Copies a value into a row of `component`, which has its type and shape.
+// Copies a value into a row of `component`, whose rows must have the value's
+// type and shape.
 absl::Status CopyToRow(const Tensor& value, int64_t row, Tensor* component);
 // Keeps only the first `num_rows` rows of each component.
 void Shorten(int64_t num_rows, std::vector<Tensor>* components);
@@ -115,7 +116,7 @@ class BatchRows {
   std::atomic<int64_t> num_skipped_{0};
 
   mutable std::mutex mu_;
-  // The batches in the order of their beginning. Rows are taken from the last.
+  // The batches in the order in which they were begun. `Take` uses the last.
   std::deque<std::unique_ptr<Batch>> open_ ABSL_GUARDED_BY(mu_);
   int64_t num_taken_ ABSL_GUARDED_BY(mu_) = 0;
   // Not reset when another worker gets a batch, because the worker whose row

@@ -10,7 +10,7 @@ namespace refurbish_tf {
 namespace {
 
 constexpr Generation kElementGeneration = 0;
-// Any generation, because users may put elements into the store.
+// Any generation, because users may also put elements into the store.
 constexpr GenerationRange kAnyElement = {};
 
 }  // namespace
@@ -67,7 +67,7 @@ bool CachedSource::Contains(uint32_t index) {
 }
 
 bool CachedSource::Get(uint32_t index, Sample* element) {
-  // A put checks whether memory is short, but a full store gets no puts.
+  // Checks whether memory is short, as a put does: a full store gets no puts.
   store_->store().LookAtMemory();
   Generation found;
   return store_->store().Get(index, kAnyElement, element, &found);

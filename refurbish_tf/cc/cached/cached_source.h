@@ -38,8 +38,9 @@ class CachedSource : public std::enable_shared_from_this<CachedSource> {
   // Whether the element is kept. `Get` also returns it.
   bool Contains(uint32_t index);
   bool Get(uint32_t index, Sample* element);
-  // Keeps the element, if there is room. Then copies components of `*element`
-  // that are views of larger buffers. `sum` is its checksum, or 0 if unknown.
+  // Keeps the element, if there is room. A store in memory replaces components
+  // of `*element` that are views of larger buffers by copies. `sum` is the
+  // element's checksum, or 0 if unknown.
   void Put(uint32_t index, uint32_t sum, Sample* element);
 
   SourceChecks& source_checks() { return source_checks_; }

@@ -21,8 +21,9 @@ namespace refurbish_tf {
 // same order, perhaps with its own threads, which call `Request` ahead of
 // `GetNext`. So whichever is called first for a position decides, once, where
 // its element comes from. Kept elements on disk are read ahead, as far as the
-// mapper can be asked without waiting. An element missing then is decided only
-// at its turn, because another job may store it before.
+// mapper can be asked without waiting. Whether to read an element that is
+// missing then is decided only at its turn, because another job may store it
+// before.
 //
 // Thread-safe. The mapper may wait, so no lock is held while it is asked: two
 // threads may ask it for the same position, and the decision that is noted
@@ -63,12 +64,12 @@ class PositionPlan {
   // The next element to hand out. After an error the plan has not moved. For
   // one thread at a time.
   absl::Status GetNext(Next* next) ABSL_LOCKS_EXCLUDED(mu_);
-  // Gets the element of a `kStore`. Returns false if the store has lost it; the
-  // source will not yield it either.
+  // Gets the element of a `kStore`. Returns false if it has left the store. The
+  // caller must then read it, because the source does not yield it.
   bool Load(Next* next);
 
   // Skips the next position; no position may belong to another source. Returns
-  // whether the source has been asked for its element, and will yield it.
+  // whether the source will still yield its element, because it was requested.
   bool PassOver() ABSL_LOCKS_EXCLUDED(mu_);
 
   size_t position() const ABSL_LOCKS_EXCLUDED(mu_);
@@ -82,8 +83,8 @@ class PositionPlan {
     uint32_t index;
   };
 
-  // Asks the mapper for a position. Gets the element into `element`, unless
-  // that is null, if it is kept in memory.
+  // Asks the mapper for a position. If `element` is not null, and the element
+  // is kept in memory, also gets the element.
   absl::StatusOr<Decided> Ask(size_t position, Sample* element) const;
   // Notes what the mapper has said about position `end_`.
   void Note(Decided decided) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -107,7 +108,7 @@ class PositionPlan {
   size_t end_ ABSL_GUARDED_BY(mu_);
   std::deque<Decided> ahead_ ABSL_GUARDED_BY(mu_);
   // The elements that the source must read, and how many of these reads have
-  // begun. All but the last of these have ended.
+  // begun. All of these but the last have ended.
   Requests to_read_ ABSL_GUARDED_BY(mu_);
   size_t num_begun_ ABSL_GUARDED_BY(mu_) = 0;
 };

@@ -29,8 +29,8 @@ class OffloadStage : public CountsOfIterators<OffloadCounters> {
   static constexpr char kSeed[] = "seed";
   static constexpr char kNextEpoch[] = "next_epoch";
 
-  // `any_seed`: the user gave no seed, so that of a checkpoint replaces it.
-  // `eighths`: see the argument of DeviceFractionRule.
+  // `any_seed`: the user gave no seed, so the seed of a checkpoint replaces
+  // `seed`. `eighths`: see the argument of DeviceFractionRule.
   OffloadStage(int64_t seed, bool any_seed, int eighths)
       : any_seed_(any_seed), seed_(seed), rule_(eighths) {}
 

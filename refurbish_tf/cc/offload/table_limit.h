@@ -16,9 +16,10 @@ namespace refurbish_tf {
 // runs the policies of images for which no table is left.
 class TableLimit {
  public:
-  // At most `tables` of any `group` consecutive images get tables, wherever the
-  // first of them is: a batch is divided among replicas later, and each forms
-  // its groups from the first image that it gets. `chain` must outlive this.
+  // In each layer, at most `tables` of any `group` consecutive images get
+  // tables, wherever the first of them is: a batch is divided among replicas
+  // later, and each forms its groups from the first image that it gets. `chain`
+  // must outlive this.
   TableLimit(const LayerChain& chain, int tables, int64_t group)
       : tables_(tables), group_(group) {
     for (const LayerChain::Link& link : chain.links()) {

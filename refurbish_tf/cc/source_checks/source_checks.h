@@ -26,14 +26,14 @@ enum class SourceKind {
   kDraws,      // It draws random numbers, so it is not compared.
 };
 
-// Compares an element with the one from which its sample was last prepared.
+// How an element compares with the one from which its sample was last prepared.
 enum class Compared {
   kSame,     // Or there is no checksum to compare with.
   kOther,    // It differs, which is worth a warning.
   kRefused,  // It differs, so the store was filled from another source.
 };
 
-// A checksum for each sample. Parts without any take no memory. Thread-safe.
+// A checksum for each sample. Thread-safe. Only parts in use take memory.
 class ChecksumsInMemory {
  public:
   void Set(uint32_t index, uint32_t sum) {
@@ -59,7 +59,7 @@ class ChecksumsInMemory {
 };
 
 // Detects a source that never ends. Remembers the first different elements, and
-// finds that all of them come again and again. Thread-safe.
+// notices when all of them come again and again. Thread-safe.
 class RepetitionWatch {
  public:
   // Notes that element `index` of the source has this checksum. Once all
@@ -81,14 +81,14 @@ class RepetitionWatch {
       seen = {first, last, seen.times + 1};
     }
     if (told_ || num_read_ % kCheckedEvery != 0) return {};
-    // If duplicates have no fixed order, their distances have a small divisor.
+    // Distances of duplicates in no fixed order have a small common divisor.
     const uint32_t period =
         divisor_ < std::max<size_t>(2, seen_.size() / 2) ? 0 : divisor_;
     // A source with few different elements may well end, so wait longer.
     const bool may_end = period == 0 && seen_.size() < kFewValues;
     if (num_read_ < (may_end ? kLongForFewValues : kLong)) return {};
     for (const auto& each : seen_) {
-      // Elements that come often only in a part of the input do not count.
+      // Each must have come often, and not only in a part of what was read.
       if (each.second.times <= kOften ||
           each.second.last - each.second.first <= num_read_ / 2) {
         return {};
@@ -126,8 +126,7 @@ class SourceChecks {
   // Called once the stage is configured, before elements are compared or noted.
   // Returns false, and changes nothing, if it was called before. `on_disk`, the
   // store's checksums, may be null, and must outlive this. `platform`: see
-  // `SourceChecksums::Set`. `shard`: which samples of the whole source the
-  // stage reads.
+  // `SourceChecksums::Set`. `shard`: the stage's part of the whole source.
   bool Begin(SourceKind kind, SourceChecksums* on_disk, uint64_t platform,
              const Shard& shard) {
     bool first = false;
@@ -144,8 +143,7 @@ class SourceChecks {
 
   // Whether elements are to be compared; false before `Begin`. A source in a
   // graph can differ only from an earlier run that has filled a store on disk.
-  // Without one it is not compared: checksums of 32x32 pixels take 5 % of an
-  // epoch.
+  // Without one it is not compared: that takes 5 % of an epoch at 32x32 pixels.
   bool checks() const {
     return begun() && kind_ < SourceKind::kDraws &&
            (kind_ != SourceKind::kInGraph || on_disk_ != nullptr);
@@ -164,7 +162,7 @@ class SourceChecks {
   }
 
   const Shard& shard() const { return shard_; }
-  // The directory of the store on disk, which there must be.
+  // The directory of the store on disk. There must be one.
   const std::string& path() const { return on_disk_->path(); }
   bool knows_any() const { return on_disk_ != nullptr && on_disk_->is_there(); }
   bool IsKnown(uint32_t index) const { return SumOnDisk(index) != 0; }
@@ -179,8 +177,9 @@ class SourceChecks {
     const uint32_t known = in_memory_.Find(index);
     return known == 0 || known == sum ? Compared::kSame : Compared::kOther;
   }
-  // Whether an element, which differs, does so only in labels and weights:
-  // components of at most one dimension (`ElementChecksum`).
+  // For an element that differs: whether only its labels and weights do. These
+  // are components of at most one dimension that are not the largest. See
+  // `ElementChecksum`.
   bool OnlyLabelsDiffer(uint32_t index, uint32_t sum) const {
     const uint32_t on_disk = SumOnDisk(index);
     const uint32_t known = on_disk != 0 ? on_disk : in_memory_.Find(index);
@@ -197,7 +196,7 @@ class SourceChecks {
 
   int64_t bytes_in_memory() const { return in_memory_.bytes(); }
 
-  // True once: one warning per stage is enough.
+  // True only once, because one warning per stage is enough.
   bool IsFirstWarning() { return !warned_.exchange(true); }
 
  private:

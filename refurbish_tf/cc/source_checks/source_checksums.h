@@ -13,7 +13,7 @@ class SourceChecksums {
 
   // The store's directory, for messages.
   virtual const std::string& path() const = 0;
-  // Whether any checksums may be stored.
+  // False if no checksum was ever stored.
   virtual bool is_there() = 0;
   // Stores a checksum, which must not be 0. `platform`: a number for the
   // platform that computed the element. False if there is no room.

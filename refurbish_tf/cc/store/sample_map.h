@@ -84,7 +84,8 @@ class SampleMap {
     Generation generation = kNoGeneration;
   };
   // Copies the samples that the store has in a wanted generation. Counts a hit
-  // or a miss for each. One call for many samples is faster in memory.
+  // or a miss for each. In a store in memory, one call for many samples is
+  // faster.
   virtual void LookUp(Lookup* lookups, size_t count) = 0;
   bool Get(uint64_t index, GenerationRange wanted, Sample* sample,
            Generation* found) {

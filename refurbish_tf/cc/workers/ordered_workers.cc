@@ -258,7 +258,8 @@ bool OrderedWorkers::ClaimNext(Lock& lock, bool may_run) {
     if (!spares_.empty()) piece = std::move(spares_.back()->piece);
     const Claimed claimed = work_->Claim(&piece);
     go_on = go_on && (piece == nullptr || work_->IsShort(*piece));
-    // Pieces that may take long are left to others, except for the first.
+    // A piece that may take long is left to other threads, unless it is the
+    // first that this thread has claimed.
     const bool is_own = may_run && (go_on || group.empty());
     if (!Accept(claimed, std::move(piece), is_own ? &group : nullptr)) break;
   } while (++found < times_.at_once() && go_on && MayClaim());

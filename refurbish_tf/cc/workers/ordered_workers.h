@@ -45,8 +45,8 @@ class OrderedWorkers {
 
   enum class Claimed {
     kDone,    // A piece that needs no work.
-    kRun,     // One to be run.
-    kFetch,   // One to be fetched.
+    kRun,     // A piece to be run.
+    kFetch,   // A piece to be fetched.
     kNotNow,  // Nothing can be claimed until a piece under way is done.
     kEnd,     // No more pieces.
   };
@@ -96,7 +96,7 @@ class OrderedWorkers {
   OrderedWorkers(const OrderedWorkers&) = delete;
   OrderedWorkers& operator=(const OrderedWorkers&) = delete;
 
-  // kStuck: `Claim` returned kNotNow with nothing under way, which never ends.
+  // kStuck: nothing can be claimed, and nothing is under way to change that.
   enum class Next { kPiece, kEnd, kCancelled, kStuck };
   // The error for kCancelled and kStuck.
   static absl::Status ErrorOf(Next next);
@@ -145,8 +145,9 @@ class OrderedWorkers {
   // the lock. Returns false if there is nothing to do.
   bool Step(Lock& lock) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool ClaimNext(Lock& lock, bool may_run) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Queues what was claimed. A piece to run goes to `group` instead, if that is
-  // not null. Returns false for kNotNow.
+  // Adds a claimed piece to the ring, and queues it if it needs work. If
+  // `group` is not null, a piece to run is added to that instead of a queue.
+  // Returns false for kNotNow.
   bool Accept(Claimed claimed, std::unique_ptr<Piece> piece, Group* group)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void TakeFront(std::deque<Entry*>* queue, Group* group)
@@ -180,7 +181,7 @@ class OrderedWorkers {
     return claims_ended_ && to_fetch_.empty() && to_run_.empty();
   }
   void SleepAsConsumer(Lock& lock) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // See `Options::wake_part`.
+  // Wakes the threads if there is enough room: see `Options::wake_part`.
   void WakeIfRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Starts a thread if there is work for it, no other is asleep or starting,
   // and `max_calls` allows it.

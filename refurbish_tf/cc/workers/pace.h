@@ -82,8 +82,8 @@ class RoomAhead {
 
   size_t num_ready() const { return num_ready_; }
   // Called when a piece of `bytes` is ready, and when the consumer has got it.
-  // `Add` returns whether it is the first ever: its size may show that more
-  // fit.
+  // `Add` returns whether it is the first ever: its size may show that there is
+  // more room.
   bool Add(int64_t bytes) {
     ++num_ready_;
     bytes_ += bytes;

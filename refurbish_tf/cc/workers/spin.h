@@ -5,7 +5,7 @@
 
 namespace refurbish_tf {
 
-// How many pauses take less time than putting a thread to sleep and waking it.
+// This many pauses take less time than putting a thread to sleep and waking it.
 inline constexpr int kSpins = 256;
 
 inline void Pause() {
@@ -16,9 +16,8 @@ inline void Pause() {
 #endif
 }
 
-// Spins before it sleeps, because the lock is held only for microseconds. Tries
-// less and less often, because a try takes the lock's cache line from its
-// owner.
+// Spins before it sleeps, because the lock is held for microseconds. Tries less
+// and less often, because a try takes the lock's cache line from its owner.
 inline void Acquire(std::unique_lock<std::mutex>& lock) {
   for (int spins = 1; spins < kSpins; spins *= 2) {
     if (lock.try_lock()) return;

@@ -52,7 +52,7 @@ std::set<SegmentKey> Compaction::Choose() {
     total_live += alive;
     candidates.emplace_back(static_cast<double>(alive) / bytes, key);
   }
-  // Those with the smallest live part first.
+  // Segments with the smallest live part first.
   std::sort(candidates.begin(), candidates.end());
   for (const auto& [alive, key] : candidates) {
     if (total <= kMostOverhead * total_live) break;

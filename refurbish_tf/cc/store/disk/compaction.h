@@ -10,10 +10,10 @@
 
 namespace refurbish_tf {
 
-// Deletes this process's segments that have no live records. Also empties those
-// with few live records, by moving these elsewhere, until all take not much
-// more space than their live records. (Holes are punched for dead large records
-// as soon as they die.) For one thread, except `IsDue`.
+// Deletes this process's segments that have no live records. Also empties
+// segments with few live records, by moving those records to other segments,
+// until the segments take little more space than their live records. (Holes are
+// punched for dead large records at once.) For one thread, except `IsDue`.
 class Compaction {
  public:
   explicit Compaction(Records* records) : records_(records) {}

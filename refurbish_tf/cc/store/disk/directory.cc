@@ -100,7 +100,7 @@ absl::StatusOr<std::unique_ptr<Directory>> Directory::Open(
 }
 
 absl::StatusOr<std::vector<std::string>> Directory::List() const {
-  // Opens it again, because listing moves the position of the descriptor.
+  // Opens the directory again, because listing moves a descriptor's position.
   const int fd = openat(fd_, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   DIR* const listing = fd < 0 ? nullptr : fdopendir(fd);
   if (listing == nullptr) {

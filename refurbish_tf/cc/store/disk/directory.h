@@ -43,7 +43,8 @@ class Directory {
 
   absl::StatusOr<std::vector<std::string>> List() const;
 
-  // OK if `name` is a regular file of this user or missing; otherwise says why.
+  // OK if `name` is a regular file of this user, or missing. Otherwise, an
+  // error that says what it is.
   absl::Status CheckFile(const std::string& name) const;
 
   // Opens a file to read and write. `flags`: O_CREAT, O_EXCL, O_APPEND (not

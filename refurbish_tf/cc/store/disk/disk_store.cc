@@ -70,7 +70,8 @@ absl::StatusOr<std::unique_ptr<DiskStore>> DiskStore::Open(
   // Checked before any file is made in the directory.
   absl::StatusOr<std::vector<std::string>> names = ListOwnFiles(opened);
   if (!names.ok()) {
-    // Another version of the package may have other files. Names its format.
+    // Another version of the package may have other files. The error then names
+    // the format of that version.
     const absl::Status other = SettingsFile(&opened).Read().status();
     return absl::IsUnimplemented(other) ? other : names.status();
   }
@@ -80,7 +81,7 @@ absl::StatusOr<std::unique_ptr<DiskStore>> DiskStore::Open(
       new DiskStore(std::move(directory), std::move(lock_file), options));
   const int lock_fd = store->lock_file_->fd();
   // Two locks. Under the first, processes open the store one at a time. So a
-  // process that also gets the second exclusively stays alone until the end.
+  // process that also gets the second exclusively stays alone until it is done.
   bool alone = false;
   if (!LockByte(lock_fd, F_OFD_SETLKW, kOpeningByte, F_WRLCK).has_value() ||
       !((alone = LockWhole(lock_fd, LOCK_EX | LOCK_NB)) ||
@@ -98,8 +99,8 @@ absl::StatusOr<std::unique_ptr<DiskStore>> DiskStore::Open(
 
 DiskStore::~DiskStore() {
   if (writer_ == nullptr || !writer_->buffer().IsForked()) return;
-  // In a child made by fork(). The threads that the destructors of these would
-  // join exist only in the parent.
+  // This is a child made by fork(). It leaks these objects, because the threads
+  // that their destructors would join exist only in the parent.
   writer_.release();
   ring_.release();
   records_.release();
@@ -194,7 +195,7 @@ bool DiskStore::Get(uint64_t index, GenerationRange wanted,
 bool DiskStore::Contains(uint64_t index, GenerationRange wanted) {
   if (records_->Locate(index, wanted) != 0 ||
       writer_->buffer().Contains(index, wanted) ||
-      // It may have moved from the buffer to the disk between the checks.
+      // The record may have moved from the buffer to the disk in between.
       records_->Locate(index, wanted) != 0) {
     return true;
   }
@@ -215,7 +216,7 @@ PutResult DiskStore::Put(uint64_t index, Generation generation,
   if (const uint64_t word = records_->index().Load(index); word != 0) {
     const Generation stored = NearestGeneration(TagOfWord(word), generation);
     if (stored > generation) return PutResult::kNewerKept;
-    // This generation of the sample is the same, whoever prepares it.
+    // Whichever process prepares it, a generation has the same content.
     if (stored == generation) return PutResult::kStored;
   }
   absl::Status reserved = records_->index().Reserve(index);
@@ -270,7 +271,7 @@ RecordBuffer DiskStore::MakeRecord(uint64_t index, Generation generation,
 
 absl::Status DiskStore::PlanTransit(int64_t bytes, int64_t record_bytes) {
   std::lock_guard<std::mutex> lock(plan_mu_);
-  // Samples that are kept already stay.
+  // The ring gets only what the samples that are kept already leave free.
   if (max_bytes_ != kUnlimited) {
     bytes = std::min(bytes, max_bytes_ - records_->state().bytes());
   }
@@ -317,7 +318,7 @@ PutResult DiskStore::PutInTransit(uint64_t index, Generation generation,
 }
 
 bool DiskStore::Remove(uint64_t index, bool evict) {
-  // The next sample at this index may come from another source.
+  // The next sample at this index may be prepared from another source.
   if (!evict) source_sums_->Forget(index);
   const bool was_in_memory = writer_->buffer().Drop(index);
   const uint64_t word = records_->Remove(index, evict);

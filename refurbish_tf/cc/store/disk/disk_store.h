@@ -41,7 +41,7 @@ struct DiskStoreOptions {
   bool must_exist = false;
   uint64_t small_segment = kMaxSmallSegment;
   uint64_t large_segment = kMaxLargeSegment;
-  // Records are written when they have this many bytes, or after this time.
+  // Records wait in memory until they have this many bytes, or for this time.
   size_t write_buffer = 256 << 10;
   int64_t write_delay_ms = 10;
   int reads_in_flight = 64;
@@ -86,7 +86,7 @@ struct DiskStoreOptions {
 // A child made by fork() can get stored samples, but its puts fail.
 //
 // Lock order: `plan_mu_` or the lock of WriteBuffer, DiskReadAhead or
-// MappedChecksums, then MappedFile's or BufferPool's. Others are alone.
+// MappedChecksums, then MappedFile's or BufferPool's. Others are taken alone.
 class DiskStore {
  public:
   // Opens the store in `directory`, or makes one.

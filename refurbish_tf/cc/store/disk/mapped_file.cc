@@ -99,8 +99,8 @@ absl::StatusOr<std::unique_ptr<MappedFile>> MappedFile::Open(
   HandleBusErrors();
   std::unique_ptr<MappedFile> mapped(new MappedFile(
       std::move(file), &directory->env(), chunk_bytes, max_chunks));
-  // Makes and maps the first chunk, so that a file system that cannot map files
-  // fails now. Also fills holes, which some tools leave in a copy.
+  // Makes and maps the first chunk, so that this fails now if the file system
+  // cannot map files. Also fills holes, which some tools leave in a copy.
   struct stat status;
   absl::Status grown =
       fstat(mapped->file_->fd(), &status) == 0
@@ -167,7 +167,7 @@ absl::Status MappedFile::Reserve(uint64_t chunk) {
 }
 
 absl::Status MappedFile::Grow(uint64_t bytes, bool whole) {
-  // Several processes may extend it at once: no contents are overwritten.
+  // Several processes may extend the file at once. That overwrites nothing.
   struct stat status;
   if (fstat(file_->fd(), &status) != 0) {
     return absl::ErrnoToStatus(errno, "Cannot stat a file");
@@ -183,7 +183,7 @@ absl::Status MappedFile::Mend() {
   // on aarch64: it reads what the handler has set.
   cut_.exchange(false);
   absl::Status mended = MapAgain();
-  // A store would break the synchronization with the handler.
+  // An exchange: a store would break the synchronization with the handler.
   if (!mended.ok()) cut_.exchange(true);
   return mended;
 }

@@ -18,8 +18,8 @@ namespace refurbish_tf {
 // If somebody truncates the file (`> file`, `cp`, `rsync --inplace`), the
 // system would end processes that touch the lost part (SIGBUS). Instead, a
 // signal handler maps zeros there for its own process. Later the `Writer` calls
-// `Mend`, which makes the file as long as it was, with zeros where it was cut,
-// and counts the samples that were lost. Thread-safe.
+// `Mend`, which makes the file as long as it was, with zeros where it was cut.
+// The `Writer` also counts the samples that were lost. Thread-safe.
 class MappedFile {
  public:
   // Opens the file, or makes it, with at least one chunk.
@@ -28,7 +28,8 @@ class MappedFile {
       uint64_t max_chunks);
   ~MappedFile();
 
-  // The memory of a chunk. Null if the file ends before the chunk does.
+  // The memory of a chunk. Null if the file ends before the chunk does, or if
+  // the chunk cannot be mapped.
   char* Find(uint64_t chunk) const {
     char* const found = chunks_[chunk].load(std::memory_order_acquire);
     return found != nullptr ? found : Map(chunk);
@@ -38,8 +39,8 @@ class MappedFile {
   // Extends the file to the end of the chunk. Waits for no other process.
   absl::Status Reserve(uint64_t chunk) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Whether a mapped chunk was cut. Until `Mend`, others cannot see its
-  // changes.
+  // Whether a mapped chunk was cut. Until `Mend`, only this process sees what
+  // it sets there.
   bool WasCut() const { return cut_.load(std::memory_order_relaxed); }
   absl::Status Mend() ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -57,9 +58,10 @@ class MappedFile {
 
   char* Map(uint64_t chunk) const ABSL_LOCKS_EXCLUDED(mu_);
   // Extends the file to `bytes` and allocates all its blocks, because on a full
-  // disk, touching a hole also raises SIGBUS. `whole`: also fills older holes.
+  // disk, touching a hole also raises SIGBUS. `whole`: also fills holes before
+  // its current end.
   absl::Status Grow(uint64_t bytes, bool whole);
-  // Maps all mapped chunks again. Extends the file to their end before.
+  // Extends the file to the end of the mapped chunks, and maps these again.
   absl::Status MapAgain() ABSL_LOCKS_EXCLUDED(mu_);
 
   static void HandleBusErrors();

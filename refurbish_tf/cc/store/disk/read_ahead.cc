@@ -8,7 +8,8 @@ namespace {
 // The most memory for reads: enough for 64 photographs in float32.
 constexpr size_t kMostBytes = 64 << 20;
 
-// Few, because a `Get` of one of them waits until all of them have begun.
+// How many reads one `Start` begins. Few, because a `Get` of one of these waits
+// until all have begun.
 constexpr size_t kStartedAtOnce = 8;
 
 }  // namespace
@@ -159,8 +160,9 @@ bool DiskReadAhead::Get(const WantedSample& wanted, RecordBuffer* record) {
       entry = nullptr;
     }
   }
-  // A miss if the record has been removed since it was located. In transit,
-  // also if another record has replaced it or is being written there.
+  // A miss if the record has been removed since it was located. A sample in
+  // transit is also missed if another record has replaced it or is being
+  // written there.
   bool hit = false;
   if (entry != nullptr) {
     const int64_t bytes = records.read_queue().Wait(&entry->read);

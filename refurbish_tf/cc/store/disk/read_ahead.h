@@ -36,9 +36,9 @@ class DiskReadAhead {
   // Begins the next few of the queued reads, unless another thread is doing so.
   // Opens files and copies from the page cache: call it with no lock held.
   void Start() ABSL_LOCKS_EXCLUDED(mu_);
-  // Like `DiskStore::Get`, once for each wanted sample, in any order. If its
-  // read has not begun, reads it now. A sample in transit is only looked up in
-  // the ring, not in the rest of the store.
+  // Like `DiskStore::Get`. Called once for each wanted sample, in any order.
+  // Reads the sample now if its read has not begun. Looks for a sample in
+  // transit only in the ring.
   bool Get(const WantedSample& wanted, RecordBuffer* record)
       ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -47,7 +47,8 @@ class DiskReadAhead {
   struct Entry {
     WantedSample wanted;
     State state = State::kWanted;  // Guarded by `mu_`.
-    // While the read is starting, only the thread that starts it uses these.
+    // While the read is starting, only the thread that starts it uses the
+    // fields below.
     uint64_t word = 0;  // Its index word.
     std::shared_ptr<File> file;
     RecordBuffer buffer;

@@ -8,8 +8,9 @@
 namespace refurbish_tf {
 namespace {
 
-// The most threads if `ReadCached` works: it makes the disk begin what it does
-// not find. With more threads, a read of 150 KB cost 15 % more CPU time.
+// The most threads if `ReadCached` works: it makes the disk begin to read what
+// is not in the page cache. With more threads, a read of 150 KB cost 15 % more
+// CPU time.
 constexpr size_t kFewThreads = 8;
 
 bool Done(const Read& read) {

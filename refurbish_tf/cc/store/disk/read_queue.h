@@ -78,7 +78,8 @@ class ReadQueue {
   std::deque<Read*> turns_ ABSL_GUARDED_BY(mu_);  // To be read by a thread.
   int idle_ ABSL_GUARDED_BY(mu_) = 0;
   bool closing_ ABSL_GUARDED_BY(mu_) = false;
-  // Changed under `mu_`, and not at all while closing.
+  // Changes only under `mu_`, and not at all once `closing_` is set, so the
+  // destructor reads it without the lock.
   std::vector<pthread_t> threads_;
 };
 

@@ -91,9 +91,9 @@ inline constexpr uint64_t kMaxRecord = uint64_t{1023} << 17;
 inline constexpr uint64_t kMaxSmallSegment = kSmallUnit << 20;
 inline constexpr uint64_t kMaxLargeSegment = uint64_t{1} << 30;
 inline constexpr uint32_t kNumSegments = 1 << 15;
-// An index word has room for fifteen bits of a generation, its tag. A reader
-// takes it for the generation with this tag that is nearest to the wanted one.
-// The record has the whole generation.
+// An index word has room for fifteen bits of a generation, its tag. From a tag,
+// a reader infers the generation that is nearest to the one it wants. The
+// record has the whole generation.
 inline constexpr uint32_t kNumTags = 1 << 15;
 
 // The space that a record of this many bytes takes, header included.
@@ -109,7 +109,8 @@ Location DecodeLocation(uint64_t word);
 inline uint32_t TagOf(Generation generation) { return generation % kNumTags; }
 inline uint32_t TagOfWord(uint64_t word) { return word >> 49; }
 // The generation with this tag that is nearest to `to`. It is the record's own
-// if that is less than half of all tags away from `to`. Only the record knows.
+// if that is less than half of all tags away. Only the record itself is
+// certain.
 Generation NearestGeneration(uint32_t tag, Generation to);
 bool MayBeWanted(uint32_t tag, GenerationRange wanted);
 

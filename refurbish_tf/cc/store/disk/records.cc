@@ -30,7 +30,8 @@ bool Records::Get(uint64_t index, GenerationRange wanted,
         counts_.from_other_jobs += record->foreign;
         return true;
       }
-      // So old a record that its tag looks newer. Nobody wants it.
+      // The record is so old that its tag looks like that of a newer
+      // generation. Nobody wants it.
       if (ClearWord(index, word)) Dispose(word);
       return false;
     }

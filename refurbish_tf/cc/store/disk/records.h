@@ -55,7 +55,7 @@ class Records {
   Segments& segments() { return *segments_; }
   Counts& counts() { return counts_; }
 
-  // The sample's index word, if its record may be wanted; otherwise 0.
+  // The sample's index word; 0 if its record cannot have a wanted generation.
   uint64_t Locate(uint64_t index, GenerationRange wanted) const;
 
   // Like `SampleMap::Get`, for records on the disk. Counts hits, not misses.
@@ -84,7 +84,7 @@ class Records {
   }
   // Points the index to a record that has been written; there must be room for
   // its word. Sets `*dead` to the word of the record that is dead now: the old
-  // one or this one. 0 if there is none.
+  // one or this one. Sets it to 0 if none is dead.
   PutResult Publish(uint64_t index, Generation generation,
                     const Location& location, int64_t max_bytes,
                     uint64_t* dead);

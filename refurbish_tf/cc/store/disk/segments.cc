@@ -18,11 +18,11 @@ constexpr char kLargePrefix[] = "large-";
 constexpr size_t kDigits = 5;
 
 constexpr uint64_t kLeastSegment = 1 << 20;
-// A segment is limited to this part of the live bytes, so that active segments,
-// which are not compacted, count little.
+// A segment is limited to the live bytes divided by this, so that active
+// segments, which are not compacted, count little.
 constexpr uint64_t kSegmentsOfLive = 16;
 
-// The byte of the lock file for the first possible segment name.
+// Each possible segment name has a byte of the lock file, from this one on.
 constexpr uint64_t kSegmentLocks = 1 << 20;
 
 std::optional<SegmentKey> ParseName(const std::string& name) {
@@ -108,7 +108,7 @@ absl::StatusOr<std::shared_ptr<File>> Segments::Open(const SegmentKey& key,
   absl::StatusOr<std::shared_ptr<File>> file =
       directory_->OpenFile(NameOf(key));
   if (absl::IsUnavailable(file.status())) {
-    // Too many files are open. Close all segments: they are opened when needed.
+    // Too many files are open. Close all segments: they can be opened again.
     {
       std::lock_guard<std::mutex> lock(mu_);
       for (auto& [other, open] : open_) to_close.push_back(std::move(open));
@@ -149,7 +149,8 @@ std::shared_ptr<File> Segments::ForgetOpen(const SegmentKey& key) {
 }
 
 void Segments::CloseDeleted() {
-  // Only those of other processes. Deleted ones of ours can still be read.
+  // Only segments of other processes. If somebody deletes one of ours, it stays
+  // open, because its records can still be read.
   std::map<SegmentKey, std::shared_ptr<File>> others;
   {
     std::lock_guard<std::mutex> lock(mu_);
@@ -195,7 +196,7 @@ absl::Status Segments::Acquire(const SegmentKey& key, int flags) {
   }
   if (!file.ok()) {
     Unlock(key);
-    // Somebody may have planted something under that name.
+    // Somebody may have planted something under that name. It is then taken.
     return absl::IsFailedPrecondition(file.status())
                ? absl::AlreadyExistsError(file.status().message())
                : file.status();
@@ -273,7 +274,7 @@ absl::StatusOr<Location> Segments::Append(bool large, uint64_t size,
     std::lock_guard<std::mutex> lock(mu_);
     own_[key].end = offset;
   }
-  // Frees the space of the part that was written.
+  // Frees the space of the part that was written before the error.
   struct stat status;
   if (fstat(fd, &status) == 0 &&
       static_cast<uint64_t>(status.st_size) > offset) {

@@ -33,7 +33,7 @@ using SegmentKey = std::pair<bool, uint32_t>;
 // one thread at a time. No file is opened, closed or deleted with `mu_` held.
 class Segments {
  public:
-  // There may be more while segments are being read.
+  // How many are kept open. There may be more while segments are being read.
   static constexpr size_t kMostOpen = 256;
 
   // `directory` must outlive it. `*_segment`: the most bytes of a segment.
@@ -89,7 +89,7 @@ class Segments {
  private:
   struct Own {
     uint64_t end = 0;
-    uint64_t own_from = 0;  // A dead process wrote what is before.
+    uint64_t own_from = 0;  // This process's records begin here.
     bool sealed = false;
   };
 
@@ -115,7 +115,7 @@ class Segments {
 
   const Directory* const directory_;
   const std::shared_ptr<File> lock_file_;
-  const uint64_t most_[2];  // Limits on their bytes, by size class.
+  const uint64_t most_[2];  // Limits on a segment's bytes, small and large.
   uint32_t next_number_;
   bool adopted_ = false;
 

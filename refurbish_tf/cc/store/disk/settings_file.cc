@@ -36,7 +36,7 @@ std::string Checksum(const std::string& text) {
   return digits;
 }
 
-// Values may have several lines, but the file has one line for each.
+// Values may have several lines, but the file has one line for each setting.
 std::string Escape(const std::string& value) {
   return absl::StrReplaceAll(value, {{"\\", "\\\\"}, {"\n", "\\n"}});
 }

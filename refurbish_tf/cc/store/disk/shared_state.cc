@@ -173,7 +173,7 @@ bool SharedState::Job::IsOthers(uint64_t word) const {
 
 bool SharedState::Job::Claim(uint64_t sample, Generation generation) {
   if (seat_ < 0 || !claims_->Has(sample)) return true;
-  // If the state file was cut, other jobs do not see this one.
+  // If the state file was cut, other jobs do not see this one: publish it.
   if (state_->contents_->jobs[seat_].load(std::memory_order_relaxed) == 0) {
     Publish(begun_);
   }
@@ -193,7 +193,7 @@ std::optional<Generation> SharedState::Job::ClaimNext(uint64_t sample,
   Generation next;
   do {
     if (!also_claimed && IsOthers(word)) return std::nullopt;
-    // The claim has a generation + 1: the one after the last that was begun.
+    // A claim has a generation + 1, so this is the one after the last begun.
     const uint64_t after = word >> 32;
     next = after <= least + kMostAhead && after < kNoGeneration
                ? std::max<Generation>(after, least)

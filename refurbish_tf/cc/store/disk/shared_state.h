@@ -30,8 +30,8 @@ namespace refurbish_tf {
 // none, in the epoch after the last one that was begun.
 //
 // For a sample that is not kept, the schedule wants no particular generation.
-// Its claim says which generation was begun last and which job, if any, is
-// preparing that.
+// The sample's claim says which generation was begun last, and which job, if
+// any, is preparing it.
 class SharedState {
  public:
   // `directory` must outlive it.
@@ -45,7 +45,7 @@ class SharedState {
     contents_->entries += entries;
     contents_->bytes += bytes;
   }
-  // Adds to both. Adds nothing and returns false if bytes would exceed `most`.
+  // Adds to both, or returns false if there would be more than `most` bytes.
   bool TryAdd(int64_t entries, int64_t bytes, int64_t most);
   // For a process that is alone, or that has counted the records again.
   void SetCounts(int64_t entries, int64_t bytes) {
@@ -61,7 +61,8 @@ class SharedState {
   uint64_t changed() const { return contents_->changed.load(); }
   void AddChanged(uint64_t bytes) { contents_->changed += bytes; }
 
-  // A training job on the store, until this is destroyed or its process dies.
+  // A training job on the store. It ends when this object is destroyed or its
+  // process dies.
   class Job {
    public:
     // Begins the job's first epoch and returns its number: that of the furthest
@@ -111,10 +112,10 @@ class SharedState {
 
     SharedState* const state_;
     Index* const claims_;
-    // The state file, opened for this job: the lock on its seat belongs to
-    // this.
+    // The state file, opened for this job alone, because the lock on the job's
+    // seat belongs to the open file.
     const std::shared_ptr<File> file_;
-    int seat_ = -1;  // -1 if there is none: others do not see it.
+    int seat_ = -1;  // -1 if all are taken: others do not see this job.
     uint64_t turn_ = 0;
     // One after the last epoch that this job has begun.
     std::atomic<uint64_t> begun_{0};
@@ -123,7 +124,8 @@ class SharedState {
   absl::StatusOr<std::unique_ptr<Job>> Join(Index* claims);
 
   // The words of the ring of samples in transit (TransitRing): its head, and
-  // its geometry as a number. `Ring` returns 0 if it is not set or damaged.
+  // its geometry as a number. `Ring` returns 0 for a word that is unset or
+  // damaged.
   enum RingWord { kHead, kGeometry };
   uint64_t Ring(RingWord which) const;
   // Sets the word to `desired`, below 2^48, if it is `*expected`; otherwise

@@ -73,7 +73,7 @@ absl::Status StoreEnv::Allocate(int fd, uint64_t offset, uint64_t size) {
 }
 
 void StoreEnv::Free(int fd, uint64_t offset, uint64_t size) {
-  // If the file system cannot punch holes, the space is freed with the file.
+  // If the file system cannot punch holes, deleting the file frees the space.
   (void)fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, size);
 }
 

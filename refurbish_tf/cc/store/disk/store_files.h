@@ -23,9 +23,10 @@ inline constexpr char kSourceChecksumsFile[] = "sources";
 absl::StatusOr<std::vector<std::string>> ListOwnFiles(
     const Directory& directory);
 
-// Deletes all but the lock file. The settings file says how the samples were
-// prepared. So it is deleted last, when the other deletions are on the disk:
-// otherwise, a power failure could leave samples of unknown origin.
+// Deletes these files and the settings file, but not the lock file. The
+// settings file says how the samples were prepared. So it is deleted last, when
+// the other deletions are on the disk: otherwise, a power failure could leave
+// samples of unknown origin.
 absl::Status DeleteFiles(const Directory& directory,
                          const std::vector<std::string>& names);
 

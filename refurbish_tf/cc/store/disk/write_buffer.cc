@@ -21,7 +21,7 @@ PutResult WriteBuffer::Put(uint32_t index, Generation generation,
     const auto found = newest_.find(index);
     Entry* const older = found == newest_.end() ? nullptr : found->second;
     if (older != nullptr) {
-      // Another thread may have put it first.
+      // Another thread may have put the sample first.
       if (older->generation == generation) return PutResult::kStored;
       if (older->generation > generation) return PutResult::kNewerKept;
     }
@@ -33,7 +33,8 @@ PutResult WriteBuffer::Put(uint32_t index, Generation generation,
         records_->state().bytes() + new_bytes_ - replaced + space > max_bytes) {
       return PutResult::kNoRoom;
     }
-    // An older entry that is being written is replaced on the disk instead.
+    // An older entry that is being written stays. Later, the new record
+    // replaces it on the disk.
     const bool is_written = older != nullptr && older->being_written;
     if (older != nullptr && !is_written) Forget(older);
     auto entry = std::make_unique<Entry>();
@@ -102,7 +103,7 @@ bool WriteBuffer::Drop(uint64_t index) {
   std::lock_guard<std::mutex> lock(mu_);
   const auto found = newest_.find(index);
   if (found == newest_.end()) return false;
-  // An older one may be in the batch that is being written.
+  // An older entry may be in the batch that is being written.
   for (const std::unique_ptr<Entry>& entry : batch_) {
     if (entry->index == index) Forget(entry.get());
   }

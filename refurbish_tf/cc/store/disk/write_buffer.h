@@ -44,7 +44,8 @@ class WriteBuffer {
   using Batch = std::vector<std::unique_ptr<Entry>>;
 
   // A batch is due when it has `enough` bytes, or its first record has waited
-  // for `delay`. `wake`, called with no lock held, tells the writer so.
+  // for `delay`. `wake` is called, with no lock held, when the writer has
+  // something to do.
   WriteBuffer(Records* records, int64_t max_bytes, size_t enough,
               std::chrono::milliseconds delay, std::function<void()> wake)
       : records_(records),
@@ -80,7 +81,8 @@ class WriteBuffer {
   // Live entries and bytes, on the disk and in memory.
   std::pair<int64_t, int64_t> Live() const ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Whether this is the copy in a child made by fork(): it has no writer.
+  // Whether this is the copy in a child made by fork(). It has no writer, so
+  // puts fail.
   bool IsForked() const { return getpid() != process_; }
 
   // For the writer -----------------------------------------------------------
@@ -91,7 +93,7 @@ class WriteBuffer {
   // follow before the next call.
   const Batch& BeginBatch() ABSL_LOCKS_EXCLUDED(mu_);
   bool WasDropped(const Entry& entry) const ABSL_LOCKS_EXCLUDED(mu_);
-  // Publishes a record that was written. Returns the words of dead records.
+  // Publishes a written record. Returns the words of records that are dead now.
   std::vector<uint64_t> Publish(const Entry& entry, const Location& location)
       ABSL_LOCKS_EXCLUDED(mu_);
   void Fail(const Entry& entry) ABSL_LOCKS_EXCLUDED(mu_);

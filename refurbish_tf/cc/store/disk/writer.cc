@@ -210,7 +210,7 @@ void Writer::WriteBatchOfKept() {
 }
 
 absl::Status Writer::Write(const Entries& entries, uint64_t space) {
-  // With the padding: the next record begins at the end of the file.
+  // Includes padding, so that the next record can begin at the file's end.
   std::vector<iovec> parts;
   parts.reserve(entries.size());
   for (const WriteBuffer::Entry* entry : entries) {

@@ -20,9 +20,9 @@ namespace refurbish_tf {
 // reserve is free. While less than half of the reserve is free, samples are
 // dropped.
 //
-// No thread watches the memory. A user of the store reads it when that is due:
-// at first, after puts of a certain part of what was free, and after a tenth of
-// a second, because others also use memory.
+// No thread watches the memory. A thread that uses the store reads how much is
+// free when that is due: at first, after puts of a certain part of what was
+// free, and after a tenth of a second, because others also use memory.
 class MemoryPressureLimit {
  public:
   using ReadFunction = std::function<Memory()>;
@@ -47,8 +47,8 @@ class MemoryPressureLimit {
 
   // Call these with the store's lock held.
 
-  // Counts a use of the store. After some uses, a user checks the clock; doing
-  // so at each use would be slower.
+  // Counts a use of the store. After some uses, `Read` checks the clock, which
+  // would be too slow at each use.
   void Count() {
     if (++uses_ % kUsesForAClock == 0) due_.store(true, kRelaxed);
   }

@@ -83,7 +83,7 @@ void TransitPuts::WriteBatch(
   const Entry* const end = batch.data() + batch.size();
   bool together = true;
   for (const Entry* first = batch.data(); first < end;) {
-    // Other processes may have filled the whole ring since the put.
+    // Other processes may have taken the record's place in the ring since.
     if (!ring_->IsOwn(first->span)) {
       EndWrite(*first++, /*written=*/false);
       continue;

@@ -82,7 +82,7 @@ absl::Status TransitRing::Plan(int64_t bytes, int64_t record_bytes,
   uint64_t number = state_->Ring(SharedState::kGeometry);
   if (alone && number != own.number() &&
       state_->ExchangeRing(SharedState::kGeometry, &number, 0)) {
-    // Nobody finds the old records in another geometry.
+    // Frees the old records, which nobody finds in another geometry.
     (void)directory_->env().Truncate(files->records->fd(), 0);
   }
   absl::Status reserved = files->words->ReserveFirst(Agree(own).num_units);
@@ -128,7 +128,7 @@ TransitRing::Entry TransitRing::At(uint64_t position) const {
   word >>= kLapBits;
   const uint64_t units = Low(word, kUnitsBits);
   word >>= kUnitsBits;
-  // Then the word is of an earlier entry, or damaged.
+  // In these cases, the word is of an earlier entry or damaged.
   if (lap != Lap(position, geometry.num_units) || units == 0 ||
       units > geometry.MostUnits() || first_unit + units > geometry.num_units) {
     return entry;

@@ -91,7 +91,7 @@ class TransitRing {
   // Advances the head by a record of `space` bytes, and marks the record as
   // pending. Returns nothing if it is too large for the ring, or cannot be
   // marked. Does no I/O, except that it extends the file of words, once in
-  // 65,536, if `Plan` has not.
+  // 65,536 units, if `Plan` has not.
   std::optional<Span> Append(uint32_t index, Generation generation,
                              uint64_t space);
   // Whether the span still belongs to the record, so that it may be written.
