@@ -16,7 +16,8 @@ constexpr char kControlGroups[] = "/sys/fs/cgroup";
 
 std::mutex root_mu;
 
-// Guarded by `root_mu`. Never destroyed, because a thread may read it at exit.
+// The folder below which /proc and /sys are read. Guarded by `root_mu`. Never
+// destroyed, because a thread may read it at exit.
 std::string& Root() {
   static std::string* const root = new std::string();
   return *root;

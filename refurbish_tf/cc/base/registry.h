@@ -27,8 +27,9 @@ class Registry {
     return *registry;
   }
 
-  // Null if `create` returns null. The next caller that waits for the same id
-  // then calls its own `create`. `create` must not ask for its own id.
+  // Returns the object of this id, if need be from `create`. Null if that
+  // returns null; another caller that waits for the same id then tries its own
+  // `create`. `create` must not ask for its own id.
   std::shared_ptr<T> GetOrCreate(
       const std::string& id, const std::function<std::shared_ptr<T>()>& create)
       ABSL_LOCKS_EXCLUDED(mu_) {

@@ -108,7 +108,7 @@ class BatchRows {
   absl::Status NewBatch(int64_t rows, Batch* batch) const;
   absl::Status Append(const Row& row, uint32_t index) ABSL_LOCKS_EXCLUDED(mu_);
   void Drop(const Row& row) ABSL_LOCKS_EXCLUDED(mu_);
-  // Removes the batches before this one from `open_`. They were gathered.
+  // Removes the batches before this one from `open_`: all are gathered.
   void Forget(const Batch* batch) ABSL_LOCKS_EXCLUDED(mu_);
 
   const Options options_;

@@ -51,7 +51,8 @@ class CachedSource : public std::enable_shared_from_this<CachedSource> {
 
   absl::Mutex mu_;
   bool configured_ ABSL_GUARDED_BY(mu_) = false;
-  // Set by the first `Configure`. They do not change, so reads need no lock.
+  // Both are set by the first `Configure` and never change, so reads need no
+  // lock.
   int64_t num_elements_ = 0;
   std::shared_ptr<SampleStore> store_;
 };

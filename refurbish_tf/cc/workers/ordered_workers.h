@@ -26,17 +26,15 @@ namespace refurbish_tf {
 // So a slow source does not hold up pieces that need no input.
 //
 // Waking a thread for each sample took half of the CPU time for 32x32 images,
-// so sleep is avoided:
-// - A thread sleeps only when enough results are ready or nothing can be
-//   claimed. It is woken when half of the results are gone.
-// - A thread is started only when all others are busy.
-// - A thread claims and runs several short pieces with the lock taken once.
-// - The consumer sleeps only when its next result is not ready. While pieces
-//   take less than a few milliseconds, it first does one itself, in place of
-//   the last thread.
-// - While claims find nothing to run, threads sleep and the consumer claims.
-// - If the lock is taken, or the input is busy with a short fetch, a thread
-//   spins for some microseconds.
+// so the threads avoid sleeping: - A thread sleeps only when enough results are
+// ready or nothing can be claimed. It is woken when half of the results are
+// gone. - A thread is started only when all others are busy. - A thread claims
+// and runs several short pieces with the lock taken once. - The consumer sleeps
+// only when its next result is not ready. While pieces take less than a few
+// milliseconds, it first does one itself, in place of the last thread. - While
+// claims find nothing to run, threads sleep and the consumer claims. - If the
+// lock is taken, or the input is busy with a short fetch, a thread spins for
+// some microseconds.
 class OrderedWorkers {
  public:
   struct Piece {

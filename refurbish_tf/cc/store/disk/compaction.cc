@@ -88,9 +88,9 @@ void Compaction::Run(const std::function<bool()>& go_on) {
     for (const auto& [word, index] : of_segment) {
       if (!go_on()) return;
       all_moved = Move(index, word);
-      if (!all_moved) break;  // Nor can the others be moved.
+      if (!all_moved) break;  // The next compaction tries again.
     }
-    // On a full disk, records that could not be moved keep their segment.
+    // A segment stays if a record could not be moved, as on a full disk.
     if (!all_moved) continue;
     records_->segments().Delete(key);
     records_->counts().compactions += !of_segment.empty();

@@ -63,9 +63,9 @@ class ReadQueue {
   // Reads what is in the page cache. False if that is not all; `result` is then
   // the number of bytes read.
   bool ReadCached(Read* read);
-  // Wakes or starts one thread. That calls the next one if there is more to
-  // read, so few threads are started if reads are fast. If the system refuses
-  // to start one, the threads that wait do the reading.
+  // Wakes or starts one thread. That thread calls the next one if there is more
+  // to read, so few threads are started if reads are fast. If the system
+  // refuses to start one, the threads that wait do the reading.
   void CallThread() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Run() ABSL_LOCKS_EXCLUDED(mu_);
 

@@ -32,7 +32,7 @@ class SettingsFile {
  public:
   static constexpr char kName[] = "store";
 
-  // `directory` must outlive it.
+  // `directory` must outlive this object.
   explicit SettingsFile(const Directory* directory) : directory_(directory) {}
 
   // NotFound if there is none, Unimplemented if it has another format,

@@ -23,7 +23,7 @@ namespace refurbish_tf {
 //
 // How jobs share a store: a job uses the generation that it wants or any newer
 // one, so jobs in different epochs do not disturb each other.
-// (`UsedGenerations` bounds how often the job uses these.) Before a job
+// (`UsedGenerations` bounds how often a newer one is used.) Before a job
 // prepares a sample, it claims the sample. It defers a sample that another job
 // has claimed to the end of the epoch, when it is most likely in the store. A
 // job that joins begins in the epoch of the furthest living job or, if there is
@@ -34,7 +34,7 @@ namespace refurbish_tf {
 // any, is preparing it.
 class SharedState {
  public:
-  // `directory` must outlive it.
+  // `directory` must outlive the result.
   static absl::StatusOr<std::unique_ptr<SharedState>> Open(
       const Directory* directory, const std::string& name);
 

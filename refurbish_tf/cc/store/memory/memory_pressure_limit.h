@@ -57,7 +57,7 @@ class MemoryPressureLimit {
     put_.store(put_.load(kRelaxed) + bytes, kRelaxed);
     if (IsEnoughPut()) due_.store(true, kRelaxed);
   }
-  // Whether the store may hold `bytes`, which include a new sample.
+  // Whether the store may hold `bytes`, including a new sample, or why not.
   PutResult Offer(int64_t bytes) {
     if (bytes <= bytes_.load(kRelaxed)) return PutResult::kStored;
     if (bytes > max_bytes_) return PutResult::kNoRoom;
