@@ -78,7 +78,7 @@ class BatchRows {
   // The error of a row without a batch.
   absl::Status NoMemory() const ABSL_LOCKS_EXCLUDED(mu_);
   // `CheckRow` fails unless component `number` of a row has this type and this
-  // shape. `Check` does this for each component of a result.
+  // shape. `Check` does the same for each component of a result.
   absl::Status CheckRow(int number, DataType type,
                         const TensorShape& shape) const;
   absl::Status Check(const std::vector<Tensor>& result) const;

@@ -210,7 +210,7 @@ class SourceChecks {
   }
 
   std::once_flag once_;
-  std::atomic<bool> begun_{false};  // Set when `Begin` is done.
+  std::atomic<bool> begun_{false};  // Set last by `Begin`.
   std::atomic<bool> warned_{false};
   SourceKind kind_ = SourceKind::kDraws;
   SourceChecksums* on_disk_ = nullptr;

@@ -38,8 +38,8 @@ RecordHeader MakeRecordHeader(uint64_t store_id, uint32_t index,
 bool IsRecordHeader(const RecordHeader& header, uint64_t store_id,
                     uint32_t index);
 
-// Memory for a record, not initialized. `data` is null if there is no memory.
-// The payload is aligned to 32 bytes.
+// Memory for a record, aligned to `kAlignment` so that its payload can hold
+// aligned tensors. Not initialized; `data` is null if there is no memory.
 class RecordBuffer {
  public:
   static constexpr size_t kAlignment = BufferPool::kAlignment;

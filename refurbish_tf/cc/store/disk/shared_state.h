@@ -144,6 +144,7 @@ class SharedState {
   absl::Status Mend() { return file_->Mend(); }
 
  private:
+  // A living job has a seat: its entries below, and a byte that it locks.
   static constexpr int kSeats = 256;
 
   struct Contents {

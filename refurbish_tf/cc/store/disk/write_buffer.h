@@ -63,7 +63,7 @@ class WriteBuffer {
       ABSL_LOCKS_EXCLUDED(mu_);
   bool Contains(uint64_t index, GenerationRange wanted) const
       ABSL_LOCKS_EXCLUDED(mu_);
-  // The newest generation of the sample in memory, or kNoGeneration.
+  // The newest generation of the sample in this buffer, or kNoGeneration.
   Generation GenerationOf(uint64_t index) const ABSL_LOCKS_EXCLUDED(mu_);
   std::vector<uint64_t> Indices() const ABSL_LOCKS_EXCLUDED(mu_);
   // Drops the records of a sample. False if there were none.
