@@ -143,7 +143,8 @@ class SourceChecks {
 
   // Whether elements are to be compared; false before `Begin`. A source in a
   // graph can differ only from an earlier run that has filled a store on disk.
-  // Without one it is not compared: that takes 5 % of an epoch at 32x32 pixels.
+  // Without one it is not compared, because comparing takes 5 % of an epoch at
+  // 32x32 pixels.
   bool checks() const {
     return begun() && kind_ < SourceKind::kDraws &&
            (kind_ != SourceKind::kInGraph || on_disk_ != nullptr);

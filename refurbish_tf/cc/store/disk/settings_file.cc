@@ -160,7 +160,7 @@ absl::StatusOr<Settings> SettingsFile::Agree(
       RTF_ASSIGN_OR_RETURN(lock_file, directory_->OpenFile(lock_name));
     }
     locked = directory_->env().TryLock(lock_file->fd(), /*byte=*/0);
-    if (locked) continue;  // Read again: it may have changed.
+    if (locked) continue;  // Read again: the file may have changed.
     if (errno != EAGAIN && errno != EACCES) {
       return absl::ErrnoToStatus(
           errno,

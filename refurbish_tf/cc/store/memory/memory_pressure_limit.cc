@@ -8,7 +8,8 @@ namespace refurbish_tf {
 namespace {
 
 constexpr std::chrono::milliseconds kInterval{100};
-// A pause between readings takes this many times as long as a reading, or more.
+// The pause between two readings is at least this many times as long as a
+// reading.
 constexpr int kPause = 10;
 // Memory is read again after puts of 1 / kPart of what was free.
 constexpr int64_t kPart = 16;
