@@ -58,7 +58,7 @@ absl::Status CheckpointReader::Read(absl::string_view key,
   Tensor read;
   absl::Status status = reader_->ReadTensor(flr_, prefix_, key, &read);
   if (absl::IsNotFound(status)) {
-    // The reader's own message names only the key.
+    // The message of tf.data's reader names only the key.
     return absl::NotFoundError(absl::StrCat(
         "The checkpoint has no ", key, " for the ", stage_, " stage at ",
         prefix_,

@@ -1,4 +1,4 @@
-// Ops that are plain functions of their context, and their int64 outputs.
+// Kernels that are plain functions, and helpers for their outputs.
 #pragma once
 
 #include <algorithm>
@@ -35,8 +35,9 @@ inline Tensor Vector(const std::vector<int64_t>& values) {
   return tensor;
 }
 
-// Outputs rows of numbers with the same names, for `native.rows` in Python: the
-// names (string [columns]) and the numbers (int64 [rows, columns]).
+// Outputs rows of numbers, which all have the same names: the names (string
+// [columns]) and the numbers (int64 [rows, columns]). `native.rows` reads them
+// in Python.
 inline void SetNamedRows(OpKernelContext* ctx,
                          const std::vector<NamedNumbers>& rows) {
   const int64_t num_rows = rows.size();
@@ -54,7 +55,8 @@ inline void SetNamedRows(OpKernelContext* ctx,
   ctx->set_output(1, numbers);
 }
 
-// The stage that the first input names, of a `kind` such as "refurbish".
+// The stage that the first input names. `kind`, such as "refurbish", is for the
+// error.
 template <class Stage>
 absl::StatusOr<std::shared_ptr<Stage>> FindStage(OpKernelContext* ctx,
                                                  const char* kind) {
@@ -66,7 +68,8 @@ absl::StatusOr<std::shared_ptr<Stage>> FindStage(OpKernelContext* ctx,
                    " stage: its dataset was deleted."));
 }
 
-// Outputs the counts of the stage that the first input names, by epoch.
+// Outputs the counts of the stage that the first input names, one row per
+// epoch; no rows if the stage is gone.
 template <class Stage>
 absl::Status SetCounts(OpKernelContext* ctx) {
   std::vector<NamedNumbers> epochs;

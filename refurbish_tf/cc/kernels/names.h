@@ -57,7 +57,6 @@ using tensorflow::data::UnaryDatasetOpKernel;
 
 }  // namespace refurbish_tf
 
-// Registers a kernel class for the op of this name.
 #define REFURBISH_TF_KERNEL(op, ...) \
   REGISTER_KERNEL_BUILDER(           \
       Name("RefurbishTf>" op).Device(::tensorflow::DEVICE_CPU), __VA_ARGS__)
