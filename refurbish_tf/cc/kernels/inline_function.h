@@ -145,9 +145,11 @@ class InstantiatedInlineFunction {
   absl::Mutex mu_;
   // For the default executor. Set once, before `fell_back_`.
   std::unique_ptr<Function> usual_;
-  // Null if the single-threaded executor rejected the function.
+  // For the single-threaded executor. Null if it is known to reject the
+  // function before the first call.
   std::unique_ptr<Function> inline_;
-  // Whether a call has succeeded on the single-threaded executor.
+  // Whether a call has succeeded on the single-threaded executor. It may reject
+  // a function only at the first call.
   std::atomic<bool> accepted_{false};
   std::atomic<bool> fell_back_{false};
 };

@@ -19,7 +19,7 @@ using tensorflow::shape_inference::UnknownShape;
       .Attr("metadata: string = ''")           \
       .SetShapeFn(ScalarShape)
 
-// An op on a stage or a store, which its first input names.
+// An op on a stage or a store, whose name is the first input.
 #define OP_ON(what, name) \
   REGISTER_OP("RefurbishTf>" name).Input(what ": string").SetIsStateful()
 
@@ -36,23 +36,24 @@ REGISTER_OP("RefurbishTf>StageName")
     .SetIsStateful()
     .SetShapeFn(ScalarShape);
 
-// How many bytes this process can still have, and how many of these are not for
-// samples. From then on everything is read below `root`, empty except in tests.
+// How many bytes this process can still get, and how many of these samples must
+// leave free. From then on /proc and /sys are read below `root`, which is empty
+// except in tests.
 REGISTER_OP("RefurbishTf>Memory")
     .Input("root: string")
     .Output("free_and_reserve: int64")
     .SetIsStateful()
     .SetShapeFn(UnknownShape);
 
-// Yields each sample of `input_dataset` once per epoch: `partial_fn`, whose
-// result is cached, then `final_fn`.
+// Yields each sample of `input_dataset` once per epoch, after `partial_fn`,
+// whose result is cached, and `final_fn`.
 //
 // partial_seed, final_seed: whether the function takes a seed (int32 [2]) after
 // the components of its element. Without a final function, `final_seed` yields
 // the seed that it would get, after the components.
-// any_seed: the user gave no seed, so that a checkpoint's may replace it.
+// any_seed: the user gave no seed, so a checkpoint's seed may replace it.
 // num_parallel_calls: -1 for the size of the thread pool, 0 for no threads.
-// batch_size: 0 to yield samples. `output_shapes` are those of batches.
+// batch_size: 0 to yield samples; otherwise `output_shapes` are of batches.
 REGISTER_OP("RefurbishTf>RefurbishDataset")
     .Input("input_dataset: variant")
     .Input("partial_arguments: Tpartial")
@@ -118,9 +119,9 @@ OP_ON("stage", "RefurbishPosition")
     .Output("yielded: uint8")
     .SetShapeFn(UnknownShape);
 
-// The same, from the checkpoint of an iterator in an epoch of the stage,
-// perhaps of another process; how many such iterators there are; and the epoch
-// that the stage would begin next, or -1 if the checkpoint does not say.
+// The same for a position in an iterator's checkpoint, perhaps of another
+// process. num_found: how many iterators in it are in an epoch of the stage.
+// next_epoch: which epoch the stage would begin next, or -1 if it does not say.
 OP_ON("stage", "RefurbishSavedPosition")
     .Input("checkpoint: variant")
     .Output("names: string")
@@ -131,9 +132,9 @@ OP_ON("stage", "RefurbishSavedPosition")
     .Output("next_epoch: int64")
     .SetShapeFn(UnknownShape);
 
-// Sets a stage to a position: the numbers that RefurbishPosition returned.
+// Sets a stage to a position, in the form that RefurbishPosition returned.
 //
-// Fails and changes nothing if it is another stage's or damaged.
+// Fails and changes nothing if the position is damaged or another stage's.
 //
 // lost_shards: the shards that a joined position says nothing about.
 OP_ON("stage", "RefurbishSetPosition")
@@ -152,9 +153,9 @@ OP_ON("stage", "RefurbishKeepPosition")
 // The names of the refurbish stages that a dataset and its functions read,
 // upstream first.
 //
-// read_again_by: for each, an operation after it that, with symbolic
-// checkpoints, reads an element again, or nothing; skipped_by: one whose
-// symbolic checkpoint lacks what it has skipped, or nothing.
+// For each stage: read_again_by is an operation after it that, restored from a
+// symbolic checkpoint, reads an element again; skipped_by is one whose symbolic
+// checkpoint lacks what it has skipped. Both may be empty.
 REGISTER_OP("RefurbishTf>RefurbishStages")
     .Input("input_dataset: variant")
     .Output("stages: string")
@@ -169,7 +170,7 @@ REGISTER_OP("RefurbishTf>InputWait")
     .SetIsStateful()
     .SetShapeFn(ScalarShape);
 
-// Repeats each element `echoing_factor` times, in expectation if not whole.
+// Repeats each element `echoing_factor` times, on average if not whole.
 DATASET_OP("EchoDataset")
     .Input("input_dataset: variant")
     .Input("echoing_factor: double")
@@ -189,7 +190,7 @@ DATASET_OP("AugmentDataset")
     .Attr("f: func")
     .Attr("Targuments: list(type) >= 0");
 
-// The same, in batches that the workers make.
+// The same in batches, whose rows the workers write.
 DATASET_OP("AugmentBatchDataset")
     .Input("input_dataset: variant")
     .Input("other_arguments: Targuments")
@@ -199,28 +200,28 @@ DATASET_OP("AugmentBatchDataset")
     .Attr("Targuments: list(type) >= 0");
 
 // Elements for another framework. If `exclusive`, nothing else holds an
-// element's memory, so that the framework may write into it. Reads
-// `buffer_size` elements ahead. A checkpoint is from before the last
-// `num_ahead` elements.
+// element's memory, so the framework may write into it. Reads `buffer_size`
+// elements ahead. A checkpoint resumes before the last `num_ahead` elements.
 DATASET_OP("LoaderOutputDataset")
     .Input("input_dataset: variant")
     .Attr("buffer_size: int >= 0")
     .Attr("num_ahead: int >= 0")
     .Attr("exclusive: bool");
 
-// Batches of images with the draws of their layers. The policy layers are done
-// for all images except a fraction of each part, left to the accelerator.
+// Batches of images with the draws of their layers. Workers run the policy
+// layers, except for a fraction of each part, left to the accelerator.
 //
 // eighths: the fraction of a part whose policy layers are left to the
 // accelerator, or -1 to adapt it.
-// group, tables: how many images of each group can get tables on the
-// accelerator.
+// group, tables: of any `group` images in a row, the accelerator can make the
+// tables of `tables`.
 // image: the component of the input that is the image.
 // seeded: the last component of the input is the seed of the image's draws.
 // Otherwise it is made from `seed`, the epoch and the element's position.
 // any_seed: the user gave no seed, so that a checkpoint's may replace it.
-// components: of the batches: one of the input, or -1 for the images, -2 for
-// the draws, -3 for the layers' fingerprint, a shape without bytes.
+// components: what each component of a batch is: a component of the input, -1
+// for the images, -2 for the draws, -3 for the layers' fingerprint, a shape
+// without bytes.
 DATASET_OP("OffloadDataset")
     .Input("input_dataset: variant")
     .Input("stage: string")
@@ -244,7 +245,7 @@ DATASET_OP("OffloadDataset")
 // The counts of refurbish_tf.OffloadStats, by name, one row per epoch.
 COUNTS_OP("stage", "OffloadCounts");
 
-// The state of a stage between two epochs, by name, in one row.
+// The state of an offload stage between two epochs, by name, in one row.
 COUNTS_OP("stage", "OffloadState");
 
 // Restores the state that OffloadState returned.

@@ -163,8 +163,8 @@ absl::Status OffloadWork::AddRow(std::vector<Tensor> element,
                          iteration_.epoch, position_ - 1);
   }
   options_.layers.Draw(ImageSeed(seed[0], seed[1]), draws + 1);
-  // Evenly spaced, so that an accelerator finds them in each group by a stride,
-  // wherever the batch is divided.
+  // The rows left to the accelerator are evenly spaced, so that it finds them
+  // by a stride in each group, into whichever parts the batch is divided.
   const int64_t nth = row % (options_.batches.size / options_.num_parts) + 1;
   const int eighths = batch.fraction.eighths;
   draws[0] = eighths > 0 && nth % (8 / eighths) == 0 &&

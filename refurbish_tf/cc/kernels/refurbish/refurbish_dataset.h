@@ -15,7 +15,7 @@
 
 namespace refurbish_tf {
 
-// The arguments of the op that its iterators use.
+// The inputs and attributes of the op that its iterators use.
 struct RefurbishArguments {
   int64_t shuffle_buffer_size;  // 0 for the default.
   int64_t num_parallel_calls;   // 0 for no thread at all.
@@ -29,8 +29,8 @@ struct RefurbishArguments {
 
 class RefurbishDataset : public UnaryDataset, public StageDataset {
  public:
-  // `hinted`: the source has a shard that is not filled in. `final` may be
-  // null.
+  // `hinted`: the source has a SHARD_HINT that tf.data has not filled in yet.
+  // `final` may be null.
   RefurbishDataset(OpKernelContext* ctx, const DatasetBase* input,
                    RefurbishArguments arguments, std::shared_ptr<Stage> stage,
                    std::unique_ptr<InlineFunction> partial,

@@ -19,8 +19,8 @@ std::array<int32_t, 2> SeedOf(const Epoch& epoch, Purpose purpose,
                        epoch.InWhole(*piece.place.index));
 }
 
-// Uses the piece's tensor again, unless a function has kept it: allocating one
-// took as long as a claim.
+// Uses the piece's tensor again, unless a function holds it: allocating a
+// tensor takes as long as a claim.
 const Tensor& SeedTensor(const Epoch& epoch, Purpose purpose, uint64_t time,
                          SamplePiece* piece) {
   Tensor& tensor = piece->seed;

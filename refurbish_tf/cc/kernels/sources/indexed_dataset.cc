@@ -42,6 +42,7 @@ constexpr int64_t kMostPassed = 16;
 // once.
 constexpr size_t kMostBytesAtOnce = 16 << 20;
 
+// To find an element to read together with earlier ones, at most this many
 // positions are passed over that belong to other sources, as in `concatenate`.
 constexpr int kMostPassedAhead = 16;
 
