@@ -279,8 +279,8 @@ DATASET_OP("TfrecordDataset")
     .Input("index_dir: string")
     .Input("index: string")
     .Input("num_parallel_reads: int64")
-    // Not folded into a constant: its records depend on the files, and indexing
-    // them takes long.
+    // Not folded into a constant: records depend on files, and indexing takes
+    // long.
     .SetDoNotOptimize();
 
 // The contents of files and their labels, by index.

@@ -41,14 +41,14 @@ struct OffloadPiece : OrderedWorkers::Piece {
   std::vector<std::vector<Tensor>> elements;
   // The error of the element that follows the rows.
   absl::Status next_status;
-  // The error of the rows.
   absl::Status status;  // Of the rows.
 };
 
 // Allocates the components of a batch of elements with the shapes of `element`.
 absl::Status MakeBatch(const OffloadOptions& options, BatchMemory* memory,
                        const std::vector<Tensor>& element, OffloadBatch* batch);
-// Runs the policy layers that are left, and shortens the batch to its rows.
+// Runs the policy layers left to the accelerator, and shortens the components
+// to the rows that there are.
 absl::Status CompleteShortBatch(const OffloadOptions& options,
                                 OffloadBatch* batch);
 

@@ -59,7 +59,7 @@ struct Scope {
   std::unordered_map<std::string, const NodeDef*> nodes;
   Scope* caller = nullptr;
   // What the caller passes for each argument.
-  std::unordered_map<std::string, std::string> arguments;  // The caller's.
+  std::unordered_map<std::string, std::string> arguments;
   std::vector<std::pair<std::string, Tensor>> captured;
   std::set<std::pair<const NodeDef*, int>> visited;
 };
@@ -73,7 +73,7 @@ class Search {
     tensorflow::GraphDef& graph = graphs_.emplace_back();
     Scope scope;
     std::string output;
-    // As for a rewrite, so that no data is copied into the graph.
+    // The graph is made as for a rewrite, which copies no data into it.
     if (!tensorflow::data::AsGraphDefForRewrite(ctx_, &dataset, &scope.captured,
                                                 &graph, &output)
              .ok()) {
