@@ -17,8 +17,7 @@
 
 namespace refurbish_tf {
 
-// Reads attributes of an op. The arguments are pairs: a name, and where to
-// store the value.
+// Reads attributes of an op: pairs of a name and a pointer to the value.
 inline absl::Status GetAttrs(OpKernelConstruction*) { return absl::OkStatus(); }
 template <class T, class... More>
 absl::Status GetAttrs(OpKernelConstruction* ctx, const char* name, T* value,
@@ -27,8 +26,7 @@ absl::Status GetAttrs(OpKernelConstruction* ctx, const char* name, T* value,
   return GetAttrs(ctx, more...);
 }
 
-// Reads scalar inputs of an op. The arguments are pairs: a name, and where to
-// store the value.
+// Reads scalar inputs of an op: pairs of a name and a pointer to the value.
 inline absl::Status GetScalars(OpKernelContext*) { return absl::OkStatus(); }
 template <class T, class... More>
 absl::Status GetScalars(OpKernelContext* ctx, const char* name, T* value,
@@ -66,8 +64,7 @@ class NamedDataset : public DatasetBase {
     return absl::OkStatus();
   }
   absl::Status CheckExternalState() const override { return absl::OkStatus(); }
-  // The file whose whole content is the element at this index; empty if there
-  // is no such file.
+  // The file whose whole content is the element at this index, or empty.
   virtual std::string FileOf(int64_t /*index*/) const { return ""; }
 
  protected:

@@ -54,8 +54,7 @@ class ElementIterator : public InputIterator<Dataset, Work> {
  protected:
   using Base::mu_;
 
-  // `stage` is the name of the stage in errors, `key` the keys under which
-  // ready results are saved.
+  // `stage` names the stage in errors, `key` the ready results in a checkpoint.
   ElementIterator(const Params& params, const char* stage, ResultsKey key)
       : Base(params), stage_(stage), key_(key) {}
 

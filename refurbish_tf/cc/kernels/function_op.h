@@ -35,9 +35,8 @@ inline Tensor Vector(const std::vector<int64_t>& values) {
   return tensor;
 }
 
-// Outputs rows of numbers, which all have the same names: the names (string
-// [columns]) and the numbers (int64 [rows, columns]). `native.rows` reads them
-// in Python.
+// Outputs rows of numbers with the same names, for `native.rows` in Python: the
+// names (string [columns]) and the numbers (int64 [rows, columns]).
 inline void SetNamedRows(OpKernelContext* ctx,
                          const std::vector<NamedNumbers>& rows) {
   const int64_t num_rows = rows.size();
@@ -55,8 +54,8 @@ inline void SetNamedRows(OpKernelContext* ctx,
   ctx->set_output(1, numbers);
 }
 
-// The stage that the first input names. `kind`, such as "refurbish", is for the
-// error.
+// The stage that the first input names. `kind`, as in "refurbish", is for
+// errors.
 template <class Stage>
 absl::StatusOr<std::shared_ptr<Stage>> FindStage(OpKernelContext* ctx,
                                                  const char* kind) {

@@ -39,8 +39,7 @@ bool IsLayers(const NodeDef& node) {
          node.input_size() == 2;
 }
 
-// Where a value in a function comes from: an argument or a node. Neither is set
-// if this is unknown.
+// Where a value in a function comes from: an argument, a node, or unknown.
 struct Origin {
   std::string argument;
   const NodeDef* node = nullptr;
@@ -66,10 +65,10 @@ Origin OriginOf(const std::map<std::string, const NodeDef*>& nodes,
   return {};
 }
 
-// Returns `function` without its node `layers`, whose output is the result
-// `image`. That result becomes the input of `layers` instead, and the seed of
-// `layers` is added as the last result. Returns nothing if anything else uses
-// the output of `layers`.
+// Returns `function` without its node `layers`, which makes the result `image`.
+// That result becomes the input of `layers`, and the seed of `layers` is added
+// as the last result. Returns nothing if anything else uses the output of
+// `layers`.
 std::optional<FunctionDef> WithoutLayers(const FunctionDef& function,
                                          const std::string& image,
                                          const std::string& layers) {
@@ -184,8 +183,7 @@ absl::StatusOr<ImageSpec> ImageLayers::Behind(const Tensor& images,
   }
   // An empty batch has no draws. If its size depends on them, any will do.
   if (made.size.height == kUnknown) made.size = size;
-  // A clip of few frames with many channels may really be a volume whose
-  // channels come first.
+  // A clip of few frames with many channels may be a channels-first volume.
   const bool is_odd = std::min(size.height, size.width) <= channels ||
                       (clips_ && dims == 4 && images.dim_size(0) <= 4);
   if (channels > 4 && is_odd && looks_at_channels_.exchange(false)) {

@@ -70,16 +70,14 @@ class ImageLayers {
 // without running a TensorFlow graph. Thread-safe.
 class LayersFunction {
  public:
-  // Returns the layers at the end of `function`, or null if it does not end in
-  // layers. If `function` does anything before them, `*rest` is set to a
-  // function that does only that, and the layers must be called with the
-  // results of `*rest`.
+  // Returns the layers at the end of `function`, or null if there are none. If
+  // it does anything before them, `*rest` is set to a function that does only
+  // that; the layers must then be called with the results of `*rest`.
   static std::unique_ptr<const LayersFunction> Of(
       const tensorflow::FunctionDef& function,
       std::optional<tensorflow::FunctionDef>* rest);
 
-  // Whether this can be called with these arguments and `num_missing` further
-  // ones, such as a seed.
+  // Whether this can be called with these and `num_missing` more arguments.
   bool Takes(const std::vector<Tensor>& arguments, int num_missing = 0) const;
   // Returns what the function returns. `seed` is an additional last argument,
   // or null if there is none.
@@ -104,8 +102,7 @@ class LayersFunction {
   ImageLayers layers_;
   // Positions of arguments. `seed_` may be -1 if the layers draw nothing.
   int image_ = -1, seed_ = -1;
-  // For each result, the position of the argument that it is, or -1 for the
-  // image.
+  // For each result, the position of an argument, or -1 for the image.
   std::vector<int> results_;
   int image_result_ = -1;
 };

@@ -173,8 +173,7 @@ absl::Status InlineFunction::Instantiate(
   return absl::OkStatus();
 }
 
-// Instantiating a function takes as long as a thousand calls, so it is done
-// only when it is needed.
+// Not done before it is needed: it takes as long as a thousand calls.
 absl::Status InstantiatedInlineFunction::FallBack(IteratorContext* ctx) {
   absl::MutexLock lock(&mu_);
   if (fell_back_) return absl::OkStatus();

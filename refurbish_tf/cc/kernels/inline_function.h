@@ -61,8 +61,7 @@ absl::Status CheckResultTypes(const OpKernelConstruction* ctx, const char* name,
 
 // The contexts in which an iterator runs functions.
 struct FunctionContexts {
-  // `num_calls`: how many calls run at the same time, or 0 if the consumer
-  // makes them all.
+  // `num_calls`: how many calls run at once, or 0 if the consumer runs all.
   FunctionContexts(IteratorContext* ctx, CancellationManager* manager,
                    int num_calls);
 
@@ -108,8 +107,7 @@ class InstantiatedInlineFunction {
  public:
   // A function that calls Python gets copies of tensors that others hold,
   // because it may write into them. An OutOfRange error becomes
-  // InvalidArgument, as in `map`: it would be taken for the end of the
-  // sequence.
+  // InvalidArgument, as in `map`: it would be taken for the end of the input.
   absl::Status Run(FunctionContexts* contexts, std::vector<Tensor> arguments,
                    std::vector<Tensor>* results);
   // Writes the results into a row, after checking that they fit it.

@@ -26,14 +26,12 @@ class InputWork : public OrderedWorkers::Work {
  public:
   using Piece = P;
 
-  // `ctx` is the context in which `input` is read. Both must outlive this
-  // object.
+  // `ctx` is the context of `input`. Both must outlive this object.
   InputWork(IteratorBase* input, IteratorContext* ctx)
       : input_(*input), ctx_(*ctx) {}
 
-  // From now on, `Checkpoint` takes snapshots of the input. `stages`: the
-  // refurbish stages that the input reads; a snapshot includes their next
-  // epochs.
+  // From now on, `Checkpoint` takes snapshots of the input, which include the
+  // next epochs of `stages`, the refurbish stages that the input reads.
   void TakeSnapshots(std::vector<std::shared_ptr<Stage>> stages) {
     takes_snapshots_ = true;
     stages_ = std::move(stages);
@@ -183,8 +181,7 @@ class InputIterator : public WorkersIterator<Dataset> {
     }
   }
 
-  // Saves the last snapshot of the input or, without snapshots, its current
-  // state.
+  // Saves the last snapshot of the input or, if there is none, its state.
   absl::Status SaveReadInput(SerializationContext* ctx,
                              IteratorStateWriter* writer)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {

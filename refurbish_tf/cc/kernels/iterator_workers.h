@@ -1,5 +1,4 @@
-// The workers of a dataset iterator: their options, and their cancellation with
-// the iterator.
+// The workers of a dataset iterator: their options and their cancellation.
 #pragma once
 
 #include <cstdint>
@@ -40,9 +39,8 @@ BatchRows::Options RowsOf(const Batches& batches, const DatasetBase* dataset);
 
 // Makes the rows of a dataset's batches. `num_results`: how many results there
 // can be, or negative if unknown. Also replaces the limits in `options`,
-// because a result that is written into a row holds no bytes of its own:
-// workers may be as many rows ahead as the limits in bytes allow, and one batch
-// more.
+// because results in rows hold no bytes of their own: workers may be as many
+// rows ahead as the limits in bytes allow, plus one batch.
 std::unique_ptr<BatchRows> MakeRows(const Batches& batches,
                                     const DatasetBase* dataset,
                                     int64_t num_results, bool in_order,
@@ -63,9 +61,8 @@ class IteratorWorkers {
   // To be passed to the functions that the workers run and to the iterator's
   // input, so that both are cancelled with the workers.
   CancellationManager* cancellation_manager() { return &cancellation_manager_; }
-  // The memory that the iterator's batches are allocated from. It keeps no
-  // spare memory once the iterator is destroyed. `stage` names the stage in
-  // errors.
+  // The memory that the iterator's batches are allocated from, which keeps no
+  // spare memory after the iterator. `stage` names the stage in errors.
   std::shared_ptr<BatchMemory> MemoryOfBatches(const char* stage,
                                                IteratorContext* ctx);
 
@@ -137,8 +134,8 @@ class WorkersIterator : public DatasetIterator<Dataset> {
     return absl::OkStatus();
   }
 
-  // For a checkpoint: calls `save` with the pieces that are ready, while the
-  // workers are paused.
+  // For a checkpoint: pauses the workers, and calls `save` with the ready
+  // pieces.
   template <class Save>
   absl::Status WhileSettled(const Save& save)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {

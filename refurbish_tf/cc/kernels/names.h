@@ -1,5 +1,4 @@
-// TensorFlow's names that several kernels use, declared once, with the includes
-// that they need.
+// TensorFlow's names that several kernels use, and the includes they need.
 #pragma once
 
 #include "absl/status/status.h"

@@ -12,8 +12,7 @@ enum DatasetTrait : unsigned {
   // if the same is true of its inputs.
   kByIndex = 2,
   // It counts the elements that it yields, even with an index mapper, and ends
-  // or fails once it has yielded as many as it has. So no element may be
-  // requested twice.
+  // or fails after its number, even if some were requested twice.
   kCounts = 4,
   // It is infinite if its inputs are, though it reports an unknown cardinality.
   kEndsWithInput = 8,
@@ -38,12 +37,10 @@ bool CallsPython(const std::string& op);
 bool DrawsAnew(const std::string& op);
 
 // Whether `op` certainly yields the same for the same inputs and files: it has
-// no state, or none that matters. Functions that it calls are checked
-// separately.
+// no state that matters. Functions that it calls are checked separately.
 bool AlwaysDoesTheSame(const std::string& op);
 
-// Whether such an operation yields only yields tensors that are part of the
-// graph.
+// Whether such an operation yields only tensors that are part of the graph.
 bool YieldsWhatIsInGraph(const std::string& op);
 
 }  // namespace refurbish_tf

@@ -1,5 +1,4 @@
-// Signatures and shapes of the ops of `rtf.augment`: native layers, mixup and
-// CutMix.
+// Signatures and shapes of the ops of `rtf.augment`: layers, mixup and CutMix.
 #include <string>
 #include <vector>
 
@@ -111,8 +110,8 @@ absl::Status SetTargetShapes(InferenceContext* c, int input, int lead,
   return absl::OkStatus();
 }
 
-// Sets the shapes that the layers return for `images` and for their targets.
-// The kernel checks types.
+// Sets the shapes that layers return for `images` and targets. Types are the
+// kernel's to check.
 absl::Status MadeShape(InferenceContext* c, const LayerChain& chain,
                        ShapeHandle images) {
   if (!c->RankKnown(images)) return UnknownShape(c);
@@ -122,8 +121,7 @@ absl::Status MadeShape(InferenceContext* c, const LayerChain& chain,
       {c->Value(c->Dim(images, dims - 3)), c->Value(c->Dim(images, dims - 2))},
       {ValueType::kUnknown, c->Value(c->Dim(images, dims - 1))}};
   TF_ASSIGN_OR_RETURN(const ImageSpec made, chain.Behind(given));
-  // A dimension that layers keep stays the same object: even if it is unknown,
-  // it is known to be equal.
+  // A dimension that layers keep stays the same object, known to be equal.
   const auto replace = [&](int dim, int64_t from, int64_t to) {
     return from == to && !made.size_is_new
                ? absl::OkStatus()
@@ -227,8 +225,7 @@ REGISTER_OP("RefurbishTf>SeedAt")
     .Attr("Tseed: {int32, int64}")
     .SetShapeFn(SeedAtShape);
 
-// The draws of a chain of layers: [D], or [batch_size, D] for the images of
-// a batch.
+// The draws of a chain of layers: [D], or [batch_size, D] for a batch.
 //
 // layers: their descriptions, such as 'random_crop position=0 padding=4
 // reflect=0', in pieces. See `refurbish_tf/cc/image/layer_chain.h`.
@@ -355,8 +352,7 @@ REGISTER_OP("RefurbishTf>MixImages")
     .Attr("Tseed: {int32, int64}")
     .SetShapeFn(MixedImagesShape);
 
-// Mixes rows that belong to images, such as labels, as `MixImages` did with the
-// images.
+// Mixes rows that belong to images, such as labels, as `MixImages` mixed these.
 //
 // rows: numbers of classes, int64 [batch] or [batch, 1], which become one-hot;
 // or floats, [batch, num_classes].

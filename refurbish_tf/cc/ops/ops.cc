@@ -37,8 +37,7 @@ REGISTER_OP("RefurbishTf>StageName")
     .SetShapeFn(ScalarShape);
 
 // How many bytes this process can still get, and how many of these samples must
-// leave free. From then on /proc and /sys are read below `root`, which is empty
-// except in tests.
+// leave free. Then /proc and /sys are read below `root`, empty except in tests.
 REGISTER_OP("RefurbishTf>Memory")
     .Input("root: string")
     .Output("free_and_reserve: int64")
@@ -90,12 +89,10 @@ REGISTER_OP("RefurbishTf>RefurbishDataset")
 // The counts of refurbish_tf.EpochStats, by name, one row per epoch.
 COUNTS_OP("stage", "RefurbishCounts");
 
-// The description of a stage, by name, in one row. Numbers of samples are -1
-// while unknown.
+// The description of a stage, in one row. Unknown numbers of samples are -1.
 COUNTS_OP("stage", "RefurbishDescription");
 
-// How often the schedule of a stage evicts a sample before its `epoch`-th
-// epoch.
+// How often the schedule evicts a sample before its `epoch`-th epoch.
 OP_ON("stage", "RefurbishGeneration")
     .Input("index: int64")
     .Input("epoch: int64")
@@ -150,8 +147,8 @@ OP_ON("stage", "RefurbishKeepPosition")
     .Input("next_epoch: int64")
     .SetShapeFn(NoOutputs);
 
-// The names of the refurbish stages that a dataset and its functions read,
-// upstream first.
+// The names of all refurbish stages in a dataset and its functions, upstream
+// first.
 //
 // For each stage: read_again_by is an operation after it that, restored from a
 // symbolic checkpoint, reads an element again; skipped_by is one whose symbolic
@@ -279,8 +276,7 @@ DATASET_OP("TfrecordDataset")
     .Input("index_dir: string")
     .Input("index: string")
     .Input("num_parallel_reads: int64")
-    // Not folded into a constant: records depend on files, and indexing takes
-    // long.
+    // Not folded into a constant: records depend on files.
     .SetDoNotOptimize();
 
 // The contents of files and their labels, by index.
@@ -315,8 +311,7 @@ REGISTER_OP("RefurbishTf>CacheStoreHandle")
     .SetIsStateful()
     .SetShapeFn(ScalarShape);
 
-// Adds settings to those that a store on disk was written with, and returns all
-// settings.
+// Adds settings to those of a store on disk, and returns all settings.
 //
 // replace: whether to replace a setting that differs; otherwise the op fails.
 OP_ON("store", "CacheStoreAgree")

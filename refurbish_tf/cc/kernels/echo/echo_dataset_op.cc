@@ -35,9 +35,8 @@ constexpr char kElement[] = "element";
 // Far beyond any position that is reached: adding to it cannot overflow.
 constexpr int64_t kMaxPosition = int64_t{1} << 62;
 
-// Fails if an index mapper cannot request an element of `dataset` several
-// times. `RandomIndexingCompatible` only promises each element once, in any
-// order.
+// Fails if an index mapper cannot request an element of `dataset` twice:
+// `RandomIndexingCompatible` only promises each element once, in any order.
 absl::Status CheckYieldsAnyNumberOfTimes(const DatasetBase* dataset) {
   if (HasTrait(dataset->type_string(), kCounts)) {
     return absl::FailedPreconditionError(absl::StrCat(
@@ -267,8 +266,7 @@ class EchoIterator : public DatasetIterator<EchoDataset> {
   }
 
  private:
-  // Reads the next element, and holds back the input's symbolic checkpoint
-  // until `Release`.
+  // Reads an element, and holds the input's symbolic checkpoint back.
   absl::Status ReadElement(IteratorContext* ctx, bool* end_of_sequence)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     IteratorContext input_ctx(*ctx);
@@ -286,8 +284,7 @@ class EchoIterator : public DatasetIterator<EchoDataset> {
     return absl::OkStatus();
   }
 
-  // Forgets the element after its last repetition, and passes on the
-  // checkpoint.
+  // Forgets the element, and passes on the checkpoint that was held back.
   void Release(IteratorContext* ctx) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     element_.clear();
     if (held_back_ == nullptr) return;

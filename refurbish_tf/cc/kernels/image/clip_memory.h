@@ -16,9 +16,8 @@ class ClipMemory {
   ClipMemory(OpKernelContext* ctx, const Tensor& files, Pixel pixel)
       : ctx_(ctx), shape_(files.shape()), pixel_(pixel) {}
 
-  // Begins frame `frame`, whose image has size `standing` once it is turned
-  // upright. Fails unless all frames have one size. An error continues "file of
-  // ... must ".
+  // Begins a frame, whose image has size `standing` once it is turned upright.
+  // Fails if the sizes of frames differ. Errors continue "file of ... must ".
   absl::Status Begin(int64_t frame, ImageSize standing) {
     frame_ = frame;
     if (frame == 0) standing_ = standing;

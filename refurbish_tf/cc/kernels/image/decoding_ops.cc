@@ -274,8 +274,7 @@ class DecodeResizedOp : public OpKernel {
     flags.crop_x = static_cast<int>(left);
     flags.crop_height = static_cast<int>(part.box.height);
     flags.crop_width = static_cast<int>(right - left);
-    // If nothing is done to the decoded pixels, they are decoded into the
-    // output.
+    // If nothing is done to the decoded pixels, they go into the output.
     const bool is_made = !resizes_ && orientation.changes_nothing() &&
                          right - left == part.box.width;
     Tensor decoded;
@@ -358,10 +357,9 @@ class DecodeResizedOp : public OpKernel {
     }
     if (status.ok() && read.palette > 0) ApplyPalette(file, read, decoded);
     if (status.ok() || read.format != "WebP") return status;
-    // TensorFlow decodes a WebP file only with the number of channels that the
-    // file has, so four are tried next. TensorFlow must not choose the number:
-    // for an animation without alpha it would write four channels into an image
-    // of three.
+    // TensorFlow decodes a WebP file only with the number of channels that it
+    // has, so four are tried next. TensorFlow must not choose their number: for
+    // an animation without alpha it would write four into an image of three.
     if (!Decode(ctx, *with_alpha_, &given, decoded).ok()) return status;
     return DropAlpha(ctx, decoded);
   }

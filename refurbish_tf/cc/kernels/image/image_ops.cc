@@ -101,8 +101,8 @@ class DrawsOp : public OpKernel {
   LayerChain chain_;
 };
 
-// The base class of ops that apply layers with given draws to images and to the
-// images' targets.
+// The base class of ops that apply layers, with given draws, to images and
+// targets.
 class ImageOp : public OpKernel {
  public:
   explicit ImageOp(OpKernelConstruction* ctx) : OpKernel(ctx) {
@@ -178,8 +178,7 @@ class ImageOp : public OpKernel {
       }
       if (painter.beyond().any()) beyond = painter.beyond();
     };
-    // Memory may lack: an image between two layers may be larger than both
-    // others.
+    // Memory may lack: an image between two layers may be the largest one.
     OP_REQUIRES(ctx,
                 !ForEachPart(ctx, num_images, from_bytes + to_bytes, paint),
                 ImageLayers::NoMemory());
@@ -299,8 +298,7 @@ class DescribeLayersOp : public OpKernel {
       problem = absl::StrCat("be ", kImageTypes);
       refusing = 0;
     } else if (is_no_image_) {
-      // A layer that takes only bytes names the float32 above, which was not
-      // given.
+      // A layer that takes only bytes names the float32 above: cut that off.
       problem.resize(std::min(problem.size(), problem.find(", got dtype")));
     }
     ctx->set_output(

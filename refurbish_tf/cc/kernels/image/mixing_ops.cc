@@ -118,8 +118,7 @@ class MixRowsOp : public OpKernel {
     if (!one_hot_) {
       const float* const from = rows.flat<float>().data();
       for (int64_t i = 0; i < batch_size; ++i) {
-        // In a batch of one image, the image is its own partner: its labels
-        // stay.
+        // A single image is its own partner, so its labels stay as they are.
         PlainKernels().mix_floats(from + i * columns,
                                   from + partner(i) * columns, columns,
                                   lambda(i), to + i * columns);

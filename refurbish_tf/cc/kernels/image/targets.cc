@@ -68,8 +68,7 @@ absl::Status CheckLead(const Moving& move, std::vector<int64_t>* own) {
   return absl::OkStatus();
 }
 
-// Allocates the output for a map, or for an image `times` as large as the
-// first.
+// Allocates a map, or an image whose sides are `times` the first image's.
 absl::Status AllocateMap(const Moving& move, int64_t times, Tensor** output) {
   const ImageSize made = move.images.made;
   TensorShape shape = move.given.shape();
@@ -380,8 +379,8 @@ absl::Status Pass(const Moving& move) {
   return absl::OkStatus();
 }
 
-// Calls `work` with a number of type `type`, if that is one of `Numbers`.
-// Returns whether it is.
+// Calls `work` with a value of `type`, and returns true, if `type` is one of
+// these.
 template <class... Numbers, class Work>
 bool ForTypeIn(DataType type, const Work& work) {
   return ((type == tensorflow::DataTypeToEnum<Numbers>::value &&
@@ -413,8 +412,7 @@ absl::Status MoveOne(const Moving& move) {
     is_known =
         ForFloat(type, move_rows) ||
         ForTypeIn<int32_t, int64_t>(type, move_rows) ||
-        // Key points need signed numbers: they may be left of or far from the
-        // image.
+        // Key points need signed types: they may be left of or above the image.
         (move.kind.is_boxes() &&
          ForTypeIn<int8_t, int16_t, uint8_t, uint16_t, uint32_t, uint64_t>(
              type, move_rows));

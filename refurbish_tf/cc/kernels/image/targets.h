@@ -1,5 +1,4 @@
-// The targets of images, such as masks and boxes, as inputs and outputs of an
-// op.
+// The targets of images, such as masks, as inputs and outputs of an op.
 #pragma once
 
 #include <cstdint>

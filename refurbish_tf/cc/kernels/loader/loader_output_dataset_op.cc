@@ -171,8 +171,7 @@ class LoaderOutputIterator
     }
   }
 
-  // The last `num_ahead` elements. Those without a snapshot of the input are
-  // saved themselves.
+  // The last `num_ahead` elements. Those without a snapshot are saved.
   std::deque<std::unique_ptr<ElementPiece>> on_their_way_ ABSL_GUARDED_BY(mu_);
 };
 

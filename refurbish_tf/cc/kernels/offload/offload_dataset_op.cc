@@ -33,8 +33,7 @@ namespace {
 constexpr char kEpoch[] = "epoch";
 constexpr ResultsKey kBatches = {"num_batches", "batch"};
 constexpr ResultsKey kErrors = {"num_errors", "error"};
-// How many batches are made ahead. More would take memory, and delay a change
-// of the fraction.
+// In batches. More would take memory, and delay a change of the fraction.
 constexpr int64_t kRoom = 2;
 
 class OffloadDataset : public UnaryDataset {
@@ -193,8 +192,8 @@ class OffloadIterator : public InputIterator<OffloadDataset, OffloadWork> {
     Start(workers);
   }
 
-  // Takes pieces until a batch is complete. At the end, `*batch` may be
-  // shorter, or null.
+  // Takes pieces until a batch is complete. The last one may be shorter, or
+  // null.
   absl::Status Gather(IteratorContext* ctx, int64_t* waited_nanos,
                       std::shared_ptr<OffloadBatch>* batch)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
@@ -252,8 +251,8 @@ class OffloadIterator : public InputIterator<OffloadDataset, OffloadWork> {
     return SaveResults(writer, prefix(), kErrors, errors);
   }
 
-  // Reads the saved batches. `position`: how many elements the input had
-  // yielded.
+  // Reads the saved batches, made when the input had yielded `position`
+  // elements.
   absl::Status ReadBatches(IteratorContext* ctx, const CheckpointReader& saved,
                            int64_t position,
                            std::deque<std::shared_ptr<OffloadBatch>>* batches)
@@ -308,8 +307,7 @@ class OffloadIterator : public InputIterator<OffloadDataset, OffloadWork> {
   // Restored from a checkpoint, and handed out first.
   std::deque<std::shared_ptr<OffloadBatch>> restored_ ABSL_GUARDED_BY(mu_);
   std::deque<Result> restored_errors_ ABSL_GUARDED_BY(mu_);
-  // How many elements the input had yielded when the batch handed out last was
-  // complete.
+  // How many elements the input had yielded at the end of the last batch.
   int64_t position_ ABSL_GUARDED_BY(mu_) = 0;
   // The batch that workers are writing.
   std::shared_ptr<OffloadBatch> filling_ ABSL_GUARDED_BY(mu_);

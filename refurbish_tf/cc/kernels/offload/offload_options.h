@@ -40,8 +40,7 @@ struct OffloadOptions {
   std::vector<int64_t> components;
   DataTypeVector types;
   std::vector<PartialTensorShape> shapes;
-  // All layers; and those up to the last policy layer, which both sides can
-  // run.
+  // All layers; and those up to the last policy, which both sides can run.
   LayerChain layers, policy_layers;
   ImageSize size = {0, 0};
   // The frames of a clip. Clips have no policy layers. 0 for images.

@@ -16,8 +16,7 @@ namespace refurbish_tf {
 namespace {
 
 // A piece of work has this many bytes of images, but at most this many images.
-// Less would not be worth waking a thread; more would leave threads without
-// work.
+// Less would not be worth waking a thread; more would leave threads idle.
 constexpr int64_t kBytesPerPiece = 1 << 16;
 constexpr int64_t kMostRowsPerPiece = 32;
 

@@ -15,7 +15,7 @@
 
 namespace refurbish_tf {
 
-// A batch in progress. Several workers write into its memory, each into its own
+// A batch in progress. Several workers write into its memory, each its own
 // rows.
 struct OffloadBatch {
   DeviceFractionRule::Batch fraction;
@@ -55,8 +55,7 @@ absl::Status CompleteShortBatch(const OffloadOptions& options,
 class OffloadWork : public InputWork<OffloadPiece> {
  public:
   // `batch`: a batch to continue, of which some rows are made, or null.
-  // `position`: how many elements were read. The pointers and `options` must
-  // outlive this object.
+  // `position`: how many elements were read. All pointers must outlive this.
   OffloadWork(IteratorBase* input, IteratorContext* input_ctx,
               const OffloadOptions& options, OffloadStage* stage,
               OffloadStage::Iteration iteration,

@@ -28,8 +28,7 @@ NamedNumbers NumbersOf(EpochPosition position) {
   return numbers;
 }
 
-// For `positions.py`: the numbers by name, in one row; r; and a bit for each
-// sample that was yielded.
+// For `positions.py`: one row of named numbers; r; a bit per yielded sample.
 void SetPosition(OpKernelContext* ctx, const EpochPosition& position) {
   SetNamedRows(ctx, {NumbersOf(position)});
   ctx->set_output(2, Tensor(position.reuse_factor));

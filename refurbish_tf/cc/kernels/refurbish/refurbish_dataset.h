@@ -29,8 +29,7 @@ struct RefurbishArguments {
 
 class RefurbishDataset : public UnaryDataset, public StageDataset {
  public:
-  // `hinted`: the source has a SHARD_HINT that tf.data has not filled in yet.
-  // `final` may be null.
+  // `hinted`: tf.data has not filled in a SHARD_HINT. `final` may be null.
   RefurbishDataset(OpKernelContext* ctx, const DatasetBase* input,
                    RefurbishArguments arguments, std::shared_ptr<Stage> stage,
                    std::unique_ptr<InlineFunction> partial,

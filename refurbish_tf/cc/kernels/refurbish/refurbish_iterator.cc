@@ -180,8 +180,7 @@ absl::Status RefurbishIterator::ReadBatch(IteratorContext* ctx,
     TF_RETURN_IF_ERROR(TakePiece(ctx, &sample));
     if (sample == nullptr) break;
     absl::Status status;
-    // Out of order, a sample is handed out with its batch, which may come
-    // later.
+    // Out of order, a sample is handed out with its batch, perhaps later.
     if (in_order || !sample->status.ok()) status = HandOut(*sample, last);
     if (status.ok()) Count(*sample);
     TF_RETURN_IF_ERROR(rows.Gather(std::move(status), sample->row,

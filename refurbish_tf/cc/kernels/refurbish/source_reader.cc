@@ -121,8 +121,7 @@ absl::Status SourceReader::PassOver(IteratorContext* ctx, int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
     bool end = false;
     int skipped = 0;
-    // One by one: after an error in a longer stretch it would be unknown how
-    // far the input has come.
+    // Not at once: after an error, it would be unknown how many were skipped.
     absl::Status status = input_->Skip(ctx, /*num_to_skip=*/1, &end, &skipped);
     if (ctx->cancellation_manager()->IsCancelled()) return status;
     // The error of an unwanted element does not matter, but it is unknown how

@@ -19,8 +19,7 @@
 
 namespace refurbish_tf {
 
-// When the shuffle buffer of a stream is full. With one element the stream
-// keeps its order.
+// When a stream's shuffle buffer is full. With one element, order is kept.
 struct ShuffleBufferSize {
   // 0 means the default.
   static ShuffleBufferSize FromArgument(int64_t elements) {

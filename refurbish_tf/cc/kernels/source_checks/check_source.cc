@@ -178,8 +178,7 @@ void AddCalled(const Functions& functions, const std::string& name,
   }
 }
 
-// Like `Reason`, for shuffles in functions. `nodes` are all nodes of the graph
-// and of its functions.
+// Like `Reason`, for shuffles in functions. `nodes` include those of functions.
 std::pair<std::string, std::string> ReasonInFunction(
     const GraphDef& graph, const std::vector<const NodeDef*>& nodes) {
   if (std::none_of(nodes.begin(), nodes.end(), [](const NodeDef* node) {
@@ -239,8 +238,7 @@ bool ComputesFloats(const NodeDef& node) {
                      });
 }
 
-// The `shard` dataset whose elements become those of `source`, one for one and
-// in order, or null.
+// The `shard` whose elements become those of `source`, one for one, or null.
 const DatasetBase* ShardOf(const DatasetBase* source) {
   while (source->type_string() != "ShardDataset") {
     std::vector<const DatasetBase*> inputs;
@@ -295,8 +293,7 @@ void FindShards(const GraphDef& graph, const DatasetBase* source,
   shard.shard.reset();
   const DatasetBase* const dataset = ShardOf(source);
   std::vector<const DatasetBase*> inputs;
-  // `dataset` may be a `shard(1, 0)`, which divides nothing, if there are
-  // several.
+  // If there are several, `dataset` may be one that divides nothing.
   if (num_datasets > 1 || dataset == nullptr || index < 0 ||
       index >= shard.num_shards || shard.num_shards > kMaxShards ||
       !dataset->InputDatasets(&inputs).ok()) {

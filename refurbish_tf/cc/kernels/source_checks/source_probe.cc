@@ -95,8 +95,7 @@ std::string WhatDiffers(const SourceChecks& checks, const char* method,
       kStartEmpty, ".");
 }
 
-// Returns an error if `refused`. Also warns of it, because `ignore_errors`
-// hides errors.
+// Warns. Also returns an error if `refused`, which `ignore_errors` may hide.
 absl::Status Tell(SourceChecks* checks, bool refused, const std::string& what) {
   if (checks->IsFirstWarning()) {
     const std::string text =

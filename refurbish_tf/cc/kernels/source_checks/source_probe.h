@@ -10,11 +10,10 @@
 
 namespace refurbish_tf {
 
-// A checksum of types, shapes and contents, never 0. The upper half is for
-// large components such as images, the lower half for labels and weights. The
-// contents of ragged and similar components are left out. `whole`, if not null,
-// gets a checksum of all components in 32 bits, enough to distinguish millions
-// of elements.
+// A checksum of types, shapes and contents, never 0. The upper half is of large
+// components such as images, the lower half of labels and weights. The contents
+// of ragged and similar components are left out. `whole`, if not null, gets 32
+// bits for all components, enough to distinguish millions of elements.
 uint32_t ElementChecksum(const std::vector<Tensor>& element,
                          uint32_t* whole = nullptr);
 

@@ -162,8 +162,7 @@ class CachedIterator : public DatasetIterator<CachedDataset> {
     int64_t position = 0;
     if (const std::optional<int64_t> count = ctx->restored_element_count()) {
       // With a global shuffle, TensorFlow says how many elements the consumer
-      // has. The saved position also counts those that a later stage had read
-      // ahead.
+      // has. The saved position also counts what a later stage had read ahead.
       position = *count;
     } else {
       TF_RETURN_IF_ERROR(
@@ -177,8 +176,7 @@ class CachedIterator : public DatasetIterator<CachedDataset> {
   }
 
  private:
-  // Makes the plan when the first element is requested: only then is the index
-  // mapper known.
+  // Makes the plan at the first request, which brings the index mapper.
   void Begin(IteratorContext* ctx) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (input_failed_) {
       // Not done when the input failed: its threads may wait for the index
@@ -284,9 +282,8 @@ class CachedIterator : public DatasetIterator<CachedDataset> {
         " that it should have. Use a source that is the same in every epoch."));
   }
 
-  // The context without an index mapper, in which an input is made.
-  // `warm_start` is off: the input's threads must not read before a request
-  // brings the mapper.
+  // Makes the context in which an input is made, without an index mapper. The
+  // input's threads must not read before a request brings one.
   static IteratorContext::Params InputParams(IteratorContext* ctx) {
     IteratorContext::Params params(ctx);
     params.warm_start = false;
@@ -301,8 +298,7 @@ class CachedIterator : public DatasetIterator<CachedDataset> {
   // Whether the plan and the input must be made again.
   bool input_failed_ ABSL_GUARDED_BY(mu_) = false;
   std::shared_ptr<PositionPlan> plan_ ABSL_GUARDED_BY(mu_);
-  // The input's own threads, if any, which run its functions. Made when the
-  // first function runs.
+  // The input's own threads, if any. Made when its first function runs.
   std::once_flag has_pool_;
   std::unique_ptr<tensorflow::thread::ThreadPool> pool_;
   // The context in which the input is read, with the plan as index mapper.

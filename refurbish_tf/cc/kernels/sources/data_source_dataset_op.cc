@@ -4,10 +4,10 @@
 // later elements that are known to be wanted. If a batch fails, its elements
 // are read again one by one.
 //
-// TensorFlow finds the Python function by a name and holds only a weak
-// reference. The dataset in Python, or the graph of the function that built it,
-// keeps the function alive. `tf.numpy_function` would keep it, and the source,
-// until the process ends.
+// TensorFlow knows the Python function by a name and a weak reference. The
+// dataset in Python, or the graph of the function that built it, keeps it
+// alive. `tf.numpy_function` would keep it alive, and with it the source, until
+// the process ends.
 #include <cstdint>
 #include <memory>
 #include <utility>

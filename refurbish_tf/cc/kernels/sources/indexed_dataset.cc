@@ -33,13 +33,11 @@ constexpr char kPending[] = "pending";
 
 constexpr int64_t kMaxRequests = int64_t{1} << 62;
 
-// If the consumer skips at most this many elements that workers have begun to
-// read, their results are dropped. After a longer `Skip` the workers are
-// restarted.
+// If at most this many elements that workers have begun to read are skipped,
+// their results are dropped; after a longer `Skip` the workers are restarted.
 constexpr int64_t kMostPassed = 16;
 
-// About how many bytes a reader reads together, if it reads several elements at
-// once.
+// About how many bytes a reader reads at once, if several elements.
 constexpr size_t kMostBytesAtOnce = 16 << 20;
 
 // To find an element to read together with earlier ones, at most this many
@@ -47,8 +45,8 @@ constexpr size_t kMostBytesAtOnce = 16 << 20;
 constexpr int kMostPassedAhead = 16;
 
 // Decides which element is next: sets its index, or an error. Returns false at
-// the end, and under `NonBlockingRequests` if it is not yet known. Never called
-// by two threads at once.
+// the end, and if it would wait under `NonBlockingRequests`. Never called by
+// two threads at once.
 using NextIndex = std::function<bool(IndexedElement*)>;
 
 // Every `step`-th index from `first` on. Never waits.
@@ -344,8 +342,8 @@ class IndexedIterator : public WorkersIterator<IndexedDataset> {
     // The consumer must not call a mapper: if asked too far ahead, the mapper
     // waits until the consumer takes earlier elements.
     options.consumer_helps = !may_wait;
-    // With splits, a symbolic checkpoint is taken with each element, so nothing
-    // may be read ahead.
+    // With splits, each element has a symbolic checkpoint: nothing is read
+    // ahead.
     if (splits_ != nullptr && ctx->symbolic_checkpoint()) options.max_calls = 0;
     if (reads().most_at_once > 1) {
       // Pieces are large: each reader has one in progress and one ready.

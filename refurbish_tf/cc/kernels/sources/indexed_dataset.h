@@ -55,8 +55,7 @@ class IndexedDataset : public NamedDataset {
  public:
   struct Reads {
     int64_t num_elements;
-    // How many readers read ahead of the consumer. 0: the thread that requests
-    // an element reads it.
+    // How many readers read ahead. 0: the requesting thread reads.
     int64_t num_readers;
     // How many elements one reader may read together.
     int64_t most_at_once = 1;
