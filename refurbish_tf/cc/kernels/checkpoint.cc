@@ -14,7 +14,6 @@ constexpr char kMessage[] = "_message";
 // Far more results than are ever ready at once.
 constexpr int64_t kMostResults = 1 << 20;
 
-// The highest status code.
 constexpr int64_t kMaxCode =
     static_cast<int64_t>(absl::StatusCode::kUnauthenticated);
 

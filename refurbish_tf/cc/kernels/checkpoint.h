@@ -46,7 +46,6 @@ class CheckpointReader {
         flr_(ctx == nullptr ? nullptr : ctx->flr()),
         reader_(reader) {}
 
-  // Reads a tensor of any type and shape.
   absl::Status Read(absl::string_view key, Tensor* value) const;
 
   // Reads a number or a string (tstring). tf.data's own `ReadScalar` aborts the

@@ -108,7 +108,6 @@ class NamedDataset : public DatasetBase {
     }
     return b->AddDataset(this, inputs, lists, attrs, output);
   }
-  // The prefix of an iterator in checkpoints and in the profiler.
   std::string IteratorPrefix(const std::string& prefix) const {
     return name_utils::IteratorPrefix(type_, prefix);
   }
@@ -182,7 +181,6 @@ class UnaryDataset : public NamedDataset {
   const DatasetBase* const input_;
 };
 
-// A `Dataset` whose iterators are of class `Iterator`.
 template <class Dataset, class Iterator>
 class IteratedBy : public Dataset {
  public:

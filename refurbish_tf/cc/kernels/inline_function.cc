@@ -173,7 +173,7 @@ absl::Status InlineFunction::Instantiate(
   return absl::OkStatus();
 }
 
-// Not done before it is needed: it takes as long as a thousand calls.
+// Called only when needed: instantiating takes as long as a thousand calls.
 absl::Status InstantiatedInlineFunction::FallBack(IteratorContext* ctx) {
   absl::MutexLock lock(&mu_);
   if (fell_back_) return absl::OkStatus();

@@ -35,7 +35,6 @@ class InlineFunctionMetadata {
   // False if the single-threaded executor is known to reject it. If true, it
   // may still reject it when it is called.
   bool is_inline() const { return is_inline_; }
-  // Whether one of its operations calls Python.
   bool calls_python() const { return calls_python_; }
   // The native layers at its end, or null, and whether it does nothing else.
   const LayersFunction* layers() const { return layers_.get(); }

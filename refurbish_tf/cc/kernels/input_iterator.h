@@ -181,7 +181,7 @@ class InputIterator : public WorkersIterator<Dataset> {
     }
   }
 
-  // Saves the last snapshot of the input or, if there is none, its state.
+  // Saves the last snapshot of the input or, without snapshots, the input.
   absl::Status SaveReadInput(SerializationContext* ctx,
                              IteratorStateWriter* writer)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {

@@ -12,11 +12,11 @@ enum DatasetTrait : unsigned {
   // if the same is true of its inputs.
   kByIndex = 2,
   // It counts the elements that it yields, even with an index mapper, and ends
-  // or fails after its number, even if some were requested twice.
+  // or fails after its cardinality, even if an element came twice.
   kCounts = 4,
   // It is infinite if its inputs are, though it reports an unknown cardinality.
   kEndsWithInput = 8,
-  // It makes one element from each one of its input, in the same order.
+  // It makes one element from each element of its input, in the same order.
   kOneOfEach = 16,
   // See `AlwaysDoesTheSame` and `YieldsWhatIsInGraph`.
   kSame = 32,
@@ -40,7 +40,7 @@ bool DrawsAnew(const std::string& op);
 // no state that matters. Functions that it calls are checked separately.
 bool AlwaysDoesTheSame(const std::string& op);
 
-// Whether such an operation yields only tensors that are part of the graph.
+// Whether such an `op` yields only tensors that are part of the graph.
 bool YieldsWhatIsInGraph(const std::string& op);
 
 }  // namespace refurbish_tf

@@ -110,8 +110,8 @@ absl::Status SetTargetShapes(InferenceContext* c, int input, int lead,
   return absl::OkStatus();
 }
 
-// Sets the shapes that layers return for `images` and targets. Types are the
-// kernel's to check.
+// Sets the shapes that layers return for `images` and targets. The kernel
+// checks their types.
 absl::Status MadeShape(InferenceContext* c, const LayerChain& chain,
                        ShapeHandle images) {
   if (!c->RankKnown(images)) return UnknownShape(c);
@@ -352,7 +352,8 @@ REGISTER_OP("RefurbishTf>MixImages")
     .Attr("Tseed: {int32, int64}")
     .SetShapeFn(MixedImagesShape);
 
-// Mixes rows that belong to images, such as labels, as `MixImages` mixed these.
+// Mixes rows that belong to images, such as labels, as `MixImages` mixed the
+// images.
 //
 // rows: numbers of classes, int64 [batch] or [batch, 1], which become one-hot;
 // or floats, [batch, num_classes].

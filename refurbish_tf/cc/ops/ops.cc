@@ -37,7 +37,8 @@ REGISTER_OP("RefurbishTf>StageName")
     .SetShapeFn(ScalarShape);
 
 // How many bytes this process can still get, and how many of these samples must
-// leave free. Then /proc and /sys are read below `root`, empty except in tests.
+// leave free. From then on /proc and /sys are read below `root`, which is empty
+// except in tests.
 REGISTER_OP("RefurbishTf>Memory")
     .Input("root: string")
     .Output("free_and_reserve: int64")
@@ -215,7 +216,7 @@ DATASET_OP("LoaderOutputDataset")
 // image: the component of the input that is the image.
 // seeded: the last component of the input is the seed of the image's draws.
 // Otherwise it is made from `seed`, the epoch and the element's position.
-// any_seed: the user gave no seed, so that a checkpoint's may replace it.
+// any_seed: the user gave no seed, so a checkpoint's seed may replace it.
 // components: what each component of a batch is: a component of the input, -1
 // for the images, -2 for the draws, -3 for the layers' fingerprint, a shape
 // without bytes.
@@ -245,7 +246,6 @@ COUNTS_OP("stage", "OffloadCounts");
 // The state of an offload stage between two epochs, by name, in one row.
 COUNTS_OP("stage", "OffloadState");
 
-// Restores the state that OffloadState returned.
 OP_ON("stage", "OffloadRestore").Input("state: int64").SetShapeFn(NoOutputs);
 
 // The elements of a Python source, by index.

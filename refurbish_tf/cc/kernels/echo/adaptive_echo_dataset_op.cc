@@ -136,7 +136,7 @@ class AdaptiveEchoIterator
   // Null until the first element is requested.
   std::shared_ptr<EchoCounters> counters_ ABSL_GUARDED_BY(mu_);
   std::vector<Tensor> newest_ ABSL_GUARDED_BY(mu_);
-  int64_t num_yields_ ABSL_GUARDED_BY(mu_) = 0;  // Of `newest_`.
+  int64_t num_yields_ ABSL_GUARDED_BY(mu_) = 0;  // Yields of `newest_`.
 };
 
 class AdaptiveEchoDatasetOp : public UnaryDatasetOpKernel {

@@ -34,7 +34,7 @@ constexpr ResultsKey kReady = {"num_ready", "ready"};
 
 class AugmentWork : public ElementWork {
  public:
-  // `rows`: where results are written, or null if they are not batched there.
+  // `rows`: the rows of batches that results are written into, or null.
   AugmentWork(IteratorBase* input, IteratorContext* ctx,
               std::unique_ptr<InstantiatedInlineFunction> function,
               int max_calls, std::shared_ptr<BatchRows> rows)
@@ -150,7 +150,7 @@ class AugmentDataset : public UnaryDataset {
   const std::unique_ptr<InlineFunction> function_;
   const Batches batches_;
 
-  // For `Get`, which makes it when it is first called.
+  // Instantiated by the first `Get`, which runs the function without workers.
   mutable absl::Mutex mu_;
   mutable std::unique_ptr<InstantiatedCapturedFunction> by_index_
       ABSL_GUARDED_BY(mu_);
@@ -167,7 +167,7 @@ class AugmentIterator : public ElementIterator<AugmentDataset, AugmentWork> {
     absl::MutexLock lock(&mu_);
     options_ = WorkerOptions(ctx, kAutotuneCalls, "default",
                              {dataset()->function_.get()});
-    // A symbolic checkpoint can only say up to which element results came.
+    // A symbolic checkpoint is a position in the input: results come in order.
     options_.in_order |= ctx->symbolic_checkpoint();
     if (dataset()->batches_.size > 0) {
       // Rows are in order even if results are not: the consumer takes a row for

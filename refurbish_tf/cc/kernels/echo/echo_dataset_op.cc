@@ -219,8 +219,8 @@ class EchoIterator : public DatasetIterator<EchoDataset> {
       ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     if (ctx->restored_element_count().has_value()) {
-      // Under a global shuffle, each request made one of the input: both have
-      // the same count of elements.
+      // Under a global shuffle, each request to echo made one request to its
+      // input, so both restore from the same count of elements.
       return RestoreInput(ctx, reader, input_impl_);
     }
     // Everything is checked before anything is changed.

@@ -12,7 +12,7 @@ namespace refurbish_tf {
 // The first output of a decoding op, allocated when its first frame is made.
 class ClipMemory {
  public:
-  // `files`: the shape of the op's input, a file or the files of a clip.
+  // `files` is the op's input: one file (a scalar), or a clip's (a vector).
   ClipMemory(OpKernelContext* ctx, const Tensor& files, Pixel pixel)
       : ctx_(ctx), shape_(files.shape()), pixel_(pixel) {}
 

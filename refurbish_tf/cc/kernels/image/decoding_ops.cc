@@ -118,7 +118,7 @@ class DecodeResizedOp : public OpKernel {
     return decodes;
   }
 
-  // Pixels in memory, and the box and window of them that are wanted.
+  // Pixels in memory, and which box of them, and window of that box, to use.
   struct Part {
     const uint8_t* pixels;
     ImageSize size;
@@ -139,8 +139,9 @@ class DecodeResizedOp : public OpKernel {
         type_ == tensorflow::DT_UINT16 ? ValueType::kUint16 : ValueType::kUint8,
         kNumColors};
   }
-  // What the layer does to an image that is stored with this size. The layer
-  // sees the image upright; the part is then converted to the stored image.
+  // Returns the layer's resizing of an image that is stored with size `stored`.
+  // The layer sees the image upright; `part` is then converted to the stored
+  // image.
   Resizing ResizingOf(const int32_t* draws, const Orientation& orientation,
                       ImageSize stored) const {
     Resizing resizing = *layer().ResizingOf(draws, orientation.Turned(stored));
@@ -166,7 +167,7 @@ class DecodeResizedOp : public OpKernel {
     }
   }
 
-  // Moves a target. `canvas` has the size of the upright image.
+  // Moves a target, whose canvas has the size of the upright image.
   void Move(const int32_t* draws, Canvas* canvas) const {
     const ImageSize size = canvas->size();
     const Resizing resizing = *layer().ResizingOf(draws, size);
@@ -226,7 +227,7 @@ class DecodeResizedOp : public OpKernel {
           claimed(),
           ". Leave it out, or pass a larger max_pixels if it is whole.");
     }
-    // `tf.io` has the same limit. Here the size counts before scaling down.
+    // The limit of `tf.io`, applied to the size before scaling down.
     if (read.size.height * read.size.width * read.components >= 1 << 29) {
       return Refused("must have fewer than 2^29 values, got ", claimed(),
                      " with ", read.components,
@@ -357,9 +358,10 @@ class DecodeResizedOp : public OpKernel {
     }
     if (status.ok() && read.palette > 0) ApplyPalette(file, read, decoded);
     if (status.ok() || read.format != "WebP") return status;
-    // TensorFlow decodes a WebP file only with the number of channels that it
-    // has, so four are tried next. TensorFlow must not choose their number: for
-    // an animation without alpha it would write four into an image of three.
+    // TensorFlow decodes a WebP file only with as many channels as the file
+    // has, so four are tried after three. It must not choose the number itself:
+    // for an animation without alpha it would write four into an image of
+    // three.
     if (!Decode(ctx, *with_alpha_, &given, decoded).ok()) return status;
     return DropAlpha(ctx, decoded);
   }
@@ -405,7 +407,7 @@ class DecodeResizedOp : public OpKernel {
     return absl::OkStatus();
   }
 
-  // TensorFlow takes the palette indices of a BMP file for grey levels.
+  // Replaces palette indices, which TensorFlow takes for grey levels.
   static void ApplyPalette(absl::string_view file, const ImageFile& read,
                            Tensor* image) {
     uint8_t* pixel = BytesIn(*image);
@@ -429,7 +431,7 @@ class DecodeResizedOp : public OpKernel {
     return absl::OkStatus();
   }
 
-  // Turns the part upright, and resizes it if `resizes_`, into `memory`.
+  // Writes the part into `memory`: upright, and resized if `resizes_`.
   absl::Status Complete(OpKernelContext* ctx, const Orientation& orientation,
                         const Resizing& resizing, Part part,
                         ClipMemory* memory) const {

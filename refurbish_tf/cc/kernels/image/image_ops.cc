@@ -31,7 +31,7 @@ namespace {
 // Writes the draws of each image of a batch, one image after the other.
 void DrawForBatch(const LayerChain& chain, const ImageSeed& seed,
                   int64_t batch_size, int32_t* draws) {
-  // Without draws, any batch size takes no time.
+  // Without draws there is nothing to loop over, however large the batch.
   if (chain.num_draws() == 0) return;
   for (int64_t image = 0; image < batch_size; ++image) {
     chain.Draw(seed.SeedAt(image), draws);
@@ -178,7 +178,7 @@ class ImageOp : public OpKernel {
       }
       if (painter.beyond().any()) beyond = painter.beyond();
     };
-    // Memory may lack: an image between two layers may be the largest one.
+    // Memory may lack, because an image between two layers may be large.
     OP_REQUIRES(ctx,
                 !ForEachPart(ctx, num_images, from_bytes + to_bytes, paint),
                 ImageLayers::NoMemory());
@@ -298,7 +298,8 @@ class DescribeLayersOp : public OpKernel {
       problem = absl::StrCat("be ", kImageTypes);
       refusing = 0;
     } else if (is_no_image_) {
-      // A layer that takes only bytes names the float32 above: cut that off.
+      // The float32 set above only stands for the type. Cut off the part of a
+      // layer's message that names it.
       problem.resize(std::min(problem.size(), problem.find(", got dtype")));
     }
     ctx->set_output(

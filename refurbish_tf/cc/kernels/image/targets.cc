@@ -50,7 +50,8 @@ std::string TextOf(absl::Span<const int64_t> dims) {
   return absl::StrCat("[", absl::StrJoin(dims, ", "), "]");
 }
 
-// `*own` gets the dimensions after those of the batch and of the frames.
+// Checks that a target begins with the leading dimensions of its images. `*own`
+// gets the other dimensions.
 absl::Status CheckLead(const Moving& move, std::vector<int64_t>* own) {
   const std::vector<int64_t>& lead = move.images.lead;
   std::vector<int64_t> dims;
@@ -379,8 +380,8 @@ absl::Status Pass(const Moving& move) {
   return absl::OkStatus();
 }
 
-// Calls `work` with a value of `type`, and returns true, if `type` is one of
-// these.
+// If `type` is one of `Numbers`, calls `work` with a value of that type.
+// Returns whether it is.
 template <class... Numbers, class Work>
 bool ForTypeIn(DataType type, const Work& work) {
   return ((type == tensorflow::DataTypeToEnum<Numbers>::value &&
@@ -412,7 +413,8 @@ absl::Status MoveOne(const Moving& move) {
     is_known =
         ForFloat(type, move_rows) ||
         ForTypeIn<int32_t, int64_t>(type, move_rows) ||
-        // Key points need signed types: they may be left of or above the image.
+        // Key points need large signed types: they may be far outside the
+        // image.
         (move.kind.is_boxes() &&
          ForTypeIn<int8_t, int16_t, uint8_t, uint16_t, uint32_t, uint64_t>(
              type, move_rows));

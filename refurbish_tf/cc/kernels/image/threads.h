@@ -34,7 +34,7 @@ bool ForEachPart(OpKernelContext* ctx, int64_t count, int64_t bytes,
     return lacks_memory;
   }
   const auto* const workers = ctx->device()->tensorflow_cpu_worker_threads();
-  // `Shard` gives each thread pieces that cost at least 10,000 in total.
+  // `Shard` makes shards of cost 10,000, which stands for kBytesForAThread.
   tensorflow::Shard(workers->num_threads, workers->workers, count,
                     std::max<int64_t>(1, bytes * 10000 / kBytesForAThread),
                     part);

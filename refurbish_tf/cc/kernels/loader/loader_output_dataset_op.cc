@@ -111,7 +111,7 @@ class LoaderOutputIterator
     TF_RETURN_IF_ERROR(ReadPiece(ctx, &piece));
     *end_of_sequence = piece == nullptr;
     if (*end_of_sequence) {
-      // Everything that was yielded is the user's.
+      // At the end, the user has every element.
       LeaveLast(ctx, 0);
       if (ctx->symbolic_checkpoint()) HandOver(ctx, work_->Checkpoint());
       return absl::OkStatus();

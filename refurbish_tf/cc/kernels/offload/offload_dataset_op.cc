@@ -33,7 +33,8 @@ namespace {
 constexpr char kEpoch[] = "epoch";
 constexpr ResultsKey kBatches = {"num_batches", "batch"};
 constexpr ResultsKey kErrors = {"num_errors", "error"};
-// In batches. More would take memory, and delay a change of the fraction.
+// How many batches workers may be ahead. More would take memory, and delay a
+// change of the fraction.
 constexpr int64_t kRoom = 2;
 
 class OffloadDataset : public UnaryDataset {
@@ -307,9 +308,9 @@ class OffloadIterator : public InputIterator<OffloadDataset, OffloadWork> {
   // Restored from a checkpoint, and handed out first.
   std::deque<std::shared_ptr<OffloadBatch>> restored_ ABSL_GUARDED_BY(mu_);
   std::deque<Result> restored_errors_ ABSL_GUARDED_BY(mu_);
-  // How many elements the input had yielded at the end of the last batch.
+  // How far the input was read at the end of the batch handed out last.
   int64_t position_ ABSL_GUARDED_BY(mu_) = 0;
-  // The batch that workers are writing.
+  // The batch whose rows the consumer is gathering, or one to continue.
   std::shared_ptr<OffloadBatch> filling_ ABSL_GUARDED_BY(mu_);
   // When the last batch that the workers made was handed out.
   std::optional<std::chrono::steady_clock::time_point> last_

@@ -24,7 +24,7 @@ struct OffloadOptions {
 
   std::string stage;
   int64_t seed = 0;
-  // As for the constructor of `DeviceFractionRule`.
+  // The argument of the constructor of `DeviceFractionRule`.
   int64_t eighths = 0;
   // Whether the user gave no seed.
   bool any_seed = false;
@@ -43,7 +43,7 @@ struct OffloadOptions {
   // All layers; and those up to the last policy, which both sides can run.
   LayerChain layers, policy_layers;
   ImageSize size = {0, 0};
-  // The frames of a clip. Clips have no policy layers. 0 for images.
+  // How many frames a clip has; 0 for images. Clips have no policy layers.
   int64_t frames = 0;
 
   // `CheckAttributes` checks the attributes alone, `CheckComponents` the

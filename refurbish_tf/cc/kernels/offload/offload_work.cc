@@ -163,7 +163,7 @@ absl::Status OffloadWork::AddRow(std::vector<Tensor> element,
   }
   options_.layers.Draw(ImageSeed(seed[0], seed[1]), draws + 1);
   // The rows left to the accelerator are evenly spaced, so that it finds them
-  // by a stride in each group, into whichever parts the batch is divided.
+  // by a stride in each group, however the batch is divided.
   const int64_t nth = row % (options_.batches.size / options_.num_parts) + 1;
   const int eighths = batch.fraction.eighths;
   draws[0] = eighths > 0 && nth % (8 / eighths) == 0 &&

@@ -30,7 +30,7 @@ struct OffloadBatch {
   // elements it has yielded.
   std::unique_ptr<MemoryCheckpoint> checkpoint;
   int64_t position = 0;
-  // The first error of its rows, which drops the batch. Only for the consumer.
+  // The first error of its rows; the batch is then dropped. For the consumer.
   absl::Status status;
 };
 
@@ -55,7 +55,8 @@ absl::Status CompleteShortBatch(const OffloadOptions& options,
 class OffloadWork : public InputWork<OffloadPiece> {
  public:
   // `batch`: a batch to continue, of which some rows are made, or null.
-  // `position`: how many elements were read. All pointers must outlive this.
+  // `position`: how many elements were read. The pointers and `options` must
+  // outlive this object.
   OffloadWork(IteratorBase* input, IteratorContext* input_ctx,
               const OffloadOptions& options, OffloadStage* stage,
               OffloadStage::Iteration iteration,
@@ -85,7 +86,7 @@ class OffloadWork : public InputWork<OffloadPiece> {
   const OffloadStage::Iteration iteration_;
   const std::shared_ptr<BatchMemory> memory_;
   const int64_t rows_per_piece_;
-  // Only used by `Fetch`.
+  // Changed only by `Fetch`.
   TableLimit table_limit_;
   std::shared_ptr<OffloadBatch> current_;
   int64_t position_;

@@ -1,4 +1,3 @@
-// The dataset of a refurbish stage.
 #pragma once
 
 #include <cstdint>

@@ -76,7 +76,7 @@ absl::Status RefurbishIterator::GetNextInternal(
   *end_of_sequence = ended_;
   if (ended_) return absl::OkStatus();
   if (epoch_ == nullptr) {
-    // Made for a restore, but not restored: it had not begun when it was saved.
+    // If it was made for a restore, it had not begun when it was saved.
     to_be_restored_ = false;
     absl::StatusOr<std::shared_ptr<Epoch>> epoch =
         dataset()->stage_->StartEpoch();
@@ -102,7 +102,7 @@ absl::Status RefurbishIterator::GetNextInternal(
   }
   if (!last) return absl::OkStatus();
   if (has_element) {
-    // The epoch does not end when the end is requested: a consumer that knows
+    // The epoch ends here, not when the end is requested: a consumer that knows
     // the number of elements, such as Keras, never requests it.
     EndWithElement();
     return absl::OkStatus();

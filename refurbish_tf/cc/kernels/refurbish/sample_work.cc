@@ -247,8 +247,8 @@ absl::Status SampleWork::WithSample(const absl::Status& status,
                                     const char* of) {
   if (status.ok()) return status;
   const std::string file = FileOf(source_.source(), &contexts_.usual, index);
-  // TensorFlow's message in a process that only got the graph, such as a worker
-  // of a tf.data service.
+  // TensorFlow's message if the Python function is missing, as in a worker of a
+  // tf.data service, which only got the graph.
   const bool is_gone = absl::StrContains(
       status.message(), "Could not find callback with key=pyfunc_");
   return Printable(absl::Status(

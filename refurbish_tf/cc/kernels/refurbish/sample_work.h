@@ -28,6 +28,7 @@ struct StageFunction {
 struct SamplePiece : OrderedWorkers::Piece {
   Place place;
   bool fresh = false;
+  // False if, after an error, it is unknown which sample the source yielded.
   // Then the result is not stored.
   bool index_known = true;
   // The sample, as far as it has been processed, or its error.
@@ -71,7 +72,7 @@ class SampleWork : public OrderedWorkers::Work {
   // Whether only native layers are called, and nothing is waited for.
   bool IsShort(const OrderedWorkers::Piece& piece) const override;
 
-  // The error found when the source was read to its end; returned once.
+  // An error found at the source's end before it was read again. Returned once.
   absl::Status LateError() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:

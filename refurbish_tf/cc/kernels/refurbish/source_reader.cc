@@ -42,7 +42,7 @@ absl::Status SourceReader::BeginAnew(IteratorContext* ctx) {
   absl::Status status = ReadToEnd(ctx);
   Drop();
   num_read_ = 0;
-  // Also if reading to the end failed, so that this error comes only once.
+  // Done even if reading to the end failed, so that its error comes only once.
   epoch_->ReadAnew();
   buffer_.clear();
   buffer_bytes_ = 0;
@@ -121,7 +121,7 @@ absl::Status SourceReader::PassOver(IteratorContext* ctx, int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
     bool end = false;
     int skipped = 0;
-    // Not at once: after an error, it would be unknown how many were skipped.
+    // One at a time: after an error it would be unknown how many were skipped.
     absl::Status status = input_->Skip(ctx, /*num_to_skip=*/1, &end, &skipped);
     if (ctx->cancellation_manager()->IsCancelled()) return status;
     // The error of an unwanted element does not matter, but it is unknown how

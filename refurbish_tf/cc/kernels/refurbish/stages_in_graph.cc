@@ -28,7 +28,7 @@ bool Skips(const std::string& op) {
   return absl::StartsWith(op, "Shard") || absl::StartsWith(op, "Skip");
 }
 
-// The relevant ones of the operations after a dataset.
+// What is known about the operations after a dataset.
 struct After {
   std::string reads_again, skips, loses_skipped;
 

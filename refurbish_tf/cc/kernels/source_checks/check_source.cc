@@ -50,7 +50,7 @@ bool AllowsReordering(const NodeDef& node) {
 
 // What was found in the graph of a source.
 struct Contents {
-  bool may_reorder = false;          // An option allows parallel stages to.
+  bool may_reorder = false;          // By deterministic=False.
   std::set<std::string> file_lists;  // Lists of names, as list_files makes.
   bool has_batches = false;
   bool reads_files = false;  // Whole files, such as images.
@@ -276,7 +276,7 @@ void FindShards(const GraphDef& graph, const DatasetBase* source,
     // `shard(1, 0)` is the whole source, and tf.data removes it.
     if (num_shards == 1) continue;
     index = value(node, 2);
-    // The product is not larger than kMost.
+    // The product is capped, so it cannot overflow.
     constexpr int64_t kMost = kMaxSamples;
     shard.num_shards =
         num_shards > kMost / std::max<int64_t>(1, shard.num_shards)
@@ -293,7 +293,7 @@ void FindShards(const GraphDef& graph, const DatasetBase* source,
   shard.shard.reset();
   const DatasetBase* const dataset = ShardOf(source);
   std::vector<const DatasetBase*> inputs;
-  // If there are several, `dataset` may be one that divides nothing.
+  // If there are several `shard`s, `dataset` may be one that divides nothing.
   if (num_datasets > 1 || dataset == nullptr || index < 0 ||
       index >= shard.num_shards || shard.num_shards > kMaxShards ||
       !dataset->InputDatasets(&inputs).ok()) {

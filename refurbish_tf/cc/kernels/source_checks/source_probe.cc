@@ -95,7 +95,8 @@ std::string WhatDiffers(const SourceChecks& checks, const char* method,
       kStartEmpty, ".");
 }
 
-// Warns. Also returns an error if `refused`, which `ignore_errors` may hide.
+// Warns once, and returns an error if `refused`. The error alone could be
+// hidden by `ignore_errors`.
 absl::Status Tell(SourceChecks* checks, bool refused, const std::string& what) {
   if (checks->IsFirstWarning()) {
     const std::string text =
@@ -123,7 +124,7 @@ std::string ComesAgain(uint32_t period) {
 }  // namespace
 
 uint32_t ElementChecksum(const std::vector<Tensor>& element, uint32_t* whole) {
-  // For labels and weights; for all else, which includes the largest component.
+  // sums[0]: labels and weights. sums[1]: the rest, with the largest component.
   uint32_t sums[2] = {0, 0};
   const auto content = std::max_element(
       element.begin(), element.end(), [](const Tensor& a, const Tensor& b) {

@@ -140,7 +140,8 @@ class CachedIterator : public DatasetIterator<CachedDataset> {
         return ReadInput(ctx, nullptr);
       }
       std::vector<Tensor> unwanted;
-      // The error is another element's. It only means making the input again.
+      // The error of a skipped element does not matter, but after an error the
+      // input must be made again.
       if (plan_->PassOver() && !ReadInput(ctx, &unwanted).ok()) Begin(ctx);
     }
     return absl::OkStatus();
@@ -282,8 +283,8 @@ class CachedIterator : public DatasetIterator<CachedDataset> {
         " that it should have. Use a source that is the same in every epoch."));
   }
 
-  // Makes the context in which an input is made, without an index mapper. The
-  // input's threads must not read before a request brings one.
+  // The parameters for making an input, without an index mapper. The input's
+  // threads must not begin to read before a request brings one.
   static IteratorContext::Params InputParams(IteratorContext* ctx) {
     IteratorContext::Params params(ctx);
     params.warm_start = false;

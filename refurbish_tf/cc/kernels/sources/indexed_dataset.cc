@@ -37,7 +37,7 @@ constexpr int64_t kMaxRequests = int64_t{1} << 62;
 // their results are dropped; after a longer `Skip` the workers are restarted.
 constexpr int64_t kMostPassed = 16;
 
-// About how many bytes a reader reads at once, if several elements.
+// If a reader reads several elements at once: about how many bytes.
 constexpr size_t kMostBytesAtOnce = 16 << 20;
 
 // To find an element to read together with earlier ones, at most this many
@@ -196,7 +196,7 @@ class IndexedWork : public OrderedWorkers::Work {
   FunctionContexts* const contexts_;
   const size_t most_at_once_;
   size_t next_size_ = 1;
-  // How many elements fit into kMostBytesAtOnce, by those read last.
+  // How many elements of the size read last fit into kMostBytesAtOnce.
   std::atomic<size_t> most_of_bytes_{1};
   NextIndex next_;
   bool may_wait_ = false;
