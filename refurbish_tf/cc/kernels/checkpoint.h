@@ -21,8 +21,8 @@ struct Result {
   std::vector<Tensor> element;
 };
 
-// The keys under which a list of results is saved: `number` for its length, and
-// `each`, which the key of each result begins with, before its position.
+// The keys of a saved list of results: `number` is the key of its length, and
+// `each` is what the keys of the single results begin with.
 struct ResultsKey {
   const char* number;
   const char* each;

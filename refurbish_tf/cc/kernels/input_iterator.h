@@ -157,8 +157,8 @@ class InputIterator : public WorkersIterator<Dataset> {
   }
 
   // Called after `MakeWork`. From now on a checkpoint holds a snapshot of the
-  // input from before the elements that were read ahead, in place of these
-  // elements. Snapshots are cheap if the input buffers nothing.
+  // input as it was after the last element handed out, not the elements that
+  // were read ahead. Snapshots are cheap if the input buffers nothing.
   void TakeSnapshots() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     work_->TakeSnapshots(StagesUpstream(*this->dataset()->input()));
     snapshot_ = work_->Checkpoint();
@@ -181,7 +181,8 @@ class InputIterator : public WorkersIterator<Dataset> {
     }
   }
 
-  // Saves the last snapshot of the input or, without snapshots, the input.
+  // Saves the last snapshot of the input or, without snapshots, the input
+  // itself.
   absl::Status SaveReadInput(SerializationContext* ctx,
                              IteratorStateWriter* writer)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {

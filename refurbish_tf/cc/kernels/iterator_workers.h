@@ -40,7 +40,7 @@ BatchRows::Options RowsOf(const Batches& batches, const DatasetBase* dataset);
 // Makes the rows of a dataset's batches. `num_results`: how many results there
 // can be, or negative if unknown. Also replaces the limits in `options`,
 // because results in rows hold no bytes of their own: workers may be as many
-// rows ahead as the limits in bytes allow, plus one batch.
+// rows ahead as the limits allow, and one batch more.
 std::unique_ptr<BatchRows> MakeRows(const Batches& batches,
                                     const DatasetBase* dataset,
                                     int64_t num_results, bool in_order,

@@ -61,7 +61,8 @@ absl::Status CheckImages(InferenceContext* c, ShapeHandle images) {
   return c->WithRankAtMost(images, clips ? 5 : 4, &images);
 }
 
-// The shape of a second image, whose sides are multiples of the first image's.
+// Sets the sides of `*image`, a second image whose sides are a multiple of the
+// first image's, to what the layers make of them.
 absl::Status FollowerShape(InferenceContext* c, int lead, ImageSize given,
                            const ImageSpec& made, ShapeHandle* image) {
   const int64_t before[] = {given.height, given.width};
@@ -121,7 +122,8 @@ absl::Status MadeShape(InferenceContext* c, const LayerChain& chain,
       {c->Value(c->Dim(images, dims - 3)), c->Value(c->Dim(images, dims - 2))},
       {ValueType::kUnknown, c->Value(c->Dim(images, dims - 1))}};
   TF_ASSIGN_OR_RETURN(const ImageSpec made, chain.Behind(given));
-  // A dimension that layers keep stays the same object, known to be equal.
+  // A dimension that layers keep stays the same object, so that shape inference
+  // knows that it is equal even if it is unknown.
   const auto replace = [&](int dim, int64_t from, int64_t to) {
     return from == to && !made.size_is_new
                ? absl::OkStatus()

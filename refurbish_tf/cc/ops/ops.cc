@@ -23,7 +23,6 @@ using tensorflow::shape_inference::UnknownShape;
 #define OP_ON(what, name) \
   REGISTER_OP("RefurbishTf>" name).Input(what ": string").SetIsStateful()
 
-// An op that reads the counts or the description of a stage or a store.
 #define COUNTS_OP(what, name)  \
   OP_ON(what, name)            \
       .Output("names: string") \
@@ -36,9 +35,9 @@ REGISTER_OP("RefurbishTf>StageName")
     .SetIsStateful()
     .SetShapeFn(ScalarShape);
 
-// How many bytes this process can still get, and how many of these samples must
-// leave free. From then on /proc and /sys are read below `root`, which is empty
-// except in tests.
+// How many bytes this process can still get, and how many of them the samples
+// must leave free. From then on /proc and /sys are read below `root`, which is
+// empty except in tests.
 REGISTER_OP("RefurbishTf>Memory")
     .Input("root: string")
     .Output("free_and_reserve: int64")
@@ -118,8 +117,10 @@ OP_ON("stage", "RefurbishPosition")
     .SetShapeFn(UnknownShape);
 
 // The same for a position in an iterator's checkpoint, perhaps of another
-// process. num_found: how many iterators in it are in an epoch of the stage.
-// next_epoch: which epoch the stage would begin next, or -1 if it does not say.
+// process.
+//
+// num_found: how many iterators in the checkpoint are in an epoch of the stage.
+// next_epoch: the epoch that the stage would begin next, or -1 if unknown.
 OP_ON("stage", "RefurbishSavedPosition")
     .Input("checkpoint: variant")
     .Output("names: string")
@@ -211,8 +212,8 @@ DATASET_OP("LoaderOutputDataset")
 //
 // eighths: the fraction of a part whose policy layers are left to the
 // accelerator, or -1 to adapt it.
-// group, tables: of any `group` images in a row, the accelerator can make the
-// tables of `tables`.
+// group, tables: of any `group` images in a row, at most `tables` can get tables
+// on the accelerator.
 // image: the component of the input that is the image.
 // seeded: the last component of the input is the seed of the image's draws.
 // Otherwise it is made from `seed`, the epoch and the element's position.
@@ -286,8 +287,8 @@ DATASET_OP("ImageFilesDataset")
     .Input("num_parallel_reads: int64")
     .SetDoNotOptimize();
 
-// A source by index of which as many elements are kept as the store has room
-// for. It is still a source by index.
+// Keeps as many elements of a source by index as the store has room for. The
+// result can also be read by index.
 DATASET_OP("CachedDataset")
     .Input("input_dataset: variant")
     .Input("stage: string")
@@ -355,7 +356,7 @@ OP_ON("store", "CacheStoreClear").SetShapeFn(NoOutputs);
 // The fields of refurbish_tf.CacheStoreStats by name, in one row.
 COUNTS_OP("store", "CacheStoreStats");
 
-// The living jobs on a store on disk, one row per job: its process, its epoch,
+// The running jobs on a store on disk, one row per job: its process, its epoch,
 // and how many samples of the epoch were handed out.
 COUNTS_OP("store", "CacheStoreJobs");
 

@@ -118,7 +118,8 @@ class DecodeResizedOp : public OpKernel {
     return decodes;
   }
 
-  // Pixels in memory, and which box of them, and window of that box, to use.
+  // Pixels in memory. Of these, `box` is used; when resizing, only its
+  // `window`.
   struct Part {
     const uint8_t* pixels;
     ImageSize size;

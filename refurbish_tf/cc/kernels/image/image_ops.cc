@@ -120,7 +120,7 @@ class ImageOp : public OpKernel {
 
   // Sets all outputs. `draws`: those of each image or clip, one after the
   // other, which `CheckDraws` accepts; null if there are no images. Layers that
-  // look at boxes complete them.
+  // look at boxes complete the draws.
   void Make(OpKernelContext* ctx, const Tensor& images, int32_t* draws) {
     const auto draws_of = [this, draws](int64_t i) {
       return draws + i * chain().num_draws();
@@ -298,8 +298,8 @@ class DescribeLayersOp : public OpKernel {
       problem = absl::StrCat("be ", kImageTypes);
       refusing = 0;
     } else if (is_no_image_) {
-      // The float32 set above only stands for the type. Cut off the part of a
-      // layer's message that names it.
+      // The float32 set above is only a stand-in for the type. Cut off the part
+      // of a layer's message that names it.
       problem.resize(std::min(problem.size(), problem.find(", got dtype")));
     }
     ctx->set_output(

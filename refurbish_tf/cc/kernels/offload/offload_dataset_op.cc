@@ -166,7 +166,7 @@ class OffloadIterator : public InputIterator<OffloadDataset, OffloadWork> {
     position_ = position;
     restored_ = std::move(batches);
     restored_errors_ = std::move(errors);
-    // The workers continue a batch that lacks rows.
+    // The last batch may lack rows. The workers continue it.
     if (!restored_.empty() &&
         restored_.back()->num_rows < options().batches.size) {
       filling_ = std::move(restored_.back());

@@ -1,4 +1,3 @@
-// The options of an offload stage.
 #pragma once
 
 #include <algorithm>

@@ -28,7 +28,8 @@ NamedNumbers NumbersOf(EpochPosition position) {
   return numbers;
 }
 
-// For `positions.py`: one row of named numbers; r; a bit per yielded sample.
+// For `positions.py`: one row of named numbers; r; and a bit for each sample
+// that was yielded.
 void SetPosition(OpKernelContext* ctx, const EpochPosition& position) {
   SetNamedRows(ctx, {NumbersOf(position)});
   ctx->set_output(2, Tensor(position.reuse_factor));

@@ -25,7 +25,7 @@ int64_t RefurbishDataset::NumSamples(CardinalityOptions options) const {
   if (cardinality != tensorflow::data::kUnknownCardinality) {
     return cardinality;
   }
-  // The stage knows it after the first pass.
+  // The stage knows the number after the first pass.
   const int64_t num_samples = stage_->num_samples();
   return num_samples == kUnknownSamples ? cardinality : num_samples;
 }

@@ -139,7 +139,8 @@ absl::Status RefurbishIterator::TakePiece(IteratorContext* ctx,
 }
 
 absl::Status RefurbishIterator::HandOut(const SamplePiece& sample, bool* last) {
-  // An element that fails because its iterator is cancelled is not lost.
+  // If an element fails because its iterator is cancelled, the element is not
+  // counted as handed out.
   if (!sample.status.ok() && workers_.cancellation_manager()->IsCancelled()) {
     return sample.status;
   }

@@ -83,7 +83,7 @@ class SampleWork : public OrderedWorkers::Work {
   absl::Status Call(const StageFunction& of, Purpose purpose, uint64_t time,
                     SamplePiece* piece);
   void AppendFinalSeed(SamplePiece* piece) const;
-  // Runs the final augmentation, and writes the row.
+  // Runs the final augmentation, and writes into the row if there are batches.
   absl::Status Finish(SamplePiece* piece);
   absl::Status CallFinal(SamplePiece* piece);
   absl::Status FinishIntoRow(SamplePiece* piece);

@@ -50,8 +50,8 @@ class SourceReader {
   SourceReader& operator=(const SourceReader&) = delete;
 
   // Reads the next sample to prepare. `*index` is its index: for a source read
-  // by index, the caller sets it to that of the claimed place; a stream sets it
-  // here. Empty at the end, and with an error that belongs to no sample.
+  // by index, the caller sets it to that of the claimed place; for a stream, it
+  // is set here. Empty at the end, and with an error that belongs to no sample.
   absl::Status Read(IteratorContext* ctx, std::vector<Tensor>* tensors,
                     std::optional<uint32_t>* index);
 

@@ -10,7 +10,7 @@ namespace refurbish_tf {
 // What the graph of a source shows. A `shard` that was written with SHARD_HINT
 // is filled in by tf.data itself, differently in each worker.
 struct SourceFacts {
-  bool hinted = false;  // A shard is not filled in; length unknown.
+  bool hinted = false;  // A SHARD_HINT is not filled in: length unknown.
   SourceShard shard;
   // The defaults below are for a source whose graph cannot be made.
   SourceKind kind = SourceKind::kMayChange;

@@ -1,4 +1,4 @@
-// The base class of datasets that are read by index, and of their readers.
+// Base classes of datasets that are read by index, and of their readers.
 #pragma once
 
 #include <cstdint>
