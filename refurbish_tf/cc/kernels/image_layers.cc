@@ -67,8 +67,7 @@ Origin OriginOf(const std::map<std::string, const NodeDef*>& nodes,
 
 // Returns `function` without its node `layers`, which makes the result `image`.
 // That result becomes the input of `layers`, and the seed of `layers` is added
-// as the last result. Returns nothing if anything else uses the output of
-// `layers`.
+// as the last result. Returns nothing if anything else uses their output.
 std::optional<FunctionDef> WithoutLayers(const FunctionDef& function,
                                          const std::string& image,
                                          const std::string& layers) {

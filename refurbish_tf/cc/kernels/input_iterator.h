@@ -181,8 +181,7 @@ class InputIterator : public WorkersIterator<Dataset> {
     }
   }
 
-  // Saves the last snapshot of the input or, without snapshots, the input
-  // itself.
+  // Saves the input: its last snapshot or, without snapshots, its state.
   absl::Status SaveReadInput(SerializationContext* ctx,
                              IteratorStateWriter* writer)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {

@@ -134,8 +134,7 @@ class WorkersIterator : public DatasetIterator<Dataset> {
     return absl::OkStatus();
   }
 
-  // For a checkpoint: pauses the workers, and calls `save` with the ready
-  // pieces.
+  // For a checkpoint: pauses the workers, and calls save(ready pieces).
   template <class Save>
   absl::Status WhileSettled(const Save& save)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {

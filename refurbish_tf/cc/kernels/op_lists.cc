@@ -16,8 +16,7 @@ bool IsOneOf(absl::string_view name, const Names&... names) {
   return ((name == names) || ...);
 }
 
-// An unregistered operation calls a function, whose nodes are checked
-// separately.
+// An unregistered operation is a function, whose nodes are checked as well.
 bool HasState(const std::string& op) {
   const auto* const found = tensorflow::OpRegistry::Global()->LookUp(op);
   return found != nullptr && found->op_def.is_stateful();
@@ -35,11 +34,11 @@ bool HasInputDataset(const std::string& op) {
 // All datasets of this package, and TensorFlow's datasets that have a trait.
 //
 // TensorFlow's `RandomIndexingCompatible` is unreliable, so `kByIndex` marks
-// datasets that are known to allow random access. `cache`, `take` and every
+// datasets that certainly allow random access. `cache`, `take` and every
 // dataset with an infinite input, such as `enumerate`, claim it even if their
-// inputs do not. `assert_cardinality` counts its elements; so does `repeat`,
-// whose rounds end too early inside `concatenate` and around `concatenate` or
-// `zip`.
+// inputs do not allow it. `assert_cardinality` counts its elements; so does
+// `repeat`, whose rounds end too early inside `concatenate` and around
+// `concatenate` or `zip`.
 constexpr std::pair<unsigned, const char*> kDatasets[] = {
     {kListed,
      "RefurbishTf>AdaptiveEchoDataset RefurbishTf>LoaderOutputDataset "

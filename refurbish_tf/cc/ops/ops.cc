@@ -116,8 +116,7 @@ OP_ON("stage", "RefurbishPosition")
     .Output("yielded: uint8")
     .SetShapeFn(UnknownShape);
 
-// The same for a position in an iterator's checkpoint, perhaps of another
-// process.
+// The same for a position in a checkpoint, perhaps of another process.
 //
 // num_found: how many iterators in the checkpoint are in an epoch of the stage.
 // next_epoch: the epoch that the stage would begin next, or -1 if unknown.
@@ -149,8 +148,7 @@ OP_ON("stage", "RefurbishKeepPosition")
     .Input("next_epoch: int64")
     .SetShapeFn(NoOutputs);
 
-// The names of all refurbish stages in a dataset and its functions, upstream
-// first.
+// The names of a dataset's refurbish stages, also in functions, upstream first.
 //
 // For each stage: read_again_by is an operation after it that, restored from a
 // symbolic checkpoint, reads an element again; skipped_by is one whose symbolic

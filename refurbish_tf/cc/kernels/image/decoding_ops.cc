@@ -118,8 +118,7 @@ class DecodeResizedOp : public OpKernel {
     return decodes;
   }
 
-  // Pixels in memory. Of these, `box` is used; when resizing, only its
-  // `window`.
+  // Pixels in memory. Only `box` is used or, if resized, `window` within it.
   struct Part {
     const uint8_t* pixels;
     ImageSize size;
@@ -140,9 +139,8 @@ class DecodeResizedOp : public OpKernel {
         type_ == tensorflow::DT_UINT16 ? ValueType::kUint16 : ValueType::kUint8,
         kNumColors};
   }
-  // Returns the layer's resizing of an image that is stored with size `stored`.
-  // The layer sees the image upright; `part` is then converted to the stored
-  // image.
+  // The layer's resizing of an image that is stored with size `stored`. The
+  // layer sees the image upright; `part` is converted to the stored image.
   Resizing ResizingOf(const int32_t* draws, const Orientation& orientation,
                       ImageSize stored) const {
     Resizing resizing = *layer().ResizingOf(draws, orientation.Turned(stored));
@@ -360,9 +358,8 @@ class DecodeResizedOp : public OpKernel {
     if (status.ok() && read.palette > 0) ApplyPalette(file, read, decoded);
     if (status.ok() || read.format != "WebP") return status;
     // TensorFlow decodes a WebP file only with as many channels as the file
-    // has, so four are tried after three. It must not choose the number itself:
-    // for an animation without alpha it would write four into an image of
-    // three.
+    // has, so four are tried after three. It must not choose the number: for an
+    // animation without alpha it would write four into an image of three.
     if (!Decode(ctx, *with_alpha_, &given, decoded).ok()) return status;
     return DropAlpha(ctx, decoded);
   }

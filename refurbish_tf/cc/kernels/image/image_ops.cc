@@ -101,8 +101,7 @@ class DrawsOp : public OpKernel {
   LayerChain chain_;
 };
 
-// The base class of ops that apply layers, with given draws, to images and
-// targets.
+// The base class of ops that apply layers to images and their targets.
 class ImageOp : public OpKernel {
  public:
   explicit ImageOp(OpKernelConstruction* ctx) : OpKernel(ctx) {

@@ -413,8 +413,7 @@ absl::Status MoveOne(const Moving& move) {
     is_known =
         ForFloat(type, move_rows) ||
         ForTypeIn<int32_t, int64_t>(type, move_rows) ||
-        // Key points need large signed types: they may be far outside the
-        // image.
+        // Key points need large signed types: they may be far from the image.
         (move.kind.is_boxes() &&
          ForTypeIn<int8_t, int16_t, uint8_t, uint16_t, uint32_t, uint64_t>(
              type, move_rows));

@@ -193,8 +193,7 @@ class OffloadIterator : public InputIterator<OffloadDataset, OffloadWork> {
     Start(workers);
   }
 
-  // Takes pieces until a batch is complete. The last one may be shorter, or
-  // null.
+  // Takes pieces until a batch is complete. The last may be shorter, or null.
   absl::Status Gather(IteratorContext* ctx, int64_t* waited_nanos,
                       std::shared_ptr<OffloadBatch>* batch)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
@@ -252,8 +251,7 @@ class OffloadIterator : public InputIterator<OffloadDataset, OffloadWork> {
     return SaveResults(writer, prefix(), kErrors, errors);
   }
 
-  // Reads the saved batches, made when the input had yielded `position`
-  // elements.
+  // Reads saved batches. The input had yielded `position` elements then.
   absl::Status ReadBatches(IteratorContext* ctx, const CheckpointReader& saved,
                            int64_t position,
                            std::deque<std::shared_ptr<OffloadBatch>>* batches)

@@ -15,8 +15,7 @@
 
 namespace refurbish_tf {
 
-// A batch in progress. Several workers write into its memory, each its own
-// rows.
+// A batch in progress. Several workers write into it, each its own rows.
 struct OffloadBatch {
   DeviceFractionRule::Batch fraction;
   // How many rows were fetched.

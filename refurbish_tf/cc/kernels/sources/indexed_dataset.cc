@@ -342,7 +342,7 @@ class IndexedIterator : public WorkersIterator<IndexedDataset> {
     // The consumer must not call a mapper: if asked too far ahead, the mapper
     // waits until the consumer takes earlier elements.
     options.consumer_helps = !may_wait;
-    // With splits, each element has a symbolic checkpoint: nothing is read
+    // With splits, a symbolic checkpoint goes with each element: read none
     // ahead.
     if (splits_ != nullptr && ctx->symbolic_checkpoint()) options.max_calls = 0;
     if (reads().most_at_once > 1) {
