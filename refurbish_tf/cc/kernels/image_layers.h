@@ -102,7 +102,7 @@ class LayersFunction {
   ImageLayers layers_;
   // Positions of arguments. `seed_` may be -1 if the layers draw nothing.
   int image_ = -1, seed_ = -1;
-  // For each result, the position of an argument, or -1 for the image.
+  // Which argument each result is, by its position, or -1 for the image.
   std::vector<int> results_;
   int image_result_ = -1;
 };

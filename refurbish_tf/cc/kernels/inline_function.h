@@ -145,8 +145,8 @@ class InstantiatedInlineFunction {
   // For the single-threaded executor. Null if it is known to reject the
   // function before the first call.
   std::unique_ptr<Function> inline_;
-  // Whether a call has succeeded on the single-threaded executor. It may reject
-  // a function only at the first call.
+  // Whether a call has succeeded on the single-threaded executor. The executor
+  // may reject a function at its first call.
   std::atomic<bool> accepted_{false};
   std::atomic<bool> fell_back_{false};
 };

@@ -99,8 +99,8 @@ OP_ON("stage", "RefurbishGeneration")
     .Output("generation: int64")
     .SetShapeFn(ScalarShape);
 
-// The first dataset, counted from the files, that prevents random access to
-// `input_dataset`; empty if nothing does.
+// The op of the dataset, nearest the files, that prevents random access to
+// `input_dataset`; empty if none does.
 REGISTER_OP("RefurbishTf>FirstStream")
     .Input("input_dataset: variant")
     .Output("op: string")
@@ -143,7 +143,7 @@ OP_ON("stage", "RefurbishSetPosition")
     .SetShapeFn(NoOutputs);
 
 // Called after the iterators of a checkpoint were restored: the stage begins no
-// epoch before `next_epoch`. If it is negative, the next epoch is an error.
+// epoch before `next_epoch`. If it is negative, beginning an epoch fails.
 OP_ON("stage", "RefurbishKeepPosition")
     .Input("next_epoch: int64")
     .SetShapeFn(NoOutputs);

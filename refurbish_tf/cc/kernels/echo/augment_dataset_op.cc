@@ -170,8 +170,8 @@ class AugmentIterator : public ElementIterator<AugmentDataset, AugmentWork> {
     // A symbolic checkpoint is a position in the input: results come in order.
     options_.in_order |= ctx->symbolic_checkpoint();
     if (dataset()->batches_.size > 0) {
-      // Rows are in order even if results are not: the consumer takes a row for
-      // each result that arrives.
+      // `in_order` is true even if results are not in order: then the consumer
+      // takes a row for each result when it arrives.
       rows_ = MakeRows(dataset()->batches_, dataset(),
                        dataset()->input()->Cardinality(CardinalityOptions()),
                        /*in_order=*/true, workers_.MemoryOfBatches("echo", ctx),

@@ -220,8 +220,8 @@ absl::Status RefurbishIterator::SaveInternal(SerializationContext* ctx,
   absl::MutexLock lock(&mu_);
   EpochPosition saved = dataset()->stage_->Save();
   if (epoch_ != nullptr) epoch_->Save(&saved);
-  // A symbolic checkpoint also saves an iterator that is being restored, before
-  // its stage has the position.
+  // With symbolic checkpoints, TensorFlow also saves an iterator that was made
+  // for a restore, before the stage has its position.
   if (ctx->symbolic_checkpoint() && !to_be_restored_) {
     TF_RETURN_IF_ERROR(SaveNextEpoch(writer, *dataset()->stage_));
   }

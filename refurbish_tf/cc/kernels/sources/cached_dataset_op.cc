@@ -68,7 +68,8 @@ class CachedDataset : public UnaryDataset {
     TF_RETURN_IF_ERROR(CheckRandomAccessCompatible(index));
     if (elements_->Get(index, element)) return absl::OkStatus();
     TF_RETURN_IF_ERROR(input_->Get(ctx, index, element));
-    // A store on disk would also need a checksum, to notice a changed source.
+    // A store on disk also needs a checksum, which is not computed here, so
+    // only a store in memory keeps the element.
     if (elements_->store().source_sums() == nullptr) {
       elements_->Put(index, /*sum=*/0, element);
     }
@@ -180,8 +181,8 @@ class CachedIterator : public DatasetIterator<CachedDataset> {
   // Makes the plan at the first request, which brings the index mapper.
   void Begin(IteratorContext* ctx) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (input_failed_) {
-      // Not done when the input failed: its threads may wait for the index
-      // mapper until the thread that reads the input has the error.
+      // The input is destroyed here and not when it fails, because its threads
+      // may wait in the index mapper until the consumer has the error.
       input_.reset();
       first_ = plan_->position();
       plan_.reset();

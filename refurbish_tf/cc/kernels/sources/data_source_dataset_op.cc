@@ -31,8 +31,8 @@ constexpr char kBatchReads[] = "batch_reads";
 // Far more than are ever read at once.
 constexpr int64_t kMostBatchReads = 1 << 16;
 
-// Distributes what a function returned: room for `most` elements, of which the
-// first belong to `elements`.
+// Sets `elements` to what a function returned. It returned tensors for `most`
+// elements, of which `elements` are the first.
 absl::Status Distribute(const std::vector<Tensor>& returned,
                         size_t num_components, size_t most,
                         absl::Span<IndexedElement> elements) {
@@ -104,7 +104,7 @@ class SourceReader : public IndexedReader {
   }
 
  private:
-  // `function` returns room for `most` elements; the first are `elements`.
+  // `function` returns tensors for `most` elements; the first are `elements`.
   absl::Status Run(FunctionContexts* contexts,
                    InstantiatedCapturedFunction* function,
                    absl::Span<IndexedElement> elements, int64_t most) {
