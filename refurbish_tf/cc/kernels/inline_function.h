@@ -106,7 +106,7 @@ class InstantiatedInlineFunction {
  public:
   // A function that calls Python gets copies of tensors that others hold,
   // because it may write into them. An OutOfRange error becomes
-  // InvalidArgument, as in `map`: it would be taken for the end of the input.
+  // InvalidArgument, as in `map`: it would be taken for the end of the dataset.
   absl::Status Run(FunctionContexts* contexts, std::vector<Tensor> arguments,
                    std::vector<Tensor>* results);
   // Writes the results into a row, after checking that they fit it.

@@ -339,8 +339,8 @@ REGISTER_OP("RefurbishTf>DecodeResized")
 // Mixes each image of a batch with another one. See
 // `refurbish_tf/cc/image/mixing.h`.
 //
-// lambdas: which fraction of each mixed image is of the image itself. partners:
-// the position of the image that each is mixed with.
+// lambdas: which fraction of each mixed image is of the image itself.
+// partners: the position of the image that each is mixed with.
 REGISTER_OP("RefurbishTf>MixImages")
     .Input("images: T")
     .Input("seed: Tseed")

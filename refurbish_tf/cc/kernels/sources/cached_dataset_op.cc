@@ -305,7 +305,7 @@ class CachedIterator : public DatasetIterator<CachedDataset> {
   std::unique_ptr<tensorflow::thread::ThreadPool> pool_;
   // The context in which the input is read, with the plan as index mapper.
   std::optional<IteratorContext> mapped_ ABSL_GUARDED_BY(mu_);
-  // The last member, so it is destroyed first.
+  // The last member, to be destroyed first: its threads use the others.
   std::unique_ptr<IteratorBase> input_ ABSL_GUARDED_BY(mu_);
 };
 
