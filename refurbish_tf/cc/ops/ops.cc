@@ -210,7 +210,7 @@ DATASET_OP("LoaderOutputDataset")
 //
 // eighths: the fraction of a part whose policy layers are left to the
 // accelerator, or -1 to adapt it.
-// group, tables: of any `group` images in a row, at most `tables` can get tables
+// group, tables: of any `group` images in a row, at most `tables` get tables
 // on the accelerator.
 // image: the component of the input that is the image.
 // seeded: the last component of the input is the seed of the image's draws.

@@ -15,8 +15,8 @@
 namespace refurbish_tf {
 namespace {
 
-// Restored from a symbolic checkpoint, these read their current element again
-// and go on within it at the position that they had saved.
+// After a restore from a symbolic checkpoint, these read their current element
+// again and continue at their saved position within it.
 bool ReadsAgain(const std::string& op) {
   return absl::StartsWith(op, "Unbatch") || absl::StartsWith(op, "FlatMap") ||
          absl::StrContains(op, "Interleave");

@@ -1,11 +1,11 @@
-// `cached`: a source by index, of which a store keeps as many elements as it
+// `cached`: a source by index whose elements are kept in a store, as many as it
 // has room for. The result can also be read by index.
 //
-// The source is always read through an index mapper, that of a `PositionPlan`,
-// which leaves out kept elements, so the source's threads read ahead only what
-// is missing. A checkpoint is a position, from which the source is read again.
-// After an error the source is also begun again, because it may have read a
-// part of an element, as `batch` does.
+// The source is always read through the index mapper of a `PositionPlan`, which
+// leaves out kept elements. So the source's threads read ahead only what is
+// missing. A checkpoint is a position, from which the source is read again. The
+// source is also read again after an error, because it may have read a part of
+// an element, as `batch` does.
 #include <cstdint>
 #include <functional>
 #include <memory>

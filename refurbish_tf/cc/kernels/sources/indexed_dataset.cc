@@ -342,8 +342,8 @@ class IndexedIterator : public WorkersIterator<IndexedDataset> {
     // The consumer must not call a mapper: if asked too far ahead, the mapper
     // waits until the consumer takes earlier elements.
     options.consumer_helps = !may_wait;
-    // With splits, a symbolic checkpoint goes with each element: read none
-    // ahead.
+    // With splits, a symbolic checkpoint goes with each element, so nothing may
+    // be read ahead.
     if (splits_ != nullptr && ctx->symbolic_checkpoint()) options.max_calls = 0;
     if (reads().most_at_once > 1) {
       // Pieces are large: each reader has one in progress and one ready.
