@@ -14,7 +14,6 @@ constexpr char kMessage[] = "_message";
 // Far more results than are ever ready at once.
 constexpr int64_t kMostResults = 1 << 20;
 
-// The highest status code.
 constexpr int64_t kMaxCode =
     static_cast<int64_t>(absl::StatusCode::kUnauthenticated);
 
@@ -58,7 +57,7 @@ absl::Status CheckpointReader::Read(absl::string_view key,
   Tensor read;
   absl::Status status = reader_->ReadTensor(flr_, prefix_, key, &read);
   if (absl::IsNotFound(status)) {
-    // The reader's own message names only the key.
+    // The message of tf.data's reader names only the key.
     return absl::NotFoundError(absl::StrCat(
         "The checkpoint has no ", key, " for the ", stage_, " stage at ",
         prefix_,

@@ -15,14 +15,14 @@ namespace refurbish_tf {
 // The key of the number of elements yielded or read so far.
 inline constexpr char kPosition[] = "position";
 
-// An element that was read ahead, or the error returned in its place.
+// An element, or the error that is returned in its place.
 struct Result {
   absl::Status status;
   std::vector<Tensor> element;
 };
 
-// The keys under which results are saved: how many there are, and the beginning
-// of the keys of each, before its position.
+// The keys of a saved list of results: `number` is the key of its length, and
+// `each` is what the keys of the single results begin with.
 struct ResultsKey {
   const char* number;
   const char* each;
@@ -37,8 +37,8 @@ absl::Status SaveResults(IteratorStateWriter* writer, absl::string_view prefix,
 // Each method changes its output only if it returns OK.
 class CheckpointReader {
  public:
-  // `prefix` is the iterator's. All arguments must outlive the reader. `ctx`
-  // may be null if no dataset is read.
+  // `prefix` is the prefix of the iterator. All arguments must outlive the
+  // reader. `ctx` may be null if no element contains a dataset.
   CheckpointReader(absl::string_view stage, absl::string_view prefix,
                    IteratorContext* ctx, const IteratorStateReader* reader)
       : stage_(stage),
@@ -46,12 +46,11 @@ class CheckpointReader {
         flr_(ctx == nullptr ? nullptr : ctx->flr()),
         reader_(reader) {}
 
-  // Reads a tensor of any type and shape.
   absl::Status Read(absl::string_view key, Tensor* value) const;
 
-  // Reads a number or a string (tstring). `ReadScalar` of tf.data's own reader
-  // aborts the process unless the tensor has exactly one element, and takes the
-  // bytes of any other type for a `T`.
+  // Reads a number or a string (tstring). tf.data's own `ReadScalar` aborts the
+  // process unless the tensor has exactly one element, and reinterprets the
+  // bytes of any other type as a `T`.
   template <class T>
   absl::Status ReadScalar(absl::string_view key, T* value) const {
     Tensor tensor;

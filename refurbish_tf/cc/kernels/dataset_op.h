@@ -1,5 +1,5 @@
-// Common parts of our datasets and their ops: base classes, and reading
-// arguments.
+// Common parts of our datasets and their ops: base classes, and functions that
+// read attributes and inputs.
 #pragma once
 
 #include <memory>
@@ -17,7 +17,7 @@
 
 namespace refurbish_tf {
 
-// Reads attributes of an op: pairs of a name and where the value goes.
+// Reads attributes of an op: pairs of a name and a pointer to the value.
 inline absl::Status GetAttrs(OpKernelConstruction*) { return absl::OkStatus(); }
 template <class T, class... More>
 absl::Status GetAttrs(OpKernelConstruction* ctx, const char* name, T* value,
@@ -26,7 +26,7 @@ absl::Status GetAttrs(OpKernelConstruction* ctx, const char* name, T* value,
   return GetAttrs(ctx, more...);
 }
 
-// Reads scalars among an op's inputs: pairs of a name and where the value goes.
+// Reads scalar inputs of an op: pairs of a name and a pointer to the value.
 inline absl::Status GetScalars(OpKernelContext*) { return absl::OkStatus(); }
 template <class T, class... More>
 absl::Status GetScalars(OpKernelContext* ctx, const char* name, T* value,
@@ -37,7 +37,7 @@ absl::Status GetScalars(OpKernelContext* ctx, const char* name, T* value,
   return GetScalars(ctx, more...);
 }
 
-// A dataset without inputs, unless overridden. It is written to a graph as the
+// A dataset, by default without input datasets. It is written to a graph as the
 // op that made it, with the same arguments and attributes.
 class NamedDataset : public DatasetBase {
  public:
@@ -64,13 +64,13 @@ class NamedDataset : public DatasetBase {
     return absl::OkStatus();
   }
   absl::Status CheckExternalState() const override { return absl::OkStatus(); }
-  // The name of the file whose whole content is the element, if any.
+  // The file whose whole content is the element at this index, or empty.
   virtual std::string FileOf(int64_t /*index*/) const { return ""; }
 
  protected:
   using Builder = DatasetGraphDefBuilder;
 
-  // Adds the functions of its op to a graph.
+  // Adds the functions that its op calls to a graph.
   virtual absl::Status AddFunctions(SerializationContext*, Builder*) const {
     return absl::OkStatus();
   }
@@ -99,7 +99,8 @@ class NamedDataset : public DatasetBase {
     }
     std::vector<std::pair<absl::string_view, AttrValue>> attrs;
     for (const auto& [name, value] : op_.attr()) {
-      // `AddDataset` adds the others itself.
+      // `AddDataset` sets the attributes about outputs and metadata. Attributes
+      // that begin with "_" are internal to TensorFlow.
       if (name != "metadata" && !absl::StartsWith(name, "output_") &&
           !absl::StartsWith(name, "_")) {
         attrs.push_back({name, value});
@@ -107,7 +108,6 @@ class NamedDataset : public DatasetBase {
     }
     return b->AddDataset(this, inputs, lists, attrs, output);
   }
-  // The prefix of an iterator in checkpoints and in the profiler.
   std::string IteratorPrefix(const std::string& prefix) const {
     return name_utils::IteratorPrefix(type_, prefix);
   }
@@ -125,7 +125,8 @@ class NamedDataset : public DatasetBase {
                                 : AddCaptured(ctx, b, argument, node);
   }
 
-  // A rewrite does not copy what may be large, but sees datasets.
+  // For a graph rewrite, adds a placeholder in place of a tensor, which may be
+  // large. Datasets are always added, because the rewrite must see them.
   static absl::Status AddCaptured(SerializationContext* ctx, Builder* b,
                                   const Tensor& captured, Node** node) {
     if (!ctx->is_graph_rewrite() ||
@@ -144,10 +145,10 @@ class NamedDataset : public DatasetBase {
   std::vector<Tensor> arguments_;
 };
 
-// A dataset with one input, which determines its cardinality, types and shapes
-// unless they are given. Only the input can prevent a checkpoint: a function of
-// this dataset may draw random numbers, because the numbers that it would draw
-// next are random anyway.
+// A dataset with one input dataset, which also determines its cardinality, and
+// its types and shapes unless they are given. `CheckExternalState` asks only
+// the input: a function of this dataset may be stateful and still allow
+// checkpoints, because at most it draws other random numbers after a restore.
 class UnaryDataset : public NamedDataset {
  public:
   UnaryDataset(OpKernelContext* ctx, const DatasetBase* input, std::string type)
@@ -180,7 +181,6 @@ class UnaryDataset : public NamedDataset {
   const DatasetBase* const input_;
 };
 
-// A `Dataset` that is iterated by `Iterator`s.
 template <class Dataset, class Iterator>
 class IteratedBy : public Dataset {
  public:

@@ -17,10 +17,10 @@
 
 namespace refurbish_tf {
 
-// An element of the input, and then the result made from it.
+// An element of the input and, once it has been transformed, the result.
 struct ElementPiece : OrderedWorkers::Piece {
   Result result;
-  // The row that holds the result, if `result` does not.
+  // The row of a batch that holds the result, if `result` does not.
   BatchRows::Row row;
   // See `InputWork::Checkpoint`.
   std::unique_ptr<MemoryCheckpoint> checkpoint;
@@ -39,12 +39,12 @@ class ElementWork : public InputWork<ElementPiece> {
   }
 };
 
-// An iterator over the results that `Work`, an ElementWork, makes of the
-// elements.
+// An iterator that hands out what `Work`, a subclass of ElementWork, makes of
+// each element of the input.
 //
-// A checkpoint waits for the calls in progress and holds the results that are
-// ready. A symbolic checkpoint is the input's, as it was after the element
-// handed out last had been read; elements read ahead are read again.
+// Saving waits for the calls in progress, and saves the results that are ready.
+// A symbolic checkpoint instead has the position of the input after the last
+// element handed out, so elements read ahead are read again.
 template <class Dataset, class Work>
 class ElementIterator : public InputIterator<Dataset, Work> {
  public:
@@ -54,17 +54,17 @@ class ElementIterator : public InputIterator<Dataset, Work> {
  protected:
   using Base::mu_;
 
-  // `stage` names it in errors, and `key` the ready results in a checkpoint.
+  // `stage` names the stage in errors, `key` the ready results in a checkpoint.
   ElementIterator(const Params& params, const char* stage, ResultsKey key)
       : Base(params), stage_(stage), key_(key) {}
 
   virtual std::vector<PartialTensorShape> ElementShapes() const {
     return this->dataset()->output_shapes();
   }
-  // Starts the workers.
+  // Must create `work_` and start the workers.
   virtual void Run(IteratorContext* ctx) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) = 0;
 
-  // Whether `NextElement` would not wait.
+  // Whether `NextElement` would return without waiting.
   bool IsNextReady(IteratorContext* ctx) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (!restored_.empty()) return true;
     if (!this->IsRunning()) Run(ctx);
@@ -82,7 +82,7 @@ class ElementIterator : public InputIterator<Dataset, Work> {
     return piece->result.status;
   }
 
-  // Hands over the next piece, or null at the end.
+  // Like `ReadPiece`, but also notes that the piece is handed out.
   absl::Status NextPiece(IteratorContext* ctx,
                          std::unique_ptr<ElementPiece>* piece,
                          int64_t* waited_nanos = nullptr)
@@ -93,8 +93,8 @@ class ElementIterator : public InputIterator<Dataset, Work> {
     return absl::OkStatus();
   }
 
-  // The next piece, or null at the end. Restored pieces have neither a row nor
-  // a checkpoint.
+  // Gets the next piece, or null at the end. Pieces restored from a checkpoint
+  // come first; they have neither a row nor a checkpoint.
   absl::Status ReadPiece(IteratorContext* ctx,
                          std::unique_ptr<ElementPiece>* piece,
                          int64_t* waited_nanos = nullptr)
@@ -145,7 +145,7 @@ class ElementIterator : public InputIterator<Dataset, Work> {
     return absl::OkStatus();
   }
 
-  // Results of a checkpoint, which are handed out first.
+  // Results restored from a checkpoint, which are handed out first.
   std::deque<Result> restored_ ABSL_GUARDED_BY(mu_);
 
  private:

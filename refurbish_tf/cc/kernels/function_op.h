@@ -1,4 +1,4 @@
-// Ops that are plain functions of their context, and their int64 outputs.
+// Kernels that are plain functions, and helpers for their outputs.
 #pragma once
 
 #include <algorithm>
@@ -54,7 +54,7 @@ inline void SetNamedRows(OpKernelContext* ctx,
   ctx->set_output(1, numbers);
 }
 
-// The stage that the first input names, of a `kind` such as "refurbish".
+// The stage that the first input names. `kind`, say "refurbish", is for errors.
 template <class Stage>
 absl::StatusOr<std::shared_ptr<Stage>> FindStage(OpKernelContext* ctx,
                                                  const char* kind) {
@@ -66,7 +66,8 @@ absl::StatusOr<std::shared_ptr<Stage>> FindStage(OpKernelContext* ctx,
                    " stage: its dataset was deleted."));
 }
 
-// Outputs the counts of the stage that the first input names, by epoch.
+// Outputs the counts of the stage that the first input names, one row per
+// epoch; no rows if the stage is gone.
 template <class Stage>
 absl::Status SetCounts(OpKernelContext* ctx) {
   std::vector<NamedNumbers> epochs;

@@ -24,9 +24,10 @@ using tensorflow::FunctionDef;
 constexpr char kLayersOp[] = "RefurbishTf>ImageLayers";
 constexpr char kPixelsOp[] = "RefurbishTf>ImagePixels";
 
-// Larger components of batches are written past the caches, from which they
-// would not be read: measured, from between 9 and 13 MB on. The system may
-// report a last-level cache that many more cores share.
+// Components of batches that are larger than this are written past the CPU
+// caches, because they would leave the caches before they are read. This was
+// faster from sizes between 9 and 13 MB on. The reported size of the last-level
+// cache does not help: many more cores may share that cache.
 constexpr int64_t kBytesPastCaches = 12 << 20;
 
 absl::string_view NodeOf(absl::string_view value) {
@@ -38,16 +39,17 @@ bool IsLayers(const NodeDef& node) {
          node.input_size() == 2;
 }
 
-// The node that makes `value`, which is named like the inputs of a function's
-// nodes. Skips operations that change nothing. An argument has no node.
+// Where a value in a function comes from: an argument, a node, or unknown.
 struct Origin {
   std::string argument;
   const NodeDef* node = nullptr;
 };
 
+// Looks through Identity nodes. `value` is written like an input of a node: as
+// the name of an argument, or as "node:output:number".
 Origin OriginOf(const std::map<std::string, const NodeDef*>& nodes,
                 std::string value) {
-  // A loaded graph may have cycles.
+  // The number of steps is bounded, because a loaded graph may have cycles.
   for (size_t steps = 0; steps <= nodes.size(); ++steps) {
     const std::vector<std::string> parts = absl::StrSplit(value, ':');
     if (parts.size() == 1) return {value, nullptr};
@@ -63,18 +65,19 @@ Origin OriginOf(const std::map<std::string, const NodeDef*>& nodes,
   return {};
 }
 
-// The function without `layers`, which make the result `image`: it returns
-// their input, and their seed as the last result. Nothing if anything else
-// needs their output.
+// Returns `function` without its node `layers`, which makes the result `image`.
+// That result becomes the input of `layers`, and the seed of `layers` is added
+// as the last result. Returns nothing if anything else uses their output.
 std::optional<FunctionDef> WithoutLayers(const FunctionDef& function,
                                          const std::string& image,
                                          const std::string& layers) {
-  // The nodes that make the image or pass it on.
+  // The node `layers`, and the nodes that only pass its output on.
   std::set<std::string, std::less<>> makers = {layers};
   const auto is_made = [&makers](absl::string_view value) {
     return makers.count(NodeOf(value)) > 0;
   };
-  // tf.data may have added nodes that nothing uses.
+  // Repeated until nothing is added, because nodes come in any order. tf.data
+  // may also have added Identity nodes whose output nothing uses.
   for (size_t before = 0; before < makers.size();) {
     before = makers.size();
     for (const NodeDef& node : function.node_def()) {
@@ -177,9 +180,9 @@ absl::StatusOr<ImageSpec> ImageLayers::Behind(const Tensor& images,
         " pixels. Put resize((height, width)) after it in the same list, or "
         "the layers before batch."));
   }
-  // Without draws, as in an empty batch, any size will do.
+  // An empty batch has no draws. If its size depends on them, any will do.
   if (made.size.height == kUnknown) made.size = size;
-  // Few frames of many channels may be a volume whose channels come first.
+  // A clip of few frames with many channels may be a channels-first volume.
   const bool is_odd = std::min(size.height, size.width) <= channels ||
                       (clips_ && dims == 4 && images.dim_size(0) <= 4);
   if (channels > 4 && is_odd && looks_at_channels_.exchange(false)) {
@@ -254,7 +257,7 @@ std::unique_ptr<const LayersFunction> LayersFunction::Of(
     const auto found = arguments.find(origin.argument);
     made->results_.push_back(found == arguments.end() ? -1 : found->second);
     if (origin.node != nullptr && IsLayers(*origin.node)) {
-      // There are two image results, equal or not.
+      // Only one result may be made by layers.
       if (image.node != nullptr) return nullptr;
       made->image_result_ = made->results_.size() - 1;
       image_name = result.name();

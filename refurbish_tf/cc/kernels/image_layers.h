@@ -1,5 +1,5 @@
-// Native layers as given by an op's attributes: for the ops, and for functions
-// that end in such an op.
+// Applies native layers that an op's attributes describe: for the ops, and for
+// functions that end in such an op.
 #pragma once
 
 #include <array>
@@ -27,7 +27,7 @@ namespace refurbish_tf {
 
 struct BeyondLimits;
 
-// Thread-safe, except `Parse`.
+// The native layers of one op. Thread-safe, except `Parse`.
 class ImageLayers {
  public:
   absl::Status Parse(tensorflow::AttrSlice attributes);
@@ -39,46 +39,45 @@ class ImageLayers {
   bool IsBatch(const Tensor& images) const {
     return images.dims() == (clips_ ? 5 : 4);
   }
-  // How many images or clips have draws of their own.
+  // How many images or clips there are, each with its own draws.
   int64_t NumDrawing(const Tensor& images) const {
     return IsBatch(images) ? images.dim_size(0) : 1;
   }
   absl::Status CheckRank(const Tensor& images) const;
-  // The spec of the layers' results for these images, which have three or more
-  // dimensions. `draws`: those of each image, or null. Warns once if the input
-  // hardly is an image.
+  // What the layers make from each of these images, which have three or more
+  // dimensions. `draws`: the draws of all images, one after the other, or null.
+  // Warns once if the channels seem not to be the last dimension.
   absl::StatusOr<ImageSpec> Behind(const Tensor& images,
                                    const int32_t* draws) const;
-  // The shape of all results for these images.
+  // The shape of the whole result, if each of `images` becomes `made`.
   static absl::StatusOr<TensorShape> ShapeOf(const Tensor& images,
                                              const ImageSpec& made);
-  // The errors of painting.
   static absl::Status NoMemory();
-  // Fails if a value was beyond the limits.
+  // Fails if a layer met values that it does not allow.
   static absl::Status Check(const BeyondLimits& beyond);
 
  private:
   LayerChain chain_;
   bool clips_ = false;
-  // True where Python does not know the shape, until it has warned.
+  // Whether to warn if channels seem not to come last: true if Python could not
+  // check this, because it did not know the shape. False after the warning.
   mutable std::atomic<bool> looks_at_channels_ = false;
   ValueType type_ = ValueType::kUnknown;
 };
 
 // A function that applies one chain of layers to an image, a clip or a batch,
-// as the op does, and returns its other arguments. It needs no graph.
-// Thread-safe.
+// as the op does, and returns its other arguments unchanged. It is called
+// without running a TensorFlow graph. Thread-safe.
 class LayersFunction {
  public:
-  // The layers that `function` ends in, or null. If it does anything before
-  // them, `*rest` becomes a function that does this, and the layers are called
-  // with its results.
+  // Returns the layers at the end of `function`, or null if there are none. If
+  // it does anything before them, `*rest` is set to a function that does only
+  // that; the layers must then be called with the results of `*rest`.
   static std::unique_ptr<const LayersFunction> Of(
       const tensorflow::FunctionDef& function,
       std::optional<tensorflow::FunctionDef>* rest);
 
-  // Whether this can be called with these arguments. The last `num_missing`
-  // arguments are still missing.
+  // Whether this can be called with these and `num_missing` more arguments.
   bool Takes(const std::vector<Tensor>& arguments, int num_missing = 0) const;
   // Returns what the function returns. `seed` is an additional last argument,
   // or null if there is none.
@@ -92,7 +91,7 @@ class LayersFunction {
 
  private:
   using Draws = absl::InlinedVector<int32_t, 64>;
-  // The spec of the result, and the draws of all that have their own.
+  // Writes the draws of all images, and returns what each image becomes.
   absl::StatusOr<ImageSpec> Draw(const std::vector<Tensor>& arguments,
                                  const std::array<int32_t, 2>* seed,
                                  Draws* draws) const;
@@ -101,9 +100,9 @@ class LayersFunction {
                      int64_t to_bytes, Stores stores) const;
 
   ImageLayers layers_;
-  // Positions of arguments. The seed's is -1 if nothing is drawn.
+  // Positions of arguments. `seed_` may be -1 if the layers draw nothing.
   int image_ = -1, seed_ = -1;
-  // For each result, which argument it is, or -1 for the image.
+  // Which argument each result is, by its position, or -1 for the image.
   std::vector<int> results_;
   int image_result_ = -1;
 };

@@ -39,9 +39,9 @@ bool IsRejection(const absl::Status& status) {
                                            "Single-threaded executor does not");
 }
 
-// Calls that run at once share the CPU cores. If an operation also split its
-// work across threads, it would wake them for nothing: with photographs that
-// took a third more CPU time.
+// The limit for one operation, or 0. Calls that run at once share the CPU
+// cores; if an operation also split its work, it would wake threads that find
+// no free core. With photographs that took a third more CPU time.
 int MaxParallelism(IteratorContext* ctx, int num_calls) {
   const tensorflow::data::Options* options = ctx->options();
   if (options == nullptr ||
@@ -54,13 +54,13 @@ int MaxParallelism(IteratorContext* ctx, int num_calls) {
   return most > 0 ? most : tensorflow::port::MaxParallelism();
 }
 
-// Uses the runner of `ctx` if none is given.
+// Copies `ctx`. If `runner` is empty, the copy has the runner of `ctx`.
 IteratorContext WithRunner(
     IteratorContext* ctx, CancellationManager* manager,
     const std::function<void(std::function<void()>)>& runner) {
   IteratorContext::Params params(ctx);
   params.cancellation_manager = manager;
-  // A function does not advance the input.
+  // A call of a function does not advance the input.
   params.symbolic_checkpoint = false;
   if (runner != nullptr) params.runner = runner;
   return IteratorContext(std::move(params));
@@ -80,7 +80,7 @@ absl::Status InlineFunctionMetadata::Create(
   params.use_inter_op_parallelism = false;
   TF_RETURN_IF_ERROR(FunctionMetadata::Create(ctx, std::move(function), params,
                                               &created->for_inline_));
-  // No other object has this library, so it can be changed.
+  // No other object uses this library, so it can be changed.
   auto* const library =
       const_cast<FunctionLibraryDefinition*>(created->for_inline_->lib_def());
   for (const std::string& name : library->ListFunctionNames()) {
@@ -173,8 +173,7 @@ absl::Status InlineFunction::Instantiate(
   return absl::OkStatus();
 }
 
-// Instantiating a function takes as long as a thousand calls, so it is done
-// only when it is needed.
+// Called only when needed: instantiating takes as long as a thousand calls.
 absl::Status InstantiatedInlineFunction::FallBack(IteratorContext* ctx) {
   absl::MutexLock lock(&mu_);
   if (fell_back_) return absl::OkStatus();

@@ -3,11 +3,11 @@
 // Native layers at its end are called directly (image_layers.h). What comes
 // before them runs on TensorFlow's single-threaded executor, which has no
 // queues and wakes no thread. That executor cannot run the primitives to which
-// `cond` and `while` are lowered, so the function runs from its own library, in
-// which nothing is lowered; graphs are written from the function as it was
-// traced. A function that the executor still rejects (control flow of version
-// 1, references) runs on the default executor with the caller's runner;
-// `rtf.describe` reports that for refurbish. If as many calls run at once as
+// `cond` and `while` are lowered, so it gets a copy of the function in which
+// nothing is lowered; graphs are written from the function as it was traced. A
+// function that the executor still rejects (control flow of version 1,
+// references) runs on the default executor with the caller's runner;
+// `rtf.describe` reports this for refurbish. If as many calls run at once as
 // there are CPU cores, an operation does not split its work across threads.
 #pragma once
 
@@ -24,8 +24,8 @@
 
 namespace refurbish_tf {
 
-// The definition of a function, which an op kernel keeps: as it was traced, and
-// with no control flow lowered.
+// The definition of a function, kept by an op kernel in two forms: as it was
+// traced, and with no control flow lowered.
 class InlineFunctionMetadata {
  public:
   static absl::Status Create(
@@ -35,9 +35,8 @@ class InlineFunctionMetadata {
   // False if the single-threaded executor is known to reject it. If true, it
   // may still reject it when it is called.
   bool is_inline() const { return is_inline_; }
-  // Whether one of its operations calls Python.
   bool calls_python() const { return calls_python_; }
-  // The native layers at its end, or null, and whether they are all of it.
+  // The native layers at its end, or null, and whether it does nothing else.
   const LayersFunction* layers() const { return layers_.get(); }
   bool is_native() const { return layers_ != nullptr && layers_are_all_; }
 
@@ -48,21 +47,20 @@ class InlineFunctionMetadata {
   std::shared_ptr<FunctionMetadata> for_inline_;
   bool is_inline_ = true;
   bool calls_python_ = false;
-  // If they are not all of it, `for_inline_` is what comes before them.
+  // If the function does more, `for_inline_` is what comes before the layers.
   std::unique_ptr<const LayersFunction> layers_;
   bool layers_are_all_ = false;
 };
 
 // Fails unless the function returns components of these types, and there is a
-// shape for each. A loaded graph may say anything.
+// shape for each. The attributes of a loaded graph may disagree.
 absl::Status CheckResultTypes(const OpKernelConstruction* ctx, const char* name,
                               const std::string& function,
                               const DataTypeVector& types, size_t num_shapes);
 
 // The contexts in which an iterator runs functions.
 struct FunctionContexts {
-  // `num_calls`: how many calls run at the same time, or 0 if the consumer
-  // makes them all.
+  // `num_calls`: how many calls run at once, or 0 if the consumer runs all.
   FunctionContexts(IteratorContext* ctx, CancellationManager* manager,
                    int num_calls);
 
@@ -103,22 +101,22 @@ class InlineFunction {
   std::unique_ptr<CapturedFunction> for_inline_;
 };
 
-// Thread-safe.
+// A function that an iterator can call. Thread-safe.
 class InstantiatedInlineFunction {
  public:
-  // A function that calls Python gets copies of tensors that others hold. An
-  // OutOfRange error of the function becomes InvalidArgument, as in `map`, so
-  // that it is not taken for the end of the sequence.
+  // A function that calls Python gets copies of tensors that others hold,
+  // because it may write into them. An OutOfRange error becomes
+  // InvalidArgument, as in `map`: it would be taken for the end of the dataset.
   absl::Status Run(FunctionContexts* contexts, std::vector<Tensor> arguments,
                    std::vector<Tensor>* results);
   // Writes the results into a row, after checking that they fit it.
   absl::Status RunInto(FunctionContexts* contexts,
                        std::vector<Tensor> arguments, const BatchRows& rows,
                        const BatchRows::Row& row);
-  // Whether it is native layers alone.
+  // Whether it consists of native layers alone.
   bool is_native() const { return metadata_->is_native(); }
-  // The layers that can be called instead with these arguments, or null. See
-  // `LayersFunction::Takes`.
+  // The layers that can be called in place of this function, or null. For the
+  // arguments see `LayersFunction::Takes`.
   const LayersFunction* LayersFor(const std::vector<Tensor>& arguments,
                                   int num_missing = 0) const {
     const LayersFunction* const layers = metadata_->layers();
@@ -131,23 +129,24 @@ class InstantiatedInlineFunction {
 
   using Function = InstantiatedCapturedFunction;
 
-  // Runs all but the native layers at its end: call `*layers` with `*values`,
-  // or, if it is null, these are the results.
+  // Runs all but the native layers at the end. Then the caller must call
+  // `*layers` with `*values`; if `*layers` is null, `*values` are the results.
   absl::Status RunUpToLayers(FunctionContexts* contexts,
                              std::vector<Tensor>* values,
                              const LayersFunction** layers);
-  // From now on the function runs on the default executor.
+  // All later calls run on the default executor.
   absl::Status FallBack(IteratorContext* ctx) ABSL_LOCKS_EXCLUDED(mu_);
 
   const InlineFunctionMetadata* metadata_ = nullptr;
   CapturedFunction* as_traced_ = nullptr;
   absl::Mutex mu_;
-  // Set once, before `fell_back_`.
+  // For the default executor. Set once, before `fell_back_`.
   std::unique_ptr<Function> usual_;
-  // Null if the single-threaded executor rejected the function.
+  // For the single-threaded executor. Null if it is known to reject the
+  // function before the first call.
   std::unique_ptr<Function> inline_;
-  // Whether a call has succeeded on the single-threaded executor, which may
-  // reject a function only when it is first called.
+  // Whether a call has succeeded on the single-threaded executor. The executor
+  // may reject a function at its first call.
   std::atomic<bool> accepted_{false};
   std::atomic<bool> fell_back_{false};
 };

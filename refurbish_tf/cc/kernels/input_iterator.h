@@ -20,18 +20,18 @@
 
 namespace refurbish_tf {
 
-// Work whose pieces, of type `P`, are fetched from the input.
+// Work that fetches its pieces, of type `P`, from the iterator's input.
 template <class P>
 class InputWork : public OrderedWorkers::Work {
  public:
   using Piece = P;
 
-  // `ctx` is the input's. Both must outlive this object.
+  // `ctx` is the context of `input`. Both must outlive this object.
   InputWork(IteratorBase* input, IteratorContext* ctx)
       : input_(*input), ctx_(*ctx) {}
 
-  // From now on, `Checkpoint` takes snapshots of the input, which reads these
-  // stages.
+  // From now on, `Checkpoint` takes snapshots of the input, which include the
+  // next epochs of `stages`, the refurbish stages that the input reads.
   void TakeSnapshots(std::vector<std::shared_ptr<Stage>> stages) {
     takes_snapshots_ = true;
     stages_ = std::move(stages);
@@ -48,9 +48,10 @@ class InputWork : public OrderedWorkers::Work {
   }
   int64_t Bytes(const OrderedWorkers::Piece&) const override { return 0; }
 
-  // A snapshot of the input; or, for a symbolic checkpoint, its changes since
-  // the last call; or null, if the iterator saves the input itself. Called by
-  // one thread at a time, and never while an element is read.
+  // Returns a snapshot of the input, if `TakeSnapshots` was called; otherwise,
+  // for a symbolic checkpoint, the input's changes since the last call;
+  // otherwise null, and the iterator saves the input itself. Called by one
+  // thread at a time, and never while an element is read.
   std::unique_ptr<MemoryCheckpoint> Checkpoint() {
     if (takes_snapshots_) return Snapshot();
     if (!ctx_.symbolic_checkpoint()) return nullptr;
@@ -63,7 +64,7 @@ class InputWork : public OrderedWorkers::Work {
   IteratorContext& ctx() { return ctx_; }
   const DataTypeVector& input_types() const { return input_.output_dtypes(); }
 
-  // For `Fetch`. Returns false at the end of the input.
+  // Reads the next element, for `Fetch`. Returns false at the end of the input.
   bool Read(Result* result) {
     if (input_ended_) return false;
     bool end = false;
@@ -74,7 +75,8 @@ class InputWork : public OrderedWorkers::Work {
 
  private:
   std::unique_ptr<MemoryCheckpoint> Snapshot() {
-    // The policy of `tf.train.Checkpoint`, but without its warnings.
+    // Follows the option external_state_policy as `tf.train.Checkpoint` does,
+    // but without a warning for each snapshot.
     const bool allowed =
         ctx_.options() != nullptr &&
         ctx_.options()->optional_external_state_policy_case() ==
@@ -88,7 +90,8 @@ class InputWork : public OrderedWorkers::Work {
                 : tensorflow::data::ExternalStatePolicy::POLICY_FAIL;
     SerializationContext ctx(std::move(params));
     auto snapshot = std::make_unique<MemoryCheckpoint>(ids_);
-    // An input that cannot be saved can still be read.
+    // The error is kept in the snapshot and returned only if it is saved: an
+    // input that cannot be saved can still be read.
     snapshot->UpdateStatus(input_.Save(&ctx, snapshot.get()));
     for (const auto& stage : stages_) {
       snapshot->UpdateStatus(SaveNextEpoch(snapshot.get(), *stage));
@@ -105,17 +108,17 @@ class InputWork : public OrderedWorkers::Work {
   std::atomic<bool> input_ended_{false};
 };
 
-// An iterator with workers that do `Work`, an InputWork. `Work` may only use
-// what it or the dataset owns: the members of the derived class are destroyed
-// before the workers stop.
+// An iterator whose workers do `Work`, a subclass of InputWork. `Work` may only
+// use what it owns or the dataset owns: the members of the derived class are
+// destroyed before the workers stop.
 template <class Dataset, class Work>
 class InputIterator : public WorkersIterator<Dataset> {
  public:
   using typename WorkersIterator<Dataset>::Params;
   using WorkersIterator<Dataset>::WorkersIterator;
 
-  // The input is destroyed first: it has registered callbacks with the
-  // cancellation manager of `workers_`.
+  // The input is destroyed before `workers_`, because the input has registered
+  // callbacks with their cancellation manager.
   ~InputIterator() override {
     workers_.Cancel();
     workers_.Stop();
@@ -143,7 +146,8 @@ class InputIterator : public WorkersIterator<Dataset> {
     return IteratorContext(std::move(params));
   }
 
-  // Called before `Start`. `arguments`: those of `Work` after the input's.
+  // Creates `work_`; called before `Start`. `arguments`: further arguments for
+  // the constructor of `Work`.
   template <class... Arguments>
   void MakeWork(IteratorContext* ctx, Arguments&&... arguments)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
@@ -152,8 +156,9 @@ class InputIterator : public WorkersIterator<Dataset> {
                   std::forward<Arguments>(arguments)...);
   }
 
-  // Called after `MakeWork`: checkpoints hold a snapshot of the input, not what
-  // was read ahead. It is cheap if the input buffers nothing.
+  // Called after `MakeWork`. From now on a checkpoint holds a snapshot of the
+  // input as it was after the last element handed out, not the elements that
+  // were read ahead. Snapshots are cheap if the input buffers nothing.
   void TakeSnapshots() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     work_->TakeSnapshots(StagesUpstream(*this->dataset()->input()));
     snapshot_ = work_->Checkpoint();
@@ -164,7 +169,7 @@ class InputIterator : public WorkersIterator<Dataset> {
     workers_.Start(options, &*work_, &*input_ctx_, nullptr);
   }
 
-  // Notes that the input is handed out up to this checkpoint, if there is one.
+  // Notes that all elements before `checkpoint` are handed out. It may be null.
   void HandOver(IteratorContext* ctx,
                 std::unique_ptr<MemoryCheckpoint> checkpoint)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
@@ -176,8 +181,7 @@ class InputIterator : public WorkersIterator<Dataset> {
     }
   }
 
-  // Saves the input as it was after what was handed out, if there are
-  // snapshots, or as it is.
+  // Saves the input: its last snapshot or, without snapshots, its state.
   absl::Status SaveReadInput(SerializationContext* ctx,
                              IteratorStateWriter* writer)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
@@ -186,15 +190,15 @@ class InputIterator : public WorkersIterator<Dataset> {
     return snapshot_->Save(writer);
   }
 
-  // Not guarded by `mu_`, because the workers also read it, one at a time and
-  // never while they are settled.
+  // Not guarded by `mu_`, because workers also read the input, one at a time
+  // and never while they are settled.
   std::unique_ptr<IteratorBase> input_;
-  // Both set when the first element is requested.
+  // Both are set when the first element is requested.
   std::optional<IteratorContext> input_ctx_;
   std::optional<Work> work_ ABSL_GUARDED_BY(mu_);
 
  private:
-  // With snapshots: the input after what was handed out.
+  // The input after the last element handed out. Null without snapshots.
   std::unique_ptr<MemoryCheckpoint> snapshot_ ABSL_GUARDED_BY(mu_);
 };
 

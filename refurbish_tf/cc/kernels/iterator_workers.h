@@ -1,5 +1,4 @@
-// The workers of a dataset iterator: their options, and their cancellation with
-// the iterator.
+// The workers of a dataset iterator: their options and their cancellation.
 #pragma once
 
 #include <cstdint>
@@ -20,16 +19,17 @@
 
 namespace refurbish_tf {
 
-// The `num_parallel_calls` that means the size of the thread pool.
+// The value of `num_parallel_calls` that stands for tf.data.AUTOTUNE: as many
+// calls as tf.data's thread pool has threads.
 inline constexpr int64_t kAutotuneCalls = -1;
 
-// Fails unless `value` is kAutotuneCalls or from 0 to 1024. `name` is the
-// argument that the message is about.
+// Fails unless `value` is kAutotuneCalls or from 0 to 1024. `name` is the name
+// of the argument in the error.
 absl::Status CheckParallelCalls(int64_t value,
                                 absl::string_view name = "num_parallel_calls");
 
 // Options of workers that run `functions`. `deterministic` is "true", "false"
-// or "default", which means the option of the pipeline.
+// or "default", which follows tf.data's option `deterministic`.
 OrderedWorkers::Options WorkerOptions(
     IteratorContext* ctx, int64_t num_parallel_calls,
     const std::string& deterministic,
@@ -37,18 +37,18 @@ OrderedWorkers::Options WorkerOptions(
 
 BatchRows::Options RowsOf(const Batches& batches, const DatasetBase* dataset);
 
-// Makes the rows of a dataset's batches, for `num_results` results. If that is
-// negative, their number is unknown, and a batch begins with no more rows than
-// large results may take. Workers then make one batch more ahead than before,
-// because its results are in the memory of the batches.
+// Makes the rows of a dataset's batches. `num_results`: how many results there
+// can be, or negative if unknown. Also replaces the limits in `options`,
+// because results in rows hold no bytes of their own: workers may be as many
+// rows ahead as the limits allow, and one batch more.
 std::unique_ptr<BatchRows> MakeRows(const Batches& batches,
                                     const DatasetBase* dataset,
                                     int64_t num_results, bool in_order,
                                     std::shared_ptr<BatchMemory> memory,
                                     OrderedWorkers::Options* options);
 
-// Workers that are cancelled with their iterator. Only `Cancel` may be called
-// by several threads at once.
+// The workers of an iterator, which are cancelled when the iterator is. Only
+// `Cancel` may be called by several threads at once.
 class IteratorWorkers {
  public:
   IteratorWorkers() = default;
@@ -58,15 +58,16 @@ class IteratorWorkers {
 
   absl::Status Initialize(IteratorContext* ctx);
 
-  // For the functions that the workers run and for the iterator's input.
+  // To be passed to the functions that the workers run and to the iterator's
+  // input, so that both are cancelled with the workers.
   CancellationManager* cancellation_manager() { return &cancellation_manager_; }
-  // The memory of the iterator's batches, which keeps nothing after the
-  // iterator. `stage` names the stage in errors.
+  // The memory that the iterator's batches are allocated from, which keeps no
+  // spare memory after the iterator. `stage` names the stage in errors.
   std::shared_ptr<BatchMemory> MemoryOfBatches(const char* stage,
                                                IteratorContext* ctx);
 
-  // `on_cancel` is called when the workers are cancelled. All arguments must
-  // live until `Stop`.
+  // `on_cancel` is called when the workers are cancelled. `work`, `ctx` and
+  // what `on_cancel` uses must live until `Stop`.
   void Start(const OrderedWorkers::Options& options, OrderedWorkers::Work* work,
              IteratorContext* ctx, std::function<void()> on_cancel)
       ABSL_LOCKS_EXCLUDED(mu_);
@@ -89,9 +90,9 @@ class IteratorWorkers {
   std::function<void()> cancel_ ABSL_GUARDED_BY(mu_);
 };
 
-// An iterator with workers. Its derived class stops them before it destroys
-// what they use. TensorFlow restores only iterators that were not read yet, so
-// no workers run then.
+// An iterator with workers. A derived class must stop them before it destroys
+// what they use. No workers run during a restore, because TensorFlow restores
+// an iterator only before its first element is requested.
 //
 // Lock order: `mu_` before the workers' locks.
 template <class Dataset>
@@ -103,7 +104,8 @@ class WorkersIterator : public DatasetIterator<Dataset> {
   bool SymbolicCheckpointCompatible() const override { return true; }
 
  protected:
-  // Batches and errors leave the ratio to the input's elements unknown.
+  // A batch takes several elements of the input, and errors drop some, so the
+  // ratio of input to output elements is unknown.
   std::shared_ptr<model::Node> CreateNode(
       IteratorContext*, model::Node::Args args) const override {
     return model::MakeAsyncUnknownRatioNode(std::move(args), {});
@@ -111,8 +113,8 @@ class WorkersIterator : public DatasetIterator<Dataset> {
 
   bool IsRunning() { return workers_.get() != nullptr; }
 
-  // The next piece, or null at the end. `*piece` may hold an earlier piece for
-  // reuse. Adds to `*waited_nanos` how long the consumer waited.
+  // Gets the next piece, or null at the end. `*piece` may hold an earlier piece
+  // for reuse. Adds to `*waited_nanos` how long the consumer waited.
   template <class P>
   absl::Status NextPiece(IteratorContext* ctx, std::unique_ptr<P>* piece,
                          int64_t* waited_nanos = nullptr)
@@ -132,8 +134,7 @@ class WorkersIterator : public DatasetIterator<Dataset> {
     return absl::OkStatus();
   }
 
-  // For a checkpoint: calls `save` with the pieces that are ready, while the
-  // workers rest.
+  // For a checkpoint: pauses the workers, and calls save(ready pieces).
   template <class Save>
   absl::Status WhileSettled(const Save& save)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {

@@ -1,5 +1,4 @@
-// TensorFlow's names that several kernels use, declared once, with the includes
-// that they need.
+// TensorFlow's names that several kernels use, and the includes they need.
 #pragma once
 
 #include "absl/status/status.h"
@@ -57,7 +56,6 @@ using tensorflow::data::UnaryDatasetOpKernel;
 
 }  // namespace refurbish_tf
 
-// Registers a kernel class for the op of this name.
 #define REFURBISH_TF_KERNEL(op, ...) \
   REGISTER_KERNEL_BUILDER(           \
       Name("RefurbishTf>" op).Device(::tensorflow::DEVICE_CPU), __VA_ARGS__)

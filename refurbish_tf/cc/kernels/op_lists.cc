@@ -16,7 +16,7 @@ bool IsOneOf(absl::string_view name, const Names&... names) {
   return ((name == names) || ...);
 }
 
-// An operation that is not registered is a function; its graph is checked.
+// An unregistered operation is a function, whose nodes are checked as well.
 bool HasState(const std::string& op) {
   const auto* const found = tensorflow::OpRegistry::Global()->LookUp(op);
   return found != nullptr && found->op_def.is_stateful();
@@ -33,11 +33,12 @@ bool HasInputDataset(const std::string& op) {
 
 // All datasets of this package, and TensorFlow's datasets that have a trait.
 //
-// `RandomIndexingCompatible` is unreliable. `cache`, `take` and every dataset
-// with an infinite input, such as `enumerate`, promise more than their inputs
-// can do. `assert_cardinality` counts its elements, and so does `repeat`, whose
-// rounds end too early inside `concatenate` and around `concatenate` or `zip`.
-// So `kByIndex` is for datasets that are known to keep the promise.
+// TensorFlow's `RandomIndexingCompatible` is unreliable, so `kByIndex` marks
+// datasets that certainly allow random access. `cache`, `take` and every
+// dataset with an infinite input, such as `enumerate`, claim it even if their
+// inputs do not allow it. `assert_cardinality` counts its elements; so does
+// `repeat`, whose rounds end too early inside `concatenate` and around
+// `concatenate` or `zip`.
 constexpr std::pair<unsigned, const char*> kDatasets[] = {
     {kListed,
      "RefurbishTf>AdaptiveEchoDataset RefurbishTf>LoaderOutputDataset "
@@ -78,7 +79,7 @@ bool HasTrait(const std::string& dataset, DatasetTrait trait) {
       if (name == dataset) return (traits | kListed) & trait;
     }
   }
-  // Any other dataset, of TensorFlow or a user, is read as a stream that may
+  // Any other dataset, of TensorFlow or a user, is treated as a stream that may
   // change, which is always correct.
   return false;
 }
@@ -100,9 +101,9 @@ bool DrawsAnew(const std::string& op) {
       absl::StartsWith(op, "Stateless")) {
     return false;
   }
-  // Includes random operations with a seed: they yield the next number at each
-  // call, and not all elements are requested. "Assign": Keras' random layers
-  // keep their seed in a variable.
+  // Operations with a fixed seed are included: they draw another number at each
+  // call, and not every element is requested in each epoch. "Assign": Keras'
+  // random layers keep their seed in a variable.
   for (const char* part :
        {"Random", "Multinomial", "TruncatedNormal", "NonDeterministicInts",
         "RngReadAndSkip", "CandidateSampler", "SampleDistortedBoundingBox",

@@ -5,18 +5,18 @@
 
 namespace refurbish_tf {
 
-// What is known about a dataset, in bits.
+// What is known about a dataset op, as a set of bits.
 enum DatasetTrait : unsigned {
   kListed = 1,  // It is in the list.
-  // An index mapper can ask for any of its elements, in any order, if it can
-  // ask its inputs.
+  // Any of its elements can be requested through an index mapper, in any order,
+  // if the same is true of its inputs.
   kByIndex = 2,
   // It counts the elements that it yields, even with an index mapper, and ends
-  // or fails after as many as it has.
+  // or fails after its cardinality, even if an element came twice.
   kCounts = 4,
   // It is infinite if its inputs are, though it reports an unknown cardinality.
   kEndsWithInput = 8,
-  // It makes one element from each one of its input, in the same order.
+  // It makes one element from each element of its input, in the same order.
   kOneOfEach = 16,
   // See `AlwaysDoesTheSame` and `YieldsWhatIsInGraph`.
   kSame = 32,
@@ -25,22 +25,22 @@ enum DatasetTrait : unsigned {
 
 bool HasTrait(const std::string& dataset, DatasetTrait trait);
 
-// Operations that the single-threaded executor cannot run: primitives of
-// control flow, as in functions traced by version 1, and operations that wait
-// for other processes.
+// Whether the single-threaded executor cannot run `op`. This is true of
+// primitives of control flow, which functions traced by TensorFlow 1 contain,
+// and of operations that wait for other processes.
 bool NeedsDefaultExecutor(const std::string& op);
 
 bool CallsPython(const std::string& op);
 
-// Operations that draw random numbers or count something, so that a source
-// yields other elements each time.
+// Whether `op` draws random numbers or counts something, so that a source
+// yields other elements in each pass.
 bool DrawsAnew(const std::string& op);
 
-// Operations that certainly yield the same for the same inputs and files: they
-// have no state, or it does not matter. Their functions are checked separately.
+// Whether `op` certainly yields the same for the same inputs and files: it has
+// no state that matters. Functions that it calls are checked separately.
 bool AlwaysDoesTheSame(const std::string& op);
 
-// Those of them that yield tensors of the graph, unchanged.
+// Whether such an `op` yields only tensors that are part of the graph.
 bool YieldsWhatIsInGraph(const std::string& op);
 
 }  // namespace refurbish_tf

@@ -8,7 +8,7 @@
 namespace refurbish_tf {
 namespace {
 
-// A dataset may be read by several others.
+// `visited`: a dataset may be the input of several others.
 void AddStages(const DatasetBase& dataset,
                std::unordered_set<const DatasetBase*>* visited,
                std::vector<std::shared_ptr<Stage>>* stages) {

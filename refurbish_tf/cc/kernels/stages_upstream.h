@@ -2,10 +2,11 @@
 // in an iterator's checkpoint.
 //
 // TensorFlow's `batch` and others drop their input's iterator at the end of an
-// epoch, and the checkpoint then lacks the stage. The stage itself knows which
-// epoch it begins next, but it may be ahead of the consumer. So an iterator
-// that reads ahead saves the number with each element, in snapshots and in
-// symbolic checkpoints, under a name that is not dropped with any iterator.
+// epoch, and a checkpoint then says nothing about the stage. The stage itself
+// knows which epoch it begins next, but when elements are read ahead, it may
+// have begun an epoch that the consumer has not reached. So an iterator that
+// reads ahead saves the number with each element, in snapshots and in symbolic
+// checkpoints. Its key belongs to no iterator, so it is not dropped.
 #pragma once
 
 #include <memory>
@@ -17,7 +18,7 @@ namespace refurbish_tf {
 
 class Stage;
 
-// A dataset that is a stage.
+// The dataset of a refurbish stage.
 class StageDataset {
  public:
   virtual const std::shared_ptr<Stage>& stage() const = 0;
@@ -28,7 +29,7 @@ class StageDataset {
 
 inline constexpr char kNextEpochs[] = "refurbish_tf_next_epochs";
 
-// Returns each stage once. Does not search functions.
+// Returns each stage once. Does not search the functions of datasets.
 std::vector<std::shared_ptr<Stage>> StagesUpstream(const DatasetBase& dataset);
 
 absl::Status SaveNextEpoch(IteratorStateWriter* writer, const Stage& stage);

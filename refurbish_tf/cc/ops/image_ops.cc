@@ -1,5 +1,4 @@
-// Signatures and shapes of the ops of `rtf.augment`: native layers, mixup and
-// CutMix.
+// Signatures and shapes of the ops of `rtf.augment`: layers, mixup and CutMix.
 #include <string>
 #include <vector>
 
@@ -53,8 +52,8 @@ absl::Status DrawsShape(InferenceContext* c) {
   return absl::OkStatus();
 }
 
-// Checks that `images` have 3 dimensions, or more: leading ones of a batch, of
-// the frames of a clip, or of both.
+// Checks that `images` have 3 dimensions, and before these at most a batch, the
+// frames of a clip, or both.
 absl::Status CheckImages(InferenceContext* c, ShapeHandle images) {
   bool clips;
   TF_RETURN_IF_ERROR(c->GetAttr("clips", &clips));
@@ -62,7 +61,8 @@ absl::Status CheckImages(InferenceContext* c, ShapeHandle images) {
   return c->WithRankAtMost(images, clips ? 5 : 4, &images);
 }
 
-// The shape of a second image, whose sides are multiples of those of the first.
+// Sets the sides of `*image`, a second image whose sides are a multiple of the
+// first image's, to what the layers make of them.
 absl::Status FollowerShape(InferenceContext* c, int lead, ImageSize given,
                            const ImageSpec& made, ShapeHandle* image) {
   const int64_t before[] = {given.height, given.width};
@@ -111,8 +111,8 @@ absl::Status SetTargetShapes(InferenceContext* c, int input, int lead,
   return absl::OkStatus();
 }
 
-// Sets the shapes that the layers return for `images` and for their targets.
-// The kernel checks their type.
+// Sets the shapes that layers return for `images` and targets. The kernel
+// checks their types.
 absl::Status MadeShape(InferenceContext* c, const LayerChain& chain,
                        ShapeHandle images) {
   if (!c->RankKnown(images)) return UnknownShape(c);
@@ -122,7 +122,8 @@ absl::Status MadeShape(InferenceContext* c, const LayerChain& chain,
       {c->Value(c->Dim(images, dims - 3)), c->Value(c->Dim(images, dims - 2))},
       {ValueType::kUnknown, c->Value(c->Dim(images, dims - 1))}};
   TF_ASSIGN_OR_RETURN(const ImageSpec made, chain.Behind(given));
-  // A dimension that the layers keep stays the same object, even if unknown.
+  // A dimension that layers keep stays the same object, so that shape inference
+  // knows that it is equal even if it is unknown.
   const auto replace = [&](int dim, int64_t from, int64_t to) {
     return from == to && !made.size_is_new
                ? absl::OkStatus()
@@ -226,8 +227,7 @@ REGISTER_OP("RefurbishTf>SeedAt")
     .Attr("Tseed: {int32, int64}")
     .SetShapeFn(SeedAtShape);
 
-// The draws of a chain of layers: [D], or [batch_size, D] for the images of
-// a batch.
+// The draws of a chain of layers: [D], or [batch_size, D] for a batch.
 //
 // layers: their descriptions, such as 'random_crop position=0 padding=4
 // reflect=0', in pieces. See `refurbish_tf/cc/image/layer_chain.h`.
@@ -282,16 +282,16 @@ IMAGE_OP("ImageLayers", "seed: Tseed")
 // What is known about a chain of layers before there is an image.
 //
 // S, shape: of the images, as far as they are known.
-// num_draws, is_policy: of each layer: how much it draws for an image, and
-// whether `offload` may leave it to an accelerator.
+// num_draws, is_policy: for each layer, how many numbers it draws for an image,
+// and whether `offload` may leave it to an accelerator.
 // type: of the result, as a DataType.
-// problem, problem_layer: why the layers cannot take such images, to continue
-// 'The image must ', and which layer; empty if they can.
-// version: of the draws and pixels of all layers.
-// moves: of each layer: whether it moves pixels.
-// row_changes: of each layer: what it may do to rows, to continue 'may ', or
-// nothing.
-// refused_in: the layers within that layer that refused, such as "cutout in ".
+// problem, problem_layer: why a layer cannot take such images, to continue 'The
+// image must ', and which one; empty if all can.
+// version: raised whenever draws or pixels of any layer change.
+// moves: for each layer, whether it moves pixels.
+// row_changes: for each layer, what it may do to rows, to continue 'may ', or
+// empty.
+// refused_in: if a nested layer refused, where it is, such as "cutout in ".
 REGISTER_OP("RefurbishTf>DescribeLayers")
     .Output("num_draws: int32")
     .Output("is_policy: bool")
@@ -309,16 +309,16 @@ REGISTER_OP("RefurbishTf>DescribeLayers")
 
 // Decodes a part of an image file, and resizes it.
 //
-// Of a JPEG only the part is decoded, at a smaller scale if that suffices.
+// Only the part of a JPEG is decoded, at a smaller scale if that suffices.
 // Several files, of one size, are the frames of a clip: all have the same part.
 //
 // targets, kinds, names: as for `ImagePixels`. Targets belong to the upright
 // image.
 // layers: one random resized crop, or a resize, which takes the whole image.
-// resizes: false to take only the part of the layer, at its full size.
+// resizes: if false, the part that the layer takes is returned at full size.
 // apply_exif_orientation: whether to turn the photograph as its EXIF block
 // says, before the layer.
-// max_pixels: the most that the file may claim.
+// max_pixels: the most pixels that the header of a file may claim.
 REGISTER_OP("RefurbishTf>DecodeResized")
     .Input("file: string")
     .Input("seed: Tseed")
@@ -339,8 +339,8 @@ REGISTER_OP("RefurbishTf>DecodeResized")
 // Mixes each image of a batch with another one. See
 // `refurbish_tf/cc/image/mixing.h`.
 //
-// lambdas: the fraction of each mixed image that is of the image itself.
-// partners: the positions of the images that they are mixed with.
+// lambdas: which fraction of each mixed image is of the image itself.
+// partners: the position of the image that each is mixed with.
 REGISTER_OP("RefurbishTf>MixImages")
     .Input("images: T")
     .Input("seed: Tseed")
@@ -354,13 +354,13 @@ REGISTER_OP("RefurbishTf>MixImages")
     .Attr("Tseed: {int32, int64}")
     .SetShapeFn(MixedImagesShape);
 
-// Mixes rows that belong to images, [batch] or [batch, n], as `MixImages` did
-// with the images.
+// Mixes rows that belong to images, such as labels, as `MixImages` mixed the
+// images.
 //
 // rows: numbers of classes, int64 [batch] or [batch, 1], which become one-hot;
 // or floats, [batch, num_classes].
 // called: the name of the rows in errors.
-// num_classes: 0 for floats of any number, or [batch] of them.
+// num_classes: 0 for floats of shape [batch], or [batch, n] with any n.
 REGISTER_OP("RefurbishTf>MixRows")
     .Input("rows: R")
     .Input("lambdas: float")

@@ -19,11 +19,10 @@ using tensorflow::shape_inference::UnknownShape;
       .Attr("metadata: string = ''")           \
       .SetShapeFn(ScalarShape)
 
-// An op on a stage or a store, which its first input names.
+// An op on a stage or a store, whose name is the first input.
 #define OP_ON(what, name) \
   REGISTER_OP("RefurbishTf>" name).Input(what ": string").SetIsStateful()
 
-// An op that reads the counts or the description of a stage or a store.
 #define COUNTS_OP(what, name)  \
   OP_ON(what, name)            \
       .Output("names: string") \
@@ -36,23 +35,24 @@ REGISTER_OP("RefurbishTf>StageName")
     .SetIsStateful()
     .SetShapeFn(ScalarShape);
 
-// How many bytes this process can still have, and how many of these are not for
-// samples. From then on everything is read below `root`, empty except in tests.
+// How many bytes this process can still get, and how many of them the samples
+// must leave free. From then on /proc and /sys are read below `root`, which is
+// empty except in tests.
 REGISTER_OP("RefurbishTf>Memory")
     .Input("root: string")
     .Output("free_and_reserve: int64")
     .SetIsStateful()
     .SetShapeFn(UnknownShape);
 
-// Yields each sample of `input_dataset` once per epoch: `partial_fn`, whose
-// result is cached, then `final_fn`.
+// Yields each sample of `input_dataset` once per epoch, after `partial_fn`,
+// whose result is cached, and `final_fn`.
 //
 // partial_seed, final_seed: whether the function takes a seed (int32 [2]) after
 // the components of its element. Without a final function, `final_seed` yields
 // the seed that it would get, after the components.
-// any_seed: the user gave no seed, so that a checkpoint's may replace it.
+// any_seed: the user gave no seed, so a checkpoint's seed may replace it.
 // num_parallel_calls: -1 for the size of the thread pool, 0 for no threads.
-// batch_size: 0 to yield samples. `output_shapes` are those of batches.
+// batch_size: 0 to yield samples; otherwise `output_shapes` are of batches.
 REGISTER_OP("RefurbishTf>RefurbishDataset")
     .Input("input_dataset: variant")
     .Input("partial_arguments: Tpartial")
@@ -89,20 +89,18 @@ REGISTER_OP("RefurbishTf>RefurbishDataset")
 // The counts of refurbish_tf.EpochStats, by name, one row per epoch.
 COUNTS_OP("stage", "RefurbishCounts");
 
-// The description of a stage, by name, in one row. Numbers of samples are -1
-// while unknown.
+// The description of a stage, in one row. Unknown numbers of samples are -1.
 COUNTS_OP("stage", "RefurbishDescription");
 
-// How often the schedule of a stage evicts a sample before its `epoch`-th
-// epoch.
+// How often the schedule evicts a sample before its `epoch`-th epoch.
 OP_ON("stage", "RefurbishGeneration")
     .Input("index: int64")
     .Input("epoch: int64")
     .Output("generation: int64")
     .SetShapeFn(ScalarShape);
 
-// The first dataset, counted from the files, that prevents random access to
-// `input_dataset`; empty if nothing does.
+// The op of the dataset, nearest the files, that prevents random access to
+// `input_dataset`; empty if none does.
 REGISTER_OP("RefurbishTf>FirstStream")
     .Input("input_dataset: variant")
     .Output("op: string")
@@ -118,9 +116,10 @@ OP_ON("stage", "RefurbishPosition")
     .Output("yielded: uint8")
     .SetShapeFn(UnknownShape);
 
-// The same, from the checkpoint of an iterator in an epoch of the stage,
-// perhaps of another process; how many such iterators there are; and the epoch
-// that the stage would begin next, or -1 if the checkpoint does not say.
+// The same for a position in a checkpoint, perhaps of another process.
+//
+// num_found: how many iterators in the checkpoint are in an epoch of the stage.
+// next_epoch: the epoch that the stage would begin next, or -1 if unknown.
 OP_ON("stage", "RefurbishSavedPosition")
     .Input("checkpoint: variant")
     .Output("names: string")
@@ -131,9 +130,9 @@ OP_ON("stage", "RefurbishSavedPosition")
     .Output("next_epoch: int64")
     .SetShapeFn(UnknownShape);
 
-// Sets a stage to a position: the numbers that RefurbishPosition returned.
+// Sets a stage to a position, in the form that RefurbishPosition returned.
 //
-// Fails and changes nothing if it is another stage's or damaged.
+// Fails and changes nothing if the position is damaged or another stage's.
 //
 // lost_shards: the shards that a joined position says nothing about.
 OP_ON("stage", "RefurbishSetPosition")
@@ -144,17 +143,16 @@ OP_ON("stage", "RefurbishSetPosition")
     .SetShapeFn(NoOutputs);
 
 // Called after the iterators of a checkpoint were restored: the stage begins no
-// epoch before `next_epoch`. If it is negative, the next epoch is an error.
+// epoch before `next_epoch`. If it is negative, beginning an epoch fails.
 OP_ON("stage", "RefurbishKeepPosition")
     .Input("next_epoch: int64")
     .SetShapeFn(NoOutputs);
 
-// The names of the refurbish stages that a dataset and its functions read,
-// upstream first.
+// The names of a dataset's refurbish stages, also in functions, upstream first.
 //
-// read_again_by: for each, an operation after it that, with symbolic
-// checkpoints, reads an element again, or nothing; skipped_by: one whose
-// symbolic checkpoint lacks what it has skipped, or nothing.
+// For each stage: read_again_by is an operation after it that, restored from a
+// symbolic checkpoint, reads an element again; skipped_by is one whose symbolic
+// checkpoint lacks what it has skipped. Both may be empty.
 REGISTER_OP("RefurbishTf>RefurbishStages")
     .Input("input_dataset: variant")
     .Output("stages: string")
@@ -169,7 +167,7 @@ REGISTER_OP("RefurbishTf>InputWait")
     .SetIsStateful()
     .SetShapeFn(ScalarShape);
 
-// Repeats each element `echoing_factor` times, in expectation if not whole.
+// Repeats each element `echoing_factor` times, on average if not whole.
 DATASET_OP("EchoDataset")
     .Input("input_dataset: variant")
     .Input("echoing_factor: double")
@@ -189,7 +187,7 @@ DATASET_OP("AugmentDataset")
     .Attr("f: func")
     .Attr("Targuments: list(type) >= 0");
 
-// The same, in batches that the workers make.
+// The same in batches, whose rows the workers write.
 DATASET_OP("AugmentBatchDataset")
     .Input("input_dataset: variant")
     .Input("other_arguments: Targuments")
@@ -199,28 +197,28 @@ DATASET_OP("AugmentBatchDataset")
     .Attr("Targuments: list(type) >= 0");
 
 // Elements for another framework. If `exclusive`, nothing else holds an
-// element's memory, so that the framework may write into it. Reads
-// `buffer_size` elements ahead. A checkpoint is from before the last
-// `num_ahead` elements.
+// element's memory, so the framework may write into it. Reads `buffer_size`
+// elements ahead. A checkpoint resumes before the last `num_ahead` elements.
 DATASET_OP("LoaderOutputDataset")
     .Input("input_dataset: variant")
     .Attr("buffer_size: int >= 0")
     .Attr("num_ahead: int >= 0")
     .Attr("exclusive: bool");
 
-// Batches of images with the draws of their layers. The policy layers are done
-// for all images except a fraction of each part, left to the accelerator.
+// Batches of images with the draws of their layers. Workers run the policy
+// layers, except for a fraction of each part, left to the accelerator.
 //
 // eighths: the fraction of a part whose policy layers are left to the
 // accelerator, or -1 to adapt it.
-// group, tables: how many images of each group can get tables on the
-// accelerator.
+// group, tables: of any `group` images in a row, at most `tables` get tables
+// on the accelerator.
 // image: the component of the input that is the image.
 // seeded: the last component of the input is the seed of the image's draws.
 // Otherwise it is made from `seed`, the epoch and the element's position.
-// any_seed: the user gave no seed, so that a checkpoint's may replace it.
-// components: of the batches: one of the input, or -1 for the images, -2 for
-// the draws, -3 for the layers' fingerprint, a shape without bytes.
+// any_seed: the user gave no seed, so a checkpoint's seed may replace it.
+// components: what each component of a batch is: a component of the input, -1
+// for the images, -2 for the draws, -3 for the layers' fingerprint, a shape
+// without bytes.
 DATASET_OP("OffloadDataset")
     .Input("input_dataset: variant")
     .Input("stage: string")
@@ -244,10 +242,9 @@ DATASET_OP("OffloadDataset")
 // The counts of refurbish_tf.OffloadStats, by name, one row per epoch.
 COUNTS_OP("stage", "OffloadCounts");
 
-// The state of a stage between two epochs, by name, in one row.
+// The state of an offload stage between two epochs, by name, in one row.
 COUNTS_OP("stage", "OffloadState");
 
-// Restores the state that OffloadState returned.
 OP_ON("stage", "OffloadRestore").Input("state: int64").SetShapeFn(NoOutputs);
 
 // The elements of a Python source, by index.
@@ -278,8 +275,7 @@ DATASET_OP("TfrecordDataset")
     .Input("index_dir: string")
     .Input("index: string")
     .Input("num_parallel_reads: int64")
-    // Not folded into a constant: its records depend on the files, and indexing
-    // them takes long.
+    // Not folded into a constant: records depend on files.
     .SetDoNotOptimize();
 
 // The contents of files and their labels, by index.
@@ -289,8 +285,8 @@ DATASET_OP("ImageFilesDataset")
     .Input("num_parallel_reads: int64")
     .SetDoNotOptimize();
 
-// A source by index of which as many elements are kept as the store has room
-// for. It is still a source by index.
+// Keeps as many elements of a source by index as the store has room for. The
+// result can also be read by index.
 DATASET_OP("CachedDataset")
     .Input("input_dataset: variant")
     .Input("stage: string")
@@ -314,8 +310,7 @@ REGISTER_OP("RefurbishTf>CacheStoreHandle")
     .SetIsStateful()
     .SetShapeFn(ScalarShape);
 
-// Adds settings to those that a store on disk was written with, and returns all
-// settings.
+// Adds settings to those of a store on disk, and returns all settings.
 //
 // replace: whether to replace a setting that differs; otherwise the op fails.
 OP_ON("store", "CacheStoreAgree")
@@ -359,7 +354,7 @@ OP_ON("store", "CacheStoreClear").SetShapeFn(NoOutputs);
 // The fields of refurbish_tf.CacheStoreStats by name, in one row.
 COUNTS_OP("store", "CacheStoreStats");
 
-// The living jobs on a store on disk, one row per job: its process, its epoch,
+// The running jobs on a store on disk, one row per job: its process, its epoch,
 // and how many samples of the epoch were handed out.
 COUNTS_OP("store", "CacheStoreJobs");
 

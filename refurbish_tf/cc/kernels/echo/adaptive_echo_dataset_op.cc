@@ -30,12 +30,11 @@ constexpr char kMaxEchoingFactor[] = "max_echoing_factor";
 constexpr char kStage[] = "stage";
 constexpr ResultsKey kBuffered = {"num_buffered", "buffered"};
 
-// How many elements are read ahead of the newest one that was yielded. One is
-// enough for the rate; the second spares the reading thread a wait when
-// elements come in bursts.
+// How many elements are read ahead. One is enough for the rate; the second
+// spares the reading thread a wait when elements come in bursts.
 constexpr size_t kBufferSize = 2;
 
-// What an iterator has yielded.
+// What an iterator has yielded, and how long it waited for fresh elements.
 struct EchoCounters : Counters {
   Count fresh{this, "fresh"};
   Count repeated{this, "repeated"};
@@ -86,7 +85,7 @@ class AdaptiveEchoIterator
       return refused("the option deterministic=True",
                      "leave the option at its default");
     }
-    // It may have been enabled after the stage was built.
+    // Op determinism may have been enabled after the stage was built.
     if (tensorflow::OpDeterminismRequired()) {
       return refused(
           "tf.config.experimental.enable_op_determinism() or the environment "
@@ -137,7 +136,7 @@ class AdaptiveEchoIterator
   // Null until the first element is requested.
   std::shared_ptr<EchoCounters> counters_ ABSL_GUARDED_BY(mu_);
   std::vector<Tensor> newest_ ABSL_GUARDED_BY(mu_);
-  int64_t num_yields_ ABSL_GUARDED_BY(mu_) = 0;  // Of `newest_`.
+  int64_t num_yields_ ABSL_GUARDED_BY(mu_) = 0;  // Yields of `newest_`.
 };
 
 class AdaptiveEchoDatasetOp : public UnaryDatasetOpKernel {

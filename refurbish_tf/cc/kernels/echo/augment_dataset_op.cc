@@ -1,6 +1,6 @@
 // `augment_fn` of `echo`: applies a function to each element, on the stage's
-// own workers, and makes batches of the results, if asked. With symbolic
-// checkpoints the results come in order.
+// own workers, which also make batches if `echo` has a batch size. With
+// symbolic checkpoints the results come in order.
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -32,10 +32,9 @@ constexpr char kBatchSize[] = "batch_size";
 constexpr char kDropRemainder[] = "drop_remainder";
 constexpr ResultsKey kReady = {"num_ready", "ready"};
 
-// Calls the function for each element.
 class AugmentWork : public ElementWork {
  public:
-  // `rows`: where it writes results, or null.
+  // `rows`: the rows of batches that results are written into, or null.
   AugmentWork(IteratorBase* input, IteratorContext* ctx,
               std::unique_ptr<InstantiatedInlineFunction> function,
               int max_calls, std::shared_ptr<BatchRows> rows)
@@ -151,7 +150,7 @@ class AugmentDataset : public UnaryDataset {
   const std::unique_ptr<InlineFunction> function_;
   const Batches batches_;
 
-  // For `Get`.
+  // Instantiated by the first `Get`, which runs the function without workers.
   mutable absl::Mutex mu_;
   mutable std::unique_ptr<InstantiatedCapturedFunction> by_index_
       ABSL_GUARDED_BY(mu_);
@@ -168,10 +167,11 @@ class AugmentIterator : public ElementIterator<AugmentDataset, AugmentWork> {
     absl::MutexLock lock(&mu_);
     options_ = WorkerOptions(ctx, kAutotuneCalls, "default",
                              {dataset()->function_.get()});
-    // A symbolic checkpoint says only up to which element the input was read.
+    // A symbolic checkpoint is a position in the input: results come in order.
     options_.in_order |= ctx->symbolic_checkpoint();
     if (dataset()->batches_.size > 0) {
-      // Out of order, the consumer takes a row when a result arrives.
+      // `in_order` is true even if results are not in order: then the consumer
+      // takes a row for each result when it arrives.
       rows_ = MakeRows(dataset()->batches_, dataset(),
                        dataset()->input()->Cardinality(CardinalityOptions()),
                        /*in_order=*/true, workers_.MemoryOfBatches("echo", ctx),
@@ -199,7 +199,7 @@ class AugmentIterator : public ElementIterator<AugmentDataset, AugmentWork> {
   }
 
   void Run(IteratorContext* ctx) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    // Out of order, the consumer writes the rows when results arrive.
+    // If results come out of order, the consumer writes them into the rows.
     MakeWork(ctx, std::move(function_), options_.max_calls,
              options_.in_order ? rows_ : nullptr);
     Start(options_);
@@ -228,7 +228,7 @@ class AugmentIterator : public ElementIterator<AugmentDataset, AugmentWork> {
   OrderedWorkers::Options options_ ABSL_GUARDED_BY(mu_);
   // Null unless there are batches.
   std::shared_ptr<BatchRows> rows_ ABSL_GUARDED_BY(mu_);
-  // Null once the workers have it.
+  // Null once `Run` has given it to the workers.
   std::unique_ptr<InstantiatedInlineFunction> function_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -1,10 +1,10 @@
 // Data echoing with a fixed factor: yields each element of the input several
 // times, without copying it.
 //
-// With a whole factor e, place p of the output is element p / e of the input,
-// which gives random access. A symbolic checkpoint between two repetitions
-// resumes before the element: the input's part of it is held back until the
-// last repetition.
+// With a whole factor e, element p of the output is element p / e of the input,
+// so elements can be read by index. A symbolic checkpoint between two
+// repetitions resumes before the element: the input's symbolic checkpoint is
+// held back until the last repetition.
 #include <algorithm>
 #include <cstdint>
 #include <limits>
@@ -32,11 +32,11 @@ constexpr char kEchoSeed[] = "seed";
 constexpr char kLeft[] = "left";
 constexpr char kElement[] = "element";
 
-// Far beyond any position that is reached, so adding to it cannot overflow.
+// Far beyond any position that is reached: adding to it cannot overflow.
 constexpr int64_t kMaxPosition = int64_t{1} << 62;
 
-// Fails if an index mapper cannot ask `dataset` for an element more than once.
-// `RandomIndexingCompatible` only promises permutations.
+// Fails if an index mapper cannot request an element of `dataset` twice:
+// `RandomIndexingCompatible` only promises each element once, in any order.
 absl::Status CheckYieldsAnyNumberOfTimes(const DatasetBase* dataset) {
   if (HasTrait(dataset->type_string(), kCounts)) {
     return absl::FailedPreconditionError(absl::StrCat(
@@ -67,11 +67,11 @@ class EchoDataset : public UnaryDataset {
     if (!schedule_.is_whole()) return kUnknownCardinality;
     const int64_t repeated = tensorflow::MultiplyWithoutOverflow(
         cardinality, schedule_.Repetitions(0));
-    // Negative if it is finite, but beyond int64.
+    // It is negative if the result is finite but does not fit into int64.
     return repeated < 0 ? kUnknownCardinality : repeated;
   }
 
-  // An input implements each `Get` separately, and some only the first.
+  // Both overloads are needed: an input may implement only the first.
   absl::Status Get(OpKernelContext* ctx, int64_t index,
                    std::vector<Tensor>* out_tensors) const override {
     return GetFromInput(ctx, index, out_tensors);
@@ -175,14 +175,14 @@ class EchoIterator : public DatasetIterator<EchoDataset> {
         next = schedule.Repetitions(position_ + elements);
         if (repetitions + next > wanted) break;
       }
-      // `Skip` leaves no trace in a symbolic checkpoint. With one, the last
-      // element, or the end, is read, so that it has the input's position.
+      // Only `GetNext` updates a symbolic checkpoint, `Skip` does not. So the
+      // last of these elements, or the end, is read rather than skipped.
       if (elements > 0 && ctx->symbolic_checkpoint()) --elements;
       if (elements > 0) {
         int skipped = 0;
         absl::Status status =
             input_impl_->Skip(ctx, elements, end_of_sequence, &skipped);
-        // Elements before an error are also skipped.
+        // The elements before an error were skipped.
         for (int i = 0; i < skipped; ++i) {
           *num_skipped += schedule.Repetitions(position_++);
         }
@@ -219,7 +219,8 @@ class EchoIterator : public DatasetIterator<EchoDataset> {
       ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     if (ctx->restored_element_count().has_value()) {
-      // Random access: the input's count of elements is also this iterator's.
+      // Under a global shuffle, each request to echo made one request to its
+      // input, so both restore from the same count of elements.
       return RestoreInput(ctx, reader, input_impl_);
     }
     // Everything is checked before anything is changed.
@@ -265,8 +266,7 @@ class EchoIterator : public DatasetIterator<EchoDataset> {
   }
 
  private:
-  // Reads the next element, and holds back the input's symbolic checkpoint of
-  // it.
+  // Reads an element, and holds the input's symbolic checkpoint back.
   absl::Status ReadElement(IteratorContext* ctx, bool* end_of_sequence)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     IteratorContext input_ctx(*ctx);
@@ -284,7 +284,7 @@ class EchoIterator : public DatasetIterator<EchoDataset> {
     return absl::OkStatus();
   }
 
-  // Forgets the element after its last repetition.
+  // Forgets the element, and passes on the checkpoint that was held back.
   void Release(IteratorContext* ctx) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     element_.clear();
     if (held_back_ == nullptr) return;

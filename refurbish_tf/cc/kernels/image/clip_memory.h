@@ -9,15 +9,15 @@
 
 namespace refurbish_tf {
 
-// The first output of an op, allocated when the first frame is made.
+// The first output of a decoding op, allocated when its first frame is made.
 class ClipMemory {
  public:
-  // `files`: a scalar or a vector.
+  // `files` is the op's input: one file (a scalar), or a clip's (a vector).
   ClipMemory(OpKernelContext* ctx, const Tensor& files, Pixel pixel)
       : ctx_(ctx), shape_(files.shape()), pixel_(pixel) {}
 
-  // Begins frame `frame`, whose image has size `standing` once it is turned
-  // upright. Frames must come in order. An error continues "file of ... must ".
+  // Begins a frame, whose image has size `standing` once it is turned upright.
+  // Fails if the sizes of frames differ. Errors continue "file of ... must ".
   absl::Status Begin(int64_t frame, ImageSize standing) {
     frame_ = frame;
     if (frame == 0) standing_ = standing;
@@ -30,8 +30,8 @@ class ClipMemory {
         "one, before batch");
   }
 
-  // The memory for the image of that frame. Its final size, `made`, must be the
-  // same for all frames.
+  // The memory for the frame that was begun. `made`, the size of the result,
+  // must be the same for all frames.
   absl::Status Allocate(ImageSize made, uint8_t** memory) {
     if (frame_ == 0) {
       TensorShape shape = shape_;

@@ -118,10 +118,9 @@ class DecodeResizedOp : public OpKernel {
     return decodes;
   }
 
-  // Pixels in memory, and the part of them that is wanted.
+  // Pixels in memory. Only `box` is used or, if resized, `window` within it.
   struct Part {
     const uint8_t* pixels;
-    // The size of the image in memory.
     ImageSize size;
     Box box;
     ResizeWindow window;
@@ -140,7 +139,8 @@ class DecodeResizedOp : public OpKernel {
         type_ == tensorflow::DT_UINT16 ? ValueType::kUint16 : ValueType::kUint8,
         kNumColors};
   }
-  // For an image that is stored with this size.
+  // The layer's resizing of an image that is stored with size `stored`. The
+  // layer sees the image upright; `part` is converted to the stored image.
   Resizing ResizingOf(const int32_t* draws, const Orientation& orientation,
                       ImageSize stored) const {
     Resizing resizing = *layer().ResizingOf(draws, orientation.Turned(stored));
@@ -166,7 +166,7 @@ class DecodeResizedOp : public OpKernel {
     }
   }
 
-  // Does to a canvas of the upright image's size what is done to the image.
+  // Moves a target, whose canvas has the size of the upright image.
   void Move(const int32_t* draws, Canvas* canvas) const {
     const ImageSize size = canvas->size();
     const Resizing resizing = *layer().ResizingOf(draws, size);
@@ -178,7 +178,7 @@ class DecodeResizedOp : public OpKernel {
     canvas->Resize(part, made, resizing.antialias);
   }
 
-  // Begins a frame of `memory`, with this size when upright.
+  // Begins a frame of `memory`. `standing`: the size of its upright image.
   absl::Status Begin(int64_t frame, ImageSize standing,
                      ClipMemory* memory) const {
     absl::Status status = memory->Begin(frame, standing);
@@ -191,7 +191,7 @@ class DecodeResizedOp : public OpKernel {
         absl::StrCat("file of ", whose(), " must ", status.message(), "."));
   }
 
-  // Checks what the file says about itself, before anything is allocated.
+  // Checks what the file's header claims, before anything is allocated.
   absl::Status Check(absl::string_view file, const ImageFile& read) const {
     if (read.format.empty()) {
       const bool is_text =
@@ -218,7 +218,7 @@ class DecodeResizedOp : public OpKernel {
                           " bytes and ", read.size.height, " x ",
                           read.size.width, " pixels");
     };
-    // A product of two sides of 32 bits each may not fit into 64.
+    // Divides, because the product of two sides of 32 bits may overflow.
     if (read.size.height > 0 &&
         read.size.width > max_pixels_ / read.size.height) {
       return Refused(
@@ -226,7 +226,7 @@ class DecodeResizedOp : public OpKernel {
           claimed(),
           ". Leave it out, or pass a larger max_pixels if it is whole.");
     }
-    // The limit of `tf.io`, here at every scale.
+    // The limit of `tf.io`, applied to the size before scaling down.
     if (read.size.height * read.size.width * read.components >= 1 << 29) {
       return Refused("must have fewer than 2^29 values, got ", claimed(),
                      " with ", read.components,
@@ -258,14 +258,15 @@ class DecodeResizedOp : public OpKernel {
     const Box& box = resizing.part;
     ScaledPart part = {1, box, WholeOf(box)};
     if (resizes_) part = ScaledPartOf(box, orientation.Turned(resizing.size));
-    // The colours of the outermost columns also depend on their neighbours.
+    // One more column on each side is decoded, because the colours of the
+    // outermost columns also depend on their neighbours.
     const int64_t width = (read.size.width + part.ratio - 1) / part.ratio;
     const int64_t left = std::max<int64_t>(part.box.x - 1, 0);
     const int64_t right = std::min(part.box.x + part.box.width + 1, width);
     const Box within = {0, part.box.x - left, part.box.height, part.box.width};
     tensorflow::jpeg::UncompressFlags flags;
     flags.components = kNumColors;
-    // As Pillow does. If decoded pixels ever change, raise `DECODERS_VERSION`.
+    // Pillow's method. If decoded pixels ever change, raise `DECODERS_VERSION`.
     flags.dct_method = JDCT_ISLOW;
     flags.ratio = part.ratio;
     flags.crop = true;
@@ -273,7 +274,7 @@ class DecodeResizedOp : public OpKernel {
     flags.crop_x = static_cast<int>(left);
     flags.crop_height = static_cast<int>(part.box.height);
     flags.crop_width = static_cast<int>(right - left);
-    // If nothing else is done, the decoded pixels are the result.
+    // If nothing is done to the decoded pixels, they go into the output.
     const bool is_made = !resizes_ && orientation.changes_nothing() &&
                          right - left == part.box.width;
     Tensor decoded;
@@ -341,8 +342,8 @@ class DecodeResizedOp : public OpKernel {
 
   absl::Status DecodeOther(OpKernelContext* ctx, absl::string_view file,
                            const ImageFile& read, Tensor* decoded) const {
-    // For a GIF file, TensorFlow would decode and hold all pictures, and make
-    // transparent pixels black.
+    // Only the first picture of a GIF file is decoded: TensorFlow would decode
+    // and hold all of them, and make transparent pixels black.
     tstring bytes;
     if (read.format == "GIF") {
       bytes = FirstPicture(file, read);
@@ -356,9 +357,9 @@ class DecodeResizedOp : public OpKernel {
     }
     if (status.ok() && read.palette > 0) ApplyPalette(file, read, decoded);
     if (status.ok() || read.format != "WebP") return status;
-    // For a WebP file, TensorFlow decodes exactly as many channels as it has.
-    // It may mistake their number: for an animation without alpha it would
-    // write four into an image of three.
+    // TensorFlow decodes a WebP file only with as many channels as the file
+    // has, so four are tried after three. It must not choose the number: for an
+    // animation without alpha it would write four into an image of three.
     if (!Decode(ctx, *with_alpha_, &given, decoded).ok()) return status;
     return DropAlpha(ctx, decoded);
   }
@@ -378,7 +379,7 @@ class DecodeResizedOp : public OpKernel {
     return called.status();
   }
 
-  // Puts the picture of a GIF file on the screen, if it is smaller than that.
+  // Puts the picture of a GIF file in its place on the GIF's screen.
   static absl::Status PutOnScreen(OpKernelContext* ctx, absl::string_view file,
                                   const ImageFile& read, Tensor* image) {
     const Box& box = read.picture;
@@ -404,7 +405,7 @@ class DecodeResizedOp : public OpKernel {
     return absl::OkStatus();
   }
 
-  // TensorFlow mistakes the palette indices of a BMP file for grey levels.
+  // Replaces palette indices, which TensorFlow takes for grey levels.
   static void ApplyPalette(absl::string_view file, const ImageFile& read,
                            Tensor* image) {
     uint8_t* pixel = BytesIn(*image);
@@ -428,7 +429,7 @@ class DecodeResizedOp : public OpKernel {
     return absl::OkStatus();
   }
 
-  // Turns the part upright, and resizes it if that is wanted.
+  // Writes the part into `memory`: upright, and resized if `resizes_`.
   absl::Status Complete(OpKernelContext* ctx, const Orientation& orientation,
                         const Resizing& resizing, Part part,
                         ClipMemory* memory) const {

@@ -2,11 +2,11 @@
 //
 // Adjacent native layers are one op, which draws int32 numbers from the seed
 // and applies them to the image. Draws and pixels also have ops of their own,
-// so that draws can be sent to where the pixels are. Image b of a batch has the
-// seed `seed_at(seed, b)`, and a layer of `compose` has `seed_at(., position)`
-// of that, so the draws do not depend on where they are made. The frames of a
-// clip have the same draws. A batch is split across the device's threads, an
-// image is not.
+// so that draws can be sent to the device that has the pixels. Draws do not
+// depend on where they are made: image b of a batch has the seed `seed_at(seed,
+// b)`, and the layer at a position of `compose` has `seed_at` of that seed and
+// its position. The frames of a clip have the same draws. A batch is split
+// across the device's threads, an image is not.
 #include <algorithm>
 #include <atomic>
 
@@ -31,7 +31,7 @@ namespace {
 // Writes the draws of each image of a batch, one image after the other.
 void DrawForBatch(const LayerChain& chain, const ImageSeed& seed,
                   int64_t batch_size, int32_t* draws) {
-  // Without draws, a huge batch size takes no time.
+  // Without draws there is nothing to loop over, however large the batch.
   if (chain.num_draws() == 0) return;
   for (int64_t image = 0; image < batch_size; ++image) {
     chain.Draw(seed.SeedAt(image), draws);
@@ -101,8 +101,7 @@ class DrawsOp : public OpKernel {
   LayerChain chain_;
 };
 
-// The base class of ops that apply layers to images, given the draws, and move
-// the images' targets.
+// The base class of ops that apply layers to images and their targets.
 class ImageOp : public OpKernel {
  public:
   explicit ImageOp(OpKernelConstruction* ctx) : OpKernel(ctx) {
@@ -111,16 +110,16 @@ class ImageOp : public OpKernel {
   }
 
  protected:
-  // The draws of one image need no allocation.
+  // Draws of a single image need no allocation on the heap.
   using Draws = absl::InlinedVector<int32_t, 64>;
 
   const ImageLayers& layers() const { return layers_; }
   const LayerChain& chain() const { return layers_.chain(); }
-  // Whether the first dimension is that of a batch, with draws for each part.
   bool IsBatch(const Tensor& images) const { return layers_.IsBatch(images); }
 
-  // `draws`: those of each image or clip, one after the other, which must pass
-  // `CheckDraws`. Null if there are no images.
+  // Sets all outputs. `draws`: those of each image or clip, one after the
+  // other, which `CheckDraws` accepts; null if there are no images. Layers that
+  // look at boxes complete the draws.
   void Make(OpKernelContext* ctx, const Tensor& images, int32_t* draws) {
     const auto draws_of = [this, draws](int64_t i) {
       return draws + i * chain().num_draws();
@@ -178,7 +177,7 @@ class ImageOp : public OpKernel {
       }
       if (painter.beyond().any()) beyond = painter.beyond();
     };
-    // An image between two layers may be larger than the first and last ones.
+    // Memory may lack, because an image between two layers may be large.
     OP_REQUIRES(ctx,
                 !ForEachPart(ctx, num_images, from_bytes + to_bytes, paint),
                 ImageLayers::NoMemory());
@@ -250,7 +249,7 @@ class LayersOp : public ImageOp {
   }
 };
 
-// Describes layers to Python, so that their properties have one definition.
+// Describes layers to Python, so that their properties are defined only here.
 class DescribeLayersOp : public OpKernel {
  public:
   explicit DescribeLayersOp(OpKernelConstruction* ctx) : OpKernel(ctx) {
@@ -298,7 +297,8 @@ class DescribeLayersOp : public OpKernel {
       problem = absl::StrCat("be ", kImageTypes);
       refusing = 0;
     } else if (is_no_image_) {
-      // A layer takes only bytes. Its message names a dtype that was not given.
+      // The float32 set above is only a stand-in for the type. Cut off the part
+      // of a layer's message that names it.
       problem.resize(std::min(problem.size(), problem.find(", got dtype")));
     }
     ctx->set_output(

@@ -47,7 +47,7 @@ class MixImagesOp : public OpKernel {
     const char* const from = images.tensor_data().data();
     char* const to = const_cast<char*>(output->tensor_data().data());
     const int64_t bytes = images.TotalBytes() / batch_size;
-    // All memory is allocated already, so this cannot fail.
+    // The result is not checked, because no memory is allocated here.
     ForEachPart(ctx, batch_size, 3 * bytes, [&](int64_t begin, int64_t end) {
       const PixelKernels& kernels = BestKernels();
       for (int64_t i = begin; i < end; ++i) {
@@ -118,7 +118,7 @@ class MixRowsOp : public OpKernel {
     if (!one_hot_) {
       const float* const from = rows.flat<float>().data();
       for (int64_t i = 0; i < batch_size; ++i) {
-        // An image that is alone keeps its labels.
+        // A single image is its own partner, so its labels stay as they are.
         PlainKernels().mix_floats(from + i * columns,
                                   from + partner(i) * columns, columns,
                                   lambda(i), to + i * columns);
@@ -152,7 +152,7 @@ class MixRowsOp : public OpKernel {
                     : num_classes_ == 0 || columns == num_classes_;
   }
 
-  // Its name in errors.
+  // The name of the rows in errors.
   std::string called_;
   int64_t num_classes_ = 0;
   bool one_hot_ = false;

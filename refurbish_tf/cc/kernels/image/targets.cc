@@ -27,7 +27,7 @@ using Form = TargetKind::Form;
 
 constexpr absl::string_view kPrefix = "targets: ";
 
-// One target that is moved. `whose`: the beginning of its errors.
+// A target that is to be moved. `whose`: how its errors begin.
 struct Moving {
   OpKernelContext* ctx;
   const Tensor& given;
@@ -50,7 +50,8 @@ std::string TextOf(absl::Span<const int64_t> dims) {
   return absl::StrCat("[", absl::StrJoin(dims, ", "), "]");
 }
 
-// `*own` gets the dimensions after those of the batch, or of the frames.
+// Checks that a target begins with the leading dimensions of its images. `*own`
+// gets the other dimensions.
 absl::Status CheckLead(const Moving& move, std::vector<int64_t>* own) {
   const std::vector<int64_t>& lead = move.images.lead;
   std::vector<int64_t> dims;
@@ -68,7 +69,7 @@ absl::Status CheckLead(const Moving& move, std::vector<int64_t>* own) {
   return absl::OkStatus();
 }
 
-// Allocates the moved map, or an image `times` as large as the first one.
+// Allocates a map, or an image whose sides are `times` the first image's.
 absl::Status AllocateMap(const Moving& move, int64_t times, Tensor** output) {
   const ImageSize made = move.images.made;
   TensorShape shape = move.given.shape();
@@ -124,12 +125,12 @@ absl::Status MakeMap(const Moving& move, Tensor** output) {
   return AllocateMap(move, 1, output);
 }
 
-// The bytes that each draw has in `tensor`.
+// How many bytes of `tensor` belong to one draw.
 int64_t BytesOfDraw(const Moving& move, const Tensor& tensor) {
   return static_cast<int64_t>(tensor.TotalBytes()) / move.images.num_draws;
 }
 
-// Makes a map: calls make(draw) for each draw, on several threads.
+// Calls make(draw) for each draw, on several threads if that pays.
 template <class Work>
 absl::Status ForEachDraw(const Moving& move, const Tensor& output,
                          const Work& make) {
@@ -143,7 +144,7 @@ absl::Status ForEachDraw(const Moving& move, const Tensor& output,
 }
 
 absl::Status MoveMask(const Moving& move) {
-  // A mask is moved as bytes.
+  // Masks are moved as bytes, which is possible only for plain numbers.
   if (!tensorflow::DataTypeCanUseMemcpy(move.given.dtype())) {
     return move.Refused("be of numbers");
   }
@@ -266,7 +267,7 @@ template <class Number>
 NumberType TypeOfNumbers() {
   using Limits = Eigen::NumTraits<Number>;
   if constexpr (std::is_integral_v<Number>) {
-    // Beyond 2^62 not every bound is a double.
+    // Limits int64 and uint64 to 2^62: not every larger bound is a double.
     static constexpr double kMost = static_cast<double>(int64_t{1} << 62);
     static const double lowest =
         std::max(-kMost, static_cast<double>(Limits::lowest()));
@@ -280,7 +281,7 @@ NumberType TypeOfNumbers() {
     return {[](double number) {
               return static_cast<double>(static_cast<Number>(number));
             },
-            // Eigen's epsilon of 16-bit types is another number.
+            // Eigen defines the epsilon of 16-bit types in another way.
             std::is_same_v<Number, Eigen::half> ? 0x1p-10
             : std::is_same_v<Number, tensorflow::bfloat16>
                 ? 0x1p-7
@@ -289,13 +290,13 @@ NumberType TypeOfNumbers() {
   }
 }
 
-// Boxes and key points.
+// Moves boxes or key points.
 template <class Number>
 absl::Status MoveRows(const Moving& move) {
   std::vector<int64_t> own;
   TF_RETURN_IF_ERROR(CheckLead(move, &own));
   const TargetKind kind = move.kind;
-  // Without rows their length is unknown.
+  // If there are no rows, their length may be unknown.
   const bool fits_last =
       !own.empty() && (move.given.NumElements() == 0 ||
                        own.back() == (kind.is_boxes() ? 4 : 2) ||
@@ -362,7 +363,7 @@ absl::Status MoveRows(const Moving& move) {
   return absl::OkStatus();
 }
 
-// Leaves the target where it is.
+// Returns a component without a kind as it is. It must not look like a map.
 absl::Status Pass(const Moving& move) {
   std::vector<int64_t> own;
   const bool may_be_map = CheckLead(move, &own).ok() && own.size() >= 2;
@@ -379,7 +380,7 @@ absl::Status Pass(const Moving& move) {
   return absl::OkStatus();
 }
 
-// Calls `work`, with a number of the target's type, if that is one of these.
+// If `type` is one of `Numbers`, calls `work` with a value of that type.
 // Returns whether it is.
 template <class... Numbers, class Work>
 bool ForTypeIn(DataType type, const Work& work) {
@@ -412,7 +413,7 @@ absl::Status MoveOne(const Moving& move) {
     is_known =
         ForFloat(type, move_rows) ||
         ForTypeIn<int32_t, int64_t>(type, move_rows) ||
-        // Key points may be left of the image, or far away.
+        // Key points need large signed types: they may be far from the image.
         (move.kind.is_boxes() &&
          ForTypeIn<int8_t, int16_t, uint8_t, uint16_t, uint32_t, uint64_t>(
              type, move_rows));
@@ -445,7 +446,7 @@ absl::Status Targets::Parse(OpKernelConstruction* ctx) {
   TF_RETURN_IF_ERROR(ctx->GetAttr("Tmoved", &moved));
   bool fits = moved.size() == types.size();
   for (size_t i = 0; fits && i < types.size(); ++i) {
-    // `Move` checks the type of an image.
+    // `MoveImage` checks the type of an image.
     fits = kinds_[i].form == Form::kImage || moved[i] == types[i];
   }
   if (fits) return absl::OkStatus();
@@ -458,7 +459,7 @@ absl::Status Targets::Move(OpKernelContext* ctx, int input, int output,
   try {
     for (size_t i = 0; i < kinds_.size(); ++i) {
       const int number = static_cast<int>(i);
-      // It was moved already if layers look at it.
+      // A call with `only_looks` has already moved it.
       const bool is_done = ctx->mutable_output(output + number) != nullptr;
       if (is_done || (only_looks && !kinds_[i].is_boxes())) continue;
       const Moving move{ctx,

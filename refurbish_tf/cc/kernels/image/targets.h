@@ -1,4 +1,4 @@
-// The targets that follow the images of an op: more inputs and outputs of it.
+// The targets of images, such as masks, as inputs and outputs of an op.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,13 @@ namespace refurbish_tf {
 
 // The images that targets belong to.
 struct ImageBatch {
-  // The dimensions before height, width and channels.
+  // The dimensions before height, width and channels: batch, frames or both.
   std::vector<int64_t> lead;
-  // How many draws there are: each is for `frames` images.
+  // How many draws there are. Each is used for `frames` images.
   int64_t num_draws = 1, frames = 1;
   // The sizes before and after all layers.
   ImageSize size, made;
-  // Does to a canvas what is done to the images of this draw.
+  // Does to a canvas what the layers do to the images of this draw.
   std::function<void(int64_t draw, Canvas*)> apply;
   // The layers, the draws of all images, one after the other, and the pixels
   // that the layers are applied to.
@@ -32,19 +32,19 @@ struct ImageBatch {
 
 class Targets {
  public:
-  // From the attributes `kinds` and `names`.
+  // Reads the attributes `kinds` and `names`.
   absl::Status Parse(OpKernelConstruction* ctx);
 
   bool empty() const { return kinds_.empty(); }
-  // Moves the inputs from `input` on to the outputs from `output` on, except
-  // those that were moved before. `only_looks`: moves only the first boxes,
-  // which layers look at.
+  // Moves the targets from the inputs that begin at `input` to the outputs that
+  // begin at `output`, except outputs that are set already. `only_looks`: moves
+  // only the first boxes, because layers look at them to complete their draws.
   absl::Status Move(OpKernelContext* ctx, int input, int output,
                     const ImageBatch& images, bool only_looks = false) const;
 
  private:
   std::vector<TargetKind> kinds_;
-  // For errors.
+  // How each target is named in errors.
   std::vector<std::string> names_;
 };
 

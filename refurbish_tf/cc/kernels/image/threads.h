@@ -12,11 +12,11 @@
 
 namespace refurbish_tf {
 
-// Waking a thread pays only if it reads and writes at least this much.
+// Waking a thread pays only if it reads and writes at least this many bytes.
 inline constexpr int64_t kBytesForAThread = 1 << 18;
 
 // Calls work(begin, end) for parts of `count` pieces of work, on the device's
-// threads if that pays. `bytes`: what each piece reads and writes. Returns
+// threads if that pays. `bytes`: how many a piece reads and writes. Returns
 // whether memory was lacking.
 template <class Work>
 bool ForEachPart(OpKernelContext* ctx, int64_t count, int64_t bytes,
@@ -34,7 +34,7 @@ bool ForEachPart(OpKernelContext* ctx, int64_t count, int64_t bytes,
     return lacks_memory;
   }
   const auto* const workers = ctx->device()->tensorflow_cpu_worker_threads();
-  // `Shard` makes shards that cost at least 10,000.
+  // `Shard` makes shards of cost 10,000, which stands for kBytesForAThread.
   tensorflow::Shard(workers->num_threads, workers->workers, count,
                     std::max<int64_t>(1, bytes * 10000 / kBytesForAThread),
                     part);

@@ -1,18 +1,18 @@
-// The end of a pipeline whose elements go to another framework.
+// The last dataset of a pipeline whose elements go to another framework.
 //
 // If `exclusive`, nobody else holds an element's memory: what the pipeline
 // shares (slices, constants, elements of a cache, repetitions) is copied, so
 // that the user may write into it.
 //
 // The user has been handed all but the last `num_ahead` elements, which are on
-// their way to a device. A checkpoint has what the user has:
-// - With `buffer_size`, this reads ahead itself, in place of a `prefetch`, and
-//   saves the input after each element. Such a snapshot holds nothing that was
-//   read ahead, and shares its tensors with the input. It is cheap if the input
-//   buffers nothing, which the caller must know.
+// their way to a device. A checkpoint describes what the user has:
+// - With `buffer_size`, this iterator reads ahead, in place of a `prefetch`,
+// and takes a snapshot of the input after each element. A snapshot holds
+// nothing that was read ahead, and shares its tensors with the input. It is
+// cheap if the input buffers nothing, which the caller must know.
 // - Otherwise it holds the elements that are on their way, and what the input's
-//   `prefetch` and the like have buffered.
-// - A symbolic checkpoint is the input's, from before these elements were read.
+// `prefetch` and the like have buffered.
+// - A symbolic checkpoint has the input's position before these elements.
 #include <cstdint>
 #include <cstring>
 #include <deque>
@@ -37,7 +37,7 @@ constexpr char kNumAhead[] = "num_ahead";
 constexpr char kExclusive[] = "exclusive";
 constexpr ResultsKey kOnTheirWay = {"num_on_their_way", "on_their_way"};
 
-// Copies tensors that others hold as well.
+// Copies tensors that others also hold.
 absl::Status MakeExclusive(IteratorContext* ctx, std::vector<Tensor>* element) {
   for (Tensor& tensor : *element) {
     if (tensor.RefCountIsOne() ||
@@ -57,7 +57,7 @@ absl::Status MakeExclusive(IteratorContext* ctx, std::vector<Tensor>* element) {
   return absl::OkStatus();
 }
 
-// Reads the input, ahead if there are calls.
+// Reads the input, ahead of the consumer if `max_calls` is above 0.
 class ReadWork : public ElementWork {
  public:
   ReadWork(IteratorBase* input, IteratorContext* ctx, bool exclusive)
@@ -111,13 +111,13 @@ class LoaderOutputIterator
     TF_RETURN_IF_ERROR(ReadPiece(ctx, &piece));
     *end_of_sequence = piece == nullptr;
     if (*end_of_sequence) {
-      // The user has all that was yielded.
+      // At the end, the user has every element.
       LeaveLast(ctx, 0);
       if (ctx->symbolic_checkpoint()) HandOver(ctx, work_->Checkpoint());
       return absl::OkStatus();
     }
     auto& [status, element] = piece->result;
-    // The workers have copied all but restored elements.
+    // Copies only restored elements: the workers have copied all others.
     if (options().exclusive && status.ok()) {
       status = MakeExclusive(ctx, &element);
     }
@@ -162,7 +162,7 @@ class LoaderOutputIterator
     return dataset()->loader_output();
   }
 
-  // The user has all but the last elements that were yielded.
+  // Notes that the user has all elements so far but the last `number`.
   void LeaveLast(IteratorContext* ctx, size_t number)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     while (on_their_way_.size() > number) {
@@ -171,8 +171,7 @@ class LoaderOutputIterator
     }
   }
 
-  // The last `num_ahead` elements. If they have no checkpoint, a checkpoint
-  // holds them.
+  // The last `num_ahead` elements. Those without a snapshot are saved.
   std::deque<std::unique_ptr<ElementPiece>> on_their_way_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -1,11 +1,11 @@
-// Batches whose last layers an accelerator finishes: the dataset, its iterator,
-// which gathers the rows of its workers into batches, and the ops.
+// `offload`: batches whose last layers an accelerator finishes. The iterator
+// gathers the rows that its workers make into batches.
 //
-// A checkpoint is of the batches that were handed out:
-// - After a refurbish stage, whose checkpoint is small and cheap, it is the
-//   input's after the last batch; batches in progress are made again.
-// - A symbolic checkpoint is also the input's.
-// - Otherwise it holds the batches in progress.
+// A checkpoint continues after the last batch that was handed out:
+// - After a refurbish stage, whose snapshot is small and cheap, it has a
+// snapshot of the input after that batch; batches in progress are made again.
+// - A symbolic checkpoint also has the input's position after that batch.
+// - Otherwise it has the batches in progress.
 #include <chrono>
 #include <cstdint>
 #include <deque>
@@ -33,7 +33,8 @@ namespace {
 constexpr char kEpoch[] = "epoch";
 constexpr ResultsKey kBatches = {"num_batches", "batch"};
 constexpr ResultsKey kErrors = {"num_errors", "error"};
-// In batches. More would take memory, and delay a change of the fraction.
+// How many batches workers may be ahead. More would take memory, and delay a
+// change of the fraction.
 constexpr int64_t kRoom = 2;
 
 class OffloadDataset : public UnaryDataset {
@@ -165,7 +166,7 @@ class OffloadIterator : public InputIterator<OffloadDataset, OffloadWork> {
     position_ = position;
     restored_ = std::move(batches);
     restored_errors_ = std::move(errors);
-    // A batch that lacks rows is continued.
+    // The last batch may lack rows. The workers continue it.
     if (!restored_.empty() &&
         restored_.back()->num_rows < options().batches.size) {
       filling_ = std::move(restored_.back());
@@ -184,16 +185,15 @@ class OffloadIterator : public InputIterator<OffloadDataset, OffloadWork> {
     if (options().seeded && !ctx->symbolic_checkpoint()) TakeSnapshots();
     OrderedWorkers::Options workers =
         WorkerOptions(ctx, kAutotuneCalls, "true", {});
-    // The consumer may be the training's own thread. While it helped, it would
-    // not be seen to wait.
+    // The consumer does not help, because its waiting time decides the
+    // fraction. It may also be the training's own thread.
     workers.consumer_helps = false;
     workers.max_pieces = kRoom * work_->pieces_per_batch();
     workers.max_small_pieces = 0;
     Start(workers);
   }
 
-  // Takes pieces until a batch is whole, or until the end, where it may be
-  // shorter, or null.
+  // Takes pieces until a batch is complete. The last may be shorter, or null.
   absl::Status Gather(IteratorContext* ctx, int64_t* waited_nanos,
                       std::shared_ptr<OffloadBatch>* batch)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
@@ -223,7 +223,7 @@ class OffloadIterator : public InputIterator<OffloadDataset, OffloadWork> {
     return absl::OkStatus();
   }
 
-  // Saves the input and the batches in progress, while the workers rest.
+  // Saves the input and the batches in progress, while the workers are paused.
   absl::Status SaveSettled(
       SerializationContext* ctx, IteratorStateWriter* writer,
       const std::vector<const OrderedWorkers::Piece*>& ready)
@@ -251,7 +251,7 @@ class OffloadIterator : public InputIterator<OffloadDataset, OffloadWork> {
     return SaveResults(writer, prefix(), kErrors, errors);
   }
 
-  // Reads batches that were made when the input was at this position.
+  // Reads saved batches. The input had yielded `position` elements then.
   absl::Status ReadBatches(IteratorContext* ctx, const CheckpointReader& saved,
                            int64_t position,
                            std::deque<std::shared_ptr<OffloadBatch>>* batches)
@@ -301,14 +301,14 @@ class OffloadIterator : public InputIterator<OffloadDataset, OffloadWork> {
     return absl::OkStatus();
   }
 
-  // Set when the first batch is requested, or by a checkpoint.
+  // Set when the first batch is requested, or by a restore.
   std::optional<OffloadStage::Iteration> iteration_ ABSL_GUARDED_BY(mu_);
-  // Batches and errors of a checkpoint, which are handed out first.
+  // Restored from a checkpoint, and handed out first.
   std::deque<std::shared_ptr<OffloadBatch>> restored_ ABSL_GUARDED_BY(mu_);
   std::deque<Result> restored_errors_ ABSL_GUARDED_BY(mu_);
-  // How many elements the input had yielded when the last batch was whole.
+  // How far the input was read at the end of the batch handed out last.
   int64_t position_ ABSL_GUARDED_BY(mu_) = 0;
-  // The batch in progress.
+  // The batch whose rows the consumer is gathering, or one to continue.
   std::shared_ptr<OffloadBatch> filling_ ABSL_GUARDED_BY(mu_);
   // When the last batch that the workers made was handed out.
   std::optional<std::chrono::steady_clock::time_point> last_
@@ -358,7 +358,7 @@ absl::Status SaveOffloadState(OpKernelContext* ctx) {
   return absl::OkStatus();
 }
 
-// A backup may hold damaged values.
+// The state is checked, because it may come from a damaged backup.
 absl::Status RestoreOffloadState(OpKernelContext* ctx) {
   TF_ASSIGN_OR_RETURN(const auto stage,
                       FindStage<OffloadStage>(ctx, "offload"));

@@ -1,4 +1,3 @@
-// The options of an offload stage.
 #pragma once
 
 #include <algorithm>
@@ -13,10 +12,9 @@
 
 namespace refurbish_tf {
 
-// The pixels of the images of `offload`.
 inline constexpr Pixel kOffloadPixel = {ValueType::kUint8, 3};
 
-// The arguments of the op, and what follows from them.
+// The inputs and attributes of the op, and what is derived from them.
 struct OffloadOptions {
   // Components of a batch that do not come from the input.
   static constexpr int64_t kImages = -1;
@@ -25,31 +23,32 @@ struct OffloadOptions {
 
   std::string stage;
   int64_t seed = 0;
-  // See the argument of `DeviceFractionRule`.
+  // The argument of the constructor of `DeviceFractionRule`.
   int64_t eighths = 0;
   // Whether the user gave no seed.
   bool any_seed = false;
   Batches batches;
-  // The number of equal parts of a batch, one for each replica.
+  // A batch is divided into this many equal parts, one for each replica.
   int64_t num_parts = 1;
   int64_t tables = 0, group = 0;
   // Which component of the input is the image.
   int64_t image = 0;
   // Whether the last component of the input is the image's seed.
   bool seeded = false;
-  // The components of the batch: from the input, or one of the above.
+  // For each component of a batch: the input's component, or a constant above.
   std::vector<int64_t> components;
   DataTypeVector types;
   std::vector<PartialTensorShape> shapes;
-  // All layers, and those that either side can run: up to the last policy.
+  // All layers; and those up to the last policy, which both sides can run.
   LayerChain layers, policy_layers;
   ImageSize size = {0, 0};
-  // The frames of clips, which have no policy layers; 0 for images.
+  // How many frames a clip has; 0 for images. Clips have no policy layers.
   int64_t frames = 0;
 
-  // Check the attributes alone, and the components against the input, because a
-  // loaded graph may say anything. `CheckComponents` also sets the output
-  // shapes: the op's attribute adds only the layers' fingerprint.
+  // `CheckAttributes` checks the attributes alone, `CheckComponents` the
+  // components against the input, because a loaded graph may be wrong. The
+  // latter also computes the output shapes, and uses the attribute only for
+  // what cannot be computed, such as the layers' fingerprint.
   absl::Status CheckAttributes() const;
   absl::Status CheckComponents(const DatasetBase& input);
 

@@ -16,8 +16,7 @@ namespace refurbish_tf {
 namespace {
 
 // A piece of work has this many bytes of images, but at most this many images.
-// Less would not be worth waking a thread; more would leave threads without
-// work.
+// Less would not be worth waking a thread; more would leave threads idle.
 constexpr int64_t kBytesPerPiece = 1 << 16;
 constexpr int64_t kMostRowsPerPiece = 32;
 
@@ -163,8 +162,8 @@ absl::Status OffloadWork::AddRow(std::vector<Tensor> element,
                          iteration_.epoch, position_ - 1);
   }
   options_.layers.Draw(ImageSeed(seed[0], seed[1]), draws + 1);
-  // Evenly spaced, so that an accelerator finds them in each group by a stride,
-  // wherever the batch is divided.
+  // The rows left to the accelerator are evenly spaced, so that it finds them
+  // by a stride in each group, however the batch is divided.
   const int64_t nth = row % (options_.batches.size / options_.num_parts) + 1;
   const int eighths = batch.fraction.eighths;
   draws[0] = eighths > 0 && nth % (8 / eighths) == 0 &&

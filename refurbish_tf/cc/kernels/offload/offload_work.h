@@ -15,11 +15,10 @@
 
 namespace refurbish_tf {
 
-// A batch in progress. Several workers write into its memory, each into its own
-// rows.
+// A batch in progress. Several workers write into it, each its own rows.
 struct OffloadBatch {
   DeviceFractionRule::Batch fraction;
-  // The rows that were fetched.
+  // How many rows were fetched.
   int64_t num_rows = 0;
   // How many of them have policy layers left to the accelerator.
   int64_t num_unfinished = 0;
@@ -30,7 +29,7 @@ struct OffloadBatch {
   // elements it has yielded.
   std::unique_ptr<MemoryCheckpoint> checkpoint;
   int64_t position = 0;
-  // The first error of its rows: the batch is lost. For the consumer.
+  // The first error of its rows; the batch is then dropped. For the consumer.
   absl::Status status;
 };
 
@@ -39,22 +38,24 @@ struct OffloadPiece : OrderedWorkers::Piece {
   // Rows [begin, end), and the elements that they are made from.
   int64_t begin = 0, end = 0;
   std::vector<std::vector<Tensor>> elements;
-  // The error of the element after the rows.
+  // The error of the element that follows the rows.
   absl::Status next_status;
   absl::Status status;  // Of the rows.
 };
 
-// Allocates the components of a batch like `element`.
+// Allocates the components of a batch of elements with the shapes of `element`.
 absl::Status MakeBatch(const OffloadOptions& options, BatchMemory* memory,
                        const std::vector<Tensor>& element, OffloadBatch* batch);
-// Runs the policy layers that are left, and shortens the batch to its rows.
+// Runs the policy layers left to the accelerator, and shortens the components
+// to the rows that there are.
 absl::Status CompleteShortBatch(const OffloadOptions& options,
                                 OffloadBatch* batch);
 
 class OffloadWork : public InputWork<OffloadPiece> {
  public:
-  // Continues a batch of which some rows are made, if there is one, after
-  // `position` elements. The pointers and `options` must outlive this object.
+  // `batch`: a batch to continue, of which some rows are made, or null.
+  // `position`: how many elements were read. The pointers and `options` must
+  // outlive this object.
   OffloadWork(IteratorBase* input, IteratorContext* input_ctx,
               const OffloadOptions& options, OffloadStage* stage,
               OffloadStage::Iteration iteration,
@@ -73,7 +74,7 @@ class OffloadWork : public InputWork<OffloadPiece> {
   OrderedWorkers::Outcome Run(OrderedWorkers::Piece* piece) override;
 
  private:
-  // Checks an element, also against the rows of the current batch.
+  // Checks an element by itself, and against the rows of the current batch.
   absl::Status Check(const std::vector<Tensor>& element) const;
   // Adds an element to the current batch, as its next row.
   absl::Status AddRow(std::vector<Tensor> element, OffloadPiece* piece);
@@ -84,7 +85,7 @@ class OffloadWork : public InputWork<OffloadPiece> {
   const OffloadStage::Iteration iteration_;
   const std::shared_ptr<BatchMemory> memory_;
   const int64_t rows_per_piece_;
-  // Only for `Fetch`.
+  // Changed only by `Fetch`.
   TableLimit table_limit_;
   std::shared_ptr<OffloadBatch> current_;
   int64_t position_;

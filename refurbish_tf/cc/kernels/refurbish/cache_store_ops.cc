@@ -1,4 +1,4 @@
-// The ops of `CacheStore`, and of the memory that is left for it.
+// The ops of `CacheStore`, and one that tells how much memory is left for it.
 #include <memory>
 #include <string>
 #include <utility>
@@ -94,7 +94,7 @@ absl::Status OtherTypes(const Sample& sample, uint64_t index) {
       ", which the store's element_spec does not allow."));
 }
 
-// It reads its attributes once, because `get` may be called for each element.
+// A class, so that attributes are read once: `get` may run for each element.
 class GetOp : public OpKernel {
  public:
   explicit GetOp(OpKernelConstruction* ctx) : OpKernel(ctx) {
@@ -164,7 +164,7 @@ absl::Status AgreeSettings(OpKernelContext* ctx, SampleStore& store) {
   for (int64_t i = 0; i < names.size(); ++i) settings[names(i)] = values(i);
   const absl::StatusOr<Settings> agreed =
       store.cooperation().AgreeOn(settings, replace);
-  // The user gets each of these as an error about an argument.
+  // Python turns this code into a ValueError, because arguments are to blame.
   if (!agreed.ok()) {
     return absl::FailedPreconditionError(agreed.status().message());
   }

@@ -8,7 +8,7 @@
 namespace refurbish_tf {
 namespace {
 
-// Increased when older packages cannot read what is saved now.
+// Raise this if an older package could not read what this one saves.
 constexpr int64_t kVersionNow = 6;
 constexpr char kVersion[] = "version";
 

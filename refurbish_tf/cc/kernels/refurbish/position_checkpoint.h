@@ -15,7 +15,7 @@ absl::Status WritePosition(IteratorStateWriter* writer,
                            const std::string& prefix, const std::string& stage,
                            EpochPosition position);
 
-// Fails if it is missing, or of another version.
+// Fails if the position is missing, or was saved in another version.
 absl::Status ReadPosition(const CheckpointReader& reader,
                           EpochPosition* position);
 

@@ -1,5 +1,5 @@
-// Ops that return the position of a refurbish stage, or the one in an
-// iterator's checkpoint, and set a stage to a position.
+// Ops that return the position of a refurbish stage, or the position in an
+// iterator's checkpoint, and that set a stage to a position.
 #include <memory>
 #include <string>
 #include <utility>
@@ -28,8 +28,8 @@ NamedNumbers NumbersOf(EpochPosition position) {
   return numbers;
 }
 
-// For `positions.py`: the numbers by name, in one row; r; and a bit for each
-// sample that was yielded.
+// For `positions.py`: one row of named numbers; r; and a bit for each sample
+// that was yielded.
 void SetPosition(OpKernelContext* ctx, const EpochPosition& position) {
   SetNamedRows(ctx, {NumbersOf(position)});
   ctx->set_output(2, Tensor(position.reuse_factor));
@@ -60,7 +60,7 @@ absl::Status SavedPosition(OpKernelContext* ctx) {
   EpochPosition position;
   int64_t num_found = 0;
   for (const auto* part : parts) {
-    // As tf.data writes them: the prefix of the iterator, and its keys.
+    // tf.data writes the prefix of the iterator, then its keys.
     const std::vector<std::string> names =
         absl::StrSplit(part->metadata_string(), "@@");
     const CheckpointReader saved("refurbish", names[0], nullptr, &reader);
@@ -88,7 +88,7 @@ absl::Status SavedPosition(OpKernelContext* ctx) {
   return absl::OkStatus();
 }
 
-// A position from a file may be damaged.
+// The position is checked, because it may come from a damaged file.
 absl::Status SetStagePosition(OpKernelContext* ctx) {
   TF_ASSIGN_OR_RETURN(const auto stage, FindStage<Stage>(ctx, "refurbish"));
   const Tensor& numbers = ctx->input(1);

@@ -1,4 +1,3 @@
-// The dataset of a refurbish stage.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +14,7 @@
 
 namespace refurbish_tf {
 
-// The arguments of the op that its iterators use.
+// The inputs and attributes of the op that its iterators use.
 struct RefurbishArguments {
   int64_t shuffle_buffer_size;  // 0 for the default.
   int64_t num_parallel_calls;   // 0 for no thread at all.
@@ -29,8 +28,7 @@ struct RefurbishArguments {
 
 class RefurbishDataset : public UnaryDataset, public StageDataset {
  public:
-  // `hinted`: the source has a shard that is not filled in. `final` may be
-  // null.
+  // `hinted`: tf.data has not filled in a SHARD_HINT. `final` may be null.
   RefurbishDataset(OpKernelContext* ctx, const DatasetBase* input,
                    RefurbishArguments arguments, std::shared_ptr<Stage> stage,
                    std::unique_ptr<InlineFunction> partial,

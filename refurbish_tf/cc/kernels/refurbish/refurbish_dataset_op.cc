@@ -1,4 +1,4 @@
-// The op of a refurbish stage: checks the source, makes or finds the stage.
+// The op of a refurbish stage: checks the source, and makes or finds the stage.
 #include <cmath>
 #include <memory>
 #include <utility>
@@ -19,13 +19,13 @@ int64_t RefurbishDataset::CardinalityInternal(
 }
 
 int64_t RefurbishDataset::NumSamples(CardinalityOptions options) const {
-  // The cardinality of a `shard` that is not filled in means nothing.
+  // The cardinality is wrong until tf.data has filled in SHARD_HINT.
   const int64_t cardinality = hinted_ ? tensorflow::data::kUnknownCardinality
                                       : input_->Cardinality(options);
   if (cardinality != tensorflow::data::kUnknownCardinality) {
     return cardinality;
   }
-  // Known after the first pass.
+  // The stage knows the number after the first pass.
   const int64_t num_samples = stage_->num_samples();
   return num_samples == kUnknownSamples ? cardinality : num_samples;
 }

@@ -11,7 +11,7 @@ namespace {
 
 constexpr char kEnded[] = "ended";
 
-// More would save little.
+// How many pieces are taken with one lock. More would save little.
 constexpr size_t kPiecesAtOnce = 64;
 
 }  // namespace
@@ -25,7 +25,7 @@ RefurbishIterator::~RefurbishIterator() {
   if (epoch_ != nullptr) dataset()->stage_->LeaveEpoch(*epoch_);
 }
 
-// Begins no epoch: an iterator that is made but never read must not take one.
+// Begins no epoch: an iterator may be made and never read.
 absl::Status RefurbishIterator::Initialize(IteratorContext* ctx) {
   {
     absl::MutexLock lock(&mu_);
@@ -76,7 +76,7 @@ absl::Status RefurbishIterator::GetNextInternal(
   *end_of_sequence = ended_;
   if (ended_) return absl::OkStatus();
   if (epoch_ == nullptr) {
-    // If made for a restore, it had not begun in the checkpoint.
+    // If it was made for a restore, it had not begun when it was saved.
     to_be_restored_ = false;
     absl::StatusOr<std::shared_ptr<Epoch>> epoch =
         dataset()->stage_->StartEpoch();
@@ -102,8 +102,8 @@ absl::Status RefurbishIterator::GetNextInternal(
   }
   if (!last) return absl::OkStatus();
   if (has_element) {
-    // Now, and not when the end is requested: a consumer that knows the number
-    // of elements, such as Keras, never requests it.
+    // The epoch ends here, not when the end is requested: a consumer that knows
+    // the number of elements, such as Keras, never requests it.
     EndWithElement();
     return absl::OkStatus();
   }
@@ -131,7 +131,7 @@ absl::Status RefurbishIterator::TakePiece(IteratorContext* ctx,
     if (static_cast<const SamplePiece&>(*pieces_[0]).fresh) {
       epoch_->counters().fresh_wait_nanos += waited_nanos;
     }
-    // Otherwise only puts check it; if every sample is cached, there are none.
+    // Otherwise only puts check the memory, and a cached epoch has none.
     epoch_->sample_store().store().LookAtMemory();
   }
   *piece = static_cast<SamplePiece*>(pieces_[next_piece_++].get());
@@ -139,7 +139,8 @@ absl::Status RefurbishIterator::TakePiece(IteratorContext* ctx,
 }
 
 absl::Status RefurbishIterator::HandOut(const SamplePiece& sample, bool* last) {
-  // An element that fails because its iterator is cancelled is not lost.
+  // If an element fails because its iterator is cancelled, the element is not
+  // counted as handed out.
   if (!sample.status.ok() && workers_.cancellation_manager()->IsCancelled()) {
     return sample.status;
   }
@@ -180,7 +181,7 @@ absl::Status RefurbishIterator::ReadBatch(IteratorContext* ctx,
     TF_RETURN_IF_ERROR(TakePiece(ctx, &sample));
     if (sample == nullptr) break;
     absl::Status status;
-    // Out of order it is handed out with its batch, which may come later.
+    // Out of order, a sample is handed out with its batch, perhaps later.
     if (in_order || !sample->status.ok()) status = HandOut(*sample, last);
     if (status.ok()) Count(*sample);
     TF_RETURN_IF_ERROR(rows.Gather(std::move(status), sample->row,
@@ -219,7 +220,8 @@ absl::Status RefurbishIterator::SaveInternal(SerializationContext* ctx,
   absl::MutexLock lock(&mu_);
   EpochPosition saved = dataset()->stage_->Save();
   if (epoch_ != nullptr) epoch_->Save(&saved);
-  // A symbolic checkpoint also saves an iterator that is made for a restore.
+  // With symbolic checkpoints, TensorFlow also saves an iterator that was made
+  // for a restore, before the stage has its position.
   if (ctx->symbolic_checkpoint() && !to_be_restored_) {
     TF_RETURN_IF_ERROR(SaveNextEpoch(writer, *dataset()->stage_));
   }

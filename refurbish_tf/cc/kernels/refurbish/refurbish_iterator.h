@@ -42,7 +42,7 @@ class RefurbishIterator : public WorkersIterator<RefurbishDataset> {
       ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  // What an epoch runs on. Each member outlives those after it.
+  // What the workers of an epoch use. Each member outlives those after it.
   struct Running {
     std::unique_ptr<FunctionContexts> contexts;
     std::unique_ptr<SourceReader> source;
@@ -51,43 +51,43 @@ class RefurbishIterator : public WorkersIterator<RefurbishDataset> {
   };
 
   void StartWorkers(IteratorContext* ctx) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The next sample or batch, if there is one. `*last`: whether the epoch is at
-  // its end.
+  // Gets the next sample or batch, if there is one. `*last`: whether nothing
+  // follows in this epoch.
   absl::Status ReadSample(IteratorContext* ctx, std::vector<Tensor>* element,
                           bool* has_element, bool* last)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status ReadBatch(IteratorContext* ctx, std::vector<Tensor>* batch,
                          bool* has_batch, bool* last)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The next piece, or null at the end. It belongs to `pieces_`.
+  // Gets the next piece, or null at the end. It still belongs to `pieces_`.
   absl::Status TakePiece(IteratorContext* ctx, SamplePiece** piece)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Notes that a sample, or its error, is handed out. Returns the error.
-  // `*last`: whether it is known to be the last one.
+  // Notes that a sample, or its error, is handed out, and returns the error.
+  // `*last`: whether it is known to be the last one of the epoch.
   absl::Status HandOut(const SamplePiece& sample, bool* last)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Count(const SamplePiece& sample) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Ends the epoch while its last element is handed out.
+  // Ends the epoch in the call that returns its last element.
   void EndWithElement() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Ends the epoch. Returns an error that was found only then.
   absl::Status End() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  // Set by `Initialize`.
+  // Set by `Initialize`. The functions are null before.
   SampleWork::Functions functions_;
 
   // Null until an element is requested, and again after the end.
   std::shared_ptr<Epoch> epoch_ ABSL_GUARDED_BY(mu_);
   Running running_ ABSL_GUARDED_BY(mu_);
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
-  // Whether it was made for a restore that has not reached it.
+  // Whether this iterator was made for a restore that has not been done yet.
   bool to_be_restored_ ABSL_GUARDED_BY(mu_) = false;
   // Whether the error of a changed source was returned in place of an element.
   bool told_ ABSL_GUARDED_BY(mu_) = false;
   // The error found after the last element; returned once.
   absl::Status end_status_ ABSL_GUARDED_BY(mu_);
 
-  // Pieces that were taken from the workers at once; some are handed out
-  // already. They are used again.
+  // Pieces that were taken from the workers at once. Some are handed out
+  // already; all are given back for reuse.
   std::vector<std::unique_ptr<OrderedWorkers::Piece>> pieces_
       ABSL_GUARDED_BY(mu_);
   size_t num_pieces_ ABSL_GUARDED_BY(mu_) = 0;

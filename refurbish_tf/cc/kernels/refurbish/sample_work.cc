@@ -19,8 +19,8 @@ std::array<int32_t, 2> SeedOf(const Epoch& epoch, Purpose purpose,
                        epoch.InWhole(*piece.place.index));
 }
 
-// Uses the piece's tensor again, unless a function has kept it: allocating one
-// took as long as a claim.
+// Uses the piece's tensor again, unless a function holds it: allocating a
+// tensor takes as long as a claim.
 const Tensor& SeedTensor(const Epoch& epoch, Purpose purpose, uint64_t time,
                          SamplePiece* piece) {
   Tensor& tensor = piece->seed;
@@ -247,8 +247,8 @@ absl::Status SampleWork::WithSample(const absl::Status& status,
                                     const char* of) {
   if (status.ok()) return status;
   const std::string file = FileOf(source_.source(), &contexts_.usual, index);
-  // TensorFlow's message in a process that only got the graph, such as a worker
-  // of a tf.data service.
+  // TensorFlow's message if the Python function is missing, as in a worker of a
+  // tf.data service, which only got the graph.
   const bool is_gone = absl::StrContains(
       status.message(), "Could not find callback with key=pyfunc_");
   return Printable(absl::Status(

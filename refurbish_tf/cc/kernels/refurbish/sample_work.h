@@ -1,4 +1,4 @@
-// What a worker of a refurbish stage does for one place of the order.
+// What a worker of a refurbish stage does for one place of an epoch.
 #pragma once
 
 #include <cstdint>
@@ -28,31 +28,32 @@ struct StageFunction {
 struct SamplePiece : OrderedWorkers::Piece {
   Place place;
   bool fresh = false;
-  // If false, the source has lost count, and the result is not stored.
+  // False if, after an error, it is unknown which sample the source yielded.
+  // Then the result is not stored.
   bool index_known = true;
   // The sample, as far as it has been processed, or its error.
   std::vector<Tensor> tensors;
   absl::Status status;
   // The seed for the function that was called last.
   Tensor seed;
-  // Where the result goes, if there are batches.
+  // The row of a batch that the result goes to, if there are batches.
   BatchRows::Row row;
 };
 
-// Place of the order -> store or source -> partial -> put -> final.
+// For each place of an epoch: gets the sample from the store or the source,
+// prepares it and puts it into the store if it is fresh, and finishes it.
 class SampleWork : public OrderedWorkers::Work {
  public:
-  // The same for all epochs.
   struct Functions {
     StageFunction partial;
     // Its function may be null. If `with_seed`, the seed that it would get is
     // then yielded after the sample.
     StageFunction final;
-    // The components that the partial function returns.
+    // The types and shapes of what the partial function returns.
     SampleTypes sample_types;
   };
 
-  // `rows`: of the batches that are made, or null.
+  // `rows`: the rows of batches, or null if samples are yielded.
   SampleWork(const Functions* functions, FunctionContexts* contexts,
              Stage* stage, std::shared_ptr<Epoch> epoch, SourceReader* source,
              BatchRows* rows)
@@ -68,25 +69,26 @@ class SampleWork : public OrderedWorkers::Work {
   OrderedWorkers::Outcome Fetch(OrderedWorkers::Piece* piece) override;
   OrderedWorkers::Outcome Run(OrderedWorkers::Piece* piece) override;
   int64_t Bytes(const OrderedWorkers::Piece& piece) const override;
-  // Whether only layers are called and nothing is read.
+  // Whether only native layers are called, and nothing is waited for.
   bool IsShort(const OrderedWorkers::Piece& piece) const override;
 
-  // The error found when the source was read to its end; returned once.
+  // An error found at the source's end before it was read again. Returned once.
   absl::Status LateError() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   OrderedWorkers::Outcome Dropped();
   absl::Status Prepare(SamplePiece* piece);
   // Calls a function with the piece's tensors and, if it takes one, a seed.
+  // `time`, the generation or the epoch, determines the seed.
   absl::Status Call(const StageFunction& of, Purpose purpose, uint64_t time,
                     SamplePiece* piece);
   void AppendFinalSeed(SamplePiece* piece) const;
-  // Runs the final augmentation, and writes the row.
+  // Runs the final augmentation, and writes into the row if there are batches.
   absl::Status Finish(SamplePiece* piece);
   absl::Status CallFinal(SamplePiece* piece);
   absl::Status FinishIntoRow(SamplePiece* piece);
   absl::Status CheckShapes(const SamplePiece& piece) const;
-  // Puts the sample, and its file if known, before the message.
+  // Adds the index of the sample, and its file if known, to an error.
   absl::Status WithSample(const absl::Status& status, const char* what,
                           uint32_t index, const char* of);
 

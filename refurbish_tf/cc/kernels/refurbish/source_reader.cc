@@ -42,7 +42,7 @@ absl::Status SourceReader::BeginAnew(IteratorContext* ctx) {
   absl::Status status = ReadToEnd(ctx);
   Drop();
   num_read_ = 0;
-  // Even if reading to the end failed, so that its error comes once.
+  // Done even if reading to the end failed, so that its error comes only once.
   epoch_->ReadAnew();
   buffer_.clear();
   buffer_bytes_ = 0;
@@ -72,7 +72,7 @@ absl::Status SourceReader::Read(IteratorContext* ctx,
     index->reset();
     return status;
   }
-  // Claims, requests and reads come in the same order, so this is `*index`.
+  // Claims, requests and reads have one order, so this is sample `*index`.
   bool end = false;
   if (status.ok()) status = input_->GetNext(&*mapped_, tensors, &end);
   ++num_read_;
@@ -92,7 +92,7 @@ absl::Status SourceReader::ReadShuffled(IteratorContext* ctx,
     Element element;
     std::optional<uint32_t> read;
     absl::Status status = ReadStream(ctx, &element.tensors, &read);
-    // Returned once all that was read before it has been handed out.
+    // The buffer is emptied before `failed_` is returned.
     if (!failed_.ok()) break;
     if (!status.ok()) {
       *index = read;
@@ -121,8 +121,7 @@ absl::Status SourceReader::PassOver(IteratorContext* ctx, int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
     bool end = false;
     int skipped = 0;
-    // One by one: after an error in a longer stretch it would be unknown how
-    // far the input has come.
+    // One at a time: after an error it would be unknown how many were skipped.
     absl::Status status = input_->Skip(ctx, /*num_to_skip=*/1, &end, &skipped);
     if (ctx->cancellation_manager()->IsCancelled()) return status;
     // The error of an unwanted element does not matter, but it is unknown how

@@ -19,8 +19,7 @@
 
 namespace refurbish_tf {
 
-// The size of the shuffle buffer of a stream. With one element the stream keeps
-// its order.
+// When a stream's shuffle buffer is full. With one element, order is kept.
 struct ShuffleBufferSize {
   // 0 means the default.
   static ShuffleBufferSize FromArgument(int64_t elements) {
@@ -29,7 +28,7 @@ struct ShuffleBufferSize {
   }
 
   int64_t elements;
-  // With this many bytes the buffer takes no more, however few elements it has.
+  // With this many bytes the buffer is full, however few elements it has.
   int64_t bytes;
 };
 
@@ -50,13 +49,13 @@ class SourceReader {
   SourceReader(const SourceReader&) = delete;
   SourceReader& operator=(const SourceReader&) = delete;
 
-  // Reads the next sample to prepare. `*index`: for a source read by index,
-  // that of the claimed place, whose sample it yields; a stream sets it. Empty
-  // at the end, and with an error that belongs to no sample.
+  // Reads the next sample to prepare. `*index` is its index: for a source read
+  // by index, the caller sets it to that of the claimed place; for a stream, it
+  // is set here. Empty at the end, and with an error that belongs to no sample.
   absl::Status Read(IteratorContext* ctx, std::vector<Tensor>* tensors,
                     std::optional<uint32_t>* index);
 
-  // Reads the source from its start again, after its end was read.
+  // Reads the source to its end, and then from its start again.
   absl::Status BeginAnew(IteratorContext* ctx);
 
   // Requests one more element, so that a `cache` upstream sees its end and a
@@ -65,8 +64,8 @@ class SourceReader {
 
   const DatasetBase* source() const { return source_; }
 
-  // Whether it is known which sample was read last: after an error a stream may
-  // have lost more than one element.
+  // False if the source may have lost several elements by an error: then it is
+  // unknown which sample was read last.
   bool index_known() const { return index_known_; }
 
  private:
@@ -78,7 +77,7 @@ class SourceReader {
   };
 
   absl::Status Begin(IteratorContext* ctx);
-  // Destroys the input.
+  // Destroys the input. First fails the requests that its threads wait for.
   void Drop();
   absl::Status ReadShuffled(IteratorContext* ctx, std::vector<Tensor>* tensors,
                             std::optional<uint32_t>* index);
@@ -103,8 +102,8 @@ class SourceReader {
   std::vector<Element> buffer_;
   int64_t buffer_bytes_ = 0;
   bool stream_ended_ = false;
-  // Whether the index of the stream's next element, and of the last one, is
-  // known.
+  // For a stream: whether the index of its next element, and of the last
+  // element that was returned, is known.
   bool position_known_ = true;
   bool index_known_ = true;
   // The error of a stream that ended too early or too late.

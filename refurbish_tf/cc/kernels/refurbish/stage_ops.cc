@@ -1,5 +1,5 @@
-// Ops that name, describe and count stages, and report how long pipelines were
-// waited for.
+// Ops that name, describe and count stages, and one that reports how long
+// consumers have waited for pipelines.
 #include <atomic>
 
 #include "absl/strings/str_cat.h"
@@ -14,8 +14,8 @@ namespace refurbish_tf {
 namespace {
 
 absl::Status MakeStageName(OpKernelContext* ctx) {
-  // The graph that has the name may go to another process that names its own
-  // stages, such as a worker of a tf.data service.
+  // The name is unique across processes, because a graph that has it may go to
+  // another process, such as a worker of a tf.data service.
   static const uint64_t process = tensorflow::random::New64();
   static std::atomic<uint64_t> counter{0};
   ctx->set_output(0, Tensor(tstring(absl::StrCat(
@@ -41,7 +41,7 @@ absl::Status FindGeneration(OpKernelContext* ctx) {
 
 // TensorFlow measures how long each call takes that fetches an element from the
 // end of a pipeline, including calls within a graph, such as Keras' training
-// step. This reads that metric.
+// step. This op reads that metric.
 absl::Status InputWait(OpKernelContext* ctx) {
   constexpr char kMetric[] = "/tensorflow/data/getnext_duration";
   tensorflow::monitoring::CollectionRegistry::CollectMetricsOptions options;

@@ -15,23 +15,24 @@
 namespace refurbish_tf {
 namespace {
 
-// These read an element again, and also save how far they are in it.
+// After a restore from a symbolic checkpoint, these read their current element
+// again and continue at their saved position within it.
 bool ReadsAgain(const std::string& op) {
   return absl::StartsWith(op, "Unbatch") || absl::StartsWith(op, "FlatMap") ||
          absl::StrContains(op, "Interleave");
 }
 
 // A symbolic checkpoint of `interleave` lacks the elements that these have
-// skipped: TensorFlow's iterators note an element only when it is read.
+// skipped: TensorFlow's iterators only note elements that are read.
 bool Skips(const std::string& op) {
   return absl::StartsWith(op, "Shard") || absl::StartsWith(op, "Skip");
 }
 
-// The operations after a dataset.
+// What is known about the operations after a dataset.
 struct After {
   std::string reads_again, skips, loses_skipped;
 
-  // The operations after input `i` of an operation: itself, and those after it.
+  // The operations after input `i` of `op`: `op` itself, and those after `op`.
   After Input(const std::string& op, int i) const {
     After after = *this;
     if (i == 0 && ReadsAgain(op)) after.reads_again = op;
@@ -57,7 +58,8 @@ int NumTypes(const NodeDef& node, const char* attr) {
 struct Scope {
   std::unordered_map<std::string, const NodeDef*> nodes;
   Scope* caller = nullptr;
-  std::unordered_map<std::string, std::string> arguments;  // The caller's.
+  // What the caller passes for each argument.
+  std::unordered_map<std::string, std::string> arguments;
   std::vector<std::pair<std::string, Tensor>> captured;
   std::set<std::pair<const NodeDef*, int>> visited;
 };
@@ -66,16 +68,16 @@ class Search {
  public:
   explicit Search(OpKernelContext* ctx) : ctx_(ctx) {}
 
-  // Adds the stages that `dataset` has elements of.
+  // Adds the stages whose elements `dataset` yields.
   void VisitDataset(const DatasetBase& dataset, const After& after) {
     tensorflow::GraphDef& graph = graphs_.emplace_back();
     Scope scope;
     std::string output;
-    // As for a rewrite, so that no data is copied into the graph.
+    // The graph is made as for a rewrite, which copies no data into it.
     if (!tensorflow::data::AsGraphDefForRewrite(ctx_, &dataset, &scope.captured,
                                                 &graph, &output)
              .ok()) {
-      // It cannot be written into a graph. Its inputs may.
+      // The dataset cannot be written into a graph, but its inputs may be.
       std::vector<const DatasetBase*> inputs;
       if (!dataset.InputDatasets(&inputs).ok()) return;
       for (const DatasetBase* input : inputs) {

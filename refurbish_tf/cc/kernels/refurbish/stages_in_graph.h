@@ -1,5 +1,5 @@
-// Finds the refurbish stages of a dataset, also in its functions, and the
-// operations after them that a symbolic checkpoint does not restore.
+// Finds the refurbish stages of a dataset, including those in its functions,
+// and the operations after them that a symbolic checkpoint restores wrongly.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ struct StageInGraph {
   // An operation after the stage that reads an element again after a restore
   // of a symbolic checkpoint, or empty.
   std::string read_again_by;
-  // One whose symbolic checkpoint lacks what it has skipped, or empty.
+  // An operation whose symbolic checkpoint lacks what it skipped, or empty.
   std::string skipped_by;
 };
 

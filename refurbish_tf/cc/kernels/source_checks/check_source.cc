@@ -50,7 +50,7 @@ bool AllowsReordering(const NodeDef& node) {
 
 // What was found in the graph of a source.
 struct Contents {
-  bool may_reorder = false;          // An option lets parallel stages do it.
+  bool may_reorder = false;          // By deterministic=False.
   std::set<std::string> file_lists;  // Lists of names, as list_files makes.
   bool has_batches = false;
   bool reads_files = false;  // Whole files, such as images.
@@ -93,7 +93,7 @@ std::string NoShuffle(const NodeDef& shuffle, const Contents& contents) {
   return way_out;
 }
 
-// Why the stage changes its order, and what to do about it; empty if not.
+// Why `node` changes its order, and what to do about it; empty if it does not.
 std::pair<std::string, std::string> Reason(const NodeDef& node,
                                            const Contents& contents) {
   const absl::string_view op = node.op();
@@ -149,7 +149,6 @@ bool IsInfinite(const DatasetBase* dataset) {
   return std::any_of(inputs.begin(), inputs.end(), IsInfinite);
 }
 
-// kUnknownSamples if it is unknown.
 int64_t KnownCardinality(const DatasetBase* source) {
   const int64_t cardinality = source->Cardinality(CardinalityOptions());
   return cardinality < 0 ? kUnknownSamples : cardinality;
@@ -179,8 +178,7 @@ void AddCalled(const Functions& functions, const std::string& name,
   }
 }
 
-// Like `Reason`, for shuffles in functions. `nodes` are those of the graph and
-// of its functions.
+// Like `Reason`, for shuffles in functions. `nodes` include those of functions.
 std::pair<std::string, std::string> ReasonInFunction(
     const GraphDef& graph, const std::vector<const NodeDef*>& nodes) {
   if (std::none_of(nodes.begin(), nodes.end(), [](const NodeDef* node) {
@@ -196,7 +194,7 @@ std::pair<std::string, std::string> ReasonInFunction(
   for (const auto& [name, function] : functions) {
     std::set<std::string> called;
     AddCalled(functions, name, &called);
-    // As `to_tf_dataset(shuffle=True)` of Hugging Face does in each epoch.
+    // `to_tf_dataset(shuffle=True)` of Hugging Face does this in each epoch.
     if (called.count("RandomIndexShuffle") > 0 &&
         std::any_of(called.begin(), called.end(), DrawsAnew)) {
       return {"an index_shuffle with a seed that is drawn in each epoch",
@@ -204,7 +202,8 @@ std::pair<std::string, std::string> ReasonInFunction(
               "epoch: of Hugging Face, use to_tf_dataset(shuffle=False). Or "
               "give index_shuffle a constant seed"};
     }
-    // Such as that of `flat_map`. Other functions may shuffle the content.
+    // Only a function that makes a dataset, such as that of `flat_map`, changes
+    // the order. Others may shuffle the content of an element.
     const auto& outputs = function->signature().output_arg();
     const bool makes_dataset =
         std::any_of(outputs.begin(), outputs.end(), [](const auto& output) {
@@ -220,7 +219,7 @@ std::pair<std::string, std::string> ReasonInFunction(
   return {};
 }
 
-// Whether its floating-point results may differ on another machine.
+// Whether the node's floating-point results may differ on another machine.
 bool ComputesFloats(const NodeDef& node) {
   if (absl::StrContains(node.op(), "Dataset") || node.op() == "Const" ||
       node.op() == "Identity") {
@@ -239,8 +238,7 @@ bool ComputesFloats(const NodeDef& node) {
                      });
 }
 
-// The `shard` dataset whose elements become those of `source`, one for one and
-// in order, or null.
+// The `shard` whose elements become those of `source`, one for one, or null.
 const DatasetBase* ShardOf(const DatasetBase* source) {
   while (source->type_string() != "ShardDataset") {
     std::vector<const DatasetBase*> inputs;
@@ -278,7 +276,7 @@ void FindShards(const GraphDef& graph, const DatasetBase* source,
     // `shard(1, 0)` is the whole source, and tf.data removes it.
     if (num_shards == 1) continue;
     index = value(node, 2);
-    // Larger numbers are not distinguished.
+    // The product is capped, so it cannot overflow.
     constexpr int64_t kMost = kMaxSamples;
     shard.num_shards =
         num_shards > kMost / std::max<int64_t>(1, shard.num_shards)
@@ -295,7 +293,7 @@ void FindShards(const GraphDef& graph, const DatasetBase* source,
   shard.shard.reset();
   const DatasetBase* const dataset = ShardOf(source);
   std::vector<const DatasetBase*> inputs;
-  // One that is the whole source may come before what another one divides.
+  // If there are several `shard`s, `dataset` may be one that divides nothing.
   if (num_datasets > 1 || dataset == nullptr || index < 0 ||
       index >= shard.num_shards || shard.num_shards > kMaxShards ||
       !dataset->InputDatasets(&inputs).ok()) {
@@ -331,7 +329,7 @@ absl::Status CheckLength(const DatasetBase* source, const char* method) {
 
 absl::Status CheckSource(OpKernelContext* ctx, const DatasetBase* source,
                          const char* method, SourceFacts* facts) {
-  // As for a rewrite, which copies no data into the graph.
+  // The graph is made as for a rewrite, which copies no data into it.
   std::vector<std::pair<std::string, Tensor>> tensors;
   GraphDef graph;
   std::string output_node;

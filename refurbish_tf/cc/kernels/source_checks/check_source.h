@@ -7,21 +7,21 @@
 
 namespace refurbish_tf {
 
-// What the graph of a source shows. tf.data itself fills in `shard`s that were
-// written with SHARD_HINT, differently in each worker.
+// What the graph of a source shows. A `shard` that was written with SHARD_HINT
+// is filled in by tf.data itself, differently in each worker.
 struct SourceFacts {
-  bool hinted = false;  // Not filled in yet, so the length is unknown.
+  bool hinted = false;  // A SHARD_HINT is not filled in: length unknown.
   SourceShard shard;
-  // A source that has no graph cannot be examined.
+  // The defaults below are for a source whose graph cannot be made.
   SourceKind kind = SourceKind::kMayChange;
   bool computes_floats = true;
 };
 
-// Fails if `source` is known to have no elements or no end, or if its order is
-// known to change between iterations: a sample is known by its position.
-// `method`: whose source it is, for the error.
+// Fails if `source` is known to have no elements or no end, or to change its
+// order between iterations: a sample is identified by its position. `method`:
+// whose source it is, for the error.
 //
-// The order is looked up in the graph of the source: only the graph has the
+// The order is checked in the graph of the source. Only the graph has the
 // arguments of some stages, the stages within the functions of `interleave` and
 // `flat_map`, and the effects of an option of the whole pipeline.
 absl::Status CheckSource(OpKernelContext* ctx, const DatasetBase* source,

@@ -11,7 +11,7 @@
 namespace refurbish_tf {
 std::string FileOf(const DatasetBase* source, IteratorContext* ctx,
                    int64_t index) {
-  // While an element is made from the input's element at the same index.
+  // Goes upstream while element i is made from element i of the input.
   while (HasTrait(source->type_string(), kOneOfEach) ||
          source->type_string() == "TakeDataset") {
     std::vector<const DatasetBase*> inputs;
@@ -31,7 +31,7 @@ std::string FileOf(const DatasetBase* source, IteratorContext* ctx,
     if (!file.empty() || tensor.dims() != 0) return "";
     file = tensor.scalar<tstring>()();
   }
-  // The string may also be a text, or the contents of a file.
+  // The string may also be other text, or the contents of a file.
   return file.size() < PATH_MAX && file.find('\0') == std::string::npos &&
                  tensorflow::Env::Default()->FileExists(file).ok()
              ? file

@@ -29,8 +29,8 @@ std::string Element(uint32_t index, const std::string& file) {
       file.empty() ? "" : absl::StrCat(", the file ", file, ","));
 }
 
-// The samples to probe: the first one of each of kMostProbed parts that is
-// stored and has a checksum.
+// Which samples to probe: for each of kMostProbed parts of the source, the
+// first that is stored and has a checksum.
 std::vector<uint32_t> ToProbe(const SourceChecks& checks,
                               const SampleMap<Sample>& store,
                               uint64_t num_samples) {
@@ -53,7 +53,7 @@ std::vector<uint32_t> ToProbe(const SourceChecks& checks,
 // How an element differs from the one that its sample was prepared from.
 enum class Differs { kInLabels, kOneOfFew, kAsMost };
 
-// The message about the source of `method`, in which this element differs.
+// The message that the element at `index` in the source of `method` differs.
 // `refused`: a store on disk was filled with another element, and the source
 // does not change by itself. `file` may be empty.
 std::string WhatDiffers(const SourceChecks& checks, const char* method,
@@ -95,9 +95,9 @@ std::string WhatDiffers(const SourceChecks& checks, const char* method,
       kStartEmpty, ".");
 }
 
-// Returns the error, or warns if the source may change by itself.
+// Warns once, and returns an error if `refused`. The error alone could be
+// hidden by `ignore_errors`.
 absl::Status Tell(SourceChecks* checks, bool refused, const std::string& what) {
-  // Warns of an error as well, because `ignore_errors` hides it.
   if (checks->IsFirstWarning()) {
     const std::string text =
         Printable(refused ? what : absl::StrCat(what, " ", kSilence));
@@ -124,7 +124,7 @@ std::string ComesAgain(uint32_t period) {
 }  // namespace
 
 uint32_t ElementChecksum(const std::vector<Tensor>& element, uint32_t* whole) {
-  // Of labels and weights; of all else, which includes the largest tensor.
+  // sums[0]: labels and weights. sums[1]: the rest, with the largest component.
   uint32_t sums[2] = {0, 0};
   const auto content = std::max_element(
       element.begin(), element.end(), [](const Tensor& a, const Tensor& b) {
@@ -218,7 +218,7 @@ absl::Status ProbeSource(OpKernelContext* ctx, const DatasetBase* source,
   for (const uint32_t index : indices) {
     std::vector<Tensor> element;
     bool end = false;
-    // An element that cannot be read is an error when it is prepared again.
+    // Not reported here: reading it fails again when it is prepared.
     if (!input->GetNext(&mapped, &element, &end).ok()) continue;
     if (end) break;
     ++num_compared;

@@ -1,11 +1,11 @@
-// A source by index of which as many elements are kept as a store has room for.
-// It is still a source by index.
+// `cached`: a source by index whose elements are kept in a store, as many as it
+// has room for. The result can also be read by index.
 //
-// The source is always read through an index mapper, that of a `PositionPlan`,
-// which leaves out kept elements: threads of the source read ahead only what is
-// missing. A checkpoint is a position: the source is read again from there. It
-// is also read again after an error, because it may have read a part of an
-// element, as `batch` does.
+// The source is always read through the index mapper of a `PositionPlan`, which
+// leaves out kept elements. So the source's threads read ahead only what is
+// missing. A checkpoint is a position, from which the source is read again. The
+// source is also read again after an error, because it may have read a part of
+// an element, as `batch` does.
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -34,8 +34,8 @@ namespace {
 
 constexpr char kCached[] = "cached";
 
-// With an index mapper there may be more positions than elements, because some
-// belong to other sources.
+// The limit of a position in a checkpoint. It may exceed the number of
+// elements: with an index mapper, some positions belong to other sources.
 constexpr int64_t kMostPositions = int64_t{1} << 62;
 
 class CachedDataset : public UnaryDataset {
@@ -68,21 +68,22 @@ class CachedDataset : public UnaryDataset {
     TF_RETURN_IF_ERROR(CheckRandomAccessCompatible(index));
     if (elements_->Get(index, element)) return absl::OkStatus();
     TF_RETURN_IF_ERROR(input_->Get(ctx, index, element));
-    // On disk it would need a checksum, which shows a change of source.
+    // A store on disk also needs a checksum, which is not computed here, so
+    // only a store in memory keeps the element.
     if (elements_->store().source_sums() == nullptr) {
       elements_->Put(index, /*sum=*/0, element);
     }
     return absl::OkStatus();
   }
 
-  // 0 or -1: the threads of tf.data's pool.
+  // The number of the source's own threads; 0 or -1: it uses tf.data's pool.
   const int64_t num_parallel_reads_;
   const std::shared_ptr<CachedSource> elements_;
 };
 
 // `mu_` is held while the input and the store are read, as in every iterator of
-// tf.data. Lock order: `mu_`, then the plan's, then those of the store. The
-// plan's lock is not held while those of an index mapper are taken.
+// tf.data. Lock order: `mu_`, then the plan's lock, then the store's locks. The
+// plan's lock is not held while an index mapper takes its locks.
 class CachedIterator : public DatasetIterator<CachedDataset> {
  public:
   using DatasetIterator<CachedDataset>::DatasetIterator;
@@ -140,7 +141,8 @@ class CachedIterator : public DatasetIterator<CachedDataset> {
         return ReadInput(ctx, nullptr);
       }
       std::vector<Tensor> unwanted;
-      // After an error, which is another element's, the input is made again.
+      // The error of a skipped element does not matter, but after an error the
+      // input must be made again.
       if (plan_->PassOver() && !ReadInput(ctx, &unwanted).ok()) Begin(ctx);
     }
     return absl::OkStatus();
@@ -161,8 +163,8 @@ class CachedIterator : public DatasetIterator<CachedDataset> {
     const CheckpointReader saved(kCached, prefix(), ctx, reader);
     int64_t position = 0;
     if (const std::optional<int64_t> count = ctx->restored_element_count()) {
-      // A globally shuffled pipeline knows better: it drops what a later stage
-      // has read ahead.
+      // With a global shuffle, TensorFlow says how many elements the consumer
+      // has. The saved position also counts what a later stage had read ahead.
       position = *count;
     } else {
       TF_RETURN_IF_ERROR(
@@ -176,12 +178,11 @@ class CachedIterator : public DatasetIterator<CachedDataset> {
   }
 
  private:
-  // Makes the plan when the first element is requested: only then is the index
-  // mapper known.
+  // Makes the plan at the first request, which brings the index mapper.
   void Begin(IteratorContext* ctx) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (input_failed_) {
-      // Not when it failed: its threads may wait for the index mapper until the
-      // thread that reads it knows of the error.
+      // The input is destroyed here and not when it fails, because its threads
+      // may wait in the index mapper until the consumer has the error.
       input_.reset();
       first_ = plan_->position();
       plan_.reset();
@@ -194,9 +195,9 @@ class CachedIterator : public DatasetIterator<CachedDataset> {
                                            std::move(mapper), first_);
   }
 
-  // Reads the next element or, if `element` is null, the end, as a stage does
-  // with its source, so that its read-ahead ends. Even an input of which
-  // nothing was read may have grown.
+  // Reads the input's next element or, if `element` is null, its end. The end
+  // is read so that the threads of the input finish, and so that a longer
+  // source is noticed even if every element came from the store.
   absl::Status ReadInput(IteratorContext* ctx, std::vector<Tensor>* element)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     const bool at_end = element == nullptr;
@@ -212,7 +213,6 @@ class CachedIterator : public DatasetIterator<CachedDataset> {
     return status;
   }
 
-  // Does nothing if there already is an input.
   absl::Status MakeInput(IteratorContext* ctx)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (input_ == nullptr) {
@@ -240,8 +240,8 @@ class CachedIterator : public DatasetIterator<CachedDataset> {
     return absl::OkStatus();
   }
 
-  // Reads an element that the input passes over: its record on disk is damaged,
-  // or was removed since. Rare.
+  // Reads one element that the input leaves out, with an input of its own: the
+  // element's record on disk is damaged or was removed. Rare.
   absl::Status ReadAlone(IteratorContext* ctx, uint32_t index,
                          std::vector<Tensor>* element)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
@@ -284,8 +284,8 @@ class CachedIterator : public DatasetIterator<CachedDataset> {
         " that it should have. Use a source that is the same in every epoch."));
   }
 
-  // For contexts without an index mapper. A thread of the input must not begin
-  // to read before the first request brings one.
+  // The parameters for making an input, without an index mapper. The input's
+  // threads must not begin to read before a request brings one.
   static IteratorContext::Params InputParams(IteratorContext* ctx) {
     IteratorContext::Params params(ctx);
     params.warm_start = false;
@@ -300,13 +300,12 @@ class CachedIterator : public DatasetIterator<CachedDataset> {
   // Whether the plan and the input must be made again.
   bool input_failed_ ABSL_GUARDED_BY(mu_) = false;
   std::shared_ptr<PositionPlan> plan_ ABSL_GUARDED_BY(mu_);
-  // The input's own threads, if any, which run its functions. Made when the
-  // first function runs.
+  // The input's own threads, if any. Made when its first function runs.
   std::once_flag has_pool_;
   std::unique_ptr<tensorflow::thread::ThreadPool> pool_;
-  // The context in which the input is read.
+  // The context in which the input is read, with the plan as index mapper.
   std::optional<IteratorContext> mapped_ ABSL_GUARDED_BY(mu_);
-  // Destroyed first.
+  // The last member, to be destroyed first: its threads use the others.
   std::unique_ptr<IteratorBase> input_ ABSL_GUARDED_BY(mu_);
 };
 

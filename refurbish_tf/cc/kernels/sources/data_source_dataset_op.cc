@@ -5,9 +5,9 @@
 // are read again one by one.
 //
 // TensorFlow knows the Python function by a name and a weak reference. The
-// dataset in Python, or the graph of the function that built it, holds the
-// function; `tf.numpy_function` would hold it, and the source, until the
-// process ends.
+// dataset in Python, or the graph of the function that built it, keeps it
+// alive. `tf.numpy_function` would keep it alive, and with it the source, until
+// the process ends.
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -31,8 +31,8 @@ constexpr char kBatchReads[] = "batch_reads";
 // Far more than are ever read at once.
 constexpr int64_t kMostBatchReads = 1 << 16;
 
-// Gives `elements` what a function returned: `most` elements, of which these
-// are the first.
+// Sets `elements` to what a function returned. It returned tensors for `most`
+// elements, of which `elements` are the first.
 absl::Status Distribute(const std::vector<Tensor>& returned,
                         size_t num_components, size_t most,
                         absl::Span<IndexedElement> elements) {
@@ -55,8 +55,8 @@ absl::Status Distribute(const std::vector<Tensor>& returned,
   return absl::OkStatus();
 }
 
-// Rewords TensorFlow's error for a Python function that it cannot find: a
-// source lives only as long as its dataset.
+// Rewords TensorFlow's error for a Python function that it cannot find. The
+// function lives only as long as its dataset.
 absl::Status Explained(const absl::Status& status) {
   if (!absl::StrContains(status.message(), "Could not find callback")) {
     return status;
@@ -89,13 +89,13 @@ class SourceReader : public IndexedReader {
       return;
     }
     for (IndexedElement& each : elements) {
-      // Any error counts as this element's.
+      // Any error becomes the error of this element.
       const absl::Status ran = Run(contexts, read_one_.get(), {&each, 1}, 1);
       if (!ran.ok()) each.status = ran;
     }
   }
 
-  // Checks the length, even if `cached` has read no element.
+  // Python checks the length of the source when it is asked for this index.
   absl::Status AtEnd(FunctionContexts* contexts) override {
     IndexedElement end;
     end.index = reads_.num_elements;
@@ -104,7 +104,7 @@ class SourceReader : public IndexedReader {
   }
 
  private:
-  // `function` returns `most` elements, of which `elements` are the first.
+  // `function` returns tensors for `most` elements; the first are `elements`.
   absl::Status Run(FunctionContexts* contexts,
                    InstantiatedCapturedFunction* function,
                    absl::Span<IndexedElement> elements, int64_t most) {
@@ -135,7 +135,7 @@ class DataSourceDataset : public IndexedDataset {
       : IndexedDataset(
             ctx, "DataSource", "rtf.sources.data_source", std::move(types),
             std::move(shapes),
-            // One reader needs no thread of its own.
+            // With one reader, the thread that requests an element reads it.
             {num_elements, num_readers == 1 ? 0 : num_readers, batch_reads}),
         read_one_(std::move(read_one)),
         read_many_(std::move(read_many)) {}
@@ -158,7 +158,7 @@ class DataSourceDataset : public IndexedDataset {
   absl::Status Get(OpKernelContext* ctx, int64_t index,
                    std::vector<Tensor>* out_tensors) const override {
     TF_RETURN_IF_ERROR(CheckRandomAccessCompatible(index));
-    // Not kept: it belongs to the caller's function library, which may vanish.
+    // Not kept: the caller's function library, which it belongs to, may vanish.
     std::unique_ptr<InstantiatedCapturedFunction> function;
     TF_RETURN_IF_ERROR(read_one_->Instantiate(
         InstantiateCapturedFunctionParams(ctx), &function));
@@ -197,7 +197,7 @@ class DataSourceDatasetOp : public DatasetOpKernel {
  public:
   explicit DataSourceDatasetOp(OpKernelConstruction* ctx)
       : DatasetOpKernel(ctx) {
-    // Python runs one thread at a time, so this can be the calling thread.
+    // The calling thread runs them: Python runs one thread at a time anyway.
     FunctionMetadata::Params params;
     params.use_inter_op_parallelism = false;
     OP_REQUIRES_OK(ctx,

@@ -1,8 +1,7 @@
 // Read-ahead follows whatever determines the next element: the position and the
 // step between the last two (`shard` always skips the same number), the splits
-// of a tf.data service, or an index mapper. A mapper may wait
-// (`Epoch::Request`), so if there are workers only they ask it, never the
-// consumer.
+// of a tf.data service, or an index mapper. If there are workers, only they
+// call the mapper, never the consumer, because it may wait (`Epoch::Request`).
 #include "refurbish_tf/cc/kernels/sources/indexed_dataset.h"
 
 #include <algorithm>
@@ -34,22 +33,20 @@ constexpr char kPending[] = "pending";
 
 constexpr int64_t kMaxRequests = int64_t{1} << 62;
 
-// After a `Skip` over at most this many elements of the plan that threads have
-// begun to read, these are dropped; after a longer one the workers are
-// restarted.
+// If at most this many elements that workers have begun to read are skipped,
+// their results are dropped; after a longer `Skip` the workers are restarted.
 constexpr int64_t kMostPassed = 16;
 
-// About how many bytes a reader reads together, if it reads several elements at
-// once.
+// If a reader reads several elements at once: about how many bytes.
 constexpr size_t kMostBytesAtOnce = 16 << 20;
 
-// How many positions of other sources, as in `concatenate`, are passed over to
-// find an element to read together with an earlier one.
+// To find an element to read together with earlier ones, at most this many
+// positions are passed over that belong to other sources, as in `concatenate`.
 constexpr int kMostPassedAhead = 16;
 
 // Decides which element is next: sets its index, or an error. Returns false at
-// the end, and under `NonBlockingRequests` if it is not yet known. Never called
-// by two threads at once.
+// the end, and if it would wait under `NonBlockingRequests`. Never called by
+// two threads at once.
 using NextIndex = std::function<bool(IndexedElement*)>;
 
 // Every `step`-th index from `first` on. Never waits.
@@ -62,7 +59,7 @@ NextIndex IndicesInOrder(int64_t num_elements, int64_t first, int64_t step) {
   };
 }
 
-// The indices that a mapper returns, from its `num_requests`-th answer on.
+// The indices that a mapper returns, from request `num_requests` on.
 NextIndex RequestedIndices(int64_t num_elements, IndexMapperFn mapper,
                            int64_t num_requests) {
   return [=](IndexedElement* element) mutable {
@@ -78,7 +75,7 @@ NextIndex RequestedIndices(int64_t num_elements, IndexMapperFn mapper,
       index = absl::OutOfRangeError("The end of the source.");
     }
     if (ahead && !index.ok()) {
-      --num_requests;  // Asked again, as the first one of a piece.
+      --num_requests;  // The next piece asks again, and may wait.
       return false;
     }
     element->num_requests = num_requests;
@@ -88,7 +85,7 @@ NextIndex RequestedIndices(int64_t num_elements, IndexMapperFn mapper,
   };
 }
 
-// `pending`, then the indices that a tf.data service assigns.
+// The indices of `pending`, then those that a tf.data service assigns.
 NextIndex SplitIndices(int64_t num_elements,
                        std::shared_ptr<SplitProvider> splits,
                        std::shared_ptr<std::deque<int64_t>> pending) {
@@ -123,15 +120,15 @@ struct IndexedPiece : OrderedWorkers::Piece {
 
 class IndexedWork : public OrderedWorkers::Work {
  public:
-  // Pieces have at most `most_at_once` elements. They begin small and double,
-  // so that the first element of a slow source comes soon. Both pointers must
-  // outlive this object.
+  // Pieces have at most `most_at_once` elements. The first has one, and sizes
+  // double, so that the first element of a slow source comes soon. Both
+  // pointers must outlive this object.
   IndexedWork(IndexedReader* reader, FunctionContexts* contexts,
               size_t most_at_once)
       : reader_(reader), contexts_(contexts), most_at_once_(most_at_once) {}
 
-  // From now on reads what `next` gives. `may_wait`: whether `next` may wait.
-  // Called when no workers run.
+  // From now on reads the elements that `next` gives. `may_wait`: whether
+  // `next` may wait; then `Fetch` calls it. Called when no workers run.
   void Begin(NextIndex next, bool may_wait) {
     next_ = std::move(next);
     may_wait_ = may_wait;
@@ -178,14 +175,14 @@ class IndexedWork : public OrderedWorkers::Work {
   }
 
  private:
-  // Returns false at the end.
+  // Sets the indices of a piece. Returns false at the end.
   bool Fill(IndexedPiece* piece) {
     auto& elements = piece->elements;
     elements.resize(1);
     if (!next_(&elements.front())) return false;
     if (most_at_once_ == 1 || !elements.front().status.ok()) return true;
-    // If it waited for more than the first element, it might wait for a thread
-    // that waits for that element.
+    // Only the first element may be waited for. A thread that releases later
+    // ones may itself be waiting for the first.
     const NonBlockingRequests does_not_wait;
     const size_t size = std::min(next_size_, most_of_bytes_.load());
     for (IndexedElement more; elements.size() < size && next_(&more);) {
@@ -199,7 +196,7 @@ class IndexedWork : public OrderedWorkers::Work {
   FunctionContexts* const contexts_;
   const size_t most_at_once_;
   size_t next_size_ = 1;
-  // How many elements of the size of those read last are read at once.
+  // How many elements of the size read last fit into kMostBytesAtOnce.
   std::atomic<size_t> most_of_bytes_{1};
   NextIndex next_;
   bool may_wait_ = false;
@@ -342,11 +339,11 @@ class IndexedIterator : public WorkersIterator<IndexedDataset> {
     work_->Begin(std::move(next), may_wait);
     OrderedWorkers::Options options =
         WorkerOptions(ctx, reads().num_readers, "true", {});
-    // A mapper that was asked too far ahead waits until earlier elements are
-    // taken, and only the consumer takes them.
+    // The consumer must not call a mapper: if asked too far ahead, the mapper
+    // waits until the consumer takes earlier elements.
     options.consumer_helps = !may_wait;
-    // A symbolic checkpoint is taken with each element: nothing may be read
-    // ahead.
+    // With splits, a symbolic checkpoint goes with each element, so nothing may
+    // be read ahead.
     if (splits_ != nullptr && ctx->symbolic_checkpoint()) options.max_calls = 0;
     if (reads().most_at_once > 1) {
       // Pieces are large: each reader has one in progress and one ready.
@@ -400,7 +397,7 @@ class IndexedIterator : public WorkersIterator<IndexedDataset> {
     return std::move(element.status);
   }
 
-  // Pieces of splits have one element.
+  // Each piece has one element, because `SplitIndices` gives no more.
   absl::Status SaveSplits(
       IteratorStateWriter* writer,
       const std::vector<const OrderedWorkers::Piece*>& ready)
@@ -427,7 +424,8 @@ class IndexedIterator : public WorkersIterator<IndexedDataset> {
   // The piece that is being handed out, and its next element.
   std::unique_ptr<IndexedPiece> piece_ ABSL_GUARDED_BY(mu_);
   size_t next_in_piece_ ABSL_GUARDED_BY(mu_) = 0;
-  // In order: the next element to hand out.
+  // In order: the next element to hand out; the last one requested, and the
+  // step to it; the workers' step; the element read last.
   int64_t position_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t last_wanted_ ABSL_GUARDED_BY(mu_) = -1;
   int64_t last_step_ ABSL_GUARDED_BY(mu_) = 1;

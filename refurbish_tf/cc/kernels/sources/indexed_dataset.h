@@ -1,5 +1,4 @@
-// A source that is read by index: its dataset, and the iterator of all such
-// sources.
+// Base classes of datasets that are read by index, and of their readers.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +14,14 @@
 
 namespace refurbish_tf {
 
-// The components of an element. Not a vector, because freeing what another
-// thread has allocated is slow.
+// The components of an element. An inlined vector, because it is slow to free
+// what another thread has allocated.
 using Components = absl::InlinedVector<Tensor, 2>;
 
-// An element that is to be read, or was.
+// An element that is to be read, or that was read.
 struct IndexedElement {
   int64_t index = -1;  // Negative if an error left it unknown.
-  // With a mapper: how often it had been asked when it returned this index.
+  // With an index mapper: how often it had been asked when it gave this index.
   int64_t num_requests = 0;
   absl::Status status;
   Components tensors;
@@ -30,12 +29,12 @@ struct IndexedElement {
 
 class IndexedDataset;
 
-// Reads the elements of one iterator, which begins now.
+// Reads the elements of one iterator, which begins when the reader is made.
 class IndexedReader {
  public:
   explicit IndexedReader(const IndexedDataset* dataset);
   virtual ~IndexedReader() = default;
-  // Sets the status and the tensors of elements that have an index. Called by
+  // Sets the status and the tensors of elements whose index is set. Called by
   // as many threads at once as the source has readers.
   virtual void Read(FunctionContexts* contexts,
                     absl::Span<IndexedElement> elements);
@@ -47,23 +46,22 @@ class IndexedReader {
   const int64_t since_;
 };
 
-// How many elements are read at once: `num_parallel_reads`. AUTOTUNE does not
-// depend on the number of CPU cores, because a disk or a service answers
-// several requests at once.
+// Reads `num_parallel_reads`: how many elements are read at once. AUTOTUNE
+// becomes a fixed number, whatever the number of CPU cores, because a disk or a
+// service answers several requests at once.
 absl::Status GetNumReads(OpKernelContext* ctx, int64_t* number);
 
 class IndexedDataset : public NamedDataset {
  public:
   struct Reads {
     int64_t num_elements;
-    // How many readers read ahead of the consumer. 0: the thread that requests
-    // an element reads it.
+    // How many readers read ahead. 0: the requesting thread reads.
     int64_t num_readers;
-    // The most elements of one read.
+    // How many elements one reader may read together.
     int64_t most_at_once = 1;
   };
 
-  // `method`: the Python function that makes it.
+  // `method`: the Python function that makes the dataset, for errors.
   IndexedDataset(OpKernelContext* ctx, const char* type, const char* method,
                  DataTypeVector dtypes, std::vector<PartialTensorShape> shapes,
                  Reads reads)

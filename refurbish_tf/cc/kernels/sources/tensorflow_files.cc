@@ -21,8 +21,8 @@ using tensorflow::FileStatistics;
 using tensorflow::RandomAccessFile;
 using tensorflow::WritableFile;
 
-// How often a file's identity is checked: on a remote service each check takes
-// about ten milliseconds.
+// For how long a file's identity is trusted: on a remote service each check
+// takes about ten milliseconds.
 constexpr int64_t kIdentityNanos = 2000000000;
 
 absl::StatusOr<FileIdentity> IdentityAt(const std::string& path) {
@@ -38,7 +38,7 @@ absl::StatusOr<FileIdentity> IdentityAt(const std::string& path) {
 }
 
 // TensorFlow 2.19 lacks the overload with a span; later versions have
-// deprecated the other one.
+// deprecated the other one. An argument of 0 prefers the first, if it compiles.
 template <class File>
 auto ReadAt(const File& file, uint64_t offset, absl::Span<char> to,
             absl::string_view* read, int /*preferred*/)
@@ -70,7 +70,7 @@ class TensorFlowFile : public RandomFile {
                                     size_t head_size, char* body,
                                     size_t body_size, char* tail,
                                     size_t tail_size) override {
-    // One request for all three.
+    // Reads all three parts with one request.
     const size_t size = head_size + body_size + tail_size;
     const std::unique_ptr<char[]> scratch(new char[size]);
     absl::StatusOr<size_t> read = Read(offset, size, scratch.get());

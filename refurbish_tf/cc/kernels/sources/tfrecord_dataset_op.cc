@@ -61,7 +61,7 @@ class TfrecordDatasetOp : public DatasetOpKernel {
     options.num_threads = static_cast<int>(num_readers);
     options.access = AccessTo;
     absl::Status status;
-    // A rewrite of the graph makes the dataset again, from the same files.
+    // A graph rewrite makes the dataset again: it finds the same index by name.
     std::shared_ptr<const RecordIndex> index =
         Registry<const RecordIndex>::Global().GetOrCreate(
             name, [&]() -> std::shared_ptr<const RecordIndex> {
