@@ -24,10 +24,11 @@ class GaussianAxis {
   // The most points that contribute to one point.
   int64_t most() const { return most_; }
   int64_t FirstOf(int64_t i) const;
-  // The weights of the points from `FirstOf(i)` on. They add up to 1.
+  // The weights of the points from `FirstOf(i)` on in the blurred point i. They
+  // add up to 1.
   std::vector<double> WeightsOf(int64_t i) const;
-  // Whether no reflected point contributes. `WeightsOf` is then always the
-  // same.
+  // Whether no reflected point contributes to point i. All such points have the
+  // same weights.
   bool IsInner(int64_t i) const { return i >= radius_ && i + radius_ < size_; }
   FloatSpans Spans() const;
 
