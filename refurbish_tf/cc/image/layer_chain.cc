@@ -11,8 +11,8 @@
 namespace refurbish_tf {
 namespace {
 
-// Joins the pieces into one text per layer. Only the first word of a layer has
-// no value.
+// Joins the pieces into one text per layer. A layer begins with its name, the
+// only word without a value.
 std::vector<std::string> LayersOf(const std::vector<std::string>& pieces) {
   std::vector<std::string> layers;
   for (const std::string& piece : pieces) {
@@ -109,7 +109,7 @@ absl::Status LayerChain::Check(const ImageSpec& image) {
     return InvalidArgument("have 1 to ", kMaxChannels, " channels, got ",
                            channels);
   }
-  // Unknown sides are -1, which is within the limit.
+  // An unknown side is -1, so the product is within the limit.
   if (static_cast<double>(image.size.height) *
           static_cast<double>(image.size.width) <=
       kMaxPixels) {
@@ -127,7 +127,7 @@ LayerChain LayerChain::Of(absl::string_view key, bool keeps_size,
     arguments->Fail(chain.status().message());
     return {};
   }
-  // Some layers do not accept uint8.
+  // Float32 is also tried, because some layers do not accept uint8.
   for (const ValueType type : {ValueType::kUint8, ValueType::kFloat32}) {
     ImageSpec image;
     image.pixel.type = type;

@@ -15,26 +15,28 @@ namespace refurbish_tf {
 struct MixDraw {
   // The position in the batch of the image that it is mixed with.
   int64_t partner = 0;
-  // Whether it gets a box of the partner, instead of a blend with all of it.
+  // Whether a box of it is replaced by the partner's (CutMix). Otherwise it is
+  // blended with the whole partner (mixup).
   bool is_cut = false;
-  // The weight of the image itself, in units of 2^-kLambdaBits; of a cut,
-  // before its box is clipped (`LambdaOf`).
+  // The weight of the image itself, in units of 2^-kLambdaBits. For CutMix, the
+  // actual weight (`LambdaOf`) is larger if the box is clipped.
   int32_t lambda = 1 << kLambdaBits;
   // The center of the box, as fractions of height and width in units of 2^-31.
   int32_t y = 0, x = 0;
 };
 
 struct Mixing {
-  // The numbers of a loaded graph may be any.
+  // Checks the numbers, because a graph that is loaded may contain any.
   absl::Status Check() const;
-  // How image `image` of a batch with this seed is mixed; a single one is not.
+  // Draws how image `image` of a batch with this seed is mixed. In a batch of
+  // one, it is not mixed.
   //
-  // All partners in a batch are `shift` images away: each image is mixed with
-  // another one and is a partner once, and over seeds all pairs are equally
-  // likely.
+  // The distance between an image and its partner (`shift`) is the same for the
+  // whole batch. Each image is therefore a partner once, and over many seeds
+  // all pairs are equally likely.
   MixDraw Draw(const ImageSeed& seed, int64_t image, int64_t batch_size) const;
 
-  // Both draw lambda from Beta(alpha, alpha), each with its own alpha.
+  // Lambda is drawn from Beta(alpha, alpha), with one of these alphas.
   float mixup_alpha = 1, cutmix_alpha = 1;
   // The probability of CutMix instead of mixup.
   float switch_prob = 0;

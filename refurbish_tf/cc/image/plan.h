@@ -10,8 +10,9 @@
 
 namespace refurbish_tf {
 
-// Consecutive points. They come from points `from`, `from + step`, ... of the
-// input, or are empty if `from` is `kNowhere` and `step` is 0.
+// Consecutive points of the result: rows or columns. They come from points
+// `from`, `from + step`, ... of the input, or are empty if `from` is `kNowhere`
+// and `step` is 0.
 struct Strip {
   static constexpr int64_t kNowhere = -1;
   static Strip Empty(int64_t length) { return {length, kNowhere, 0, 0}; }
@@ -27,7 +28,7 @@ struct Strip {
 
 using Strips = absl::InlinedVector<Strip, 8>;
 
-// The rows, or the columns.
+// The rows or the columns of an image.
 class Axis {
  public:
   // `size` points, unchanged.
@@ -38,12 +39,13 @@ class Axis {
   void Crop(int64_t begin, int64_t length, Border border,
             int64_t outermost = 1);
   void Reverse();
-  // Marks the existing points in [begin, end) as part of cutout `number`.
+  // Marks those points in [begin, end) that exist as part of cutout `number`.
   void CutOut(int64_t begin, int64_t end, int number);
 
   int64_t size() const { return size_; }
   Strips strips() const;
-  // For each point, the point of the input that it comes from; -1: none.
+  // For each point, the point of the input that it comes from, or -1. Ignores
+  // cutouts.
   std::vector<int32_t> Sources() const;
 
  private:
@@ -58,9 +60,10 @@ class Axis {
   Strips Drain();
 
   int64_t size_;
-  // Without reflections and cutouts, an axis is `before_` empty points,
-  // `only_`, and more empty points. `strips_` is then empty: a list of three
-  // strips would take as long as the pixels of a small image.
+  // Until a cutout or a crop with another border than `kEmpty`, an axis is
+  // `before_` empty points, `only_`, and more empty points. `strips_` is empty
+  // until then: a list of three strips would take as long as the pixels of a
+  // small image.
   int64_t before_ = 0;
   Strip only_;
   Strips strips_;

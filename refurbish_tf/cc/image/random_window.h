@@ -34,7 +34,8 @@ class RandomWindow {
 
   const std::array<double, 2>& ratio() const { return ratio_; }
 
-  // The first rectangle whose whole sides satisfy `fits(height, width)`.
+  // The first rectangle whose sides, in whole pixels, satisfy `fits(height,
+  // width)`.
   template <class Fits>
   std::optional<Box> Find(const int32_t* draws, ImageSize image,
                           const Fits& fits) const {

@@ -14,8 +14,8 @@ int64_t Nearest(double value) {
   return static_cast<int64_t>(std::floor(value + 0.5));
 }
 
-// The weights that make `output` points from the `length` points from `begin`
-// on of the `input` points, in the order of PixelKernels.
+// The weights that make `output` points from a part of `input` points, which
+// begins at `begin` and has `length`. Their order is that of PixelKernels.
 class Blend {
  public:
   Blend(int64_t input, double begin, double length, int64_t output,
@@ -119,7 +119,6 @@ class Blend {
 
 class ByteResizer : public Resizer {
  public:
-  // Resizes a box with the weights of these rows and columns.
   ByteResizer(const PixelRows& image, const Box& box, Blend rows, Blend columns,
               const PixelKernels& kernels)
       : part_(image.memory +
@@ -131,7 +130,7 @@ class ByteResizer : public Resizer {
         kernels_(kernels),
         rows_(std::move(rows)),
         columns_(std::move(columns)),
-        // Pixels beyond the last are read, with weights of 0.
+        // `blend_columns` also reads pixels beyond the last, with weights of 0.
         blended_(2 * ((box.width + 2 * columns_.pairs()) * channels_ +
                       kWordsBeyond)),
         sources_(2 * rows_.pairs()),
@@ -154,7 +153,8 @@ class ByteResizer : public Resizer {
   }
 
  private:
-  // Writes a row of the result in words, as wide as the box.
+  // Blends input rows to one row of the result in int16, still as wide as the
+  // box.
   void BlendRow(int64_t row, int16_t* to) {
     rows_.WeightsOf(row, weights_.data());
     for (size_t k = 0; k < sources_.size(); ++k) {
@@ -172,7 +172,7 @@ class ByteResizer : public Resizer {
   const PixelKernels& kernels_;
   const Blend rows_;
   Blend columns_;
-  // Two rows.
+  // The two rows that `blend_columns` reads.
   std::vector<int16_t> blended_;
   std::vector<const uint8_t*> sources_;
   std::vector<int16_t> weights_;

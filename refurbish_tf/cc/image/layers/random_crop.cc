@@ -1,4 +1,5 @@
-// Pads the image, and crops it at a random place: to its own or a given size.
+// Pads the image, and crops it at a random place: to its original size or a
+// given one.
 #include <algorithm>
 #include <optional>
 
@@ -20,8 +21,9 @@ class RandomCrop : public Layer {
   }
 
   int num_draws() const override { return 2; }
-  // Without a given size, the draws are places. Otherwise the number of places
-  // depends on the image, so the draws are fractions.
+  // Without a given size, a draw is the distance of the crop from an edge. With
+  // a given size, the number of places depends on the image, so draws are
+  // fractions.
   int64_t EndOfDraw(int i, const int32_t* draws) const override {
     return size_ ? Layer::EndOfDraw(i, draws) : 2 * padding_ + 1;
   }

@@ -29,7 +29,8 @@ class RandomPerspective : public ChanceLayer {
   }
 
  private:
-  // Within these limits, any draws make convex quadrilaterals of whole pixels.
+  // Within these limits, the corners, in whole pixels, always form a convex
+  // quadrilateral.
   static constexpr double kMostScale = 0.5;
   static constexpr int64_t kLeastSide = 5;
 

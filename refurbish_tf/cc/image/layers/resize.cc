@@ -85,8 +85,8 @@ class WholeResize : public ResizingLayer {
             side(size.width, size.height, shape.width, shape.height)};
   }
 
-  // The length of the shortest side. If `number_` is not 0, one of so many
-  // lengths, from this on, is drawn.
+  // The length of the shortest side, if given. If `number_` is not 0, one of
+  // `number_` lengths is drawn, and this is the smallest.
   std::optional<int64_t> shortest_;
   int64_t number_ = 0;
   bool crops_ = false, pads_ = false;

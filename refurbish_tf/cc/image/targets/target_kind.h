@@ -27,7 +27,8 @@ struct TargetKind {
     kCenterAndSize,
     // [2], [3], [number, 2] or [number, 3]; several people add a dimension.
     kKeyPoints,
-    // A component of no declared kind: it stays, and must not look like a map.
+    // A component that `targets=` does not name. It is not changed, and must
+    // not look like a map.
     kUnnamed,
   };
 
@@ -40,7 +41,7 @@ struct TargetKind {
            form == Form::kCenterAndSize;
   }
 
-  // The number of dimensions, without those of batches and frames.
+  // The least and most dimensions, without those of batches and frames.
   int least_dims() const {
     return form == Form::kFlow || form == Form::kVectors || form == Form::kImage
                ? 3
@@ -52,7 +53,7 @@ struct TargetKind {
   Form form;
   // Whether y comes before x, and height before width.
   bool y_first = false;
-  // Whether 1 is the height or the width of the image.
+  // Whether numbers are fractions of the image's height or width.
   bool is_relative = false;
 };
 

@@ -20,8 +20,8 @@ struct NumberType {
   double highest;
 };
 
-// After each layer the numbers are rounded to the stored type, so it makes no
-// difference where layers are split.
+// The numbers are rounded to the stored type after each layer, so it makes no
+// difference which layers are in one op.
 class TargetRows : public TargetCanvas {
  public:
   // `numbers`: `columns` for each of `count` rows in an image of this size;
@@ -41,8 +41,8 @@ class TargetRows : public TargetCanvas {
   void Resize(const Box& part, ImageSize size, bool antialias) override;
 
   // Checks the rows, clips boxes, and hides key points outside the image. To be
-  // called before any layer. Errors are of row `refused()`, and continue "they
-  // must ".
+  // called before any layer. An error is about row `refused()`; its message
+  // continues "they must ".
   absl::Status Begin();
   int64_t refused() const { return refused_; }
   // Whether the type can hold the sides of all images so far.
@@ -65,9 +65,10 @@ class TargetRows : public TargetCanvas {
   void MoveBy(const PreparedDistortion& distortion) override;
   // Moves each place to `to(place)`, in an image of size `made`.
   void MoveTo(const Projection& to, ImageSize made);
-  // Rows of -1 are padding. A row of two may be a point that moved there.
+  // Rows of -1 are padding, except rows of two numbers: these may be key points
+  // that moved there.
   bool IsPadding(const double* row) const;
-  // `Begin` of one row of finite numbers that is not padding.
+  // Does what `Begin` says for a row of finite numbers that is not padding.
   virtual absl::Status BeginRow(double* row) = 0;
   // `before`: the size of the image before the move.
   virtual void MoveRow(const Projection& to, ImageSize before, double* row) = 0;
