@@ -1,5 +1,4 @@
-// Parses the text of one layer, `name argument=value ...`, from the attribute
-// of an op.
+// Parses the text of a layer in an op's attribute: `name argument=value ...`.
 #pragma once
 
 #include <array>

@@ -1,7 +1,6 @@
-// The interface through which layers change an image. A layer is written once,
-// against `Canvas`: `Painter` applies its operations to the pixels of an image,
-// and other canvases to the image's targets, so the targets always follow the
-// image.
+// Layers change an image through this interface. A layer is written once:
+// `Painter` applies its operations to the pixels of an image, and other
+// canvases to the image's targets, so the targets always follow the image.
 #pragma once
 
 #include <cstdint>
@@ -26,14 +25,12 @@ class Canvas {
   virtual std::vector<Edges> boxes() const { return {}; }
 
   // Crops the image to a part, which may extend beyond the edges: `border` says
-  // what is there, and `color` is for `Border::kEmpty`. All mirrored pixels
-  // must exist in the image.
+  // what is there. `color` is for `kEmpty`. Pixels to be mirrored must exist.
   virtual void Crop(const Box& part, Border border, FillColor color) = 0;
   // Drops boxes whose center is not within the part.
   virtual void KeepWithin(const Box& /*part*/) {}
   // Mirrors left and right or, if `vertically`, top and bottom.
   virtual void Flip(bool vertically) = 0;
-  // Swaps rows and columns.
   virtual void Transpose() = 0;
   // Fills a part with a color. The part may extend beyond the edges.
   virtual void CutOut(const Box& part, FillColor color) = 0;
@@ -41,8 +38,7 @@ class Canvas {
   virtual void Resize(const Box& part, ImageSize size, bool antialias) = 0;
   // Resizes a part to the size of the whole image, by bicubic interpolation.
   virtual void ResizeBicubic(const Box& part) = 0;
-  // Blurs the image as if it continued as its mirror image, reflected about its
-  // outermost pixels.
+  // Blurs the image, continued as a reflection about its outermost pixels.
   virtual void Blur(const Gaussian& gaussian) = 0;
   // The image must have three channels or one. Changes of color leave a single
   // channel unchanged. `fill` is the value of pixels from outside the image.

@@ -1,5 +1,4 @@
-// The inner loops of the distortions. Most exist both in plain C++ and in AVX2
-// or NEON.
+// The inner loops of distortions, in plain C++ and mostly also in AVX2 or NEON.
 #pragma once
 
 #include <algorithm>
@@ -12,24 +11,21 @@ namespace refurbish_tf {
 
 // The number of channels of a color pixel.
 inline constexpr int kColors = 3;
-// Loops process this many bytes at a time: whole pixels of three channels that
-// fill whole vectors.
+// Loops process this many bytes at a time: whole vectors of whole RGB pixels.
 inline constexpr int kBlock = 96;
 
-// Blends `from` and `to`: from + factor * (to - from), in float32, clamped to
-// [0, 255] and truncated.
+// from + factor * (to - from), in float32, clamped to [0, 255] and truncated.
 struct BlendPlan {
   float factor = 1;
-  // Whether integer arithmetic in 16-bit words gives the same result: from +
-  // whole * d + (d * m >> 16), clamped, where d = to - from, and m is `up` if d
-  // >= 0, otherwise `down`.
+  // Whether 16-bit words give the same result: from + whole * d + (d * m >>
+  // 16), clamped, where d = to - from, and m is `up` if d >= 0, otherwise
+  // `down`.
   bool in_words = false;
   int16_t whole = 0, up = 0, down = 0;
 };
 
 // A value becomes u * whole + (u * multiplier >> 16), at most 255, where u =
-// value - lowest. The arrays have these numbers for each byte of a block,
-// because channels differ.
+// value - lowest. Numbers for each byte of a block, because channels differ.
 struct StretchPlan {
   alignas(32) uint8_t lowest[kBlock];
   alignas(32) uint16_t whole[kBlock];
@@ -45,9 +41,8 @@ struct ValueTables {
   alignas(32) uint8_t steps[kColors][16][32];
 };
 
-// Where the pixels of a row come from. Each loop of `DistortionKernels` uses
-// only some members. `first`, `step` and all coordinates of `turn` are in units
-// of 1 / 65536 pixel.
+// Where the pixels of a row come from. A loop uses only some members. `first`,
+// `step` and coordinates of `turn` are in units of 1 / 65536 pixel.
 struct RowPlan {
   const uint8_t* image = nullptr;
   int64_t height = 0, width = 0, row_bytes = 0;
@@ -57,8 +52,8 @@ struct RowPlan {
   // `move_columns`: (x, y) comes from (x, y + (first + x * step >> 16)).
   int64_t first = 0, step = 0, down = 0;
   // For `move_columns`: adjacent columns with the same offset are a span.
-  // `spans` has the first byte of each, and the end of the last. `longest` is
-  // in bytes.
+  // `spans` has the first byte of each, and the end of the last. `longest`: in
+  // bytes.
   absl::InlinedVector<int32_t, 128> spans;
   int64_t longest = 0;
   // `turn`: (x, y) comes from
@@ -156,8 +151,7 @@ inline void TurnHue(const uint8_t* from, int turn, uint8_t* to) {
   to[2] = channel(std::abs(hue - 4 * sixth));
 }
 
-// Sharpens bytes [begin, end) of a row. Their pixels must have eight
-// neighbours.
+// Sharpens bytes [begin, end) of a row, whose pixels have eight neighbours.
 inline void Sharpen(const RowPlan& plan, const uint8_t* row, int64_t begin,
                     int64_t end, uint8_t* to) {
   const int64_t pixel = plan.pixel_bytes;

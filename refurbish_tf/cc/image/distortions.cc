@@ -43,8 +43,7 @@ struct Contrast {
   int32_t Multiplier() const {
     if (span == 0) return 0;
     // `Of` truncates a double, which may be just below u * 255 / span if that
-    // is a whole number. An m exists only if this happens for all such u or for
-    // none.
+    // is whole. An m exists only if this happens for all such u or for none.
     int below = 0;
     for (int k = 1; k <= wholes; ++k) below += IsBelow(k) ? 1 : 0;
     if (below == 0) return (Fraction() + span - 1) / span;
@@ -68,8 +67,7 @@ struct Contrast {
   double scale, offset;
 };
 
-// Counts in several copies, because additions to the same count would wait for
-// each other.
+// Several copies, because additions to the same count wait for each other.
 template <int copies>
 void CountValues(const uint8_t* from, int64_t pixels, uint32_t (*counts)[256]) {
   alignas(64) uint32_t parts[copies][kColors * 256];
@@ -273,9 +271,8 @@ void PixelStep::MakeEqualize(const uint8_t* image, int64_t pixels) {
       }
       continue;
     }
-    // How many pixels are darker, plus half a step. Below, another half keeps
-    // the quotients so far from whole numbers that rounding errors do not
-    // matter.
+    // How many pixels are darker, plus half a step. Adding a further half keeps
+    // quotients away from whole numbers, so rounding errors do not matter.
     int32_t darker[256];
     int32_t sum = static_cast<int32_t>(step / 2);
     for (int value = 0; value < 256; ++value) {
@@ -406,7 +403,6 @@ void RowStep::PrepareRuns() {
 
 void RowStep::PrepareTurn(const PreparedDistortion& prepared) {
   const Move move = prepared.MoveOf({plan_.height, plan_.width});
-  // The middle of the image.
   const double x = static_cast<double>(plan_.width) / 2;
   const double y = static_cast<double>(plan_.height) / 2;
   const double from_x = static_cast<double>(move.x);

@@ -13,7 +13,6 @@
 
 namespace refurbish_tf {
 
-// A distortion that changes each pixel by itself.
 class PixelStep {
  public:
   // Whether it measures the image first: auto-contrast, equalize and contrast.
@@ -31,8 +30,7 @@ class PixelStep {
   bool Compose(const PixelStep& next);
 
   // If the constructor measured an image, the pixels must be from that image.
-  // `from` and `to` may be the same. Nothing beyond these pixels is read or
-  // written.
+  // `from` and `to` may be equal. Nothing beyond the pixels is read or written.
   void Apply(const uint8_t* from, int64_t pixels, uint8_t* to) const;
 
  private:
@@ -80,9 +78,8 @@ class RowStep {
           const uint8_t* image, int64_t height, int64_t width, int pixel_bytes,
           const PixelKernels& kernels);
 
-  // Writes the pixels [x, x + count) of row y of the result. It may overwrite
-  // bytes after these pixels, up to `end`, so the caller must write those
-  // later.
+  // Writes pixels [x, x + count) of row y of the result. Bytes after them, up
+  // to `end`, may be overwritten, so the caller must write those later.
   void Row(int64_t y, int64_t x, int64_t count, uint8_t* to,
            uint8_t* end) const {
     row_(plan_, y, x, count, to, end);

@@ -58,15 +58,13 @@ FloatSpans SpansOf(int64_t input, int64_t output, float inverse, float offset,
   return spans;
 }
 
-// The spans of one axis. Points of weight 0 are left out, because 0 * NaN would
-// spread NaN.
+// The spans of one axis, without points of weight 0: 0 * NaN is NaN.
 FloatSpans BilinearSpans(int64_t input, int64_t output, bool antialias);
 // Reverses the order of the output.
 void Reverse(FloatSpans* spans);
 
 // Resizes values in memory, of any number of channels. Sums are in double,
-// where products of two float32 are exact: fusing a product and a sum changes
-// nothing.
+// which holds products of two float32 exactly: fusing them changes nothing.
 template <class Value>
 class ValueResizer : public Resizer {
  public:

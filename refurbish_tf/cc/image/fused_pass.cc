@@ -43,8 +43,7 @@ bool FusedPass::Crop(const Box& part, Border border, FillColor color,
 }
 
 bool FusedPass::CutOut(const Box& part, FillColor color) {
-  // A chain has no more layers than this, but with nested chains there can be
-  // more cutouts.
+  // Nested chains may contain more cutouts than this.
   if (plan_.num_cutouts == Strip::kMostCutouts || !Accepts(color)) return false;
   plan_.CutOut(part);
   return true;

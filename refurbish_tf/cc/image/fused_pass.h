@@ -47,21 +47,19 @@ class FusedPass {
   // Adds a step, which can follow any other steps.
   void Add(const PixelStep& step);
 
-  // Each adds a step, or returns false if the step cannot follow those already
-  // added. The caller must then compute the image and add the step to a new
-  // pass over it.
+  // Each adds a step, or returns false if it cannot follow those already added.
+  // The caller must then compute the image, and add the step to a new pass.
   bool Crop(const Box& part, Border border, FillColor color,
             int64_t outermost = 1);
   bool Flip(bool vertically);
   bool CutOut(const Box& part, FillColor color);
 
   // This must be the first step. The image must be in memory, and `RowStep`
-  // must accept its pixels. If `Add` follows, pixels must have three bytes or
-  // one.
+  // must accept its pixels; if `Add` follows, they must have one or three
+  // bytes.
   void Distort(const PreparedDistortion& distortion, uint8_t fill);
 
-  // Writes rows [begin, begin + count) to `to`. It may also overwrite the bytes
-  // after them, up to `end`.
+  // Writes `count` rows. Bytes after them, up to `end`, may be overwritten.
   void Rows(int64_t begin, int64_t count, uint8_t* to, uint8_t* end);
 
  private:

@@ -97,7 +97,6 @@ struct Pixel {
   int64_t bytes() const { return BytesOf(type) * channels; }
 };
 
-// What is known about an image.
 struct ImageSpec {
   ImageSize size = {kUnknown, kUnknown};
   Pixel pixel;
@@ -122,8 +121,7 @@ enum class Border {
   kEdge,       // The outermost pixels.
 };
 
-// The color of empty uint8 pixels, by channel. Black, all zeros, also suits
-// other types.
+// The color of empty uint8 pixels, by channel. Black (0) suits all types.
 using FillColor = std::array<uint8_t, 4>;
 inline constexpr FillColor kBlack = {0, 0, 0, 0};
 

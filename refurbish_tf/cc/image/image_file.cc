@@ -63,8 +63,7 @@ void ReadJpeg(absl::string_view file, ImageFile* read) {
 }
 
 void ReadPng(absl::string_view file, ImageFile* read) {
-  // A chunk has a length, name, data and checksum. libpng allows other chunks
-  // before IHDR.
+  // Chunks: length, name, data, checksum. There may be others before IHDR.
   for (size_t at = 8; at + 12 <= file.size();) {
     const size_t length = Big(file, at, 4);
     const absl::string_view name = file.substr(at + 4, 4);
@@ -164,7 +163,7 @@ void ReadWebp(absl::string_view file, ImageFile* read) {
     default:
       read->size = {Little(file, 28, 2) & 0x3fff, Little(file, 26, 2) & 0x3fff};
   }
-  // A chunk has a name, length and data, padded to an even length.
+  // Each chunk: name, length, data, padded to an even length.
   for (size_t at = 12; at + 8 <= file.size();) {
     const size_t length = Little(file, at + 4, 4);
     if (file.substr(at, 4) == "EXIF") {

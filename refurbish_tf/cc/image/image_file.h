@@ -1,5 +1,4 @@
-// Reads the size and other facts from an image file, before anything is decoded
-// or allocated.
+// Reads facts from an image file before anything is decoded or allocated.
 #pragma once
 
 #include <array>
@@ -18,15 +17,13 @@ struct ImageFile {
   // The size that the file states; for a GIF, the size of its screen, enlarged
   // to contain the first picture. 0 x 0 if the file ends before it.
   ImageSize size = {0, 0};
-  // For a GIF: the place of the first picture on the screen; the position in
-  // the file where this picture begins and ends; and the end of the color table
-  // of the screen.
+  // For a GIF: the place of its first picture on the screen, where that picture
+  // is in the file, and where the colors of the screen end.
   Box picture = {0, 0, 0, 0};
   size_t begin = 0, end = 0, colors_end = 0;
   // For a GIF: the position in the file of the color around the picture.
   size_t around = 0;
-  // For a BMP: the position of the palette, and its number of entries of four
-  // bytes.
+  // For a BMP: the position of the palette, and the number of its entries.
   size_t palette = 0;
   int64_t num_colors = 0;
   // The feature of a BMP that cannot be decoded, or empty.
@@ -35,7 +32,7 @@ struct ImageFile {
   int bits = 8;
   // The number of color channels of a JPEG file.
   int64_t components = 0;
-  // From `ExifOrientation`.
+  // The EXIF orientation, 1 to 8.
   int orientation = 1;
 };
 
@@ -45,8 +42,7 @@ ImageFile ReadImageFile(absl::string_view file);
 // screen and has no transparent pixels.
 std::string FirstPicture(absl::string_view file, const ImageFile& read);
 
-// The RGB color of an entry in the palette of a BMP; black if the entry is
-// missing, as in Pillow.
+// The RGB color of an entry in a BMP's palette, or black, like Pillow.
 std::array<uint8_t, 3> ColorOf(absl::string_view file, const ImageFile& read,
                                uint8_t index);
 std::array<uint8_t, 3> ColorAround(absl::string_view file,

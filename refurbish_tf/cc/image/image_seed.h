@@ -1,4 +1,3 @@
-// The seed from which layers draw.
 #pragma once
 
 #include <array>
@@ -21,8 +20,7 @@ class ImageSeed {
         key_(Finalize(Finalize(static_cast<uint64_t>(first) + kGolden) +
                       static_cast<uint64_t>(second))) {}
 
-  // The seed of image or layer `index`. `At` returns it as two int32 numbers,
-  // like `seed_at` in Python.
+  // The seed of image or layer `index`: as two int32, like Python's `seed_at`.
   std::array<int32_t, 2> At(uint64_t index) const {
     const uint64_t word = Finalize(key_ + (index + 1) * kGolden);
     return {static_cast<int32_t>(word), static_cast<int32_t>(word >> 32)};
@@ -50,8 +48,7 @@ class ImageSeed {
 
  private:
   static constexpr uint64_t kGolden = 0x9e3779b97f4a7c15;
-  // Makes the draws of a seed independent of the seeds that are derived from
-  // it.
+  // Keeps the draws of a seed independent of the seeds derived from it.
   static constexpr uint64_t kWords = 0x6a09e667f3bcc909;
 
   // The finalizer of SplitMix64 (Steele et al., 2014).

@@ -13,9 +13,8 @@
 
 namespace refurbish_tf {
 
-// Whether an image is written into the CPU's caches or past them. Stores past
-// the caches do not displace data that is needed sooner, and their memory is
-// not read first.
+// Whether an image is written into the CPU's caches or past them: it then does
+// not displace data that is needed sooner, and its memory is not read first.
 enum class Stores { kCached, kPastCaches };
 
 // The scale and offset of consecutive values, beginning with the first channel.
@@ -66,8 +65,7 @@ struct FloatSpans {
   std::vector<float> paired;
 };
 
-// The loop for this number of bytes or channels or, if there is none, the
-// general one at index 0.
+// The loop for this number of bytes or channels, or the general one (index 0).
 template <class Loops>
 typename Loops::value_type LoopOf(const Loops& loops, int64_t number) {
   const size_t index = static_cast<size_t>(number);

@@ -21,7 +21,6 @@
 
 namespace refurbish_tf {
 
-// How a part of an image is resized.
 struct Resizing {
   bool pads() const { return !(size == padded); }
   // Where the resized part is in the padded result.
@@ -39,7 +38,6 @@ class Layer {
  public:
   virtual ~Layer() = default;
 
-  // How many numbers it draws.
   virtual int num_draws() const { return 0; }
   // Draws numbers from a seed and writes them to `draws`. `before`: the draws
   // of the previous layer, or null.
@@ -62,14 +60,12 @@ class Layer {
   // Whether the draws also depend on the boxes in the image. If so, `DrawFrom`
   // must complete the result of `Draw`.
   virtual bool looks_at_boxes() const { return false; }
-  // Completes the draws for an image with the boxes of this canvas, and applies
-  // them to the canvas.
+  // Completes the draws for an image with these boxes, then applies them to it.
   virtual void DrawFrom(Canvas* boxes, int32_t* draws) const {
     Apply(draws, boxes);
   }
 
-  // The size and format of what it makes from `image`. Error messages continue
-  // "The image must ".
+  // What it makes from `image`. Error messages continue "The image must ".
   virtual absl::StatusOr<ImageSpec> Behind(ImageSpec image) const {
     return image;
   }
@@ -81,8 +77,8 @@ class Layer {
     return absl::OkStatus();
   }
 
-  // The resizing, if that is all the layer does. `decode` then resizes while it
-  // decodes, and does not call `Apply`.
+  // The resizing, if that is all the layer does: `decode` does it while
+  // decoding.
   virtual std::optional<Resizing> ResizingOf(const int32_t* /*draws*/,
                                              ImageSize /*size*/) const {
     return std::nullopt;
@@ -121,7 +117,6 @@ class ChanceLayer : public Layer {
   const int64_t below_;
 };
 
-// A layer that resizes a part of the image.
 class ResizingLayer : public Layer {
  public:
   // The longest side that a part may be resized to.
@@ -181,8 +176,7 @@ absl::Status CheckColors(const ImageSpec& image,
 // Checks for uint8 and three channels, and sets the number of channels.
 absl::StatusOr<ImageSpec> OfThreeColors(ImageSpec image);
 
-// The longest side whose coordinates, with Pillow's 16 fraction bits, fit into
-// 32 bits.
+// The longest side that fits into 32 bits, with Pillow's 16 fraction bits.
 inline constexpr int64_t kMaxFixedSide = 32767;
 // Checks that no side is longer, for layers that rotate and shear.
 absl::Status CheckSides(const ImageSpec& image);

@@ -11,8 +11,7 @@
 namespace refurbish_tf {
 namespace {
 
-// Joins the pieces into one text per layer. A layer begins with its name, the
-// only word without a value.
+// Returns a text per layer. Only its first word, the name, has no value.
 std::vector<std::string> LayersOf(const std::vector<std::string>& pieces) {
   std::vector<std::string> layers;
   for (const std::string& piece : pieces) {
@@ -31,8 +30,7 @@ std::vector<std::string> LayersOf(const std::vector<std::string>& pieces) {
   return layers;
 }
 
-// Decodes the layers in an argument, where ",~" encodes a space. Each level of
-// nesting adds one "~".
+// Decodes nested layers: ",~" encodes a space. Each level adds one "~".
 std::string InnerText(absl::string_view text) {
   std::string inner;
   while (!text.empty()) {

@@ -41,9 +41,8 @@ class LayerChain {
   // pieces at any space and before any comma.
   static absl::StatusOr<LayerChain> Parse(
       const std::vector<std::string>& pieces);
-  // Must be raised whenever a layer draws different numbers, or makes a
-  // different image from them, because stores on disk keep the results of
-  // layers.
+  // Must be raised if a layer draws other numbers, or makes another image from
+  // them, because stores on disk keep the results of layers.
   static constexpr int kVersion = 2;
 
   const std::vector<Link>& links() const { return links_; }
@@ -51,10 +50,9 @@ class LayerChain {
   // The layers up to the last policy layer; empty if there is no policy layer.
   LayerChain UpToLastPolicy() const;
 
-  // The nested layers in argument `key` of another layer, where ",~" encodes a
-  // space. They must keep the dtype of an image, and its size if `keeps_size`.
-  // If they are invalid, reports an error to `arguments` and returns an empty
-  // chain.
+  // The layers nested in argument `key`, where ",~" encodes a space. They must
+  // keep the dtype of an image, and its size if `keeps_size`. If they are
+  // invalid, reports an error to `arguments` and returns an empty chain.
   static LayerChain Of(absl::string_view key, bool keeps_size,
                        Arguments* arguments);
 
@@ -76,14 +74,13 @@ class LayerChain {
   // Writes the `num_draws()` numbers that the layers draw from a seed: a pure
   // function, the same on every machine.
   void Draw(const ImageSeed& seed, int32_t* draws) const;
-  // These are described in `Layer`.
+  // The functions of `Layer`, for the whole chain.
   int64_t EndOfDraw(int i, const int32_t* draws) const;
   Movement movement() const;
   bool looks_at_boxes() const;
   void DrawFrom(Canvas* boxes, int32_t* draws) const;
   // Checks that the `num_draws()` draws are within the limits of the layers.
   absl::Status CheckDraws(const int32_t* draws) const;
-  // Whether these draws leave every image as it is.
   bool ChangesNothing(const int32_t* draws) const;
   void Apply(const int32_t* draws, Canvas* canvas) const;
 

@@ -12,8 +12,7 @@ namespace refurbish_tf {
 namespace {
 
 constexpr int32_t kOne = 1 << kLambdaBits;
-// Layers have lower positions, so mixing draws independently of layers with the
-// same seed.
+// Above the positions of layers: their draws from a seed are independent.
 constexpr uint64_t kOwnPosition = uint64_t{1} << 40;
 // Which word of an image's seed is used for what. Lambda takes as many words as
 // it needs, so it comes last.
@@ -77,8 +76,7 @@ int32_t DrawLambda(double alpha, const ImageSeed& seed, uint64_t word) {
 }
 
 Box BoxOf(const MixDraw& draw, ImageSize size) {
-  // The same on all machines, because IEEE 754 defines how square roots are
-  // rounded.
+  // IEEE 754 defines how square roots are rounded, so all machines agree.
   const double side = std::sqrt(static_cast<double>(kOne - draw.lambda) / kOne);
   const auto span = [side](int64_t length, int32_t middle) {
     const int64_t half = static_cast<int64_t>(length * side) / 2;

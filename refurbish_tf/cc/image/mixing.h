@@ -11,7 +11,6 @@
 
 namespace refurbish_tf {
 
-// How an image is mixed.
 struct MixDraw {
   // The position in the batch of the image that it is mixed with.
   int64_t partner = 0;
@@ -28,12 +27,10 @@ struct MixDraw {
 struct Mixing {
   // Checks the numbers, because a graph that is loaded may contain any.
   absl::Status Check() const;
-  // Draws how image `image` of a batch with this seed is mixed. In a batch of
-  // one, it is not mixed.
+  // How image `image` of a batch with this seed is mixed; a single one is not.
   //
-  // The distance between an image and its partner (`shift`) is the same for the
-  // whole batch. Each image is therefore a partner once, and over many seeds
-  // all pairs are equally likely.
+  // All images of a batch are `shift` away from their partners, so each image
+  // is a partner once. Over many seeds, all pairs are equally likely.
   MixDraw Draw(const ImageSeed& seed, int64_t image, int64_t batch_size) const;
 
   // Lambda is drawn from Beta(alpha, alpha), with one of these alphas.

@@ -22,7 +22,6 @@ struct AddedNoise {
   std::array<int32_t, 2> seed;
 };
 
-// What the kernels need to add noise to values of a type.
 struct NoisePlan {
   NoisePlan(const AddedNoise& noise, ValueType type);
   // Returns `largest` or `smallest` if it is beyond the limits, otherwise 0.
@@ -38,11 +37,9 @@ struct NoisePlan {
   float low_limit, high_limit;
 };
 
-// The multipliers of a hash from Wellons' *hash-prospector*, and one for the
-// fraction.
+// The multipliers of a hash from *hash-prospector*, and of the fraction's hash.
 inline constexpr uint32_t kNoiseHash[] = {0x21f0aaad, 0xd35a2d97, 0x9e3779b1};
-// The sum and its fraction, as one integer, are from 0 to twice this, and are
-// scaled to about -1 to 1.
+// Sums, with the fraction, are from 0 to twice this: scaled to about -1 to 1.
 inline constexpr float kNoiseMiddle = (4 * 255 * 256 + 255) / 2.0f;
 inline constexpr float kNoiseScale = 1.0f / 131072;
 

@@ -10,9 +10,8 @@
 namespace refurbish_tf {
 namespace {
 
-// Each thread keeps the memory between two passes for its next image. Freed
-// blocks of this size would go back to the system, and getting them again takes
-// as long as a pass.
+// Each thread keeps the memory between two passes for its next image. Freed, it
+// would go back to the system, and getting it again takes as long as a pass.
 constexpr int64_t kMostSpare = 1 << 20;
 thread_local ImageMemory spare_memory, other_spare_memory;
 

@@ -42,18 +42,16 @@ class Painter : private Canvas {
 
   // `chain.CheckDraws` must accept `draws`. `chain.Behind` says what `to` is.
   // `from` and `to` must not overlap, and must be aligned for their values.
-  // `kPastCaches` is for an image that is part of something larger than the
-  // caches.
+  // `kPastCaches`: `to` is in something larger than the caches.
   void Paint(const void* from, const int32_t* draws, void* to,
              Stores stores = Stores::kCached);
-  // The same, but `apply` calls the operations of the canvas.
+  // The same, but calls `apply` with the canvas instead of applying the chain.
   template <class Apply>
   void PaintBy(const Apply& apply, const void* from, void* to) {
     Begin(from);
     apply(static_cast<Canvas*>(this));
     End(to, Stores::kCached);
   }
-  // The values beyond the limits in all images so far.
   BeyondLimits beyond() const { return beyond_; }
 
  private:
@@ -116,8 +114,7 @@ class Painter : private Canvas {
   // The normalization of the last `Rescale`.
   Normalization rescaling_;
   BeyondLimits beyond_;
-  // Images between two passes: the one that the pass reads, and memory for the
-  // next one.
+  // The image that the pass reads, unless it is the input, and the next one.
   ImageMemory memory_, other_memory_;
   // A row that is too long for a band.
   ImageMemory long_row_;

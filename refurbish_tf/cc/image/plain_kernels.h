@@ -1,5 +1,4 @@
-// The plain loops. Vector loops also use them for the last values, which do not
-// fill a vector.
+// The plain loops. Vector loops use them for a rest that fills no vector.
 #pragma once
 
 #include <algorithm>

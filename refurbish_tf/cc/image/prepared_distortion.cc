@@ -16,8 +16,7 @@ int64_t HalfToEven(double value) {
   return static_cast<int64_t>(std::nearbyint(value));
 }
 
-// Moves the value away from 0 first, because a product that should be whole may
-// be just below.
+// Adds 1e-6, because a product that should be whole may be just below.
 int64_t Truncated(double value) {
   return static_cast<int64_t>(value + std::copysign(1e-6, value));
 }
@@ -57,9 +56,8 @@ bool FindMultiplier(float factor, int whole, int sign, int16_t* found) {
 }
 
 // In 16-bit words, a blend adds floor(factor * d) to a whole number. This is
-// wrong if the float32 sum is rounded up to the next whole number, which
-// happens only if the product is just below one. The last loop checks these
-// cases.
+// wrong if the float32 sum is rounded up to the next whole number: only if the
+// product is just below one. The last loop checks these cases.
 BlendPlan BlendBy(float factor) {
   BlendPlan plan;
   plan.factor = factor;
@@ -171,8 +169,7 @@ PreparedDistortion PreparedDistortion::InSteps(Distortion distortion,
                             std::nearbyint(parameter * kSteps) / kSteps);
 }
 
-// The inverse of torchvision's matrix, which is a scale, then a shear, then a
-// rotation.
+// The inverse of torchvision's matrix: a scale, then a shear, then a rotation.
 PreparedDistortion::PreparedDistortion(const AffineChange& change)
     : distortion(Distortion::kAffine),
       parameter(0),
@@ -206,8 +203,7 @@ PreparedDistortion::PreparedDistortion(const Corners& to, ImageSize size)
   // From the upper left corner to the upper right and the lower left one.
   const int64_t right_y = ys[1] - ys[0], right_x = xs[1] - xs[0];
   const int64_t below_y = ys[3] - ys[0], below_x = xs[3] - xs[0];
-  // From the lower right corner to the same two, and the deviation from a
-  // parallelogram.
+  // From the lower right corner, and how far it is from a parallelogram's.
   const int64_t up_y = ys[1] - ys[2], up_x = xs[1] - xs[2];
   const int64_t left_y = ys[3] - ys[2], left_x = xs[3] - xs[2];
   const int64_t skew_y = ys[2] - ys[1] - below_y;

@@ -54,8 +54,7 @@ struct AffineChange {
   double shear_y = 0, shear_x = 0;
 };
 
-// Where the corner pixels of an image go, in whole pixels, clockwise from the
-// upper left.
+// Where corner pixels go, in whole pixels, clockwise from the upper left.
 struct Corners {
   static constexpr int kNumber = 4;
   // They must form a convex quadrilateral.
@@ -113,13 +112,11 @@ struct PreparedDistortion {
   double parameter;
   // Whether it leaves every image unchanged.
   bool changes_nothing = false;
-  // For translations: whether fractions of a pixel are dropped, as in
-  // torchvision.
+  // For translations: drops fractions of a pixel, as torchvision does.
   bool truncates = false;
   // For color, contrast and sharpness.
   BlendPlan blend;
-  // For brightness, as in `StretchPlan`; the multiplier is -1 if no multiplier
-  // gives the right values.
+  // For brightness, as in `StretchPlan`; -1 if no multiplier is right.
   uint16_t whole = 0;
   int32_t multiplier = -1;
   // For hue: in units of 1/4096 of a sixth of the circle.
@@ -132,8 +129,7 @@ struct PreparedDistortion {
   // wx * x + wy * y + w, all in pixels from the corner of the image. Pixels
   // whose divisor is not above 0 are empty.
   double x = 0, y = 0, wx = 0, wy = 0, w = 1;
-  // For affine: how far the image moves down and to the right, in fractions of
-  // its sides.
+  // For affine: moves down and to the right, in fractions of the sides.
   double translate_y = 0, translate_x = 0;
 };
 

@@ -99,8 +99,7 @@ class Blend {
   template <class Weight>
   void Set(int64_t point, int64_t count, double total, const Weight& weight) {
     const int64_t output = static_cast<int64_t>(start_.size());
-    // Rounds the running sum instead of each weight, so that the weights add up
-    // to one exactly.
+    // Rounds the running sum, not each weight, so that the weights add up to 1.
     double sum = 0;
     int64_t given = 0;
     for (int64_t k = 0; k < count; ++k) {
@@ -153,8 +152,7 @@ class ByteResizer : public Resizer {
   }
 
  private:
-  // Blends input rows to one row of the result in int16, still as wide as the
-  // box.
+  // Makes a row of the result that is still as wide as the box, in int16.
   void BlendRow(int64_t row, int16_t* to) {
     rows_.WeightsOf(row, weights_.data());
     for (size_t k = 0; k < sources_.size(); ++k) {

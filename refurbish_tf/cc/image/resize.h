@@ -11,8 +11,7 @@
 
 namespace refurbish_tf {
 
-// A part of an image, not necessarily of whole pixels. Pixel i covers i to i +
-// 1.
+// A part of an image, not always of whole pixels. Pixel i covers i to i + 1.
 struct ResizeWindow {
   double y, x, height, width;
 };
@@ -47,7 +46,6 @@ std::unique_ptr<Resizer> MakeResizer(const PixelRows& image, const Box& box,
                                      bool antialias,
                                      const PixelKernels& kernels);
 
-// Blurs a whole image.
 std::unique_ptr<Resizer> MakeBlur(const PixelRows& image, ImageSize size,
                                   const Gaussian& gaussian,
                                   const PixelKernels& kernels);

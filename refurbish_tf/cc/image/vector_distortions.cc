@@ -12,8 +12,7 @@ namespace refurbish_tf {
 namespace vectors::distortions {
 namespace {
 
-// Applies `block(from, to)` to blocks of kBlock bytes. The last one is padded
-// with zeros.
+// Applies `block(from, to)` to blocks of kBlock bytes, the last padded with 0.
 template <class Block>
 REFURBISH_TF_AVX2_INLINE inline void ForBlocks(const uint8_t* from,
                                                int64_t bytes, uint8_t* to,
@@ -259,9 +258,8 @@ REFURBISH_TF_AVX2 void Hue(const uint8_t* from, int64_t bytes, int turn,
       from, bytes, to,
       [&](const uint8_t* from, uint8_t* to) REFURBISH_TF_AVX2_INLINE {
         const __m256i a = Load(from), b = Load(from + 32), c = Load(from + 64);
-        // A vector for each channel, as in `LookUpAll`. Green and blue of a
-        // pixel are one and two bytes after its red, and are moved to the same
-        // byte.
+        // A vector for each channel, as in `LookUpAll`. Green and blue, one and
+        // two bytes after the red of a pixel, are moved to the same byte.
         const __m256i red = Merged(c, b, one, a, zero);
         const __m256i green = MovedDown(Merged(c, b, two, a, one));
         const __m256i blue = MovedDown(MovedDown(Merged(c, b, zero, a, two)));
@@ -333,8 +331,7 @@ REFURBISH_TF_AVX2 void FindExtremes(const uint8_t* from, int64_t bytes,
 REFURBISH_TF_AVX2 int64_t SumGreys(const uint8_t* from, int64_t bytes) {
   int64_t sum = 0, i = 0;
   while (i + 24 <= bytes) {
-    // Each 32-bit word sums up one pixel of every 24 bytes; 2^20 of them cannot
-    // overflow.
+    // Each word sums one pixel of every 24 bytes; 2^20 of them do not overflow.
     const int64_t end = std::min(bytes, i + (int64_t{24} << 20));
     __m256i sums = _mm256_setzero_si256();
     for (; i + 24 <= end; i += 24) {

@@ -42,8 +42,7 @@ REFURBISH_TF_AVX2 void Copy(const uint8_t* from, int64_t bytes, uint8_t* to) {
 
 #endif
 
-// A shuffle that mirrors the pixels, of `bytes` bytes each, at the end of a
-// vector.
+// A shuffle that mirrors pixels of `bytes` bytes at the end of a vector.
 struct MirrorOrder {
   constexpr explicit MirrorOrder(int bytes) : from() {
     for (int i = 0; i < 16; ++i)
@@ -202,9 +201,8 @@ REFURBISH_TF_AVX2 inline void StreamAs(__m256 value, plain::Float16* to) {
                    _mm256_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
 }
 
-// A vector can be stored past the caches only at a multiple of its length. The
-// values before the first such address and after the last one are stored as
-// usual.
+// A vector can be stored past the caches only at a multiple of its length.
+// Values before the first such address and after the last are stored as usual.
 template <class To>
 REFURBISH_TF_AVX2 float NormalizePastCaches(const void* untyped_from,
                                             int64_t count,
@@ -251,8 +249,7 @@ REFURBISH_TF_AVX2 inline __m256i AddProducts(__m256i sum, __m256i words,
   return _mm256_add_epi32(sum, _mm256_madd_epi16(words, pair));
 }
 
-// Converts the 32-bit sums of a row blend to int16, and stores the halves of
-// the vector at two places.
+// Stores 32-bit sums of a row blend as int16, each half at another place.
 REFURBISH_TF_AVX2 inline void StoreWords(__m256i one, __m256i other,
                                          int16_t* to, int16_t* to_high) {
   constexpr int kShift = kWeightBits - kFractionBits;
@@ -359,8 +356,7 @@ REFURBISH_TF_AVX2 inline void SumPixelsOf(const float* from,
   const __m128 highest = _mm_set1_ps(255), half = _mm_set1_ps(0.5f);
   const int64_t most = taps == 0 ? spans.most : taps;
   const float* weights = spans.paired.data();
-  // A copy of the pointer: compilers assume that storing bytes may change
-  // `spans`.
+  // A copy: compilers assume that storing bytes may change the pointer.
   const int32_t* const start = spans.start.data();
   for (int64_t i = 0; i < pixels; i += 2, weights += 8 * most) {
     // The last of an odd number of pixels is computed twice.

@@ -175,8 +175,7 @@ REFURBISH_TF_AVX2 void SharpenBy(const By by, const RowPlan& plan,
                                  uint8_t* to) {
   constexpr int64_t kChunk = 1024;
   const int64_t pixel = plan.pixel_bytes;
-  // The sums of three bytes: above, in and below this row. They begin one pixel
-  // before the chunk.
+  // Sums of bytes above, in and below this row, from a pixel earlier on.
   alignas(32) uint16_t sums[kChunk + 2 * kColors];
   for (int64_t done = 0; done < count;) {
     const int64_t begin = std::min(done, count - 32);

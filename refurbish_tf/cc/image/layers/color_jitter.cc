@@ -66,7 +66,6 @@ class ColorJitter : public ColorLayer {
   }
 
  private:
-  // The number of orders of the steps.
   static constexpr int kOrders = 24;
 };
 

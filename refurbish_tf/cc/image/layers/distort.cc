@@ -1,5 +1,4 @@
-// Layers that apply one distortion, such as `random_invert`, with some
-// probability.
+// Layers that apply one distortion with some probability: `random_invert`, ...
 #include <algorithm>
 #include <array>
 #include <cmath>

@@ -1,4 +1,3 @@
-// Adds Gaussian noise to each value.
 #include <array>
 
 #include "refurbish_tf/cc/image/layer.h"

@@ -1,5 +1,4 @@
-// A layer of RandAugment, AutoAugment or Deep AutoAugment: it draws one of
-// several operations.
+// A layer of RandAugment or (Deep) AutoAugment: draws one of its operations.
 #include <algorithm>
 #include <array>
 #include <vector>
@@ -56,8 +55,7 @@ struct PolicyOutcome {
   PreparedDistortion distortion{Distortion::kIdentity};
   RandomOperation random = RandomOperation::kNone;
   double parameter = 0;
-  // How many more numbers a random operation draws, and the limit that these
-  // stay below.
+  // How many numbers a random operation draws, and the limit below which.
   int num_more_draws = 0;
   int64_t end_of_more = 1;
 
@@ -79,7 +77,6 @@ struct PolicyOutcome {
 struct NamedOperation {
   absl::string_view name;
   Distortion distortion;
-  // The allowed range of its parameter.
   double lowest, highest;
   // As in PolicyOutcome, but a limit of 0 stands for 2 * parameter + 1.
   RandomOperation random = RandomOperation::kNone;
@@ -195,7 +192,7 @@ class PolicyLayer : public Layer {
     const PhiloxWords words = FirstWords(~first, ~second);
     const uint32_t below = static_cast<uint32_t>(outcome.end_of_more);
     for (int i = 0; i < outcome.num_more_draws; ++i) {
-      // For a power of two, these are the lowest bits, as in TensorFlow's
+      // The lowest bits if `below` is a power of two, as in TensorFlow's
       // floats.
       draws[1 + i] = static_cast<int32_t>(words[i] % below);
     }

@@ -1,5 +1,4 @@
-// Applies one of several chains of other layers, or all of them in random
-// order.
+// Applies one of several chains of layers, or all of them in random order.
 #include <algorithm>
 #include <numeric>
 #include <vector>

@@ -1,5 +1,4 @@
-// Pads the image, and crops it at a random place: to its original size or a
-// given one.
+// Pads the image, and crops it at a random place, by default to its size.
 #include <algorithm>
 #include <optional>
 
@@ -21,9 +20,8 @@ class RandomCrop : public Layer {
   }
 
   int num_draws() const override { return 2; }
-  // Without a given size, a draw is the distance of the crop from an edge. With
-  // a given size, the number of places depends on the image, so draws are
-  // fractions.
+  // If the crop keeps the size, draws are places. Otherwise the number of
+  // places depends on the image, so draws are fractions.
   int64_t EndOfDraw(int i, const int32_t* draws) const override {
     return size_ ? Layer::EndOfDraw(i, draws) : 2 * padding_ + 1;
   }
@@ -64,7 +62,6 @@ class RandomCrop : public Layer {
   int64_t PaddingOf(int64_t side, int64_t made) const {
     return padding_ + std::max<int64_t>(0, made - side - 2 * padding_);
   }
-  // Where the crop begins in the image.
   int64_t BeginOf(int32_t draw, int64_t side, int64_t made) const {
     const int64_t padding = PaddingOf(side, made);
     const int64_t places = side + 2 * padding - made + 1;

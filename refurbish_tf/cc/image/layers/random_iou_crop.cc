@@ -1,5 +1,4 @@
-// Crops the image so that at least one box overlaps the crop enough (SSD,
-// section 2.2).
+// Crops the image so that some box overlaps the crop enough (SSD, section 2.2).
 #include <algorithm>
 #include <array>
 #include <vector>

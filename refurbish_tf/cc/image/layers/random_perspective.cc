@@ -29,8 +29,7 @@ class RandomPerspective : public ChanceLayer {
   }
 
  private:
-  // Within these limits, the corners, in whole pixels, always form a convex
-  // quadrilateral.
+  // Within these limits, the rounded corners are always a convex quadrilateral.
   static constexpr double kMostScale = 0.5;
   static constexpr int64_t kLeastSide = 5;
 

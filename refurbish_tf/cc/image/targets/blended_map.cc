@@ -127,8 +127,7 @@ void BlendedMap<Value>::MoveBy(const PreparedDistortion& distortion) {
 template <class Value>
 void BlendedMap<Value>::Blend(const Projection& source) {
   const int64_t height = size_.height, width = size_.width;
-  // The two pixels around a place, and the weight of the second. At an edge
-  // both are the same pixel.
+  // The pixels around a place, and the weight of the second; equal at an edge.
   struct Pair {
     int64_t first, second;
     double share;

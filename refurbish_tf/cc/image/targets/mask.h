@@ -42,13 +42,11 @@ class MaskPoints : public MapCanvas {
 
   const PixelKernels& kernels_;
   // Distortions and transpositions make an intermediate image. For each of its
-  // pixels: 1 + the index of the mask's pixel that it comes from, or 0 if it is
-  // empty. Until there is one, `points_` is empty, and the mask takes its
-  // place.
+  // pixels: 1 + the index of the mask's pixel that it comes from; 0: empty.
+  // Without points, the mask takes its place.
   ImageSize size_;
   std::vector<int32_t> points_;
-  // The rows and columns of the intermediate image that are left after later
-  // crops, flips and resizes.
+  // The rows and columns of that image that later crops, flips, resizes left.
   Line rows_, columns_;
 };
 

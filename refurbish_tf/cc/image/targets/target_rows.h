@@ -9,8 +9,7 @@
 
 namespace refurbish_tf {
 
-// The type in which boxes and key points are stored, for code that computes
-// with them in double.
+// The type in which boxes and key points, computed in double, are stored.
 struct NumberType {
   // Rounds to the nearest number of the type, half to even.
   double (*rounded)(double number);
@@ -24,8 +23,7 @@ struct NumberType {
 // difference which layers are in one op.
 class TargetRows : public TargetCanvas {
  public:
-  // `numbers`: `columns` for each of `count` rows in an image of this size;
-  // must outlive this.
+  // `numbers`: `count` rows of `columns`; must outlive this.
   TargetRows(NumberType type, ImageSize size, int64_t count, int columns,
              double* numbers)
       : type_(type),
@@ -40,9 +38,9 @@ class TargetRows : public TargetCanvas {
   void Transpose() override;
   void Resize(const Box& part, ImageSize size, bool antialias) override;
 
-  // Checks the rows, clips boxes, and hides key points outside the image. To be
-  // called before any layer. An error is about row `refused()`; its message
-  // continues "they must ".
+  // Checks the rows, clips boxes, and hides key points outside the image,
+  // before any layer. Errors are about row `refused()`, and continue "they must
+  // ".
   absl::Status Begin();
   int64_t refused() const { return refused_; }
   // Whether the type can hold the sides of all images so far.
@@ -65,8 +63,7 @@ class TargetRows : public TargetCanvas {
   void MoveBy(const PreparedDistortion& distortion) override;
   // Moves each place to `to(place)`, in an image of size `made`.
   void MoveTo(const Projection& to, ImageSize made);
-  // Rows of -1 are padding, except rows of two numbers: these may be key points
-  // that moved there.
+  // Rows of -1 are padding; but two numbers may be a point that moved there.
   bool IsPadding(const double* row) const;
   // Does what `Begin` says for a row of finite numbers that is not padding.
   virtual absl::Status BeginRow(double* row) = 0;
