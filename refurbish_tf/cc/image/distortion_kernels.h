@@ -14,12 +14,13 @@ inline constexpr int kColors = 3;
 // Loops process this many bytes at a time: whole vectors of whole RGB pixels.
 inline constexpr int kBlock = 96;
 
-// from + factor * (to - from), in float32, clamped to [0, 255] and truncated.
+// A blend: from + factor * (to - from) in float32, clamped to [0, 255] and
+// truncated.
 struct BlendPlan {
   float factor = 1;
-  // Whether 16-bit words give the same result: from + whole * d + (d * m >>
-  // 16), clamped, where d = to - from, and m is `up` if d >= 0, otherwise
-  // `down`.
+  // Whether arithmetic in 16-bit words gives the same result: from + whole * d
+  // + (d * m >> 16), clamped, where d = to - from, and m is `up` if d >= 0,
+  // otherwise `down`.
   bool in_words = false;
   int16_t whole = 0, up = 0, down = 0;
 };
@@ -61,9 +62,9 @@ struct RowPlan {
   // / xx and 1 / yx.
   int64_t first_x = 0, first_y = 0, xx = 0, xy = 0, yx = 0, yy = 0;
   double inverse_xx = 0, inverse_yx = 0;
-  // `project`: (x, y) comes from (first_x + x * xx + y * xy, first_y + x * yx +
-  // y * yy), divided by first_w + x * wx + y * wy and multiplied by 65536: then
-  // it is in whole pixels.
+  // `project`: (x, y) comes from, in pixels,
+  // (first_x + x * xx + y * xy, first_y + x * yx + y * yy) * 65536
+  // / (first_w + x * wx + y * wy).
   int64_t first_w = 0, wx = 0, wy = 0;
   BlendPlan blend;
 };
@@ -216,7 +217,7 @@ struct TurnedRow {
 // row of the result. The offset changes by one from span to span.
 struct ColumnSpans {
   int64_t from, to;
-  // The row that the first of them comes from, and how it changes per span.
+  // The row that span `from` comes from, and how it changes per span.
   int64_t row, step;
 };
 

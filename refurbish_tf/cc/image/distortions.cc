@@ -207,7 +207,7 @@ void PixelStep::MakeAutoContrast(const uint8_t* image, int64_t pixels) {
   kernels_.find_extremes(image, channels_ * pixels, lowest, highest);
   alike_ = channels_ == 1;
   if (alike_) {
-    // `find_extremes` treated the one channel as three.
+    // `find_extremes` treated the one channel as three: merge its results.
     std::fill_n(lowest, kColors, *std::min_element(lowest, lowest + kColors));
     std::fill_n(highest, kColors,
                 *std::max_element(highest, highest + kColors));
@@ -254,7 +254,7 @@ void PixelStep::MakeEqualize(const uint8_t* image, int64_t pixels) {
   form_ = Form::kTables;
   alike_ = channels_ == 1;
   if (alike_) {
-    // `CountValues` treated the one channel as three.
+    // `CountValues` treated the one channel as three: add up its counts.
     for (int64_t i = kColors * counted; i < pixels; ++i) ++counts[0][image[i]];
     for (int value = 0; value < 256; ++value) {
       counts[0][value] += counts[1][value] + counts[2][value];

@@ -58,13 +58,14 @@ FloatSpans SpansOf(int64_t input, int64_t output, float inverse, float offset,
   return spans;
 }
 
-// The spans of one axis, without points of weight 0: 0 * NaN is NaN.
+// The spans of one axis, without points of weight 0, because 0 * NaN is NaN.
 FloatSpans BilinearSpans(int64_t input, int64_t output, bool antialias);
 // Reverses the order of the output.
 void Reverse(FloatSpans* spans);
 
 // Resizes values in memory, of any number of channels. Sums are in double,
-// which holds products of two float32 exactly: fusing them changes nothing.
+// which holds the product of two float32 exactly. A compiler that fuses product
+// and sum thus changes nothing, unless `Value` is double.
 template <class Value>
 class ValueResizer : public Resizer {
  public:

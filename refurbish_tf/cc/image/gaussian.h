@@ -21,8 +21,8 @@ class GaussianAxis {
   // The most points that contribute to one point.
   int64_t most() const { return most_; }
   int64_t FirstOf(int64_t i) const;
-  // The weights, from point `FirstOf(i)` on, of the blurred point i. Their sum
-  // is 1.
+  // The blurred point i is made of the points from `FirstOf(i)` on, with these
+  // weights. They add up to 1.
   std::vector<double> WeightsOf(int64_t i) const;
   // Whether point i needs no reflection. All such points have the same weights.
   bool IsInner(int64_t i) const { return i >= radius_ && i + radius_ < size_; }
@@ -30,7 +30,7 @@ class GaussianAxis {
 
  private:
   const int64_t size_, radius_, most_;
-  // From -radius to radius.
+  // The weights at distances from -radius to radius.
   std::vector<double> weights_;
 };
 

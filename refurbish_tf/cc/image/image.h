@@ -1,4 +1,3 @@
-// The size of an image, and the format of its pixels.
 #pragma once
 
 #include <algorithm>
@@ -101,8 +100,8 @@ struct ImageSpec {
   ImageSize size = {kUnknown, kUnknown};
   Pixel pixel;
   bool is_normalized = false;
-  // Whether a layer changed a size that may be unknown before and after: sizes
-  // that are unknown would compare as equal.
+  // Set if a layer changed a size that may be unknown: comparing two unknown
+  // sizes does not show the change.
   bool size_is_new = false;
   // Whether the size depends on draws. It is unknown without them, unless a
   // later layer makes all sizes equal.

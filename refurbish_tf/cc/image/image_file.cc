@@ -145,7 +145,7 @@ void ReadBmp(absl::string_view file, ImageFile* read) {
 bool IsWebp(absl::string_view file) {
   if (!absl::StartsWith(file, "RIFF") || file.size() < 16) return false;
   const absl::string_view first = file.substr(12, 4);
-  // If another chunk comes first, libwebp decodes data outside chunks.
+  // With another first chunk, libwebp would decode data that is in no chunk.
   return file.substr(8, 4) == "WEBP" &&
          (first == "VP8X" || first == "VP8 " || first == "VP8L");
 }

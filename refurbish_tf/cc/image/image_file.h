@@ -1,4 +1,4 @@
-// Reads facts from an image file before anything is decoded or allocated.
+// Reads format, size and other facts of an image file without decoding it.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@ struct ImageFile {
   // JPEG, PNG, GIF, BMP or WebP; otherwise empty.
   absl::string_view format;
   // The size that the file states; for a GIF, the size of its screen, enlarged
-  // to contain the first picture. 0 x 0 if the file ends before it.
+  // to contain the first picture. 0 x 0 if the file ends too early.
   ImageSize size = {0, 0};
   // For a GIF: the place of its first picture on the screen, where that picture
   // is in the file, and where the colors of the screen end.
@@ -42,7 +42,8 @@ ImageFile ReadImageFile(absl::string_view file);
 // screen and has no transparent pixels.
 std::string FirstPicture(absl::string_view file, const ImageFile& read);
 
-// The RGB color of an entry in a BMP's palette, or black, like Pillow.
+// The RGB color of an entry in a BMP's palette; black if the entry is missing,
+// as in Pillow.
 std::array<uint8_t, 3> ColorOf(absl::string_view file, const ImageFile& read,
                                uint8_t index);
 std::array<uint8_t, 3> ColorAround(absl::string_view file,

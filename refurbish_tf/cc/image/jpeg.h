@@ -14,8 +14,9 @@ struct ScaledPart {
   ResizeWindow window;
 };
 
-// The part to decode for a box that is resized to `size`, at the smallest scale
-// that leaves as many pixels per side (at 1/8: 1.5 times as many).
+// The part to decode for a box that is resized to `size`. It has the smallest
+// scale that leaves at least as many pixels per side as `size` (at 1/8: 1.5
+// times as many).
 ScaledPart ScaledPartOf(const Box& box, ImageSize size);
 
 }  // namespace refurbish_tf

@@ -65,7 +65,7 @@ uint32_t Bits(float value) { return absl::bit_cast<uint32_t>(value); }
 Pattern::Pattern(const std::vector<float>& scales,
                  const std::vector<float>& offsets) {
   const size_t channels = scales.size();
-  // Three vectors, which a loop can keep in registers.
+  // Three vectors of 8, which a loop can keep in registers.
   constexpr size_t kShort = 24;
   length = static_cast<int64_t>(kShort % channels == 0 ? kShort : 8 * channels);
   for (int64_t i = 0; i < length + 7; ++i) {

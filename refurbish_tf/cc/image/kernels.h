@@ -13,8 +13,9 @@
 
 namespace refurbish_tf {
 
-// Whether an image is written into the CPU's caches or past them: it then does
-// not displace data that is needed sooner, and its memory is not read first.
+// Whether an image is written into the CPU's caches or past them. Stores past
+// the caches do not displace data that is needed sooner, and the CPU does not
+// read the memory before it writes it.
 enum class Stores { kCached, kPastCaches };
 
 // The scale and offset of consecutive values, beginning with the first channel.
@@ -41,9 +42,9 @@ struct Normalization {
 // How many int16 values `blend_columns` may read beyond the last pixel.
 inline constexpr int kWordsBeyond = 8;
 
-// A blend makes point i of the output from pairs of consecutive points of the
-// input, from `start[i]` on: it is their weighted sum. The weights add up to
-// 2^kWeightBits, and are in the order [pair][i][point of the pair].
+// In a blend, point i of the output is a weighted sum of consecutive points of
+// the input, from `start[i]` on, which are added in pairs. The weights add up
+// to 2^kWeightBits, and are in the order [pair][i][point of the pair].
 inline constexpr int kWeightBits = 14;
 // Fraction bits of the int16 values that `blend_rows` makes.
 inline constexpr int kFractionBits = 7;

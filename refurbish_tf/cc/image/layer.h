@@ -60,7 +60,8 @@ class Layer {
   // Whether the draws also depend on the boxes in the image. If so, `DrawFrom`
   // must complete the result of `Draw`.
   virtual bool looks_at_boxes() const { return false; }
-  // Completes the draws for an image with these boxes, then applies them to it.
+  // Completes the draws for an image with these boxes, then applies them to
+  // `boxes`.
   virtual void DrawFrom(Canvas* boxes, int32_t* draws) const {
     Apply(draws, boxes);
   }
@@ -186,7 +187,6 @@ absl::Status CheckIsSquare(const ImageSpec& image);
 
 // Makes a layer from its arguments, and reports errors with `Arguments::Fail`.
 using MakeLayer = std::unique_ptr<const Layer> (*)(Arguments&);
-// The registered layers, by name.
 std::map<absl::string_view, MakeLayer>& KnownLayers();
 
 // A global of this type registers a kind of layer when the library is loaded.

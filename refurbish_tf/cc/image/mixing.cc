@@ -12,7 +12,7 @@ namespace refurbish_tf {
 namespace {
 
 constexpr int32_t kOne = 1 << kLambdaBits;
-// Above the positions of layers: their draws from a seed are independent.
+// Above all positions of layers, so mixing and layers draw independently.
 constexpr uint64_t kOwnPosition = uint64_t{1} << 40;
 // Which word of an image's seed is used for what. Lambda takes as many words as
 // it needs, so it comes last.

@@ -14,8 +14,8 @@ namespace refurbish_tf {
 struct MixDraw {
   // The position in the batch of the image that it is mixed with.
   int64_t partner = 0;
-  // Whether a box of it is replaced by the partner's (CutMix). Otherwise it is
-  // blended with the whole partner (mixup).
+  // Whether a box of the image is replaced by the partner's (CutMix). Otherwise
+  // the image is blended with the whole partner (mixup).
   bool is_cut = false;
   // The weight of the image itself, in units of 2^-kLambdaBits. For CutMix, the
   // actual weight (`LambdaOf`) is larger if the box is clipped.
@@ -27,10 +27,11 @@ struct MixDraw {
 struct Mixing {
   // Checks the numbers, because a graph that is loaded may contain any.
   absl::Status Check() const;
-  // How image `image` of a batch with this seed is mixed; a single one is not.
+  // Draws how image `image` of a batch with this seed is mixed. The image of a
+  // batch of one is not mixed.
   //
-  // All images of a batch are `shift` away from their partners, so each image
-  // is a partner once. Over many seeds, all pairs are equally likely.
+  // All partners in a batch are the same number of images away, so each image
+  // is a partner exactly once. Over many seeds, all pairs are equally likely.
   MixDraw Draw(const ImageSeed& seed, int64_t image, int64_t batch_size) const;
 
   // Lambda is drawn from Beta(alpha, alpha), with one of these alphas.

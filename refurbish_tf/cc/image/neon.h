@@ -192,7 +192,7 @@ inline void _mm_storel_epi64(__m128i* to, __m128i value) {
   std::memcpy(to, &value, 8);
 }
 #define _mm_cvtsi128_si64(value) (value)[0]
-// Ordinary stores: after a long run of them, these CPUs do not read first.
+// Ordinary stores: in long runs of them, these CPUs do not read memory first.
 #define _mm256_stream_ps _mm256_storeu_ps
 #define _mm_stream_si128 _mm_storeu_si128
 #define _mm_sfence()

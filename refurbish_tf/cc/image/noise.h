@@ -37,9 +37,9 @@ struct NoisePlan {
   float low_limit, high_limit;
 };
 
-// The multipliers of a hash from *hash-prospector*, and of the fraction's hash.
+// Multipliers: of a hash of Wellons' *hash-prospector*, and for the fraction.
 inline constexpr uint32_t kNoiseHash[] = {0x21f0aaad, 0xd35a2d97, 0x9e3779b1};
-// Sums, with the fraction, are from 0 to twice this: scaled to about -1 to 1.
+// sum << 8 | fraction is from 0 to twice this, and is scaled to about -1 to 1.
 inline constexpr float kNoiseMiddle = (4 * 255 * 256 + 255) / 2.0f;
 inline constexpr float kNoiseScale = 1.0f / 131072;
 

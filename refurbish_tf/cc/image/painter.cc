@@ -10,8 +10,9 @@
 namespace refurbish_tf {
 namespace {
 
-// Each thread keeps the memory between two passes for its next image. Freed, it
-// would go back to the system, and getting it again takes as long as a pass.
+// Each thread keeps the memory of images between two passes, and reuses it for
+// its next image. If it were freed, memory of this size would go back to the
+// system, and getting it again takes as long as a pass.
 constexpr int64_t kMostSpare = 1 << 20;
 thread_local ImageMemory spare_memory, other_spare_memory;
 

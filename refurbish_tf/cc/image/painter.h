@@ -42,7 +42,7 @@ class Painter : private Canvas {
 
   // `chain.CheckDraws` must accept `draws`. `chain.Behind` says what `to` is.
   // `from` and `to` must not overlap, and must be aligned for their values.
-  // `kPastCaches`: `to` is in something larger than the caches.
+  // `kPastCaches` is for a `to` inside something larger than the caches.
   void Paint(const void* from, const int32_t* draws, void* to,
              Stores stores = Stores::kCached);
   // The same, but calls `apply` with the canvas instead of applying the chain.
@@ -95,7 +95,6 @@ class Painter : private Canvas {
   void BeginWith(const uint8_t* made, ImageSize size);
   // Makes all rows of the pass, a band at a time.
   void MakeRows(uint8_t* to);
-  // The same, and normalizes the rows.
   void MakeNormalizedRows(void* to, Stores stores = Stores::kCached);
   // Memory for an image, not that of the image which the pass reads.
   uint8_t* Fresh(int64_t bytes);

@@ -1,4 +1,4 @@
-// The plain loops. Vector loops use them for a rest that fills no vector.
+// The plain loops. Vector loops use them for the last few values.
 #pragma once
 
 #include <algorithm>

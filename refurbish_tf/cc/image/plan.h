@@ -52,13 +52,12 @@ class Axis {
   // Appends point `at` of `old`, `length` times.
   void AppendRepeated(const Strips& old, int64_t at, int64_t length);
   void Append(Strip strip);
-  // Clears the strips, and returns them.
   Strips Drain();
 
   int64_t size_;
   // Until a cutout or a crop with another border than `kEmpty`, an axis is
   // `before_` empty points, `only_`, and more empty points. `strips_` is then
-  // empty: three strips would take as long as the pixels of a small image.
+  // empty, because making three strips takes as long as copying a small image.
   int64_t before_ = 0;
   Strip only_;
   Strips strips_;

@@ -56,8 +56,8 @@ bool FindMultiplier(float factor, int whole, int sign, int16_t* found) {
 }
 
 // In 16-bit words, a blend adds floor(factor * d) to a whole number. This is
-// wrong if the float32 sum is rounded up to the next whole number: only if the
-// product is just below one. The last loop checks these cases.
+// wrong if the float32 sum is rounded up to a whole number, which can happen
+// only if the product is just below one. The last loop checks these cases.
 BlendPlan BlendBy(float factor) {
   BlendPlan plan;
   plan.factor = factor;
@@ -203,7 +203,8 @@ PreparedDistortion::PreparedDistortion(const Corners& to, ImageSize size)
   // From the upper left corner to the upper right and the lower left one.
   const int64_t right_y = ys[1] - ys[0], right_x = xs[1] - xs[0];
   const int64_t below_y = ys[3] - ys[0], below_x = xs[3] - xs[0];
-  // From the lower right corner, and how far it is from a parallelogram's.
+  // From the lower right corner to the same two. `skew_y` and `skew_x`: how far
+  // the quadrilateral deviates from a parallelogram.
   const int64_t up_y = ys[1] - ys[2], up_x = xs[1] - xs[2];
   const int64_t left_y = ys[3] - ys[2], left_x = xs[3] - xs[2];
   const int64_t skew_y = ys[2] - ys[1] - below_y;

@@ -34,7 +34,6 @@ enum class Distortion {
   kPerspective,
 };
 
-// The number of orders of three channels.
 inline constexpr int kNumChannelOrders = 6;
 
 struct NamedDistortion {
@@ -110,13 +109,12 @@ struct PreparedDistortion {
 
   Distortion distortion;
   double parameter;
-  // Whether it leaves every image unchanged.
   bool changes_nothing = false;
   // For translations: drops fractions of a pixel, as torchvision does.
   bool truncates = false;
   // For color, contrast and sharpness.
   BlendPlan blend;
-  // For brightness, as in `StretchPlan`; -1 if no multiplier is right.
+  // For brightness, as in `StretchPlan`. The multiplier is -1 if none is exact.
   uint16_t whole = 0;
   int32_t multiplier = -1;
   // For hue: in units of 1/4096 of a sixth of the circle.

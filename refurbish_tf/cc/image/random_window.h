@@ -23,7 +23,6 @@ class RandomWindow {
 
   enum class Ratio { kWidthToHeight, kHeightToWidth };
 
-  // Reads the arguments `scale` and `ratio`.
   RandomWindow(Ratio form, Arguments& arguments)
       : form_(form),
         scale_(arguments.Range("scale")),
@@ -32,7 +31,7 @@ class RandomWindow {
 
   const std::array<double, 2>& ratio() const { return ratio_; }
 
-  // The first rectangle with fits(height, width), in whole pixels.
+  // The first rectangle whose rounded sides satisfy `fits(height, width)`.
   template <class Fits>
   std::optional<Box> Find(const int32_t* draws, ImageSize image,
                           const Fits& fits) const {

@@ -14,8 +14,9 @@ int64_t Nearest(double value) {
   return static_cast<int64_t>(std::floor(value + 0.5));
 }
 
-// The weights that make `output` points from a part of `input` points, which
-// begins at `begin` and has `length`. Their order is that of PixelKernels.
+// The weights that resize a part of `input` points to `output` points. The part
+// begins at `begin` and is `length` long. Weights are in the order that
+// kernels.h describes.
 class Blend {
  public:
   Blend(int64_t input, double begin, double length, int64_t output,

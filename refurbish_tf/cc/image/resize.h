@@ -11,11 +11,10 @@
 
 namespace refurbish_tf {
 
-// A part of an image, not always of whole pixels. Pixel i covers i to i + 1.
+// A part of an image, with fractional edges. Pixel i covers i to i + 1.
 struct ResizeWindow {
   double y, x, height, width;
 };
-// The window that is the whole box.
 inline ResizeWindow WholeOf(const Box& box) {
   return {0, 0, static_cast<double>(box.height),
           static_cast<double>(box.width)};

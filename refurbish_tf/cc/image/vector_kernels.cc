@@ -76,9 +76,9 @@ REFURBISH_TF_AVX2 void MirrorRow(const uint8_t* from, int64_t pixels,
 }
 
 // CPUs prefetch rising addresses better than falling ones, so each row is
-// prefetched while the row before is mirrored. This mirrors 13 GB/s of uncached
-// pixels of 12 bytes, instead of 6. GCC would drop calls of a function that
-// only prefetches, so it must be inlined.
+// prefetched while the row before is mirrored: 13 GB/s for uncached pixels of
+// 12 bytes, instead of 6 GB/s. GCC would drop calls of a function that only
+// prefetches, so it must be inlined.
 __attribute__((always_inline)) inline void AskFor(const uint8_t* row,
                                                   int64_t bytes) {
   // At most 16 KiB, which fit into the L1 cache.
@@ -153,7 +153,7 @@ REFURBISH_TF_AVX2 float Normalize(const void* untyped_from, int64_t count,
   const auto normalize = [=](int64_t i, __m256 by, __m256 plus, __m256& largest)
                              REFURBISH_TF_AVX2 {
                                const __m256 values = Floats(from + i);
-                               // The second operand if `values` is NaN.
+                               // Skips NaN, which yields the second operand.
                                if constexpr (kFloats)
                                  largest = _mm256_max_ps(values, largest);
                                StoreAs(values * by + plus, to + i);
@@ -249,7 +249,7 @@ REFURBISH_TF_AVX2 inline __m256i AddProducts(__m256i sum, __m256i words,
   return _mm256_add_epi32(sum, _mm256_madd_epi16(words, pair));
 }
 
-// Stores 32-bit sums of a row blend as int16, each half at another place.
+// Stores 32-bit sums of a row blend as int16: halves at `to` and `to_high`.
 REFURBISH_TF_AVX2 inline void StoreWords(__m256i one, __m256i other,
                                          int16_t* to, int16_t* to_high) {
   constexpr int kShift = kWeightBits - kFractionBits;

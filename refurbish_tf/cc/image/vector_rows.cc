@@ -175,7 +175,8 @@ REFURBISH_TF_AVX2 void SharpenBy(const By by, const RowPlan& plan,
                                  uint8_t* to) {
   constexpr int64_t kChunk = 1024;
   const int64_t pixel = plan.pixel_bytes;
-  // Sums of bytes above, in and below this row, from a pixel earlier on.
+  // Sums of three bytes: of the row above, this row and the row below. They
+  // begin one pixel before the chunk.
   alignas(32) uint16_t sums[kChunk + 2 * kColors];
   for (int64_t done = 0; done < count;) {
     const int64_t begin = std::min(done, count - 32);
@@ -193,7 +194,7 @@ REFURBISH_TF_AVX2 void SharpenBy(const By by, const RowPlan& plan,
       const Words middle = InOrder(from + i);
       const Words sum = Words(Load(sums + i)) + Words(Load(sums + i + pixel)) +
                         Words(Load(sums + i + 2 * pixel)) + 4 * middle + 6;
-      // Divides by 13: 5042 / 65536 is exact enough for 13 * 255 + 6.
+      // Divides by 13: exact up to 13 * 255 + 6, the largest sum.
       return by(
           Words(_mm256_mulhi_epu16(__m256i(sum), _mm256_set1_epi16(5042))),
           middle);

@@ -123,7 +123,7 @@ REFURBISH_TF_AVX2_INLINE inline void StoreInOrder(uint8_t* to, Words first,
   Store(to, Interleaved64(Packed(first, second)));
 }
 
-// Both functors blend 16 words. Results may be beyond 0 to 255.
+// `WordBlend` and `FloatBlend` blend 16 words. Results may exceed 0 to 255.
 struct WordBlend {
   REFURBISH_TF_AVX2_INLINE explicit WordBlend(const BlendPlan& plan)
       : whole(Repeated16(plan.whole)),

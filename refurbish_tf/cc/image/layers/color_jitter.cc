@@ -12,7 +12,6 @@ class ColorLayer : public Layer {
  public:
   enum Step { kBrightness, kContrast, kSaturation, kHue, kNumSteps };
 
-  // Reads the range of each amount, by the name of its step.
   explicit ColorLayer(Arguments& arguments) {
     for (int i = 0; i < kNumSteps; ++i) {
       const NamedDistortion& step = kSteps[i];
@@ -75,9 +74,9 @@ class RandomPhotometricDistort : public ColorLayer {
       : ColorLayer(arguments),
         below_(arguments.Integer("below", 0, kEndOfFraction)) {}
 
-  // For each step, whether it is done; for each, where in its range the amount
-  // is; whether contrast comes before saturation; whether the channels are
-  // permuted, and to which order.
+  // Four draws say whether each step is done, and four where in its range its
+  // amount is. Then: whether contrast comes before saturation, whether the
+  // channels are permuted, and to which order.
   int num_draws() const override { return kOrder + 1; }
   int64_t EndOfDraw(int i, const int32_t* draws) const override {
     return i == kIsEarly ? 2

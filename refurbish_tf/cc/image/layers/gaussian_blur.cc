@@ -10,7 +10,6 @@ namespace {
 
 class GaussianBlur : public Layer {
  public:
-  // The longest side of a kernel.
   static constexpr int64_t kMaxKernel = 1023;
 
   explicit GaussianBlur(Arguments& arguments)
@@ -34,7 +33,7 @@ class GaussianBlur : public Layer {
   void Apply(const int32_t* draws, Canvas* canvas) const override {
     const double sigma = Between(sigma_, draws[0]);
     // A given kernel is cut off at 5 sigma: the weights beyond add up to less
-    // than a millionth. Without a given kernel, 3 sigma are enough for bytes.
+    // than a millionth. Otherwise 3 sigma are used, which is enough for bytes.
     const int64_t reach =
         static_cast<int64_t>(std::ceil((kernel_ > 0 ? 5 : 3) * sigma));
     canvas->Blur({sigma, kernel_ > 0 ? std::min(kernel_ / 2, reach) : reach});

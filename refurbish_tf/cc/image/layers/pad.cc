@@ -1,4 +1,3 @@
-// Adds pixels on each side of the image.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"

@@ -55,7 +55,7 @@ struct PolicyOutcome {
   PreparedDistortion distortion{Distortion::kIdentity};
   RandomOperation random = RandomOperation::kNone;
   double parameter = 0;
-  // How many numbers a random operation draws, and the limit below which.
+  // How many numbers its random operation draws, and their exclusive limit.
   int num_more_draws = 0;
   int64_t end_of_more = 1;
 
@@ -169,7 +169,7 @@ class PolicyLayer : public Layer {
     if (edges_.back() != end_) arguments.Fail("the last edge must be the end");
   }
 
-  // The number of the outcome, then what its random operation draws.
+  // One to select the outcome, and those that its random operation draws.
   int num_draws() const override { return num_draws_; }
   // Draws from the seed as TensorFlow's stateless operations do.
   void Draw(const ImageSeed& seed, const int32_t* before,

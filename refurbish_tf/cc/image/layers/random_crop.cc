@@ -1,4 +1,4 @@
-// Pads the image, and crops it at a random place, by default to its size.
+// Pads the image, then crops it at a random place to its own or a given size.
 #include <algorithm>
 #include <optional>
 
@@ -20,8 +20,8 @@ class RandomCrop : public Layer {
   }
 
   int num_draws() const override { return 2; }
-  // If the crop keeps the size, draws are places. Otherwise the number of
-  // places depends on the image, so draws are fractions.
+  // Without a given size, draws are offsets of the crop. Otherwise the number
+  // of possible offsets depends on the image, so draws are fractions.
   int64_t EndOfDraw(int i, const int32_t* draws) const override {
     return size_ ? Layer::EndOfDraw(i, draws) : 2 * padding_ + 1;
   }

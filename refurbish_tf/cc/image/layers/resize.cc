@@ -74,8 +74,8 @@ class WholeResize : public ResizingLayer {
     return height <= width ? ImageSize{shortest, shortest * width / height}
                            : ImageSize{shortest * height / width, shortest};
   }
-  // The largest size within `size` of `shape`'s ratio, rounded down as in
-  // Keras.
+  // The largest size within `size` that has the aspect ratio of `shape`. Sides
+  // are rounded down, as in Keras.
   static ImageSize Within(ImageSize size, ImageSize shape) {
     const auto side = [](int64_t most, int64_t other, int64_t part,
                          int64_t whole) {

@@ -127,7 +127,8 @@ void BlendedMap<Value>::MoveBy(const PreparedDistortion& distortion) {
 template <class Value>
 void BlendedMap<Value>::Blend(const Projection& source) {
   const int64_t height = size_.height, width = size_.width;
-  // The pixels around a place, and the weight of the second; equal at an edge.
+  // The two pixels around a place, and the weight of the second. At the edge of
+  // an image, both are the same pixel.
   struct Pair {
     int64_t first, second;
     double share;
@@ -193,8 +194,8 @@ void BlendedMap<Value>::MoveVectors(const Projection& source,
     const ImagePlace by = {vector[1], vector[0]};
     const ImagePlace begin = {static_cast<double>(y) + 0.5,
                               static_cast<double>(x) + 0.5};
-    // Where `to` would move the end of the vector if it were very short; for
-    // perspective, only the direction is right.
+    // The vector as `to` would move it if it were very short. For perspective,
+    // only its direction is right.
     const double deeper = to.wy * by.y + to.wx * by.x;
     ImagePlace moved = {to.yy * by.y + to.yx * by.x - begin.y * deeper,
                         to.xy * by.y + to.xx * by.x - begin.x * deeper};

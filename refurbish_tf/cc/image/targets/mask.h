@@ -43,10 +43,12 @@ class MaskPoints : public MapCanvas {
   const PixelKernels& kernels_;
   // Distortions and transpositions make an intermediate image. For each of its
   // pixels: 1 + the index of the mask's pixel that it comes from; 0: empty.
-  // Without points, the mask takes its place.
+  // Before there is such an image, `points_` is empty, and it is the mask
+  // itself.
   ImageSize size_;
   std::vector<int32_t> points_;
-  // The rows and columns of that image that later crops, flips, resizes left.
+  // The rows and columns of the intermediate image that are left after later
+  // crops, flips and resizes.
   Line rows_, columns_;
 };
 

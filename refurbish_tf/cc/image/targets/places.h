@@ -32,7 +32,8 @@ struct Projection {
   double wy = 0, wx = 0, w = 1;
 };
 
-// Maps places of an image to their source. The distortion must move pixels.
+// Maps places of the distorted image to where they come from. The distortion
+// must move pixels.
 Projection SourceOf(const PreparedDistortion& distortion, ImageSize size);
 
 }  // namespace refurbish_tf

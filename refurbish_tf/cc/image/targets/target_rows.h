@@ -9,7 +9,8 @@
 
 namespace refurbish_tf {
 
-// The type in which boxes and key points, computed in double, are stored.
+// The type in which boxes and key points are stored. Layers compute with them
+// in double.
 struct NumberType {
   // Rounds to the nearest number of the type, half to even.
   double (*rounded)(double number);
@@ -63,7 +64,8 @@ class TargetRows : public TargetCanvas {
   void MoveBy(const PreparedDistortion& distortion) override;
   // Moves each place to `to(place)`, in an image of size `made`.
   void MoveTo(const Projection& to, ImageSize made);
-  // Rows of -1 are padding; but two numbers may be a point that moved there.
+  // Rows of -1 are padding, except rows of two numbers: a key point may move to
+  // (-1, -1).
   bool IsPadding(const double* row) const;
   // Does what `Begin` says for a row of finite numbers that is not padding.
   virtual absl::Status BeginRow(double* row) = 0;
