@@ -67,7 +67,8 @@ struct Contrast {
   double scale, offset;
 };
 
-// Several copies, because additions to the same count wait for each other.
+// Keeps several copies of the counts, because additions to the same count wait
+// for each other.
 template <int copies>
 void CountValues(const uint8_t* from, int64_t pixels, uint32_t (*counts)[256]) {
   alignas(64) uint32_t parts[copies][kColors * 256];

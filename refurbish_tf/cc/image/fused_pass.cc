@@ -77,7 +77,7 @@ FusedPass::Pieces FusedPass::PiecesOf(uint64_t cutouts) const {
   int64_t to = 0;
   for (const Strip& strip : plan_.columns.strips()) {
     const int64_t length = strip.length * pixel_bytes_;
-    // The lowest point that is read.
+    // The lowest point of the input that is read.
     int64_t from = strip.from - (strip.step < 0 ? strip.length - 1 : 0);
     if ((strip.cutouts & cutouts) != 0) from = Strip::kNowhere;
     pieces.push_back({to, from * pixel_bytes_, length, strip.step});

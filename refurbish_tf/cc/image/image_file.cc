@@ -81,8 +81,8 @@ void ReadPng(absl::string_view file, ImageFile* read) {
   }
 }
 
-// The position after a list of blocks. Each has a byte with its length and so
-// many more bytes; an empty block is the last.
+// The position after a list of blocks. Each is a byte that says how many bytes
+// follow, and these bytes. An empty block ends the list.
 size_t BehindBlocks(absl::string_view file, size_t at) {
   while (at < file.size() && file[at] != 0) at += 1 + Byte(file, at);
   return at + 1;

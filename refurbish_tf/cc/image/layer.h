@@ -78,8 +78,8 @@ class Layer {
     return absl::OkStatus();
   }
 
-  // The resizing, if that is all the layer does: `decode` does it while
-  // decoding.
+  // How the layer resizes, if it does nothing else. `decode` then resizes an
+  // image while decoding it.
   virtual std::optional<Resizing> ResizingOf(const int32_t* /*draws*/,
                                              ImageSize /*size*/) const {
     return std::nullopt;
@@ -158,7 +158,7 @@ class FillValue {
 };
 
 // Why a layer refuses an image. If a nested layer refuses it, `inner` has the
-// names of the layers around it, innermost first, such as "cutout in ".
+// names from that layer outwards, such as "cutout in ".
 struct Refusal {
   static Refusal Of(const absl::Status& status);
   absl::Status Within(absl::string_view name) const {

@@ -33,11 +33,12 @@ struct NoisePlan {
   // The coefficients of the polynomial's odd powers.
   std::array<float, 5> factors;
   float offset, lowest, highest;
-  // An image with values beyond these is in other units than the noise.
+  // Values beyond these mean that an image is in other units than the noise.
   float low_limit, high_limit;
 };
 
-// Multipliers: of a hash of Wellons' *hash-prospector*, and for the fraction.
+// The multipliers of a hash from Wellons' *hash-prospector*, and a third one,
+// which makes the fraction.
 inline constexpr uint32_t kNoiseHash[] = {0x21f0aaad, 0xd35a2d97, 0x9e3779b1};
 // sum << 8 | fraction is from 0 to twice this, and is scaled to about -1 to 1.
 inline constexpr float kNoiseMiddle = (4 * 255 * 256 + 255) / 2.0f;
@@ -57,7 +58,7 @@ inline float NoiseAt(uint32_t place, const NoisePlan& plan) {
   const float at =
       (static_cast<float>(sum << 8 | fraction) - kNoiseMiddle) * kNoiseScale;
   const float square = at * at;
-  // No product and sum are fused: the compiler flag is -ffp-contract=off.
+  // The compiler fuses no product and sum, because of -ffp-contract=off.
   float factor = plan.factors[4];
   for (int k = 3; k >= 0; --k) factor = factor * square + plan.factors[k];
   return factor * at;

@@ -303,7 +303,7 @@ REFURBISH_TF_AVX2 void BlendColumns(const std::array<const int16_t*, 2>& from,
                           -1));
   const __m256i dense = _mm256_broadcastsi128_si256(
       _mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1));
-  // Storing 16 bytes also overwrites up to two of the pixels after these four.
+  // Storing 16 bytes also writes to the two pixels after four RGB pixels.
   const int64_t beyond = channels == 4 ? 0 : 2;
   const auto sum = [&](int64_t i) REFURBISH_TF_AVX2
       __attribute__((always_inline)) {

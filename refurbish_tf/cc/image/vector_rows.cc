@@ -10,7 +10,7 @@
 namespace refurbish_tf::vectors::distortions {
 namespace {
 
-// For a few bytes, these two functions are faster than memcpy and memset.
+// `CopyBytes` and `FillBytes` are faster than memcpy and memset for few bytes.
 REFURBISH_TF_AVX2 inline void CopyBytes(const uint8_t* from, int64_t bytes,
                                         uint8_t* to) {
   if (bytes >= 32) {

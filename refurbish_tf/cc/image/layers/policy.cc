@@ -78,7 +78,7 @@ struct NamedOperation {
   absl::string_view name;
   Distortion distortion;
   double lowest, highest;
-  // As in PolicyOutcome, but a limit of 0 stands for 2 * parameter + 1.
+  // As in PolicyOutcome, but `end_of_more` 0 stands for 2 * parameter + 1.
   RandomOperation random = RandomOperation::kNone;
   int num_more_draws = 0;
   int64_t end_of_more = 1;

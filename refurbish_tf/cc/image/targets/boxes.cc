@@ -41,7 +41,7 @@ absl::Status Boxes::BeginRow(double* box) {
       edges.right < edges.left - rounding) {
     return InvalidArgument("have no negative height or width");
   }
-  // A pixel outside is allowed, because annotators round to whole pixels.
+  // One pixel outside is allowed, because annotators round to whole pixels.
   if (!AreIn(size(), edges, 1 + rounding)) {
     return InvalidArgument("lie in their image of ", size().height, " x ",
                            size().width, " pixels");

@@ -43,8 +43,7 @@ class MaskPoints : public MapCanvas {
   const PixelKernels& kernels_;
   // Distortions and transpositions make an intermediate image. For each of its
   // pixels: 1 + the index of the mask's pixel that it comes from; 0: empty.
-  // Before there is such an image, `points_` is empty, and it is the mask
-  // itself.
+  // Until then `points_` is empty, and the mask is used in place of this image.
   ImageSize size_;
   std::vector<int32_t> points_;
   // The rows and columns of the intermediate image that are left after later

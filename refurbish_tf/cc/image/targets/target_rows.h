@@ -16,7 +16,7 @@ struct NumberType {
   double (*rounded)(double number);
   // The distance from 1 to the next number; 0 for integer types.
   double epsilon;
-  // The largest number.
+  // The largest number of the type.
   double highest;
 };
 
@@ -39,9 +39,9 @@ class TargetRows : public TargetCanvas {
   void Transpose() override;
   void Resize(const Box& part, ImageSize size, bool antialias) override;
 
-  // Checks the rows, clips boxes, and hides key points outside the image,
-  // before any layer. Errors are about row `refused()`, and continue "they must
-  // ".
+  // Checks the rows, clips boxes, and hides key points outside the image. Must
+  // be called before any layer. An error is about row `refused()`, and its text
+  // continues "they must ".
   absl::Status Begin();
   int64_t refused() const { return refused_; }
   // Whether the type can hold the sides of all images so far.
