@@ -58,8 +58,8 @@ struct RowPlan {
   absl::InlinedVector<int32_t, 128> spans;
   int64_t longest = 0;
   // `turn`: (x, y) comes from
-  // (first_x + x * xx + y * xy, first_y + x * yx + y * yy). The inverses are 1
-  // / xx and 1 / yx.
+  // (first_x + x * xx + y * xy, first_y + x * yx + y * yy).
+  // `inverse_xx` is 1 / xx, and `inverse_yx` is 1 / yx.
   int64_t first_x = 0, first_y = 0, xx = 0, xy = 0, yx = 0, yy = 0;
   double inverse_xx = 0, inverse_yx = 0;
   // `project`: (x, y) comes from, in pixels,

@@ -35,7 +35,7 @@ struct Pattern {
 struct Normalization {
   // The type of the result.
   ValueType type = ValueType::kUnknown;
-  // By the type of the image.
+  // The patterns, by the type of the image.
   std::map<ValueType, Pattern> patterns;
 };
 

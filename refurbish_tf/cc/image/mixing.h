@@ -25,7 +25,7 @@ struct MixDraw {
 };
 
 struct Mixing {
-  // Checks the numbers, because a graph that is loaded may contain any.
+  // Checks the members: a graph loaded from a file may have any numbers.
   absl::Status Check() const;
   // Draws how image `image` of a batch with this seed is mixed. The image of a
   // batch of one is not mixed.

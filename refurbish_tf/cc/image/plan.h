@@ -56,8 +56,9 @@ class Axis {
 
   int64_t size_;
   // Until a cutout or a crop with another border than `kEmpty`, an axis is
-  // `before_` empty points, `only_`, and more empty points. `strips_` is then
-  // empty, because making three strips takes as long as copying a small image.
+  // `before_` empty points, `only_`, and more empty points. `strips_` stays
+  // empty until then: making three strips takes as long as copying a small
+  // image.
   int64_t before_ = 0;
   Strip only_;
   Strips strips_;
