@@ -1,5 +1,4 @@
-// Parses the text of one layer, `name argument=value ...`, from the attribute
-// of an op.
+// Parses the text of a layer in an op's attribute: `name argument=value ...`.
 #pragma once
 
 #include <array>
@@ -13,8 +12,9 @@
 
 namespace refurbish_tf {
 
-// Each argument must be read exactly once. `Check` returns an error if an
-// argument is missing, malformed or unknown.
+// The caller must read each argument exactly once, then call `Check`. A read
+// that fails returns a valid placeholder. `Check` returns the first error: an
+// argument that is missing, malformed or unknown.
 class Arguments {
  public:
   // `text` must outlive this.
@@ -30,7 +30,7 @@ class Arguments {
   int64_t Integer(absl::string_view key, int64_t lowest, int64_t highest);
   bool Boolean(absl::string_view key) { return Integer(key, 0, 1) != 0; }
   std::vector<double> Numbers(absl::string_view key);
-  // By default, of numbers above 0.
+  // Two numbers in rising order. By default, both must be above 0.
   std::array<double, 2> Range(
       absl::string_view key,
       double lowest = std::numeric_limits<double>::denorm_min(),

@@ -1,6 +1,6 @@
-// The random resized crop of Deep AutoAugment: by bicubic interpolation, in the
-// arithmetic of TensorFlow's `ScaleAndTranslate` with the cubic kernel of Keys
-// and antialiasing, step by step in float32.
+// The random resized crop of Deep AutoAugment. It repeats the float32
+// arithmetic of TensorFlow's `ScaleAndTranslate` op (cubic kernel of Keys, with
+// antialiasing) step by step.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@
 
 namespace refurbish_tf {
 
-// The part of an image that a resized crop takes. `draws`: four numbers below
-// 2^23.
+// Where the crop is in an image. `draws`: four numbers below 2^23, for the
+// area, the aspect ratio, y and x.
 Box BicubicBox(const int32_t* draws, ImageSize size);
 
-// Resizes the box to the size of the image, which has 3 channels.
+// Resizes the box to the size of the whole image, which has 3 channels.
 void ResizeBicubic(const uint8_t* image, ImageSize size, const Box& box,
                    const PixelKernels& kernels, uint8_t* to);
 

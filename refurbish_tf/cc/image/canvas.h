@@ -1,6 +1,6 @@
-// The operations of layers. Each layer is written once, for a canvas: `Painter`
-// applies it to the pixels of an image, and other canvases to its targets, so
-// the targets always follow the image.
+// Layers change an image through this interface. A layer is written once:
+// `Painter` applies its operations to the pixels of an image, and other
+// canvases to the image's targets, so the targets always follow the image.
 #pragma once
 
 #include <cstdint>
@@ -19,34 +19,35 @@ class Canvas {
  public:
   virtual ~Canvas() = default;
 
-  // After all operations so far.
+  // The size of the image after all operations so far.
   virtual ImageSize size() const = 0;
   // The boxes whose area is above 0, if this canvas holds boxes.
   virtual std::vector<Edges> boxes() const { return {}; }
 
-  // Keeps a part of the image, which may extend beyond the edges: `border` says
-  // what is there. All mirrored pixels must exist in the image.
+  // Crops the image to a part, which may extend beyond the edges: `border` says
+  // what is there. `color` is for `kEmpty`. The image must have all pixels that
+  // are mirrored.
   virtual void Crop(const Box& part, Border border, FillColor color) = 0;
   // Drops boxes whose center is not within the part.
   virtual void KeepWithin(const Box& /*part*/) {}
-  // Mirrors left and right, or top and bottom.
+  // Mirrors left and right or, if `vertically`, top and bottom.
   virtual void Flip(bool vertically) = 0;
-  // Swaps rows and columns.
   virtual void Transpose() = 0;
   // Fills a part with a color. The part may extend beyond the edges.
   virtual void CutOut(const Box& part, FillColor color) = 0;
-  // Resizes a part to a size, by bilinear interpolation.
+  // Resizes a part to a size. Pixels are interpolated bilinearly.
   virtual void Resize(const Box& part, ImageSize size, bool antialias) = 0;
-  // Resizes a part to the size of the image, by bicubic interpolation.
+  // Resizes a part to the size of the whole image, by bicubic interpolation.
   virtual void ResizeBicubic(const Box& part) = 0;
-  // Blurs the image, which is mirrored about its outermost pixels.
+  // Blurs the image. Beyond its edges it is reflected at its outermost pixels.
   virtual void Blur(const Gaussian& gaussian) = 0;
-  // The image must have three channels, or one, which changes of color ignore.
+  // The image must have three channels or one. Changes of color leave a single
+  // channel unchanged. `fill` is the value of pixels from outside the image.
   virtual void Distort(const PreparedDistortion& distortion, uint8_t fill) = 0;
   virtual void AddNoise(const AddedNoise& noise) = 0;
   // Replaces each value by value * scale + offset, as float32.
   virtual void Rescale(float scale, float offset) = 0;
-  // `normalization` must outlive this.
+  // `normalization` must outlive the canvas.
   virtual void Normalize(const Normalization& normalization) = 0;
 };
 

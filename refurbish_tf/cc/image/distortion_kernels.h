@@ -1,5 +1,4 @@
-// The loops of the distortions: a plain version of each, and one in AVX2
-// or NEON.
+// The inner loops of distortions, in plain C++ and mostly also in AVX2 or NEON.
 #pragma once
 
 #include <algorithm>
@@ -10,23 +9,24 @@
 
 namespace refurbish_tf {
 
-// The channels of a color pixel.
+// The number of channels of a color pixel.
 inline constexpr int kColors = 3;
-// Whole pixels of three channels, and whole vectors, fill this many bytes.
+// Loops process this many bytes at a time: whole vectors of whole RGB pixels.
 inline constexpr int kBlock = 96;
 
-// Blends `from` and `to`: from + factor * (to - from), in float32, clamped to
-// [0, 255] and truncated.
+// A blend: from + factor * (to - from) in float32, clamped to [0, 255] and
+// truncated.
 struct BlendPlan {
   float factor = 1;
-  // Whether that equals from + whole * d + (d * m >> 16), where d = to - from,
-  // and m is `up` if d >= 0, otherwise `down`.
+  // Whether arithmetic in 16-bit words gives the same result: from + whole * d
+  // + (d * m >> 16), clamped, where d = to - from, and m is `up` if d >= 0,
+  // otherwise `down`.
   bool in_words = false;
   int16_t whole = 0, up = 0, down = 0;
 };
 
-// With u = value - lowest: u * whole + (u * multiplier >> 16), at most 255.
-// Each number is repeated for all bytes of a block.
+// A value becomes u * whole + (u * multiplier >> 16), at most 255, where u =
+// value - lowest. Numbers for each byte of a block, because channels differ.
 struct StretchPlan {
   alignas(32) uint8_t lowest[kBlock];
   alignas(32) uint16_t whole[kBlock];
@@ -36,43 +36,47 @@ struct StretchPlan {
 // What each value of each channel becomes.
 struct ValueTables {
   alignas(32) uint8_t of[kColors][256];
-  // For vectors: 16 values per step, twice, xored with those of the step
-  // before. Steps 0 and 8 are not xored.
+  // The same tables for `LookUp` in vector_distortions.cc, which looks up 16
+  // values per step. Each step is there twice, for both halves of a vector, and
+  // xored with the step before, except steps 0 and 8.
   alignas(32) uint8_t steps[kColors][16][32];
 };
 
-// Where the pixels of a row come from. Coordinates are in units of 1 / 65536.
+// Where the pixels of a row come from. A loop uses only some members. `first`,
+// `step` and coordinates of `turn` are in units of 1 / 65536 pixel.
 struct RowPlan {
   const uint8_t* image = nullptr;
   int64_t height = 0, width = 0, row_bytes = 0;
   int pixel_bytes = 0;
   uint8_t fill = 0;
-  // Moved rows: (x, y) comes from (x + (first + y * step >> 16), y + down).
-  // Columns: (x, y) comes from (x, y + (first + x * step >> 16)).
+  // `move`: (x, y) comes from (x + (first + y * step >> 16), y + down).
+  // `move_columns`: (x, y) comes from (x, y + (first + x * step >> 16)).
   int64_t first = 0, step = 0, down = 0;
-  // Adjacent columns with the same offset are a span. `spans` has the first
-  // byte of each, and the end of the last. `longest` is in bytes.
+  // For `move_columns`: adjacent columns with the same offset are a span.
+  // `spans` has the first byte of each, and the end of the last. `longest`: in
+  // bytes.
   absl::InlinedVector<int32_t, 128> spans;
   int64_t longest = 0;
-  // Turned: (x, y) comes from (first_x + x * xx + y * xy,
-  // first_y + x * yx + y * yy). The inverses are 1 / xx and 1 / yx.
+  // `turn`: (x, y) comes from
+  // (first_x + x * xx + y * xy, first_y + x * yx + y * yy).
+  // `inverse_xx` is 1 / xx, and `inverse_yx` is 1 / yx.
   int64_t first_x = 0, first_y = 0, xx = 0, xy = 0, yx = 0, yy = 0;
   double inverse_xx = 0, inverse_yx = 0;
-  // Projected: (x, y) comes from (first_x + x * xx + y * xy,
-  // first_y + x * yx + y * yy), divided by first_w + x * wx + y * wy and
-  // multiplied by 65536.
+  // `project`: (x, y) comes from, in pixels,
+  // (first_x + x * xx + y * xy, first_y + x * yx + y * yy) * 65536
+  // / (first_w + x * wx + y * wy).
   int64_t first_w = 0, wx = 0, wy = 0;
   BlendPlan blend;
 };
 
 struct DistortionKernels {
-  // Whether loops can compute bytes without tables. Plain loops are no faster
-  // than a table.
+  // Whether `mask`, `solarize`, `stretch` and `blend`, which compute bytes,
+  // exist. Plain loops for them would be no faster than `look_up`.
   bool has_arithmetic;
 
-  // All `bytes` begin with the first channel. `from` and `to` may be the same.
-  // Loops that do not mix channels treat images of one channel as if they had
-  // three; their last pixel may be incomplete.
+  // Bytes begin with the first channel of a pixel. `from` and `to` may be the
+  // same. Loops that do not mix channels treat images of one channel as if they
+  // had three; the last of these pixels may be incomplete.
   void (*mask)(const uint8_t* from, int64_t bytes, uint8_t mask, uint8_t* to);
   void (*solarize)(const uint8_t* from, int64_t bytes, uint8_t threshold,
                    uint8_t* to);
@@ -89,14 +93,14 @@ struct DistortionKernels {
   void (*permute)(const uint8_t* from, int64_t bytes,
                   const std::array<uint8_t, kColors>& order, uint8_t* to);
 
-  // `turn`: `hue` of a `PreparedDistortion`.
+  // `turn` is `PreparedDistortion::hue`.
   void (*hue)(const uint8_t* from, int64_t bytes, int turn, uint8_t* to);
 
   void (*find_extremes)(const uint8_t* from, int64_t bytes, uint8_t* lowest,
                         uint8_t* highest);
   int64_t (*sum_greys)(const uint8_t* from, int64_t bytes);
 
-  // As `RowStep::Row`.
+  // Makes pixels like `RowStep::Row`, which describes the arguments.
   using Row = void (*)(const RowPlan& plan, int64_t y, int64_t x, int64_t count,
                        uint8_t* to, uint8_t* end);
   Row move, move_columns, sharpen;
@@ -109,8 +113,8 @@ const DistortionKernels& PlainDistortions();
 namespace plain {
 
 inline uint8_t Blend(int from, int to, float factor) {
-  // A double holds the product exactly, so that no compiler can fuse it with
-  // the sum into one operation that rounds once.
+  // A double holds the product exactly, and is then rounded. A compiler thus
+  // cannot fuse product and sum into one operation, which rounds only once.
   const double product = static_cast<double>(factor) * (to - from);
   const float sum = static_cast<float>(product) + static_cast<float>(from);
   return static_cast<uint8_t>(std::clamp(sum, 0.0f, 255.0f));
@@ -124,13 +128,13 @@ inline int Grey(const uint8_t* pixel) {
   return (19595 * pixel[0] + 38470 * pixel[1] + 7471 * pixel[2] + 32768) >> 16;
 }
 
-// Rotates the hue of a pixel, and keeps its largest and smallest values, up to
-// rounding. Values are in sixteenths, which fit into 16 bits.
+// Rotates the hue of a pixel. Its largest and smallest values stay the same, up
+// to rounding. Values are in sixteenths, which fit into 16 bits.
 inline void TurnHue(const uint8_t* from, int turn, uint8_t* to) {
   const int red = from[0], green = from[1], blue = from[2];
   const int most = std::max({red, green, blue});
   const int spread = most - std::min({red, green, blue});
-  // In units where a sixth of the circle is `spread`, which needs no division.
+  // A sixth of the color circle is `spread` units, so no division is needed.
   int hue = most == red     ? green - blue
             : most == green ? 2 * spread + blue - red
                             : 4 * spread + red - green;
@@ -138,7 +142,7 @@ inline void TurnHue(const uint8_t* from, int turn, uint8_t* to) {
   const int sixth = 16 * spread, circle = 6 * sixth;
   if (hue < 0) hue += circle;
   if (hue >= circle) hue -= circle;
-  // `distance`: between the hue and that of the channel.
+  // `distance`: between the hue and that of red, green or blue.
   const auto channel = [=](int distance) {
     return static_cast<uint8_t>(
         (16 * most + 8 - std::clamp(distance - sixth, 0, sixth)) >> 4);
@@ -148,7 +152,7 @@ inline void TurnHue(const uint8_t* from, int turn, uint8_t* to) {
   to[2] = channel(std::abs(hue - 4 * sixth));
 }
 
-// Sharpens bytes [begin, end) of a row; all have eight neighbours.
+// Sharpens bytes [begin, end) of a row, whose pixels have eight neighbours.
 inline void Sharpen(const RowPlan& plan, const uint8_t* row, int64_t begin,
                     int64_t end, uint8_t* to) {
   const int64_t pixel = plan.pixel_bytes;
@@ -185,7 +189,8 @@ inline Range Inside(Range range, int64_t first, int64_t step, double inverse,
     const int64_t whole = static_cast<int64_t>(value);
     return whole - (static_cast<double>(whole) > value ? 1 : 0);
   };
-  // Subtracting a half keeps the products away from whole numbers.
+  // Subtracting a half keeps the quotients so far from whole numbers that their
+  // rounding errors do not change the floor.
   if (step > 0) {
     return Intersection(range, floor((step - first - 0.5) * inverse),
                         floor((limit - first + step - 0.5) * inverse));
@@ -194,8 +199,8 @@ inline Range Inside(Range range, int64_t first, int64_t step, double inverse,
                       floor((-first - 0.5) * inverse) + 1);
 }
 
-// Where pixel x of row y comes from, and which of the pixels [x, x + count),
-// counted from x, come from inside the image.
+// Where pixel x of row y comes from, and which of the pixels [x, x + count)
+// come from inside the image (`inside`, counted from x).
 struct TurnedRow {
   TurnedRow(const RowPlan& plan, int64_t y, int64_t x, int64_t count)
       : from_x(plan.first_x + x * plan.xx + y * plan.xy),
@@ -208,11 +213,11 @@ struct TurnedRow {
   Range inside;
 };
 
-// The spans of columns that come from inside the image. The offset changes by
-// one from span to span.
+// The spans of columns (see `RowPlan`) that come from inside the image, for a
+// row of the result. The offset changes by one from span to span.
 struct ColumnSpans {
   int64_t from, to;
-  // The row that the first span comes from, and how it changes per span.
+  // The row that span `from` comes from, and how it changes per span.
   int64_t row, step;
 };
 
@@ -233,8 +238,8 @@ inline ColumnSpans InsideSpans(const RowPlan& plan, int64_t y, int64_t x,
   return {inside.from, inside.to, row + inside.from * direction, direction};
 }
 
-// Of the pixels [x, x + count) of row y, the bytes of those with eight
-// neighbours, counted from the beginning of the row.
+// The bytes, counted from the beginning of row y, of those pixels in [x, x +
+// count) that have eight neighbours.
 inline Range InnerBytes(const RowPlan& plan, int64_t y, int64_t x,
                         int64_t count) {
   const int64_t pixel = plan.pixel_bytes;

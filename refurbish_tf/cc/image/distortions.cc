@@ -11,8 +11,8 @@ namespace {
 constexpr std::array<uint8_t, kColors> kChannelOrders[kNumChannelOrders] = {
     {0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
 
-// All results are rounded, so the product must not be fused with a sum into one
-// operation that rounds once.
+// Rounds the product. `volatile` keeps a compiler from fusing it with a sum
+// into one operation, which would round only once.
 double Product(double a, double b) {
   volatile double product = a * b;
   return product;
@@ -23,7 +23,7 @@ int64_t Fixed(double value) {
   return static_cast<int64_t>(std::floor(value * 65536 + 0.5));
 }
 
-// How Pillow stretches the values of a channel.
+// How Pillow's auto-contrast stretches the values of a channel to 0 to 255.
 struct Contrast {
   Contrast(int lowest, int highest)
       : lowest(lowest),
@@ -38,34 +38,37 @@ struct Contrast {
     return static_cast<uint8_t>(Product(value, scale) - offset);
   }
 
-  // m with Of(value) == u * whole + (u * m >> 16), u = value - lowest, or -1.
+  // An m with Of(value) == u * whole + (u * m >> 16) for all values, where u =
+  // value - lowest; or -1 if there is none.
   int32_t Multiplier() const {
     if (span == 0) return 0;
-    // Doubles are right, but may be just below if u * 255 / span is whole.
-    // There is an m only if that happens for all of these u or for none.
+    // `Of` truncates a double, which may be just below u * 255 / span if that
+    // is whole. An m exists only if this happens for all such u or for none.
     int below = 0;
     for (int k = 1; k <= wholes; ++k) below += IsBelow(k) ? 1 : 0;
     if (below == 0) return (Fraction() + span - 1) / span;
     return below == wholes && Fraction() > 0 ? (Fraction() - 1) / span : -1;
   }
 
-  // Only for values that occur.
+  // Only fills the entries of values from the lowest to the highest.
   void FillTable(uint8_t* table) const {
     for (int u = 0; u <= span; ++u) table[lowest + u] = Of(lowest + u);
   }
 
   int Fraction() const { return (255 - whole * span) * 65536; }
-  // For the k-th u for which u * 255 / span is whole: whether `Of` is below it.
+  // Whether `Of` is too low for the k-th u for which u * 255 / span is whole.
   bool IsBelow(int k) const {
     return Of(lowest + k * (span / wholes)) != k * (255 / wholes);
   }
 
-  // `wholes` is the greatest common divisor of 255 and `span`.
+  // `wholes`: the greatest common divisor of 255 and `span`, which is also the
+  // number of u above 0 for which u * 255 / span is whole.
   int lowest, span, whole, wholes;
   double scale, offset;
 };
 
-// In several copies, because additions to the same count wait for each other.
+// Keeps several copies of the counts, because additions to the same count wait
+// for each other.
 template <int copies>
 void CountValues(const uint8_t* from, int64_t pixels, uint32_t (*counts)[256]) {
   alignas(64) uint32_t parts[copies][kColors * 256];
@@ -84,7 +87,7 @@ void CountValues(const uint8_t* from, int64_t pixels, uint32_t (*counts)[256]) {
     for (int c = 0; c < kColors; ++c)
       ++parts[0][c * 256 + from[kColors * i + c]];
   }
-  // In this order, so that compilers add several at a time.
+  // The inner loop is over the counts, so that compilers vectorize it.
   for (int k = 1; k < copies; ++k) {
     for (int j = 0; j < kColors * 256; ++j) parts[0][j] += parts[k][j];
   }
@@ -105,8 +108,8 @@ void PrepareSteps(ValueTables* tables) {
   }
 }
 
-// Brings an image into the cache before it is read across its rows: CPUs
-// prefetch only along them.
+// Brings a small image into the cache before a distortion reads it across its
+// rows, because CPUs prefetch only along rows.
 void Touch(const uint8_t* image, int64_t bytes) {
   if (bytes > 1 << 20) return;
   for (int64_t i = 0; i < bytes; i += 64) {
@@ -205,7 +208,7 @@ void PixelStep::MakeAutoContrast(const uint8_t* image, int64_t pixels) {
   kernels_.find_extremes(image, channels_ * pixels, lowest, highest);
   alike_ = channels_ == 1;
   if (alike_) {
-    // The kernel has treated the bytes of one channel as three channels.
+    // `find_extremes` treated the one channel as three: merge its results.
     std::fill_n(lowest, kColors, *std::min_element(lowest, lowest + kColors));
     std::fill_n(highest, kColors,
                 *std::max_element(highest, highest + kColors));
@@ -219,7 +222,7 @@ void PixelStep::MakeAutoContrast(const uint8_t* image, int64_t pixels) {
   for (int c = 0; c < kColors; ++c) {
     const int span = contrasts[c].span;
     changes_nothing &= span == 0 || span == 255;
-    // A channel that does not change has no offset.
+    // A channel of one value does not change: `whole` is 1, the multiplier 0.
     if (span == 0) lowest[c] = 0;
     if (form_ == Form::kTables) continue;
     multipliers[c] = contrasts[c].Multiplier();
@@ -252,7 +255,7 @@ void PixelStep::MakeEqualize(const uint8_t* image, int64_t pixels) {
   form_ = Form::kTables;
   alike_ = channels_ == 1;
   if (alike_) {
-    // The kernel has treated the bytes of one channel as three channels.
+    // `CountValues` treated the one channel as three: add up its counts.
     for (int64_t i = kColors * counted; i < pixels; ++i) ++counts[0][image[i]];
     for (int value = 0; value < 256; ++value) {
       counts[0][value] += counts[1][value] + counts[2][value];
@@ -269,8 +272,8 @@ void PixelStep::MakeEqualize(const uint8_t* image, int64_t pixels) {
       }
       continue;
     }
-    // How many pixels are darker, plus half a step. A further half keeps the
-    // quotients further from whole numbers than their errors.
+    // How many pixels are darker, plus half a step. Adding a further half keeps
+    // quotients away from whole numbers, so rounding errors do not matter.
     int32_t darker[256];
     int32_t sum = static_cast<int32_t>(step / 2);
     for (int value = 0; value < 256; ++value) {
@@ -401,13 +404,12 @@ void RowStep::PrepareRuns() {
 
 void RowStep::PrepareTurn(const PreparedDistortion& prepared) {
   const Move move = prepared.MoveOf({plan_.height, plan_.width});
-  // The middle of the image.
   const double x = static_cast<double>(plan_.width) / 2;
   const double y = static_cast<double>(plan_.height) / 2;
   const double from_x = static_cast<double>(move.x);
   const double from_y = static_cast<double>(move.y);
   const auto first = [&](double by_x, double by_y, double middle) {
-    // This order determines the last digit.
+    // Pillow adds in this order, which determines the last digit.
     return Fixed((Product(by_x, from_x - x) + Product(by_y, from_y - y)) +
                  middle + by_x * 0.5 + by_y * 0.5);
   };
@@ -421,8 +423,9 @@ void RowStep::PrepareTurn(const PreparedDistortion& prepared) {
   plan_.inverse_yx = 1.0 / static_cast<double>(plan_.yx);
 }
 
-// For the middles of pixels: doubled, so that halves are whole. Depths have 16
-// more bits, for which `ProjectRow` multiplies the quotients.
+// Maps the middles of pixels. All numbers are doubled, so that half a pixel is
+// whole. Divisors have 16 more fraction bits than the other numbers, so
+// `ProjectRow` multiplies the quotients by 65536.
 void RowStep::PrepareProjection(const PreparedDistortion& prepared) {
   const auto fixed = [](double value, int bits) {
     return static_cast<int64_t>(std::floor(std::ldexp(value, bits) + 0.5));

@@ -1,7 +1,7 @@
-// The distortions of AutoAugment and RandAugment, with Pillow's values. They
-// change each pixel by itself (`PixelStep`) or read other points (`RowStep`).
-// Pixels have three channels or one; geometric distortions also move pixels of
-// four bytes.
+// The distortions of AutoAugment and RandAugment, with the same results as
+// Pillow's. They change each pixel by itself (`PixelStep`) or read other pixels
+// (`RowStep`). Images have three channels or one; distortions that move pixels
+// also accept pixels of four bytes.
 #pragma once
 
 #include <array>
@@ -13,14 +13,13 @@
 
 namespace refurbish_tf {
 
-// A distortion that changes each pixel by itself.
 class PixelStep {
  public:
-  // For auto-contrast, equalize and contrast, which measure the image first.
+  // Whether it measures the image first: auto-contrast, equalize and contrast.
   static bool NeedsImage(Distortion distortion);
 
-  // `image` is only read here, and only if `NeedsImage`. It has three channels
-  // or one.
+  // The constructor reads `image`, which has three channels or one, only if
+  // `NeedsImage`. It does not keep the pointer.
   PixelStep(const PreparedDistortion& prepared, const uint8_t* image,
             int64_t pixels, int64_t channels, const PixelKernels& kernels);
 
@@ -30,8 +29,8 @@ class PixelStep {
   // false if it cannot, or if two steps are faster.
   bool Compose(const PixelStep& next);
 
-  // If an image was measured, the pixels must be from it. `from` and `to` may
-  // be the same. Nothing beyond these pixels is read or written.
+  // If the constructor measured an image, the pixels must be from that image.
+  // `from` and `to` may be equal. Nothing beyond the pixels is read or written.
   void Apply(const uint8_t* from, int64_t pixels, uint8_t* to) const;
 
  private:
@@ -47,7 +46,8 @@ class PixelStep {
     kTables,
   };
 
-  // Sets the form. If that is tables, fills them with `value(value)`.
+  // Sets the form: `form` or, if the kernels have no arithmetic, tables in
+  // which value i becomes `value(i)`.
   template <class Value>
   void Make(Form form, Value value);
   void MakeAutoContrast(const uint8_t* image, int64_t pixels);
@@ -68,18 +68,18 @@ class PixelStep {
   ValueTables tables_;
 };
 
-// A distortion that reads other points: one that moves pixels, or sharpness.
+// A distortion that reads other pixels: sharpness, or one that moves pixels.
 // Pixels from outside the image are `fill`.
 class RowStep {
  public:
-  // `image` must outlive this. `pixel_bytes` is 3; or 4, except for sharpness;
-  // or 1, for sharpness, rotate, affine and perspective.
+  // `image` must outlive this. `pixel_bytes` may be 3; also 4, except for
+  // sharpness; also 1, but only for sharpness, rotate, affine and perspective.
   RowStep(const PreparedDistortion& prepared, uint8_t fill,
           const uint8_t* image, int64_t height, int64_t width, int pixel_bytes,
           const PixelKernels& kernels);
 
-  // Writes the pixels [x, x + count) of row y of the result. Bytes after them,
-  // up to `end`, may be overwritten, and must be written later.
+  // Writes pixels [x, x + count) of row y of the result. Bytes after them, up
+  // to `end`, may be overwritten, so the caller must write those later.
   void Row(int64_t y, int64_t x, int64_t count, uint8_t* to,
            uint8_t* end) const {
     row_(plan_, y, x, count, to, end);

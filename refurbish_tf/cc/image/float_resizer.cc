@@ -5,7 +5,7 @@ namespace {
 
 float Triangle(float distance) { return std::max(0.0f, 1 - distance); }
 
-// The two nearest points, as in `ResizeBilinear`.
+// The two nearest points, as in TensorFlow's `ResizeBilinear`.
 FloatSpans NearestTwo(int64_t input, int64_t output) {
   const float scale = static_cast<float>(input) / static_cast<float>(output);
   FloatSpans spans;

@@ -1,5 +1,5 @@
-// Bilinear resizing of values other than bytes, in the arithmetic of
-// `tf.image.resize`: points and weights in float32.
+// Bilinear resizing of values other than bytes, with the points and weights of
+// `tf.image.resize`, in float32.
 #pragma once
 
 #include <algorithm>
@@ -16,10 +16,11 @@
 
 namespace refurbish_tf {
 
-// Which points of the input make each point of the output, in the arithmetic of
-// TensorFlow's `ScaleAndTranslate`, step by step in float32. Point i of the
-// output is at (i + 0.5) * inverse + offset of the input. `kernel` is 0 beyond
-// `radius`; if the output is smaller, it is widened by the same factor.
+// Computes which points of the input contribute to each point of the output,
+// and their weights. Repeats the float32 arithmetic of TensorFlow's
+// `ScaleAndTranslate` step by step. The middle of output point i is at (i +
+// 0.5) * inverse + offset in the input. `kernel` is 0 beyond `radius`; if the
+// output is smaller, the kernel is widened by `inverse`.
 template <class Kernel>
 FloatSpans SpansOf(int64_t input, int64_t output, float inverse, float offset,
                    float radius, const Kernel& kernel) {
@@ -57,14 +58,14 @@ FloatSpans SpansOf(int64_t input, int64_t output, float inverse, float offset,
   return spans;
 }
 
-// The spans of one axis. Points without weight are left out, so that even NaN
-// does not spread from them.
+// The spans of one axis, without points of weight 0, because 0 * NaN is NaN.
 FloatSpans BilinearSpans(int64_t input, int64_t output, bool antialias);
 // Reverses the order of the output.
 void Reverse(FloatSpans* spans);
 
 // Resizes values in memory, of any number of channels. Sums are in double,
-// where products of two float32 are exact, so compilers cannot change the sums.
+// which holds the product of two float32 exactly. A compiler that fuses product
+// and sum thus changes nothing, unless `Value` is double.
 template <class Value>
 class ValueResizer : public Resizer {
  public:
@@ -89,7 +90,8 @@ class ValueResizer : public Resizer {
   }
 
  private:
-  // The type of a value, and of a sum between rows and columns.
+  // The type to which values are converted, and in which the sums over rows are
+  // kept until columns are summed.
   using Held = std::conditional_t<std::is_same_v<Value, double>, double, float>;
 
   void SumRows(int64_t y) {

@@ -43,7 +43,7 @@ bool FusedPass::Crop(const Box& part, Border border, FillColor color,
 }
 
 bool FusedPass::CutOut(const Box& part, FillColor color) {
-  // Nested chains may have more layers than one.
+  // Nested chains may contain more cutouts than this.
   if (plan_.num_cutouts == Strip::kMostCutouts || !Accepts(color)) return false;
   plan_.CutOut(part);
   return true;
@@ -77,7 +77,7 @@ FusedPass::Pieces FusedPass::PiecesOf(uint64_t cutouts) const {
   int64_t to = 0;
   for (const Strip& strip : plan_.columns.strips()) {
     const int64_t length = strip.length * pixel_bytes_;
-    // The lowest point that is read.
+    // The lowest point of the input that is read.
     int64_t from = strip.from - (strip.step < 0 ? strip.length - 1 : 0);
     if ((strip.cutouts & cutouts) != 0) from = Strip::kNowhere;
     pieces.push_back({to, from * pixel_bytes_, length, strip.step});
@@ -135,8 +135,8 @@ void FusedPass::CopyPieces(const uint8_t* from, int64_t from_stride,
                            int64_t step, int64_t rows, const Pieces& pieces,
                            uint8_t* to) const {
   const int64_t row_bytes = this->row_bytes();
-  // If all copied pieces move by the same distance, whole rows are copied,
-  // including the gaps between pieces, which are emptied afterwards.
+  // If all copied pieces move by the same distance, a single copy moves whole
+  // rows, including the gaps between pieces, which are emptied afterwards.
   const Piece* copied_first = nullptr;
   const Piece* copied_last = nullptr;
   bool at_one_distance =
@@ -238,7 +238,7 @@ void FusedPass::Empty(uint8_t* to, int64_t length) const {
       for (int64_t c = 0; c < pixel_bytes_; ++c) to[i + c] = color_[c];
     }
   } else if (length > 16) {
-    // For few bytes in each of many rows, calling memset would take longer.
+    // For fewer bytes, calling memset would take longer than the stores below.
     std::memset(to, 0, length);
   } else if (length >= 8) {
     std::memset(to, 0, 8);

@@ -1,9 +1,9 @@
-// An image that is not made yet: pixels in memory, and the steps that remain to
-// be applied in one pass over their bytes. Rows are made on demand, in bands
-// that stay in the nearest cache from step to step.
+// An image that is not computed yet: pixels in memory, and the steps to apply
+// to them in one pass over their bytes. Rows are computed on demand, in bands
+// that stay in the L1 cache from step to step.
 //
 // The steps are, in this order: a resize, a blur or a distortion that reads
-// other points; distortions of single pixels; the plan of crops, flips and
+// other pixels; distortions of single pixels; the plan of crops, flips and
 // cutouts; more distortions of single pixels, which also change empty pixels.
 #pragma once
 
@@ -23,7 +23,7 @@ namespace refurbish_tf {
 
 class FusedPass {
  public:
-  // The size of a band, in bytes.
+  // The most bytes in a band, unless a single row is longer.
   static constexpr int64_t kBand = 8192;
 
   // `image` must outlive this. If there is a `resizer`, it is the first step,
@@ -47,24 +47,25 @@ class FusedPass {
   // Adds a step, which can follow any other steps.
   void Add(const PixelStep& step);
 
-  // Each adds a step, or returns false if the step cannot follow the present
-  // ones. The image must then be made, and the step added to a new pass.
+  // Each adds a step, or returns false if it cannot follow those already added.
+  // The caller must then compute the image, and add the step to a new pass.
   bool Crop(const Box& part, Border border, FillColor color,
             int64_t outermost = 1);
   bool Flip(bool vertically);
   bool CutOut(const Box& part, FillColor color);
 
-  // This must be the first step. The image must be in memory, with pixels that
-  // `RowStep` accepts; for `Add`, with pixels of three bytes or one.
+  // This must be the first step. The image must be in memory, and `RowStep`
+  // must accept its pixels; if `Add` follows, they must have one or three
+  // bytes.
   void Distort(const PreparedDistortion& distortion, uint8_t fill);
 
-  // Makes rows [begin, begin + count). The bytes after them, up to `end`, may
-  // be overwritten.
+  // Writes `count` rows. Bytes after them, up to `end`, may be overwritten.
   void Rows(int64_t begin, int64_t count, uint8_t* to, uint8_t* end);
 
  private:
   using PixelSteps = absl::InlinedVector<PixelStep, 2>;
-  // A strip of columns, in bytes, for rows that are in the same cutouts.
+  // A strip of columns of the result, in bytes. Where columns are empty depends
+  // on the cutouts that a row is in.
   struct Piece {
     bool is_empty() const { return from < 0; }
 
@@ -75,8 +76,8 @@ class FusedPass {
   // Returns whether empty pixels can have this color, and if so, sets it.
   bool Accepts(FillColor color);
   Pieces PiecesOf(uint64_t cutouts) const;
-  // Calls visit(rows, to, strip, first, pieces) for each run of rows with equal
-  // pieces.
+  // Calls visit(number of rows, where to write them, their strip, source of the
+  // first row, pieces) for each run of rows with equal pieces.
   template <class Visit>
   void ForEachPart(int64_t begin, int64_t count, uint8_t* to,
                    const Visit& visit) const;
@@ -98,7 +99,7 @@ class FusedPass {
   PixelSteps steps_, steps_behind_;
   Plan plan_;
   FillColor color_ = kBlack;
-  // A row to be mirrored or repeated.
+  // A distorted row, before it is mirrored or repeated in the result.
   std::unique_ptr<uint8_t[]> row_;
 };
 

@@ -1,4 +1,3 @@
-// The weights of a Gaussian blur.
 #pragma once
 
 #include <cstdint>
@@ -8,15 +7,13 @@
 
 namespace refurbish_tf {
 
-// A Gaussian of this standard deviation, in pixels, cut off beyond `radius`
-// pixels to each side.
+// A Gaussian: its standard deviation, and where it is cut off, in pixels.
 struct Gaussian {
   double sigma;
   int64_t radius;
 };
 
-// The weights along one axis of an image, which is reflected about the middle
-// of its outermost points.
+// The weights along one axis. The image is reflected at its outermost points.
 class GaussianAxis {
  public:
   GaussianAxis(const Gaussian& gaussian, int64_t size);
@@ -24,16 +21,16 @@ class GaussianAxis {
   // The most points that contribute to one point.
   int64_t most() const { return most_; }
   int64_t FirstOf(int64_t i) const;
-  // The weights of the points from `FirstOf(i)` on. They add up to 1.
+  // The blurred point i is made of the points from `FirstOf(i)` on, with these
+  // weights. They add up to 1.
   std::vector<double> WeightsOf(int64_t i) const;
-  // Whether no reflected point contributes. `WeightsOf` is then always the
-  // same.
+  // Whether point i needs no reflection. All such points have the same weights.
   bool IsInner(int64_t i) const { return i >= radius_ && i + radius_ < size_; }
   FloatSpans Spans() const;
 
  private:
   const int64_t size_, radius_, most_;
-  // From -radius to radius.
+  // The weights at distances from -radius to radius.
   std::vector<double> weights_;
 };
 

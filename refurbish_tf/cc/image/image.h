@@ -1,4 +1,3 @@
-// The size of an image, and the format of its pixels.
 #pragma once
 
 #include <algorithm>
@@ -85,8 +84,8 @@ constexpr absl::string_view NameOf(ValueType type) {
   return kTypes[static_cast<int>(type)].name;
 }
 
-// The types that all layers accept, except those that depend on colors. Layers
-// that only move values also accept smaller floats.
+// The types that most layers accept. Layers that depend on colors or units
+// accept fewer; layers that only move values also accept 16-bit floats.
 inline constexpr absl::string_view kImageTypes =
     "uint8, uint16, int16 or float32";
 
@@ -97,15 +96,15 @@ struct Pixel {
   int64_t bytes() const { return BytesOf(type) * channels; }
 };
 
-// What is known about an image.
 struct ImageSpec {
   ImageSize size = {kUnknown, kUnknown};
   Pixel pixel;
   bool is_normalized = false;
-  // A layer changed the size, although it may be unknown before and after.
+  // Set if a layer changed a size that may be unknown: comparing two unknown
+  // sizes does not show the change.
   bool size_is_new = false;
-  // The draws decide the size, which is unknown without them unless a later
-  // layer makes all sizes equal.
+  // Whether the size depends on draws. It is unknown without them, unless a
+  // later layer makes all sizes equal.
   bool size_is_drawn = false;
 
   ImageSpec OfDrawnSize() const {
@@ -121,7 +120,7 @@ enum class Border {
   kEdge,       // The outermost pixels.
 };
 
-// The color of empty uint8 pixels, by channel. Black suits all types.
+// The color of empty uint8 pixels, by channel. Black (0) suits all types.
 using FillColor = std::array<uint8_t, 4>;
 inline constexpr FillColor kBlack = {0, 0, 0, 0};
 

@@ -29,8 +29,8 @@ int64_t Big(absl::string_view file, size_t at, int bytes) {
   return value;
 }
 
-// To report the size, libjpeg would prepare to decode the file, and decode most
-// of a progressive one.
+// Reads the segments itself: to report the size, libjpeg would prepare to
+// decode the file, and would decode most of a progressive one.
 void ReadJpeg(absl::string_view file, ImageFile* read) {
   absl::string_view exif;
   size_t at = 2;
@@ -63,7 +63,7 @@ void ReadJpeg(absl::string_view file, ImageFile* read) {
 }
 
 void ReadPng(absl::string_view file, ImageFile* read) {
-  // Chunks: length, name, data, checksum. libpng allows others before IHDR.
+  // Chunks: length, name, data, checksum. There may be others before IHDR.
   for (size_t at = 8; at + 12 <= file.size();) {
     const size_t length = Big(file, at, 4);
     const absl::string_view name = file.substr(at + 4, 4);
@@ -81,7 +81,8 @@ void ReadPng(absl::string_view file, ImageFile* read) {
   }
 }
 
-// The position after blocks of up to 255 bytes, of which the last is empty.
+// The position after a list of blocks. Each is a byte that says how many bytes
+// follow, and these bytes. An empty block ends the list.
 size_t BehindBlocks(absl::string_view file, size_t at) {
   while (at < file.size() && file[at] != 0) at += 1 + Byte(file, at);
   return at + 1;
@@ -144,7 +145,7 @@ void ReadBmp(absl::string_view file, ImageFile* read) {
 bool IsWebp(absl::string_view file) {
   if (!absl::StartsWith(file, "RIFF") || file.size() < 16) return false;
   const absl::string_view first = file.substr(12, 4);
-  // After another chunk, libwebp would decode data that is not in a chunk.
+  // With another first chunk, libwebp would decode data that is in no chunk.
   return file.substr(8, 4) == "WEBP" &&
          (first == "VP8X" || first == "VP8 " || first == "VP8L");
 }
@@ -162,7 +163,7 @@ void ReadWebp(absl::string_view file, ImageFile* read) {
     default:
       read->size = {Little(file, 28, 2) & 0x3fff, Little(file, 26, 2) & 0x3fff};
   }
-  // Chunks: name, length, data, padded to an even length.
+  // Each chunk: name, length, data, padded to an even length.
   for (size_t at = 12; at + 8 <= file.size();) {
     const size_t length = Little(file, at + 4, 4);
     if (file.substr(at, 4) == "EXIF") {
@@ -182,7 +183,7 @@ std::string FirstPicture(absl::string_view file, const ImageFile& read) {
   std::string made =
       absl::StrCat(file.substr(0, read.colors_end), picture, ";");
   if (picture.size() < 10) return made;
-  // The sides of the picture become those of the screen.
+  // The screen gets the size of the picture, which moves to its corner.
   std::copy_n(picture.begin() + 5, 4, made.begin() + 6);
   std::fill_n(made.begin() + read.colors_end + 1, 4, '\0');
   return made;
@@ -223,7 +224,7 @@ int ExifOrientation(absl::string_view exif) {
   for (int64_t i = 0; i < entries && at + 12 <= exif.size(); ++i, at += 12) {
     if (number(at, 2) != kOrientation) continue;
     const int64_t type = number(at + 2, 2), count = number(at + 4, 4);
-    // A byte, a short or a long.
+    // The types of TIFF for a byte, a short and a long.
     const int bytes = type == 1 ? 1 : type == 3 ? 2 : type == 4 ? 4 : 0;
     if (bytes == 0 || count != 1) return 1;
     const int64_t value = number(at + 8, bytes);

@@ -1,5 +1,4 @@
-// What an image file says about itself, read before anything is decoded or
-// allocated.
+// Reads format, size and other facts of an image file without decoding it.
 #pragma once
 
 #include <array>
@@ -15,43 +14,43 @@ namespace refurbish_tf {
 struct ImageFile {
   // JPEG, PNG, GIF, BMP or WebP; otherwise empty.
   absl::string_view format;
-  // The stated size; for a GIF, the size of its screen, enlarged to contain the
-  // first picture. 0 x 0 if the file ends before.
+  // The size that the file states; for a GIF, the size of its screen, enlarged
+  // to contain the first picture. 0 x 0 if the file ends too early.
   ImageSize size = {0, 0};
-  // The first picture of a GIF, where it begins and ends in the file, and where
-  // the colors of the screen end, before extensions.
+  // For a GIF: the place of its first picture on the screen, where that picture
+  // is in the file, and where the colors of the screen end.
   Box picture = {0, 0, 0, 0};
   size_t begin = 0, end = 0, colors_end = 0;
-  // Where the file has the color around the picture of a GIF.
+  // For a GIF: the position in the file of the color around the picture.
   size_t around = 0;
-  // Where the palette of a BMP is, and its number of entries of four bytes.
+  // For a BMP: the position of the palette, and the number of its entries.
   size_t palette = 0;
   int64_t num_colors = 0;
   // The feature of a BMP that cannot be decoded, or empty.
   absl::string_view unknown;
-  // Bits per value, at least 8.
+  // Bits per value; 8 if the file has fewer.
   int bits = 8;
-  // The color channels of a JPEG file.
+  // The number of color channels of a JPEG file.
   int64_t components = 0;
-  // From `ExifOrientation`.
+  // The EXIF orientation, 1 to 8.
   int orientation = 1;
 };
 
 ImageFile ReadImageFile(absl::string_view file);
 
-// A GIF file of the first picture alone, which fills the screen and has no
-// transparent pixels.
+// Makes a GIF file that contains only the first picture. This picture fills the
+// screen and has no transparent pixels.
 std::string FirstPicture(absl::string_view file, const ImageFile& read);
 
-// The RGB color of an index of the palette; black if it is missing, as in
-// Pillow.
+// The RGB color of an entry in a BMP's palette; black if the entry is missing,
+// as in Pillow.
 std::array<uint8_t, 3> ColorOf(absl::string_view file, const ImageFile& read,
                                uint8_t index);
 std::array<uint8_t, 3> ColorAround(absl::string_view file,
                                    const ImageFile& read);
 
-// The orientation in an EXIF block, 1 to 8; 1 if the block, which begins with
-// the header of a TIFF file, has none or is damaged.
+// The orientation, 1 to 8, in an EXIF block, which begins with the header of a
+// TIFF file. 1 if the block has no orientation or is damaged.
 int ExifOrientation(absl::string_view exif);
 
 }  // namespace refurbish_tf

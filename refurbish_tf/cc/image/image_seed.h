@@ -1,4 +1,3 @@
-// The seed from which layers draw.
 #pragma once
 
 #include <array>
@@ -9,11 +8,11 @@ namespace refurbish_tf {
 // Numbers in [0, 1) are drawn as whole numbers below this.
 inline constexpr int64_t kEndOfFraction = int64_t{1} << 31;
 
-// A seed as in `tf.random.stateless_*`. Draws depend only on its hash.
+// A seed as in `tf.random.stateless_*`.
 //
 // Image b of a batch has the seed s = `seed_at(seed, b)`, and the layer at
-// `position` in `compose` has `seed_at(s, position)`. Draws therefore do not
-// depend on where they are made.
+// `position` in `compose` has `seed_at(s, position)`. What a layer draws
+// therefore does not depend on the thread or device that draws it.
 class ImageSeed {
  public:
   ImageSeed(int64_t first, int64_t second)
@@ -21,8 +20,7 @@ class ImageSeed {
         key_(Finalize(Finalize(static_cast<uint64_t>(first) + kGolden) +
                       static_cast<uint64_t>(second))) {}
 
-  // The seed of image or layer `index`. `At` returns the two int32 numbers of
-  // `seed_at` in Python.
+  // The seed of image or layer `index`: as two int32, like Python's `seed_at`.
   std::array<int32_t, 2> At(uint64_t index) const {
     const uint64_t word = Finalize(key_ + (index + 1) * kGolden);
     return {static_cast<int32_t>(word), static_cast<int32_t>(word >> 32)};
@@ -36,7 +34,7 @@ class ImageSeed {
     return static_cast<uint32_t>(
         Finalize((key_ ^ kWords) + (k + 1) * kGolden) >> 32);
   }
-  // The k-th word as a number below `end`.
+  // The k-th word, scaled to a whole number below `end`.
   int32_t Below(uint64_t k, uint64_t end) const {
     return static_cast<int32_t>((Word(k) * end) >> 32);
   }
@@ -45,13 +43,12 @@ class ImageSeed {
   void Fractions(int number, int32_t* draws) const {
     for (int k = 0; k < number; ++k) draws[k] = Fraction(k);
   }
-  // The seed itself.
+  // The seed itself, for layers that draw numbers as TensorFlow does.
   const std::array<int64_t, 2>& numbers() const { return numbers_; }
 
  private:
   static constexpr uint64_t kGolden = 0x9e3779b97f4a7c15;
-  // Makes the draws of a seed independent of the seeds that are derived from
-  // it.
+  // Keeps the draws of a seed independent of the seeds derived from it.
   static constexpr uint64_t kWords = 0x6a09e667f3bcc909;
 
   // The finalizer of SplitMix64 (Steele et al., 2014).

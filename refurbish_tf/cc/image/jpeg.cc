@@ -3,18 +3,20 @@
 namespace refurbish_tf {
 namespace {
 
-// Scale 1 / ratio is used for at least `least` times the size of the result.
+// Scale 1 / ratio is used if each side of the box is at least `least` times as
+// long as that of the result.
 struct Scale {
   int ratio;
   int64_t least;
 };
 
-// At 1/8, a pixel is only the mean of 8 x 8 pixels. With as many of them as the
-// result has, photographs differed by 2.9 levels from a resize of all pixels;
-// with 1.5 times as many per side, by 1.5.
+// At 1/8, a decoded pixel is only the mean of 8 x 8 pixels. If there is one of
+// them per pixel of the result, photographs differ by 2.9 levels from a resize
+// of all pixels; with 1.5 per side, by 1.5 levels.
 constexpr Scale kScales[] = {{8, 12}, {4, 4}, {2, 2}};
 
-// Converts begin and length to the scaled pixels that the stretch touches.
+// Converts a range of pixels to the range of scaled pixels that it touches, and
+// says where in this range it exactly is.
 void ScaleStretch(int ratio, int64_t* begin, int64_t* length,
                   double* exact_begin, double* exact_length) {
   const int64_t end = *begin + *length;

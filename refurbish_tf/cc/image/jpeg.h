@@ -6,16 +6,17 @@
 
 namespace refurbish_tf {
 
-// The part of an image, scaled by 1 / ratio, that contains a box of the image.
+// A part of an image, scaled by 1 / ratio, that contains a given box.
 struct ScaledPart {
   int ratio;  // 1, 2, 4 or 8
   Box box;    // In scaled pixels.
-  // The box of the image, relative to the scaled box.
+  // Where the given box is in `box`, in scaled pixels.
   ResizeWindow window;
 };
 
-// For a box that is resized to `size`: the smallest scale at which it still has
-// as many pixels per side (at 1/8: 1.5 times as many).
+// The part to decode for a box that is resized to `size`. It has the smallest
+// scale that leaves at least as many pixels per side as `size` (at 1/8: 1.5
+// times as many).
 ScaledPart ScaledPartOf(const Box& box, ImageSize size);
 
 }  // namespace refurbish_tf

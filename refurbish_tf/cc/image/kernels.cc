@@ -65,7 +65,7 @@ uint32_t Bits(float value) { return absl::bit_cast<uint32_t>(value); }
 Pattern::Pattern(const std::vector<float>& scales,
                  const std::vector<float>& offsets) {
   const size_t channels = scales.size();
-  // Three vectors, which a loop need not load again.
+  // Three vectors of 8, which a loop can keep in registers.
   constexpr size_t kShort = 24;
   length = static_cast<int64_t>(kShort % channels == 0 ? kShort : 8 * channels);
   for (int64_t i = 0; i < length + 7; ++i) {
@@ -108,9 +108,9 @@ uint16_t RoundToFloat16(float value) {
   if (magnitude > 0x7f800000) {
     return static_cast<uint16_t>(sign | 0x7e00 | (magnitude >> 13 & 0x1ff));
   }
-  if (magnitude >= 0x477ff000) return sign | 0x7c00;  // 65520 and above.
+  if (magnitude >= 0x477ff000) return sign | 0x7c00;  // Infinity from 65520 on.
   if (magnitude < 0x38800000) {  // Below 2^-14: a multiple of 2^-24.
-    // Near 2^-1, floats are multiples of 2^-24: the addition rounds to these.
+    // Floats from 0.5 to 1 are multiples of 2^-24, so the addition rounds.
     const float scaled = absl::bit_cast<float>(magnitude);
     return sign | static_cast<uint16_t>(Bits(scaled + 0.5f) - Bits(0.5f));
   }

@@ -1,6 +1,6 @@
-// The loops over pixels: a plain version of each, and one in AVX2 or NEON,
-// chosen at run time. Both give the same bytes. Unless stated otherwise,
-// nothing beyond the given pixels is read or written.
+// The inner loops over pixels, in plain C++ and in AVX2 or NEON, chosen at run
+// time. Both versions give the same bytes. Unless stated otherwise, nothing
+// beyond the given pixels is read or written.
 #pragma once
 
 #include <array>
@@ -13,8 +13,9 @@
 
 namespace refurbish_tf {
 
-// Whether an image is written into the caches or past them. Past them it does
-// not displace what is needed sooner, and its memory is not read first.
+// Whether an image is written into the CPU's caches or past them. Stores past
+// the caches do not displace data that is needed sooner, and the CPU does not
+// read the memory before it writes it.
 enum class Stores { kCached, kPastCaches };
 
 // The scale and offset of consecutive values, beginning with the first channel.
@@ -22,11 +23,11 @@ struct Pattern {
   // One for each channel, or one for all.
   Pattern(const std::vector<float>& scales, const std::vector<float>& offsets);
 
-  // The pattern repeats after `length` values, a multiple of 8. A vector can be
-  // loaded from each of these.
+  // The pattern repeats after `length` values, a multiple of 8. Seven more
+  // follow, so that a vector can be loaded from each of the first `length`.
   int64_t length;
   std::vector<float> scale, offset;
-  // Floats above it are in other units than mean and std.
+  // An image with floats above it is in other units than mean and std.
   float limit = std::numeric_limits<float>::infinity();
 };
 
@@ -34,18 +35,18 @@ struct Pattern {
 struct Normalization {
   // The type of the result.
   ValueType type = ValueType::kUnknown;
-  // By the type of the image.
+  // The patterns, by the type of the image.
   std::map<ValueType, Pattern> patterns;
 };
 
-// How many words a blend of columns may read beyond the last.
+// How many int16 values `blend_columns` may read beyond the last pixel.
 inline constexpr int kWordsBeyond = 8;
 
 // In a blend, point i of the output is a weighted sum of consecutive points of
-// the input, from `start[i]` on, in pairs. The weights add up to 2^kWeightBits,
-// and are in the order [pair][i][point of the pair].
+// the input, from `start[i]` on, which are added in pairs. The weights add up
+// to 2^kWeightBits, and are in the order [pair][i][point of the pair].
 inline constexpr int kWeightBits = 14;
-// Fraction bits of the values that a blend of rows makes.
+// Fraction bits of the int16 values that `blend_rows` makes.
 inline constexpr int kFractionBits = 7;
 // Fraction bits of lambda, the weight of an image in a mixed image.
 inline constexpr int kLambdaBits = 15;
@@ -54,17 +55,18 @@ struct DistortionKernels;
 struct NoisePlan;
 
 // Point i of the output is the weighted sum of `count[i]` points of the input,
-// from `start[i]` on, added in this order. Its weights begin at i * `most`, and
-// are followed by zeros, except those of `BilinearSpans`.
+// from `start[i]` on, added in this order. Its weights begin at i * `most`;
+// zeros follow, except in the results of `BilinearSpans`.
 struct FloatSpans {
   int64_t most = 0;
   std::vector<int32_t> start, count;
   std::vector<float> weights;
-  // The same weights for vectors: two points at a time, each weight four times.
+  // For `sum_pixels`: the same weights for two points of the output at a time,
+  // each repeated four times, as vectors need them.
   std::vector<float> paired;
 };
 
-// The loop for this number of bytes or channels, or the first one, for others.
+// The loop for this number of bytes or channels, or the general one (index 0).
 template <class Loops>
 typename Loops::value_type LoopOf(const Loops& loops, int64_t number) {
   const size_t index = static_cast<size_t>(number);
@@ -80,12 +82,12 @@ struct PixelKernels {
   using Mirror = void (*)(const uint8_t* from, int64_t from_stride,
                           int64_t pixels, int64_t pixel_bytes, int64_t rows,
                           uint8_t* to, int64_t to_stride);
-  // For `LoopOf`, by the bytes of a pixel.
+  // Indexed by the bytes of a pixel; use `LoopOf`.
   std::array<Mirror, 13> mirrors;
 
   // Normalizes `count` values, beginning with the first channel. Returns the
-  // largest float if it is beyond the limit, otherwise 0. Indexed by the types
-  // from and to.
+  // largest float in `from` if it is above the pattern's limit, otherwise 0.
+  // `normalize` is indexed by the type of `from`, then that of `to`.
   using Normalize = float (*)(const void* from, int64_t count,
                               const Pattern& pattern, void* to);
   using NormalizeTo = std::array<Normalize, kNumTypes>;
@@ -95,7 +97,7 @@ struct PixelKernels {
   }
   using Normalizations = std::array<NormalizeTo, kNumTypes>;
   Normalizations normalize;
-  // Loops that store past the caches, where there are any, otherwise as above.
+  // The same, but storing past the caches if there is such a loop.
   Normalizations normalize_past_caches;
   Normalize NormalizeOf(ValueType from, ValueType to, Stores stores) const {
     const Normalizations& all =
@@ -109,22 +111,23 @@ struct PixelKernels {
   void (*blend_rows)(const uint8_t* const* rows, const int16_t* weights,
                      int64_t pairs, int64_t count, int16_t* to);
 
-  // The weighted sums of pixels as bytes, in two rows at a time, which share
-  // addresses and weights. After each pixel of a pair, kWordsBeyond words must
-  // be readable.
+  // Makes bytes from the weighted sums of pixels, in two rows at a time, which
+  // share `start` and `weights`. After each pixel that is read, kWordsBeyond
+  // int16 values must be readable.
   using BlendColumns = void (*)(const std::array<const int16_t*, 2>& from,
                                 int64_t channels, const int32_t* start,
                                 const int16_t* weights, int64_t pairs,
                                 int64_t pixels,
                                 const std::array<uint8_t*, 2>& to);
-  // For `LoopOf`, by the number of channels.
+  // Indexed by the number of channels; use `LoopOf`.
   std::array<BlendColumns, 5> blend_columns;
 
   // The weighted sum of `rows` rows of `count` values, in float32.
   void (*sum_rows)(const uint8_t* from, int64_t count, const float* weights,
                    int64_t rows, float* to);
   // Weighted float32 sums of three-channel pixels, rounded to bytes. After the
-  // last, `most` finite pixels and one more float must be readable.
+  // last pixel, `spans.most` finite pixels and one more float must be readable,
+  // because vectors also read points of weight 0.
   void (*sum_pixels)(const float* from, const FloatSpans& spans, int64_t pixels,
                      uint8_t* to);
 
@@ -137,7 +140,7 @@ struct PixelKernels {
                      float lambda, float* to);
 
   // Adds noise to all values of an image. `from` and `to` may be the same.
-  // Returns one of the floats that are beyond the limits, or 0.
+  // Returns a float in `from` that is beyond the limits of the plan, or 0.
   using AddNoise = float (*)(const void* from, int64_t count,
                              const NoisePlan& plan, void* to);
   AddNoise add_noise_to_bytes, add_noise_to_floats;

@@ -12,7 +12,7 @@ absl::StatusOr<ImageSpec> Layer::Made(ImageSpec image,
                                       const int32_t* draws) const {
   RTF_ASSIGN_OR_RETURN(ImageSpec made, Behind(image));
   if (made.size.height != kUnknown) return made;
-  // A canvas without points, only to find out the size of the result.
+  // A canvas without points only tracks the size.
   KeyPoints none(/*is_relative=*/false, {}, image.size, 0, 2, nullptr);
   Apply(draws, &none);
   made.size = none.size();
@@ -121,7 +121,8 @@ absl::Status CheckIsSquare(const ImageSpec& image) {
                          " pixels. Crop or resize it to a square before");
 }
 
-// Created on first use, because layers may register in any order.
+// Created on first use, because the order in which globals of different files
+// are initialized, and thus layers registered, is undefined.
 std::map<absl::string_view, MakeLayer>& KnownLayers() {
   static auto* const known = new std::map<absl::string_view, MakeLayer>;
   return *known;

@@ -21,10 +21,9 @@
 
 namespace refurbish_tf {
 
-// How a part of an image is resized.
 struct Resizing {
   bool pads() const { return !(size == padded); }
-  // Where the resized part is in the result.
+  // Where the resized part is in the padded result.
   Box place() const { return CentredIn(padded, size); }
 
   Box part;
@@ -39,10 +38,9 @@ class Layer {
  public:
   virtual ~Layer() = default;
 
-  // How many numbers it draws.
   virtual int num_draws() const { return 0; }
-  // Writes the draws of a seed. `before`: the draws of the previous layer, or
-  // null.
+  // Draws numbers from a seed and writes them to `draws`. `before`: the draws
+  // of the previous layer, or null.
   virtual void Draw(const ImageSeed& seed, const int32_t* /*before*/,
                     int32_t* draws) const {
     const int number = num_draws();
@@ -50,8 +48,8 @@ class Layer {
       draws[i] = seed.Below(i, EndOfDraw(i, draws));
     }
   }
-  // Draw i is at least 0 and below this, given the draws before it. By default
-  // it is a fraction.
+  // Draw i is at least 0 and below this, which may depend on earlier draws. By
+  // default, draws are fractions in units of 2^-31.
   virtual int64_t EndOfDraw(int /*i*/, const int32_t* /*draws*/) const {
     return kEndOfFraction;
   }
@@ -59,15 +57,16 @@ class Layer {
   virtual bool ChangesNothing(const int32_t* /*draws*/) const { return false; }
   // Applies the draws to a canvas. `Behind` must accept its image.
   virtual void Apply(const int32_t* draws, Canvas* canvas) const = 0;
-  // Whether draws depend on boxes: then `DrawFrom` must complete them first.
+  // Whether the draws also depend on the boxes in the image. If so, `DrawFrom`
+  // must complete the result of `Draw`.
   virtual bool looks_at_boxes() const { return false; }
-  // Completes the draws for an image with the boxes of this canvas, and applies
-  // them to the canvas.
+  // Completes the draws for an image with these boxes, then applies them to
+  // `boxes`.
   virtual void DrawFrom(Canvas* boxes, int32_t* draws) const {
     Apply(draws, boxes);
   }
 
-  // What it makes from `image`. Errors continue "The image must ".
+  // What it makes from `image`. Error messages continue "The image must ".
   virtual absl::StatusOr<ImageSpec> Behind(ImageSpec image) const {
     return image;
   }
@@ -79,17 +78,19 @@ class Layer {
     return absl::OkStatus();
   }
 
-  // The resizing, if that is all the layer does: `decode` then does it itself.
+  // How the layer resizes, if it does nothing else. `decode` then resizes an
+  // image while decoding it.
   virtual std::optional<Resizing> ResizingOf(const int32_t* /*draws*/,
                                              ImageSize /*size*/) const {
     return std::nullopt;
   }
-  // How any draws can move pixels, and therefore targets, at most.
+  // The largest movement of pixels, and therefore of targets, by any draws.
   virtual Movement movement() const { return Movement::kKeepsRows; }
   // Whether either side of `offload` can run it: the host for some images of a
   // batch, and the accelerator for the others.
   virtual bool is_policy() const { return false; }
-  // Whether an accelerator needs a table of the whole image for these draws.
+  // Whether an accelerator must make a table of values from the whole image
+  // before it can apply these draws.
   virtual bool NeedsTable(const int32_t* /*draws*/) const { return false; }
 };
 
@@ -117,13 +118,12 @@ class ChanceLayer : public Layer {
   const int64_t below_;
 };
 
-// A layer that resizes a part of the image.
 class ResizingLayer : public Layer {
  public:
   // The longest side that a part may be resized to.
   static constexpr int64_t kMaxSide = 65535;
 
-  // Reads no size if there is an argument `short`.
+  // Reads the size, unless there is an argument `short`.
   explicit ResizingLayer(Arguments& arguments);
 
   void Apply(const int32_t* draws, Canvas* canvas) const override;
@@ -157,8 +157,8 @@ class FillValue {
   bool is_single_ = true;
 };
 
-// Why a layer refuses an image. If a nested layer does, `inner` has the names
-// of the layers from the innermost one on, such as "cutout in ".
+// Why a layer refuses an image. If a nested layer refuses it, `inner` has the
+// names from that layer outwards, such as "cutout in ".
 struct Refusal {
   static Refusal Of(const absl::Status& status);
   absl::Status Within(absl::string_view name) const {
@@ -177,8 +177,7 @@ absl::Status CheckColors(const ImageSpec& image,
 // Checks for uint8 and three channels, and sets the number of channels.
 absl::StatusOr<ImageSpec> OfThreeColors(ImageSpec image);
 
-// The longest side whose coordinates, with Pillow's 16 fraction bits, fit into
-// 32 bits.
+// The longest side that fits into 32 bits, with Pillow's 16 fraction bits.
 inline constexpr int64_t kMaxFixedSide = 32767;
 // Checks that no side is longer, for layers that rotate and shear.
 absl::Status CheckSides(const ImageSpec& image);
@@ -188,10 +187,9 @@ absl::Status CheckIsSquare(const ImageSpec& image);
 
 // Makes a layer from its arguments, and reports errors with `Arguments::Fail`.
 using MakeLayer = std::unique_ptr<const Layer> (*)(Arguments&);
-// By the names of layers.
 std::map<absl::string_view, MakeLayer>& KnownLayers();
 
-// Registers a kind of layer by name, before `main`.
+// A global of this type registers a kind of layer when the library is loaded.
 template <class Type>
 struct LayerType {
   explicit LayerType(absl::string_view name) {

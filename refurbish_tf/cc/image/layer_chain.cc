@@ -11,8 +11,7 @@
 namespace refurbish_tf {
 namespace {
 
-// Joins the pieces into one text per layer. Only the first word of a layer has
-// no value.
+// Returns a text per layer. Only its first word, the name, has no value.
 std::vector<std::string> LayersOf(const std::vector<std::string>& pieces) {
   std::vector<std::string> layers;
   for (const std::string& piece : pieces) {
@@ -31,8 +30,7 @@ std::vector<std::string> LayersOf(const std::vector<std::string>& pieces) {
   return layers;
 }
 
-// Decodes the layers in an argument, where ",~" encodes a space. Each level of
-// nesting adds one "~".
+// Decodes nested layers: ",~" encodes a space. Each level adds one "~".
 std::string InnerText(absl::string_view text) {
   std::string inner;
   while (!text.empty()) {
@@ -109,7 +107,7 @@ absl::Status LayerChain::Check(const ImageSpec& image) {
     return InvalidArgument("have 1 to ", kMaxChannels, " channels, got ",
                            channels);
   }
-  // Unknown sides are -1, which is within the limit.
+  // An unknown side is -1, so the product is within the limit.
   if (static_cast<double>(image.size.height) *
           static_cast<double>(image.size.width) <=
       kMaxPixels) {
@@ -127,7 +125,7 @@ LayerChain LayerChain::Of(absl::string_view key, bool keeps_size,
     arguments->Fail(chain.status().message());
     return {};
   }
-  // Some layers do not accept uint8.
+  // Float32 is also tried, because some layers do not accept uint8.
   for (const ValueType type : {ValueType::kUint8, ValueType::kFloat32}) {
     ImageSpec image;
     image.pixel.type = type;

@@ -1,6 +1,6 @@
 // Adjacent native layers in one op, which draws int32 numbers from the seed and
-// applies them to the image. Each half is also a separate op, so draws can be
-// sent to the device that has the pixels.
+// applies them to the image. Drawing and applying are also separate ops, so
+// draws can be sent to the device that has the pixels.
 #pragma once
 
 #include <cstdint>
@@ -31,18 +31,18 @@ class LayerChain {
     // The position in `compose`, from which the seed of the layer is derived;
     // -1: the layer uses the seed unchanged.
     int64_t position;
-    // How many numbers the layers before it draw.
+    // The index of its first draw among the draws of the chain.
     int first_draw;
     std::shared_ptr<const Layer> layer;
   };
 
-  // Each layer is text: its name, then `argument=value` for each argument, with
-  // commas between several numbers. Pieces may be cut at any space and before
-  // any comma.
+  // Parses layers. Each is text: its name, then `argument=value` for each
+  // argument, with commas between several numbers. This text may be cut into
+  // pieces at any space and before any comma.
   static absl::StatusOr<LayerChain> Parse(
       const std::vector<std::string>& pieces);
-  // Raised whenever any layer draws different numbers, or makes a different
-  // image from them, because stores on disk keep the results of layers.
+  // Must be raised if a layer draws other numbers, or makes another image from
+  // them, because stores on disk keep the results of layers.
   static constexpr int kVersion = 2;
 
   const std::vector<Link>& links() const { return links_; }
@@ -50,37 +50,37 @@ class LayerChain {
   // The layers up to the last policy layer; empty if there is no policy layer.
   LayerChain UpToLastPolicy() const;
 
-  // The layers in an argument of another layer, where ",~" encodes a space.
-  // They must keep the dtype of an image, and its size if `keeps_size`. If they
-  // are invalid, reports an error to `arguments` and returns an empty chain.
+  // The layers nested in argument `key`, where ",~" encodes a space. They must
+  // keep the dtype of an image, and its size if `keeps_size`. If they are
+  // invalid, reports an error to `arguments` and returns an empty chain.
   static LayerChain Of(absl::string_view key, bool keeps_size,
                        Arguments* arguments);
 
-  // What the layers make from `image`. With draws, its size must be known.
+  // The size and format of what the layers make from `image`. With draws, the
+  // size of `image` must be known.
   absl::StatusOr<ImageSpec> Behind(const ImageSpec& image,
                                    const int32_t* draws = nullptr) const;
-  // The same for layers nested in another layer.
+  // The same for a chain nested in a layer, whose name is added to errors.
   absl::StatusOr<ImageSpec> BehindWithin(ImageSpec image,
                                          const int32_t* draws = nullptr) const;
-  // The same for a second image, which moves with `image` and is `times` as
-  // large. `Behind` must accept `image`.
+  // The same for a second image of this pixel format, which moves with `image`
+  // and is `times` as large. `Behind` must accept `image`.
   absl::StatusOr<ImageSpec> BehindFollower(ImageSpec image, Pixel pixel,
                                            int64_t times,
                                            const int32_t* draws) const;
-  // Checks the limits of all layers. Errors continue "The image must ".
+  // Checks the limits that all layers have. Errors continue "The image must ".
   static absl::Status Check(const ImageSpec& image);
 
   // Writes the `num_draws()` numbers that the layers draw from a seed: a pure
   // function, the same on every machine.
   void Draw(const ImageSeed& seed, int32_t* draws) const;
-  // As in `Layer`.
+  // The functions of `Layer`, for the whole chain.
   int64_t EndOfDraw(int i, const int32_t* draws) const;
   Movement movement() const;
   bool looks_at_boxes() const;
   void DrawFrom(Canvas* boxes, int32_t* draws) const;
   // Checks that the `num_draws()` draws are within the limits of the layers.
   absl::Status CheckDraws(const int32_t* draws) const;
-  // Whether these draws leave every image as it is.
   bool ChangesNothing(const int32_t* draws) const;
   void Apply(const int32_t* draws, Canvas* canvas) const;
 

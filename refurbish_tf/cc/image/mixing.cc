@@ -12,9 +12,10 @@ namespace refurbish_tf {
 namespace {
 
 constexpr int32_t kOne = 1 << kLambdaBits;
-// Layers have lower positions: their draws from the same seed are independent.
+// Above all positions of layers, so mixing and layers draw independently.
 constexpr uint64_t kOwnPosition = uint64_t{1} << 40;
-// The words of an image's seed. Lambda takes as many as it needs.
+// Which word of an image's seed is used for what. Lambda takes as many words as
+// it needs, so it comes last.
 constexpr uint64_t kSwitchWord = 0, kYWord = 1, kXWord = 2, kLambdaWord = 3;
 
 // base^exponent, for a base in (0, 1] and an exponent above 0.
@@ -56,9 +57,9 @@ MixDraw Mixing::Draw(const ImageSeed& seed, int64_t image,
 }
 
 int32_t DrawLambda(double alpha, const ImageSeed& seed, uint64_t word) {
-  // Devroye, *Random variate generation in one line of code*, WSC 1996, with
-  // the cosine of a random angle from a random point of the unit disc. The
-  // formula holds for each alpha above 0.
+  // After Devroye, *Random variate generation in one line of code*, WSC 1996.
+  // The cosine of a random angle is x / sqrt(square), for a random point of the
+  // unit disc. The formula holds for each alpha above 0.
   const double base = (seed.Word(word) + 1.0) * 0x1p-32;
   double x, square;
   do {
@@ -68,14 +69,14 @@ int32_t DrawLambda(double alpha, const ImageSeed& seed, uint64_t word) {
   } while (square > 1 || square == 0);
   const double power = Power(base, 1 / alpha);
   const double part = (1 - power) * (x * x / square);
-  // It would be 0 / 0 only for a right angle.
+  // If x is 0, `power` may be 0 as well, and 0 / 0 would be NaN.
   const double distance = part == 0 ? 0 : std::sqrt(part / (power + part));
   const double lambda = (1 + std::copysign(distance, x)) / 2;
   return static_cast<int32_t>(std::floor(lambda * kOne + 0.5));
 }
 
 Box BoxOf(const MixDraw& draw, ImageSize size) {
-  // Square roots are rounded the same way everywhere.
+  // IEEE 754 defines how square roots are rounded, so all machines agree.
   const double side = std::sqrt(static_cast<double>(kOne - draw.lambda) / kOne);
   const auto span = [side](int64_t length, int32_t middle) {
     const int64_t half = static_cast<int64_t>(length * side) / 2;
@@ -122,7 +123,7 @@ void Mix(const MixDraw& draw, ImageSize size, Pixel pixel,
     }
     std::memcpy(to + at, image + at, bytes - at);
   } else if (draw.lambda == kOne || draw.lambda == 0) {
-    // Infinity times 0 would not be 0.
+    // A blend would multiply infinity by 0, which is NaN.
     std::memcpy(to, draw.lambda == 0 ? partner : image, bytes);
   } else if (pixel.type == ValueType::kUint8) {
     kernels.mix_bytes(reinterpret_cast<const uint8_t*>(image),

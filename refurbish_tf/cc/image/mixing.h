@@ -11,30 +11,30 @@
 
 namespace refurbish_tf {
 
-// How an image is mixed.
 struct MixDraw {
   // The position in the batch of the image that it is mixed with.
   int64_t partner = 0;
-  // Whether it gets a box of the partner, instead of a blend with all of it.
+  // Whether a box of the image is replaced by the partner's (CutMix). Otherwise
+  // the image is blended with the whole partner (mixup).
   bool is_cut = false;
-  // The weight of the image itself, in units of 2^-kLambdaBits; of a cut,
-  // before its box is clipped (`LambdaOf`).
+  // The weight of the image itself, in units of 2^-kLambdaBits. For CutMix, the
+  // actual weight (`LambdaOf`) is larger if the box is clipped.
   int32_t lambda = 1 << kLambdaBits;
   // The center of the box, as fractions of height and width in units of 2^-31.
   int32_t y = 0, x = 0;
 };
 
 struct Mixing {
-  // The numbers of a loaded graph may be any.
+  // Checks the members: a graph loaded from a file may have any numbers.
   absl::Status Check() const;
-  // How image `image` of a batch with this seed is mixed; a single one is not.
+  // Draws how image `image` of a batch with this seed is mixed. The image of a
+  // batch of one is not mixed.
   //
-  // All partners in a batch are `shift` images away: each image is mixed with
-  // another one and is a partner once, and over seeds all pairs are equally
-  // likely.
+  // All partners in a batch are the same number of images away, so each image
+  // is a partner exactly once. Over many seeds, all pairs are equally likely.
   MixDraw Draw(const ImageSeed& seed, int64_t image, int64_t batch_size) const;
 
-  // Both draw lambda from Beta(alpha, alpha), each with its own alpha.
+  // Lambda is drawn from Beta(alpha, alpha), with one of these alphas.
   float mixup_alpha = 1, cutmix_alpha = 1;
   // The probability of CutMix instead of mixup.
   float switch_prob = 0;

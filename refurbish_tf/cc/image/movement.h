@@ -1,5 +1,5 @@
-// How a layer may move pixels. Two side-by-side views show the same things in
-// the same rows, and a disparity says how far apart.
+// How a layer may move pixels, which matters for disparities: they say how far
+// apart two side-by-side views show the same thing in the same row.
 #pragma once
 
 #include "absl/strings/string_view.h"

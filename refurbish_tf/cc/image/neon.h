@@ -1,6 +1,6 @@
-// The AVX2 intrinsics that the loops use, written in NEON, which every aarch64
-// CPU has. A vector of 32 bytes is two of 16, because most of AVX2 does the
-// same to both halves. The names are Intel's.
+// The AVX2 intrinsics that the loops use, under Intel's names, written in NEON,
+// which every aarch64 CPU has. A vector of 32 bytes is two of 16: most AVX2
+// intrinsics treat both halves alike.
 #pragma once
 
 #include <arm_neon.h>
@@ -20,7 +20,7 @@ struct Halves {
   Halves() = default;
   Halves(Half low, Half high) : low(low), high(high) {}
   Halves(Value all) : low(all - Half{}), high(low) {}
-  // The same bits.
+  // Reinterprets the bits.
   template <class Other>
   explicit Halves(const Halves<Other>& other)
       : low(Half(other.low)), high(Half(other.high)) {}
@@ -53,7 +53,8 @@ using Words = Halves<int16_t>;
 using __m128i = __m256i::Half;
 using __m128 = __m256::Half;
 
-// An intrinsic of two vectors `a` and `b`, or of their halves, as `Type`.
+// Defines an intrinsic of two vectors of 16 bytes, and the one of 32 bytes that
+// does the same to both halves. `made` is the result for `a` and `b` of `Type`.
 #define RTF_OF_TWO(name, suffix, Type, made)                  \
   inline __m128##suffix _mm_##name(__m128##suffix left,       \
                                    __m128##suffix right) {    \
@@ -75,7 +76,7 @@ RTF_OF_TWO(min_epu8, i, uint8x16_t, vminq_u8(a, b))
 RTF_OF_TWO(max_epu8, i, uint8x16_t, vmaxq_u8(a, b))
 RTF_OF_TWO(min_epi16, i, int16x8_t, vminq_s16(a, b))
 RTF_OF_TWO(max_epi16, i, int16x8_t, vmaxq_s16(a, b))
-// The second operand if either is NaN or they are equal, as on x86.
+// The second operand if either is NaN or both are equal, as on x86.
 RTF_OF_TWO(min_ps, , float32x4_t, vbslq_f32(vcltq_f32(a, b), a, b))
 RTF_OF_TWO(max_ps, , float32x4_t, vbslq_f32(vcgtq_f32(a, b), a, b))
 RTF_OF_TWO(unpacklo_epi8, i, uint8x16_t, vzip1q_u8(a, b))
@@ -87,7 +88,7 @@ RTF_OF_TWO(madd_epi16, i, int16x8_t,
                       vmull_high_s16(a, b)))
 RTF_OF_TWO(add_epi16, i, int16x8_t, vaddq_s16(a, b))
 RTF_OF_TWO(mullo_epi16, i, int16x8_t, vmulq_s16(a, b))
-// NEON doubles the product.
+// The NEON instruction doubles the product, so it is halved again.
 RTF_OF_TWO(mulhi_epi16, i, int16x8_t, vqdmulhq_s16(a, b) >> 1)
 RTF_OF_TWO(mulhi_epu16, i, uint16x8_t,
            vuzp2q_u16(uint16x8_t(vmull_u16(vget_low_u16(a), vget_low_u16(b))),
@@ -191,8 +192,7 @@ inline void _mm_storel_epi64(__m128i* to, __m128i value) {
   std::memcpy(to, &value, 8);
 }
 #define _mm_cvtsi128_si64(value) (value)[0]
-// These CPUs recognize long runs of stores, and then do not read the memory
-// first.
+// Ordinary stores: in long runs of them, these CPUs do not read memory first.
 #define _mm256_stream_ps _mm256_storeu_ps
 #define _mm_stream_si128 _mm_storeu_si128
 #define _mm_sfence()

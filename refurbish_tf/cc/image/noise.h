@@ -1,9 +1,9 @@
 // Gaussian noise. The noise of a value is a function of a seed and the value's
 // place in its image, so it is the same wherever it is computed.
 //
-// A hash makes 32 random bits from the two. The sum of their four bytes, plus a
-// fraction from another hash, is nearly normally distributed, and an odd
-// polynomial corrects it: noise.cc says how well.
+// A hash makes 32 random bits from seed and place. The sum of their four bytes,
+// plus a fraction from another hash, is nearly normally distributed. An odd
+// polynomial makes it more so: noise.cc says how well.
 #pragma once
 
 #include <algorithm>
@@ -15,32 +15,32 @@
 namespace refurbish_tf {
 
 struct AddedNoise {
-  // In units of 255 for bytes.
+  // For bytes, in units of 255.
   double mean, sigma;
   // Whether the result is clipped to 0 to 255 for bytes, or 0 to 1 for floats.
   bool clip;
   std::array<int32_t, 2> seed;
 };
 
-// What the kernels need to add noise to values of a type.
 struct NoisePlan {
   NoisePlan(const AddedNoise& noise, ValueType type);
-  // One of the values that are beyond the limits, or 0.
+  // Returns `largest` or `smallest` if it is beyond the limits, otherwise 0.
   float Beyond(float smallest, float largest) const {
     return largest > high_limit ? largest : smallest < low_limit ? smallest : 0;
   }
 
   std::array<uint32_t, 2> key;
-  // The coefficients of the odd powers.
+  // The coefficients of the polynomial's odd powers.
   std::array<float, 5> factors;
   float offset, lowest, highest;
-  // Values beyond these are in other units than the noise.
+  // Values beyond these mean that an image is in other units than the noise.
   float low_limit, high_limit;
 };
 
-// The multipliers of Wellons' hash *lowbias32*, and another one.
+// The multipliers of a hash from Wellons' *hash-prospector*, and a third one,
+// which makes the fraction.
 inline constexpr uint32_t kNoiseHash[] = {0x21f0aaad, 0xd35a2d97, 0x9e3779b1};
-// Sums are from 0 to twice this, and are scaled to about -1 to 1.
+// sum << 8 | fraction is from 0 to twice this, and is scaled to about -1 to 1.
 inline constexpr float kNoiseMiddle = (4 * 255 * 256 + 255) / 2.0f;
 inline constexpr float kNoiseScale = 1.0f / 131072;
 
@@ -58,13 +58,13 @@ inline float NoiseAt(uint32_t place, const NoisePlan& plan) {
   const float at =
       (static_cast<float>(sum << 8 | fraction) - kNoiseMiddle) * kNoiseScale;
   const float square = at * at;
-  // Nothing is fused: the package is compiled with -ffp-contract=off.
+  // The compiler fuses no product and sum, because of -ffp-contract=off.
   float factor = plan.factors[4];
   for (int k = 3; k >= 0; --k) factor = factor * square + plan.factors[k];
   return factor * at;
 }
 
-// From value `begin` of an image on.
+// Adds noise to values [begin, count) of an image.
 template <class Value>
 float AddNoiseFrom(int64_t begin, const Value* from, int64_t count,
                    const NoisePlan& plan, Value* to) {
@@ -73,7 +73,7 @@ float AddNoiseFrom(int64_t begin, const Value* from, int64_t count,
     const float value = static_cast<float>(from[i]);
     const float sum =
         (value + plan.offset) + NoiseAt(static_cast<uint32_t>(i), plan);
-    // NaN stays NaN.
+    // Comparisons with NaN are false, so NaN stays NaN.
     const float least = plan.lowest > sum ? plan.lowest : sum;
     to[i] = static_cast<Value>(plan.highest < least ? plan.highest : least);
     smallest = std::min(smallest, value);

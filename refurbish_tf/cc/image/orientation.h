@@ -12,7 +12,7 @@ namespace refurbish_tf {
 // Maps between the stored image and the upright one, called *standing*.
 class Orientation {
  public:
-  // Swaps rows and columns.
+  // The EXIF orientation that swaps rows and columns.
   static constexpr int kTransposed = 5;
 
   // `number`: the EXIF orientation, 1 to 8.
@@ -34,7 +34,7 @@ class Orientation {
             int64_t pixel_bytes, uint8_t* to) const;
 
  private:
-  // Rows of the standing image are columns of the stored one.
+  // Whether rows of the standing image are columns of the stored one.
   bool swaps_;
   // Whether rows and columns of the stored image are reversed.
   bool flips_rows_, flips_columns_;

@@ -10,9 +10,9 @@
 namespace refurbish_tf {
 namespace {
 
-// Each thread keeps the memory between two passes for its next image. Otherwise
-// blocks of this size would go back to the system when freed, and getting them
-// again takes as long as a pass.
+// Each thread keeps the memory of images between two passes, and reuses it for
+// its next image. If it were freed, memory of this size would go back to the
+// system, and getting it again takes as long as a pass.
 constexpr int64_t kMostSpare = 1 << 20;
 thread_local ImageMemory spare_memory, other_spare_memory;
 
@@ -219,7 +219,7 @@ void Painter::MakeRows(uint8_t* to) {
   }
 }
 
-// `other_memory_` holds the image before the current one.
+// Overwrites the image before the current one, which no pass reads again.
 uint8_t* Painter::Fresh(int64_t bytes) {
   Reserve(bytes, &other_memory_);
   return other_memory_.bytes.get();

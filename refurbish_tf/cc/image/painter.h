@@ -1,6 +1,6 @@
-// Applies a chain of layers to an image, with as few passes over its bytes
-// (`FusedPass`) as possible without changing values. Normalization is applied
-// to a band of rows while that is in the nearest cache.
+// Applies a chain of layers to an image, in as few passes over its bytes
+// (`FusedPass`) as possible without changing the result. A band of rows is
+// normalized while it is in the L1 cache.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ struct ImageMemory {
   int64_t size = 0;
 };
 
-// Values beyond the limits of a normalization (the largest) and of noise (any
-// one), or 0. Images with such values are in other units.
+// Values of images beyond the limits of a normalization (the largest) or of
+// noise (any), or 0. Such images are in other units than the layer expects.
 struct BeyondLimits {
   bool any() const { return normalized != 0 || noisy != 0; }
 
@@ -33,29 +33,29 @@ class Painter : private Canvas {
  public:
   // `chain` must outlive this. `chain.Behind` must accept an image of this size
   // and format. A second image that follows the first one
-  // (`chain.BehindFollower`) may be `times` as large: all lengths in pixels are
-  // multiplied. Its `number`, from 1 on, gives it noise of its own.
+  // (`chain.BehindFollower`) may be `times` as large: then all lengths in
+  // pixels are multiplied. Its `number`, from 1 on, makes its noise different
+  // from that of other images.
   Painter(const LayerChain& chain, ImageSize size, Pixel pixel,
           const PixelKernels& kernels, int64_t times = 1, int number = 0);
   ~Painter() override;
 
-  // `chain.CheckDraws` must accept `draws`; `chain.Behind` says what `to` is.
-  // The two images must not overlap, and must be aligned for their values.
-  // `kPastCaches`: `to` is part of something larger than the caches.
+  // `chain.CheckDraws` must accept `draws`. `chain.Behind` says what `to` is.
+  // `from` and `to` must not overlap, and must be aligned for their values.
+  // `kPastCaches` is for a `to` inside something larger than the caches.
   void Paint(const void* from, const int32_t* draws, void* to,
              Stores stores = Stores::kCached);
-  // The same for what `apply` does to a canvas.
+  // The same, but calls `apply` with the canvas instead of applying the chain.
   template <class Apply>
   void PaintBy(const Apply& apply, const void* from, void* to) {
     Begin(from);
     apply(static_cast<Canvas*>(this));
     End(to, Stores::kCached);
   }
-  // The values beyond the limits in all images so far.
   BeyondLimits beyond() const { return beyond_; }
 
  private:
-  // In the pixels of layers: the size of this image divided by `times_`.
+  // The size that layers see: the size of this image divided by `times_`.
   ImageSize size() const override {
     const auto [height, width] = pass_->size();
     return {height / times_, width / times_};
@@ -83,10 +83,11 @@ class Painter : private Canvas {
             box.width * times_};
   }
 
-  // Adds a step to the pass or, if it cannot, to a new pass of the made image.
+  // Adds a step to the pass. If it cannot follow the steps of the pass, makes
+  // the image first, and adds the step to a new pass.
   template <class Step>
   void AddOrMakeFirst(const Step& step);
-  // Makes the image, and begins a new pass with it.
+  // Runs the pass, and begins a new one with the image that it made.
   void Make();
   // Makes the normalized image, if a normalization is pending.
   void MakeNormalized();
@@ -94,9 +95,8 @@ class Painter : private Canvas {
   void BeginWith(const uint8_t* made, ImageSize size);
   // Makes all rows of the pass, a band at a time.
   void MakeRows(uint8_t* to);
-  // The same, and normalizes the rows.
   void MakeNormalizedRows(void* to, Stores stores = Stores::kCached);
-  // Memory for an image, apart from the current one.
+  // Memory for an image, not that of the image which the pass reads.
   uint8_t* Fresh(int64_t bytes);
 
   const LayerChain& chain_;
@@ -106,14 +106,14 @@ class Painter : private Canvas {
   const int64_t times_;
   const int number_;
   std::optional<FusedPass> pass_;
-  // The format of the pass.
+  // The pixel format of the pass.
   Pixel pixel_;
   // The normalization to apply after the pass, or null.
   const Normalization* normalization_ = nullptr;
   // The normalization of the last `Rescale`.
   Normalization rescaling_;
   BeyondLimits beyond_;
-  // Images between two passes.
+  // The image that the pass reads, unless it is the input, and the next one.
   ImageMemory memory_, other_memory_;
   // A row that is too long for a band.
   ImageMemory long_row_;

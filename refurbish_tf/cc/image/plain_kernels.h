@@ -1,4 +1,4 @@
-// The plain loops. Vector loops use them for the values left at the end.
+// The plain loops. Vector loops use them for the last few values.
 #pragma once
 
 #include <algorithm>
@@ -45,7 +45,6 @@ void MirrorRow(const uint8_t* from, int64_t pixels, uint8_t* to,
   }
 }
 
-// The pattern begins with the first value.
 template <class From, class To>
 float Normalize(const void* untyped_from, int64_t count, const Pattern& pattern,
                 void* untyped_to) {
@@ -54,8 +53,8 @@ float Normalize(const void* untyped_from, int64_t count, const Pattern& pattern,
   float largest = 0;
   for (int64_t i = 0; i < count;) {
     for (int64_t k = 0; k < pattern.length && i < count; ++k, ++i) {
-      // A double holds the product exactly, so that no compiler can fuse it
-      // with the sum into one operation that rounds once.
+      // A double holds the product exactly, and is then rounded. A compiler
+      // thus cannot fuse product and sum, which would round only once.
       const double product = static_cast<double>(pattern.scale[k]) * from[i];
       Store(static_cast<float>(product) + pattern.offset[k], to + i);
       if constexpr (std::is_same_v<From, float>) {
@@ -75,7 +74,8 @@ inline void BlendRows(const uint8_t* const* rows, const int16_t* weights,
   }
 }
 
-// From pixel `begin` on. `known`: the number of channels, or 0.
+// Blends pixels [begin, pixels). `known`: the number of channels if it is known
+// at compile time, otherwise 0.
 template <int known>
 void BlendColumnsFrom(int64_t begin, const std::array<const int16_t*, 2>& from,
                       int64_t channels, const int32_t* start,

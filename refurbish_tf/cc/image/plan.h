@@ -1,5 +1,4 @@
-// Where each row and each column of an image comes from, after crops, flips and
-// cutouts.
+// Where the rows and columns of a cropped, flipped or cut-out image come from.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +9,8 @@
 
 namespace refurbish_tf {
 
-// Consecutive points. They come from points `from`, `from + step`, ... of the
-// input, or are empty if `from` is `kNowhere` and `step` is 0.
+// Consecutive rows or columns of the result, from `from`, `from + step`, ... of
+// the input. They are empty if `from` is `kNowhere` and `step` is 0.
 struct Strip {
   static constexpr int64_t kNowhere = -1;
   static Strip Empty(int64_t length) { return {length, kNowhere, 0, 0}; }
@@ -27,10 +26,9 @@ struct Strip {
 
 using Strips = absl::InlinedVector<Strip, 8>;
 
-// The rows, or the columns.
+// The rows or the columns of an image.
 class Axis {
  public:
-  // `size` points, unchanged.
   explicit Axis(int64_t size) : size_(size), only_{size, 0, 1, 0} {}
 
   // Keeps `length` points from `begin` on. `border` says what is beyond the
@@ -38,12 +36,12 @@ class Axis {
   void Crop(int64_t begin, int64_t length, Border border,
             int64_t outermost = 1);
   void Reverse();
-  // Marks the existing points in [begin, end) as part of cutout `number`.
+  // Marks those points in [begin, end) that exist as part of cutout `number`.
   void CutOut(int64_t begin, int64_t end, int number);
 
   int64_t size() const { return size_; }
   Strips strips() const;
-  // For each point, the point of the input that it comes from; -1: none.
+  // The point of the input that each point comes from, or -1. Ignores cutouts.
   std::vector<int32_t> Sources() const;
 
  private:
@@ -54,13 +52,13 @@ class Axis {
   // Appends point `at` of `old`, `length` times.
   void AppendRepeated(const Strips& old, int64_t at, int64_t length);
   void Append(Strip strip);
-  // Clears the strips, and returns them.
   Strips Drain();
 
   int64_t size_;
-  // Without reflections and cutouts, an axis is `before_` empty points,
-  // `only_`, and more empty points. `strips_` is then empty: a list of three
-  // strips would take as long as the pixels of a small image.
+  // Until a cutout or a crop with another border than `kEmpty`, an axis is
+  // `before_` empty points, `only_`, and more empty points. `strips_` stays
+  // empty until then: making three strips takes as long as copying a small
+  // image.
   int64_t before_ = 0;
   Strip only_;
   Strips strips_;
@@ -76,7 +74,6 @@ struct Plan {
   // Empties a part, which may extend beyond the edges.
   void CutOut(const Box& part);
 
-  // Whether the part is within the edges.
   bool Contains(const Box& part) const {
     return part.y >= 0 && part.x >= 0 && part.y + part.height <= rows.size() &&
            part.x + part.width <= columns.size();

@@ -16,7 +16,7 @@ int64_t HalfToEven(double value) {
   return static_cast<int64_t>(std::nearbyint(value));
 }
 
-// Products that should be whole may be just below.
+// Adds 1e-6, because a product that should be whole may be just below.
 int64_t Truncated(double value) {
   return static_cast<int64_t>(value + std::copysign(1e-6, value));
 }
@@ -28,15 +28,15 @@ double RoundedToDigits(double value) {
   return std::strtod(text, nullptr);
 }
 
-// Whether products of this factor and a byte, and sums with them, are exact in
-// float32, and in words with a multiplier.
+// Whether the factor is a whole number of steps. Its product with a byte, and a
+// sum with that, are then exact in float32, and also in 16-bit words.
 bool IsInSteps(float factor) {
   const float steps = factor * PreparedDistortion::kSteps;
   return steps == std::floor(steps);
 }
 
-// Finds m with whole * d + (d * m >> 16) == floor(factor * d), for d = 0,
-// `sign`, ..., 255 * `sign`.
+// Finds an m with whole * d + (d * m >> 16) == floor(factor * d), for d = 0,
+// `sign`, ..., 255 * `sign`. Returns false if there is none.
 bool FindMultiplier(float factor, int whole, int sign, int16_t* found) {
   const int middle = static_cast<int>(
       std::floor((static_cast<double>(factor) - whole) * 65536));
@@ -55,9 +55,9 @@ bool FindMultiplier(float factor, int whole, int sign, int16_t* found) {
   return false;
 }
 
-// In words, a blend adds the whole part of a product to a whole number. That is
-// wrong where the float32 sum is rounded up to the next whole number, which
-// happens only if the product is just below one.
+// In 16-bit words, a blend adds floor(factor * d) to a whole number. This is
+// wrong if the float32 sum is rounded up to a whole number, which can happen
+// only if the product is just below one. The last loop checks these cases.
 BlendPlan BlendBy(float factor) {
   BlendPlan plan;
   plan.factor = factor;
@@ -77,7 +77,7 @@ BlendPlan BlendBy(float factor) {
   for (int d = -255; d <= 255; ++d) {
     const float product = factor * d;
     const int floor = static_cast<int>(std::floor(product));
-    // The error of a sum below 256 is at most 2^-17.
+    // A sum below 256 is rounded by at most 2^-17.
     if (product - static_cast<float>(floor) < 1 - 1.0f / 65536) continue;
     for (int to = std::max(d, 0); to <= std::min(255 + d, 255); ++to) {
       if (plain::Blend(to - d, to, factor) !=
@@ -90,8 +90,8 @@ BlendPlan BlendBy(float factor) {
   return plan;
 }
 
-// Finds m with value * whole + (value * m >> 16), at most 255, equal to the
-// brightened value; or returns -1.
+// Returns an m for which value * whole + (value * m >> 16), at most 255, is the
+// brightened value, for all values; or -1 if there is none.
 int32_t BrightnessMultiplier(float factor, int whole) {
   if (factor < 0 || whole > 1) return -1;
   const int middle = static_cast<int>((factor - whole) * 65536);
@@ -169,7 +169,7 @@ PreparedDistortion PreparedDistortion::InSteps(Distortion distortion,
                             std::nearbyint(parameter * kSteps) / kSteps);
 }
 
-// The inverse matrix of torchvision: a scale, then a shear, then a rotation.
+// The inverse of torchvision's matrix: a scale, then a shear, then a rotation.
 PreparedDistortion::PreparedDistortion(const AffineChange& change)
     : distortion(Distortion::kAffine),
       parameter(0),
@@ -191,8 +191,9 @@ PreparedDistortion::PreparedDistortion(const AffineChange& change)
 }
 
 // Maps a quadrilateral to a square, after Heckbert, *Fundamentals of Texture
-// Mapping and Image Warping*, 1989, section 2.2.3. Only products of whole
-// numbers, which are exact, are added to anything: compilers may fuse the two.
+// Mapping and Image Warping*, 1989, section 2.2.3. The only products that are
+// added to anything are of whole numbers, and exact: it makes no difference
+// whether a compiler fuses product and sum.
 PreparedDistortion::PreparedDistortion(const Corners& to, ImageSize size)
     : distortion(Distortion::kPerspective), parameter(0) {
   const auto [ys, xs] = to;
@@ -202,7 +203,8 @@ PreparedDistortion::PreparedDistortion(const Corners& to, ImageSize size)
   // From the upper left corner to the upper right and the lower left one.
   const int64_t right_y = ys[1] - ys[0], right_x = xs[1] - xs[0];
   const int64_t below_y = ys[3] - ys[0], below_x = xs[3] - xs[0];
-  // From the lower right corner, and the deviation from a parallelogram.
+  // From the lower right corner to the same two. `skew_y` and `skew_x`: how far
+  // the quadrilateral deviates from a parallelogram.
   const int64_t up_y = ys[1] - ys[2], up_x = xs[1] - xs[2];
   const int64_t left_y = ys[3] - ys[2], left_x = xs[3] - xs[2];
   const int64_t skew_y = ys[2] - ys[1] - below_y;
@@ -260,7 +262,7 @@ PreparedDistortion PreparedDistortion::Enlarged(int64_t times,
                                                 ImageSize size) const {
   PreparedDistortion made = *this;
   const double factor = static_cast<double>(times);
-  // Whole pixels of the smaller image.
+  // The move of the smaller image, which is rounded to whole pixels.
   const Move move = MoveOf(size);
   switch (distortion) {
     case Distortion::kTranslateX:

@@ -13,16 +13,16 @@ enum class Distortion {
   kAutoContrast,
   kEqualize,
   kInvert,
-  kColor,       // The factor, as float32.
+  kColor,       // A factor, rounded to float32.
   kContrast,    // The same.
   kBrightness,  // The same.
   kSharpness,   // The same.
   kSolarize,    // The threshold, from 0 to 256.
-  kPosterize,   // The bits that are kept, from 1 to 8.
+  kPosterize,   // How many bits are kept, from 1 to 8.
   kHue,         // A fraction of the circle, from -1/2 to 1/2.
-  // Which of the `kNumChannelOrders`; 0 is that of the image.
+  // The index of an order of the channels; 0 keeps the order.
   kPermuteChannels,
-  // All others move pixels.
+  // All distortions from here on move pixels.
   kRotate,      // Degrees.
   kShearX,      // The slope, from -1 to 1.
   kShearY,      // The same.
@@ -34,19 +34,18 @@ enum class Distortion {
   kPerspective,
 };
 
-// The number of orders of three channels.
 inline constexpr int kNumChannelOrders = 6;
 
 struct NamedDistortion {
   absl::string_view name;
   Distortion distortion;
-  // The range of its parameter.
+  // The allowed range of its parameter.
   double lowest, highest;
 };
 
 // Rotates, shears and scales about the middle of the image, and moves it.
 struct AffineChange {
-  // Clockwise, like the angles of a shear.
+  // Clockwise. Shears are also clockwise angles in degrees.
   double degrees = 0;
   // Fractions of the height and the width, which are rounded to whole pixels.
   double translate_y = 0, translate_x = 0;
@@ -54,20 +53,18 @@ struct AffineChange {
   double shear_y = 0, shear_x = 0;
 };
 
-// Where the corner pixels of an image go, in whole pixels, clockwise from the
-// upper left.
+// Where corner pixels go, in whole pixels, clockwise from the upper left.
 struct Corners {
   static constexpr int kNumber = 4;
   // They must form a convex quadrilateral.
   int64_t y[kNumber], x[kNumber];
 };
 
-// Up and to the left, in pixels.
+// How far an image moves up (y) and to the left (x), in pixels.
 struct Move {
   int64_t y, x;
 };
 
-// Whether pixels come from other places.
 constexpr bool MovesPixels(Distortion distortion) {
   return distortion >= Distortion::kRotate;
 }
@@ -76,7 +73,7 @@ constexpr bool IsOfColors(Distortion distortion) {
   return distortion == Distortion::kColor || distortion == Distortion::kHue ||
          distortion == Distortion::kPermuteChannels;
 }
-// Whether pixels depend on other points.
+// Whether a pixel of the result depends on other pixels of the image.
 constexpr bool ReadsOtherPoints(Distortion distortion) {
   return distortion == Distortion::kSharpness || MovesPixels(distortion);
 }
@@ -87,11 +84,12 @@ enum class Turn {
   kExact,
 };
 
-// A distortion with its parameter, and all that can be computed in advance for
-// every image. That takes microseconds, so it is done once; or nanoseconds, if
-// a factor is in whole steps.
+// A distortion with its parameter, and everything that can be computed before
+// an image is known. That takes microseconds, so layers with a fixed parameter
+// do it once. If a factor is in whole steps (`InSteps`) it takes nanoseconds,
+// so it can be done per image.
 struct PreparedDistortion {
-  // Steps of a factor from 0 to 1.
+  // The number of steps from factor 0 to factor 1.
   static constexpr int kSteps = 4096;
 
   explicit PreparedDistortion(Distortion distortion, double parameter = 0,
@@ -111,14 +109,12 @@ struct PreparedDistortion {
 
   Distortion distortion;
   double parameter;
-  // Whether it leaves every image unchanged.
   bool changes_nothing = false;
-  // For translations: whether fractions of a pixel are dropped, as in
-  // torchvision.
+  // For translations: drops fractions of a pixel, as torchvision does.
   bool truncates = false;
   // For color, contrast and sharpness.
   BlendPlan blend;
-  // For brightness, as in `StretchPlan`; the multiplier is -1 if there is none.
+  // For brightness, as in `StretchPlan`. The multiplier is -1 if none is exact.
   uint16_t whole = 0;
   int32_t multiplier = -1;
   // For hue: in units of 1/4096 of a sixth of the circle.
@@ -131,7 +127,7 @@ struct PreparedDistortion {
   // wx * x + wy * y + w, all in pixels from the corner of the image. Pixels
   // whose divisor is not above 0 are empty.
   double x = 0, y = 0, wx = 0, wy = 0, w = 1;
-  // For affine: how far the image moves, in fractions of its sides.
+  // For affine: moves down and to the right, in fractions of the sides.
   double translate_y = 0, translate_x = 0;
 };
 

@@ -1,5 +1,4 @@
-// A rectangle of random area and aspect ratio in an image, to be cropped or
-// filled.
+// A rectangle of random area and aspect ratio, to be cropped or filled.
 #pragma once
 
 #include <array>
@@ -19,13 +18,11 @@ class RandomWindow {
  public:
   // How often it tries to find a rectangle that fits into the image.
   static constexpr int kMostTries = 10;
-  // An area and a ratio for each try, then y and x: each in [0, 1), in units of
-  // 2^-31.
+  // An area and a ratio for each try, then y and x: all are fractions.
   static constexpr int kNumDraws = 2 * kMostTries + 2;
 
   enum class Ratio { kWidthToHeight, kHeightToWidth };
 
-  // Reads the arguments `scale` and `ratio`.
   RandomWindow(Ratio form, Arguments& arguments)
       : form_(form),
         scale_(arguments.Range("scale")),
@@ -34,7 +31,7 @@ class RandomWindow {
 
   const std::array<double, 2>& ratio() const { return ratio_; }
 
-  // The first rectangle whose whole sides satisfy `fits(height, width)`.
+  // The first rectangle whose rounded sides satisfy `fits(height, width)`.
   template <class Fits>
   std::optional<Box> Find(const int32_t* draws, ImageSize image,
                           const Fits& fits) const {

@@ -14,8 +14,9 @@ int64_t Nearest(double value) {
   return static_cast<int64_t>(std::floor(value + 0.5));
 }
 
-// The weights that make `output` points from the `length` points from `begin`
-// on of the `input` points, in the order of PixelKernels.
+// The weights that resize a part of `input` points to `output` points. The part
+// begins at `begin` and is `length` long. Weights are in the order that
+// kernels.h describes.
 class Blend {
  public:
   Blend(int64_t input, double begin, double length, int64_t output,
@@ -99,8 +100,7 @@ class Blend {
   template <class Weight>
   void Set(int64_t point, int64_t count, double total, const Weight& weight) {
     const int64_t output = static_cast<int64_t>(start_.size());
-    // Rounds the running sum instead of each weight, so that the weights add up
-    // to one exactly.
+    // Rounds the running sum, not each weight, so that the weights add up to 1.
     double sum = 0;
     int64_t given = 0;
     for (int64_t k = 0; k < count; ++k) {
@@ -119,7 +119,6 @@ class Blend {
 
 class ByteResizer : public Resizer {
  public:
-  // Resizes a box with the weights of these rows and columns.
   ByteResizer(const PixelRows& image, const Box& box, Blend rows, Blend columns,
               const PixelKernels& kernels)
       : part_(image.memory +
@@ -131,7 +130,7 @@ class ByteResizer : public Resizer {
         kernels_(kernels),
         rows_(std::move(rows)),
         columns_(std::move(columns)),
-        // Pixels beyond the last are read, with weights of 0.
+        // `blend_columns` also reads pixels beyond the last, with weights of 0.
         blended_(2 * ((box.width + 2 * columns_.pairs()) * channels_ +
                       kWordsBeyond)),
         sources_(2 * rows_.pairs()),
@@ -154,7 +153,7 @@ class ByteResizer : public Resizer {
   }
 
  private:
-  // Writes a row of the result in words, as wide as the box.
+  // Makes a row of the result that is still as wide as the box, in int16.
   void BlendRow(int64_t row, int16_t* to) {
     rows_.WeightsOf(row, weights_.data());
     for (size_t k = 0; k < sources_.size(); ++k) {
@@ -172,7 +171,7 @@ class ByteResizer : public Resizer {
   const PixelKernels& kernels_;
   const Blend rows_;
   Blend columns_;
-  // Two rows.
+  // The two rows that `blend_columns` reads.
   std::vector<int16_t> blended_;
   std::vector<const uint8_t*> sources_;
   std::vector<int16_t> weights_;

@@ -11,22 +11,21 @@
 
 namespace refurbish_tf {
 
-// A part of an image, in which pixel i covers i to i + 1.
+// A part of an image, with fractional edges. Pixel i covers i to i + 1.
 struct ResizeWindow {
   double y, x, height, width;
 };
-// The whole box.
 inline ResizeWindow WholeOf(const Box& box) {
   return {0, 0, static_cast<double>(box.height),
           static_cast<double>(box.width)};
 }
 
-// Makes rows of a resized part of an image.
+// Makes rows of a resized or blurred part of an image.
 class Resizer {
  public:
   virtual ~Resizer() = default;
 
-  // Reverses the columns.
+  // Reverses the columns of the result.
   virtual void Mirror() = 0;
   virtual void Rows(int64_t begin, int64_t count, uint8_t* to) = 0;
 };
@@ -39,13 +38,13 @@ struct PixelRows {
 };
 
 // Resizes a window of a box of the image, and reads nothing outside the box.
-// Bytes are resized in fixed point; others as floats, and always the whole box.
+// Bytes are resized in fixed point. Other types are resized as floats, and
+// `window` is ignored: it must be the whole box.
 std::unique_ptr<Resizer> MakeResizer(const PixelRows& image, const Box& box,
                                      const ResizeWindow& window, ImageSize size,
                                      bool antialias,
                                      const PixelKernels& kernels);
 
-// Blurs a whole image.
 std::unique_ptr<Resizer> MakeBlur(const PixelRows& image, ImageSize size,
                                   const Gaussian& gaussian,
                                   const PixelKernels& kernels);

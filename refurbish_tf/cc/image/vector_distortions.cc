@@ -12,7 +12,7 @@ namespace refurbish_tf {
 namespace vectors::distortions {
 namespace {
 
-// Applies `block(from, to)` to blocks of kBlock bytes, padding with zeros.
+// Applies `block(from, to)` to blocks of kBlock bytes, the last padded with 0.
 template <class Block>
 REFURBISH_TF_AVX2_INLINE inline void ForBlocks(const uint8_t* from,
                                                int64_t bytes, uint8_t* to,
@@ -31,7 +31,7 @@ REFURBISH_TF_AVX2_INLINE inline void ForBlocks(const uint8_t* from,
   }
 }
 
-// The same for a function of vectors that does not depend on the position.
+// The same with a function `each(vector)`, which treats all bytes alike.
 template <class Each>
 REFURBISH_TF_AVX2_INLINE inline void ForVectors(const uint8_t* from,
                                                 int64_t bytes, uint8_t* to,
@@ -59,7 +59,7 @@ REFURBISH_TF_AVX2 void Solarize(const uint8_t* from, int64_t bytes,
   });
 }
 
-// 32 words, in the order in which bytes are unpacked.
+// 32 words, in the order in which `Low` and `High` unpack bytes.
 struct Unpacked {
   REFURBISH_TF_AVX2_INLINE explicit Unpacked(const uint16_t* from)
       : low(_mm256_permute2x128_si256(Load(from), Load(from + 16), 0x20)),
@@ -113,8 +113,8 @@ REFURBISH_TF_AVX2 void BlendAll(const uint8_t* from, int64_t bytes,
   });
 }
 
-// The grey values of the 8 pixels in 24 bytes, as 32-bit words. The weight
-// 38470 is too large for 16 bits, so half of it is added twice.
+// The grey values of the 8 pixels in 24 bytes, as 32-bit words. The weight of
+// green, 38470, does not fit into int16, so half of it is added twice.
 REFURBISH_TF_AVX2_INLINE inline __m256i Greys(const uint8_t* from) {
   const __m256i red_green = _mm256_setr_epi8(
       0, -1, 1, -1, 3, -1, 4, -1, 6, -1, 7, -1, 9, -1, 10, -1,  //
@@ -134,7 +134,7 @@ REFURBISH_TF_AVX2_INLINE inline __m256i Greys(const uint8_t* from) {
 
 REFURBISH_TF_AVX2 void Color(const uint8_t* from, int64_t bytes,
                              const BlendPlan& plan, uint8_t* to) {
-  // Each grey value three times.
+  // Indices that repeat each grey value three times.
   const __m256i first =
       _mm256_setr_epi8(0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4, 5,  //
                        5, 5, 6, 6, 6, 7, 7, 7, 8, 8, 8, 9, 9, 9, 10, 10);
@@ -166,8 +166,9 @@ REFURBISH_TF_AVX2 void Color(const uint8_t* from, int64_t bytes,
 
 #if defined(__x86_64__)
 
-// Repeatedly subtracting 16 makes an index negative once its 16 values are
-// done, and shuffles yield 0 for negative indices.
+// Looks up 16 values per step. Subtracting 16 makes an index negative after the
+// step that has its value, and a shuffle then yields 0. Because steps are xored
+// with the step before, the xor of all results is the value.
 REFURBISH_TF_AVX2_INLINE inline __m256i LookUp(const ValueTables& tables,
                                                int channel, __m256i value) {
   const auto& steps = tables.steps[channel];
@@ -227,7 +228,7 @@ struct Pixels {
   Words red, green, blue;
 };
 
-// As `plain::TurnHue`.
+// The same arithmetic as `plain::TurnHue`.
 REFURBISH_TF_AVX2_INLINE inline Pixels HueTurned(Pixels pixels, __m256i turn) {
   const auto [red, green, blue] = pixels;
   const Words most = Most(Most(red, green), blue);
@@ -257,8 +258,8 @@ REFURBISH_TF_AVX2 void Hue(const uint8_t* from, int64_t bytes, int turn,
       from, bytes, to,
       [&](const uint8_t* from, uint8_t* to) REFURBISH_TF_AVX2_INLINE {
         const __m256i a = Load(from), b = Load(from + 32), c = Load(from + 64);
-        // A vector for each channel, as in `LookUpAll`. The channels of a pixel
-        // are in adjacent bytes, and are moved to the byte of the first.
+        // A vector for each channel, as in `LookUpAll`. Green and blue, one and
+        // two bytes after the red of a pixel, are moved to the same byte.
         const __m256i red = Merged(c, b, one, a, zero);
         const __m256i green = MovedDown(Merged(c, b, two, a, one));
         const __m256i blue = MovedDown(MovedDown(Merged(c, b, zero, a, two)));
@@ -277,7 +278,8 @@ REFURBISH_TF_AVX2 void Hue(const uint8_t* from, int64_t bytes, int turn,
 REFURBISH_TF_AVX2 void Permute(const uint8_t* from, int64_t bytes,
                                const std::array<uint8_t, kColors>& order,
                                uint8_t* to) {
-  // Five pixels, and a byte that is left for the next five.
+  // A vector has five pixels and another byte, which stays as it is until the
+  // next vector begins with it.
   alignas(16) uint8_t places[16];
   for (int i = 0; i < 15; ++i) {
     places[i] =
@@ -329,7 +331,7 @@ REFURBISH_TF_AVX2 void FindExtremes(const uint8_t* from, int64_t bytes,
 REFURBISH_TF_AVX2 int64_t SumGreys(const uint8_t* from, int64_t bytes) {
   int64_t sum = 0, i = 0;
   while (i + 24 <= bytes) {
-    // Each word adds one pixel of every 24 bytes; 2^20 of them cannot overflow.
+    // Each word sums one pixel of every 24 bytes; 2^20 of them do not overflow.
     const int64_t end = std::min(bytes, i + (int64_t{24} << 20));
     __m256i sums = _mm256_setzero_si256();
     for (; i + 24 <= end; i += 24) {

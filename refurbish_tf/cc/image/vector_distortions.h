@@ -4,7 +4,7 @@
 
 namespace refurbish_tf {
 
-// Only for CPUs with AVX2 or NEON.
+// The loops only run on CPUs with AVX2 or NEON.
 const DistortionKernels& VectorDistortions();
 
 }  // namespace refurbish_tf

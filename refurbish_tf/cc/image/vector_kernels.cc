@@ -20,8 +20,8 @@ namespace {
 
 #if defined(__x86_64__)
 
-// For many bytes memcpy uses an instruction that is slow on some CPUs if
-// addresses are not multiples of 32: 58 µs for 150 kB, instead of 4 µs.
+// For many bytes, memcpy uses an instruction that is slow on some CPUs if
+// addresses are not multiples of 32: 58 µs for 150 kB. This loop takes 4 µs.
 REFURBISH_TF_AVX2 void Copy(const uint8_t* from, int64_t bytes, uint8_t* to) {
   if (bytes < 32) {
     std::memcpy(to, from, bytes);
@@ -42,7 +42,7 @@ REFURBISH_TF_AVX2 void Copy(const uint8_t* from, int64_t bytes, uint8_t* to) {
 
 #endif
 
-// The source of each byte of a vector whose pixels of `bytes` are mirrored.
+// A shuffle that mirrors pixels of `bytes` bytes at the end of a vector.
 struct MirrorOrder {
   constexpr explicit MirrorOrder(int bytes) : from() {
     for (int i = 0; i < 16; ++i)
@@ -77,11 +77,11 @@ REFURBISH_TF_AVX2 void MirrorRow(const uint8_t* from, int64_t pixels,
 
 // CPUs prefetch rising addresses better than falling ones, so each row is
 // prefetched while the row before is mirrored: 13 GB/s for uncached pixels of
-// 12 bytes, 6 without. GCC would drop calls of a function that only prefetches,
-// so it must be inlined.
+// 12 bytes, instead of 6 GB/s. GCC would drop calls of a function that only
+// prefetches, so it must be inlined.
 __attribute__((always_inline)) inline void AskFor(const uint8_t* row,
                                                   int64_t bytes) {
-  // At most what fits into the nearest cache.
+  // At most 16 KiB, which fit into the L1 cache.
   for (int64_t i = 0; i < std::min<int64_t>(bytes, 1 << 14); i += 64) {
     __builtin_prefetch(row + i);
   }
@@ -148,12 +148,12 @@ REFURBISH_TF_AVX2 float Normalize(const void* untyped_from, int64_t count,
   To* const to = static_cast<To*>(untyped_to);
   const float* const scale = pattern.scale.data();
   const float* const offset = pattern.offset.data();
-  // Three maxima: with one, each step would wait for the last.
+  // Three maxima: with a single one, each step would wait for the previous.
   __m256 most[3] = {};
   const auto normalize = [=](int64_t i, __m256 by, __m256 plus, __m256& largest)
                              REFURBISH_TF_AVX2 {
                                const __m256 values = Floats(from + i);
-                               // NaN yields the second operand.
+                               // Skips NaN, which yields the second operand.
                                if constexpr (kFloats)
                                  largest = _mm256_max_ps(values, largest);
                                StoreAs(values * by + plus, to + i);
@@ -201,9 +201,8 @@ REFURBISH_TF_AVX2 inline void StreamAs(__m256 value, plain::Float16* to) {
                    _mm256_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
 }
 
-// A vector can be stored past the caches only at a multiple of its length. The
-// values before the first such address and after the last one are stored as
-// usual.
+// A vector can be stored past the caches only at a multiple of its length.
+// Values before the first such address and after the last are stored as usual.
 template <class To>
 REFURBISH_TF_AVX2 float NormalizePastCaches(const void* untyped_from,
                                             int64_t count,
@@ -229,7 +228,8 @@ REFURBISH_TF_AVX2 float NormalizePastCaches(const void* untyped_from,
                to + i + 8 * k);
     }
   }
-  // The pattern begins there, so a few values are stored again.
+  // `rest` is a multiple of the pattern's length, so the pattern can begin
+  // there. A few values are stored again.
   const int64_t rest = i - before;
   return plain::Normalize<uint8_t, To>(from + rest, count - rest, pattern,
                                        to + rest);
@@ -237,7 +237,7 @@ REFURBISH_TF_AVX2 float NormalizePastCaches(const void* untyped_from,
 
 void Fence() { _mm_sfence(); }
 
-// Two weights, repeated for all pairs of words of a vector.
+// A pair of weights, repeated to fill a vector.
 REFURBISH_TF_AVX2 inline __m256i Pair(const int16_t* weights) {
   int32_t pair;
   std::memcpy(&pair, weights, sizeof pair);
@@ -249,7 +249,7 @@ REFURBISH_TF_AVX2 inline __m256i AddProducts(__m256i sum, __m256i words,
   return _mm256_add_epi32(sum, _mm256_madd_epi16(words, pair));
 }
 
-// Stores 32-bit sums of a row blend as words, each half of the vector alone.
+// Stores 32-bit sums of a row blend as int16: halves at `to` and `to_high`.
 REFURBISH_TF_AVX2 inline void StoreWords(__m256i one, __m256i other,
                                          int16_t* to, int16_t* to_high) {
   constexpr int kShift = kWeightBits - kFractionBits;
@@ -295,7 +295,7 @@ REFURBISH_TF_AVX2 void BlendColumns(const std::array<const int16_t*, 2>& from,
                                     const std::array<uint8_t*, 2>& to) {
   constexpr int kShift = kWeightBits + kFractionBits;
   const __m256i half = _mm256_set1_epi32(1 << (kShift - 1));
-  // Puts each value next to that of the same channel in the next pixel.
+  // Moves each value next to the one of the same channel in the next pixel.
   const __m256i beside = _mm256_broadcastsi128_si256(
       channels == 4
           ? _mm_setr_epi8(0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15)
@@ -303,7 +303,7 @@ REFURBISH_TF_AVX2 void BlendColumns(const std::array<const int16_t*, 2>& from,
                           -1));
   const __m256i dense = _mm256_broadcastsi128_si256(
       _mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1));
-  // A vector is longer than four pixels of three channels.
+  // Storing 16 bytes also writes to the two pixels after four RGB pixels.
   const int64_t beyond = channels == 4 ? 0 : 2;
   const auto sum = [&](int64_t i) REFURBISH_TF_AVX2
       __attribute__((always_inline)) {
@@ -348,7 +348,7 @@ REFURBISH_TF_AVX2 void SumRows(const uint8_t* from, int64_t count,
   }
 }
 
-// `taps`: the number of points to add, or 0 for `most`.
+// `taps`: the number of points to add, or 0 for `spans.most`.
 template <int taps>
 REFURBISH_TF_AVX2 inline void SumPixelsOf(const float* from,
                                           const FloatSpans& spans,
@@ -356,7 +356,7 @@ REFURBISH_TF_AVX2 inline void SumPixelsOf(const float* from,
   const __m128 highest = _mm_set1_ps(255), half = _mm_set1_ps(0.5f);
   const int64_t most = taps == 0 ? spans.most : taps;
   const float* weights = spans.paired.data();
-  // A copy, which need not be loaded again after each stored byte.
+  // A copy: compilers assume that storing bytes may change the pointer.
   const int32_t* const start = spans.start.data();
   for (int64_t i = 0; i < pixels; i += 2, weights += 8 * most) {
     // The last of an odd number of pixels is computed twice.
@@ -370,7 +370,7 @@ REFURBISH_TF_AVX2 inline void SumPixelsOf(const float* from,
       next_sum +=
           _mm_loadu_ps(next_first + 3 * k) * _mm_loadu_ps(weights + 8 * k + 4);
     }
-    // After the clamp, truncating is rounding down.
+    // The clamped value is not negative, so truncating is rounding down.
     const auto rounded = [&](__m128 value) REFURBISH_TF_AVX2 {
       return _mm_cvttps_epi32(
           _mm_min_ps(_mm_max_ps(value + half, _mm_setzero_ps()), highest));
@@ -448,7 +448,7 @@ const PixelKernels* VectorKernels() {
     kernels.normalize[static_cast<int>(ValueType::kFloat32)] =
         vectors::NormalizeFrom<float>();
     kernels.normalize_past_caches = kernels.normalize;
-    // Rounding to bfloat16 takes longer than storing the result.
+    // Not for bfloat16, where rounding takes longer than storing.
     kernels.normalize_past_caches[static_cast<int>(ValueType::kUint8)] =
         PixelKernels::ToFloats(vectors::NormalizePastCaches<float>,
                                vectors::Normalize<uint8_t, plain::Bfloat16>,

@@ -39,7 +39,7 @@ REFURBISH_TF_AVX2_INLINE inline __m256 WithNoise(__m256 value, int64_t place,
                                                  const NoisePlan& plan) {
   const __m256 sum = (value + _mm256_set1_ps(plan.offset)) +
                      NoiseFrom(static_cast<uint32_t>(place), plan);
-  // Both yield the second operand if that is NaN.
+  // Both intrinsics return the second operand if it is NaN: NaN stays NaN.
   return _mm256_min_ps(_mm256_set1_ps(plan.highest),
                        _mm256_max_ps(_mm256_set1_ps(plan.lowest), sum));
 }

@@ -4,7 +4,7 @@
 
 namespace refurbish_tf::vectors {
 
-// Sets the loops that add noise. Only for CPUs with AVX2 or NEON.
+// Sets the loops that add noise. They only run on CPUs with AVX2 or NEON.
 void SetNoise(PixelKernels* kernels);
 
 }  // namespace refurbish_tf::vectors

@@ -1,4 +1,4 @@
-// The distortions that read other points, in AVX2 or NEON.
+// The distortions that read other pixels, in AVX2 or NEON.
 #include "refurbish_tf/cc/image/vector_rows.h"
 
 #include "refurbish_tf/cc/image/vectors.h"
@@ -10,7 +10,7 @@
 namespace refurbish_tf::vectors::distortions {
 namespace {
 
-// For a few bytes, for which calling memcpy or memset would take longer.
+// `CopyBytes` and `FillBytes` are faster than memcpy and memset for few bytes.
 REFURBISH_TF_AVX2 inline void CopyBytes(const uint8_t* from, int64_t bytes,
                                         uint8_t* to) {
   if (bytes >= 32) {
@@ -65,8 +65,9 @@ REFURBISH_TF_AVX2 void MoveRow(const RowPlan& plan, int64_t y, int64_t x,
   FillBytes(plan.fill, (count - inside.to) * pixel, to + inside.to * pixel);
 }
 
-// Spans of at most `kVector` bytes are copied as `kVector` bytes, if these can
-// be read and written: the bytes after a span are written afterwards.
+// If no span is longer than `kVector` bytes, copies that many bytes for each
+// span, unless they extend beyond the image or `end`. The bytes after a span
+// are written again with the next span.
 template <int kVector>
 REFURBISH_TF_AVX2 void MoveColumns(const RowPlan& plan, int64_t y, int64_t x,
                                    int64_t count, uint8_t* to, uint8_t* end) {
@@ -151,11 +152,11 @@ REFURBISH_TF_AVX2 void TurnRow(const RowPlan& plan, int64_t y, int64_t x,
     const uint8_t* const image = plan.image;
     uint8_t* const pixels = to + begin * pixel;
     int64_t i = 0;
-    // Four bytes instead of three, except from the last pixel of the image and
-    // to the last pixel of the chunk.
+    // Copies four bytes per pixel instead of three, except for the last pixel
+    // of a chunk, and if the chunk reads the last pixel of the image.
     int64_t wide = n;
     if (pixel == 3) wide = _mm256_testz_si256(is_last, is_last) ? n - 1 : 0;
-    // Faster than a gather; a third slower if it isn't unrolled.
+    // Faster than gathers. Without unrolling it would be a third slower.
 #pragma GCC unroll 4
     for (; i < wide; ++i) {
       std::memcpy(pixels + i * pixel, image + points[i], kWide);
@@ -174,7 +175,8 @@ REFURBISH_TF_AVX2 void SharpenBy(const By by, const RowPlan& plan,
                                  uint8_t* to) {
   constexpr int64_t kChunk = 1024;
   const int64_t pixel = plan.pixel_bytes;
-  // Sums of the rows above, here and below, from a pixel before the chunk on.
+  // Sums of three bytes: of the row above, this row and the row below. They
+  // begin one pixel before the chunk.
   alignas(32) uint16_t sums[kChunk + 2 * kColors];
   for (int64_t done = 0; done < count;) {
     const int64_t begin = std::min(done, count - 32);
@@ -192,7 +194,7 @@ REFURBISH_TF_AVX2 void SharpenBy(const By by, const RowPlan& plan,
       const Words middle = InOrder(from + i);
       const Words sum = Words(Load(sums + i)) + Words(Load(sums + i + pixel)) +
                         Words(Load(sums + i + 2 * pixel)) + 4 * middle + 6;
-      // Divided by 13.
+      // Divides by 13: exact up to 13 * 255 + 6, the largest sum.
       return by(
           Words(_mm256_mulhi_epu16(__m256i(sum), _mm256_set1_epi16(5042))),
           middle);

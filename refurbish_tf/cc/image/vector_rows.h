@@ -4,7 +4,7 @@
 
 namespace refurbish_tf::vectors::distortions {
 
-// Only for CPUs with AVX2 or NEON.
+// Sets loops that only run on CPUs with AVX2 or NEON.
 void SetRows(DistortionKernels* kernels);
 
 }  // namespace refurbish_tf::vectors::distortions

@@ -1,4 +1,5 @@
-// Helpers of the AVX2 loops. On aarch64, neon.h has their intrinsics.
+// Helpers of the vector loops, which are written with AVX2 intrinsics. On
+// aarch64, neon.h defines these.
 #pragma once
 
 #include "refurbish_tf/cc/image/distortion_kernels.h"
@@ -13,14 +14,14 @@
 #include <immintrin.h>
 
 #define REFURBISH_TF_VECTORS
-// Only these functions, and lambdas with the attribute, are compiled for AVX2.
+// Only functions and lambdas with these attributes are compiled for AVX2.
 #define REFURBISH_TF_AVX2 __attribute__((target("avx2,f16c")))
 #define REFURBISH_TF_AVX2_INLINE \
   __attribute__((target("avx2,f16c"), always_inline))
 
 namespace refurbish_tf::vectors {
 
-// Has arithmetic operators, which must not overflow.
+// 16 words with arithmetic operators, which must not overflow.
 using Words = int16_t __attribute__((vector_size(32)));
 
 // Byte i of the result is byte i + 1, and the last one is the first.
@@ -29,13 +30,14 @@ REFURBISH_TF_AVX2_INLINE inline __m256i MovedDown(__m256i value) {
                             value, 1);
 }
 
-// The reverse.
+// Byte i of the result is byte i - 1, and the first one is the last.
 REFURBISH_TF_AVX2_INLINE inline __m256i MovedUp(__m256i value) {
   return _mm256_alignr_epi8(value,
                             _mm256_permute2x128_si256(value, value, 0x01), 15);
 }
 
-// Parts of this many bits, alternately from the lower and the higher lane.
+// The 64-bit (32-bit) parts of `value`, alternately of its lower and upper
+// lane.
 REFURBISH_TF_AVX2_INLINE inline __m256i Interleaved64(__m256i value) {
   return _mm256_permute4x64_epi64(value, 0xd8);
 }
@@ -98,8 +100,8 @@ REFURBISH_TF_AVX2_INLINE inline Words Most(Words a, Words b) {
   return Words(_mm256_max_epi16(__m256i(a), __m256i(b)));
 }
 
-// The first and the last eight bytes of each lane as words, and both as bytes
-// again, clamped to 0 to 255.
+// `Low` and `High` convert the first and the last eight bytes of each lane to
+// words. `Packed` converts these to bytes again, clamped to 0 to 255.
 REFURBISH_TF_AVX2_INLINE inline Words Low(__m256i bytes) {
   return Words(_mm256_unpacklo_epi8(bytes, _mm256_setzero_si256()));
 }
@@ -112,7 +114,7 @@ REFURBISH_TF_AVX2_INLINE inline __m256i Packed(Words low, Words high) {
   return _mm256_packus_epi16(__m256i(low), __m256i(high));
 }
 
-// Sixteen bytes as words, in order, and two vectors of words as bytes again.
+// `InOrder` and `StoreInOrder` keep words in the order of their bytes.
 REFURBISH_TF_AVX2_INLINE inline Words InOrder(const uint8_t* bytes) {
   return Words(_mm256_cvtepu8_epi16(LoadHalf(bytes)));
 }
@@ -122,7 +124,7 @@ REFURBISH_TF_AVX2_INLINE inline void StoreInOrder(uint8_t* to, Words first,
   Store(to, Interleaved64(Packed(first, second)));
 }
 
-// Each blends 16 words. Results may be beyond 0 to 255.
+// `WordBlend` and `FloatBlend` blend 16 words. Results may exceed 0 to 255.
 struct WordBlend {
   REFURBISH_TF_AVX2_INLINE explicit WordBlend(const BlendPlan& plan)
       : whole(Repeated16(plan.whole)),
@@ -155,7 +157,7 @@ struct FloatBlend {
   __m256 factor;
 };
 
-// Calls work(by) with the blend of this plan.
+// Calls work(by) with a `WordBlend` or `FloatBlend` of this plan.
 template <class Work>
 REFURBISH_TF_AVX2_INLINE inline void WithBlend(const BlendPlan& plan,
                                                const Work& work) {

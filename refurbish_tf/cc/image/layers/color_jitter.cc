@@ -12,7 +12,6 @@ class ColorLayer : public Layer {
  public:
   enum Step { kBrightness, kContrast, kSaturation, kHue, kNumSteps };
 
-  // Reads the range of each amount, by the name of its step.
   explicit ColorLayer(Arguments& arguments) {
     for (int i = 0; i < kNumSteps; ++i) {
       const NamedDistortion& step = kSteps[i];
@@ -48,7 +47,7 @@ class ColorJitter : public ColorLayer {
  public:
   using ColorLayer::ColorLayer;
 
-  // The order, and where in its range each amount is.
+  // The order of the steps, then where in its range the amount of each is.
   int num_draws() const override { return 1 + kNumSteps; }
   int64_t EndOfDraw(int i, const int32_t* draws) const override {
     return i == 0 ? kOrders : Layer::EndOfDraw(i, draws);
@@ -57,7 +56,7 @@ class ColorJitter : public ColorLayer {
     std::array<int, kNumSteps> order = {0, 1, 2, 3};
     int32_t number = draws[0];
     for (int i = 0; i < kNumSteps; ++i) {
-      // One of the steps that are left.
+      // The next one of the steps that are left.
       const int left = kNumSteps - i;
       std::swap(order[i], order[i + number % left]);
       number /= left;
@@ -66,7 +65,6 @@ class ColorJitter : public ColorLayer {
   }
 
  private:
-  // The number of orders of the steps.
   static constexpr int kOrders = 24;
 };
 
@@ -76,9 +74,9 @@ class RandomPhotometricDistort : public ColorLayer {
       : ColorLayer(arguments),
         below_(arguments.Integer("below", 0, kEndOfFraction)) {}
 
-  // Whether each step is done, and where in its range its amount is; whether
-  // contrast comes before saturation; whether the channels are permuted, and to
-  // which order.
+  // Four draws say whether each step is done, and four where in its range its
+  // amount is. Then: whether contrast comes before saturation, whether the
+  // channels are permuted, and to which order.
   int num_draws() const override { return kOrder + 1; }
   int64_t EndOfDraw(int i, const int32_t* draws) const override {
     return i == kIsEarly ? 2

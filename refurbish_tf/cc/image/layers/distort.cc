@@ -1,4 +1,4 @@
-// A single operation of the policies, with some probability.
+// Layers that apply one distortion with some probability: `random_invert`, ...
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -13,7 +13,7 @@ namespace {
 
 struct DistortKind {
   NamedDistortion known;
-  absl::string_view parameter;  // Its name, or nothing.
+  absl::string_view parameter;  // Its name; empty if there is none.
 };
 
 constexpr DistortKind kDistortKinds[] = {
@@ -51,7 +51,7 @@ class DistortLayer : public ChanceLayer {
     if (range_[0] == range_[1]) only_.emplace(distortion, range_[0]);
   }
 
-  // For a range, also where in it the parameter is.
+  // Whether it is applied and, if there is a range, the place in that range.
   int num_draws() const override { return only_ ? 1 : 2; }
   Movement movement() const override { return Movement::kNone; }
   absl::StatusOr<ImageSpec> Behind(ImageSpec image) const override {
@@ -70,7 +70,7 @@ class DistortLayer : public ChanceLayer {
     if (distortion == Distortion::kSharpness) {
       return PreparedDistortion::InSteps(distortion, Between(range_, draw));
     }
-    // The others take whole numbers, including both ends.
+    // The other parameters are whole numbers, including both ends of the range.
     const double value = Between({range_[0], range_[1] + 1}, draw);
     return PreparedDistortion(distortion, std::floor(value));
   }

@@ -10,7 +10,6 @@ namespace {
 
 class GaussianBlur : public Layer {
  public:
-  // The longest side of a kernel.
   static constexpr int64_t kMaxKernel = 1023;
 
   explicit GaussianBlur(Arguments& arguments)
@@ -33,8 +32,8 @@ class GaussianBlur : public Layer {
   }
   void Apply(const int32_t* draws, Canvas* canvas) const override {
     const double sigma = Between(sigma_, draws[0]);
-    // A given kernel is cut off at 5 sigma, beyond which weights are too small
-    // for float32. Otherwise 3 sigma are enough for bytes.
+    // A given kernel is cut off at 5 sigma: the weights beyond add up to less
+    // than a millionth. Otherwise 3 sigma are used, which is enough for bytes.
     const int64_t reach =
         static_cast<int64_t>(std::ceil((kernel_ > 0 ? 5 : 3) * sigma));
     canvas->Blur({sigma, kernel_ > 0 ? std::min(kernel_ / 2, reach) : reach});
@@ -42,7 +41,7 @@ class GaussianBlur : public Layer {
 
  private:
   const std::array<double, 2> sigma_;
-  // The side of the kernel; 0: as wide as sigma needs.
+  // The side of the kernel; 0 if sigma decides it.
   const int64_t kernel_;
 };
 

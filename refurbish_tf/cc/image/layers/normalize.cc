@@ -34,7 +34,7 @@ class NormalizeLayer : public Layer {
           "mean and std must be of equal numbers, 1 to ", kMaxChannels));
       return;
     }
-    // The divisors of values. For 16 bits they cannot be inferred.
+    // The value that becomes 1, by type. It cannot be inferred for 16 bits.
     std::map<ValueType, double> units = {{ValueType::kUint8, 255},
                                          {ValueType::kFloat32, 1}};
     const bool told = arguments.Has("max_pixel_value");
@@ -101,12 +101,12 @@ class NormalizeLayer : public Layer {
   }
 
  private:
-  // For floats, if mean and std are within 0 to 1. Values from 0 to 255 hardly
-  // stay below it, and values from 0 to 1 hardly reach it.
+  // The limit of floats if mean and std are within 0 to 1. Images from 0 to 255
+  // almost always have values above it, and images from 0 to 1 almost never.
   static constexpr float kLargest = 16;
 
   Normalization normalization_;
-  // 1: for any number of channels.
+  // The length of mean and std. A length of 1 is for any number of channels.
   int64_t num_channels_;
 };
 

@@ -1,4 +1,3 @@
-// Adds pixels on each side of the image.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -60,7 +59,7 @@ class Pad : public Layer {
                       int64_t* side) const {
     if (*side == kUnknown) return absl::OkStatus();
     const int64_t most = std::max(before, behind);
-    // The mirrored pixels must exist.
+    // A reflection can only mirror pixels that exist.
     const int64_t least = mode_->border == Border::kReflect     ? most + 1
                           : mode_->border == Border::kSymmetric ? most
                                                                 : 1;

@@ -1,5 +1,4 @@
-// A layer of RandAugment, AutoAugment or Deep AutoAugment: it draws one of
-// several operations.
+// A layer of RandAugment or (Deep) AutoAugment: draws one of its operations.
 #include <algorithm>
 #include <array>
 #include <vector>
@@ -14,7 +13,7 @@ namespace refurbish_tf {
 namespace {
 
 constexpr int64_t kMaxEnd = (int64_t{1} << 31) - 1;
-// The mean of ImageNet, with which Deep AutoAugment fills.
+// The mean color of ImageNet, with which Deep AutoAugment fills.
 constexpr FillColor kMeanColor = {125, 123, 114, 0};
 
 // TensorFlow's stateless random numbers: the Philox generator (Salmon et al.,
@@ -38,7 +37,7 @@ PhiloxWords Philox(PhiloxWords counter, std::array<uint32_t, 2> key) {
   return counter;
 }
 
-// The first four words of a seed. Each op uses as many as it needs.
+// The first four random words of a seed. A layer uses as many as it needs.
 PhiloxWords FirstWords(int64_t first, int64_t second) {
   const uint64_t low = first, high = second;
   const PhiloxWords mixed =
@@ -56,7 +55,7 @@ struct PolicyOutcome {
   PreparedDistortion distortion{Distortion::kIdentity};
   RandomOperation random = RandomOperation::kNone;
   double parameter = 0;
-  // How many more numbers a random operation draws, and their exclusive limit.
+  // How many numbers its random operation draws, and their exclusive limit.
   int num_more_draws = 0;
   int64_t end_of_more = 1;
 
@@ -78,9 +77,8 @@ struct PolicyOutcome {
 struct NamedOperation {
   absl::string_view name;
   Distortion distortion;
-  // The range of its parameter.
   double lowest, highest;
-  // As in PolicyOutcome. Limit 0 stands for 2 * parameter + 1.
+  // As in PolicyOutcome, but `end_of_more` 0 stands for 2 * parameter + 1.
   RandomOperation random = RandomOperation::kNone;
   int num_more_draws = 0;
   int64_t end_of_more = 1;
@@ -111,7 +109,7 @@ constexpr NamedOperation kOperations[] = {
      RandomOperation::kCrop, 2, 0},
     {"random_cutout", Distortion::kIdentity, 0, kMaxFixedSide,
      RandomOperation::kCutout, 2, kMaxEnd},
-    // The fraction bits of a float32.
+    // 2^23, because TensorFlow draws the 23 fraction bits of a float32.
     {"random_resized_crop", Distortion::kIdentity, 0, kMaxFixedSide,
      RandomOperation::kResizedCrop, 4, 1 << 23},
 };
@@ -140,7 +138,7 @@ PolicyOutcome OutcomeOf(absl::string_view name, double parameter, Turn turn,
   return outcome;
 }
 
-// Maps each number that it may draw to an outcome.
+// The first draw selects an outcome: each outcome has a range of numbers.
 class PolicyLayer : public Layer {
  public:
   explicit PolicyLayer(Arguments& arguments)
@@ -171,7 +169,7 @@ class PolicyLayer : public Layer {
     if (edges_.back() != end_) arguments.Fail("the last edge must be the end");
   }
 
-  // 1, and those of random operations.
+  // One to select the outcome, and those that its random operation draws.
   int num_draws() const override { return num_draws_; }
   // Draws from the seed as TensorFlow's stateless operations do.
   void Draw(const ImageSeed& seed, const int32_t* before,
@@ -185,7 +183,7 @@ class PolicyLayer : public Layer {
     std::fill(draws + 1, draws + num_draws_, 0);
     const PolicyOutcome& outcome = At(draws[0]);
     if (outcome.num_more_draws == 0) return;
-    // Not the seed that drew the operation, so that the draws are independent.
+    // Another seed than that of the first draw, so the draws are independent.
     const ImageSeed other(~first, ~second);
     if (outcome.random == RandomOperation::kFlip) {
       draws[1] = other.Below(0, 2);
@@ -194,7 +192,8 @@ class PolicyLayer : public Layer {
     const PhiloxWords words = FirstWords(~first, ~second);
     const uint32_t below = static_cast<uint32_t>(outcome.end_of_more);
     for (int i = 0; i < outcome.num_more_draws; ++i) {
-      // A power of two keeps the lowest bits, as TensorFlow's floats do.
+      // The lowest bits if `below` is a power of two, as in TensorFlow's
+      // floats.
       draws[1 + i] = static_cast<int32_t>(words[i] % below);
     }
   }
@@ -271,8 +270,8 @@ class PolicyLayer : public Layer {
   }
 
   int32_t end_;
-  // AutoAugment's second layer keeps the sub-policy of the previous layer, a
-  // group of numbers, and draws one number of this group.
+  // The numbers of an AutoAugment sub-policy are a group. If `goes_on_`, the
+  // layer keeps the group of the previous layer, and draws a number within it.
   int32_t group_;
   bool goes_on_;
   uint8_t fill_;

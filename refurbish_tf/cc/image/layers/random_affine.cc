@@ -11,7 +11,6 @@ constexpr int kAmounts = 6;
 
 struct AffineAmount {
   absl::string_view name;
-  // The allowed range.
   double lowest, highest;
   double AffineChange::* of;
 };

@@ -1,5 +1,4 @@
-// Applies one of several chains of other layers, or all of them in random
-// order.
+// Applies one of several chains of layers, or all of them in random order.
 #include <algorithm>
 #include <numeric>
 #include <vector>
@@ -28,7 +27,7 @@ class RandomChoice : public Layer {
   explicit RandomChoice(Arguments& arguments)
       : RandomChoice(arguments.Numbers("ends"), arguments) {}
 
-  // Which chain, and its draws; then zeros.
+  // The first draw selects a chain. The draws of that chain follow, then zeros.
   int num_draws() const override { return 1 + most_draws_; }
   void Draw(const ImageSeed& seed, const int32_t* /*before*/,
             int32_t* draws) const override {

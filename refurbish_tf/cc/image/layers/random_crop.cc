@@ -1,4 +1,4 @@
-// Pads the image, and crops it at a random place: to its own or a given size.
+// Pads the image, then crops it at a random place to its own or a given size.
 #include <algorithm>
 #include <optional>
 
@@ -20,8 +20,8 @@ class RandomCrop : public Layer {
   }
 
   int num_draws() const override { return 2; }
-  // Without a given size, the draws are places. Otherwise the number of places
-  // depends on the image, so the draws are fractions.
+  // Without a given size, draws are offsets of the crop. Otherwise the number
+  // of possible offsets depends on the image, so draws are fractions.
   int64_t EndOfDraw(int i, const int32_t* draws) const override {
     return size_ ? Layer::EndOfDraw(i, draws) : 2 * padding_ + 1;
   }
@@ -62,7 +62,6 @@ class RandomCrop : public Layer {
   int64_t PaddingOf(int64_t side, int64_t made) const {
     return padding_ + std::max<int64_t>(0, made - side - 2 * padding_);
   }
-  // Where the crop begins in the image.
   int64_t BeginOf(int32_t draw, int64_t side, int64_t made) const {
     const int64_t padding = PaddingOf(side, made);
     const int64_t places = side + 2 * padding - made + 1;

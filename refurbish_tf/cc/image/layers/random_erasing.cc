@@ -15,7 +15,7 @@ class RandomErasing : public ChanceLayer {
         value_("value", arguments) {}
 
   int num_draws() const override { return 1 + RandomWindow::kNumDraws; }
-  // Faster than one by one.
+  // Faster than the default, which calls `EndOfDraw` for each number.
   void Draw(const ImageSeed& seed, const int32_t* /*before*/,
             int32_t* draws) const override {
     seed.Fractions(num_draws(), draws);

@@ -7,7 +7,7 @@ namespace {
 
 class RandomFlip : public Layer {
  public:
-  // Without arguments: left to right, with probability 1/2.
+  // Without arguments, mirrors left to right with probability 1/2.
   explicit RandomFlip(Arguments& arguments) {
     if (arguments.Has("mode")) {
       const absl::string_view mode = arguments.Text("mode");

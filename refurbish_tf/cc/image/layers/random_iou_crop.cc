@@ -1,4 +1,4 @@
-// Crops the image so that a box overlaps the crop enough (SSD, section 2.2).
+// Crops the image so that some box overlaps the crop enough (SSD, section 2.2).
 #include <algorithm>
 #include <array>
 #include <vector>
@@ -41,7 +41,7 @@ class RandomIouCrop : public Layer {
   }
 
  private:
-  // How often it draws the overlap before it gives up. torchvision never does.
+  // How many overlaps it draws before it gives up. torchvision never gives up.
   static constexpr int kMostRounds = 50;
 
   // In each round, one word of the seed selects the least overlap, and four

@@ -29,7 +29,7 @@ class RandomPerspective : public ChanceLayer {
   }
 
  private:
-  // Within these limits, any draws make convex quadrilaterals of whole pixels.
+  // Within these limits, the rounded corners are always a convex quadrilateral.
   static constexpr double kMostScale = 0.5;
   static constexpr int64_t kLeastSide = 5;
 

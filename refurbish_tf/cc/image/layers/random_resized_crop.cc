@@ -20,7 +20,7 @@ class RandomResizedCrop : public ResizingLayer {
         window_(RandomWindow::Ratio::kWidthToHeight, arguments) {}
 
   int num_draws() const override { return RandomWindow::kNumDraws; }
-  // Faster than one by one.
+  // Faster than the default, which calls `EndOfDraw` for each number.
   void Draw(const ImageSeed& seed, const int32_t* /*before*/,
             int32_t* draws) const override {
     seed.Fractions(num_draws(), draws);

@@ -8,7 +8,6 @@ class RandomRotate90 : public Layer {
  public:
   explicit RandomRotate90(Arguments& /*arguments*/) {}
 
-  // How many quarter turns.
   int num_draws() const override { return 1; }
   int64_t EndOfDraw(int /*i*/, const int32_t* /*draws*/) const override {
     return kTurns;

@@ -74,8 +74,8 @@ class WholeResize : public ResizingLayer {
     return height <= width ? ImageSize{shortest, shortest * width / height}
                            : ImageSize{shortest * height / width, shortest};
   }
-  // The largest size within `size` that has the aspect ratio of `shape`,
-  // rounded down as in Keras.
+  // The largest size within `size` that has the aspect ratio of `shape`. Sides
+  // are rounded down, as in Keras.
   static ImageSize Within(ImageSize size, ImageSize shape) {
     const auto side = [](int64_t most, int64_t other, int64_t part,
                          int64_t whole) {
@@ -85,8 +85,8 @@ class WholeResize : public ResizingLayer {
             side(size.width, size.height, shape.width, shape.height)};
   }
 
-  // The length of the shortest side. If `number_` is not 0, one of so many
-  // lengths, from this on, is drawn.
+  // The length of the shortest side, if given. If `number_` is not 0, one of
+  // `number_` lengths is drawn, and this is the smallest.
   std::optional<int64_t> shortest_;
   int64_t number_ = 0;
   bool crops_ = false, pads_ = false;

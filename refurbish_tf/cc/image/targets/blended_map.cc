@@ -13,7 +13,7 @@ double RatioOf(int64_t made, int64_t before) {
   return static_cast<double>(made) / static_cast<double>(before);
 }
 
-// -1 for points in reversed order, otherwise 1.
+// For each point of the axis: -1 if it is mirrored, otherwise 1.
 std::vector<int> SignsOf(const Axis& axis) {
   std::vector<int> signs;
   for (const Strip& strip : axis.strips()) {
@@ -127,8 +127,8 @@ void BlendedMap<Value>::MoveBy(const PreparedDistortion& distortion) {
 template <class Value>
 void BlendedMap<Value>::Blend(const Projection& source) {
   const int64_t height = size_.height, width = size_.width;
-  // The two pixels around a place, and the share of the second. At an edge both
-  // are the same pixel.
+  // The two pixels around a place, and the weight of the second. At the edge of
+  // an image, both are the same pixel.
   struct Pair {
     int64_t first, second;
     double share;
@@ -162,7 +162,7 @@ void BlendedMap<Value>::Blend(const Projection& source) {
       for (int64_t c = 0; c < channels_; ++c) {
         double sum = 0;
         for (int k = 0; k < 4; ++k) {
-          // NaN only reaches pixels that it is part of.
+          // A NaN of weight 0 must not spread.
           if (shares[k] > 0) sum += shares[k] * pixels[k][c];
         }
         to[c] = rounded_(static_cast<Value>(sum));
@@ -189,12 +189,13 @@ template <class Value>
 void BlendedMap<Value>::MoveVectors(const Projection& source,
                                     const Projection& to) {
   ChangeVectors([&](int64_t y, int64_t x, Value* vector) {
-    // Such vectors, including those outside the image, stay.
+    // Zero vectors stay, including those of pixels from outside the image.
     if (vector[0] == 0 && vector[1] == 0) return;
     const ImagePlace by = {vector[1], vector[0]};
     const ImagePlace begin = {static_cast<double>(y) + 0.5,
                               static_cast<double>(x) + 0.5};
-    // The direction that a very short vector would have in the moved image.
+    // The vector as `to` would move it if it were very short. For perspective,
+    // only its direction is right.
     const double deeper = to.wy * by.y + to.wx * by.x;
     ImagePlace moved = {to.yy * by.y + to.yx * by.x - begin.y * deeper,
                         to.xy * by.y + to.xx * by.x - begin.x * deeper};

@@ -14,8 +14,8 @@
 
 namespace refurbish_tf {
 
-// After each layer the numbers are rounded to the stored type, so it makes no
-// difference where layers are split. `Value`: float or double.
+// The numbers are rounded to the stored type after each layer, so it makes no
+// difference which layers are in one op. `Value`: float or double.
 template <class Value>
 class BlendedMap : public MapCanvas {
  public:
@@ -25,8 +25,8 @@ class BlendedMap : public MapCanvas {
   //   are rotated, mirrored and scaled with their images.
   // - kVectors: x, y and z, where z stays, or x and y of several vectors. They
   //   are rotated and mirrored with their images, and keep their length.
-  // - kDisparity, of two views: how far apart in a row they show the same
-  //   thing. There is none if they are mirrored or rotated.
+  // - kDisparity: how far apart in a row two side-by-side views show the same
+  //   thing. If images are mirrored or rotated, they have no disparity.
   using Form = TargetKind::Form;
 
   // `values`: those of `frames` maps of this size, which move in the same way.
@@ -60,7 +60,7 @@ class BlendedMap : public MapCanvas {
   bool has_vectors() const {
     return form_ == Form::kFlow || form_ == Form::kVectors;
   }
-  // Calls change(y, x, vector) for each vector, and rounds what it changed.
+  // Calls change(y, x, vector) for each vector, then rounds all numbers.
   template <class Change>
   void ChangeVectors(const Change& change);
   void MoveVectors(const Projection& source, const Projection& to);

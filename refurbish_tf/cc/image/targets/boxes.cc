@@ -41,12 +41,13 @@ absl::Status Boxes::BeginRow(double* box) {
       edges.right < edges.left - rounding) {
     return InvalidArgument("have no negative height or width");
   }
-  // Annotators round to whole pixels.
+  // One pixel outside is allowed, because annotators round to whole pixels.
   if (!AreIn(size(), edges, 1 + rounding)) {
     return InvalidArgument("lie in their image of ", size().height, " x ",
                            size().width, " pixels");
   }
-  // The edges of a box that was clipped and stored may be this far outside.
+  // Rounding may put the edges of a stored box this far outside. Such a box is
+  // not clipped again, so that it stays the same.
   const double stored_beyond = type().epsilon == 0 ? 1 : rounding / 2;
   if (!AreIn(size(), edges, stored_beyond) || !edges.HasArea()) {
     Write(edges, box);
@@ -109,7 +110,7 @@ void Boxes::Write(Edges edges, double* box) const {
 
 void Boxes::MoveRow(const Projection& to, ImageSize before, double* box) {
   const Edges edges = Read(box, before);
-  // A box of zeros has no place.
+  // A box that was dropped (all zeros) stays so.
   if (!edges.HasArea()) return;
   const ImagePlace corners[] = {
       to({edges.top, edges.left}), to({edges.top, edges.right}),

@@ -22,7 +22,7 @@ class Boxes : public TargetRows {
   void KeepWithin(const Box& part) override;
 
  private:
-  // Clips the box to the image.
+  // Checks the box, and clips it to the image.
   absl::Status BeginRow(double* box) override;
   void MoveRow(const Projection& to, ImageSize before, double* box) override;
   Edges Read(const double* box, ImageSize size) const;

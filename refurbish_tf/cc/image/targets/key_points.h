@@ -39,7 +39,7 @@ class KeyPoints : public TargetRows {
     return {point[1] * static_cast<double>(size.height),
             point[0] * static_cast<double>(size.width)};
   }
-  // Points outside the image are not visible.
+  // Marks a point outside the image as not visible.
   void Hide(double* point) const {
     const ImagePlace place = Read(point, size());
     const bool is_inside = place.y >= 0 && place.x >= 0 &&

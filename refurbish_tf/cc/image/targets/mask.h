@@ -13,10 +13,9 @@ namespace refurbish_tf {
 // For each pixel of the result, where it comes from.
 class MaskPoints : public MapCanvas {
  public:
-  // The most pixels of an image.
+  // The most pixels of an image: 1 + each index fits into int32.
   static constexpr int64_t kMost = (int64_t{1} << 31) - 2;
 
-  // `size` has at most kMost pixels.
   MaskPoints(ImageSize size, const PixelKernels& kernels);
 
   ImageSize size() const override {
@@ -27,7 +26,7 @@ class MaskPoints : public MapCanvas {
   void Transpose() override;
   void Resize(const Box& part, ImageSize to, bool antialias) override;
 
-  // Both masks have pixels of `pixel_bytes`. Empty pixels become 0.
+  // Moves the mask `from`, with pixels of `pixel_bytes`. Empty pixels become 0.
   void Move(const uint8_t* from, int64_t pixel_bytes, uint8_t* to) const;
 
  private:
@@ -38,17 +37,17 @@ class MaskPoints : public MapCanvas {
 
   void Follow(const Line& rows, const Line& columns);
   int32_t At(int64_t y, int64_t x) const;
-  // Continues from these points, of an image of this size.
+  // Replaces the intermediate image by these points, of this size.
   void GoOnFrom(std::vector<int32_t> points, ImageSize size);
 
   const PixelKernels& kernels_;
-  // For each pixel of an image of size `size_`: 1 + the index of the mask's
-  // pixel that it comes from, or 0 if it is empty. No points: the image is the
-  // mask itself. Distortions and transpositions replace both.
+  // Distortions and transpositions make an intermediate image. For each of its
+  // pixels: 1 + the index of the mask's pixel that it comes from; 0: empty.
+  // Until then `points_` is empty, and the mask is used in place of this image.
   ImageSize size_;
   std::vector<int32_t> points_;
-  // Which rows and columns of that image are left, after the crops, flips and
-  // resizes since then.
+  // The rows and columns of the intermediate image that are left after later
+  // crops, flips and resizes.
   Line rows_, columns_;
 };
 

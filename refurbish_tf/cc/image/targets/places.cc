@@ -5,7 +5,7 @@ namespace refurbish_tf {
 Projection Projection::Inverse() const {
   Projection made;
   if (wy != 0 || wx != 0) {
-    // Up to a positive factor, because no image is shown from behind.
+    // Up to a factor, which is positive because no image is seen from behind.
     made.yy = xx * w - x * wx;
     made.yx = y * wx - yx * w;
     made.y = yx * x - y * xx;

@@ -12,7 +12,7 @@ struct ImagePlace {
   double y, x;
 };
 
-// Maps places to places, and straight lines to straight lines.
+// Maps places of one image to those of another. Straight lines stay straight.
 struct Projection {
   ImagePlace operator()(ImagePlace place) const {
     const double depth = wy * place.y + wx * place.x + w;
@@ -23,7 +23,7 @@ struct Projection {
   }
   Projection Inverse() const;
 
-  // Outside all images, but within the range of all types.
+  // Outside all images, but within the range of all types of targets.
   static constexpr double kFar = -30000;
 
   double yy = 1, yx = 0, y = 0;

@@ -44,7 +44,7 @@ class MapCanvas : public TargetCanvas {
   }
 
  private:
-  // Takes the rows and columns of a plan. Empty places become 0.
+  // Makes a map of the rows and columns of a plan. Empty places become 0.
   virtual void Take(const Plan& plan) = 0;
 };
 

@@ -1,5 +1,4 @@
-// The kinds of targets: maps of the image's height and width, a second image,
-// boxes and key points.
+// The kinds of targets: maps as large as the image, images, boxes, key points.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -18,8 +17,7 @@ struct TargetKind {
     kVectors,
     // [height, width] or [height, width, 1], of two side-by-side views.
     kDisparity,
-    // [height, width, channels]: the image's sides, or the same multiple of
-    // both.
+    // [height, width, channels]: as large as the image, or a multiple of that.
     kImage,
     // [4] or [number, 4].
     kCorners,
@@ -27,7 +25,7 @@ struct TargetKind {
     kCenterAndSize,
     // [2], [3], [number, 2] or [number, 3]; several people add a dimension.
     kKeyPoints,
-    // A component of no declared kind: it stays, and must not look like a map.
+    // Not named by `targets=`: it stays as it is, and must not look like a map.
     kUnnamed,
   };
 
@@ -40,7 +38,7 @@ struct TargetKind {
            form == Form::kCenterAndSize;
   }
 
-  // The number of dimensions, without those of batches and frames.
+  // The least and most dimensions, without those of batches and frames.
   int least_dims() const {
     return form == Form::kFlow || form == Form::kVectors || form == Form::kImage
                ? 3
@@ -52,7 +50,7 @@ struct TargetKind {
   Form form;
   // Whether y comes before x, and height before width.
   bool y_first = false;
-  // Whether 1 is the height or the width of the image.
+  // Whether numbers are fractions of the image's height or width.
   bool is_relative = false;
 };
 

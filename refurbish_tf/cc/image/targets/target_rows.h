@@ -9,23 +9,22 @@
 
 namespace refurbish_tf {
 
-// The type in which boxes and key points are stored, for code that computes
-// with them in double.
+// The type in which boxes and key points are stored. Layers compute with them
+// in double.
 struct NumberType {
   // Rounds to the nearest number of the type, half to even.
   double (*rounded)(double number);
   // The distance from 1 to the next number; 0 for integer types.
   double epsilon;
-  // The largest number.
+  // The largest number of the type.
   double highest;
 };
 
-// After each layer the numbers are rounded to the stored type, so it makes no
-// difference where layers are split.
+// The numbers are rounded to the stored type after each layer, so it makes no
+// difference which layers are in one op.
 class TargetRows : public TargetCanvas {
  public:
-  // `numbers`: `columns` for each of `count` rows in an image of this size;
-  // must outlive this.
+  // `numbers`: `count` rows of `columns`; must outlive this.
   TargetRows(NumberType type, ImageSize size, int64_t count, int columns,
              double* numbers)
       : type_(type),
@@ -40,9 +39,9 @@ class TargetRows : public TargetCanvas {
   void Transpose() override;
   void Resize(const Box& part, ImageSize size, bool antialias) override;
 
-  // Checks the rows, clips boxes, and hides key points outside the image. To be
-  // called before any layer. Errors are of row `refused()`, and continue "they
-  // must ".
+  // Checks the rows, clips boxes, and hides key points outside the image. Must
+  // be called before any layer. An error is about row `refused()`, and its text
+  // continues "they must ".
   absl::Status Begin();
   int64_t refused() const { return refused_; }
   // Whether the type can hold the sides of all images so far.
@@ -65,9 +64,10 @@ class TargetRows : public TargetCanvas {
   void MoveBy(const PreparedDistortion& distortion) override;
   // Moves each place to `to(place)`, in an image of size `made`.
   void MoveTo(const Projection& to, ImageSize made);
-  // Rows of -1 are padding. A row of two may be a point that moved there.
+  // Rows of -1 are padding, except rows of two numbers: a key point may move to
+  // (-1, -1).
   bool IsPadding(const double* row) const;
-  // `Begin` of one row of finite numbers that is not padding.
+  // Does what `Begin` says for a row of finite numbers that is not padding.
   virtual absl::Status BeginRow(double* row) = 0;
   // `before`: the size of the image before the move.
   virtual void MoveRow(const Projection& to, ImageSize before, double* row) = 0;
