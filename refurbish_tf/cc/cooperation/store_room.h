@@ -9,7 +9,7 @@
 
 namespace refurbish_tf {
 
-// What the room depends on, the same for all jobs on a store.
+// What the division depends on. It is the same for all jobs on a store.
 struct RoomOptions {
   ScheduleOptions schedule;
   int64_t num_samples;   // Below 0 while unknown.

@@ -8,12 +8,13 @@
 namespace refurbish_tf {
 namespace {
 
-// How much may be decided ahead for a source that asks ahead: bytes of samples
-// from the store, plus a constant for each. (For reads: `NotedReads::many`.)
+// How much may be decided ahead for a source that asks ahead: the bytes of
+// samples from the store, and a constant for each of them. (`NotedReads::many`
+// limits reads from disk.)
 constexpr int64_t kMostBytesAhead = 16 << 20;
 constexpr int64_t kLeastBytesAhead = 64;
 
-// No epoch has the generation that means "none" in a store.
+// Epoch numbers are generations, and stay below the one that means "none".
 static_assert(kMaxEpochs <= kNoGeneration);
 
 }  // namespace
@@ -83,7 +84,8 @@ Epoch::Step Epoch::Next(std::vector<Place>* places) {
     DecideMore();
   }
   const int64_t bytes_ahead = bytes_ahead_;
-  // Samples taken ahead count until they are claimed.
+  // If samples were taken ahead, places are claimed one by one, because a
+  // sample is no longer counted as ahead once it is claimed.
   const size_t most =
       read_ahead_ == nullptr && bytes_ahead == 0 ? kPlacesAtOnce : 1;
   while (!decided_.empty() && places->size() < most) {
@@ -94,7 +96,7 @@ Epoch::Step Epoch::Next(std::vector<Place>* places) {
   }
   if (bytes_ahead_ < bytes_ahead) changed_.notify_all();
   if (!places->empty()) return Step::kPlaces;
-  // Samples that are being read may yet be deferred.
+  // A sample that is being read may be gone, and then is deferred too.
   if (reads_.any()) return Step::kNotNow;
   while (!deferred_.empty()) {
     const uint32_t index = deferred_.back();
@@ -210,8 +212,8 @@ absl::StatusOr<size_t> Epoch::DecideRequest(size_t n, uint64_t input) {
 }
 
 Advance Epoch::AdvanceStream() {
-  // Bounds how long the lock is held, because each element may be a claim that
-  // is refused, and for how long an iterator works uninterrupted.
+  // Bounds how long the lock is held, because each element may cost a refused
+  // claim, and how long an iterator goes without checking for cancellation.
   constexpr int64_t kMaxPassOver = 1024;
   std::lock_guard<std::mutex> lock(mu_);
   job_->BeginDecisions();
@@ -232,7 +234,7 @@ Advance Epoch::AdvanceStream() {
 
 void Epoch::StreamEnded() {
   std::lock_guard<std::mutex> lock(mu_);
-  // The last position was the end itself.
+  // `AdvanceStream` has also counted the end as a position.
   stream_length_ = stream_position_ - 1;
 }
 

@@ -1,4 +1,4 @@
-// The cache store on disk as a store of samples: encodes tensors as records.
+// A store of samples that keeps them on disk: encodes tensors as records.
 #pragma once
 
 #include <atomic>
@@ -79,7 +79,8 @@ class DiskSamples : public SampleStore, private SampleMap<Sample> {
 
   const std::unique_ptr<DiskStore> disk_;
   SharedCooperation shared_;
-  // Set by the first `Reserve`. Stored samples of other types are then missing.
+  // Set by the first `Reserve`. Stored samples of other types then count as
+  // missing.
   std::atomic<const SampleTypes*> types_{nullptr};
 };
 

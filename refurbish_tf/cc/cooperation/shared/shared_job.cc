@@ -8,9 +8,9 @@ namespace refurbish_tf {
 namespace {
 
 // How many claims of kept samples may be refused after `BeginDecisions`,
-// because each takes a system call. Then a sample is prepared although another
-// job is preparing it. This is sixteen times what a job decides ahead to keep a
-// disk busy, so sixteen jobs do not reach it.
+// because each takes a system call. At this limit, samples are prepared
+// although another job is preparing them. It is sixteen times what a job
+// decides ahead to keep a disk busy, so sixteen jobs do not reach it.
 constexpr uint32_t kMostRefusedToKeep = 1024;
 
 // Progress is noted each time this many samples were handed over.
@@ -77,12 +77,14 @@ bool SharedJobEpoch::Use(uint32_t index, Generation found, bool in_ring) {
 bool SharedJobEpoch::Claim(uint32_t index, bool also_claimed) {
   if (InRing(index)) return ClaimUnkept(index, also_claimed);
   if (plan_.schedule == nullptr) {
-    // Another job may already have agreed on a schedule, which we then use.
+    // Counts the use in case the job adopts a schedule, which another job may
+    // already have begun.
     shared_.used_.Use(index, plan_.number);
     return true;
   }
   const Generation own = OwnGeneration(index);
-  // For samples that are not kept, other jobs have other generations.
+  // Only kept samples are claimed here. Of the others, other jobs prepare other
+  // generations.
   if (!also_claimed && plan_.schedule->Kept(index) &&
       num_refused_ < kMostRefusedToKeep &&
       !shared_.job_->Claim(plan_.keys.InWhole(index),
