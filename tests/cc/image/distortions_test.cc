@@ -40,7 +40,8 @@ TEST(DistortionsTest, MatchTheReferenceForLongRows) {
   }
 }
 
-// When an image is rotated, its last pixel can be anywhere in a row.
+// In a rotated image, the last pixel of the source can be anywhere in a row. Kernels that load several pixels at once
+// must not read beyond it.
 TEST(DistortionsTest, RotationReadsTheLastPixelAnywhereInARow) {
   Dice dice(8);
   for (int degrees = -90; degrees <= 90; ++degrees) {
@@ -50,7 +51,8 @@ TEST(DistortionsTest, RotationReadsTheLastPixelAnywhereInARow) {
   }
 }
 
-// Angles whose cosine is close to half a unit, calculated in Python with `round(math.cos(...), 15)`.
+// The cosines of these angles are so close to half a unit that rounding to 15 digits matters. Calculated in Python with
+// `round(math.cos(...), 15)`.
 TEST(DistortionsTest, RotationIsExactOrRoundedTo15Digits) {
   struct Angle {
     double degrees;
@@ -81,7 +83,7 @@ TEST(DistortionsTest, BlendMatchesTheReferenceForAllPairsOfValues) {
   Dice dice(5);
   Values all(3 * 256), expected(all.size());
   for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<uint8_t>(i);
-  // With the last two, a sum is rounded up to a whole number.
+  // With the last two factors, a sum is rounded up to a whole number.
   std::vector<double> factors = {RollReal(dice, 0.1, 1.9), RollReal(dice, 0.1, 1.9), 0.135, 1.07};
   for (int i = 0; i <= 20; ++i) factors.push_back(0.1 + 1.8 * (0.05 * i));
   int in_words = 0, others = 0;
@@ -97,7 +99,7 @@ TEST(DistortionsTest, BlendMatchesTheReferenceForAllPairsOfValues) {
       blend(all.data(), 3 * 256, plan, static_cast<uint8_t>(grey), made.data());
       ASSERT_EQ(made, expected) << plan.factor;
       if (!plan.in_words || grey % 8 != 0) continue;
-      // Also with floats.
+      // The same factor, but computed in floats.
       BlendPlan by_floats;
       by_floats.factor = plan.factor;
       blend(all.data(), 3 * 256, by_floats, static_cast<uint8_t>(grey), made.data());
@@ -119,7 +121,7 @@ TEST(DistortionsTest, BrightnessMatchesTheReferenceForAnyFactor) {
   }
 }
 
-// The sum was recorded without fused products and sums.
+// The checksum was recorded on a CPU without fused products and sums.
 TEST(DistortionsTest, PerspectiveIsBitIdenticalOnAllPlatforms) {
   Dice dice(8);
   uint64_t sum = 0;
