@@ -213,7 +213,7 @@ absl::StatusOr<size_t> Epoch::DecideRequest(size_t n, uint64_t input) {
 
 Advance Epoch::AdvanceStream() {
   // Bounds how long the lock is held, because each element may cost a refused
-  // claim, and how long an iterator goes without checking for cancellation.
+  // claim, and how much the source skips in one go.
   constexpr int64_t kMaxPassOver = 1024;
   std::lock_guard<std::mutex> lock(mu_);
   job_->BeginDecisions();

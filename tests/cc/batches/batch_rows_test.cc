@@ -58,7 +58,7 @@ struct Made {
       : rows({batch_size, most_rows, drop_remainder, in_order, {DT_INT64, DT_STRING}, {{}, {}}},
              std::make_shared<BatchMemory>("batches", &allocator)) {}
 
-  // Gathers a result and, if it is then whole, the batch.
+  // Gathers a result. If its batch is then whole, takes the batch.
   absl::Status Gather(absl::Status result, const BatchRows::Row& row, uint32_t index = 0) {
     bool whole = false;
     const absl::Status status = rows.Gather(std::move(result), row, index, &whole);

@@ -49,7 +49,7 @@ TEST(DrawnDistortionsTest, HueMatchesExactArithmetic) {
   }
 }
 
-// Factors in whole steps, which are prepared for each image, give the same results as others.
+// Factors that are multiples of 1 / kSteps, which have a faster preparation, match the reference as well.
 TEST(DrawnDistortionsTest, QuantizedFactorsMatchTheReference) {
   Dice dice(10);
   Picture picture = {16, 16, 3, Values(3 * 256)};

@@ -46,7 +46,8 @@ class EpochTest : public testing::Test {
   }
 
   // Reads an epoch by index with a source that requests ahead and with several workers, which claim one after the
-  // other, then prepare and keep samples at the same time. Hands out at most `most` samples. Returns them in order.
+  // other, then prepare and keep samples at the same time. Claims nothing more once `most` samples came. Returns the
+  // samples in order.
   std::vector<uint32_t> Read(Epoch& epoch, uint32_t most = kEpochSamples) {
     std::mutex claims, mu;
     std::condition_variable changed;

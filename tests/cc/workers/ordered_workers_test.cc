@@ -1,4 +1,5 @@
-// With all kinds of workers each piece comes once, and no wake-up is lost. Uses std::thread.
+// With all kinds of workers each piece comes once, and no wake-up is lost. Uses std::thread (for test_cc.py, which
+// looks for it in this file).
 #include "refurbish_tf/cc/workers/ordered_workers.h"
 
 #include <algorithm>
@@ -98,7 +99,7 @@ TEST_P(AllWorkersTest, EndsWhenAFetchFindsTheEnd) {
   }
 }
 
-// At every tenth piece all pieces before it must have ended.
+// Every tenth piece can only be claimed once all pieces before it have ended.
 TEST_P(AllWorkersTest, RetriesANotNowClaimWhenAPieceEnds) {
   constexpr int kPieces = 300;
   Counter ended;
@@ -128,7 +129,6 @@ TEST_P(AllWorkersTest, RetriesANotNowClaimWhenAPieceEnds) {
   EXPECT_LE(workers.num_not_now(), kPieces);
 }
 
-// There is nothing to do in advance, so no thread starts.
 TEST_P(AllWorkersTest, NoThreadStartsForPiecesThatNeedNoWork) {
   constexpr int kPieces = 500;
   Workers workers(options());
@@ -278,7 +278,7 @@ TEST_P(AllWorkersTest, CanSettleAtAnyMoment) {
       results.push_back(number);
     }
   }
-  // Only pieces that were claimed and not begun are dropped.
+  // Settling gives up only pieces that were claimed and not begun.
   for (const int given_up : workers.never_fetched()) results.push_back(given_up);
   for (int i = 0; i < kPieces; ++i) {
     const bool dropped = Claimed(Draw(seed, i) % 3) != Claimed::kDone && Draw(seed + 1, i) % 5 == 0;

@@ -93,7 +93,7 @@ TEST_F(SharedStateTest, GenerationsBegunByALoneJobAreNotClaimedAgain) {
   auto state = OpenState();
   auto first = JoinState(*state);
   auto second = JoinState(*state);
-  first->NoteBegun(100'000, 3);  // Not recorded, but no error.
+  first->NoteBegun(100'000, 3);  // Beyond the end of the file: not recorded.
   first->NoteBegun(7, 3);
   EXPECT_EQ(second->ClaimNext(7, 1, false), 4);
   first->NoteBegun(7, 2);  // An older generation.

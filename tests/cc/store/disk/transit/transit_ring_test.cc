@@ -91,14 +91,14 @@ TEST_F(TransitRingTest, AnEntryReplacedBeforeOrDuringAReadIsNeverWrong) {
       PutInTransit(*other, index, 1, Content(index, 1, 3'000));
       if (written) other->Flush();
     };
-    // The sample is also kept, but not requested as a kept one.
+    // Sample 1 is also kept, but a read from the ring must not return the kept record.
     Put(*store, 1, 1, Content(1, 1, 3'000));
     before_read = [&] {
       before_read = nullptr;
       put(8);
       put(9);
     };
-    // Its bytes can be read until they are overwritten.
+    // The old bytes can be read until the new record is written over them.
     EXPECT_EQ(Get(*store, 1, 1), written ? "absent" : Content(1, 1, 3'000));
     EXPECT_EQ(Get(*store, 2, 2), Content(2, 1, 3'000));
     // Replaced after the read, before `Get`.
@@ -144,7 +144,7 @@ TEST_F(TransitRingTest, APositionThatWasNeverMarkedIsGone) {
   auto store = OpenRing(8, 3'000);
   for (uint64_t i = 0; i < 8; ++i) PutInTransit(*store, i, 1, Content(i, 1, 3'000));
   store->Flush();
-  // As if a process had died at this point.
+  // As if a process had died after it advanced the head.
   uint64_t head = 8;
   ASSERT_TRUE(store->state().ExchangeRing(SharedState::kHead, &head, 10));
   EXPECT_EQ(store->transit()->At(8).state, State::kGone);
@@ -321,7 +321,7 @@ TEST_F(TransitRingTest, AJobThatWasAloneDoesNotReplaceARingInUse) {
   EXPECT_TRUE(first->PlanTransit(5 * Space(3'000), Space(3'000)).ok());
   EXPECT_EQ(first->transit()->num_units(), 10);
   for (uint64_t i = 0; i < 10; ++i) EXPECT_EQ(Get(*first, i, i), Content(i, 1, 3'000));
-  // A store that has checked whether it is alone is visible to later ones.
+  // A store that has checked whether it is alone must still be visible to stores that are opened later.
   other.reset();
   EXPECT_EQ(DiskStore::Open(directory_,
                             [] {
