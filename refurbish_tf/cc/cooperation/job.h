@@ -37,8 +37,7 @@ class JobEpoch {
   // Continues an epoch of which `num_handed_out` samples were handed over.
   // `walk` is at the place after them.
   virtual void Resume(const OrderWalk& /*walk*/, uint32_t /*num_handed_out*/) {}
-  // Called before a group of decisions. Whether other jobs are alive is checked
-  // once per group.
+  // Called before a group of decisions, which share one check for other jobs.
   virtual void BeginDecisions() {}
   // Whether other jobs are running that pass on samples that are not kept.
   virtual bool OthersHandOn() { return false; }
@@ -53,9 +52,8 @@ class JobEpoch {
   virtual bool Use(uint32_t /*index*/, Generation /*found*/, bool /*in_ring*/) {
     return true;
   }
-  // Claims the preparation of a sample and decides its generation. If another
-  // job is preparing it, returns false, or claims it nevertheless
-  // (`also_claimed`).
+  // Claims the preparation of a sample and decides its generation. False if
+  // another job is preparing it; `also_claimed` claims it even then.
   virtual bool Claim(uint32_t /*index*/, bool /*also_claimed*/) { return true; }
   // The generation that `Claim` decided. Thread-safe.
   virtual Generation Claimed(uint32_t index) const {
@@ -68,33 +66,30 @@ class JobEpoch {
   // Called when `count` samples of the epoch have been handed over.
   virtual void NoteHandedOut(uint32_t /*count*/) {}
 
-  // The rest is for samples that are not kept, if jobs pass them on. Any of
-  // them may come at a place of any other. So the epoch takes as many as there
-  // are such places: those that the walk has not reached and those that are
-  // owed, minus those that a stream has claimed ahead.
+  // The rest is for unkept samples, if jobs pass them on. Any of them may come
+  // at the place of another, so the epoch needs as many as there are places:
+  // those that the walk has not reached and those owed, minus those claimed
+  // ahead.
 
   virtual bool InRing(uint32_t /*index*/) const { return false; }
   // What to use at the place of an unkept sample.
   struct Unkept {
     // Empty: whichever sample the stream, which has claimed ahead, yields.
     std::optional<uint32_t> index;
-    // For a sample in the ring: its position and generation. Without a
-    // position, the sample was claimed, to be prepared.
+    // Only for a sample in the ring. Others were claimed, to be prepared.
     std::optional<uint64_t> position = std::nullopt;
     Generation generation = 0;
   };
   using Needs = std::function<bool(uint32_t index)>;
-  // The next sample for such a place, of those that the epoch `needs`. Has a
-  // value as long as it needs one.
+  // The next of these samples that the epoch `needs`. Empty if it needs none.
   virtual std::optional<Unkept> NextUnkept(const Needs& /*needs*/) {
     return std::nullopt;
   }
   // Called when a stream yields a sample before the walk has reached a place
   // for it. The next such place is then for what the stream yields.
   virtual void ClaimAhead(uint32_t /*index*/) {}
-  // Called when a sample that was found in the ring was replaced before it was
-  // read. The sample is needed again, and the epoch owes it a place, which
-  // comes before the next place of the order.
+  // Called when a sample of the ring was replaced before it was read. It is
+  // needed again, and its place is owed, before the next one of the order.
   virtual void GiveBack(uint32_t /*index*/) {}
   // Uses up a place that is owed. False if there is none.
   virtual bool TakeReturnedPlace() { return false; }
@@ -127,10 +122,9 @@ class Job {
   virtual std::unique_ptr<JobEpoch> InEpoch(const JobPlan& plan) {
     return std::make_unique<JobEpoch>(plan);
   }
-  // Called after a restore. Epochs before `exact_before` are repeated with the
-  // same samples, so they use no newer generations than the schedule's. Nothing
-  // before position `ring_from` of the ring is used, because the job may have
-  // used it already.
+  // Called after a restore. Epochs before `exact_before` must repeat the same
+  // samples, so they use no newer generations than the schedule's. Nothing
+  // before `ring_from` in the ring is used: the job may have used it already.
   virtual void Restore(uint64_t /*exact_before*/, uint64_t /*ring_from*/) {}
   // The bytes of memory that grow with the number of samples.
   virtual int64_t bytes() const { return 0; }

@@ -15,8 +15,7 @@ constexpr int64_t kRoomOfUnderWay = 4;
 // A smaller ring is of no use.
 constexpr int64_t kLeastInTransit = 8;
 
-// While it is unknown how many samples fit, the ring gets this fraction of the
-// bytes.
+// While it is unknown how many samples fit: 1 / kBytesOfRing of the bytes.
 constexpr int64_t kBytesOfRing = 16;
 
 // Whether nothing is kept, because only other jobs could use it. The ring then

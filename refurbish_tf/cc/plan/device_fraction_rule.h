@@ -47,8 +47,7 @@ class DeviceFractionRule {
   void Record(const Batch& batch, std::optional<int64_t> since,
               int64_t waited) {
     if (!is_autotuned_) return;
-    // A new iterator has prefetched nothing, so training waits for its first
-    // batches whatever the fraction is.
+    // A new iterator has prefetched nothing, so training waits in any case.
     if (!since.has_value()) Forget();
     // Batches that were begun before the last change say nothing about it.
     if (!since.has_value() || batch.fraction != fraction_) return;

@@ -18,9 +18,8 @@ namespace refurbish_tf {
 // permutation; if it yields one of these, it runs again (Black and Rogaway,
 // 2002).
 //
-// It has more than six rounds: with six or fewer, a network can be
-// distinguished from a random permutation if all its values are known (Patarin,
-// 2001).
+// It needs more than six rounds: otherwise it can be distinguished from a
+// random permutation if all its values are known (Patarin, 2001).
 class FeistelNetwork {
  public:
   FeistelNetwork() = default;
@@ -36,8 +35,7 @@ class FeistelNetwork {
   uint64_t Hash(int round, uint32_t half) const {
     return Mix(key_ ^ (static_cast<uint64_t>(round) << 32 | half)) >> 32;
   }
-  // What to add to each half. The lower half has a power-of-two range, so a
-  // mask replaces the scaling.
+  // What to add to each half. The lower half has a power-of-two range.
   uint32_t ToLower(int round, uint32_t upper) const {
     return static_cast<uint32_t>(Hash(round, upper)) & mask_;
   }

@@ -85,8 +85,8 @@ class EpochSchedule {
  private:
   friend class Schedule;
 
-  // Which samples of a cycle (see `Schedule::Hands`) the epoch evicts: `count`
-  // ones from `first` on. They may wrap around its end.
+  // The part of a cycle (`Schedule::Hands`) that is evicted. It may wrap
+  // around.
   struct Evicted {
     uint32_t first = 0;
     uint32_t count = 0;
@@ -212,9 +212,8 @@ class Schedule {
   const uint64_t origin_;
   const std::optional<MovedShard> moved_;
   KeptSamples kept_;
-  // Eviction orders: the number (see KeptSamples) of the sample that has a
-  // rank, and the reverse, by cycle. A moved shard has only the ranks: those in
-  // the orders of the former shards.
+  // Eviction orders: the KeptSamples number at each rank, and the reverse by
+  // cycle. A moved shard has only ranks, those in the former shards' orders.
   Permutation by_rank_;
   std::array<Permutation, 2> ranks_;
   // The samples of a moved shard, by cycle, in eviction order.

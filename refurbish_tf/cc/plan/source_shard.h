@@ -14,9 +14,8 @@ namespace refurbish_tf {
 struct SourceShard {
   std::string names;  // "0 of 2", comma-separated; empty for the whole source.
   int64_t num_shards = 1;
-  // Which samples of the whole source these are. Empty if that is unknown,
-  // because `shard` comes before stages that make other elements, for example
-  // if it shards file names.
+  // Which samples of the whole source these are. Empty (unknown) if `shard`
+  // comes before stages that make other elements, as if it shards file names.
   std::optional<Shard> shard = Shard();
   int64_t whole = kUnknownSamples;  // How many samples the whole source has.
 

@@ -75,8 +75,6 @@ int64_t Epoch::num_samples() const {
   return stream_length_;
 }
 
-// The order -------------------------------------------------------------------
-
 Epoch::Step Epoch::Next(std::vector<Place>* places) {
   places->clear();
   std::lock_guard<std::mutex> lock(mu_);
@@ -151,8 +149,6 @@ int64_t Epoch::num_to_come() const {
   return (order_.has_value() ? order_->num_samples() : kMaxSamples) -
          int64_t{num_handed_out_};
 }
-
-// The source ------------------------------------------------------------------
 
 void Epoch::ReadAnew() {
   std::lock_guard<std::mutex> lock(mu_);

@@ -149,8 +149,6 @@ class Epoch {
     kReadAnew,  // The source is read again for all deferred ones.
   };
 
-  // The walk of the order, which fills `decided_`. ----------------------------
-
   bool OrderIsWalked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return next_position_ >= num_places_;
   }
@@ -167,8 +165,6 @@ class Epoch {
   void AddPlace(Place place) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void AddFromSource(uint32_t index, bool missing)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-
-  // Decisions. ----------------------------------------------------------------
 
   // Decides where a sample comes from, except at places of unkept samples that
   // jobs share. Returns its new state. Fills in `place` if the sample is to be

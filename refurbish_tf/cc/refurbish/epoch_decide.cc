@@ -53,8 +53,6 @@ constexpr size_t kMostToPrepare = 4;
 
 }  // namespace
 
-// The walk --------------------------------------------------------------------
-
 void Epoch::DecideMore() {
   job_->BeginDecisions();
   if (!order_.has_value()) return DecideNext();
@@ -158,8 +156,6 @@ void Epoch::AddPlace(Place place) {
   num_to_prepare_ += place.from == Place::From::kSource;
   decided_.push_back(std::move(place));
 }
-
-// Decisions -------------------------------------------------------------------
 
 // In all cases that are not listed, the state stays. Above all, a sample is
 // requested once: by its place or by the stream, whichever comes first.

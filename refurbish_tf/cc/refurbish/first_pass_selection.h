@@ -47,8 +47,7 @@ class FirstPassSelection {
       ++num_seen_;
     }
   }
-  // How many different samples the epochs of `NoteSeen` have handed out
-  // together.
+  // How many different samples the epochs of `NoteSeen` have handed out.
   int64_t num_seen() const { return num_seen_; }
 
   void Clear() ABSL_LOCKS_EXCLUDED(mu_);
@@ -76,8 +75,7 @@ class FirstPassSelection {
   std::deque<int64_t> noted_ ABSL_GUARDED_BY(mu_);
   int64_t total_ ABSL_GUARDED_BY(mu_) = 0;
   std::atomic<int64_t> bytes_{0};  // Of `keys_` and `noted_`.
-  // This key and larger ones do not fit. Written with `mu_` held, but read
-  // without.
+  // This key and larger ones do not fit. Written with `mu_` held.
   std::atomic<uint64_t> limit_{std::numeric_limits<uint64_t>::max()};
   std::vector<bool> seen_ ABSL_GUARDED_BY(mu_);
   std::atomic<int64_t> num_seen_{0};

@@ -229,8 +229,7 @@ absl::Status Stage::BeginSchedule(int64_t num_samples) {
 }
 
 absl::Status Stage::CheckLength(int64_t num_samples) const {
-  // If two first passes overlap, the second one to end must have the same
-  // length.
+  // If two first passes overlap, the second to end must have the same length.
   if (num_samples == options_.num_samples) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat(
       "The source of refurbish yielded ", num_samples,

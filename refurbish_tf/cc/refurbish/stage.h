@@ -30,8 +30,7 @@ struct StageOptions {
   int64_t num_samples = kUnknownSamples;
   int64_t sample_bytes = -1;   // -1 when samples differ in size.
   bool random_access = false;  // Of the source; if false, it is a stream.
-  // Whether the user gave no seed, so that the stage may adopt the seed of a
-  // checkpoint.
+  // Whether no seed was given, so that the stage may adopt a checkpoint's.
   bool any_seed = false;
   // Whether the functions run inline; for `Describe`.
   bool partial_inline = true;
@@ -168,23 +167,20 @@ class Stage : public std::enable_shared_from_this<Stage> {
   // Resumes the epoch in `rest_`. Null if there is none.
   std::shared_ptr<Epoch> ResumeRest() ABSL_LOCKS_EXCLUDED(mu_);
   std::shared_ptr<Epoch> MakeEpoch(ToMake of) ABSL_LOCKS_EXCLUDED(mu_);
-  // Fails unless the checkpoint's seeds are those of the stage or may be
-  // adopted.
+  // Fails unless the checkpoint's seeds are the stage's or may be adopted.
   absl::Status CheckSeeds(const EpochPosition& saved) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void AdoptSeeds(const EpochPosition& saved)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Notes what a rewrite of the pipeline has changed, such as a loss of random
-  // access. Returns the result of `Configure`, or nothing if the stage is still
-  // to be configured.
+  // access. Empty if the stage is still to be configured.
   std::optional<absl::Status> Reconfigure(const StageOptions& options)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Whether the position was saved with another number of shards.
   bool IsMoved(const EpochPosition& saved) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Whether the position was saved for other samples: with another number of
-  // shards, for all workers together or, between two epochs, for a shard of
-  // another size.
+  // Whether the position is for other samples: of another number of shards, of
+  // all workers or, between two epochs, of a shard of another size.
   bool IsOfOthers(const EpochPosition& saved) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Fails if the stage cannot continue from a position of other samples.
@@ -233,8 +229,7 @@ class Stage : public std::enable_shared_from_this<Stage> {
   // if they have none, `schedule`, which they then follow. It may be null.
   absl::Status Agree(std::shared_ptr<const Schedule> schedule)
       ABSL_LOCKS_EXCLUDED(mu_);
-  // Begins the schedule. If the store has a limit, `fitting_` must have had
-  // every sample.
+  // Begins the schedule. Under a limit, `fitting_` must have had every sample.
   absl::Status BeginSchedule(int64_t num_samples) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status CheckLength(int64_t num_samples) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -58,8 +58,7 @@ absl::Status Stage::Configure(const StageOptions& options,
   }
   const int64_t whole =
       WholeOf(shard.value_or(SourceShard()), options.num_samples);
-  // Seeds are made from a sample's number in the whole source, which must fit
-  // 32 bits.
+  // Seeds are made from samples' numbers in the whole source, in 32 bits.
   if (whole > static_cast<int64_t>(kMaxSamples)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "The source has ", whole,
@@ -127,9 +126,8 @@ std::optional<absl::Status> Stage::Reconfigure(const StageOptions& options) {
                                    options_.num_samples == kUnknownSamples &&
                                    counters_.empty();
   if (!configured_ || length_became_known) return std::nullopt;
-  // A rewrite of TensorFlow may have fused `map` and `batch`, which loses
-  // random access. While the shard is not filled in, it is unknown whether
-  // there is any.
+  // TensorFlow may have fused `map` and `batch`, which loses random access.
+  // While a shard is not filled in, this cannot be seen.
   options_.random_access &=
       options.random_access || options.num_samples == kUnknownSamples;
   if (options.num_samples == kUnknownSamples ||

@@ -61,8 +61,7 @@ void DiskSamples::LookUp(Lookup* lookups, size_t count) {
 PutResult DiskSamples::Put(uint64_t index, Generation generation,
                            Sample sample) {
   EncodedSample encoded;
-  // Resources were refused when the stage was built. Here only samples of 4 GiB
-  // and variants of other objects than tensors are left.
+  // Fails only for samples of 4 GiB, and for variants that hold no tensors.
   if (!EncodedSample::Encode(sample, &encoded).ok()) return PutResult::kFailed;
   return disk_->Put(index, generation, encoded.parts());
 }
@@ -87,8 +86,7 @@ absl::StatusOr<std::shared_ptr<SampleStore>> DiskSamples::Open(
   options.must_exist = must_exist;
   auto disk = DiskStore::Open(directory, std::move(options));
   if (disk.ok()) return std::make_shared<DiskSamples>(*std::move(disk));
-  // In Python this status becomes a ValueError: to the user, each of these
-  // errors is a wrong argument.
+  // Raised as a ValueError: to the user, each error is a wrong argument.
   return absl::FailedPreconditionError(Printable(disk.status().message()));
 }
 

@@ -79,8 +79,7 @@ class DiskSamples : public SampleStore, private SampleMap<Sample> {
 
   const std::unique_ptr<DiskStore> disk_;
   SharedCooperation shared_;
-  // Set by the first `Reserve`. Stored samples of other types then count as
-  // missing.
+  // Set by the first `Reserve`. Stored samples of other types count as missing.
   std::atomic<const SampleTypes*> types_{nullptr};
 };
 

@@ -22,22 +22,20 @@ namespace {
 constexpr size_t kSlotAlignment = tensorflow::Allocator::kAllocatorAlignment;
 // Smaller tensors are not packed: their bookkeeping takes more memory.
 constexpr size_t kLeastPacked = 512;
-// Only with large pages can a packed tensor have more than kMostOfAnySize
-// bytes. Such tensors are packed if they have few sizes. With many, most slots
-// would stay empty, while the C library fills its holes.
+// Up to kMostOfAnySize bytes, tensors of any size are packed. Larger ones,
+// which exist with large pages, are packed if they have few sizes. With many,
+// most slots would stay empty, while the C library fills its holes.
 constexpr size_t kMostOfAnySize = 8192, kFewSizes = 16;
 constexpr size_t kSlabBytes = 1 << 20;
 static_assert(kRegionBytes % kSlabBytes == 0);
 
-// Memory for a slab, which is in one region because it is aligned. Null if
-// there is none.
+// A slab's memory, aligned so that it is in one region. Null if there is none.
 char* MapSlab() {
   void* const mapped = mmap(nullptr, 2 * kSlabBytes, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED) return nullptr;
   char* const begin = static_cast<char*>(mapped);
-  // If the mapping is already aligned, uses its second half, so that the next
-  // slab fits into the first half.
+  // If aligned, keeps the second half: the next slab then fits into the first.
   const size_t before =
       kSlabBytes - reinterpret_cast<uintptr_t>(mapped) % kSlabBytes;
   munmap(begin, before);
@@ -54,8 +52,7 @@ struct PackedMemory::Slab {
       : slot_bytes(slot_bytes), memory(MapSlab()) {}
   ~Slab() {
     if (memory == nullptr) return;
-    // The pages go back even if munmap fails, which it does if the process has
-    // too many mappings.
+    // Returns the pages even if the process has too many mappings for munmap.
     ReturnPages(memory, kSlabBytes);
     munmap(memory, kSlabBytes);
   }

@@ -39,8 +39,8 @@ class PackedMemory : public std::enable_shared_from_this<PackedMemory> {
   Slab* Take(size_t bytes, char** slot) ABSL_LOCKS_EXCLUDED(mu_);
   void Return(Slab* slab, char* slot) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // The size of the largest packed tensor. Larger ones, when freed, leave whole
-  // pages, which go back to the system anyway.
+  // Larger tensors are not packed: freed, they leave whole pages for the
+  // system.
   const size_t most_packed_;
 
   std::mutex mu_;

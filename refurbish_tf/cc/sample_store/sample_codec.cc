@@ -26,8 +26,8 @@ using tensorflow::TensorShape;
 using tensorflow::Variant;
 using tensorflow::VariantTensorDataProto;
 
-// A component of this size or more is not copied when it is read, but used in
-// the record's memory, so it is aligned as TensorFlow requires.
+// A component of this size or more stays in the record's memory when it is
+// read, so it is aligned as TensorFlow requires.
 constexpr size_t kInPlace = 512;
 constexpr size_t kAlignment = RecordBuffer::kAlignment;
 // How deeply tensors can be nested in variants.

@@ -18,7 +18,7 @@ using tensorflow::tstring;
 constexpr size_t kLeastReturned = 1 << 15;
 
 // Whether TensorFlow's CPU allocator made the buffer. Memory of devices or
-// files may still be in use, or may not be returned in pages.
+// files may still be in use.
 bool IsOfProcessor(const TensorBuffer& buffer) {
   tensorflow::AllocationDescription description;
   buffer.FillAllocationDescription(&description);

@@ -31,8 +31,7 @@ bool IsHeldByOthers(const Tensor& tensor) {
          tensor.NumElements() > 0 && !tensor.RefCountIsOne();
 }
 
-// Copies the tensors, including those inside of variants, that `is_to_copy`
-// accepts.
+// Copies the tensors, also inside of variants, that `is_to_copy` accepts.
 void CopyIf(bool (*is_to_copy)(const Tensor&), Sample* sample) {
   for (Tensor& each : *sample) {
     ForEachTensor(each, [is_to_copy](Tensor& tensor) {

@@ -43,9 +43,8 @@ int64_t SampleBytes(const Sample& sample);
 // such as that of a NumPy array, which may be written to.
 void OwnBuffers(Sample* sample);
 
-// Copies components that others, such as the store or the source, may also
-// hold. Called before a function runs Python code, which may write into its
-// arguments.
+// Copies components that others, such as the store, may hold. Called before
+// Python code, which may write into its arguments.
 void CopyHeldByOthers(Sample* sample);
 
 // The bytes of each sample of these types, or -1 if they vary.

@@ -53,8 +53,7 @@ class FileAccess {
   // How long a result of `Identity` is trusted; 0 to ask after each read.
   virtual int64_t identity_nanos() const = 0;
 
-  // Opens a regular file. For anything else, such as a pipe, fails instead of
-  // blocking.
+  // Opens a regular file. Fails, and does not block, for others such as pipes.
   virtual absl::StatusOr<std::unique_ptr<RandomFile>> Open(
       const std::string& path) = 0;
   // NotFound if there is no such file; ResourceExhausted if it has more than

@@ -30,14 +30,13 @@ class FileIndex {
 
   // Includes a checksum and the identity of the file.
   std::string Serialize(const FileIdentity& identity) const;
-  // The index in `text`. Empty if that is not an intact index of the file in
-  // this state.
+  // The index in `text`; empty if it is damaged or of another state of the
+  // file.
   static std::optional<FileIndex> Parse(absl::string_view text,
                                         const FileIdentity& identity);
   // The most bytes that the index of a file of this size can have.
   static uint64_t MostBytes(uint64_t file_size);
-  // Whether `text` begins like an index, or is all zeros, as a power failure
-  // can leave it.
+  // Whether `text` begins like an index, or is all zeros after a power failure.
   static bool LooksLikeOne(absl::string_view text);
 
   friend bool operator==(const FileIndex& a, const FileIndex& b) {

@@ -18,8 +18,7 @@ constexpr char kEnding[] = ".index";
 // Most file systems allow names of 255 bytes.
 constexpr size_t kLongestFileName = 200;
 
-// FNV-1a. The hash is part of file names, so it must be the same on all
-// machines and in all versions, which std::hash is not.
+// FNV-1a: the same on all machines and in all versions, because it names files.
 uint64_t Hash(const std::string& text) {
   uint64_t hash = 14695981039346656037u;
   for (const char c : text) {
@@ -44,8 +43,7 @@ absl::StatusOr<FileIdentity> CurrentIdentity(
       "when the file is complete."));
 }
 
-// The error for a file that cannot be opened. InvalidArgument if the path is
-// the likely cause.
+// The error for a file that cannot be opened, probably due to a wrong path.
 absl::Status CannotOpen(const std::string& path, const absl::Status& status) {
   // Not all file systems name the file in their messages.
   const std::string what = absl::StrContains(status.message(), path)

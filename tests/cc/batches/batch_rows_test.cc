@@ -112,7 +112,7 @@ TEST(BatchRowsTest, ConcurrentWritesProduceBatchesInOrder) {
     const int64_t size = 1 + random() % 12;
     const bool drop_remainder = random() % 2;
     Made made(size, /*in_order=*/true, drop_remainder, /*most_rows=*/random() % 2 ? 1 << 30 : 1 + random() % 12);
-    std::mutex mu;  // Like the workers' mutex.
+    std::mutex mu;  // In place of the workers' mutex.
     size_t claimed = 0;
     std::map<size_t, BatchRows::Row> written;
     const auto work = [&] {

@@ -115,8 +115,7 @@ TEST_F(PositionPlanTest, RequestsExactlyTheElementsThatAreRead) {
     other_job.join();
     ASSERT_EQ(came.size(), kElements);
     for (uint32_t k = 0; k < kElements; ++k) EXPECT_EQ(came[k], kElements - 1 - k);
-    // The source was asked for the elements that were read, in that order, except those that the consumer decided
-    // first.
+    // The source was asked for the elements that were read, in order, except those that the consumer decided first.
     EXPECT_TRUE(std::includes(taken.rbegin(), taken.rend(), asked.rbegin(), asked.rend()));
   }
 }

@@ -51,7 +51,6 @@ class TransitOrderTest : public StoreDirectoryTest {
   }
 
   static bool Any(uint32_t, uint32_t) { return true; }
-  // The index of the oldest entry, or -1.
   static int OldestIndex(DiskStore& store, TransitOrder& order) {
     const Position found = order.Oldest(Any);
     return found ? static_cast<int>(store.transit()->At(*found).index) : -1;
@@ -111,8 +110,7 @@ TEST_F(TransitOrderTest, SkipsSamplesPutBeforeACheckpoint) {
   PutNow(*store, 2, 0);
   TransitOrder order(store->transit(), head, 0, 0);
   EXPECT_EQ(OldestIndex(*store, order), 2);
-  // If the ring's head is behind the checkpoint, such as after a copy of the store was restored, nothing is used until
-  // it has caught up.
+  // While the ring's head is behind the checkpoint, as in a restored copy of the store, nothing is used.
   TransitOrder ahead(store->transit(), head + 5, 0, 0);
   EXPECT_EQ(OldestIndex(*store, ahead), -1);
   for (uint32_t index = 3; index < 8; ++index) PutNow(*store, index, 0);

@@ -40,8 +40,7 @@ TEST(DistortionsTest, MatchTheReferenceForLongRows) {
   }
 }
 
-// In a rotated image, the last pixel of the source can be anywhere in a row. Kernels that load several pixels at once
-// must not read beyond it.
+// Kernels that load several pixels at once must not read beyond the last pixel, wherever in a row rotation uses it.
 TEST(DistortionsTest, RotationReadsTheLastPixelAnywhereInARow) {
   Dice dice(8);
   for (int degrees = -90; degrees <= 90; ++degrees) {
@@ -51,8 +50,7 @@ TEST(DistortionsTest, RotationReadsTheLastPixelAnywhereInARow) {
   }
 }
 
-// The cosines of these angles are so close to half a unit that rounding to 15 digits matters. Calculated in Python with
-// `round(math.cos(...), 15)`.
+// The cosines of these angles are close to half a unit. Calculated in Python with `round(math.cos(...), 15)`.
 TEST(DistortionsTest, RotationIsExactOrRoundedTo15Digits) {
   struct Angle {
     double degrees;

@@ -68,8 +68,7 @@ TEST(DrawnDistortionsTest, QuantizedFactorsMatchTheReference) {
   EXPECT_GT(in_words, 100);
 }
 
-// For any matrix and number of channels, each pixel is the one of the source that its middle comes from, in units of 1
-// / 65536.
+// For any matrix and pixel size, each pixel is the source pixel at its middle, computed in units of 1 / 65536.
 TEST(DrawnDistortionsTest, AffineUsesTheNearestPixel) {
   Dice dice(11);
   int empty = 0, taken = 0;

@@ -29,8 +29,7 @@ struct MovedImage {
   std::vector<uint8_t> bytes;
 };
 
-// The coordinate from which padding takes the value at coordinate `i`, which may be beyond the ends of the axis; -1 if
-// the pixel is empty.
+// The coordinate from which padding takes the value at `i`, which may be beyond the ends; -1 if the pixel is empty.
 int64_t PointBeyond(absl::string_view mode, int64_t i, int64_t size) {
   if (i >= 0 && i < size) return i;
   if (mode == "edge") return i < 0 ? 0 : size - 1;

@@ -14,8 +14,7 @@ namespace refurbish_tf {
 namespace {
 
 TEST(NonTemporalStoresTest, WriteTheSameBytesAndNoOthers) {
-  // Written with ordinary stores, past the caches, and by plain kernels. All of the memory is compared, so writes
-  // beyond an image are found.
+  // Ordinary stores, stores past the caches, plain kernels. All memory is compared, to find writes beyond an image.
   alignas(64) static uint8_t memory[3][1 << 16];
   for (const ValueType type : {ValueType::kFloat32, ValueType::kBfloat16, ValueType::kFloat16}) {
     // With five channels, the pattern of means repeats after the most bytes.

@@ -116,8 +116,7 @@ TEST(PolicyTest, DetectsDrawsThatChangeNothing) {
 }
 
 TEST(PolicyTest, MasksFollowTheGeometry) {
-  // No layer here changes colors, and each pixel's color is its number, so the result shows where each pixel comes
-  // from.
+  // No layer changes colors, and each pixel's color is its number, so the result shows where each pixel comes from.
   std::mt19937_64 random(2);
   const std::vector<std::string> geometry(kOperations.begin() + 12, kOperations.begin() + kFirstRandom + 1);
   const std::vector<std::string> layers = {PolicyText(geometry, 0), PolicyText(geometry, 0),

@@ -108,8 +108,7 @@ TEST(PermutationTest, ComputedPermutationsLookRandom) {
   }
 }
 
-// In a network with too few rounds, pairs of numbers that share a half often share one before and after the
-// permutation.
+// With too few rounds, pairs of numbers that share a half before the permutation often share one after it.
 TEST(PermutationTest, CommonHalvesAreNotPreserved) {
   constexpr uint32_t kSize = 1 << 18, kHalf = 1 << 9;
   for (const bool inverse : {false, true}) {
@@ -126,8 +125,7 @@ TEST(PermutationTest, CommonHalvesAreNotPreserved) {
           }
           for (const auto& counts : {of_upper, of_lower}) {
             for (const int count : counts) kept += count * (count - 1) / 2;
-            // In a random permutation: all pairs, times the probability that the second number has the same half as the
-            // first.
+            // In a random permutation: all pairs, times the probability that both numbers have the same half.
             expected += kHalf * (kHalf - 1) / 2 * (kHalf - 1.0) / (kSize - 1);
           }
         }

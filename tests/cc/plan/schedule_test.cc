@@ -251,8 +251,7 @@ double ChiSquared(const std::vector<int>& counts) {
   return sum / expected;
 }
 
-// Guarantee G6: over many seeds, each sample comes at each place equally often, and so do pairs of samples at the first
-// two places and fresh samples at each place.
+// Guarantee G6: over many seeds, all samples come equally often at each place, and all pairs at the first two places.
 TEST(OrderTest, IsUniformlyRandom) {
   constexpr uint32_t kSamples = 6;
   constexpr int kTrials = 6000;
@@ -329,7 +328,7 @@ TEST(OrderTest, IsUniformlyRandomForManySamples) {
       for (uint32_t k = 0; k < kSamples; ++k) {
         ++epochs[k / (kSamples / kParts) * kParts + part_of[next.At(k).index]];
       }
-      // 2,401 degrees of freedom each, of which the fixed sums of rows and columns take too few to matter.
+      // The rows and columns of these tables have fixed sums, which leaves 49 * 49 = 2,401 degrees of freedom.
       for (const auto& counts : {place, pair, epochs}) {
         EXPECT_GT(ChiSquared(counts), 2401 - 5 * 70);
         EXPECT_LT(ChiSquared(counts), 2401 + 5 * 70);

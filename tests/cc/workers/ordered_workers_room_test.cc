@@ -1,5 +1,5 @@
 // The workers run ahead as far as there is room, and no further. AllKinds() lists the kinds of workers. Uses
-// std::thread (for test_cc.py, which looks for it in this file).
+// std::thread, for which test_cc.py searches this file.
 #include <algorithm>
 #include <cstdint>
 

@@ -1,5 +1,4 @@
-// With all kinds of workers each piece comes once, and no wake-up is lost. Uses std::thread (for test_cc.py, which
-// looks for it in this file).
+// All kinds of workers return each piece once and lose no wake-up. Uses std::thread, for which test_cc.py searches.
 #include "refurbish_tf/cc/workers/ordered_workers.h"
 
 #include <algorithm>

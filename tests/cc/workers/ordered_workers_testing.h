@@ -35,8 +35,7 @@ inline constexpr int kEnd = -1;
 inline constexpr int kCancelled = -2;
 inline constexpr int kStuck = -3;
 
-// A counter that orders nothing, because it is relaxed. Otherwise the sanitizer would miss races of the workers
-// themselves.
+// Relaxed, because atomic operations that order threads would hide races of the workers from the sanitizer.
 class Counter {
  public:
   int Add(int n) { return value_.fetch_add(n, std::memory_order_relaxed) + n; }
@@ -172,7 +171,6 @@ class Workers : public OrderedWorkers::Work {
     is_cancelled_.Set(1);
   }
 
-  // Destroys the workers.
   void Stop() {
     if (workers_ == nullptr) return;
     workers_.reset();
@@ -194,7 +192,6 @@ class Workers : public OrderedWorkers::Work {
   const std::vector<int>& never_fetched() const { return never_fetched_; }
   int threads_started() const { return threads_started_; }
   int threads_asleep() const { return threads_asleep_; }
-  // How often a thread has been woken.
   int wakes() const { return wakes_; }
   bool consumer_asleep() const { return consumer_asleep_ > 0; }
   bool all_threads_asleep() const { return threads_asleep_ == threads_started_; }

@@ -1,5 +1,5 @@
-// Threads, consumer and input are never idle needlessly, and no thread is woken in vain. Uses std::thread (for
-// test_cc.py, which looks for it in this file).
+// Nothing is idle needlessly, and no thread is woken in vain. Uses std::thread, for which test_cc.py searches this
+// file.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -323,8 +323,7 @@ TEST_F(OrderedWorkersTest, MeasuresHowLongTheConsumerWaited) {
   EXPECT_EQ(waited, 0);
 }
 
-// While the only thread runs and the consumer sleeps, the consumer must be woken to fetch, so that the input is not
-// idle.
+// While the only thread runs, the sleeping consumer must be woken to fetch, so that the input is not idle.
 TEST_F(OrderedWorkersTest, TheConsumerIsWokenToFetch) {
   Workers workers(MakeOptions(/*max_calls=*/2, /*helps=*/true, true));
   workers.claim = [](int) { return Claimed::kFetch; };

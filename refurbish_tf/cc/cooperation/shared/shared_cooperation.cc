@@ -173,8 +173,7 @@ int64_t SharedCooperation::num_in_transit() {
 }
 
 Cooperation::Place SharedCooperation::place() {
-  // A sample is put into the ring before it is handed over, so all samples that
-  // the job has used are before the head.
+  // Includes all samples that the job has used, which were put before.
   const TransitRing* const ring = disk_.transit();
   return {static_cast<int64_t>(disk_.records().store_id()),
           ring == nullptr ? 0 : static_cast<int64_t>(ring->head())};

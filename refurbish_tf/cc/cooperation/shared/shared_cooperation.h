@@ -44,8 +44,7 @@ class SharedCooperation : public Cooperation {
   // Like `DiskStore::Agree`, with an error message for users of a stage.
   absl::Status AgreeAsStage(const Settings& settings, bool replace = false,
                             std::chrono::milliseconds patience = kPatience);
-  // The error that the store cannot be used. `why` continues the sentence that
-  // begins with the store's name.
+  // The error that the store cannot be used: its name, followed by `why`.
   absl::Status Unfit(const std::string& why) const;
   absl::Status HoldsOther(const char* held, const char* wanted) const;
 

@@ -122,8 +122,6 @@ void SharedJobEpoch::NoteHandedOut(uint32_t count) {
   if (count % kNotedAtOnce == 0) shared_.job_->NoteHandedOut(count);
 }
 
-// Samples that are not kept ---------------------------------------------------
-
 std::optional<JobEpoch::Unkept> SharedJobEpoch::NextUnkept(const Needs& needs) {
   if (OthersHandOn()) {
     const std::optional<Unkept> found = OldestInRing(needs);

@@ -22,10 +22,9 @@
 namespace refurbish_tf {
 
 // How many claims may be refused while one place is decided: each takes a
-// system call, with the locks of the epoch and the workers held. Sixteen jobs
-// with 20 samples under way each had 4 claims refused on average and 300 at
-// most. After that many, the next sample is prepared although another job is
-// preparing it.
+// system call, with the locks of the epoch and the workers held. Then a sample
+// is prepared although another job prepares it. Sixteen jobs with 20 samples
+// under way each had 4 claims refused on average and 300 at most.
 inline constexpr uint32_t kMostRefused = 64;
 
 // For one epoch. Not thread-safe.
@@ -41,16 +40,14 @@ class TransitOrder {
         place_(first),
         num_places_(num_places) {}
 
-  // The position of the oldest entry of the ring that is `usable(index, tag)`.
-  // An entry that was complete but not usable is not checked again in this
-  // epoch.
+  // The position of the oldest entry that is `usable(index, tag)`. An entry is
+  // checked only once in this epoch, unless it was still being written.
   template <class Usable>
   std::optional<uint64_t> Oldest(const Usable& usable) {
     const uint64_t head = ring_.head();
     // If the file was cut by another program, the head starts over.
     if (cursor_ > head) cursor_ = std::max(head, from_);
-    // The oldest eighth is skipped, because it may be replaced before it is
-    // read.
+    // The oldest eighth may be replaced before it is read.
     const uint64_t readable = ring_.num_units() - ring_.num_units() / 8;
     const uint64_t first = head > readable ? head - readable : 0;
     for (size_t n = pending_.size(); n > 0; --n) {
@@ -104,8 +101,7 @@ class TransitOrder {
     return free ? free : again(passed_over_.size(), true);
   }
 
-  // Called when a sample of the ring was replaced before it was read: it is
-  // needed again.
+  // A sample of the ring was replaced before it was read: it is needed again.
   void GiveBack(uint32_t index) { passed_over_.push_front(index); }
 
  private:
@@ -133,8 +129,7 @@ class TransitOrder {
   // The next place of the order to check.
   uint32_t place_;
   const uint32_t num_places_;
-  // Samples of earlier places that other jobs had claimed, or that are needed
-  // again.
+  // Samples of earlier places that others claimed, or that are needed again.
   std::deque<uint32_t> passed_over_;
 };
 

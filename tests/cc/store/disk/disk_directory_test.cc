@@ -110,8 +110,6 @@ TEST_F(DiskDirectoryTest, IsAccessibleOnlyToItsOwner) {
   directory_ = fs::path(directory_).parent_path().parent_path();
 }
 
-// Processes that are killed --------------------------------------------------
-
 // Two processes at a time put, get and compact, and are killed. Samples that they have flushed, which they report
 // through a pipe, must be there.
 TEST_F(DiskDirectoryTest, KilledProcessesLeaveNoDamageAndNoGarbage) {

@@ -26,8 +26,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The files ------------------------------------------------------------------
-
 std::vector<std::string> Names(const std::string& directory) {
   std::vector<std::string> names;
   std::error_code error;  // Files come and go.
@@ -205,8 +203,6 @@ TEST_F(DiskFuzzTest, SurvivesPlantedLinksAndPipes) {
     ExpectWorksAnew(store_);
   });
 }
-
-// A full disk ----------------------------------------------------------------
 
 // A disk that is sometimes full: then files cannot grow, and only a part of the data is written.
 class FullDiskEnv : public StoreEnv {

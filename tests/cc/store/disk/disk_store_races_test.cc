@@ -42,8 +42,7 @@ class FaultyReadQueue : public ReadQueue {
   const std::atomic<bool>* const failing_;
 };
 
-// Runs a function once before a write, or before a file is locked or opened: what another process may do at that
-// moment.
+// Runs a function once before a write, a lock or an open: what another process may do at that moment.
 class HookedEnv : public StoreEnv {
  public:
   absl::Status Write(int fd, uint64_t offset, std::vector<iovec> parts) override {
@@ -71,8 +70,6 @@ class HookedEnv : public StoreEnv {
     if (once != nullptr) once();
   }
 };
-
-// Changes by others between two steps ----------------------------------------
 
 TEST_F(DiskStoreTest, ASampleReplacedWhileItIsReadIsReadAgain) {
   for (const size_t size : {300, 30'000}) {
@@ -206,8 +203,6 @@ TEST_F(DiskStoreTest, ClosingTheStoreWritesBufferedSamples) {
   EXPECT_EQ(Get(*Open(), 1), "one");
 }
 
-// Failures -------------------------------------------------------------------
-
 TEST_F(DiskStoreTest, UnreadableSamplesAreAbsentAndCanBePutAgain) {
   std::atomic<bool> failing{false};
   DiskStoreOptions options;
@@ -298,8 +293,6 @@ TEST_F(DiskStoreTest, DeletedSegmentsAreNotHeldOpen) {
   two->Clear();
   EXPECT_EQ(deleted_but_open(), 0);
 }
-
-// Everything at once, for the thread sanitizer and to check the results --------
 
 TEST_F(DiskStoreTest, ReadersWritersAndCompactionRunConcurrently) {
   constexpr uint64_t kSamples = 300;

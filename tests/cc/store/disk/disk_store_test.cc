@@ -309,8 +309,6 @@ TEST_F(DiskStoreTest, RefusesInvalidAndOversizedSamples) {
   EXPECT_EQ(store->counts().failed_writes, 0);
 }
 
-// The limit ------------------------------------------------------------------
-
 class DiskStoreLimitTest : public DiskStoreTest {
  protected:
   static DiskStoreOptions Limit(int64_t bytes) {

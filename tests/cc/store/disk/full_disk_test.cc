@@ -211,8 +211,6 @@ TEST_F(SmallDiskTest, OpeningFailsWithoutFreeSpace) {
   EXPECT_TRUE(DiskStore::Open(path, {}).ok());
 }
 
-// Which samples stay -----------------------------------------------------------
-
 // A disk with room for a limited number of bytes of small records.
 class LimitedEnv : public StoreEnv {
  public:

@@ -38,7 +38,7 @@ struct Operation {
     kAllocate,
     kTruncate,
     kFree,
-    // Others.
+    // Synchronisation.
     kSync,
     kSyncNames,
   };
@@ -54,8 +54,7 @@ struct Operation {
   std::string bytes;
 };
 
-// Records the operations that change files. Mapped pages change without an operation, so each operation looks for such
-// changes.
+// Records changes to files. Mapped pages change without an operation, so each operation checks them for changes.
 class RecordingEnv : public StoreEnv {
  public:
   struct Mapped {

@@ -98,8 +98,6 @@ TEST_F(GenerationsTest, AVeryOldGenerationIsNotMistakenForANewerOne) {
   EXPECT_EQ(store->counts().corrupt, 0);
 }
 
-// Checksums ------------------------------------------------------------------
-
 TEST(Crc32cTest, MatchesTheCastagnoliPolynomial) {
   EXPECT_EQ(Crc32c("123456789", 9), 0xe3069283);
   EXPECT_EQ(Crc32c(nullptr, 0), 0);

@@ -192,8 +192,6 @@ TEST_F(WriterTest, ClosingDoesNotWaitForCompaction) {
   }
 }
 
-// Stores of earlier processes and of forked children ----------------------------
-
 using OtherProcessesTest = StoreDirectoryTest;
 
 // A very large record takes more space than it has bytes, so the next one does not begin where the file ends.

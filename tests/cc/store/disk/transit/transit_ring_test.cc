@@ -73,8 +73,6 @@ TEST_F(TransitRingTest, ANewRecordReplacesTheOldest) {
   EXPECT_EQ(one->counts().corrupt, 0);
 }
 
-// Obstacles -------------------------------------------------------------------
-
 TEST_F(TransitRingTest, AnEntryReplacedBeforeOrDuringAReadIsNeverWrong) {
   for (const bool written : {true, false}) {
     std::filesystem::remove_all(directory_);
@@ -263,8 +261,6 @@ TEST_F(TransitRingTest, ALargeRingOfVaryingSizesLimitsItsUnits) {
   store->Flush();
   EXPECT_EQ(Get(*store, 0, 1), Content(1, 0, 50 << 20));
 }
-
-// Room -----------------------------------------------------------------------
 
 TEST_F(TransitRingTest, KeptSamplesAndTheRingDoNotTakeEachOthersRoom) {
   DiskStoreOptions options;
