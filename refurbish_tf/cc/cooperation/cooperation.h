@@ -18,8 +18,8 @@
 
 namespace refurbish_tf {
 
-// How long to wait for a process that is writing the settings: during training,
-// at the beginning and the end of an epoch and in a restore; and while a stage
+// How long to wait for a process that is writing the settings. Of a step: at
+// the beginning and end of an epoch, and in a restore. Otherwise: while a stage
 // is built.
 inline constexpr std::chrono::milliseconds kPatienceOfAStep(500);
 inline constexpr std::chrono::milliseconds kPatience = std::chrono::minutes(1);

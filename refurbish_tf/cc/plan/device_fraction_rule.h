@@ -18,8 +18,8 @@ namespace refurbish_tf {
 class DeviceFractionRule {
  public:
   static constexpr int kAutotuned = -1;
-  // The fractions of one batch that an accelerator can do. For any other
-  // fraction, batches of different fractions average out.
+  // The fractions of one batch that an accelerator can do. Other fractions are
+  // reached on average, by batches of different fractions.
   static constexpr std::array<int, 5> kEighths = {0, 1, 2, 4, 8};
 
   // `fraction`: how many eighths of all batches, or kAutotuned.

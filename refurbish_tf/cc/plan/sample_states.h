@@ -19,7 +19,7 @@ enum class SampleState : uint8_t {
   kDeferred,
 };
 
-// Takes two bits per sample.
+// Takes two bits per sample. A sample is kOpen until its state is set.
 class SampleStates {
  public:
   void Resize(uint32_t num_samples) { bytes_.resize(num_samples / 4 + 1); }

@@ -82,8 +82,8 @@ Epoch::Step Epoch::Next(std::vector<Place>* places) {
     DecideMore();
   }
   const int64_t bytes_ahead = bytes_ahead_;
-  // If samples were taken ahead, places are claimed one by one, because a
-  // sample is no longer counted as ahead once it is claimed.
+  // Samples that `Request` took ahead count in `bytes_ahead_` until they are
+  // claimed, so their places are claimed one by one.
   const size_t most =
       read_ahead_ == nullptr && bytes_ahead == 0 ? kPlacesAtOnce : 1;
   while (!decided_.empty() && places->size() < most) {

@@ -54,7 +54,7 @@ class Epoch {
   uint64_t seed() const { return parts_.seed; }
   // The number from which the seeds of a sample are made.
   uint64_t InWhole(uint32_t index) const { return parts_.shard.InWhole(index); }
-  // The numbers of samples in the store.
+  // Maps samples to their numbers in the store.
   const Shard& keys() const { return keys_; }
   SampleStore& sample_store() const { return *parts_.store; }
   EpochCounters& counters() { return *parts_.counters; }
@@ -102,8 +102,8 @@ class Epoch {
   // `index` is empty if the error belongs to no sample. Returns whether this
   // was the last place, as far as known. Called by one thread at a time.
   bool HandedOut(std::optional<uint32_t> index);
-  // How many samples are still to be handed out, at most, and whether one was.
-  // Must not be called during `HandedOut`.
+  // `num_to_come`: how many samples are still to be handed out, at most.
+  // `WasHandedOut`: whether one was. Not to be called during `HandedOut`.
   int64_t num_to_come() const;
   bool WasHandedOut(uint32_t index) const {
     return index < yielded_.end() && yielded_.Has(index);
@@ -195,7 +195,7 @@ class Epoch {
       ABSL_LOCKS_EXCLUDED(mu_);
 
   const EpochParts parts_;
-  // The numbers of samples in the store.
+  // Maps samples to their numbers in the store.
   const Shard keys_;
   std::optional<EpochSchedule> order_;  // Set before the epoch is used.
   const bool random_access_;

@@ -64,14 +64,14 @@ struct Place {
   int64_t bytes_ahead = 0;       // Its part of `Epoch::bytes_ahead_`.
   bool from_other_jobs = false;  // Another process prepared it.
   bool missing = false;    // Prepared although the schedule expects it cached.
-  bool new_input = false;  // The source first starts again.
+  bool new_input = false;  // Before it, the source starts over.
 };
 
 // What to do at the current position of a stream.
 struct Advance {
   int64_t pass_over = 0;  // How many elements to skip.
-  bool wanted = false;    // Whether the element after them is wanted, and
-  uint32_t index = 0;     // its index.
+  bool wanted = false;    // Whether the element after them is wanted.
+  uint32_t index = 0;     // The index of that element.
   bool at_end = false;    // Whether the stream should end after them.
 };
 

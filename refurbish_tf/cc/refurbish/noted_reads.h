@@ -30,7 +30,7 @@ class NotedReads {
     num_transit_reading_ -= read.position.has_value();
   }
   bool any() const { return num_reading_ > 0; }
-  // Whether enough reads have not ended. The limit is lower for samples in
+  // Whether many reads are in progress. The limit is lower for samples in
   // transit, which may soon be replaced.
   bool many() const {
     return num_reading_ > kMostReading ||

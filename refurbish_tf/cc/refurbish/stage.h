@@ -89,9 +89,9 @@ class Stage : public std::enable_shared_from_this<Stage> {
     if (told_ != Told::kPosition) told_ = Told::kLost;
   }
 
-  // Gives the position that counts after a restore: the iterators that are
-  // restored know only their own epochs, may have begun the next one, or may be
-  // missing. If it is negative, the next epoch is an error.
+  // Sets the position that counts after a restore, because the restored
+  // iterators know only their own epochs, may have begun the next one, or may
+  // be missing. If it is negative, the next epoch is an error.
   void KeepPosition(int64_t next_epoch) ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     told_ = next_epoch < 0 ? Told::kLost : Told::kPosition;
@@ -138,7 +138,7 @@ class Stage : public std::enable_shared_from_this<Stage> {
     absl::MutexLock lock(&mu_);
     return *options_.schedule.order_seed;
   }
-  // By epoch.
+  // The counts of each epoch.
   std::vector<std::shared_ptr<const EpochCounters>> Counts() const
       ABSL_LOCKS_EXCLUDED(mu_);
   // How often the schedule evicts a sample before its `epoch`-th epoch. While
@@ -270,7 +270,7 @@ class Stage : public std::enable_shared_from_this<Stage> {
   uint64_t last_begun_ ABSL_GUARDED_BY(mu_) = 0;
   // The epochs that iterators are in.
   std::vector<BegunEpoch> epochs_ ABSL_GUARDED_BY(mu_);
-  // By epoch.
+  // The counts of each epoch.
   std::vector<std::shared_ptr<EpochCounters>> counters_ ABSL_GUARDED_BY(mu_);
 
   // Made when both the number of samples and how many of them fit are known:

@@ -58,7 +58,7 @@ absl::Status Stage::Configure(const StageOptions& options,
   }
   const int64_t whole =
       WholeOf(shard.value_or(SourceShard()), options.num_samples);
-  // Seeds are made from samples' numbers in the whole source, in 32 bits.
+  // A seed is made from a sample's number in the whole source, with 32 bits.
   if (whole > static_cast<int64_t>(kMaxSamples)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "The source has ", whole,

@@ -61,7 +61,7 @@ void DiskSamples::LookUp(Lookup* lookups, size_t count) {
 PutResult DiskSamples::Put(uint64_t index, Generation generation,
                            Sample sample) {
   EncodedSample encoded;
-  // Fails only for samples of 4 GiB, and for variants that hold no tensors.
+  // Fails only for samples above 4 GiB and for variants that hold no tensors.
   if (!EncodedSample::Encode(sample, &encoded).ok()) return PutResult::kFailed;
   return disk_->Put(index, generation, encoded.parts());
 }
@@ -86,7 +86,8 @@ absl::StatusOr<std::shared_ptr<SampleStore>> DiskSamples::Open(
   options.must_exist = must_exist;
   auto disk = DiskStore::Open(directory, std::move(options));
   if (disk.ok()) return std::make_shared<DiskSamples>(*std::move(disk));
-  // Raised as a ValueError: to the user, each error is a wrong argument.
+  // Python raises this code as a ValueError: to the user, each of these errors
+  // is a wrong argument.
   return absl::FailedPreconditionError(Printable(disk.status().message()));
 }
 

@@ -50,7 +50,7 @@ class DiskSamples : public SampleStore, private SampleMap<Sample> {
  private:
   class SamplesAhead;
 
-  // Implements CacheStore.
+  // Implements SampleMap.
   int64_t max_bytes() const override { return disk_->max_bytes(); }
   bool shared() const override { return true; }
   void LookUp(Lookup* lookups, size_t count) override;

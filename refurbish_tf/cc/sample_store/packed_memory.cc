@@ -20,7 +20,7 @@ using tensorflow::Tensor;
 namespace {
 
 constexpr size_t kSlotAlignment = tensorflow::Allocator::kAllocatorAlignment;
-// Smaller tensors are not packed: their bookkeeping takes more memory.
+// Smaller tensors are not packed: their bookkeeping takes more than the data.
 constexpr size_t kLeastPacked = 512;
 // Up to kMostOfAnySize bytes, tensors of any size are packed. Larger ones,
 // which exist with large pages, are packed if they have few sizes. With many,

@@ -220,7 +220,7 @@ TEST(TargetsTest, BlendedMapsAgreeWithMasks) {
   }
 }
 
-// With the draws of an image, one that is two or three times as large becomes as many times as large as its result.
+// Given the draws of a smaller image, an image k times as large becomes k times as large as the smaller one's result.
 TEST(TargetsTest, LargerImagesKeepTheirSizeRatioToSmallerOnes) {
   std::mt19937_64 random(5);
   int followed = 0;

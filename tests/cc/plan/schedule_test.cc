@@ -108,7 +108,7 @@ TEST_P(BalancedScheduleTest, ReusedMeansSameGenerationInTheNextEpoch) {
   }
 }
 
-// Guarantees G3 and G8.
+// Guarantees G3 and G8 of ARCHITECTURE.md.
 TEST_P(BalancedScheduleTest, EpochsEvictTheSameNumberOfSamples) {
   EXPECT_EQ(schedule_.Epoch(origin_).num_fresh(), samples_);
   EXPECT_EQ(schedule_.Epoch(origin_).num_evicted(), 0u);
@@ -120,7 +120,7 @@ TEST_P(BalancedScheduleTest, EpochsEvictTheSameNumberOfSamples) {
   }
 }
 
-// Guarantee G3.
+// Guarantee G3 of ARCHITECTURE.md.
 TEST_P(BalancedScheduleTest, EvictionsCycleThroughOnePermutation) {
   if (samples_ > 100) GTEST_SKIP() << "compares all pairs";
   std::vector<std::set<uint32_t>> evicted;
@@ -155,7 +155,7 @@ TEST_P(BalancedScheduleTest, EvictionsCycleThroughOnePermutation) {
   }
 }
 
-// Guarantee G4.
+// Guarantee G4 of ARCHITECTURE.md.
 TEST_P(BalancedScheduleTest, EveryWindowHasItsShareOfFreshSamples) {
   for (uint64_t epoch = origin_; epoch < origin_ + NumEpochs(); ++epoch) {
     const EpochSchedule order = schedule_.Epoch(epoch);
@@ -308,7 +308,7 @@ TEST(OrderTest, EpochsAreIndependent) {
   EXPECT_LT(ChiSquared(places), 60);  // 25 degrees of freedom.
 }
 
-// Guarantee G6 for a large source.
+// Guarantee G6 of ARCHITECTURE.md, for a large source.
 TEST(OrderTest, IsUniformlyRandomForManySamples) {
   constexpr uint32_t kSamples = 250'000, kParts = 50;
   for (const double reuse_factor : {1.0, 3.0}) {

@@ -47,7 +47,7 @@ TEST(PackedMemoryTest, PacksTensorsOfFewSizesThatWouldNotFreeWholePages) {
   }
 }
 
-// Guarantee G8. Otherwise dropping samples would free no memory.
+// Guarantee G8 of ARCHITECTURE.md: otherwise dropping samples would free no memory.
 TEST(PackedMemoryTest, MemoryOfAFreedRegionIsReturnedToTheSystem) {
   const auto memory = std::make_shared<PackedMemory>();
   std::map<uint64_t, std::vector<Tensor>> regions;

@@ -36,7 +36,7 @@ TEST_F(OrderedWorkersTest, CanBeCancelledAtAnyMoment) {
       Dawdle(Draw(random + 2, number));
       return Draw(random + 2, number) / 64 % 5 == 0 ? Outcome::kDropped : Outcome::kDone;
     };
-    // At a random number of claims, or somewhat later.
+    // Cancels at a random number of claims, or somewhat later.
     const int claims = random / 1600 % 60;
     std::thread canceller([&] {
       while (workers.num_claims() < claims) std::this_thread::yield();

@@ -124,7 +124,7 @@ TEST_P(AllWorkersTest, RetriesANotNowClaimWhenAPieceEnds) {
   };
   workers.is_short = [](int number) { return Draw(43, number) % 4 != 0; };
   ExpectResults(workers.AllNumbers(), expected);
-  // At most once for each piece that ended.
+  // At most one retry for each piece that ended.
   EXPECT_LE(workers.num_not_now(), kPieces);
 }
 
@@ -213,7 +213,7 @@ TEST_P(AllWorkersTest, NoWakeUpIsLost) {
         if (number == kPieces) return Claimed::kEnd;
         const uint64_t random = Draw(seed, number);
         if (random % 8 == 0 && ended < number) return Claimed::kNotNow;
-        // Sometimes one kind for a long time.
+        // Half of the pieces are of the same kind for 30 numbers.
         const uint64_t kind = random / 8 % 2 == 0 ? random : Draw(1, number / 30);
         if (kind / 16 % 3 == 0) {
           ended.Add(1);
@@ -246,7 +246,7 @@ TEST_P(AllWorkersTest, NoWakeUpIsLost) {
   }
 }
 
-// At any moment: settled pieces are done and come next, and nothing begins.
+// Settled pieces are done and come next, and nothing begins before `Resume`.
 TEST_P(AllWorkersTest, CanSettleAtAnyMoment) {
   constexpr int kPieces = 300;
   const uint64_t seed = 7;

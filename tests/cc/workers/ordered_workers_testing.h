@@ -151,7 +151,7 @@ class Workers : public OrderedWorkers::Work {
     return numbers;
   }
 
-  // The numbers of the next results; none if cancelled.
+  // Settles. Returns the numbers of the results that come next; none if cancelled.
   std::vector<int> Settle() {
     std::vector<const OrderedWorkers::Piece*> ready;
     if (!workers_->Settle(&ready)) return {};

@@ -173,7 +173,7 @@ int64_t SharedCooperation::num_in_transit() {
 }
 
 Cooperation::Place SharedCooperation::place() {
-  // Includes all samples that the job has used, which were put before.
+  // The job has used no sample that was put after the head.
   const TransitRing* const ring = disk_.transit();
   return {static_cast<int64_t>(disk_.records().store_id()),
           ring == nullptr ? 0 : static_cast<int64_t>(ring->head())};
@@ -243,7 +243,7 @@ absl::Status SharedCooperation::TakeOver(const Terms& terms,
         "A job of the former number is at work on it. Give each worker a store "
         "of its own, and begin when those of the former number have ended.");
   }
-  own[kShardSetting] = shard.names;  // Also if empty.
+  own[kShardSetting] = shard.names;  // Replaces the former one even if empty.
   own[kWholeSetting] = absl::StrCat(shard.whole);
   own[kKeptSetting] = absl::StrCat(*num_kept);
   if (keeps_all && settings.count(kFormerSetting) == 0) {

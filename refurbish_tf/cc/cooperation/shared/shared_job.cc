@@ -93,7 +93,7 @@ bool SharedJobEpoch::Claim(uint32_t index, bool also_claimed) {
     return false;
   }
   if (Exact()) return true;
-  // Another iterator may use it at the same time.
+  // Repeated if another iterator has used this generation since.
   Generation least;
   do {
     least = Wanted(index, own).least;
@@ -191,7 +191,7 @@ bool SharedJobEpoch::ClaimUnkept(uint32_t index, bool also_claimed) {
         shared_.job_->ClaimNext(key, generation, also_claimed);
     if (!next.has_value()) return false;
     generation = *next;
-    // Another iterator may use it at the same time.
+    // Repeated if another iterator has used this generation since.
   } while (!used.UseOnce(index, generation) && !again);
   if (!with_others) shared_.job_->NoteBegun(key, generation);
   NoteGeneration(index, generation);

@@ -5,7 +5,7 @@
 // needs in a generation that the job has not used. If there is none, it uses
 // the next sample of its own order that no other job is preparing. Nobody
 // waits, and no job knows what another one needs. OneAccess (Kakaraparthi et
-// al., HotCloud 2019) prepares for jobs in step. Here each job has its own
+// al., HotCloud 2019) serves jobs that run in step. Here each job has its own
 // order and pace, yet together they prepare only about as many samples as one
 // job would. A job that is alone follows its own order.
 #pragma once

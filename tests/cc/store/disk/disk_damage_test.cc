@@ -209,7 +209,7 @@ TEST_F(DiskDamageTest, SurvivesFlippedBitsInALargeRecord) {
 
 TEST_F(DiskDamageTest, HandlesTruncationToAnyLength) {
   for (const auto& [name, contents] : files_) {
-    // The rest of a long file is uniform.
+    // The rest of a long file is uniform, so few lengths suffice there.
     const bool coarse = contents.size() > 1'000;
     for (size_t size = 0; size < contents.size(); size += !coarse || size < 64 ? kStep : kLargeStep) {
       TruncateAndExamine(name, size);

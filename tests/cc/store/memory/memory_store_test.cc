@@ -247,7 +247,7 @@ class StoreOfRegions : public MemoryStore<Sample> {
   }
 };
 
-// Guarantee G8. A page or slab goes back to the system only when all its samples are dropped.
+// Guarantee G8 of ARCHITECTURE.md: a page or slab goes back to the system only when all its samples are dropped.
 TEST(MemoryStoreTest, DropsWholeRegionsEvenly) {
   StoreOfRegions store;
   for (int i = 0; i < 2000; ++i) store.Put(i * 7919 % 2000, 0, MakeSample(std::to_string(i)));

@@ -290,11 +290,11 @@ TEST_F(TransitRingTest, KeptSamplesAndTheRingDoNotTakeEachOthersRoom) {
   EXPECT_EQ(Put(*store, 20, 0, Content(20, 0, 3'000)), PutResult::kNoRoom);
   EXPECT_EQ(store->transit(), nullptr);
   auto other = Open();
-  // The first plan holds while other jobs use the ring, ...
+  // While other jobs use the ring, the first plan holds.
   EXPECT_TRUE(other->PlanTransit(5 * Space(3'000), Space(3'000)).ok());
   ASSERT_NE(other->transit(), nullptr);
   EXPECT_EQ(other->transit()->num_units(), 10);
-  // ... but a later run with different room gets its own ring.
+  // A later run with different room gets its own ring.
   for (const int64_t records : {5, 8}) {
     other = nullptr;
     store = nullptr;
