@@ -15,8 +15,8 @@ struct RoomOptions {
   int64_t num_samples;   // Below 0 while unknown.
   int64_t sample_bytes;  // Of a sample in the store; below 0 if they vary.
   int64_t max_bytes;     // Of the store, or kUnlimited.
-  bool random_access;    // Of the source.
-  bool shared;           // With other jobs.
+  bool random_access;    // Whether the source has it.
+  bool shared;           // Whether other jobs may use the store.
 };
 
 // Whether the job uses the ring. The paper's baselines do not, even if other

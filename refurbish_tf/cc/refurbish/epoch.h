@@ -241,9 +241,9 @@ class Epoch {
   std::vector<uint32_t> missing_ ABSL_GUARDED_BY(mu_);
   size_t num_missing_claimed_ ABSL_GUARDED_BY(mu_) = 0;
 
-  // The source. Random access: its requests.
+  // For a source with random access: its requests.
   Requests requests_ ABSL_GUARDED_BY(mu_);
-  // Stream: the index that it yields next, and its length.
+  // For a stream: the index that it yields next, and its length.
   int64_t stream_position_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t stream_length_ ABSL_GUARDED_BY(mu_) = kUnknownSamples;
 };

@@ -35,7 +35,7 @@ struct EpochParts {
   // Keeps alive the schedule that the order uses. Null if every sample is
   // prepared.
   std::shared_ptr<const Schedule> schedule;
-  bool random_access = false;  // Of the source.
+  bool random_access = false;  // Whether the source has it.
   std::shared_ptr<SampleStore> store;
   std::shared_ptr<Job> job;  // Destroyed before `store`.
   uint64_t num_begun = 0;    // See `JobPlan::num_begun`.

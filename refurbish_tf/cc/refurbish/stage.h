@@ -29,7 +29,7 @@ struct StageOptions {
   ScheduleOptions schedule;
   int64_t num_samples = kUnknownSamples;
   int64_t sample_bytes = -1;   // -1 when samples differ in size.
-  bool random_access = false;  // Of the source; if false, it is a stream.
+  bool random_access = false;  // If false, the source is a stream.
   // Whether no seed was given, so that the stage may adopt a checkpoint's.
   bool any_seed = false;
   // Whether the functions run inline; for `Describe`.

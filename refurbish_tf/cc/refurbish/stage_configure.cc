@@ -58,7 +58,7 @@ absl::Status Stage::Configure(const StageOptions& options,
   }
   const int64_t whole =
       WholeOf(shard.value_or(SourceShard()), options.num_samples);
-  // A seed is made from a sample's number in the whole source, with 32 bits.
+  // Seeds include a sample's number in the whole source, with 32 bits.
   if (whole > static_cast<int64_t>(kMaxSamples)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "The source has ", whole,

@@ -64,7 +64,7 @@ struct PackedMemory::Slab {
   size_t num_used = 0;
   // How many slots were ever used. The others have no pages yet.
   size_t num_begun = 0;
-  // The first of these that is free again. It holds the address of the next.
+  // The head of the list of returned slots. Each holds the next one's address.
   char* free = nullptr;
   // Its index among the slabs of this size in `with_room_`.
   size_t place = 0;

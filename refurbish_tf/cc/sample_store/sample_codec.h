@@ -14,7 +14,7 @@
 namespace refurbish_tf {
 
 // Fails if samples of these types can never be encoded: those with resources.
-// Variants can be if they hold dense, ragged or sparse tensors.
+// Variants can be encoded if they hold dense, ragged or sparse tensors.
 absl::Status CheckEncodable(const tensorflow::DataTypeVector& dtypes);
 
 // The encoded bytes of each sample of these types, or -1 if they vary.

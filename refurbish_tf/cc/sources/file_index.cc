@@ -28,7 +28,7 @@ static_assert(sizeof(IndexHeader) == 48, "is written as it is in memory");
 constexpr size_t kRemoteBlock = 1 << 20;
 constexpr size_t kLocalBlock = 1 << 16;
 // After a record of this length or more, the next header of a local file is
-// read alone, because a block would hold hardly more than one.
+// read alone, which costs less than reading the records in between.
 constexpr uint64_t kLongRecord = 4096;
 
 absl::string_view Compression(const char* start, uint64_t size) {

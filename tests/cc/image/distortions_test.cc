@@ -50,7 +50,7 @@ TEST(DistortionsTest, RotationReadsTheLastPixelAnywhereInARow) {
   }
 }
 
-// The cosines of these angles are close to half a unit. Calculated in Python with `round(math.cos(...), 15)`.
+// Rounding the cosines of these angles to 15 digits changes their whole units of 1 / 65536, as calculated in Python.
 TEST(DistortionsTest, RotationIsExactOrRoundedTo15Digits) {
   struct Angle {
     double degrees;

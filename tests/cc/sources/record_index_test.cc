@@ -311,7 +311,7 @@ TEST(RecordIndexTest, InvalidFilesAreReportedImmediatelyWithTheOffset) {
     ExpectSays(status, wrong.message);
     EXPECT_EQ(files.num_written, 0);
   }
-  // A length with a right checksum, for which no memory must be allocated.
+  // A huge length with a correct checksum must not make the reader allocate memory.
   const uint64_t length = uint64_t{1} << 60;
   const uint32_t crc = MaskedCrc(&length, 8);
   FakeFiles files;

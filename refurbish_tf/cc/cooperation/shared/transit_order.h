@@ -22,9 +22,9 @@
 namespace refurbish_tf {
 
 // How many claims may be refused while one place is decided: each takes a
-// system call, with the locks of the epoch and the workers held. Then a sample
-// is prepared although another job prepares it. Sixteen jobs with 20 samples
-// under way each had 4 claims refused on average and 300 at most.
+// system call, with the locks of the epoch and the workers held. After that, a
+// sample is prepared although another job prepares it. Sixteen jobs with 20
+// samples under way each had 4 claims refused on average and 300 at most.
 inline constexpr uint32_t kMostRefused = 64;
 
 // For one epoch. Not thread-safe.
@@ -124,7 +124,7 @@ class TransitOrder {
   const uint64_t from_;
   // The next position of the ring to check.
   uint64_t cursor_;
-  // Earlier positions that were pending.
+  // Earlier positions whose records were still being written.
   std::deque<uint64_t> pending_;
   // The next place of the order to check.
   uint32_t place_;

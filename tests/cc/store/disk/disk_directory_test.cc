@@ -151,7 +151,7 @@ TEST_F(DiskDirectoryTest, KilledProcessesLeaveNoDamageAndNoGarbage) {
       Flushed flushed = {};
       for (int i = 0; i < 8; ++i) {
         const uint64_t index = random() % kSamples;
-        // After kNoGeneration, which is the largest number, comes 0.
+        // A sample that is not stored has kNoGeneration, and kNoGeneration + 1 is 0.
         const Generation generation = (*store)->StoredGeneration(index) + 1;
         Put(**store, index, generation, Content(index, generation, size(index)));
         flushed = {0, static_cast<uint32_t>(index), generation};

@@ -165,7 +165,7 @@ class User {
     RecordBuffer record;
     switch (random_() % 20) {
       default:
-        // After kNoGeneration, which is the largest number, comes 0.
+        // A sample that is not stored has kNoGeneration, and kNoGeneration + 1 is 0.
         PutContent(*store_, index, store_->StoredGeneration(index) + 1);
         break;
       case 0:

@@ -201,7 +201,7 @@ TEST_F(ReadQueueTest, ReadsFromAnyFileSystem) {
   close(fd);
 }
 
-// As on most network file systems, whose reads also take long, so many must run at once.
+// Most network file systems cannot tell either whether data is cached. Their reads take long, so many must run at once.
 TEST_F(ReadQueueTest, RunsDepthReadsAtOnceIfCachedDataCannotBeDetected) {
   auto queue = std::make_unique<ReadQueue>(2 * kDepth);
   const int fd = open("/proc/filesystems", O_RDONLY | O_CLOEXEC);
@@ -282,7 +282,6 @@ TEST_F(ReadQueueTest, ThreadsCanWaitForReadsThatAnotherThreadStarted) {
   }
 }
 
-// The kernel cancels the reads of a thread that exits.
 TEST_F(ReadQueueTest, ReadsOutliveTheThreadThatStartedThem) {
   std::mt19937 random(6);
   for (int round = 0; round < 8; ++round) {
