@@ -1,15 +1,14 @@
 """Builds the C++ unit tests in tests/cc and runs them under the address, undefined and thread sanitizers.
 
-Tests are linked only with the sources they need: those beside the headers that they include, directly or indirectly. By
-design these need no TensorFlow, which is checked here, except those of `TENSORS`; of Abseil, which comes with
-TensorFlow's library, they may use `absl::Status` and strings. TensorFlow's library is compiled without the sanitizers,
-which see nothing of its locks.
+Tests are linked only with the sources they need: the .cc files of the headers that they include, directly or
+indirectly. Except for those in the folders `TENSORS`, they must need no TensorFlow, which the build checks. From
+TensorFlow's library they may use Abseil's `absl::Status` and strings. Its locks are invisible to the sanitizers,
+because it is compiled without them.
 
-Most of the time goes into compiling the same headers. So there are three programs, for the store on disk, for what
-holds tensors and for the rest, and each is compiled as two files: its tests, whose names must therefore differ, and
-their sources. The quick run has the files alone that guard a guarantee, without a sanitizer, as a program that is
-compiled as one file. The tests of each file run in a process of their own, as some fork, die of signals or lower
-limits.
+Compiling the same headers takes most of the time. So all tests are in three programs: tests of the store on disk, of
+code that holds tensors, and the rest. Each program is compiled as two files, one of tests, whose names must therefore
+differ, and one of sources. The quick run compiles only the tests that guard a guarantee, as one file without a
+sanitizer. The tests of each file run in their own process, because some fork, die of signals or lower limits.
 """
 
 import fcntl
@@ -27,11 +26,11 @@ from refurbish_tf._internal import native
 from support import ROOT, cases
 
 CC = ROOT / "tests" / "cc"
-# Those that need TensorFlow. What they need of it apart, they are linked with neither other jobs nor a store on disk.
+# Tests that need TensorFlow, but are linked without the code for other jobs and stores on disk.
 ALONE = sorted(CC.rglob("*_alone.cc"))
 TESTS = {path.stem: path for path in sorted(CC.rglob("*_test.cc"))}
 LAYER = ROOT / "refurbish_tf" / "cc" / "image" / "layer.h"
-# The folders with tests of what holds tensors.
+# The folders with tests of code that holds tensors.
 TENSORS = ("batches", "sample_store")
 PROGRAMS = {"store": [], "rest": [], "tensors": []}
 for _name, _path in sorted(TESTS.items()):
@@ -39,26 +38,26 @@ for _name, _path in sorted(TESTS.items()):
     PROGRAMS["tensors"].append(_name)
   else:
     PROGRAMS["store" if "refurbish_tf/cc/store/disk/" in _path.read_text() else "rest"].append(_name)
-# Of the plain variant, compiled as one file.
+# The program of the quick run.
 PROGRAMS["guards"] = ["disk_damage_test", "ordered_workers_test", "schedule_test"]
-# With the others TensorFlow's headers do not compile: to GCC, a comparison with a null pointer is then not constant.
+# Turns off checks. With them TensorFlow's headers do not compile: to GCC, comparing with null is then not constant.
 SOME_CHECKS = "-fno-sanitize=null,alignment,vptr,nonnull-attribute,returns-nonnull-attribute"
-# Warnings are errors, except with the address sanitizer, which causes false ones. TensorFlow 2.22's abseil deprecates
-# locks of pointers, and 2.19's has no others.
+# Warnings are errors, except with the address sanitizer, which causes false ones. Deprecations are not: the Abseil of
+# TensorFlow 2.22 deprecates locks of pointers, but that of 2.19 has no others.
 VARIANTS = {
   "plain": ["-Werror", "-Wno-error=deprecated-declarations"],
-  # The checks of null pointers, types and alignment take half of the time to compile, so only the exhaustive run has
-  # them. The processor finds null pointers, too.
+  # The checks that SOME_CHECKS turns off take half of the compile time, so only the exhaustive run has them. A null
+  # pointer crashes even without them.
   "address_undefined": [
     "-fsanitize=address,undefined",
     *([] if cases.exhaustive else [SOME_CHECKS]),
     "-fno-sanitize-recover=all",
   ],
   "thread": ["-fsanitize=thread", "-Werror"],
-  # What a compiler may do that fuses a product and a sum into one operation, which rounds once.
+  # Lets the compiler fuse a product and a sum into one operation, which rounds only once.
   "fused": ["-O2", "-ffp-contract=fast", *(["-mfma"] if platform.machine() == "x86_64" else []), "-Werror"],
 }
-# For random tests in the exhaustive run.
+# How many rounds of random tests the exhaustive run has.
 ROUNDS = {"plain": "200", "address_undefined": "20"}
 
 
@@ -67,7 +66,7 @@ def includes(path):
 
 
 def own_sources(tests, others=()):
-  """Returns the .cc files that `tests` must be linked with. They may include `others` as well."""
+  """Returns the .cc files that `tests` must be linked with. `others`: folders of further allowed headers."""
   seen, waiting = [], list(tests)
   while waiting:
     path = waiting.pop()
@@ -83,7 +82,7 @@ def own_sources(tests, others=()):
           pytrace=False,
         )
       found = [header, header.with_suffix(".cc")]
-      if header == LAYER:  # Layers make themselves known; no header names them.
+      if header == LAYER:  # Layers register themselves; no header names them.
         found += sorted((LAYER.parent / "layers").glob("*.cc"))
       waiting.extend(path for path in found if path.is_file() and path not in seen + waiting)
   return sorted(path for path in seen if path.suffix == ".cc" and path not in tests)
@@ -102,7 +101,7 @@ def compiler():
 
 
 class Builder:
-  """Builds each program once per variant, for all processes that share the directory."""
+  """Builds each program once per variant, for all test processes that share `directory`."""
 
   def __init__(self, directory):
     self._directory = directory
@@ -118,7 +117,7 @@ class Builder:
     libraries = ["-l:libtensorflow_cc.so.2"] if has_tensors else []
     flags = [SOME_CHECKS] if has_tensors and variant == "address_undefined" else []
     units = {f"{target}.o": tests + own} if name == "guards" else {f"{target}_tests.o": tests, f"{target}_own.o": own}
-    # Waits last for what another process is compiling.
+    # First compiles what no other process is compiling, and then waits for the rest.
     for wait in (False, True):
       for unit, sources in units.items():
         self._make(pathlib.Path(unit), functools.partial(self._compile, variant, sources, more=flags), wait)
@@ -126,7 +125,7 @@ class Builder:
     return target
 
   def fused_program(self):
-    """Builds the test of the distortions with plain loops alone: those of vectors exclude fused operations."""
+    """Builds the test of the distortions with plain loops alone, because vector loops never have fused operations."""
     target = self._directory / "fused"
     own = [
       ROOT / "refurbish_tf" / "cc" / f"{name}.cc"
@@ -148,7 +147,7 @@ class Builder:
     return target
 
   def alone_program(self, variant):
-    """Builds the tests of a stage in memory and its parts. All that they need is found by their includes."""
+    """Builds the tests in `ALONE`, of a stage in memory and its parts, with the sources of the headers they include."""
     tests = [test for test in ALONE if variant != "thread" or starts_threads(test)]
     room = sorted((ROOT / "refurbish_tf" / "cc" / "refurbish").glob("*.cc"))
     own = [*room, *set(own_sources([*tests, *room], ("tensorflow/",))) - set(room)]
@@ -171,8 +170,8 @@ class Builder:
         part.rename(target)
 
   def _compile(self, variant, sources, target, more=()):
-    # Optimization and debug information would take longer to compile than they save, and so would returning the
-    # compiler's memory.
+    # Optimization and full debug information would take longer to compile than they save, and so would collecting the
+    # compiler's garbage.
     flags = [
       "-std=c++17",
       "-g1",
@@ -189,8 +188,8 @@ class Builder:
       tf.sysconfig.get_include(),
     ]
     if all(CC in source.parents for source in sources):
-      flags.append("-fno-exceptions")  # GoogleTest's macros make much code for them, and no test throws.
-    # Our own files by their path from the root, so that ccache finds them in another checkout.
+      flags.append("-fno-exceptions")  # GoogleTest's macros make much code for exceptions, and no test throws.
+    # Relative paths, so that ccache finds the same files in another checkout.
     *others, last = [source.relative_to(ROOT) for source in sources]
     for source in others:
       flags += ["-include", source]
@@ -198,8 +197,8 @@ class Builder:
 
   def _link(self, variant, objects, target, libraries=()):
     library = next(flag[2:] for flag in tf.sysconfig.get_link_flags() if flag.startswith("-L"))
-    # GoogleTest is not under test, and comes last: of a standard library function that several objects have, the
-    # linker takes the first, and a sanitizer sees nothing of those that are compiled without it.
+    # GoogleTest comes last, because it is compiled without sanitizers: if several objects have the same function of the
+    # standard library, the linker takes the first, which must be one that the sanitizers see.
     self._run(
       [
         *objects,
@@ -228,18 +227,18 @@ def builder(tmp_path_factory):
   if not found.stdout.startswith("/"):
     pytest.skip("GoogleTest is not there: `apt-get install libgtest-dev`")
   directory = tmp_path_factory.getbasetemp()
-  # With pytest-xdist each process has a directory of its own within that of all.
+  # With pytest-xdist, each process has its own directory inside of a shared one.
   return Builder((directory.parent if "PYTEST_XDIST_WORKER" in os.environ else directory) / "cc")
 
 
 def names_of_tests(path):
-  """In the form of GoogleTest's filter, including parameterized suites."""
+  """Returns a GoogleTest filter for the tests of a file, including parameterized suites."""
   names = re.findall(r"^TEST(?:_F|_P)?\((\w+),\s*(\w+)\)", path.read_text(), re.MULTILINE)
   return ":".join(f"{suite}.{name}:*/{suite}.{name}/*" for suite, name in names)
 
 
 def programs(variant):
-  """The program for each file of tests, by the file."""
+  """Returns which program has the tests of each file."""
   found = {test: name for name in ("store", "rest", "tensors") for test in PROGRAMS[name]}
   if variant == "plain":
     found |= dict.fromkeys(PROGRAMS["guards"], "guards")
@@ -264,7 +263,7 @@ def run_sanitized(command, environment=()):
   )
   done = run(command)
   if "ThreadSanitizer: unexpected memory mapping" in done.stderr:
-    # Some kernels scatter addresses wider than the sanitizer's shadow reaches.
+    # Some kernels randomize addresses over a wider range than the sanitizer supports.
     done = run(["setarch", "-R", *command])
   return done
 
@@ -296,7 +295,7 @@ def run_program(program):
 @cases.slow
 @pytest.mark.parametrize("variant", ["plain", pytest.param("address_undefined", marks=cases.only_exhaustive), "thread"])
 def test_a_stage_in_memory_alone(builder, variant):
-  """It compiles, is linked and works without other jobs and a store on disk."""
+  """It compiles, links and works without the code for other jobs and stores on disk."""
   run_program(builder.alone_program(variant))
 
 

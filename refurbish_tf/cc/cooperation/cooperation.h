@@ -18,14 +18,14 @@
 
 namespace refurbish_tf {
 
-// How long training waits for a process that writes the settings: at the
-// beginning and the end of an epoch, and in a restore. (Building a stage waits
-// longer.)
+// How long to wait for a process that is writing the settings. Of a step: at
+// the beginning and end of an epoch, and in a restore. Otherwise: while a stage
+// is built.
 inline constexpr std::chrono::milliseconds kPatienceOfAStep(500);
 inline constexpr std::chrono::milliseconds kPatience = std::chrono::minutes(1);
 
-// Each store has its own. The base class is for a store that no other job uses,
-// so there is nothing to agree on. Thread-safe.
+// Each store has one. The base class is for a store that no other job uses, so
+// there is nothing to agree on. Thread-safe.
 class Cooperation {
  public:
   // What all jobs on a store have in common. `num_samples` is below 0 while
@@ -39,9 +39,9 @@ class Cooperation {
   virtual ~Cooperation() = default;
 
   // For a store that was filled with another number of shards: notes that the
-  // store now belongs to this shard, and removes the samples of other shards.
-  // The other samples and the schedule stay. Does nothing if the store does not
-  // fit for another reason, which `Agree` then reports. Fails if a job is
+  // store belongs to this shard, and removes the samples of other shards. The
+  // shard's own samples and the schedule stay. Does nothing if the store does
+  // not fit for another reason, which `Agree` then reports. Fails if a job is
   // running on it, or if only some samples are kept: the schedule of the former
   // shards does not say which ones the new shards keep. `num_kept`: how many
   // the stage keeps. Does I/O.
@@ -66,30 +66,30 @@ class Cooperation {
     return schedule;
   }
 
-  // Replaces the agreed schedule, for later runs, by that of a checkpoint from
-  // another number of shards. Does I/O.
+  // Replaces the agreed schedule by one from a checkpoint, saved with another
+  // number of shards, so that later runs follow it. Does I/O.
   virtual absl::Status AgreeAnew(const Terms& /*terms*/,
                                  const Schedule& /*schedule*/) {
     return absl::OkStatus();
   }
 
-  // Like `Agree`, for the elements of a source that `cached` keeps. Their reuse
-  // factor is a word, so `refurbish` and `cached` do not use each other's
-  // stores. Also fails if the store was filled from another length or shard of
-  // the source.
+  // Like `Agree`, for the elements of a source that `cached` keeps. As their
+  // reuse factor the settings have a word, so `refurbish` and `cached` do not
+  // use each other's stores. Also fails if the store was filled from another
+  // length or shard of the source.
   virtual absl::Status AgreeOnElements(int64_t /*num_elements*/,
                                        const std::string& /*shard*/) {
     return absl::OkStatus();
   }
 
-  // Compares settings with those that the store was written with, adds the
-  // missing ones, and returns all of them.
+  // Compares settings with those of the store, adds the missing ones, and
+  // returns all of them. If some differ, replaces them (`replace`) or fails.
   virtual absl::StatusOr<Settings> AgreeOn(const Settings& /*settings*/,
                                            bool /*replace*/) {
     return NotOnDisk();
   }
 
-  // For people to read: a row of numbers for each living job.
+  // Numbers for each living job, for people to read.
   virtual absl::StatusOr<std::vector<NamedNumbers>> LivingJobs() {
     return NotOnDisk();
   }
@@ -98,8 +98,8 @@ class Cooperation {
   virtual absl::StatusOr<std::shared_ptr<Job>> Join(double /*reuse_factor*/) {
     return std::make_shared<Job>();
   }
-  // Makes room for this many elements, which are kept without a job, so that no
-  // put has to.
+  // Makes room for the elements of `cached`, which is not a job, so that no put
+  // extends the store's index.
   virtual void MakeRoomFor(uint64_t /*num_elements*/) {}
 
   // Sets the bytes of the ring. `sample_bytes` is -1 if samples vary in size.

@@ -35,15 +35,15 @@ class JobEpoch {
   virtual ~JobEpoch() = default;
 
   // Continues an epoch of which `num_handed_out` samples were handed over.
-  // `walk` is at the next place.
+  // `walk` is at the place after them.
   virtual void Resume(const OrderWalk& /*walk*/, uint32_t /*num_handed_out*/) {}
-  // Called before some decisions, which share one check of the other jobs.
+  // Called before a group of decisions, which share one check for other jobs.
   virtual void BeginDecisions() {}
   // Whether other jobs are running that pass on samples that are not kept.
   virtual bool OthersHandOn() { return false; }
 
-  // Which generations of the sample may be used. `own`: the schedule's
-  // generation. Thread-safe.
+  // Which generations of the sample may be used, given the schedule's
+  // generation, `own`. Thread-safe.
   virtual GenerationRange Wanted(uint32_t /*index*/, Generation own) const {
     return {own, own};
   }
@@ -53,48 +53,49 @@ class JobEpoch {
     return true;
   }
   // Claims the preparation of a sample and decides its generation. False if
-  // another job is preparing it, except with `also_claimed`.
+  // another job is preparing it; `also_claimed` claims it even then.
   virtual bool Claim(uint32_t /*index*/, bool /*also_claimed*/) { return true; }
   // The generation that `Claim` decided. Thread-safe.
   virtual Generation Claimed(uint32_t index) const {
     return OwnGeneration(index);
   }
-  // Whether to keep a sample, or to pass it to other jobs now, although this
-  // job does not use it again. Thread-safe.
+  // Whether to keep a sample, or to put it into the ring, only for other jobs.
+  // Thread-safe.
   virtual bool KeepsForOthers(uint32_t /*index*/) const { return false; }
   virtual bool ShouldPublish(uint32_t /*index*/) const { return false; }
   // Called when `count` samples of the epoch have been handed over.
   virtual void NoteHandedOut(uint32_t /*count*/) {}
 
-  // Samples that are not kept, if jobs pass them on. Any of them may be used at
-  // any of their places. As many of them are needed as there are places left:
-  // those not walked yet and those owed, minus those claimed ahead.
+  // The rest is for unkept samples, if jobs pass them on. Any of them may come
+  // at the place of another, so the epoch needs as many as there are places:
+  // those that the walk has not reached and those owed, minus those claimed
+  // ahead.
 
   virtual bool InRing(uint32_t /*index*/) const { return false; }
-  // What to use at one of their places.
+  // What to use at the place of an unkept sample.
   struct Unkept {
-    // Empty: the sample that a stream has claimed ahead.
+    // Empty: whichever sample the stream, which has claimed ahead, yields.
     std::optional<uint32_t> index;
-    // If in the ring: its position and generation. Otherwise it was claimed.
+    // Only for a sample in the ring. Others were claimed, to be prepared.
     std::optional<uint64_t> position = std::nullopt;
     Generation generation = 0;
   };
   using Needs = std::function<bool(uint32_t index)>;
-  // Has a value as long as one of these samples is needed.
+  // The next of these samples that the epoch `needs`. Empty if it needs none.
   virtual std::optional<Unkept> NextUnkept(const Needs& /*needs*/) {
     return std::nullopt;
   }
-  // Called when a stream has reached a sample before the walk was at a place
-  // for it. The next such place is for what the stream yields.
+  // Called when a stream yields a sample before the walk has reached a place
+  // for it. The next such place is then for what the stream yields.
   virtual void ClaimAhead(uint32_t /*index*/) {}
-  // Called when a sample found in the ring was gone when it was read. It is
-  // needed again, and a place for it is owed, before the next one of the order.
+  // Called when a sample of the ring was replaced before it was read. It is
+  // needed again, and its place is owed, before the next one of the order.
   virtual void GiveBack(uint32_t /*index*/) {}
-  // Takes a place that is owed. False if there is none.
+  // Uses up a place that is owed. False if there is none.
   virtual bool TakeReturnedPlace() { return false; }
 
  protected:
-  // The generation of the schedule.
+  // The generation that the schedule wants.
   Generation OwnGeneration(uint32_t index) const {
     return plan_.schedule == nullptr ? plan_.number
                                      : plan_.schedule->Generation(index);
@@ -103,8 +104,8 @@ class JobEpoch {
   const JobPlan plan_;
 };
 
-// What a stage does on its store, across epochs; this one is alone there.
-// Thread-safe.
+// A stage as a user of its store, across epochs. The base class is for a stage
+// that is alone on its store. Thread-safe.
 class Job {
  public:
   virtual ~Job() = default;
@@ -113,17 +114,17 @@ class Job {
   virtual bool alone() const { return true; }
   // The number of the first epoch.
   virtual uint64_t BeginFirstEpoch() { return 0; }
-  // Begins an epoch. Returns how many the job has begun, which only `SharedJob`
-  // counts.
+  // Begins an epoch. Returns how many this job has begun; only `SharedJob`
+  // counts them.
   virtual uint64_t BeginEpoch(uint64_t /*number*/) { return 0; }
   // The rest of `BeginEpoch`, which may be slow. The job must outlive the
   // epoch.
   virtual std::unique_ptr<JobEpoch> InEpoch(const JobPlan& plan) {
     return std::make_unique<JobEpoch>(plan);
   }
-  // Called after a restore. Epochs before `exact_before` yield the same samples
-  // again, so they use no newer generations than the schedule's. Nothing before
-  // `ring_from` in the ring is used, because the job may have used it already.
+  // Called after a restore. Epochs before `exact_before` must repeat the same
+  // samples, so they use no newer generations than the schedule's. Nothing
+  // before `ring_from` in the ring is used: the job may have used it already.
   virtual void Restore(uint64_t /*exact_before*/, uint64_t /*ring_from*/) {}
   // The bytes of memory that grow with the number of samples.
   virtual int64_t bytes() const { return 0; }

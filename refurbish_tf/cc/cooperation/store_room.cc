@@ -15,11 +15,11 @@ constexpr int64_t kRoomOfUnderWay = 4;
 // A smaller ring is of no use.
 constexpr int64_t kLeastInTransit = 8;
 
-// While it is unknown how many samples fit, the ring gets 1 / kBytesOfRing.
+// While it is unknown how many samples fit: 1 / kBytesOfRing of the bytes.
 constexpr int64_t kBytesOfRing = 16;
 
-// Whether only other jobs could use what the store holds. (Without a byte
-// limit, the size of the ring must be known.)
+// Whether nothing is kept, because only other jobs could use it. The ring then
+// gets all the room, so its size must be known.
 bool KeepsNone(const RoomOptions& options) {
   return MayShare(options) && options.schedule.reuse_factor == 1 &&
          options.random_access &&
@@ -55,12 +55,12 @@ int64_t TransitBytes(const RoomOptions& options, const Schedule* schedule) {
   if (schedule == nullptr || options.sample_bytes < 0) {
     if (options.max_bytes == kUnlimited) return 0;
     if (KeepsNone(options)) return options.max_bytes;
-    // With r = 1, a stream keeps for other jobs what fits.
+    // With r = 1, a stream has no ring: it keeps what fits, for other jobs.
     return options.schedule.reuse_factor == 1
                ? 0
                : options.max_bytes / kBytesOfRing;
   }
-  // More room than all samples that are not kept need is of no use.
+  // The ring needs no more room than all samples that are not kept.
   const int64_t bytes = options.sample_bytes;
   const int64_t num_kept = schedule->capacity();
   const int64_t left = std::min(options.max_bytes - num_kept * bytes,

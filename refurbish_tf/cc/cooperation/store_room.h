@@ -9,14 +9,14 @@
 
 namespace refurbish_tf {
 
-// What the room depends on, the same for all jobs on a store.
+// What the division depends on. It is the same for all jobs on a store.
 struct RoomOptions {
   ScheduleOptions schedule;
   int64_t num_samples;   // Below 0 while unknown.
   int64_t sample_bytes;  // Of a sample in the store; below 0 if they vary.
   int64_t max_bytes;     // Of the store, or kUnlimited.
-  bool random_access;    // Of the source.
-  bool shared;           // With other jobs.
+  bool random_access;    // Whether the source has it.
+  bool shared;           // Whether other jobs may use the store.
 };
 
 // Whether the job uses the ring. The paper's baselines do not, even if other

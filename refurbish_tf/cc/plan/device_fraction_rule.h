@@ -13,23 +13,23 @@
 
 namespace refurbish_tf {
 
-// Counts in eighths. Reads no clock: the fractions depend only on what is
-// recorded. Not thread-safe.
+// Counts in eighths. Reads no clock: the fractions depend only on what `Record`
+// is told. Not thread-safe.
 class DeviceFractionRule {
  public:
   static constexpr int kAutotuned = -1;
-  // The fractions of one batch that an accelerator can do. Any other fraction
-  // is made by alternating between batches of the two nearest ones.
+  // The fractions of one batch that an accelerator can do. Other fractions are
+  // reached on average, by batches of different fractions.
   static constexpr std::array<int, 5> kEighths = {0, 1, 2, 4, 8};
 
-  // `fraction`: of all batches, in eighths, or kAutotuned.
+  // `fraction`: how many eighths of all batches, or kAutotuned.
   explicit DeviceFractionRule(int fraction)
       : is_autotuned_(fraction == kAutotuned),
         fraction_(std::max(fraction, 0)) {}
 
   struct Batch {
-    int fraction = 0;  // Of all batches, when this one was begun.
-    int eighths = 0;   // Of this batch: one of kEighths.
+    int fraction = 0;  // The target when the batch was begun.
+    int eighths = 0;   // For this batch: one of kEighths.
   };
   // Plans the next batch.
   Batch Begin() {
@@ -41,14 +41,15 @@ class DeviceFractionRule {
     return {fraction_, eighths};
   }
 
-  // A batch was handed over. `since`: nanoseconds since the previous one of the
-  // same iterator, if any. `waited`: for how many of them training waited.
+  // A batch was handed over. `since`: the nanoseconds since the same iterator
+  // handed over its previous batch; empty for its first one. `waited`: for how
+  // many of these nanoseconds training waited.
   void Record(const Batch& batch, std::optional<int64_t> since,
               int64_t waited) {
     if (!is_autotuned_) return;
-    // Nothing is prefetched yet, so training waits for the next batches anyway.
+    // A new iterator has prefetched nothing, so training waits in any case.
     if (!since.has_value()) Forget();
-    // Batches that were begun before a change say nothing about it.
+    // Batches that were begun before the last change say nothing about it.
     if (!since.has_value() || batch.fraction != fraction_) return;
     time_ += *since;
     waited_ += waited;
@@ -67,9 +68,9 @@ class DeviceFractionRule {
   }
 
  private:
-  // How many batches a decision looks at. Training waits if it does so for more
-  // than `time_ / kMuch`; batches wait if it does so for less than `time_ /
-  // kLittle`.
+  // A decision looks at kWindow batches. The fraction rises if training waited
+  // for more than 1 / kMuch of their time. It may fall if training waited for
+  // less than 1 / kLittle of it.
   static constexpr int kWindow = 8;
   static constexpr int kMuch = 8;
   static constexpr int kLittle = 16;
@@ -84,16 +85,17 @@ class DeviceFractionRule {
 
   const bool is_autotuned_;
   int fraction_;
-  int owed_ = 0;  // The eighths that earlier batches fell short of it.
-  // Batches of this fraction since the last decision: their number, how long
-  // they took, and for how much of that training waited.
+  int owed_ = 0;  // By how much earlier batches fell short of `fraction_`.
+  // The batches since the last decision: their number, how long they took, and
+  // for how much of that time training waited.
   int num_batches_ = 0;
   int64_t time_ = 0;
   int64_t waited_ = 0;
-  // How often in a row batches waited, and how often they must before a fall.
+  // In how many windows in a row batches waited for training, and how many such
+  // windows make the fraction fall.
   int num_punctual_ = 0;
   int patience_ = 1;
-  bool has_fallen_ = false;  // The last change was a fall.
+  bool has_fallen_ = false;  // Whether the last change was a fall.
 };
 
 }  // namespace refurbish_tf

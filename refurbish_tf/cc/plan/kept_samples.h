@@ -1,10 +1,10 @@
-// Which samples are kept if not all fit. This is fixed before it is known how
-// many there are and how many fit.
+// Chooses which samples are kept if not all fit. The choice ranks all possible
+// samples, before it is known how many there are and how many fit.
 //
 // The source is divided into chunks of 2^16 samples. Each chunk has its own
 // permutation, which gives each sample a row. The first rows of all chunks are
-// kept, and one more row of the first chunks. The last chunk has fewer samples,
-// so some of its rows are empty.
+// kept and, to reach the exact number, one more row of the first few chunks.
+// The last chunk has fewer samples, so some of its rows are empty.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ namespace refurbish_tf {
 // index, so all keys of one seed differ.
 uint64_t KeptKey(uint64_t seed, uint32_t index);
 
-// How many of the first `num_samples` samples have a smaller key. The time does
-// not grow with their number.
+// How many of the first `num_samples` samples have a key below `key`. The time
+// does not grow with `num_samples`.
 uint32_t NumKeysBelow(uint64_t seed, uint32_t num_samples, uint64_t key);
 
 // Numbers samples so that the kept ones come first.
@@ -27,7 +27,7 @@ class KeptSamples {
   // `num_kept` must be at most `num_samples`.
   KeptSamples(uint64_t seed, uint32_t num_samples, uint32_t num_kept);
 
-  // Below `num_kept` if the sample is kept.
+  // The number of a sample: below `num_kept` if the sample is kept.
   uint32_t NumberOf(uint32_t index) const;
   uint32_t At(uint32_t number) const;
   int64_t bytes() const { return 4 * last_.size(); }
@@ -35,7 +35,7 @@ class KeptSamples {
  private:
   struct Chunk {
     uint32_t num_kept;
-    // The numbers of its first kept sample and of its first other sample.
+    // The numbers of the chunk's first kept and first other sample.
     uint32_t first_kept, first_other;
   };
   Chunk ChunkAt(uint32_t chunk) const;
@@ -43,8 +43,8 @@ class KeptSamples {
   uint64_t seed_ = 0;
   uint32_t num_kept_ = 0;
   bool divides_ = false;  // False if all or none are kept.
-  // How many chunks are full, how many of their rows are kept, and how many of
-  // them keep one more.
+  // How many chunks have 2^16 samples, how many rows are kept of each of these,
+  // and of how many of them one more row is kept.
   uint32_t num_full_ = 0, num_rows_ = 0, num_longer_ = 0;
   // The last chunk: its samples in the order of their rows, the position of
   // each in this order, and how many are kept.

@@ -1,9 +1,9 @@
-// Random permutations of the numbers below a size. Each number can be looked up
-// alone.
+// Random permutations of the numbers below a size. A single number can be
+// looked up without computing the others.
 //
-// A permutation of few numbers is shuffled into a table, so all permutations
-// are equally likely; a computed one would not be uniform. A permutation of
-// many numbers is computed: it takes no memory, and nobody waits for a table.
+// Small permutations are shuffled into a table, so that all permutations are
+// equally likely, which a computed one cannot ensure. Large ones are computed:
+// that takes no memory, and no thread waits for a table.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ namespace refurbish_tf {
 // permutation; if it yields one of these, it runs again (Black and Rogaway,
 // 2002).
 //
-// With six rounds or fewer, a network can be distinguished from a random
-// permutation if all its values are known (Patarin, 2001).
+// It needs more than six rounds: otherwise it can be distinguished from a
+// random permutation if all its values are known (Patarin, 2001).
 class FeistelNetwork {
  public:
   FeistelNetwork() = default;
@@ -67,7 +67,7 @@ class Permutation {
   int64_t bytes() const { return table_.size() * sizeof(table_[0]); }
 
  private:
-  std::vector<uint16_t> table_;  // Empty if it is computed.
+  std::vector<uint16_t> table_;  // Empty if the permutation is computed.
   FeistelNetwork network_;
   bool is_inverse_ = false;
 };

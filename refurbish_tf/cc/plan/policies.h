@@ -40,9 +40,9 @@ enum class Eviction { kBalanced, kReferenceCount };
 inline const Policies<Eviction> kEvictions = {"eviction",
                                               {"balanced", "reference_count"}};
 
-// How far a policy has come in an order of samples (balanced eviction: Lee et
-// al., USENIX ATC 2021, section 5.2): samples before `position` have been
-// evicted `rounds + 1` times, the others `rounds` times.
+// How far an eviction policy has come in its order of samples (balanced
+// eviction: Lee et al., USENIX ATC 2021, section 5.2): samples before
+// `position` have been evicted `rounds + 1` times, the others `rounds` times.
 struct EvictionHand {
   uint64_t rounds = 0;
   uint32_t position = 0;

@@ -7,11 +7,12 @@
 
 namespace refurbish_tf {
 
-// Requests are numbered from 0. Those that were read are dropped.
+// A request is the index of a sample. Requests are numbered from 0, and dropped
+// once the source has read them.
 class Requests {
  public:
   void Add(uint32_t index) { requests_.push_back(index); }
-  // One more than the last number.
+  // The number that the next request gets.
   size_t end() const { return first_ + requests_.size(); }
   // Whether the `n`-th request was read, and so dropped.
   bool WasRead(size_t n) const { return n < first_; }

@@ -9,17 +9,17 @@ namespace refurbish_tf {
 enum class SampleState : uint8_t {
   // Nothing is decided yet.
   kOpen,
-  // Requested from the source, to be prepared.
+  // Requested from the source, which yields it to be prepared.
   kAsked,
-  // Needs no source: it was taken from the store, is being read from the store
-  // or the ring, or was already yielded. A stream passes over it.
+  // Not needed from the source: it was taken from the store, is being read from
+  // the store or the ring, or was already yielded.
   kFound,
-  // To be looked up again at the end of the order. Until then a stream passes
-  // over it.
+  // Looked up in the store again when the order has been walked. Until then it
+  // is not taken from the source.
   kDeferred,
 };
 
-// Two bits for each sample. Samples that were not set are open.
+// Takes two bits per sample. A sample is kOpen until its state is set.
 class SampleStates {
  public:
   void Resize(uint32_t num_samples) { bytes_.resize(num_samples / 4 + 1); }

@@ -45,15 +45,15 @@ EpochSchedule EpochSchedule::AllFresh(const ScheduleOptions& options,
 
 Slot EpochSchedule::At(uint32_t position) const {
   bool fresh;
-  uint32_t nth;  // Among the fresh or the cached samples.
+  uint32_t nth;  // Its number among the fresh or the cached samples.
   if (is_uniform_) {
     nth = orders_[0](position);
     fresh = nth < num_fresh_;
     if (!fresh) nth -= num_fresh_;
   } else {
-    // The k-th place is fresh if k * F / N + phase / N passes a whole number
-    // there, so every window of W places has W * F / N fresh ones, rounded up
-    // or down.
+    // With F fresh ones among N samples, the k-th place is fresh if k * F / N +
+    // phase / N passes a whole number there, so every window of W places has W
+    // * F / N fresh ones, rounded up or down.
     const uint64_t numerator =
         static_cast<uint64_t>(position) * num_fresh_ + phase_;
     const auto rank = static_cast<uint32_t>(numerator / num_samples_);
@@ -62,7 +62,8 @@ Slot EpochSchedule::At(uint32_t position) const {
     nth = fresh ? orders_[0](rank) : orders_[1](position - rank);
   }
   if (schedule_ == nullptr) return {nth, true, epoch_, false};
-  // A first epoch's order must not depend on how many samples are kept.
+  // If all samples are fresh, `nth` is the index: the order of a first epoch
+  // must not depend on how many samples are kept.
   Schedule::Member member = {nth, {}};
   if (num_fresh_ == num_samples_) {
     member.standing = schedule_->StandingOf(nth);
@@ -108,8 +109,8 @@ OrderWalk::OrderWalk(const EpochSchedule& order, std::vector<bool> has_come)
 Slot OrderWalk::Next() {
   Slot slot = order_->At(position_++);
   if (has_come_.empty() || !has_come_[slot.index]) return slot;
-  // For each sample that came before its place, there is an earlier place whose
-  // sample did not come.
+  // The sample of this place has come already. For each such sample, an earlier
+  // place has a sample that did not come there.
   do {
     slot = order_->At(passed_++);
   } while (has_come_[slot.index]);

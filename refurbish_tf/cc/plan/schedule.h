@@ -1,9 +1,9 @@
 // Which samples of an epoch are fresh, and the order of fresh and cached ones:
-// balanced eviction (Lee et al., USENIX ATC 2021, section 5.2) and cache-aware
-// shuffle (section 5.3), with the paper's naive baseline.
+// balanced eviction (Lee et al., USENIX ATC 2021, section 5.2), cache-aware
+// shuffle (section 5.3), and the naive baselines of the paper.
 //
-// Everything here is a pure function of the options, the number of samples, the
-// capacity and the epoch. Threads may share a const object.
+// Everything here is a pure function of the options, the samples, the capacity,
+// the origin and the epoch. Threads may share a const object.
 #pragma once
 
 #include <array>
@@ -22,7 +22,7 @@ namespace refurbish_tf {
 
 struct ScheduleOptions {
   uint64_t seed = 0;
-  // Replaces `seed` for the order of an epoch.
+  // If given, replaces `seed` for the orders of the epochs.
   std::optional<uint64_t> order_seed;
   double reuse_factor = 1;  // Any real number >= 1.
   Eviction eviction = Eviction::kBalanced;
@@ -31,13 +31,13 @@ struct ScheduleOptions {
 
 inline constexpr uint64_t kMaxSamples = std::numeric_limits<uint32_t>::max();
 inline constexpr int64_t kUnknownSamples = -1;
-// The most samples of a stage: at most kMaxSamples, and no more than this
-// machine has memory to arrange. `bytes_each`: what a stage and an epoch of a
-// moved shard take for each sample (measured), unless the store takes more.
+// The most samples of a stage: at most kMaxSamples, and no more than fit this
+// machine's memory at `bytes_each`. The default is what a stage and an epoch of
+// a moved shard take for each sample (measured).
 int64_t MostSamples(int64_t bytes_each = 5);
 // Epoch numbers are below this. A sample is evicted at most once an epoch, so
-// its generation is at most the epoch's number. Both have 32 bits, and the
-// greatest value means "none".
+// its generation is at most the epoch's number. Epoch numbers and generations
+// have 32 bits, and their greatest value means "none".
 inline constexpr uint64_t kMaxEpochs = std::numeric_limits<uint32_t>::max();
 
 // The schedule's plan for a position of an epoch.
@@ -85,7 +85,8 @@ class EpochSchedule {
  private:
   friend class Schedule;
 
-  // The samples of a cycle that the epoch evicts. It may wrap around.
+  // The part of a cycle (`Schedule::Hands`) that is evicted. It may wrap
+  // around.
   struct Evicted {
     uint32_t first = 0;
     uint32_t count = 0;
@@ -99,7 +100,7 @@ class EpochSchedule {
   uint32_t num_fresh_ = 0;
   uint32_t num_evicted_ = 0;
   const Schedule* schedule_ = nullptr;  // Not owned; null when all are fresh.
-  // By cycle: the hands of this epoch and of the next one.
+  // By cycle: the eviction hands of this epoch and of the next one.
   std::array<EvictionHand, 2> now_, next_;
   std::array<Evicted, 2> evicted_;
 
@@ -115,8 +116,9 @@ class EpochSchedule {
 class OrderWalk {
  public:
   explicit OrderWalk(const EpochSchedule& order) : order_(&order) {}
-  // Continues after as many places as samples have come. Some may have come
-  // before their places; at those places come samples whose places have passed.
+  // Continues an order of which the samples in `has_come` have come. Some may
+  // have come before their places. At these places come samples that have not
+  // come although their places have passed.
   OrderWalk(const EpochSchedule& order, std::vector<bool> has_come);
 
   // Must not be called after the last place.
@@ -147,8 +149,8 @@ class OrderWalk {
 // then keeps its place in the eviction order of the shard that it was in when
 // the schedule began, and with it its generations: a shard follows one eviction
 // order for each former shard that its samples come from. These orders have one
-// of two lengths, and those of one length are equal. The samples are then
-// sorted, which takes time and four bytes a sample.
+// of two lengths, and those of one length are equal. The schedule of a moved
+// shard sorts its samples, which takes time and four bytes a sample.
 class Schedule {
  public:
   Schedule(const ScheduleOptions& options, uint32_t num_samples,
@@ -181,8 +183,8 @@ class Schedule {
   friend class EpochSchedule;
 
   // The samples form two cycles: those that are kept, and the others. In a
-  // moved shard, the second cycle has the samples of former shards that have
-  // one sample less than the others.
+  // moved shard, which keeps all, the second cycle has the samples of those
+  // former shards that have one sample less than the first ones.
   using Hands = std::array<EvictionHand, 2>;
   struct Standing {
     int cycle;
@@ -198,7 +200,7 @@ class Schedule {
   Hands HandsAt(uint64_t epoch) const;
   Standing StandingOf(uint32_t index) const;
   Member At(int cycle, uint32_t place) const;
-  // How many members of a cycle are before the hand.
+  // How many members of a cycle the hand has passed in its present round.
   uint32_t NumBefore(int cycle, const EvictionHand& hand) const;
   uint64_t GenerationOf(Standing standing, const Hands& hands,
                         uint64_t epoch) const;
@@ -210,8 +212,8 @@ class Schedule {
   const uint64_t origin_;
   const std::optional<MovedShard> moved_;
   KeptSamples kept_;
-  // Eviction orders: the sample that has a rank, and the rank of a sample. In a
-  // moved shard only the ranks, by cycle, in the orders of the former shards.
+  // Eviction orders: the KeptSamples number at each rank, and the reverse by
+  // cycle. A moved shard has only ranks, those in the former shards' orders.
   Permutation by_rank_;
   std::array<Permutation, 2> ranks_;
   // The samples of a moved shard, by cycle, in eviction order.

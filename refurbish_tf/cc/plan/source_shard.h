@@ -14,13 +14,13 @@ namespace refurbish_tf {
 struct SourceShard {
   std::string names;  // "0 of 2", comma-separated; empty for the whole source.
   int64_t num_shards = 1;
-  // Which samples of the whole source these are. Empty if `shard` comes before
-  // stages that make other elements, for example if it shards file names.
+  // Which samples of the whole source these are. Empty (unknown) if `shard`
+  // comes before stages that make other elements, as if it shards file names.
   std::optional<Shard> shard = Shard();
   int64_t whole = kUnknownSamples;  // How many samples the whole source has.
 
-  // Gives each sample its number in the whole source, if that is known, so that
-  // workers agree on it.
+  // Gives each sample its number in the whole source, so that workers agree on
+  // it. If that is unknown, gives it its number in the shard.
   Shard numbering() const { return shard.value_or(Shard()); }
 };
 
@@ -33,9 +33,9 @@ inline int64_t WholeOf(const SourceShard& shard, int64_t num_samples) {
                    shard.whole, shard.numbering().InWhole(num_samples - 1) + 1);
 }
 
-// The schedule of a shard whose samples follow the schedule of another number
-// of shards. Empty if it is unknown which samples these are, or if this machine
-// has no memory to order all of them.
+// How this shard follows a schedule that began with `former` shards. Empty if
+// it is unknown which samples the shard has, if this machine lacks the memory
+// for the whole source, or if `former` is not valid.
 inline std::optional<MovedShard> MovedFrom(const SourceShard& shard,
                                            int64_t former) {
   if (!shard.shard.has_value() || shard.whole < 0 ||

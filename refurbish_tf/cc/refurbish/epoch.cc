@@ -8,12 +8,13 @@
 namespace refurbish_tf {
 namespace {
 
-// How much may be decided ahead for a source that asks ahead: bytes of samples
-// from the store, plus a constant for each. (For reads: `NotedReads::many`.)
+// How much may be decided ahead for a source that asks ahead: the bytes of
+// samples from the store, and a constant for each of them. (`NotedReads::many`
+// limits reads from disk.)
 constexpr int64_t kMostBytesAhead = 16 << 20;
 constexpr int64_t kLeastBytesAhead = 64;
 
-// No epoch has the generation that means "none" in a store.
+// Epoch numbers are generations, and stay below the one that means "none".
 static_assert(kMaxEpochs <= kNoGeneration);
 
 }  // namespace
@@ -74,8 +75,6 @@ int64_t Epoch::num_samples() const {
   return stream_length_;
 }
 
-// The order -------------------------------------------------------------------
-
 Epoch::Step Epoch::Next(std::vector<Place>* places) {
   places->clear();
   std::lock_guard<std::mutex> lock(mu_);
@@ -83,7 +82,8 @@ Epoch::Step Epoch::Next(std::vector<Place>* places) {
     DecideMore();
   }
   const int64_t bytes_ahead = bytes_ahead_;
-  // Samples taken ahead count until they are claimed.
+  // Samples that `Request` took ahead count in `bytes_ahead_` until they are
+  // claimed, so their places are claimed one by one.
   const size_t most =
       read_ahead_ == nullptr && bytes_ahead == 0 ? kPlacesAtOnce : 1;
   while (!decided_.empty() && places->size() < most) {
@@ -94,7 +94,7 @@ Epoch::Step Epoch::Next(std::vector<Place>* places) {
   }
   if (bytes_ahead_ < bytes_ahead) changed_.notify_all();
   if (!places->empty()) return Step::kPlaces;
-  // Samples that are being read may yet be deferred.
+  // A sample that is being read may be gone, and then is deferred too.
   if (reads_.any()) return Step::kNotNow;
   while (!deferred_.empty()) {
     const uint32_t index = deferred_.back();
@@ -149,8 +149,6 @@ int64_t Epoch::num_to_come() const {
   return (order_.has_value() ? order_->num_samples() : kMaxSamples) -
          int64_t{num_handed_out_};
 }
-
-// The source ------------------------------------------------------------------
 
 void Epoch::ReadAnew() {
   std::lock_guard<std::mutex> lock(mu_);
@@ -210,8 +208,8 @@ absl::StatusOr<size_t> Epoch::DecideRequest(size_t n, uint64_t input) {
 }
 
 Advance Epoch::AdvanceStream() {
-  // Bounds how long the lock is held, because each element may be a claim that
-  // is refused, and for how long an iterator works uninterrupted.
+  // Bounds how long the lock is held, because each element may cost a refused
+  // claim, and how much the source skips in one go.
   constexpr int64_t kMaxPassOver = 1024;
   std::lock_guard<std::mutex> lock(mu_);
   job_->BeginDecisions();
@@ -232,7 +230,7 @@ Advance Epoch::AdvanceStream() {
 
 void Epoch::StreamEnded() {
   std::lock_guard<std::mutex> lock(mu_);
-  // The last position was the end itself.
+  // `AdvanceStream` has also counted the end as a position.
   stream_length_ = stream_position_ - 1;
 }
 

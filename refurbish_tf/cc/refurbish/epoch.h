@@ -1,11 +1,11 @@
-// An epoch in progress. It alone decides whether a sample is fresh (prepared)
-// or cached (found in the store), and knows what has been yielded.
+// An epoch in progress. It alone decides whether a sample is fresh (to be
+// prepared) or cached (found in the store), and knows what has been yielded.
 //
-// Identity: in epoch t, sample i is at generation g(i, t), which rises each
-// time that the schedule evicts it (schedule.h). The seeds that `partial_fn`
-// gets depend on the stage seed, i and g alone, and so does a cached sample, if
-// `partial_fn` draws from these seeds. So the store is a memo: losing it costs
-// time and never content. A sample in memory is used only if it has exactly the
+// In epoch t, sample i is at generation g(i, t), which rises each time that the
+// schedule evicts it (schedule.h). The seeds that `partial_fn` gets depend on
+// the stage seed, i and g alone, and so does a cached sample, if `partial_fn`
+// draws from these seeds. So losing stored samples costs time, but does not
+// change any content. A sample in memory is used only if it has exactly the
 // generation wanted, so iterators at different epochs do not disturb each
 // other. Beginning an epoch removes nothing from the store.
 #pragma once
@@ -42,21 +42,19 @@ class Epoch {
   Epoch(EpochParts parts, std::optional<EpochSchedule> order);
 
   // Continues where a checkpoint was saved. Must be called before anything
-  // else. Samples that were not yielded keep their places in the order if those
-  // are still to come. A stream may have yielded samples before their places;
-  // at those places come samples whose places have passed.
+  // else. The remaining samples come at the places that `OrderWalk` gives them.
   void Resume(const EpochPosition& saved) ABSL_LOCKS_EXCLUDED(mu_);
   bool resumed() const { return resumed_; }
 
-  // For a checkpoint: replaces what the stage has saved about its next epoch.
+  // Adds this epoch to a position that `Stage::Save` has made for the next one.
   // Must not be called during `HandedOut`.
   void Save(EpochPosition* saved);
 
   uint64_t number() const { return parts_.number; }
   uint64_t seed() const { return parts_.seed; }
-  // The number of a sample for the seeds of the functions.
+  // The number from which the seeds of a sample are made.
   uint64_t InWhole(uint32_t index) const { return parts_.shard.InWhole(index); }
-  // The numbers of samples in the store.
+  // Maps samples to their numbers in the store.
   const Shard& keys() const { return keys_; }
   SampleStore& sample_store() const { return *parts_.store; }
   EpochCounters& counters() { return *parts_.counters; }
@@ -65,7 +63,8 @@ class Epoch {
   Generation PreparedGeneration(uint32_t index) const {
     return job_->Claimed(index);
   }
-  // Whether to keep the prepared sample: to use it again, or for other jobs.
+  // Whether to keep the prepared sample, because it is used again or other jobs
+  // want it.
   bool ToKeep(uint32_t index) const {
     return (order_.has_value() && order_->Reused(index)) ||
            job_->KeepsForOthers(index);
@@ -87,22 +86,24 @@ class Epoch {
     kNotNow,  // No place until a read in progress has ended.
     kEnd,
   };
-  // The next places, at most 16. Called by one thread at a time. Does not wait.
+  // Returns the next places, at most kPlacesAtOnce. Called by one thread at a
+  // time. Does not wait.
   Step Next(std::vector<Place>* places) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Begins the reads that were decided since the last call. It opens files and
-  // reads what is in the page cache, so it must be called without any lock.
+  // Begins the reads from disk that were decided since the last call. Opens
+  // files and reads what is in the page cache, so it must be called without any
+  // lock.
   void StartReads();
-  // The same, then waits for the read of this place. Returns false if the
-  // sample was gone: it is then deferred.
+  // Like `StartReads`, then waits for the read of this place. Returns false if
+  // the sample was gone: it then comes at another place.
   bool Read(Place* place) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Notes that the sample at a place was handed out, or its error. `index` is
-  // empty if the error belongs to no sample. Returns whether it is known to be
-  // the last. Called by one thread at a time.
+  // Notes that the sample at a place was handed out, or an error in its place.
+  // `index` is empty if the error belongs to no sample. Returns whether this
+  // was the last place, as far as known. Called by one thread at a time.
   bool HandedOut(std::optional<uint32_t> index);
-  // How many samples are still to be handed out, and whether one was. Must not
-  // be called during `HandedOut`.
+  // `num_to_come`: how many samples are still to be handed out, at most.
+  // `WasHandedOut`: whether one was. Not to be called during `HandedOut`.
   int64_t num_to_come() const;
   bool WasHandedOut(uint32_t index) const {
     return index < yielded_.end() && yielded_.Has(index);
@@ -111,27 +112,28 @@ class Epoch {
   // The source. ---------------------------------------------------------------
 
   // Called before the source is read from its start again, for samples that are
-  // missing at the end of the order.
+  // still missing when the order has been walked.
   void ReadAnew() ABSL_LOCKS_EXCLUDED(mu_);
 
   // Random access: the index of the `n`-th sample to prepare. OutOfRange if
-  // there are fewer. NotFound if it was read: then another one of several
-  // sources asks, as in `concatenate`, and each of them counts from 0. Waits
-  // while too much is taken ahead. `input`: the result of `NewInput`; fails if
-  // that was called again since.
+  // there are fewer. NotFound if it was read: with several sources, as in
+  // `concatenate`, each counts from 0, and this one is not the first. Waits
+  // while too much is decided ahead. `input`: the result of `NewInput`; fails
+  // if `NewInput` was called again since.
   absl::StatusOr<size_t> Request(size_t n, uint64_t input)
       ABSL_LOCKS_EXCLUDED(mu_);
-  // The first `num_read` requests were read. Called now and then.
+  // The source has read the first `num_read` requests. Called now and then.
   void NoteRead(size_t num_read) ABSL_LOCKS_EXCLUDED(mu_);
-  // Called before an input is made, and before it is destroyed, because one of
-  // its threads may be waiting in `Request`.
+  // Called before an input, an iterator of the source, is made, and before it
+  // is destroyed: one of its threads may be waiting in `Request`, which then
+  // fails.
   uint64_t NewInput() ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Stream.
+  // Stream: what to do with its next elements.
   Advance AdvanceStream() ABSL_LOCKS_EXCLUDED(mu_);
-  // A stream of unknown length has ended.
+  // Called when a stream of unknown length has ended.
   void StreamEnded() ABSL_LOCKS_EXCLUDED(mu_);
-  // The same, and its last element has left the shuffle buffer.
+  // Called when, in addition, its last element has left the shuffle buffer.
   void ArrivalsEnded() ABSL_LOCKS_EXCLUDED(mu_);
 
   // From now on `Request` fails instead of waiting.
@@ -140,41 +142,37 @@ class Epoch {
  private:
   // Why a decision about a sample is made.
   enum class Occasion {
-    kPlace,     // Its place has come, and `place` has it if the store has.
-    kStream,    // The stream has reached it.
-    kGone,      // It was found, but is gone when it is to be read.
-    kEnd,       // It was deferred, and the walk has ended.
-    kReadAnew,  // The source is read again for all that are still deferred.
+    kPlace,     // Its place has come; `place` has it if it is stored.
+    kStream,    // The source, a stream, has reached it.
+    kGone,      // It was found, but gone when it was to be read.
+    kEnd,       // It was deferred; the walk has ended.
+    kReadAnew,  // The source is read again for all deferred ones.
   };
-
-  // The walk of the order, which fills `decided_`. ----------------------------
 
   bool OrderIsWalked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return next_position_ >= num_places_;
   }
-  // Decides the next places until there is one and the disk is kept busy.
+  // Decides places until there is one to return and the disk is kept busy.
   void DecideMore() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Decides the next places, at most `most`, of a store in memory.
   void DecideFromMemory(uint32_t most) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void DecideNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Decides the place of its sample. Adds none if the sample is deferred.
+  // Decides the place of a slot. Adds no place if its sample is deferred.
   void DecidePlace(const Slot& slot, Place place)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Decides a place at which any shared sample that is not kept may come.
+  // Decides the place of an unkept sample, at which any other may come.
   void DecideUnkept() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void AddPlace(Place place) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void AddFromSource(uint32_t index, bool missing)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  // Decisions. ----------------------------------------------------------------
-
-  // Makes all decisions about where a sample comes from, except at places of
-  // unkept samples. Returns its new state. Fills in `place` if the store has
-  // the sample.
+  // Decides where a sample comes from, except at places of unkept samples that
+  // jobs share. Returns its new state. Fills in `place` if the sample is to be
+  // read from the store.
   SampleState Decide(Occasion occasion, uint32_t index, Place* place = nullptr)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  // Whether the stream has passed over the sample, or has yielded it.
+  // Whether the stream is past the sample's position.
   bool Passed(uint32_t index) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return !random_access_ && index < stream_position_;
   }
@@ -182,11 +180,11 @@ class Epoch {
     return job_->Wanted(
         index, order_.has_value() ? order_->Generation(index) : number());
   }
-  // Whether the store has the sample. `place`: if not null, for which it is
-  // then to be read from disk.
+  // Whether the store has the sample. If it has, notes its read from disk in
+  // `place`, unless that is null.
   bool IsStored(uint32_t index, Place* place)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Notes that the sample of a place is to be read.
+  // Notes that the sample of a place is to be read from disk.
   void WillRead(uint32_t index, GenerationRange wanted,
                 std::optional<uint64_t> position, Place* place)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -197,7 +195,7 @@ class Epoch {
       ABSL_LOCKS_EXCLUDED(mu_);
 
   const EpochParts parts_;
-  // The numbers of samples in the store.
+  // Maps samples to their numbers in the store.
   const Shard keys_;
   std::optional<EpochSchedule> order_;  // Set before the epoch is used.
   const bool random_access_;
@@ -210,7 +208,7 @@ class Epoch {
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   uint64_t input_ ABSL_GUARDED_BY(mu_) = 0;
 
-  // The order: its number of places. While that is unknown, more than will ever
+  // The number of places of the order. While it is unknown, more than will ever
   // come.
   uint32_t num_places_ ABSL_GUARDED_BY(mu_) = kMaxSamples;
   // Every place before this is decided.
@@ -218,17 +216,17 @@ class Epoch {
   // Walks `order_`; it is at `next_position_`.
   std::optional<OrderWalk> walk_ ABSL_GUARDED_BY(mu_);
   bool resumed_ = false;  // Set before the epoch is used.
-  // What was handed out, including before the epoch was resumed. For
-  // `HandedOut` and `Save`, which are never called at the same time.
+  // What was handed out, including before the epoch was resumed. Without a
+  // lock, because `HandedOut` and `Save` are never called at the same time.
   YieldedSamples yielded_;
   uint32_t num_handed_out_ = 0;
 
   // Written by `Decide` and `DecideUnkept`, and by `Resume` for samples yielded
   // before.
   SampleStates states_ ABSL_GUARDED_BY(mu_);
-  // Places that were decided, by `Next` or ahead by `Request`, and not yet
-  // claimed; how many of them are to be prepared; and the bytes of the samples
-  // that `Request` took from the store ahead.
+  // Places that were decided, by `Next` or `Request`, and not yet claimed; how
+  // many of them are to be prepared; and the bytes of those samples among them
+  // that `Request` took from the store.
   std::deque<Place> decided_ ABSL_GUARDED_BY(mu_);
   size_t num_to_prepare_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t bytes_ahead_ ABSL_GUARDED_BY(mu_) = 0;
@@ -236,16 +234,16 @@ class Epoch {
   int64_t largest_ ABSL_GUARDED_BY(mu_) = 0;
   NotedReads reads_ ABSL_GUARDED_BY(mu_);
 
-  // Samples that `Decide` deferred, until the order is walked. Then those that
-  // are still not in the store, for which the source is read again, and how
-  // many of these were claimed.
+  // Samples that `Decide` deferred until the order is walked. Then those of
+  // them that are still not in the store, for which the source is read again,
+  // and how many of these were claimed.
   std::vector<uint32_t> deferred_ ABSL_GUARDED_BY(mu_);
   std::vector<uint32_t> missing_ ABSL_GUARDED_BY(mu_);
   size_t num_missing_claimed_ ABSL_GUARDED_BY(mu_) = 0;
 
-  // The source. Random access: its requests.
+  // For a source with random access: its requests.
   Requests requests_ ABSL_GUARDED_BY(mu_);
-  // Stream: the index that it yields next, and its length.
+  // For a stream: the index that it yields next, and its length.
   int64_t stream_position_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t stream_length_ ABSL_GUARDED_BY(mu_) = kUnknownSamples;
 };

@@ -1,30 +1,30 @@
 // Decides what comes at the places of an epoch's order: walks the order, and
 // chooses where each sample comes from.
 //
-// The schedule plans which places are fresh (`Slot::fresh`); what the store
+// The schedule plans which places are fresh (`Slot::fresh`), but what the store
 // holds decides (`Decide`), and `missing` counts the difference. The order is
 // walked once. A place is decided at its turn, with up to fifteen others if the
 // store is in memory. It is decided earlier if the source asks ahead for
-// samples to prepare, or if a disk is read ahead. Deciding takes the sample
+// samples to prepare, or to read ahead from disk. Deciding takes the sample
 // from a store in memory at once, so that it cannot vanish. A sample on disk is
-// read later, by the worker that comes to it, so that claims touch no file.
-// What a source with random access (its own `map` or `prefetch`) asks ahead is
-// bounded in bytes: beyond that `Request` waits.
+// read later, by the worker that claims its place, so that claims touch no
+// file. A source with random access can ask ahead in its own `map` or
+// `prefetch`. `Request` lets it wait once it is a certain number of bytes
+// ahead.
 //
-// At a place whose sample is prepared comes the next sample of the source. A
-// source with random access yields samples in the order of its requests, which
-// is the order of the claims, so the index is known from the claim on. A stream
-// has its own order.
+// At a place whose sample is prepared comes the next sample that the source
+// yields. A source with random access yields samples in the order of its
+// requests, which is the order of the claims, so the index is known from the
+// claim on. A stream has its own order.
 //
 // Some samples are deferred to the end of the order: a sample that was in the
-// store when the stream passed over it, and is gone; on a shared store, a kept
-// sample that another job is preparing, which is most likely stored by then;
-// and a sample whose record on disk is gone or damaged. The source is read
-// again for those that are still not stored.
+// store when the stream passed it, and is gone; a sample whose record on disk
+// is gone or damaged; and, on a shared store, a kept sample that another job is
+// preparing, which is most likely stored by then. The source is read again for
+// those that are still not stored.
 //
 // While other jobs are running on the store, any unkept sample may come at the
-// place of an unkept one (`JobEpoch::NextUnkept`). Each of them still comes
-// once.
+// place of another one (`JobEpoch::NextUnkept`). Each of them still comes once.
 //
 // A sample leaves a store in memory at its last use: memory falls to N·(1 -
 // 1/r) samples, and `map` may work in place.
@@ -38,28 +38,27 @@
 namespace refurbish_tf {
 namespace {
 
-// The most bytes that places decided at once may take, if all samples are as
-// large as the largest found so far.
+// The most bytes of places that are decided at once, if all samples are as
+// large as the largest one so far.
 constexpr int64_t kMostDecidedBytes = 1 << 20;
 
 // How many places may be decided only to keep the disk busy. Few, because
-// samples that are fresh now may be in the store later.
+// samples that are not stored yet may be by the time of their turn.
 constexpr size_t kMostDecidedToRead = 64;
 
-// How many places may be decided whose samples are to be prepared, while other
-// jobs may put these samples into the ring before their turn comes.
+// While other jobs are running, how many places may be decided whose samples
+// are to be prepared. Few, because the other jobs may put these samples into
+// the ring before their turn comes.
 constexpr size_t kMostToPrepare = 4;
 
 }  // namespace
-
-// The walk --------------------------------------------------------------------
 
 void Epoch::DecideMore() {
   job_->BeginDecisions();
   if (!order_.has_value()) return DecideNext();
   if (read_ahead_ == nullptr) {
     while (!OrderIsWalked() && decided_.empty()) {
-      // At first one place, because the largest sample is not known yet.
+      // One place as long as no sample's size is known.
       DecideFromMemory(std::clamp<int64_t>(
           largest_ == 0 ? 1 : kMostDecidedBytes / largest_, 1, kPlacesAtOnce));
     }
@@ -129,7 +128,7 @@ void Epoch::DecideUnkept() {
       job_->NextUnkept([this](uint32_t index) ABSL_NO_THREAD_SAFETY_ANALYSIS {
         return states_[index] == SampleState::kOpen;
       });
-  // It has a value: there is an open sample for each place.
+  // It always has a value: there is an open sample for each such place.
   if (!next.has_value()) return;
   const uint32_t index = next->index.value_or(0);
   if (!next->position.has_value()) {
@@ -142,7 +141,7 @@ void Epoch::DecideUnkept() {
   AddPlace(std::move(place));
 }
 
-// A source that is read by index yields this sample, a stream its next one.
+// A source with random access yields this sample, a stream its next one.
 void Epoch::AddFromSource(uint32_t index, bool missing) {
   Place place;
   place.missing = missing;
@@ -158,10 +157,8 @@ void Epoch::AddPlace(Place place) {
   decided_.push_back(std::move(place));
 }
 
-// Decisions -------------------------------------------------------------------
-
-// In all other cases the state does not change. Above all, a sample is
-// requested once, by its place or by the stream, whichever comes first.
+// In all cases that are not listed, the state stays. Above all, a sample is
+// requested once: by its place or by the stream, whichever comes first.
 //
 // Occasion   State      If                                         New state
 // ---------  ---------  -----------------------------------------  ---------
@@ -194,8 +191,8 @@ SampleState Epoch::Decide(Occasion occasion, uint32_t index, Place* place) {
       break;
     case Occasion::kStream:
       if (!open) break;
-      // An unkept sample that jobs share comes from the source, even if an
-      // earlier first pass has left it in the store.
+      // An unkept sample that jobs share comes from the source, even if the
+      // store still has it from a first pass.
       if (job_->InRing(index)) {
         job_->ClaimAhead(index);
         state = State::kAsked;

@@ -15,7 +15,8 @@
 
 namespace refurbish_tf {
 
-// The counts of an epoch, which outlive it: `EpochStats` in stats.py.
+// The counts of an epoch, which outlive it. stats.py shows them as
+// `EpochStats`.
 struct EpochCounters : Counters {
   Count fresh{this, "fresh"};
   Count cached{this, "cached"};
@@ -30,11 +31,11 @@ struct EpochCounters : Counters {
 struct EpochParts {
   uint64_t number = 0;
   uint64_t seed = 0;
-  Shard shard;  // Which samples of the whole source these are.
+  Shard shard;  // Which samples of the whole source it reads.
   // Keeps alive the schedule that the order uses. Null if every sample is
   // prepared.
   std::shared_ptr<const Schedule> schedule;
-  bool random_access = false;  // Of the source.
+  bool random_access = false;  // Whether the source has it.
   std::shared_ptr<SampleStore> store;
   std::shared_ptr<Job> job;  // Destroyed before `store`.
   uint64_t num_begun = 0;    // See `JobPlan::num_begun`.
@@ -45,7 +46,8 @@ struct EpochParts {
   std::shared_ptr<std::atomic<int64_t>> alive;
 };
 
-// How many places are decided, and claimed, at once for a store in memory.
+// With a store in memory, at most this many places are decided, and claimed, at
+// once.
 inline constexpr size_t kPlacesAtOnce = 16;
 
 struct Place {
@@ -59,17 +61,17 @@ struct Place {
   std::optional<uint32_t> index;
   Sample sample;
   WantedSample wanted;           // For `kReading`.
-  int64_t bytes_ahead = 0;       // Counted in `Epoch::bytes_ahead_`.
+  int64_t bytes_ahead = 0;       // Its part of `Epoch::bytes_ahead_`.
   bool from_other_jobs = false;  // Another process prepared it.
   bool missing = false;    // Prepared although the schedule expects it cached.
-  bool new_input = false;  // The source is first read from its start again.
+  bool new_input = false;  // Before it, the source starts over.
 };
 
 // What to do at the current position of a stream.
 struct Advance {
   int64_t pass_over = 0;  // How many elements to skip.
-  bool wanted = false;    // Whether the element after them is wanted, and
-  uint32_t index = 0;     // its index.
+  bool wanted = false;    // Whether the element after them is wanted.
+  uint32_t index = 0;     // The index of that element.
   bool at_end = false;    // Whether the stream should end after them.
 };
 

@@ -10,12 +10,11 @@
 namespace refurbish_tf {
 namespace {
 
-// How many of the samples yielded last each checkpoint copies. Once there are
-// more, the next one copies all that were yielded since the bits were copied.
+// The most samples of `last_`. With one more, they move to `since_`.
 constexpr size_t kMostYieldedLast = 1024;
 
-// Once there are more of these, the next checkpoint copies the bits. It does so
-// earlier if these take as many bytes as the bits.
+// The most samples of `since_`, unless the bits take fewer bytes than that.
+// With one more, the next checkpoint copies the bits again.
 constexpr size_t kMostYieldedSince = 1 << 16;
 
 template <class T>
@@ -105,7 +104,7 @@ absl::Status CheckSaved(const EpochPosition& saved, int64_t num_samples) {
   }
   const auto yielded = saved.yielded.vec<uint8_t>();
   const int64_t bytes = yielded.size();
-  // While the length of the source is unknown, there are as many as needed.
+  // While the number of samples is unknown, `yielded` grows with the samples.
   const bool fits = !saved.begun ? bytes == 0
                     : saved.num_samples == kUnknownSamples
                         ? bytes <= static_cast<int64_t>(kMaxSamples / 8 + 1)

@@ -1,14 +1,15 @@
 // A position in training: the epoch that a stage is in, or the next one; which
 // of its samples were yielded; r, the seeds and the schedule. It is one value,
-// which checkpoints, loaders and callbacks save. It holds nothing that is in
-// progress or in the store: the source is read again.
+// which checkpoints, loaders and callbacks save. It has no elements of the
+// source and no samples of the store: a restored stage reads the source again.
 //
 // `Stage::Save` and `Epoch::Save` fill it; `Stage::Restore` checks it
 // (`CheckSaved`) before it changes anything; `Epoch::Resume` walks the rest of
 // the order. After a restore on a shared store, a job uses nothing newer than
-// its schedule wants until it is back where it was (`SharedUse::exact_before`),
-// so that it yields what it yielded before. Of the samples in transit it uses
-// none that were put before `ring_head`, because it may have used them already.
+// its schedule wants until it is back where it was
+// (`SharedJob::exact_before_`), so that it yields what it yielded before. It
+// uses no sample in transit from before `ring_head`, because it may have used
+// that sample already.
 //
 // The positions of all workers can be joined (epoch_position.py). `yielded` is
 // then about the samples of the whole source, and each worker continues with
@@ -41,8 +42,8 @@ struct EpochPosition {
   uint64_t next_epoch = 0;
   bool begun = false;  // If false, `number` is not set and nothing was yielded.
   uint64_t number = 0;
-  // Whether it joins those of all workers. `num_samples`, `num_kept` and
-  // `yielded` are then those of the whole source.
+  // Whether the positions of all workers were joined into this one.
+  // `num_samples`, `num_kept` and `yielded` are then those of the whole source.
   bool joined = false;
   int64_t num_samples = kUnknownSamples;
   bool scheduled = false;
@@ -55,31 +56,32 @@ struct EpochPosition {
   // The policies, by number.
   int64_t eviction = 0;
   int64_t shuffle = 0;
-  // The number of shards of the source, 0 if that was not known yet; which of
-  // them this was; how many samples all of them had, if known; and the number
-  // of shards when the schedule began, 0 if it is not known which samples of
-  // the source a shard has.
+  // The shard of the source. `num_shards`: 0 if it was not known yet. `whole`:
+  // how many samples all shards had, if known. `schedule_shards`: the number of
+  // shards when the schedule began; 0 if it is not known which samples of the
+  // source a shard has.
   int64_t num_shards = 0;
   int64_t shard = 0;
   int64_t whole = kUnknownSamples;
   int64_t schedule_shards = 0;
-  // Which samples were yielded: a bit for each, the lowest of a byte first
-  // (uint8). Then the samples yielded since, and those yielded last (uint32):
-  // symbolic checkpoints are saved with every element, and must copy neither
-  // all bits nor many numbers each time.
+  // Which samples were yielded. `yielded` has a bit for each, the lowest of a
+  // byte first. The other two list the indices of samples yielded after these
+  // bits were copied, in two steps: symbolic checkpoints are saved with every
+  // element, and must copy neither all bits nor many numbers each time.
   tensorflow::Tensor yielded{tensorflow::DT_UINT8,
                              tensorflow::TensorShape({0})};
   tensorflow::Tensor yielded_since{tensorflow::DT_UINT32,
                                    tensorflow::TensorShape({0})};
   tensorflow::Tensor yielded_last{tensorflow::DT_UINT32,
                                   tensorflow::TensorShape({0})};
-  // Joined positions: the shards whose position was lost (int64). Their samples
-  // are yielded and prepared again.
+  // Of a joined position: the shards whose position was lost. Their samples are
+  // yielded and prepared again.
   tensorflow::Tensor lost_shards{tensorflow::DT_INT64,
                                  tensorflow::TensorShape({0})};
 };
 
-// The samples of an epoch that were handed out, or whose errors were.
+// The samples of an epoch that were handed out, or whose errors were handed
+// out.
 class YieldedSamples {
  public:
   void Resize(uint64_t num_samples) { bits_.resize((num_samples + 7) / 8); }
@@ -95,9 +97,9 @@ class YieldedSamples {
   int64_t bytes() const;
 
  private:
-  // See EpochPosition. `saved_` has the bits except those of the samples in
-  // `since_` and `last_`; `since_saved_` is a copy of `since_`. Both are empty
-  // until the next save if they are outdated.
+  // See `EpochPosition::yielded`. `saved_` has the bits except those of the
+  // samples in `since_` and `last_`; `since_saved_` is a copy of `since_`. If
+  // one of the two copies is outdated, it is empty until the next save.
   std::vector<uint8_t> bits_;
   std::optional<tensorflow::Tensor> saved_;
   std::vector<uint32_t> since_;

@@ -38,8 +38,9 @@ void FirstPassSelection::Put(uint64_t seed, Generation generation,
   absl::MutexLock lock(&mu_);
   if (key >= limit_) return;
   const uint64_t number = keys.InWhole(index);
-  // While memory is short, a store in memory has less than fits, so what fits
-  // is counted here. On disk a record has another size, and other jobs put too.
+  // While memory is short, a store in memory holds less than fits, so the bytes
+  // of what fits are counted here. On disk they are not: records have other
+  // sizes there, and other jobs put too.
   const int64_t bytes = store.shared() ? 0 : sample_store.Bytes(sample);
   bool all_known = false;
   PutResult result;
@@ -53,8 +54,9 @@ void FirstPassSelection::Put(uint64_t seed, Generation generation,
     // The put has removed an older generation of this sample.
     if (!keys_.empty() && keys_[0] == key) Pop();
     const bool is_largest = keys_.empty() || keys_[0] < key;
-    // Samples that others have put compete from the start. Otherwise one of our
-    // own would be evicted before one of an earlier run that has a larger key.
+    // The store may also have samples of other jobs or earlier runs. They
+    // compete from the start: otherwise a sample of this run could be evicted
+    // although one of theirs has a larger key.
     if (store.shared() && !all_known && (is_largest || !others_found_)) {
       others_found_ = all_known = true;
       for (const uint64_t other : store.Indices()) {

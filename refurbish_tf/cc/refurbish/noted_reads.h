@@ -13,7 +13,7 @@ namespace refurbish_tf {
 
 class NotedReads {
  public:
-  // `position`: of a sample in transit, in the ring.
+  // `position`: where in the ring a sample in transit is.
   WantedSample Note(uint64_t key, GenerationRange wanted,
                     std::optional<uint64_t> position) {
     noted_.push_back({next_ticket_++, key, wanted, position});
@@ -21,7 +21,7 @@ class NotedReads {
     num_transit_reading_ += position.has_value();
     return noted_.back();
   }
-  // The noted reads that were not taken yet.
+  // The number of noted reads that were not taken yet.
   size_t size() const { return noted_.size(); }
   std::vector<WantedSample> Take() { return std::exchange(noted_, {}); }
 
@@ -30,7 +30,8 @@ class NotedReads {
     num_transit_reading_ -= read.position.has_value();
   }
   bool any() const { return num_reading_ > 0; }
-  // The limit is low for samples in transit: they may soon be gone.
+  // Whether many reads are in progress. The limit is lower for samples in
+  // transit, which may soon be replaced.
   bool many() const {
     return num_reading_ > kMostReading ||
            num_transit_reading_ > kMostTransitReading;

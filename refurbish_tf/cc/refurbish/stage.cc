@@ -51,20 +51,21 @@ absl::Status Stage::Agree(std::shared_ptr<const Schedule> schedule) {
     store = store_;
     terms = TermsOf(options_, shard_);
   }
-  // If the directory was deleted, the stage continues alone.
+  // If the store's directory was deleted, the stage continues on its own.
   if (store->CheckDirectory().ok()) {
     Cooperation& jobs = store->cooperation();
     auto agreed = jobs.Agree(terms, schedule, kPatienceOfAStep);
     if (schedule != nullptr && absl::IsFailedPrecondition(agreed.status())) {
-      // Another job has ended its first pass before us. Its schedule is as
-      // good.
+      // Another job has ended its first pass before this one, and its schedule
+      // differs. It is as good, so this stage follows it.
       RTF_ASSIGN_OR_RETURN(schedule,
                            jobs.Agree(terms, nullptr, kPatienceOfAStep));
     } else if (agreed.ok()) {
       schedule = *std::move(agreed);
     } else if (schedule != nullptr) {
-      // On a full disk, or if another process is stopped while it writes, the
-      // schedule is not recorded; the next run makes a new one.
+      // On a full disk, or if another process stops while it writes, the
+      // schedule is not recorded. Training continues, and the next run makes a
+      // new one.
       LOG(WARNING) << agreed.status().message();
     } else if (!absl::IsUnavailable(agreed.status())) {
       return agreed.status();
@@ -77,7 +78,7 @@ absl::Status Stage::Agree(std::shared_ptr<const Schedule> schedule) {
 
 absl::StatusOr<std::shared_ptr<Epoch>> Stage::StartEpoch() {
   RTF_RETURN_IF_ERROR(JoinOthers());
-  // Another job may have ended its first pass.
+  // Another job may have ended its first pass, and begun a schedule.
   RTF_RETURN_IF_ERROR(Agree(/*schedule=*/nullptr));
   if (fitting_.num_seen() == num_samples()) {
     RTF_RETURN_IF_ERROR(BeginSchedule(num_samples()));
@@ -102,7 +103,7 @@ absl::StatusOr<std::shared_ptr<Epoch>> Stage::StartEpoch() {
   ToMake epoch;
   {
     absl::MutexLock lock(&mu_);
-    // The schedule of another job, or our own after a restore, may begin at a
+    // A schedule of another job, or one from before a restore, may begin at a
     // later epoch.
     if (schedule_ != nullptr) {
       next_epoch_ = std::max(next_epoch_, schedule_->origin());
@@ -115,7 +116,7 @@ absl::StatusOr<std::shared_ptr<Epoch>> Stage::StartEpoch() {
           "clear a store on disk with overwrite=True."));
     }
     // The number and the schedule are taken under one lock. Otherwise a
-    // schedule that begins later might replace this one.
+    // schedule that begins at a later epoch might come in between.
     epoch = BeginEpoch(next_epoch_++, /*scheduled=*/true);
   }
   return MakeEpoch(std::move(epoch));
@@ -128,8 +129,8 @@ void Stage::CountBytes() const {
 
 Stage::ToMake Stage::BeginEpoch(uint64_t number, bool scheduled) {
   ToMake of;
-  // Counted here, under the lock, and not where the epoch is made: if two were
-  // made at once, both would count as the last that began.
+  // The job counts its epochs here, under the lock, and not where the epoch is
+  // made: if two were made at once, both would count as the last that began.
   of.parts.num_begun = job_->BeginEpoch(number);
   last_begun_ = std::max(last_begun_, number);
   CountBytes();
@@ -183,7 +184,8 @@ absl::Status Stage::EndEpoch(const Epoch& epoch) {
           "filters and splits it is made from.");
     }
     options_.num_samples = num_samples;
-    // It is unknown how many of the samples read before the restore fit.
+    // Under a limit, the first pass must choose among all samples, but a
+    // resumed epoch has not put those that were read before the restore.
     if (epoch.resumed() && store_->store().max_bytes() != kUnlimited) {
       return absl::OkStatus();
     }
@@ -194,7 +196,8 @@ absl::Status Stage::EndEpoch(const Epoch& epoch) {
 void Stage::LeaveEpoch(const Epoch& epoch) {
   absl::MutexLock lock(&mu_);
   const int64_t num_samples = options_.num_samples;
-  // Another process may have put what was handed out before a restore.
+  // The samples that were handed out before a restore were perhaps put by
+  // another process, so a resumed epoch does not count.
   if (schedule_ != nullptr || epoch.resumed() || epoch.num_to_come() == 0 ||
       num_samples == kUnknownSamples) {
     return;
@@ -210,9 +213,9 @@ absl::Status Stage::BeginSchedule(int64_t num_samples) {
     if (schedule_ != nullptr) return CheckLength(num_samples);
     const uint32_t capacity =
         fitting_.Count(options_.schedule.seed, num_samples);
-    // It begins with the epoch begun last, so that no generation is used by an
-    // epoch before the schedule and again by one under it. For a job that is
-    // alone, this lock ensures it; with other jobs, `Job` does.
+    // The schedule begins with the epoch begun last, so that no generation is
+    // used by an epoch before the schedule and again by one under it. For a job
+    // that is alone, this lock ensures that; with other jobs, `Job` does.
     schedule = std::make_shared<Schedule>(options_.schedule, num_samples,
                                           capacity, last_begun_);
     if (job_->alone()) {
@@ -226,7 +229,7 @@ absl::Status Stage::BeginSchedule(int64_t num_samples) {
 }
 
 absl::Status Stage::CheckLength(int64_t num_samples) const {
-  // Two first passes that overlap end one after the other.
+  // If two first passes overlap, the second to end must have the same length.
   if (num_samples == options_.num_samples) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat(
       "The source of refurbish yielded ", num_samples,
@@ -261,7 +264,7 @@ absl::Status Stage::PutPrepared(const Epoch& epoch, uint32_t index,
     if (store.Put(key, generation, sample) == PutResult::kNewerKept &&
         !store.shared() && is_newest()) {
       // A restore set the stage back to before the newer one was prepared, and
-      // no iterator is left that could use it.
+      // no iterator is left that could use the newer one.
       store.Remove(key, /*evict=*/false);
       store.Put(key, generation, sample);
     }
@@ -288,7 +291,7 @@ bool Stage::PutInFirstPass(const Epoch& epoch, uint32_t index,
   SampleMap<Sample>& store = epoch.sample_store().store();
   const uint64_t key = epoch.keys().InWhole(index);
   if (schedule != nullptr) {
-    // Another iterator has ended its first pass.
+    // Another iterator has ended its first pass since this epoch began.
     const bool kept =
         epoch.number() == schedule->origin() && schedule->Kept(index);
     if (kept) store.Put(key, generation, sample);

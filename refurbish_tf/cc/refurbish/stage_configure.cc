@@ -58,7 +58,7 @@ absl::Status Stage::Configure(const StageOptions& options,
   }
   const int64_t whole =
       WholeOf(shard.value_or(SourceShard()), options.num_samples);
-  // The seeds of samples are made from their numbers, which must fit 32 bits.
+  // Seeds include a sample's number in the whole source, with 32 bits.
   if (whole > static_cast<int64_t>(kMaxSamples)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "The source has ", whole,
@@ -91,7 +91,7 @@ absl::Status Stage::Configure(const StageOptions& options,
       jobs.PlanTransit(TransitBytes(RoomOf(options, *store), schedule.get()),
                        options.sample_bytes));
   absl::MutexLock lock(&mu_);
-  // Another thread may have configured it.
+  // Another thread may have configured the stage since.
   const std::optional<absl::Status> configured = Reconfigure(options);
   if (configured.has_value()) return *configured;
   options_ = options;
@@ -107,7 +107,7 @@ std::shared_ptr<const Schedule> Stage::MakeSchedule(
     SampleStore& store) {
   const std::optional<uint32_t> num_kept = NumKept(RoomOf(options, store));
   if (!num_kept.has_value()) return nullptr;
-  // A schedule that other jobs have agreed on stays, if it fits.
+  // A schedule that other jobs have agreed on is kept, if its samples fit.
   std::shared_ptr<const Schedule> earlier =
       store.cooperation().Agreed(TermsOf(options, shard));
   if (earlier != nullptr &&
@@ -127,7 +127,7 @@ std::optional<absl::Status> Stage::Reconfigure(const StageOptions& options) {
                                    counters_.empty();
   if (!configured_ || length_became_known) return std::nullopt;
   // TensorFlow may have fused `map` and `batch`, which loses random access.
-  // This is unknown while a shard is not filled in.
+  // While a shard is not filled in, this cannot be seen.
   options_.random_access &=
       options.random_access || options.num_samples == kUnknownSamples;
   if (options.num_samples == kUnknownSamples ||

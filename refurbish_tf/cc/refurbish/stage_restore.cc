@@ -25,7 +25,7 @@ absl::Status CheckPolicy(const Policies<Policy>& policies, Policy given,
 EpochPosition Stage::Save() const {
   absl::MutexLock lock(&mu_);
   EpochPosition saved;
-  // A restored rest that was not begun is still the position.
+  // If the rest of a restored epoch was not begun, that is still the position.
   if (rest_.has_value()) saved = *rest_;
   saved.seed = static_cast<int64_t>(options_.schedule.seed);
   saved.order_seed = static_cast<int64_t>(*options_.schedule.order_seed);
@@ -144,8 +144,9 @@ std::shared_ptr<const Schedule> Stage::SavedSchedule(
   }
   if (!num_kept.has_value()) return nullptr;
   // If not every sample is kept, the former schedule does not determine which
-  // ones the new shard keeps; if the length of the whole source is unknown, it
-  // cannot be followed. A new one begins, whose first epoch is all fresh.
+  // ones the new shard keeps. If the length of the whole source is unknown, it
+  // cannot be followed either. A new schedule begins, whose first epoch is all
+  // fresh.
   const bool stays = keeps_all && follows_own;
   return std::make_shared<Schedule>(
       options_.schedule, own_size ? options_.num_samples : saved.num_samples,
@@ -247,13 +248,13 @@ absl::Status Stage::SetTo(const EpochPosition& saved) {
     RTF_RETURN_IF_ERROR(CheckFits(saved));
   }
   RTF_RETURN_IF_ERROR(JoinOthers());
-  // The schedule that a store on disk must record, or null.
+  // The schedule that a store on disk must record for later runs, or null.
   std::shared_ptr<const Schedule> schedule;
   std::shared_ptr<SampleStore> store;
   Cooperation::Terms terms;
   {
     absl::MutexLock lock(&mu_);
-    // Another thread may have begun an epoch since.
+    // Checked again, because another thread may have begun an epoch since.
     RTF_RETURN_IF_ERROR(CheckFits(saved));
     AdoptSeeds(saved);
     const bool moved = IsMoved(saved);
@@ -263,7 +264,8 @@ absl::Status Stage::SetTo(const EpochPosition& saved) {
         options_.num_samples = schedule_->num_samples();
       }
     }
-    // The job has used nothing in the ring of another store.
+    // `ring_head` counts only for the store where it was saved: the job has
+    // used nothing in the ring of another one.
     const int64_t id = store_->cooperation().place().store_id;
     job_->Restore(next_epoch_, saved.store_id == id ? saved.ring_head : 0);
     next_epoch_ = saved.next_epoch;
@@ -283,7 +285,8 @@ absl::Status Stage::SetTo(const EpochPosition& saved) {
   ForgetLost(saved, *store);
   if (schedule == nullptr) return absl::OkStatus();
   const absl::Status noted = store->cooperation().AgreeAnew(terms, *schedule);
-  // If not, a later run without this checkpoint follows another schedule.
+  // Training continues, but a later run without this checkpoint follows another
+  // schedule.
   if (!noted.ok()) LOG(WARNING) << noted.message();
   return absl::OkStatus();
 }

@@ -41,7 +41,7 @@ bool DiskSamples::Decode(RecordBuffer record, bool in_transit, Sample* sample,
       (types == nullptr || types->Allow(*sample))) {
     return true;
   }
-  // The record is intact, but another kind of stage wrote it.
+  // The record is intact, but holds no sample of this stage's types.
   if (!in_transit) disk_->Discard(index, *found);
   Records::Counts& counts = disk_->records().counts();
   --counts.hits;
@@ -61,7 +61,7 @@ void DiskSamples::LookUp(Lookup* lookups, size_t count) {
 PutResult DiskSamples::Put(uint64_t index, Generation generation,
                            Sample sample) {
   EncodedSample encoded;
-  // Types that cannot be encoded were refused when the stage was built.
+  // Fails only for samples above 4 GiB and for variants that hold no tensors.
   if (!EncodedSample::Encode(sample, &encoded).ok()) return PutResult::kFailed;
   return disk_->Put(index, generation, encoded.parts());
 }
@@ -86,7 +86,8 @@ absl::StatusOr<std::shared_ptr<SampleStore>> DiskSamples::Open(
   options.must_exist = must_exist;
   auto disk = DiskStore::Open(directory, std::move(options));
   if (disk.ok()) return std::make_shared<DiskSamples>(*std::move(disk));
-  // To the user, each of these errors is a wrong argument.
+  // Python raises this code as a ValueError: to the user, each of these errors
+  // is a wrong argument.
   return absl::FailedPreconditionError(Printable(disk.status().message()));
 }
 
@@ -143,7 +144,7 @@ absl::StatusOr<PutResult> DiskSamples::PutNow(uint64_t index,
         "index must be below 2**28 for a cache store on disk, got ", index,
         ". It is the position of the sample in the source."));
   }
-  // Otherwise the put would keep a stored sample of the same generation.
+  // Otherwise `DiskStore::Put` would keep a stored sample of this generation.
   Remove(index, /*evict=*/false);
   const PutResult result = disk_->Put(index, generation, encoded.parts());
   if (result != PutResult::kStored) return result;

@@ -1,4 +1,4 @@
-// The cache store on disk as a store of samples: encodes tensors as records.
+// A store of samples that keeps them on disk: encodes tensors as records.
 #pragma once
 
 #include <atomic>
@@ -50,7 +50,7 @@ class DiskSamples : public SampleStore, private SampleMap<Sample> {
  private:
   class SamplesAhead;
 
-  // Implements CacheStore.
+  // Implements SampleMap.
   int64_t max_bytes() const override { return disk_->max_bytes(); }
   bool shared() const override { return true; }
   void LookUp(Lookup* lookups, size_t count) override;
@@ -79,7 +79,7 @@ class DiskSamples : public SampleStore, private SampleMap<Sample> {
 
   const std::unique_ptr<DiskStore> disk_;
   SharedCooperation shared_;
-  // Set by the first `Reserve`. Stored samples of other types are then missing.
+  // Set by the first `Reserve`. Stored samples of other types count as missing.
   std::atomic<const SampleTypes*> types_{nullptr};
 };
 

@@ -52,7 +52,7 @@ absl::Status MemorySamples::Reserve(const std::string& stage,
 
 PutResult MemorySamples::PutElement(uint64_t index, Generation generation,
                                     Sample* element) {
-  // Checked first, so that no buffers are copied in vain.
+  // Checked before copying, because a full store would drop the copies.
   if (!store_.HasRoom(SampleBytes(*element))) return PutResult::kNoRoom;
   OwnBuffers(element);
   return store_.PutShared(index, generation, *element);

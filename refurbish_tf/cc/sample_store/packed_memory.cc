@@ -20,21 +20,22 @@ using tensorflow::Tensor;
 namespace {
 
 constexpr size_t kSlotAlignment = tensorflow::Allocator::kAllocatorAlignment;
-// A smaller tensor takes no more memory than its bookkeeping.
+// Smaller tensors are not packed: their bookkeeping takes more than the data.
 constexpr size_t kLeastPacked = 512;
-// Larger tensors, if pages are large, are packed if they have few sizes. If
-// they have many, the C library fills holes, and most slots would stay empty.
+// Up to kMostOfAnySize bytes, tensors of any size are packed. Larger ones,
+// which exist with large pages, are packed if they have few sizes. With many,
+// most slots would stay empty, while the C library fills its holes.
 constexpr size_t kMostOfAnySize = 8192, kFewSizes = 16;
 constexpr size_t kSlabBytes = 1 << 20;
 static_assert(kRegionBytes % kSlabBytes == 0);
 
-// Memory for a slab within one region, or null.
+// A slab's memory, aligned so that it is in one region. Null if there is none.
 char* MapSlab() {
   void* const mapped = mmap(nullptr, 2 * kSlabBytes, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED) return nullptr;
   char* const begin = static_cast<char*>(mapped);
-  // If aligned, uses the second half: the next slab then fits into the first.
+  // If aligned, keeps the second half: the next slab then fits into the first.
   const size_t before =
       kSlabBytes - reinterpret_cast<uintptr_t>(mapped) % kSlabBytes;
   munmap(begin, before);
@@ -51,7 +52,7 @@ struct PackedMemory::Slab {
       : slot_bytes(slot_bytes), memory(MapSlab()) {}
   ~Slab() {
     if (memory == nullptr) return;
-    // Even if munmap fails, which it does if the process has too many mappings.
+    // Returns the pages even if the process has too many mappings for munmap.
     ReturnPages(memory, kSlabBytes);
     munmap(memory, kSlabBytes);
   }
@@ -63,7 +64,7 @@ struct PackedMemory::Slab {
   size_t num_used = 0;
   // How many slots were ever used. The others have no pages yet.
   size_t num_begun = 0;
-  // The first free slot among these. It holds the address of the next one.
+  // The head of the list of returned slots. Each holds the next one's address.
   char* free = nullptr;
   // Its index among the slabs of this size in `with_room_`.
   size_t place = 0;
@@ -151,7 +152,7 @@ void PackedMemory::Return(Slab* slab, char* slot) {
   std::memcpy(slot, &slab->free, sizeof(slab->free));
   slab->free = slot;
   if (--slab->num_used > 0 || slabs.size() == 1) return;
-  // An empty slab is kept if it is the only one with room.
+  // Frees the empty slab, because another one of this size has room.
   slabs.back()->place = slab->place;
   slabs[slab->place] = slabs.back();
   slabs.pop_back();

@@ -14,11 +14,12 @@
 
 namespace refurbish_tf {
 
-// Slabs, each divided into slots of one size. The C library can reuse a freed
-// block of aligned memory, such as TensorFlow's, only together with a
-// neighbour. If small samples of one size come and go, such holes take up to
-// half of all memory. A slab goes back to the system when its last slot is
-// returned. Thread-safe. Must be held by a shared pointer.
+// Consists of slabs, each divided into slots of one size. Without them, if
+// small samples of one size come and go, up to half of all memory is lost to
+// holes: the C library can reuse a freed block of aligned memory, such as
+// TensorFlow's, only together with a neighbour. An empty slab goes back to the
+// system, unless it is the last one with room. Thread-safe. Must be held by a
+// shared pointer.
 class PackedMemory : public std::enable_shared_from_this<PackedMemory> {
  public:
   // `page_bytes`: the unit in which memory goes back to the system.
@@ -26,7 +27,7 @@ class PackedMemory : public std::enable_shared_from_this<PackedMemory> {
       : most_packed_(2 * page_bytes) {}
   ~PackedMemory();
 
-  // Copies a small tensor into a slot. Returns other tensors unchanged.
+  // Copies a tensor of packable size into a slot. Returns others unchanged.
   tensorflow::Tensor Copy(const tensorflow::Tensor& tensor)
       ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -34,16 +35,17 @@ class PackedMemory : public std::enable_shared_from_this<PackedMemory> {
   class Buffer;
   struct Slab;
 
-  // Null if there is no memory, or if there are too many sizes.
+  // Null if there is no memory, or if there are too many slot sizes.
   Slab* Take(size_t bytes, char** slot) ABSL_LOCKS_EXCLUDED(mu_);
   void Return(Slab* slab, char* slot) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Larger tensors leave whole pages free, which go back to the system.
+  // Larger tensors are not packed: freed, they leave whole pages for the
+  // system.
   const size_t most_packed_;
 
   std::mutex mu_;
-  // The slabs that have a free slot, by slot size. Only their tensors refer to
-  // full slabs.
+  // The slabs that have a free slot, by slot size. Full slabs are known only to
+  // the tensors in them.
   std::map<size_t, std::vector<Slab*>> with_room_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -26,14 +26,14 @@ using tensorflow::TensorShape;
 using tensorflow::Variant;
 using tensorflow::VariantTensorDataProto;
 
-// A component of this size or more is not copied when it is read, so it is
-// aligned as TensorFlow requires.
+// A component of this size or more stays in the record's memory when it is
+// read, so it is aligned as TensorFlow requires.
 constexpr size_t kInPlace = 512;
 constexpr size_t kAlignment = RecordBuffer::kAlignment;
 // How deeply tensors can be nested in variants.
 constexpr int kMostNested = 16;
 
-// One per component, followed by the sizes of its dimensions.
+// One per component. The sizes of its dimensions follow, as int64.
 struct ComponentHeader {
   uint32_t dtype;
   uint32_t rank;
@@ -86,7 +86,8 @@ absl::Status CheckVariants(const Tensor& tensor) {
 }
 
 // Whether a tensor, and each one in its variants, has at least one byte per
-// element: TensorFlow allocates as many elements as the shape claims.
+// element. TensorFlow allocates as many elements as a shape claims, so a forged
+// record could exhaust the memory.
 bool HoldsItsElements(const TensorProto& proto, int depth = 0) {
   if (depth > kMostNested || !TensorShape::IsValid(proto.tensor_shape())) {
     return false;
@@ -115,7 +116,7 @@ bool HoldsItsElements(const TensorProto& proto, int depth = 0) {
   return true;
 }
 
-// A view of a record's memory, which it keeps alive.
+// A view of a record's memory. Keeps the record alive.
 class PartOfRecord : public TensorBuffer {
  public:
   PartOfRecord(std::shared_ptr<RecordBuffer> record, size_t offset, size_t size)
@@ -234,7 +235,8 @@ bool DecodeSample(RecordBuffer record, Sample* sample) {
   const auto owner = std::make_shared<RecordBuffer>(std::move(record));
   const char* const payload = owner->payload();
   size_t position = 0;
-  // The checksum is correct, but another program may have written the record.
+  // Trusts nothing: the checksum is correct, but any program may have written
+  // the record.
   const auto read = [&](void* to, size_t size) {
     if (size > payload_size - position) return false;
     std::memcpy(to, payload + position, size);

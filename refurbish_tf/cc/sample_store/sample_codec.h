@@ -13,8 +13,8 @@
 
 namespace refurbish_tf {
 
-// Whether samples of these types can be encoded. Resources cannot, and variants
-// only if they hold dense, ragged or sparse tensors.
+// Fails if samples of these types can never be encoded: those with resources.
+// Variants can be encoded if they hold dense, ragged or sparse tensors.
 absl::Status CheckEncodable(const tensorflow::DataTypeVector& dtypes);
 
 // The encoded bytes of each sample of these types, or -1 if they vary.
@@ -22,7 +22,7 @@ int64_t FixedEncodedBytes(const SampleTypes& types);
 
 // The payload of a record: a header with the type, shape and offset of each
 // component, then the small components and, aligned, the others. Tensor data is
-// not copied if possible, so the sample must outlive this.
+// not copied if possible, so the sample must outlive this object.
 class EncodedSample {
  public:
   // Fails if the sample cannot be encoded.

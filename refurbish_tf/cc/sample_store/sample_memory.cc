@@ -13,11 +13,12 @@ using tensorflow::Tensor;
 using tensorflow::TensorBuffer;
 using tensorflow::tstring;
 
-// The C library allocates smaller buffers, and returns free parts of a region.
+// Smaller buffers come from the C library, which gives back memory itself once
+// a region is free.
 constexpr size_t kLeastReturned = 1 << 15;
 
-// Whether its memory is ordinary. Memory of devices or files may still be in
-// use, or come from elsewhere.
+// Whether TensorFlow's CPU allocator made the buffer. Memory of devices or
+// files may still be in use.
 bool IsOfProcessor(const TensorBuffer& buffer) {
   tensorflow::AllocationDescription description;
   buffer.FillAllocationDescription(&description);

@@ -1,5 +1,5 @@
-// The tensors of a sample, where in memory they are, and how that memory goes
-// back to the system.
+// Visits the tensors of a sample, finds where in memory they are, and gives
+// that memory back to the system.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace refurbish_tf {
 
-// Calls `visit` with a tensor and, if it returns true, with the tensors in it.
-// `AnyTensor` may be const.
+// Calls `visit` with a tensor and, if it returns true, also with the tensors
+// inside of a variant. `AnyTensor` may be const.
 template <class AnyTensor, class Visit>
 void ForEachTensor(AnyTensor& tensor, const Visit& visit) {
   if (!visit(tensor) || tensor.dtype() != tensorflow::DT_VARIANT) return;
@@ -42,11 +42,11 @@ void ForEachTensor(AnyTensor& tensor, const Visit& visit) {
 // The size of a huge page.
 inline constexpr uint64_t kRegionBytes = 1 << 21;
 
-// The region in which the sample's largest part begins.
+// The number of the region in which the sample's largest buffer begins.
 uint64_t RegionOf(const std::vector<tensorflow::Tensor>& sample);
 
-// Before a sample is freed, gives the pages that only it uses back to the
-// system. TensorFlow's pool of large tensors would keep them.
+// Gives the pages that only this sample uses back to the system. Called before
+// it is freed, because TensorFlow's pool of large tensors would keep them.
 void ReturnPagesOf(const std::vector<tensorflow::Tensor>& sample);
 
 }  // namespace refurbish_tf

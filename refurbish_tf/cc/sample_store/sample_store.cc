@@ -26,17 +26,17 @@ bool IsView(const Tensor& tensor) {
 }
 
 bool IsHeldByOthers(const Tensor& tensor) {
-  // Strings are copied on their way to Python.
+  // Strings need no copy: TensorFlow copies them on their way to Python.
   return tensorflow::DataTypeCanUseMemcpy(tensor.dtype()) &&
          tensor.NumElements() > 0 && !tensor.RefCountIsOne();
 }
 
-// Copies the tensors, and the tensors in them, if `is_to_copy`.
+// Copies the tensors, also inside of variants, that `is_to_copy` accepts.
 void CopyIf(bool (*is_to_copy)(const Tensor&), Sample* sample) {
   for (Tensor& each : *sample) {
     ForEachTensor(each, [is_to_copy](Tensor& tensor) {
-      // A variant is always copied, because others may hold the elements that
-      // are changed in it.
+      // A variant itself is always copied: copies replace tensors inside of it,
+      // and others may hold it.
       const bool has_tensors = tensor.dtype() == tensorflow::DT_VARIANT;
       if (has_tensors ||
           (tensor.dtype() != tensorflow::DT_RESOURCE && is_to_copy(tensor))) {
@@ -141,7 +141,7 @@ absl::Status SampleStore::Put(uint64_t index, Sample sample) {
                    " bytes of it. Free memory, or make a CacheStore in a "
                    "directory.");
   }
-  // Only now: a refused sample must not set the types.
+  // Set only after the put: a refused sample must not set the types.
   absl::MutexLock lock(&mu_);
   RTF_RETURN_IF_ERROR(CheckTypes(dtypes));
   dtypes_ = std::move(dtypes);

@@ -34,8 +34,8 @@ struct SampleTypes {
   bool Allow(const Sample& sample) const;
 };
 
-// The bytes of the data, including ragged and sparse components. A sample takes
-// just this memory only if it owns its buffers.
+// The bytes of the data, including ragged and sparse components. If a component
+// is a view, it keeps more memory alive (see `OwnBuffers`).
 int64_t SampleBytes(const Sample& sample);
 
 // Copies components that are views of a larger buffer, such as slices, which
@@ -43,15 +43,15 @@ int64_t SampleBytes(const Sample& sample);
 // such as that of a NumPy array, which may be written to.
 void OwnBuffers(Sample* sample);
 
-// Copies components that others, such as the store or the source, may also
-// hold. For a function that calls Python, which may write into its arguments.
+// Copies components that others, such as the store, may hold. Called before
+// Python code, which may write into its arguments.
 void CopyHeldByOthers(Sample* sample);
 
 // The bytes of each sample of these types, or -1 if they vary.
 int64_t FixedSampleBytes(const SampleTypes& types);
 
-// A cache store in memory or on disk, the types of its samples, and which stage
-// uses it.
+// A cache store in memory or on disk, with the types of its samples and the
+// stage that uses it.
 //
 // Lock order: `mu_` is taken before the lock of `store()`.
 class SampleStore {
@@ -70,11 +70,12 @@ class SampleStore {
   virtual SampleMap<Sample>& store() = 0;
   virtual Cooperation& cooperation() = 0;
 
-  // How the store numbers the samples of a shard. On disk it uses their numbers
-  // in the whole source, which still hold when the source is divided
-  // differently.
+  // How the store numbers the samples of a shard. In memory as the shard does;
+  // on disk by their numbers in the whole source, which still hold when the
+  // source is divided differently.
   virtual Shard Keys(const Shard& /*shard*/) const { return Shard(); }
-  // Puts a sample that is not kept into the ring, if any, for other jobs.
+  // Puts a sample that is not kept into the ring, if there is one, for other
+  // jobs.
   virtual PutResult PutInTransit(uint64_t /*index*/, Generation /*generation*/,
                                  const Sample& /*sample*/) {
     return PutResult::kNoRoom;
@@ -94,27 +95,29 @@ class SampleStore {
 
   // Called when a stage begins to use the store. In memory: reserves the store,
   // because an index means another sample to another stage, and clears what a
-  // stage that no longer exists has left. On disk: from now on, stored samples
+  // stage that no longer exists has left. On disk: from then on, stored samples
   // of other types or shapes count as missing, like damaged ones. Fails if
-  // samples of `types` cannot be stored, or if another stage expects others.
+  // samples of `types` cannot be stored, or if another stage has reserved the
+  // store (in memory) or expects other types (on disk).
   virtual absl::Status Reserve(const std::string& stage,
                                std::weak_ptr<void> alive,
                                const SampleTypes& types) = 0;
 
-  // On disk: fails if the directory was deleted. A running stage continues, but
-  // none may begin on a store that nobody can find again.
+  // On disk: fails if the directory was deleted. A running stage continues
+  // without it, but no stage may begin on a store that nobody can find again.
   virtual absl::Status CheckDirectory() const { return absl::OkStatus(); }
 
   // The checksums of the source elements. Null in memory.
   virtual SourceChecksums* source_sums() { return nullptr; }
 
-  // Like the store's `Put`, for an element that is also handed over. In memory,
-  // the element afterwards owns its buffers, and the store shares them.
+  // Like the store's `Put`, for an element that `cached` also hands over. In
+  // memory, the element afterwards owns its buffers and shares them with the
+  // store.
   virtual PutResult PutElement(uint64_t index, Generation generation,
                                Sample* element) = 0;
 
-  // Like the store's `Put`, for a sample from a user: checks its types, and
-  // gives it the generation of the sample that it replaces.
+  // Like the store's `Put`, for a sample that a user puts: checks its types,
+  // and gives it the generation of the sample that it replaces.
   absl::Status Put(uint64_t index, Sample sample) ABSL_LOCKS_EXCLUDED(mu_);
 
   // The counts of `CacheStoreStats` in cache_store.py. Counts that only a disk

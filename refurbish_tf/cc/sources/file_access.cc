@@ -54,7 +54,8 @@ class LocalFile : public RandomFile {
   absl::StatusOr<FileIdentity> Identity() override {
     struct stat found;
     if (fstat(descriptor_, &found) != 0) return SystemError("stat", path_);
-    // Detects a replaced file even within one tick of the file system's clock.
+    // The name was removed or given to another file. The times show this only
+    // if the file system's clock has ticked since.
     if (found.st_nlink == 0) {
       return absl::NotFoundError(absl::StrCat(path_, " is gone"));
     }
@@ -64,7 +65,6 @@ class LocalFile : public RandomFile {
   }
 
  private:
-  // Changes `parts`.
   absl::StatusOr<size_t> ReadParts(uint64_t offset, iovec* parts, int count) {
     size_t wanted = 0;
     for (int i = 0; i < count; ++i) wanted += parts[i].iov_len;
@@ -94,7 +94,7 @@ class LocalFile : public RandomFile {
 class LocalFileAccess : public FileAccess {
  public:
   bool small_reads() const override { return true; }
-  // `fstat` takes a fraction of what the read takes.
+  // Every read is followed by `fstat`, which is much cheaper than the read.
   int64_t identity_nanos() const override { return 0; }
 
   absl::StatusOr<std::unique_ptr<RandomFile>> Open(
@@ -123,7 +123,7 @@ class LocalFileAccess : public FileAccess {
   absl::Status WriteWhole(const std::string& path, const std::string& content,
                           bool follow) override {
     static std::atomic<uint64_t> counter{0};
-    // Processes in different containers may have the same id.
+    // Not the process id, which processes in different containers can share.
     static const uint64_t run = NewNumber();
     const std::string target = LocalPath(path);
     const size_t slash = target.rfind('/');
@@ -135,7 +135,7 @@ class LocalFileAccess : public FileAccess {
         open(directory.c_str(),
              O_PATH | O_DIRECTORY | O_CLOEXEC | (follow ? 0 : O_NOFOLLOW));
     if (parent < 0) return SystemError("write to", directory);
-    // Short: the target's name may have the greatest length allowed.
+    // Not derived from the target's name, which may be as long as is allowed.
     const std::string provisional =
         absl::StrCat(".", absl::Hex(run), "-", counter++, ".part");
     absl::Status status = WriteAs(parent, provisional, content, path);

@@ -31,16 +31,16 @@ struct FileIdentity {
 class RandomFile {
  public:
   virtual ~RandomFile() = default;
-  // Reads `size` bytes, or fewer where the file ends.
+  // Reads `size` bytes, or fewer if the file ends before. Returns how many.
   virtual absl::StatusOr<size_t> Read(uint64_t offset, size_t size,
                                       char* to) = 0;
-  // The same for `head`, `body` and `tail`, which are adjacent in the file.
+  // Like `Read`, but into three buffers, which follow each other in the file.
   virtual absl::StatusOr<size_t> ReadFramed(uint64_t offset, char* head,
                                             size_t head_size, char* body,
                                             size_t body_size, char* tail,
                                             size_t tail_size) = 0;
-  // Its current state. NotFound if it was removed, or another file has its
-  // name.
+  // The current state of the file. NotFound if it was removed, or if another
+  // file has taken its name.
   virtual absl::StatusOr<FileIdentity> Identity() = 0;
 };
 
@@ -50,18 +50,18 @@ class FileAccess {
 
   // Whether a small read costs only a system call, not a network message.
   virtual bool small_reads() const = 0;
-  // How long a result of `Identity` is trusted.
+  // How long a result of `Identity` is trusted; 0 to ask after each read.
   virtual int64_t identity_nanos() const = 0;
 
-  // Opens a regular file. Does not block on anything else, such as a pipe.
+  // Opens a regular file. Fails, and does not block, for others such as pipes.
   virtual absl::StatusOr<std::unique_ptr<RandomFile>> Open(
       const std::string& path) = 0;
   // NotFound if there is no such file; ResourceExhausted if it has more than
   // `most` bytes.
   absl::StatusOr<std::string> ReadWhole(const std::string& path, uint64_t most);
-  // Writes a file atomically, under a temporary name first. Makes its
-  // directory, but not the parents of that. `follow`: whether the directory may
-  // be a link.
+  // Writes a file atomically: under a temporary name, and then renames it.
+  // Makes the file's directory if it is missing, but not that directory's
+  // parents. `follow`: whether the directory may be a symbolic link.
   virtual absl::Status WriteWhole(const std::string& path,
                                   const std::string& content, bool follow) = 0;
   virtual bool IsLink(const std::string&) { return false; }

@@ -23,11 +23,12 @@ struct IndexHeader {
 };
 static_assert(sizeof(IndexHeader) == 48, "is written as it is in memory");
 
-// How much is read at once to find headers. Over a network, reading what is
-// between the headers costs less than one message per header.
+// How much is read at once to find headers. Over a network, also reading the
+// records between the headers costs less than one message per header.
 constexpr size_t kRemoteBlock = 1 << 20;
 constexpr size_t kLocalBlock = 1 << 16;
-// After a record of this length or more, a header is read alone.
+// After a record of this length or more, the next header of a local file is
+// read alone, which costs less than reading the records in between.
 constexpr uint64_t kLongRecord = 4096;
 
 absl::string_view Compression(const char* start, uint64_t size) {
@@ -135,8 +136,8 @@ std::optional<FileIndex> FileIndex::Parse(absl::string_view text,
   for (uint64_t i = 0; i < header.num_records; ++i) {
     index.Add(Load<uint32_t>(text.data() + sizeof(header) + 4 * i));
   }
-  // A forged index can have a correct checksum, but must not have a record
-  // beyond the file's end.
+  // A forged index can have a correct checksum, but it must not lead beyond the
+  // end of the file.
   if (index.end_ != identity.size) return std::nullopt;
   return index;
 }

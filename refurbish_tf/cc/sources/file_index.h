@@ -17,7 +17,7 @@ namespace refurbish_tf {
 class FileIndex {
  public:
   struct Span {
-    uint64_t offset;  // Of its header.
+    uint64_t offset;  // Of the header before the record.
     uint32_t length;
   };
 
@@ -25,17 +25,18 @@ class FileIndex {
   Span At(uint64_t record) const;
 
   void Add(uint32_t length);
-  // Called when all records are added.
+  // Frees spare memory. Called when all records are added.
   void Trim();
 
   // Includes a checksum and the identity of the file.
   std::string Serialize(const FileIdentity& identity) const;
-  // Nothing unless `text` is an intact index of the file in this state.
+  // The index in `text`; empty if it is damaged or of another state of the
+  // file.
   static std::optional<FileIndex> Parse(absl::string_view text,
                                         const FileIdentity& identity);
   // The most bytes that the index of a file of this size can have.
   static uint64_t MostBytes(uint64_t file_size);
-  // Whether `text` is an index, or may have been one before a power failure.
+  // Whether `text` begins like an index, or is all zeros after a power failure.
   static bool LooksLikeOne(absl::string_view text);
 
   friend bool operator==(const FileIndex& a, const FileIndex& b) {
@@ -51,8 +52,8 @@ class FileIndex {
 // Makes the index of a file of `size` bytes by reading its headers.
 //
 // InvalidArgument for a compressed file. DataLoss, with the offset, if it is
-// not a TFRecord file or the length of a record is damaged: the records after
-// it cannot be found.
+// not a TFRecord file, or if the length of a record is damaged, so that the
+// records after it cannot be found.
 absl::StatusOr<FileIndex> ScanRecords(RandomFile* file, uint64_t size,
                                       bool small_reads,
                                       const std::string& path);

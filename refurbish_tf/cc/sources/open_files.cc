@@ -48,7 +48,7 @@ OpenFiles& OpenFiles::Global() {
 
 absl::StatusOr<std::shared_ptr<OpenFile>> OpenFiles::Get(
     const IndexedFile& file) {
-  // Closed after the lock is released.
+  // Declared before the lock is taken, so files are closed without it.
   std::vector<std::shared_ptr<OpenFile>> to_close;
   {
     std::lock_guard<std::mutex> lock(mu_);
@@ -75,7 +75,7 @@ absl::StatusOr<std::shared_ptr<OpenFile>> OpenFiles::Get(
   auto open =
       std::make_shared<OpenFile>(std::move(*opened), file.identity, now);
   std::lock_guard<std::mutex> lock(mu_);
-  // Another thread may have been faster.
+  // If another thread has opened the same file since, this one replaces it.
   Entry& entry = open_[file.path];
   to_close.push_back(std::exchange(entry.file, open));
   entry.last_use = ++num_uses_;
@@ -123,7 +123,7 @@ absl::Status ReadRecord(OpenFiles* files, const RecordIndex::Location& location,
       size_t read,
       open->file->ReadFramed(location.span.offset, header, sizeof(header),
                              record, length, footer, sizeof(footer)));
-  // Checked first: a changed file says more than a wrong checksum.
+  // Checked before the checksums, because a changed file explains wrong ones.
   RTF_RETURN_IF_ERROR(files->CheckUnchanged(file, open.get(), since));
   if (read != length + kFrameSize) return Changed(file);
   uint64_t found;

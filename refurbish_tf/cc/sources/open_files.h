@@ -2,9 +2,9 @@
 //
 // The index is not trusted: a record is returned only if its header has the
 // index's length and both checksums are correct. A local file is checked for
-// changes after each read, through its descriptor, which also shows whether
-// another file has taken its name. A remote file is checked when an iterator
-// begins and every two seconds.
+// changes after each read, through its descriptor, which also shows whether the
+// file was replaced. A remote file is checked when an iterator begins, and then
+// as often as `FileAccess::identity_nanos` says.
 #pragma once
 
 #include <atomic>
@@ -31,7 +31,7 @@ struct OpenFile {
 
   const std::unique_ptr<RandomFile> file;
   const FileIdentity identity;
-  // When it was last found to be in that state.
+  // When the file was last found to be in this state (`OpenFiles::Now`).
   std::atomic<int64_t> looked_at;
 };
 
@@ -40,20 +40,20 @@ class OpenFiles {
  public:
   using Clock = std::function<int64_t()>;  // In nanoseconds.
 
-  // Keeps at most `most` files open, and any others that are being read.
+  // Keeps at most `most` files open, apart from those that a read still uses.
   OpenFiles(size_t most, Clock clock) : most_(most), clock_(std::move(clock)) {}
 
   static OpenFiles& Global();
 
   int64_t Now() const { return clock_(); }
 
-  // Opens the file, or finds it open. FailedPrecondition if it is not in the
-  // state that its index was made from.
+  // Opens the file, unless it is open. FailedPrecondition if its state is not
+  // the one that its index was made from.
   absl::StatusOr<std::shared_ptr<OpenFile>> Get(const IndexedFile& file)
       ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Called after a read: FailedPrecondition if the file has changed. A slow
-  // file system is queried only if its last result is too old, or from before
+  // Called after a read: FailedPrecondition if the file has changed. A remote
+  // file system is asked only if its last answer is too old or was given before
   // `since`.
   absl::Status CheckUnchanged(const IndexedFile& file, OpenFile* open,
                               int64_t since);

@@ -27,8 +27,8 @@ uint64_t Hash(const std::string& text) {
   return hash;
 }
 
-// The state of a file while its index is made, which must be `expected`, if
-// that is given.
+// The present state of a file that is being indexed. Fails if the file was
+// removed, or is not in the `expected` state, if that is given.
 absl::StatusOr<FileIdentity> CurrentIdentity(
     RandomFile& file, const std::string& path,
     const FileIdentity* expected = nullptr) {
@@ -43,9 +43,9 @@ absl::StatusOr<FileIdentity> CurrentIdentity(
       "when the file is complete."));
 }
 
-// The error for a file that cannot be opened: the given paths are wrong.
+// The error for a file that cannot be opened, probably due to a wrong path.
 absl::Status CannotOpen(const std::string& path, const absl::Status& status) {
-  // Not every file system names the file in its message.
+  // Not all file systems name the file in their messages.
   const std::string what = absl::StrContains(status.message(), path)
                                ? std::string(status.message())
                                : absl::StrCat(path, ": ", status.message());
@@ -66,7 +66,7 @@ absl::Status CannotOpen(const std::string& path, const absl::Status& status) {
                    "patterns with tf.io.gfile.glob."));
 }
 
-// Reads the stored index. Nothing if there is none that fits the file.
+// Reads the stored index. Empty if there is none that fits the file.
 absl::StatusOr<std::optional<FileIndex>> ReadStored(
     FileAccess& access, const std::string& index_path, bool is_beside,
     const IndexedFile& file) {
@@ -74,7 +74,7 @@ absl::StatusOr<std::optional<FileIndex>> ReadStored(
       access.ReadWhole(index_path, FileIndex::MostBytes(file.identity.size));
   if (absl::IsNotFound(text.status())) return std::nullopt;
   if (absl::IsPermissionDenied(text.status()) && is_beside) return std::nullopt;
-  // It is longer than any index of this file, so it was not read.
+  // Too long for an index of this file, so `ReadWhole` has not read it.
   if (absl::IsResourceExhausted(text.status())) return std::nullopt;
   if (!text.ok()) {
     return absl::InvalidArgumentError(
@@ -100,7 +100,7 @@ absl::Status LoadOrMake(const IndexOptions& options, IndexedFile* file) {
   RTF_ASSIGN_OR_RETURN(file->identity, CurrentIdentity(open, file->path));
   const bool is_beside = options.directory.empty();
   const std::string index_path = IndexPath(file->path, options.directory);
-  // It may be on another file system than the file.
+  // The index may be on another file system than the file.
   FileAccess* const index_access = options.access(index_path);
   const std::string directory = index_path.substr(0, index_path.rfind('/'));
   if (is_beside && index_access->IsLink(directory)) {
@@ -144,7 +144,7 @@ RecordIndex::RecordIndex(std::vector<IndexedFile> files)
 }
 
 RecordIndex::Location RecordIndex::At(int64_t record) const {
-  // An empty file ends where the one before it does.
+  // `upper_bound` skips empty files, which end where the file before them ends.
   const size_t file =
       std::upper_bound(ends_.begin(), ends_.end(), record) - ends_.begin();
   Location location;
@@ -160,8 +160,8 @@ std::string IndexPath(const std::string& path, const std::string& directory) {
   const std::string parent =
       slash == std::string::npos ? "." : path.substr(0, slash);
   std::string name = slash == std::string::npos ? path : path.substr(slash + 1);
-  // index_dir may hold the indices of files from many directories, and long
-  // names must be cut.
+  // index_dir may hold the indices of files of one name from many directories,
+  // and long names must be cut, so a hash of the path makes them unique.
   if (!directory.empty() || name.size() > kLongestFileName) {
     name = absl::StrCat(name.substr(0, kLongestFileName - 32), "-",
                         absl::Hex(Hash(path), absl::kZeroPad16));
@@ -174,7 +174,7 @@ std::string IndexPath(const std::string& path, const std::string& directory) {
 absl::StatusOr<std::shared_ptr<const RecordIndex>> LoadOrMakeIndex(
     const std::vector<std::string>& paths, const IndexOptions& options) {
   std::vector<IndexedFile> files(paths.size());
-  // The first error in the order of the files is returned.
+  // By file, so that of several errors the first file's is returned.
   std::vector<absl::Status> statuses(paths.size());
   {
     std::atomic<size_t> next{0};

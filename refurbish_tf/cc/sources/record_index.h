@@ -41,16 +41,16 @@ class RecordIndex {
 
  private:
   const std::vector<IndexedFile> files_;
-  // By file: how many records it and those before it have.
+  // By file: how many records this file and the files before it have.
   std::vector<int64_t> ends_;
 };
 
 struct IndexOptions {
   // Where indices are stored; empty for a directory beside each file.
   std::string directory;
-  // How many files are indexed at once.
+  // How many files are indexed in parallel.
   int num_threads = 1;
-  // The file system of a path.
+  // Returns the file system of a path.
   std::function<FileAccess*(const std::string&)> access;
 };
 

@@ -53,7 +53,7 @@ TEST_F(MemoryTest, TheReserveLeavesRoomInASmallContainer) {
   EXPECT_EQ(reserve(2 << 10), 512);
 }
 
-// Independently of the allocator, which might keep freed memory.
+// The memory is not freed, because its allocator might keep freed memory.
 TEST(ReturnPagesTest, ReturnsWholePagesAndNothingElse) {
   const int64_t page = sysconf(_SC_PAGESIZE);
   std::vector<char> memory(20 * page, 'a');

@@ -58,7 +58,7 @@ struct Made {
       : rows({batch_size, most_rows, drop_remainder, in_order, {DT_INT64, DT_STRING}, {{}, {}}},
              std::make_shared<BatchMemory>("batches", &allocator)) {}
 
-  // Gathers a result and, if it is then whole, the batch.
+  // Gathers a result. If its batch is then whole, takes the batch.
   absl::Status Gather(absl::Status result, const BatchRows::Row& row, uint32_t index = 0) {
     bool whole = false;
     const absl::Status status = rows.Gather(std::move(result), row, index, &whole);
@@ -112,7 +112,7 @@ TEST(BatchRowsTest, ConcurrentWritesProduceBatchesInOrder) {
     const int64_t size = 1 + random() % 12;
     const bool drop_remainder = random() % 2;
     Made made(size, /*in_order=*/true, drop_remainder, /*most_rows=*/random() % 2 ? 1 << 30 : 1 + random() % 12);
-    std::mutex mu;  // Like the workers' mutex.
+    std::mutex mu;  // In place of the workers' mutex.
     size_t claimed = 0;
     std::map<size_t, BatchRows::Row> written;
     const auto work = [&] {

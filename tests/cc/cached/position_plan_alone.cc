@@ -1,4 +1,4 @@
-// The decision which elements are loaded and which are read, made by the consumer and by a source that requests ahead.
+// The consumer and a source that requests ahead agree on which elements are loaded from the store and which are read.
 #include <algorithm>
 #include <atomic>
 #include <memory>
@@ -27,7 +27,7 @@ class PositionPlanTest : public testing::Test {
     source_->Put(index, 0, &element);
   }
 
-  // The order: the elements backwards. Every fifth position belongs to another source.
+  // The order has the elements backwards. Every fifth position belongs to another source.
   static bool IsElsewhere(size_t position) { return position % 5 == 4; }
   static absl::StatusOr<size_t> Map(size_t position) {
     if (position >= 5 * kElements / 4) return absl::OutOfRangeError("The end.");
@@ -58,7 +58,7 @@ TEST_F(PositionPlanTest, LoadsKeptElementsAndReadsTheOthers) {
   }
   ASSERT_TRUE(plan->GetNext(&next).ok());
   EXPECT_EQ(next.from, PositionPlan::From::kEnd);
-  // Later requests learn that everything before the last element was read.
+  // Requests that come after the consumer find that earlier elements were read, and that there are no others.
   EXPECT_TRUE(absl::IsNotFound(plan->Request(num_read - 2).status()));
   EXPECT_TRUE(absl::IsOutOfRange(plan->Request(num_read).status()));
 }
@@ -75,7 +75,7 @@ TEST_F(PositionPlanTest, ReadsARequestedElementEvenIfItIsStoredInTheMeantime) {
   EXPECT_EQ(next.from, PositionPlan::From::kStore);
   EXPECT_EQ(*plan->Request(1), kElements - 3);
   EXPECT_EQ(plan->position(), 2u);
-  EXPECT_TRUE(plan->PassOver());  // The element that was requested.
+  EXPECT_TRUE(plan->PassOver());  // Passes the element that was requested.
   EXPECT_FALSE(plan->PassOver());
 }
 
@@ -93,7 +93,7 @@ TEST_F(PositionPlanTest, RequestsExactlyTheElementsThatAreRead) {
     std::thread source([&] {
       for (size_t n = 0;; ++n) {
         const absl::StatusOr<size_t> index = plan->Request(n);
-        // The consumer was faster.
+        // The consumer has already read it.
         if (absl::IsNotFound(index.status())) continue;
         if (!index.ok()) break;
         asked.push_back(static_cast<uint32_t>(*index));
@@ -115,7 +115,7 @@ TEST_F(PositionPlanTest, RequestsExactlyTheElementsThatAreRead) {
     other_job.join();
     ASSERT_EQ(came.size(), kElements);
     for (uint32_t k = 0; k < kElements; ++k) EXPECT_EQ(came[k], kElements - 1 - k);
-    // In the same order, without elements that the consumer had already decided.
+    // The source was asked for the elements that were read, in order, except those that the consumer decided first.
     EXPECT_TRUE(std::includes(taken.rbegin(), taken.rend(), asked.rbegin(), asked.rend()));
   }
 }

@@ -1,4 +1,4 @@
-// The generations that a job on a shared store may use, claims and notes, also with several threads.
+// Which generations a job on a shared store may use, and how it claims samples; also from several threads.
 #include "refurbish_tf/cc/cooperation/shared/shared_job.h"
 
 #include <array>
@@ -33,7 +33,7 @@ TEST(UsedGenerationsTest, AGenerationIsUsedAtMostRTimesAndNeverAfterANewerOne) {
     EXPECT_EQ(used.Wanted(7, 4).least, 6u);
     EXPECT_FALSE(used.Use(7, 5));
     EXPECT_FALSE(used.Use(7, 4));
-    EXPECT_EQ(used.Wanted(7, 9).least, 9u);  // The schedule is further on.
+    EXPECT_EQ(used.Wanted(7, 9).least, 9u);  // The schedule wants a newer one.
     EXPECT_TRUE(used.Use(7, 6));
     EXPECT_EQ(used.Wanted(6, 4).least, 4u);  // Another sample.
     used.Clear();

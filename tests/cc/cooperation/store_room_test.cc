@@ -67,11 +67,11 @@ TEST(StoreRoomTest, WithoutReuseTheRingUsesAllRoom) {
   EXPECT_EQ(Transit(RoomFor(5'000, 1)), 500'000);
   RoomOptions unlimited = RoomFor(20'000, 1);
   EXPECT_EQ(NumKept(unlimited), Kept(0));
-  EXPECT_EQ(Transit(unlimited), 1'000'000);  // For all samples, and no more.
+  EXPECT_EQ(Transit(unlimited), 1'000'000);  // As much as all 10,000 samples take.
   unlimited.max_bytes = kUnlimited;
   EXPECT_EQ(NumKept(unlimited), Kept(0));
   EXPECT_EQ(Transit(unlimited), 1'000'000);
-  unlimited.sample_bytes = -1;  // The size of a ring would be unknown.
+  unlimited.sample_bytes = -1;  // Then the size of a ring is unknown.
   EXPECT_EQ(NumKept(unlimited), Kept(10'000));
   EXPECT_EQ(Transit(unlimited), 0);
   RoomOptions stream = RoomFor(5'000, 1);

@@ -51,7 +51,6 @@ class TransitOrderTest : public StoreDirectoryTest {
   }
 
   static bool Any(uint32_t, uint32_t) { return true; }
-  // The index of the oldest entry.
   static int OldestIndex(DiskStore& store, TransitOrder& order) {
     const Position found = order.Oldest(Any);
     return found ? static_cast<int>(store.transit()->At(*found).index) : -1;
@@ -91,7 +90,7 @@ TEST_F(TransitOrderTest, TakesPendingSamplesOnceTheyAreWritten) {
   EXPECT_EQ(OldestIndex(*fast, order), -1);
   PutNow(*fast, 3, 0);
   slow->Flush();
-  EXPECT_EQ(OldestIndex(*fast, order), 1);  // The older one.
+  EXPECT_EQ(OldestIndex(*fast, order), 1);  // Put before sample 3.
   EXPECT_EQ(OldestIndex(*fast, order), 3);
 }
 
@@ -111,7 +110,7 @@ TEST_F(TransitOrderTest, SkipsSamplesPutBeforeACheckpoint) {
   PutNow(*store, 2, 0);
   TransitOrder order(store->transit(), head, 0, 0);
   EXPECT_EQ(OldestIndex(*store, order), 2);
-  // Nothing is used either while the head of the ring is behind the checkpoint, such as after a copy was restored.
+  // While the ring's head is behind the checkpoint, as in a restored copy of the store, nothing is used.
   TransitOrder ahead(store->transit(), head + 5, 0, 0);
   EXPECT_EQ(OldestIndex(*store, ahead), -1);
   for (uint32_t index = 3; index < 8; ++index) PutNow(*store, index, 0);
@@ -135,7 +134,7 @@ TEST_F(TransitOrderTest, PostponesSamplesThatOtherJobsPrepare) {
   claimed.erase(1);
   EXPECT_EQ(next(), Own(1));  // Free again, and before 5 in its order.
   EXPECT_EQ(next(), Own(5));
-  // At the end samples that others prepare are also next.
+  // At the end of the order, samples that other jobs are preparing also come.
   EXPECT_EQ(next(), Own(0));
   used[3] = false;
   order.GiveBack(3);
@@ -222,7 +221,7 @@ TEST(UsedGenerationsTest, UseOnceAcceptsOnlyNewerGenerations) {
   EXPECT_EQ(used.NextUnused(7), 0);
 }
 
-// A job that keeps nothing.
+// A simulated job that keeps no samples.
 class Trainee {
  public:
   Trainee(DiskStore* store, uint32_t num_samples, uint64_t seed)
@@ -287,7 +286,7 @@ class Trainee {
 };
 
 // Runs jobs that begin at these fractions of an epoch, with these speeds. Returns the number of samples prepared while
-// all jobs run, divided by what the fastest would prepare alone.
+// all jobs run, divided by the number that the fastest job would prepare alone.
 double Quotient(DiskStore& store, const std::vector<double>& starts, const std::vector<double>& speeds) {
   constexpr uint32_t kSamples = 600;
   constexpr int kEpochs = 4;

@@ -40,7 +40,7 @@ TEST(DistortionsTest, MatchTheReferenceForLongRows) {
   }
 }
 
-// When an image is rotated, its last pixel can be anywhere in a row.
+// Kernels that load several pixels at once must not read beyond the last pixel, wherever in a row rotation uses it.
 TEST(DistortionsTest, RotationReadsTheLastPixelAnywhereInARow) {
   Dice dice(8);
   for (int degrees = -90; degrees <= 90; ++degrees) {
@@ -50,7 +50,7 @@ TEST(DistortionsTest, RotationReadsTheLastPixelAnywhereInARow) {
   }
 }
 
-// Angles whose cosine is close to half a unit, calculated in Python with `round(math.cos(...), 15)`.
+// Rounding the cosines of these angles to 15 digits changes their whole units of 1 / 65536, as calculated in Python.
 TEST(DistortionsTest, RotationIsExactOrRoundedTo15Digits) {
   struct Angle {
     double degrees;
@@ -81,7 +81,7 @@ TEST(DistortionsTest, BlendMatchesTheReferenceForAllPairsOfValues) {
   Dice dice(5);
   Values all(3 * 256), expected(all.size());
   for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<uint8_t>(i);
-  // With the last two, a sum is rounded up to a whole number.
+  // With the last two factors, a sum is rounded up to a whole number.
   std::vector<double> factors = {RollReal(dice, 0.1, 1.9), RollReal(dice, 0.1, 1.9), 0.135, 1.07};
   for (int i = 0; i <= 20; ++i) factors.push_back(0.1 + 1.8 * (0.05 * i));
   int in_words = 0, others = 0;
@@ -97,7 +97,7 @@ TEST(DistortionsTest, BlendMatchesTheReferenceForAllPairsOfValues) {
       blend(all.data(), 3 * 256, plan, static_cast<uint8_t>(grey), made.data());
       ASSERT_EQ(made, expected) << plan.factor;
       if (!plan.in_words || grey % 8 != 0) continue;
-      // Also with floats.
+      // The same factor, but computed in floats.
       BlendPlan by_floats;
       by_floats.factor = plan.factor;
       blend(all.data(), 3 * 256, by_floats, static_cast<uint8_t>(grey), made.data());
@@ -119,7 +119,7 @@ TEST(DistortionsTest, BrightnessMatchesTheReferenceForAnyFactor) {
   }
 }
 
-// The sum was recorded without fused products and sums.
+// The checksum was recorded on a CPU without fused products and sums.
 TEST(DistortionsTest, PerspectiveIsBitIdenticalOnAllPlatforms) {
   Dice dice(8);
   uint64_t sum = 0;

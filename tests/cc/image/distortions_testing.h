@@ -84,7 +84,7 @@ inline int GreyOf(const Picture& picture, int64_t y, int64_t x) {
 
 inline int64_t InUnits(double value) { return static_cast<int64_t>(std::floor(InDouble(value * 65536) + 0.5)); }
 
-// Pillow's `ImageOps` and `ImageEnhance`, and `Image.transform` with the nearest pixel.
+// Does what Pillow's `ImageOps` and `ImageEnhance` do, and `Image.transform` with the nearest pixel.
 inline Picture Distorted(Distortion distortion, double parameter, Turn turn, uint8_t fill, const Picture& from) {
   Picture to = from;
   const float factor = static_cast<float>(parameter);
@@ -119,7 +119,7 @@ inline Picture Distorted(Distortion distortion, double parameter, Turn turn, uin
       by_value([&](int value) { return value >> (8 - std::lround(parameter)) << (8 - std::lround(parameter)); });
       break;
     case Distortion::kHue: {
-      // Sixteenths; `turn` is in 4096ths of a sixth.
+      // Computes in sixteenths of a level; `turn` is in 4096ths of a sixth of the color circle.
       const int turn = static_cast<int>(std::lround(parameter * 6 * 4096));
       for (int64_t i = 0; i < 3 * from.pixels(); i += 3) {
         const int red = from.values[i], green = from.values[i + 1], blue = from.values[i + 2];
@@ -243,7 +243,7 @@ inline bool IsOfRows(Distortion distortion) {
   return distortion == Distortion::kSharpness || distortion >= Distortion::kRotate;
 }
 
-// Parameters of whole and half magnitudes, as in RandAugment, and others.
+// Half of the parameters are whole or half magnitudes, as in RandAugment.
 inline double RollParameter(Dice& dice, Distortion distortion) {
   const double level = dice() % 2 == 0 ? static_cast<double>(Roll(dice, 0, 20)) / 20 : RollReal(dice, 0, 1);
   const double sign = dice() % 2 == 0 ? 1 : -1;
@@ -263,7 +263,7 @@ inline double RollParameter(Dice& dice, Distortion distortion) {
       return sign * level * (dice() % 4 == 0 ? 1 : 0.3);
     case Distortion::kTranslateX:
     case Distortion::kTranslateY:
-      // Quarters of a side may be half pixels.
+      // A quarter of a side may be half a pixel, which is rounded.
       return sign * (dice() % 2 == 0 ? level * 150 / 331 : 0.25 * static_cast<double>(Roll(dice, 0, 5)));
     case Distortion::kMoveX:
     case Distortion::kMoveY:
@@ -281,7 +281,7 @@ inline std::string Name(Distortion distortion, double parameter, const Picture& 
          std::to_string(picture.pixel_bytes) + (kernels == &PlainKernels() ? ", plain" : "");
 }
 
-// Applies the step in parts, randomly in place.
+// Applies the step to random parts of the picture, and randomly in place.
 inline Values Applied(Dice& dice, const PixelStep& step, const Picture& picture) {
   Values result;
   const bool in_place = dice() % 2 == 0;

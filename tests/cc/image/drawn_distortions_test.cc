@@ -13,7 +13,7 @@ namespace refurbish_tf {
 namespace distortions_testing {
 namespace {
 
-// Turns the hue of HSV, given in sixths of the circle; by definition, in doubles.
+// Turns the hue of a pixel by `sixths` of the color circle, by the definition of HSV, in doubles.
 std::array<double, 3> HueTurned(const std::array<double, 3>& pixel, double sixths) {
   const auto [red, green, blue] = pixel;
   const double most = std::max({red, green, blue}), spread = most - std::min({red, green, blue});
@@ -31,7 +31,7 @@ std::array<double, 3> HueTurned(const std::array<double, 3>& pixel, double sixth
   return made;
 }
 
-// All values differ from exact, unrounded arithmetic by less than one level.
+// All values are within 0.6 of exact, unrounded arithmetic.
 TEST(DrawnDistortionsTest, HueMatchesExactArithmetic) {
   Dice dice(9);
   for (int round = 0; round < 40; ++round) {
@@ -49,7 +49,7 @@ TEST(DrawnDistortionsTest, HueMatchesExactArithmetic) {
   }
 }
 
-// Factors in whole steps, which are prepared for each image, give the same results as others.
+// Factors that are multiples of 1 / kSteps, which have a faster preparation, match the reference as well.
 TEST(DrawnDistortionsTest, QuantizedFactorsMatchTheReference) {
   Dice dice(10);
   Picture picture = {16, 16, 3, Values(3 * 256)};
@@ -68,7 +68,7 @@ TEST(DrawnDistortionsTest, QuantizedFactorsMatchTheReference) {
   EXPECT_GT(in_words, 100);
 }
 
-// For any matrix and number of channels, each pixel is the source pixel at its middle, in units of 1 / 65536.
+// For any matrix and pixel size, each pixel is the source pixel at its middle, computed in units of 1 / 65536.
 TEST(DrawnDistortionsTest, AffineUsesTheNearestPixel) {
   Dice dice(11);
   int empty = 0, taken = 0;

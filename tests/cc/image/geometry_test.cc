@@ -29,7 +29,7 @@ struct MovedImage {
   std::vector<uint8_t> bytes;
 };
 
-// The point of an axis that the padding at point i, which may be beyond its ends, comes from; -1 if it is empty.
+// The coordinate from which padding takes the value at `i`, which may be beyond the ends; -1 if the pixel is empty.
 int64_t PointBeyond(absl::string_view mode, int64_t i, int64_t size) {
   if (i >= 0 && i < size) return i;
   if (mode == "edge") return i < 0 ? 0 : size - 1;
@@ -62,7 +62,7 @@ MovedImage Painted(const LayerChain& chain, const int32_t* draws, const MovedIma
   return to;
 }
 
-// Moves pixels by the definition of the layer; runs other layers alone, with the plain kernels.
+// Computes layers that move whole pixels by their definitions. Runs other layers alone, with the plain kernels.
 MovedImage MovedAlone(const std::string& text, const int32_t* draws, const MovedImage& from) {
   using Place = std::pair<int64_t, int64_t>;
   const auto [height, width] = from.size;
@@ -186,7 +186,7 @@ TEST(GeometryTest, ChainsMatchReferenceLayersAppliedOneByOne) {
   }
 }
 
-// Only layers that do not hide a part of the image.
+// Leaves out layers that hide, blend or add to pixels, because such a layer does not show in a mask.
 TEST(GeometryTest, MasksMoveWithTheirImage) {
   MoveDice dice(2);
   int compared = 0;

@@ -65,7 +65,7 @@ TEST(ExifOrientationTest, IsFoundForEachByteOrderAndType) {
         ExifBlock exif;
         exif.little = little, exif.type = type, exif.value = value;
         EXPECT_EQ(OrientationIn(exif.Made()), value);
-        // The entries may be anywhere, and be cut off after this one.
+        // The entries may begin anywhere in the block, and be cut off after the orientation.
         exif.offset = 11;
         EXPECT_EQ(OrientationIn(exif.Made().insert(8, 3, '?')), value);
         exif.offset = 8;
@@ -108,7 +108,7 @@ TEST(ExifOrientationTest, IsNormalForDamagedBlocks) {
   }
 }
 
-// Changes some bytes, and cuts off the end.
+// Changes some bytes, and may cut off the end.
 std::string SpoiledFile(std::string bytes, size_t first, std::mt19937_64& random) {
   const char extremes[] = {'\0', '\x7f', '\x80', '\xff'};
   for (size_t count = 1 + random() % 5; count > 0; --count) {
@@ -320,7 +320,7 @@ TEST(ReadImageFileTest, TerminatesForAnyChunkLength) {
 
 TEST(OrientationTest, FollowsTheExifDefinition) {
   const ImageSize stored = {3, 5};
-  // Pixels of two bytes, in rows of six.
+  // Pixels of two bytes, in rows with space for six pixels.
   const int64_t stride = 2 * 6;
   std::vector<uint8_t> from(stored.height * stride);
   for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<uint8_t>(i);
@@ -364,7 +364,7 @@ TEST(OrientationTest, TurnsABoxLikeTheWholeImage) {
           EXPECT_EQ(turned[y * box.width + x], whole[(box.y + y) * standing.width + box.x + x]) << number;
         }
       }
-      // The inverse, for a box and so for any window.
+      // `StandingWindow` is the inverse of `StoredBox`.
       const ResizeWindow window =
           orientation.StandingWindow({double(part.y), double(part.x), double(part.height), double(part.width)}, stored);
       EXPECT_EQ(window.y, box.y) << number;

@@ -38,7 +38,6 @@ Bytes Noise(Random& random, size_t number) {
   return bytes;
 }
 
-// An image with values of one, two or four bytes.
 struct Image {
   ImageSize size;
   Pixel pixel;
@@ -116,7 +115,7 @@ Pixel RandomPixel(Random& random) {
 }
 
 TEST(DrawsTest, MatchTheSpecification) {
-  // Calculated in Python, with whole numbers of any size.
+  // The expected numbers were calculated in Python, with whole numbers of any size.
   const LayerChain chain =
       Parsed({"random_crop position=-1 padding=4 reflect=0", "random_flip position=1", "cutout position=7 side=3"});
   ASSERT_EQ(chain.num_draws(), 5);
@@ -208,7 +207,6 @@ TEST(PainterTest, NormalizesPaintedPixels) {
     const ValueType type =
         std::array<ValueType, 3>{ValueType::kFloat32, ValueType::kBfloat16, ValueType::kFloat16}[random() % 3];
     texts.push_back(absl::StrCat("normalize position=-1 dtype=", NameOf(type), " mean=", mean, " std=", std));
-    // The chain may go on after it.
     const bool goes_on = random() % 2 == 0;
     if (goes_on) texts.push_back("random_crop position=-1 padding=0 reflect=0");
     const LayerChain chain = Parsed(texts), unnormalized = Parsed(as_bytes);
@@ -227,7 +225,7 @@ TEST(PainterTest, NormalizesPaintedPixels) {
       const float product = bytes.data[i] * scale[i % channels];
       const float expected = product + offset[i % channels];
       const float found = AsFloat(type, plain.data.get() + value_size * i);
-      // Half a unit in the last of 8 or 11 digits; float32 must be equal.
+      // Rounding to 8 (bfloat16) or 11 (float16) binary digits changes half a unit at most; float32 must be equal.
       const float most = type == ValueType::kFloat32 ? 0 : type == ValueType::kBfloat16 ? 1.0f / 256 : 1.0f / 2048;
       ASSERT_LE(std::abs(found - expected), most * std::abs(expected) + (type == ValueType::kFloat16 ? 3e-8f : 0.0f));
     }
@@ -310,7 +308,7 @@ TEST(PainterTest, NormalizesEveryTypeIdenticallyWithAllKernels) {
   }
 }
 
-// `tf.image.resize` in double.
+// Computes `tf.image.resize` in double.
 double Resized(const Image& image, const Box& box, int64_t out_height, int64_t out_width, bool antialias, int64_t y,
                int64_t x, int64_t c) {
   const auto weights = [antialias](int64_t in, int64_t out, int64_t i) {

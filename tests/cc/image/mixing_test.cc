@@ -53,7 +53,7 @@ TEST(MixDrawTest, LambdaIsInRangeForExtremeAlphas) {
   }
 }
 
-// These draws never change, so that a seed always makes the same batches.
+// A seed must make the same batches in all versions.
 TEST(MixDrawTest, DrawsOfASeedNeverChange) {
   std::vector<int64_t> drawn;
   for (int64_t image = 0; image < 3; ++image) {
@@ -118,7 +118,7 @@ TEST(CutMixBoxTest, MatchesTheAuthorsImplementation) {
     draw.y = static_cast<int32_t>(random() >> 33);
     draw.x = static_cast<int32_t>(random() >> 33);
     const ImageSize size = {9, 12};
-    // Like `rand_bbox` in the authors' program.
+    // Like `rand_bbox` in the program of CutMix's authors.
     const double side = std::sqrt(1 - draw.lambda / double{kWholeLambda});
     const int height = static_cast<int>(9 * side), width = static_cast<int>(12 * side);
     const int y = static_cast<int>(draw.y * 9.0 / 0x1p31), x = static_cast<int>(draw.x * 12.0 / 0x1p31);

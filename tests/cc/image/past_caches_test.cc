@@ -1,4 +1,4 @@
-// Images that are normalized with stores past the caches have the same bytes as others, at any address.
+// Normalizing with stores that bypass the caches makes the same bytes as with ordinary ones, at any address.
 #include <algorithm>
 #include <numeric>
 #include <string>
@@ -14,10 +14,10 @@ namespace refurbish_tf {
 namespace {
 
 TEST(NonTemporalStoresTest, WriteTheSameBytesAndNoOthers) {
-  // Written as usual, past the caches, and by plain kernels. Bytes around an image are left by earlier ones.
+  // Ordinary stores, stores past the caches, plain kernels. All memory is compared, to find writes beyond an image.
   alignas(64) static uint8_t memory[3][1 << 16];
   for (const ValueType type : {ValueType::kFloat32, ValueType::kBfloat16, ValueType::kFloat16}) {
-    // The pattern of five channels is longer than the others.
+    // With five channels, the pattern of means repeats after the most bytes.
     for (const std::string mean : {".4", ".4,.5,.6", ".2,.3,.4,.5,.6"}) {
       const int64_t channels = static_cast<int64_t>(mean.size() + 1) / 3;
       const LayerChain chain =

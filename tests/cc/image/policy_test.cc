@@ -1,4 +1,4 @@
-// Runs of layers that include policies, and masks that follow them.
+// Chains of layers that include policies, and masks that follow them.
 #include <algorithm>
 #include <memory>
 #include <random>
@@ -15,7 +15,7 @@
 namespace refurbish_tf {
 namespace {
 
-// Every operation, each with its own number.
+// Every operation of a policy, with a parameter.
 const std::vector<std::string> kOperations = {
     "identity,0",      "auto_contrast,0",      "equalize,0",       "invert,0",       "color,1.72",
     "contrast,1.72",   "contrast,0.4",         "brightness,1.72",  "sharpness,1.72", "sharpness,0.3",
@@ -116,7 +116,7 @@ TEST(PolicyTest, DetectsDrawsThatChangeNothing) {
 }
 
 TEST(PolicyTest, MasksFollowTheGeometry) {
-  // If no layer changes colors, each pixel of an image shows where it comes from.
+  // No layer changes colors, and each pixel's color is its number, so the result shows where each pixel comes from.
   std::mt19937_64 random(2);
   const std::vector<std::string> geometry(kOperations.begin() + 12, kOperations.begin() + kFirstRandom + 1);
   const std::vector<std::string> layers = {PolicyText(geometry, 0), PolicyText(geometry, 0),
@@ -209,7 +209,7 @@ TEST(PolicyTest, RejectsInvalidPolicies) {
   // If the channels of the image are not yet known, they are known after the policy.
   EXPECT_EQ(chain.Behind({{1, 1}, {ValueType::kUint8, kUnknown}})->pixel.channels, 3);
   for (const int32_t draw : {-1, 2}) EXPECT_FALSE(chain.CheckDraws(&draw).ok()) << draw;
-  // A policy that goes on must have the groups of the previous policy.
+  // A policy with goes_on=1 must have the same groups as the policy before it.
   const std::string pair =
       "policy position=-1 end=10 group=5 goes_on=0 fill=0 exact_turns=0 operations=invert parameters=0 edges=10";
   const auto with = [&pair](const char* from, const char* to) {

@@ -134,7 +134,8 @@ TEST(TargetsTest, BoxesStayInTheImageAndKeepTheirOrder) {
   }
 }
 
-// Boxes used while layers draw from them end up where other boxes go with the resulting draws; so does the size.
+// `DrawFrom` moves boxes while layers draw from them. Applying the resulting draws to other boxes must move them to the
+// same places, and make the same size.
 TEST(TargetsTest, DrawsMadeFromBoxesApplyToAllTargets) {
   std::mt19937_64 random(5);
   int crops = 0;
@@ -161,7 +162,6 @@ TEST(TargetsTest, DrawsMadeFromBoxesApplyToAllTargets) {
   EXPECT_GT(crops, 40);
 }
 
-// Storing boxes between two runs of layers and reading them again changes nothing.
 TEST(TargetsTest, StoringBoxesBetweenLayersChangesNothing) {
   std::mt19937_64 random(3);
   for (const char* const name : {"xywh", "rel_center_xywh", "center_yxhw", "rel_yxyx"}) {
@@ -220,7 +220,7 @@ TEST(TargetsTest, BlendedMapsAgreeWithMasks) {
   }
 }
 
-// A larger image follows one that is two or three times smaller, with and without vectors, to a multiple of its size.
+// Given the draws of a smaller image, an image k times as large becomes k times as large as the smaller one's result.
 TEST(TargetsTest, LargerImagesKeepTheirSizeRatioToSmallerOnes) {
   std::mt19937_64 random(5);
   int followed = 0;
@@ -228,7 +228,7 @@ TEST(TargetsTest, LargerImagesKeepTheirSizeRatioToSmallerOnes) {
     Drawn drawn = DrawChain(random, 3);
     const int64_t times = 2 + round % 2;
     const Pixel pixel = {ValueType::kUint8, 3};
-    // Some images are too small, or have unequal sides.
+    // Some images are too small for their layers, or not square as a rotation by 90 degrees requires.
     if (!drawn.chain.Behind({drawn.size, pixel}, drawn.draws.data()).ok()) continue;
     MaskPoints mask(drawn.size, BestKernels());
     drawn.chain.Apply(drawn.draws.data(), &mask);

@@ -16,7 +16,7 @@ using Batch = DeviceFractionRule::Batch;
 constexpr int64_t kTurn = 1000;  // The time from one batch to the next.
 constexpr int64_t kLong = kTurn / 5, kMiddling = kTurn / 10, kShort = kTurn / 20;
 
-// Records batches of the newest fraction for which training waited `waited`. Returns the fraction after them.
+// Plans and records batches, for each of which training waited for `waited`. Returns the fraction after them.
 int Record(int num_batches, int64_t waited, DeviceFractionRule* rule) {
   for (int i = 0; i < num_batches; ++i) rule->Record(rule->Begin(), kTurn, waited);
   return rule->Begin().fraction;
@@ -151,7 +151,7 @@ std::vector<Pipeline> Pipelines() {
   return pipelines;
 }
 
-// The rule learns nothing from a long queue until it is full or empty.
+// A long prefetch may cost more: the rule learns nothing until its queue is full or empty.
 TEST(DeviceFractionRuleTest, IsNearlyAsFastAsTheBestFixedFraction) {
   for (const Pipeline& pipeline : Pipelines()) {
     double best = 0;

@@ -36,7 +36,7 @@ TEST_P(FractionalFactorTest, IsMetInExpectation) {
       ASSERT_TRUE(repetitions == std::floor(factor) || repetitions == std::floor(factor) + 1);
       sum += static_cast<double>(repetitions);
     }
-    // One of ten seeds may well exceed three standard errors (probability 1 in 370).
+    // Four standard errors, because one of ten seeds may well exceed three (probability 1 in 370 each).
     EXPECT_NEAR(sum / kElements, factor, 4 * standard_error);
   }
 }

@@ -69,8 +69,8 @@ TEST(PermutationTest, SmallPermutationsAreEquallyLikely) {
   EXPECT_LT(Deviation(counts, counts.size() - 1), 5);
 }
 
-// The place of a number, the distance of neighbours, the places of three neighbours: for some numbers over many keys,
-// and for all numbers within one permutation.
+// Over many keys: the place of a number, of a pair of neighbours, and their distance. Within one permutation: how far
+// numbers move, the distance of neighbours, the places of three neighbours, and the low bits of two.
 TEST(PermutationTest, ComputedPermutationsLookRandom) {
   constexpr int kParts = 40, kKeys = 4000;
   const auto part = [](uint64_t number, uint64_t size) { return static_cast<int>(number * kParts / size); };
@@ -108,8 +108,7 @@ TEST(PermutationTest, ComputedPermutationsLookRandom) {
   }
 }
 
-// Networks with too few rounds differ from random permutations in pairs of numbers that have one half in common, before
-// and after.
+// With too few rounds, pairs of numbers that share a half before the permutation often share one after it.
 TEST(PermutationTest, CommonHalvesAreNotPreserved) {
   constexpr uint32_t kSize = 1 << 18, kHalf = 1 << 9;
   for (const bool inverse : {false, true}) {
@@ -126,7 +125,7 @@ TEST(PermutationTest, CommonHalvesAreNotPreserved) {
           }
           for (const auto& counts : {of_upper, of_lower}) {
             for (const int count : counts) kept += count * (count - 1) / 2;
-            // How often the second of two numbers has the same half as the first.
+            // In a random permutation: all pairs, times the probability that both numbers have the same half.
             expected += kHalf * (kHalf - 1) / 2 * (kHalf - 1.0) / (kSize - 1);
           }
         }

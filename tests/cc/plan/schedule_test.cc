@@ -41,7 +41,7 @@ class BalancedScheduleTest : public ::testing::TestWithParam<Case> {
   const Schedule schedule_;
 };
 
-// G1.
+// Guarantee G1 of ARCHITECTURE.md.
 TEST_P(BalancedScheduleTest, EveryEpochContainsEverySampleOnce) {
   for (uint64_t epoch = origin_; epoch < origin_ + NumEpochs(); ++epoch) {
     const EpochSchedule order = schedule_.Epoch(epoch);
@@ -52,8 +52,8 @@ TEST_P(BalancedScheduleTest, EveryEpochContainsEverySampleOnce) {
   }
 }
 
-// G2: a generation of a kept sample is used at most ceil(r) times, and never after a newer one. If r is whole, it is
-// used exactly r times, unless it is the first generation or cut off by the end.
+// Guarantee G2: a generation of a kept sample is used at most ceil(r) times, and never after a newer one. It is used at
+// least floor(r) times, unless it is the first generation or cut off by the end.
 TEST_P(BalancedScheduleTest, ReuseIsBounded) {
   const uint64_t most = static_cast<uint64_t>(std::ceil(reuse_factor_));
   const uint64_t least = static_cast<uint64_t>(std::floor(reuse_factor_));
@@ -108,7 +108,7 @@ TEST_P(BalancedScheduleTest, ReusedMeansSameGenerationInTheNextEpoch) {
   }
 }
 
-// G3 and G8.
+// Guarantees G3 and G8 of ARCHITECTURE.md.
 TEST_P(BalancedScheduleTest, EpochsEvictTheSameNumberOfSamples) {
   EXPECT_EQ(schedule_.Epoch(origin_).num_fresh(), samples_);
   EXPECT_EQ(schedule_.Epoch(origin_).num_evicted(), 0u);
@@ -120,7 +120,7 @@ TEST_P(BalancedScheduleTest, EpochsEvictTheSameNumberOfSamples) {
   }
 }
 
-// G3: one permutation, repeated.
+// Guarantee G3 of ARCHITECTURE.md.
 TEST_P(BalancedScheduleTest, EvictionsCycleThroughOnePermutation) {
   if (samples_ > 100) GTEST_SKIP() << "compares all pairs";
   std::vector<std::set<uint32_t>> evicted;
@@ -155,12 +155,12 @@ TEST_P(BalancedScheduleTest, EvictionsCycleThroughOnePermutation) {
   }
 }
 
-// G4.
+// Guarantee G4 of ARCHITECTURE.md.
 TEST_P(BalancedScheduleTest, EveryWindowHasItsShareOfFreshSamples) {
   for (uint64_t epoch = origin_; epoch < origin_ + NumEpochs(); ++epoch) {
     const EpochSchedule order = schedule_.Epoch(epoch);
-    // N times the surplus of fresh samples among the first k places. The surplus of any window is the difference of two
-    // of these.
+    // With N samples: N times the surplus of fresh ones among the first k places. The surplus of any window is the
+    // difference of two of these.
     int64_t more = 0, least = 0, most = 0;
     for (uint32_t k = 0; k < samples_; ++k) {
       more += int64_t{samples_} * order.At(k).fresh - order.num_fresh();
@@ -237,7 +237,7 @@ TEST(UniformShuffleTest, FreshSamplesAppearAnywhere) {
     least = std::min(least, fresh);
     most = std::max(most, fresh);
   }
-  // Hypergeometric with mean 5: a cache-aware order would only give 5.
+  // The number of fresh samples among the first ten is hypergeometric with mean 5. A cache-aware order always has 5.
   EXPECT_LE(least, 2u);
   EXPECT_GE(most, 8u);
 }
@@ -251,7 +251,7 @@ double ChiSquared(const std::vector<int>& counts) {
   return sum / expected;
 }
 
-// G6: over seeds, each sample comes at each place equally often, and so does each pair of neighbours, fresh or cached.
+// Guarantee G6: over many seeds, all samples come equally often at each place, and all pairs at the first two places.
 TEST(OrderTest, IsUniformlyRandom) {
   constexpr uint32_t kSamples = 6;
   constexpr int kTrials = 6000;
@@ -292,7 +292,7 @@ TEST(OrderTest, DiffersBetweenEpochsAndSeeds) {
   EXPECT_NE(order_of(1, 5), order_of(2, 5));
 }
 
-// G6: a sample's place in an epoch says nothing about its place in the next epoch.
+// Guarantee G6: a sample's place in an epoch says nothing about its place in the next epoch.
 TEST(OrderTest, EpochsAreIndependent) {
   constexpr uint32_t kSamples = 6;
   std::vector<int> places(kSamples * kSamples);
@@ -308,7 +308,7 @@ TEST(OrderTest, EpochsAreIndependent) {
   EXPECT_LT(ChiSquared(places), 60);  // 25 degrees of freedom.
 }
 
-// G6, for the samples of a large source, fresh or cached.
+// Guarantee G6 of ARCHITECTURE.md, for a large source.
 TEST(OrderTest, IsUniformlyRandomForManySamples) {
   constexpr uint32_t kSamples = 250'000, kParts = 50;
   for (const double reuse_factor : {1.0, 3.0}) {
@@ -328,7 +328,7 @@ TEST(OrderTest, IsUniformlyRandomForManySamples) {
       for (uint32_t k = 0; k < kSamples; ++k) {
         ++epochs[k / (kSamples / kParts) * kParts + part_of[next.At(k).index]];
       }
-      // 2,401 degrees of freedom each; only `pair` has rows and columns with fixed sums.
+      // The rows and columns of these tables have fixed sums, which leaves 49 * 49 = 2,401 degrees of freedom.
       for (const auto& counts : {place, pair, epochs}) {
         EXPECT_GT(ChiSquared(counts), 2401 - 5 * 70);
         EXPECT_LT(ChiSquared(counts), 2401 + 5 * 70);
@@ -341,7 +341,7 @@ TEST(OrderWalkTest, EachRemainingSampleComesOnceAfterARestore) {
   constexpr uint32_t kSamples = 1000;
   const Schedule schedule(OptionsOf(3), kSamples, kSamples);
   const EpochSchedule order = schedule.Epoch(1);
-  // The samples that have come are those at the first places or, as with a stream, others.
+  // With a source with random access, the samples at the first places have come; with a stream, others.
   for (const bool others : {false, true}) {
     std::vector<bool> has_come(kSamples);
     for (uint32_t k = 0; k < 400; ++k) has_come[others ? k : order.At(k).index] = true;
@@ -359,7 +359,7 @@ TEST(OrderWalkTest, EachRemainingSampleComesOnceAfterARestore) {
   }
 }
 
-// In any new shard a sample has the generations of its former shard.
+// In any new shard, a sample has the generations that it had in its former shard.
 TEST(MovedShardTest, SamplesKeepTheScheduleOfTheirFormerShards) {
   constexpr uint64_t kOrigin = 2;
   for (const uint64_t whole : {1u, 7u, 24u, 103u}) {

@@ -45,8 +45,8 @@ class EpochTest : public testing::Test {
     store_->store().Put(index, epoch.PreparedGeneration(index), {tensorflow::Tensor(int64_t{index})});
   }
 
-  // Reads an epoch by index with a source that requests ahead and with several workers, which claim one after the
-  // other, then prepare and keep samples at the same time. Hands out at most `most` samples. Returns them in order.
+  // Reads an epoch by index: a source requests ahead, and workers claim one after the other, then prepare and keep
+  // samples at the same time. Claims nothing more after `most` samples. Returns the samples in order.
   std::vector<uint32_t> Read(Epoch& epoch, uint32_t most = kEpochSamples) {
     std::mutex claims, mu;
     std::condition_variable changed;

@@ -27,7 +27,7 @@ Tensor TensorOf(int64_t bytes, char content = 0) {
   return tensor;
 }
 
-// With pages of 64 KiB, memory that freed tensors of 20 KiB leave does not go back to the system.
+// With pages of 64 KiB, tensors of 20 KiB must also be packed: a freed one leaves no whole page that could be returned.
 TEST(PackedMemoryTest, PacksTensorsOfFewSizesThatWouldNotFreeWholePages) {
   for (const size_t page_bytes : {4 << 10, 64 << 10}) {
     const auto memory = std::make_shared<PackedMemory>(page_bytes);
@@ -47,7 +47,7 @@ TEST(PackedMemoryTest, PacksTensorsOfFewSizesThatWouldNotFreeWholePages) {
   }
 }
 
-// G8. Otherwise dropping samples would free no memory.
+// Guarantee G8 of ARCHITECTURE.md: otherwise dropping samples would free no memory.
 TEST(PackedMemoryTest, MemoryOfAFreedRegionIsReturnedToTheSystem) {
   const auto memory = std::make_shared<PackedMemory>();
   std::map<uint64_t, std::vector<Tensor>> regions;

@@ -65,7 +65,7 @@ uint64_t RegionAt(const void* data) { return reinterpret_cast<uintptr_t>(data) /
 TEST(SampleMemoryTest, ReturnsPagesOfUnsharedTensors) {
   Sample sample = {Filled(), Filled()};
   ReturnPagesOf(sample);
-  // The first and last pages may also belong to others.
+  // The first and last pages stay, because other buffers may use them.
   for (const Tensor& tensor : sample) EXPECT_LT(Left(tensor.data()), 2 * 4096);
   sample = {Ragged(Filled())};
   const void* const values = sample[0].flat<Variant>()(0).get<RaggedTensorVariant>()->values().data();
@@ -79,7 +79,7 @@ TEST(SampleMemoryTest, KeepsPagesOfSharedTensors) {
   const Sample copy = sample;
   ReturnPagesOf(sample);
   EXPECT_EQ(Left(copy[0].data()), kBytes);
-  // Only the variant knows the tensors within it.
+  // The inner tensors have one reference, but two samples share the variant.
   sample = {Ragged(Filled())};
   const Sample ragged = sample;
   ReturnPagesOf(sample);

@@ -80,7 +80,7 @@ class FakeFiles : public FileAccess {
   int num_open = 0;
   int num_written = 0;
   int num_looks = 0;
-  // The number of looks after which a file is gone.
+  // After this many calls of `Identity` files are gone. Below 0: never.
   int looks_left = -1;
 
  private:
@@ -311,7 +311,7 @@ TEST(RecordIndexTest, InvalidFilesAreReportedImmediatelyWithTheOffset) {
     ExpectSays(status, wrong.message);
     EXPECT_EQ(files.num_written, 0);
   }
-  // A length with a right checksum, for which no memory must be allocated.
+  // A huge length with a correct checksum must not make the reader allocate memory.
   const uint64_t length = uint64_t{1} << 60;
   const uint32_t crc = MaskedCrc(&length, 8);
   FakeFiles files;
@@ -327,7 +327,7 @@ TEST(RecordIndexTest, CompressedFilesAreRefused) {
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
     ExpectSays(status, "compressed");
   }
-  // Records may have any length.
+  // The first bytes of a file are a record's length, which may look like the start of a gzip file.
   FakeFiles files;
   files.Put("d/a", FileOf({std::string(0x8b1f, 'x'), "two"}));
   EXPECT_EQ((*Make(&files, {"d/a"}))->num_records(), 2);
@@ -342,7 +342,7 @@ TEST(RecordIndexTest, AnUnwritableDirectoryIsAnErrorOnlyIfItWasGiven) {
 }
 
 TEST(RecordIndexTest, AFileDeletedDuringIndexingIsReported) {
-  // It vanishes after it was opened, or after it was read.
+  // The file vanishes after it was opened, or after it was read.
   for (int looks : {0, 1}) {
     FakeFiles files;
     files.Put("d/a", FileOf({"one"}));
@@ -376,7 +376,7 @@ TEST(OpenFilesTest, AChangedFileIsAnError) {
   for (int i = 0; i < 2; ++i) {
     EXPECT_TRUE(absl::IsFailedPrecondition(Read(&open, *index, i).status()));
   }
-  // A file that is not open yet, and a file that is gone.
+  // Also for a file that was not open before, and for one that was deleted.
   OpenFiles others = NewOpenFiles();
   EXPECT_TRUE(absl::IsFailedPrecondition(Read(&others, *index, 0).status()));
   files.files.clear();
@@ -450,7 +450,7 @@ TEST(LocalFilesTest, OpensOnlyRegularFiles) {
   EXPECT_EQ(*LocalFiles().ReadWhole("file://" + directory + "/new/file", 4), "text");
   EXPECT_TRUE(absl::IsResourceExhausted(LocalFiles().ReadWhole(directory + "/new/file", 3).status()));
   EXPECT_FALSE(LocalFiles().WriteWhole(directory + "/no/such/file", "", true).ok());
-  // Another file of the same name is not the one that is open.
+  // An open file notices that another file has taken its name.
   absl::StatusOr<std::unique_ptr<RandomFile>> file = LocalFiles().Open(directory + "/new/file");
   EXPECT_EQ((*file)->Identity()->size, 4u);
   EXPECT_TRUE(LocalFiles().WriteWhole(directory + "/new/file", "TEXT", true).ok());

@@ -36,7 +36,7 @@ TEST_F(OrderedWorkersTest, CanBeCancelledAtAnyMoment) {
       Dawdle(Draw(random + 2, number));
       return Draw(random + 2, number) / 64 % 5 == 0 ? Outcome::kDropped : Outcome::kDone;
     };
-    // At a random number of claims, or somewhat later.
+    // Cancels at a random number of claims, or somewhat later.
     const int claims = random / 1600 % 60;
     std::thread canceller([&] {
       while (workers.num_claims() < claims) std::this_thread::yield();
@@ -163,7 +163,7 @@ TEST_F(OrderedWorkersTest, CanBeCancelledWhileTheConsumerHelps) {
           claims.Set(workers.num_claims());
           gate.Set(1);
         });
-        // It does not return the piece that it has just run.
+        // The consumer does not return the piece that it has just run.
         EXPECT_EQ(workers.NextNumber(), kCancelled);
         canceller.join();
         ExpectStaysCancelled(&workers);
@@ -176,7 +176,6 @@ TEST_F(OrderedWorkersTest, CanBeCancelledWhileTheConsumerHelps) {
   }
 }
 
-// A call may also cancel its own workers.
 TEST_F(OrderedWorkersTest, CanBeCancelledByACall) {
   for (const bool helps : {false, true}) {
     Workers workers(MakeOptions(/*max_calls=*/2, helps, /*in_order=*/true));

@@ -1,5 +1,5 @@
-// The workers run ahead as far as there is room, and no further. Uses std::thread.
-// AllKinds() lists the kinds of workers.
+// The workers run ahead as far as there is room, and no further. AllKinds() lists the kinds of workers. Uses
+// std::thread, for which test_cc.py searches this file.
 #include <algorithm>
 #include <cstdint>
 
@@ -20,7 +20,7 @@ TEST_P(AllWorkersTest, NeverHoldsMorePiecesThanThereIsRoomFor) {
     workers.claim = [](int number) { return Draw(16, number) % 2 == 0 ? Claimed::kRun : Claimed::kFetch; };
     int taken = 0;
     for (int round = 0; round < 10; ++round) {
-      // Enough to wake the threads, which then must use exactly the free room.
+      // Takes enough to wake the threads, which then must use exactly the free room.
       do {
         ASSERT_GE(workers.NextNumber(), 0);
         ++taken;
@@ -33,7 +33,7 @@ TEST_P(AllWorkersTest, NeverHoldsMorePiecesThanThereIsRoomFor) {
   }
 }
 
-// But there is always room for the calls, however large their results.
+// There is always room for the calls, however large their results are.
 TEST_F(OrderedWorkersTest, PiecesOfOneSizeFillTheByteLimit) {
   constexpr int kCalls = 6;
   constexpr int kBytes = 10;
@@ -62,7 +62,7 @@ TEST_F(OrderedWorkersTest, PiecesOfOneSizeFillTheByteLimit) {
   }
 }
 
-// Room for four pieces per call, but for no more than `max_large_bytes`.
+// If pieces are large, there is room for four per call, but for no more than `max_large_bytes`.
 TEST_F(OrderedWorkersTest, EveryCallHasRoomForLargePieces) {
   constexpr int kCalls = 6;
   constexpr int kBytes = 90;
@@ -129,7 +129,7 @@ TEST_F(OrderedWorkersTest, PiecesOfAllSizesStayWithinTheByteLimit) {
   }
 }
 
-// Pieces of more than half of the bytes are also made in advance.
+// Pieces of more than half of `max_bytes` are also made in advance.
 TEST_F(OrderedWorkersTest, OneLargePieceIsMadeInAdvance) {
   Options options = MakeOptions(/*max_calls=*/1, /*helps=*/true, true);
   options.max_bytes = 10;

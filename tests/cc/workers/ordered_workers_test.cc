@@ -1,4 +1,4 @@
-// With all kinds of workers each piece comes once, and no wake-up is lost. Uses std::thread.
+// All kinds of workers return each piece once and lose no wake-up. Uses std::thread, for which test_cc.py searches.
 #include "refurbish_tf/cc/workers/ordered_workers.h"
 
 #include <algorithm>
@@ -98,7 +98,7 @@ TEST_P(AllWorkersTest, EndsWhenAFetchFindsTheEnd) {
   }
 }
 
-// At every tenth piece all pieces before it must have ended.
+// Every tenth piece can only be claimed once all pieces before it have ended.
 TEST_P(AllWorkersTest, RetriesANotNowClaimWhenAPieceEnds) {
   constexpr int kPieces = 300;
   Counter ended;
@@ -124,11 +124,10 @@ TEST_P(AllWorkersTest, RetriesANotNowClaimWhenAPieceEnds) {
   };
   workers.is_short = [](int number) { return Draw(43, number) % 4 != 0; };
   ExpectResults(workers.AllNumbers(), expected);
-  // At most once for each piece that ended.
+  // At most one retry for each piece that ended.
   EXPECT_LE(workers.num_not_now(), kPieces);
 }
 
-// There is nothing to do in advance, so no thread starts.
 TEST_P(AllWorkersTest, NoThreadStartsForPiecesThatNeedNoWork) {
   constexpr int kPieces = 500;
   Workers workers(options());
@@ -214,7 +213,7 @@ TEST_P(AllWorkersTest, NoWakeUpIsLost) {
         if (number == kPieces) return Claimed::kEnd;
         const uint64_t random = Draw(seed, number);
         if (random % 8 == 0 && ended < number) return Claimed::kNotNow;
-        // Sometimes one kind for a long time.
+        // Half of the pieces are of the same kind for 30 numbers.
         const uint64_t kind = random / 8 % 2 == 0 ? random : Draw(1, number / 30);
         if (kind / 16 % 3 == 0) {
           ended.Add(1);
@@ -247,7 +246,7 @@ TEST_P(AllWorkersTest, NoWakeUpIsLost) {
   }
 }
 
-// At any moment: settled pieces are done and come next, and nothing begins.
+// Settled pieces are done and come next, and nothing begins before `Resume`.
 TEST_P(AllWorkersTest, CanSettleAtAnyMoment) {
   constexpr int kPieces = 300;
   const uint64_t seed = 7;
@@ -278,7 +277,7 @@ TEST_P(AllWorkersTest, CanSettleAtAnyMoment) {
       results.push_back(number);
     }
   }
-  // Only pieces that were claimed and not begun are dropped.
+  // Settling gives up only pieces that were claimed and not begun.
   for (const int given_up : workers.never_fetched()) results.push_back(given_up);
   for (int i = 0; i < kPieces; ++i) {
     const bool dropped = Claimed(Draw(seed, i) % 3) != Claimed::kDone && Draw(seed + 1, i) % 5 == 0;

@@ -35,7 +35,7 @@ inline constexpr int kEnd = -1;
 inline constexpr int kCancelled = -2;
 inline constexpr int kStuck = -3;
 
-// Relaxed, so that counting orders nothing. Otherwise the sanitizer would miss races of the workers themselves.
+// Relaxed, because atomic operations that order threads would hide races of the workers from the sanitizer.
 class Counter {
  public:
   int Add(int n) { return value_.fetch_add(n, std::memory_order_relaxed) + n; }
@@ -48,7 +48,7 @@ class Counter {
   std::atomic<int> value_{0};
 };
 
-// Waits without a limit of its own; the watchdog is the limit.
+// Waits without a limit of its own; `Watchdog` limits each test.
 template <typename Condition>
 void Await(const Condition& condition) {
   while (!condition()) {
@@ -79,7 +79,7 @@ inline void Dawdle(uint64_t random) {
   }
 }
 
-// Nothing here is atomic, so that the sanitizer checks that threads pass it on safely.
+// None of the fields is atomic, so that the sanitizer checks that the workers pass pieces between threads safely.
 struct NumberedPiece : OrderedWorkers::Piece {
   NumberedPiece(int number, Counter* alive, std::vector<int>* never_fetched)
       : number(number), alive(alive), never_fetched(never_fetched) {
@@ -101,7 +101,7 @@ struct NumberedPiece : OrderedWorkers::Piece {
   bool is_done = false;
 };
 
-// Workers whose work is defined by a test. Checks the guarantees that always hold.
+// Workers whose work is defined by a test. Checks what must hold in every test.
 class Workers : public OrderedWorkers::Work {
  public:
   explicit Workers(const Options& options) : options_(options) {
@@ -151,7 +151,7 @@ class Workers : public OrderedWorkers::Work {
     return numbers;
   }
 
-  // The numbers of the next results; none if cancelled.
+  // Settles. Returns the numbers of the results that come next; none if cancelled.
   std::vector<int> Settle() {
     std::vector<const OrderedWorkers::Piece*> ready;
     if (!workers_->Settle(&ready)) return {};
@@ -171,7 +171,6 @@ class Workers : public OrderedWorkers::Work {
     is_cancelled_.Set(1);
   }
 
-  // Destroys the workers.
   void Stop() {
     if (workers_ == nullptr) return;
     workers_.reset();
@@ -185,7 +184,7 @@ class Workers : public OrderedWorkers::Work {
   int num_not_now() const { return num_not_now_; }
   int num_fetches() const { return num_fetches_; }
   int num_runs() const { return num_runs_; }
-  // Current calls of Fetch and Run.
+  // How many calls of Fetch and Run are in progress.
   int calls() const { return calls_; }
   int consumer_calls() const { return consumer_calls_; }
   int alive() const { return alive_; }
@@ -193,7 +192,6 @@ class Workers : public OrderedWorkers::Work {
   const std::vector<int>& never_fetched() const { return never_fetched_; }
   int threads_started() const { return threads_started_; }
   int threads_asleep() const { return threads_asleep_; }
-  // How often a thread has been woken.
   int wakes() const { return wakes_; }
   bool consumer_asleep() const { return consumer_asleep_ > 0; }
   bool all_threads_asleep() const { return threads_asleep_ == threads_started_; }
@@ -316,7 +314,7 @@ class Workers : public OrderedWorkers::Work {
   std::unique_ptr<OrderedWorkers> workers_;
 };
 
-// Most errors here are deadlocks.
+// Ends a test that hangs: most errors of the workers are deadlocks.
 class Watchdog {
  public:
   Watchdog() : thread_([this] { Watch(); }) {}

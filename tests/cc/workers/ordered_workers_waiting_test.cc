@@ -1,4 +1,5 @@
-// Threads, consumer and input are never idle needlessly, and no thread is woken in vain. Uses std::thread.
+// Nothing is idle needlessly, and no thread is woken in vain. Uses std::thread, for which test_cc.py searches this
+// file.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -168,7 +169,7 @@ TEST_F(OrderedWorkersTest, ThreadsStayAsleepWhileNoPieceNeedsWork) {
       ASSERT_EQ(workers.NextNumber(), i);
       ASSERT_EQ(workers.num_claims(), i + 1);
     }
-    // Each may have been woken before, and not have run yet.
+    // Each thread may have been woken before, and not have run yet.
     EXPECT_LE(workers.wakes(), wakes + workers.threads_started());
     for (int i = kPieces; i < kPieces + 100; ++i) ASSERT_EQ(workers.NextNumber(), i);
     EXPECT_EQ(workers.NextNumber(), kEnd);
@@ -220,7 +221,7 @@ TEST_F(OrderedWorkersTest, ThreadsAreWokenWhenHalfOfTheRoomIsFree) {
   }
 }
 
-// Otherwise results would be ready while the consumer runs a long piece.
+// If the consumer ran long pieces, results would be ready before it could return them.
 TEST_F(OrderedWorkersTest, TheConsumerLeavesLongPiecesToTheThreads) {
   constexpr int kCalls = 3;
   for (const bool is_long : {false, true}) {
@@ -251,7 +252,7 @@ TEST_F(OrderedWorkersTest, RetriesANotNowClaimWhileTheConsumerSleeps) {
       };
       workers.run = [&](int number) {
         if (number == 1) {
-          // So another thread must also have been woken.
+          // Lasts until another thread has run piece 2, so that thread must also have been woken.
           Await([&] { return workers.num_runs() == 3; });
         }
         if (number > 0) return Outcome::kDone;
@@ -322,12 +323,12 @@ TEST_F(OrderedWorkersTest, MeasuresHowLongTheConsumerWaited) {
   EXPECT_EQ(waited, 0);
 }
 
-// The input is not idle while the only thread runs and the consumer sleeps.
+// While the only thread runs, the sleeping consumer must be woken to fetch, so that the input is not idle.
 TEST_F(OrderedWorkersTest, TheConsumerIsWokenToFetch) {
   Workers workers(MakeOptions(/*max_calls=*/2, /*helps=*/true, true));
   workers.claim = [](int) { return Claimed::kFetch; };
   workers.fetch = [&](int number) {
-    if (number == 0) {  // The consumer's: the thread must be the next one.
+    if (number == 0) {  // By the consumer. The thread must fetch the next piece.
       return Outcome::kRun;
     }
     if (!workers.is_consumer() && number < 5) {

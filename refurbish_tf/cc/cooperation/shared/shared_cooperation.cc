@@ -19,15 +19,15 @@ constexpr char kSamplesSetting[] = "num_samples";
 constexpr char kKeptSetting[] = "num_kept_samples";
 constexpr char kOriginSetting[] = "first_epoch";
 constexpr char kShardSetting[] = "shard";
-// The number of samples of the undivided source, or "unknown": a store with a
-// shard always has this setting. And the number of shards when the schedule
-// began, if it was different.
+// The number of samples of the undivided source, or "unknown"; always set with
+// a shard. And the number of shards when the schedule began, if it was another
+// one.
 constexpr char kWholeSetting[] = "num_samples_of_all_shards";
 constexpr char kFormerSetting[] = "shards_of_schedule";
-// The memory of a stage and its job, measured.
+// The bytes of a stage and its job for each sample, measured.
 constexpr int64_t kBytesPerSample = 13;
 
-// The reuse factor of a store of elements.
+// Replaces the reuse factor in a store of elements (`cached`).
 constexpr char kOfElements[] = "elements";
 
 // With enough digits to distinguish it from every other number.
@@ -173,7 +173,7 @@ int64_t SharedCooperation::num_in_transit() {
 }
 
 Cooperation::Place SharedCooperation::place() {
-  // Samples are put before they are handed over, so they are before the head.
+  // The job has used no sample that was put after the head.
   const TransitRing* const ring = disk_.transit();
   return {static_cast<int64_t>(disk_.records().store_id()),
           ring == nullptr ? 0 : static_cast<int64_t>(ring->head())};
@@ -187,7 +187,7 @@ absl::Status SharedCooperation::TakeOver(const Terms& terms,
                                          std::optional<uint32_t> num_kept) {
   if (!terms.shard.has_value()) return absl::OkStatus();
   const SourceShard& shard = *terms.shard;
-  // Reads what other processes have written.
+  // Agreeing on nothing reads the settings that other processes have written.
   RTF_RETURN_IF_ERROR(AgreeAsStage({}));
   const Settings settings = disk_.settings();
   const auto text = [&settings](const char* name) -> std::string {
@@ -195,7 +195,7 @@ absl::Status SharedCooperation::TakeOver(const Terms& terms,
     return setting == settings.end() ? "" : setting->second;
   };
   const std::optional<Shard> former = ReadShard(text(kShardSetting));
-  // Both are missing until tf.data has filled in a shard.
+  // A stage whose shard tf.data had not filled in yet has written neither.
   const bool undivided =
       settings.count(kShardSetting) + settings.count(kSamplesSetting) == 0;
   if (!HasStageSettings(settings) || HoldsElements(settings) || undivided ||
@@ -243,14 +243,14 @@ absl::Status SharedCooperation::TakeOver(const Terms& terms,
         "A job of the former number is at work on it. Give each worker a store "
         "of its own, and begin when those of the former number have ended.");
   }
-  own[kShardSetting] = shard.names;  // Even if it is empty.
+  own[kShardSetting] = shard.names;  // Replaces the former one even if empty.
   own[kWholeSetting] = absl::StrCat(shard.whole);
   own[kKeptSetting] = absl::StrCat(*num_kept);
   if (keeps_all && settings.count(kFormerSetting) == 0) {
     own[kFormerSetting] = absl::StrCat(former->count);
   }
-  // Before the settings change: this process may be killed in between, and then
-  // nobody would remove these samples.
+  // Removed before the settings change: if this process is killed in between,
+  // the next one still sees that the store is to be taken over.
   for (const uint64_t sample : disk_.Indices()) {
     if (!shard.shard->Has(sample)) disk_.Remove(sample, /*evict=*/false);
   }

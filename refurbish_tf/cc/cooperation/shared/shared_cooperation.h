@@ -41,10 +41,10 @@ class SharedCooperation : public Cooperation {
   Place place() override;
 
  private:
-  // Like the store's `Agree`, with an error message for a stage.
+  // Like `DiskStore::Agree`, with an error message for users of a stage.
   absl::Status AgreeAsStage(const Settings& settings, bool replace = false,
                             std::chrono::milliseconds patience = kPatience);
-  // The error that the store does not fit, and `why`, which follows its name.
+  // The error that the store cannot be used: its name, followed by `why`.
   absl::Status Unfit(const std::string& why) const;
   absl::Status HoldsOther(const char* held, const char* wanted) const;
 

@@ -8,9 +8,9 @@ namespace refurbish_tf {
 namespace {
 
 // How many claims of kept samples may be refused after `BeginDecisions`,
-// because each takes a system call. Then a sample is prepared although another
-// job is preparing it. This is sixteen times what a job decides ahead to keep a
-// disk busy, so sixteen jobs do not reach it.
+// because each takes a system call. At this limit, samples are prepared
+// although another job is preparing them. It is sixteen times what a job
+// decides ahead to keep a disk busy, so sixteen jobs do not reach it.
 constexpr uint32_t kMostRefusedToKeep = 1024;
 
 // Progress is noted each time this many samples were handed over.
@@ -77,12 +77,14 @@ bool SharedJobEpoch::Use(uint32_t index, Generation found, bool in_ring) {
 bool SharedJobEpoch::Claim(uint32_t index, bool also_claimed) {
   if (InRing(index)) return ClaimUnkept(index, also_claimed);
   if (plan_.schedule == nullptr) {
-    // Another job may already have agreed on a schedule, which we then use.
+    // Counts the use in case the job adopts a schedule, which another job may
+    // already have begun.
     shared_.used_.Use(index, plan_.number);
     return true;
   }
   const Generation own = OwnGeneration(index);
-  // For samples that are not kept, other jobs have other generations.
+  // Only kept samples are claimed here. Of the others, other jobs prepare other
+  // generations.
   if (!also_claimed && plan_.schedule->Kept(index) &&
       num_refused_ < kMostRefusedToKeep &&
       !shared_.job_->Claim(plan_.keys.InWhole(index),
@@ -91,7 +93,7 @@ bool SharedJobEpoch::Claim(uint32_t index, bool also_claimed) {
     return false;
   }
   if (Exact()) return true;
-  // Another iterator may use it at the same time.
+  // Repeated if another iterator has used this generation since.
   Generation least;
   do {
     least = Wanted(index, own).least;
@@ -119,8 +121,6 @@ bool SharedJobEpoch::ShouldPublish(uint32_t index) const {
 void SharedJobEpoch::NoteHandedOut(uint32_t count) {
   if (count % kNotedAtOnce == 0) shared_.job_->NoteHandedOut(count);
 }
-
-// Samples that are not kept ---------------------------------------------------
 
 std::optional<JobEpoch::Unkept> SharedJobEpoch::NextUnkept(const Needs& needs) {
   if (OthersHandOn()) {
@@ -191,7 +191,7 @@ bool SharedJobEpoch::ClaimUnkept(uint32_t index, bool also_claimed) {
         shared_.job_->ClaimNext(key, generation, also_claimed);
     if (!next.has_value()) return false;
     generation = *next;
-    // Another iterator may use it at the same time.
+    // Repeated if another iterator has used this generation since.
   } while (!used.UseOnce(index, generation) && !again);
   if (!with_others) shared_.job_->NoteBegun(key, generation);
   NoteGeneration(index, generation);

@@ -39,8 +39,8 @@ class SharedJob : public Job {
   UsedGenerations used_;
   std::atomic<uint64_t> exact_before_{0};
   std::atomic<uint64_t> ring_from_{0};
-  // Only the epoch begun last uses samples in transit: the generations of two
-  // epochs at once would overtake each other.
+  // How many epochs were begun. Only the last of them uses samples in transit:
+  // two epochs at once would use up each other's generations.
   std::atomic<uint64_t> num_begun_{0};
 };
 
@@ -81,7 +81,7 @@ class SharedJobEpoch : public JobEpoch {
   const TransitRing* const ring_;
   // Empty if there is no ring.
   std::optional<TransitOrder> transit_;
-  // Walks over the places that `transit_` asks for.
+  // Yields the places of the order for `transit_`.
   std::optional<OrderWalk> walk_;
   // The result of `OthersHandOn`, if it was called since `BeginDecisions`, and
   // how many claims of kept samples were refused since then.

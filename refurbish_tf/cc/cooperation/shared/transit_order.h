@@ -5,7 +5,7 @@
 // needs in a generation that the job has not used. If there is none, it uses
 // the next sample of its own order that no other job is preparing. Nobody
 // waits, and no job knows what another one needs. OneAccess (Kakaraparthi et
-// al., HotCloud 2019) prepares for jobs in step. Here each job has its own
+// al., HotCloud 2019) serves jobs that run in step. Here each job has its own
 // order and pace, yet together they prepare only about as many samples as one
 // job would. A job that is alone follows its own order.
 #pragma once
@@ -22,9 +22,9 @@
 namespace refurbish_tf {
 
 // How many claims may be refused while one place is decided: each takes a
-// system call, with the locks of the epoch and the workers held. Sixteen jobs
-// with 20 samples under way each had 4 claims refused on average and 300 at
-// most. Then the next sample is prepared although another job is preparing it.
+// system call, with the locks of the epoch and the workers held. After that, a
+// sample is prepared although another job prepares it. Sixteen jobs with 20
+// samples under way each had 4 claims refused on average and 300 at most.
 inline constexpr uint32_t kMostRefused = 64;
 
 // For one epoch. Not thread-safe.
@@ -40,12 +40,12 @@ class TransitOrder {
         place_(first),
         num_places_(num_places) {}
 
-  // The oldest entry of the ring that is `usable(index, tag)`. An entry that
-  // was not usable is not checked again in this epoch.
+  // The position of the oldest entry that is `usable(index, tag)`. An entry is
+  // checked only once in this epoch, unless it was still being written.
   template <class Usable>
   std::optional<uint64_t> Oldest(const Usable& usable) {
     const uint64_t head = ring_.head();
-    // If the file was cut, the head starts over.
+    // If the file was cut by another program, the head starts over.
     if (cursor_ > head) cursor_ = std::max(head, from_);
     // The oldest eighth may be replaced before it is read.
     const uint64_t readable = ring_.num_units() - ring_.num_units() / 8;
@@ -69,8 +69,8 @@ class TransitOrder {
 
   // The next sample of the job's own order, `at(place)`, that is
   // `needed(index)` and that `claim(index, also_claimed)` claims. At the end of
-  // the order, and after kMostRefused, this may be a sample that others have
-  // claimed. Nothing only if no sample is needed.
+  // the order, and after kMostRefused refusals, it may be a sample that other
+  // jobs have claimed. Empty only if no sample is needed.
   template <class At, class Needed, class Claim>
   std::optional<uint32_t> NextOwn(const At& at, const Needed& needed,
                                   const Claim& claim) {
@@ -101,18 +101,18 @@ class TransitOrder {
     return free ? free : again(passed_over_.size(), true);
   }
 
-  // A sample found in the ring was gone when it was read: it is needed again.
+  // A sample of the ring was replaced before it was read: it is needed again.
   void GiveBack(uint32_t index) { passed_over_.push_front(index); }
 
  private:
-  // How many samples that others had claimed are tried again each time:
+  // How many samples that other jobs had claimed are tried again at each place:
   // checking whether a job is alive takes a system call.
   static constexpr size_t kMostAgain = 2;
 
   template <class Usable>
   bool IsUsable(const TransitRing::Entry& entry, uint64_t position,
                 const Usable& usable) {
-    // It may be written by the next time.
+    // Checked again later, when it may be complete.
     if (entry.state == TransitRing::Entry::State::kPending) {
       pending_.push_back(position);
     }
@@ -124,12 +124,12 @@ class TransitOrder {
   const uint64_t from_;
   // The next position of the ring to check.
   uint64_t cursor_;
-  // Earlier positions that were pending.
+  // Earlier positions whose records were still being written.
   std::deque<uint64_t> pending_;
   // The next place of the order to check.
   uint32_t place_;
   const uint32_t num_places_;
-  // Samples of earlier places that others had claimed or are needed again.
+  // Samples of earlier places that others claimed, or that are needed again.
   std::deque<uint32_t> passed_over_;
 };
 

@@ -35,8 +35,9 @@ class UsedGenerations {
   // Counts a use. False if that generation is used up, or a newer one was used.
   bool Use(uint32_t index, Generation used) { return Add(index, used, 1); }
 
-  // The same for samples that are not kept. Each of their generations is used
-  // once: `NextUnused` is the least that may be used, `UseOnce` counts its use.
+  // The same for samples that are not kept, of which each generation is used
+  // once. `NextUnused`: the least generation that may be used. `UseOnce`:
+  // counts the use of a generation.
   Generation NextUnused(uint32_t index) const ABSL_LOCKS_EXCLUDED(mu_) {
     std::lock_guard<std::mutex> lock(mu_);
     const Uses uses = Find(index);
@@ -51,7 +52,7 @@ class UsedGenerations {
     uses_.clear();
   }
 
-  // Makes room for this many samples. `bytes()` says how much memory they take.
+  // Reserves memory for this many samples, which `bytes()` includes.
   void MakeRoomFor(uint32_t num_samples) ABSL_LOCKS_EXCLUDED(mu_) {
     std::lock_guard<std::mutex> lock(mu_);
     uses_.reserve(num_samples);
@@ -64,13 +65,13 @@ class UsedGenerations {
  private:
   struct __attribute__((packed)) Uses {
     Generation generation = 0;
-    uint16_t count = 0;  // 0 for none.
+    uint16_t count = 0;  // 0 if the sample was not used.
   };
 
   Uses Find(uint32_t index) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return index < uses_.size() ? uses_[index] : Uses();
   }
-  // Counts `count` uses, if there may be so many more.
+  // Counts `count` uses. False if there may not be so many more.
   bool Add(uint32_t index, Generation used, uint16_t count)
       ABSL_LOCKS_EXCLUDED(mu_) {
     std::lock_guard<std::mutex> lock(mu_);

@@ -18,7 +18,7 @@
 namespace refurbish_tf {
 namespace {
 
-// The same as in the store, which explains it.
+// Equals kClaimSeconds in shared_state.cc, which explains it.
 constexpr uint64_t kClaimSeconds = 10;
 
 class JumpingClock : public StoreEnv {
@@ -30,7 +30,7 @@ class JumpingClock : public StoreEnv {
   const uint64_t* const now_;
 };
 
-// A job in this process, or in a separate process that can be killed.
+// A job that makes claims, in this process or in a `ClaimingProcess`.
 class ClaimingJob {
  public:
   struct Request {
@@ -52,7 +52,7 @@ class ClaimingJob {
 
 class ClaimingProcess {
  public:
-  // Must be made before there are threads. `fork` runs a body in a new process, which it returns.
+  // Must be made before there are threads. `fork` runs a body in a new process, and returns its id.
   template <class Fork>
   ClaimingProcess(const Fork& fork, const std::string& path, StoreEnv* env) {
     int requests[2], answers[2];

@@ -25,20 +25,20 @@ namespace fs = std::filesystem;
 // A small store, damaged in one place at a time.
 class DiskDamageTest : public StoreDirectoryTest {
  protected:
-  // The rest of the index is zeros.
+  // This much of the index is saved and restored; the rest is zeros.
   static constexpr size_t kIndexBytes = 4096;
   static constexpr Generation kGeneration = 5;
   static constexpr uint64_t kAbsent = 3;  // Never put.
   static constexpr uint64_t kLarge = 5;
   static constexpr uint64_t kSamples = 8;
-  // The steps between tested bits or lengths, and within large files. Opening a store is slow with sanitizers, so in
-  // the exhaustive run only the plain build tests each bit; the other builds test one bit of each byte.
+  // The distances between tested bits or lengths, for the start of a file and for the rest of a large one. Opening a
+  // store is slow with sanitizers, so in the exhaustive run only the plain build tests each bit.
   const size_t kStep = Rounds(0) == 0 ? 41 : Rounds(0) < 100 ? 7 : 1;
   const size_t kLargeStep = Rounds(0) == 0 ? 10'007 : 509;
 
   static size_t Size(uint64_t index) { return index == kLarge ? kLargeRecord : 8 * index; }
 
-  // In memory, because thousands of stores are made.
+  // On a file system in memory, because thousands of stores are made.
   DiskDamageTest() : StoreDirectoryTest(InMemory()) {
     auto store = Open();
     for (uint64_t i = 0; i < kSamples - 1; ++i) {
@@ -64,7 +64,6 @@ class DiskDamageTest : public StoreDirectoryTest {
     return "none";
   }
 
-  // Restores the files.
   void Restore() {
     for (const auto& entry : fs::directory_iterator(directory_)) {
       if (files_.count(entry.path().filename()) == 0) fs::remove(entry.path());
@@ -100,7 +99,7 @@ class DiskDamageTest : public StoreDirectoryTest {
   // Opens the store after files were damaged, and checks everything. Returns the number of samples present.
   int Examine(const std::string& damage) {
     DiskStoreOptions options;
-    // Needs no thread and no ring, which would be made for each store.
+    // At most one thread, because thousands of stores are opened.
     options.read_queue = std::make_unique<ReadQueue>(1);
     auto opened = DiskStore::Open(directory_, std::move(options));
     EXPECT_TRUE(opened.ok()) << damage << ": " << opened.status().ToString();
@@ -115,10 +114,10 @@ class DiskDamageTest : public StoreDirectoryTest {
       EXPECT_EQ(content, Content(i, kGeneration, Size(i))) << damage;
       EXPECT_EQ(store.StoredGeneration(i), kGeneration) << damage;
     }
-    // A damaged word may be counted until its sample is looked up.
+    // A damaged index word may still count as an entry.
     EXPECT_GE(store.Stats().entries, present) << damage;
     EXPECT_LE(store.Stats().entries, present + 1) << damage;
-    // The store goes on.
+    // The store can be used again.
     for (uint64_t i = 0; i < kSamples; ++i) {
       const Generation generation = kGeneration + 1;
       const std::string content = Content(i, generation, 100);
@@ -146,7 +145,7 @@ class DiskDamageTest : public StoreDirectoryTest {
     if (name == "store") {
       ExpectRefused(damage);
     } else {
-      // One damaged bit costs at most two samples.
+      // One damaged bit costs at most one of six samples.
       ASSERT_GE(Examine(damage), static_cast<int>(kSamples) - 3);
     }
     ASSERT_FALSE(HasFailure());
@@ -180,13 +179,13 @@ TEST_F(DiskDamageTest, RefusesAnyFlippedBitInTheSettings) {
   }
 }
 
-// Bits of counts, epochs and jobs.
+// Flips bits of counts, epochs and jobs, and the last bit.
 TEST_F(DiskDamageTest, SurvivesAnyFlippedBitInTheState) {
   for (size_t bit = 0; bit < 64 * 6; bit += kStep) FlipAndExamine("state", bit);
   FlipAndExamine("state", 8 * files_["state"].size() - 1);
 }
 
-// Bits of the words that are set, and of some that are not.
+// Includes the words of samples that are absent.
 TEST_F(DiskDamageTest, SurvivesAnyFlippedBitInTheIndex) {
   for (size_t bit = 0; bit < 64 * kSamples; bit += kStep) {
     FlipAndExamine("index", bit);
@@ -210,7 +209,7 @@ TEST_F(DiskDamageTest, SurvivesFlippedBitsInALargeRecord) {
 
 TEST_F(DiskDamageTest, HandlesTruncationToAnyLength) {
   for (const auto& [name, contents] : files_) {
-    // The rest of a long file is uniform.
+    // The rest of a long file is uniform, so few lengths suffice there.
     const bool coarse = contents.size() > 1'000;
     for (size_t size = 0; size < contents.size(); size += !coarse || size < 64 ? kStep : kLargeStep) {
       TruncateAndExamine(name, size);
@@ -231,12 +230,11 @@ TEST_F(DiskDamageTest, HandlesMissingFiles) {
   }
 }
 
-// Words that point to the records of other samples, and records of another generation.
 TEST_F(DiskDamageTest, SurvivesIndexWordsThatPointToOtherRecords) {
   Restore();
   std::string index = files_["index"];
   std::swap_ranges(&index[8 * 1], &index[8 * 2], &index[8 * 2]);
-  // A second word that points to a record must not cost the record its space.
+  // A second word that points to a record must not free that record's space.
   std::memcpy(&index[8 * kAbsent], &index[8 * kLarge], 8);
   const int fd = open(Path("index").c_str(), O_RDWR | O_CLOEXEC);
   ASSERT_EQ(pwrite(fd, index.data(), 128, 0), 128);

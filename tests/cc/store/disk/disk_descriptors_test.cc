@@ -27,7 +27,7 @@ TEST_F(DiskDescriptorsTest, AreBoundedForAnyNumberOfSegments) {
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
   const rlimit lower = {400, limit.rlim_max};
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &lower), 0);
-  // For the store that writes the segments, and for a later one that adopts them.
+  // The first store writes the segments; the second one adopts them.
   for (const Generation generation : {0, 1}) {
     DiskStoreOptions options;
     options.small_segment = 4 << 10;  // One for each sample.

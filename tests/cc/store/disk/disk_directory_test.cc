@@ -110,10 +110,8 @@ TEST_F(DiskDirectoryTest, IsAccessibleOnlyToItsOwner) {
   directory_ = fs::path(directory_).parent_path().parent_path();
 }
 
-// Processes that are killed --------------------------------------------------
-
-// Two processes at a time put, get and remove, and are killed. Samples that they had flushed, which they report through
-// a pipe, are there.
+// Two processes at a time put, get and compact, and are killed. Samples that they have flushed, which they report
+// through a pipe, must be there.
 TEST_F(DiskDirectoryTest, KilledProcessesLeaveNoDamageAndNoGarbage) {
   constexpr uint64_t kSamples = 64;
   const int rounds = Rounds(6);
@@ -127,7 +125,7 @@ TEST_F(DiskDirectoryTest, KilledProcessesLeaveNoDamageAndNoGarbage) {
     options.read_queue = std::make_unique<ReadQueue>(2);
     return options;
   };
-  // Checks all samples. Returns the generation of each, or the first wrong sample.
+  // Returns whether all samples in the store are right, and in `found` their generations.
   const auto examine = [&](DiskStore& store, std::map<uint64_t, Generation>* found) {
     for (uint64_t i = 0; i < kSamples; ++i) {
       RecordBuffer record;
@@ -153,7 +151,7 @@ TEST_F(DiskDirectoryTest, KilledProcessesLeaveNoDamageAndNoGarbage) {
       Flushed flushed = {};
       for (int i = 0; i < 8; ++i) {
         const uint64_t index = random() % kSamples;
-        // kNoGeneration + 1 is 0.
+        // A sample that is not stored has kNoGeneration, and kNoGeneration + 1 is 0.
         const Generation generation = (*store)->StoredGeneration(index) + 1;
         Put(**store, index, generation, Content(index, generation, size(index)));
         flushed = {0, static_cast<uint32_t>(index), generation};

@@ -26,8 +26,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The files ------------------------------------------------------------------
-
 std::vector<std::string> Names(const std::string& directory) {
   std::vector<std::string> names;
   std::error_code error;  // Files come and go.
@@ -63,8 +61,7 @@ class Injury {
         EXPECT_EQ(ftruncate(fd, random() % 2 == 0 ? 0 : offset), 0);
         break;
       case 1: {
-        // Not for the index, whose length depends on the highest sample. Scanning a file takes time in proportion to
-        // its length.
+        // Some files become huge, but not the index and the claims: they are scanned to their ends.
         const bool may_be_huge = Rounds(0) > 0 && name != "index" && name != "claims";
         EXPECT_EQ(ftruncate(fd, size + random() % (uint64_t{1} << (may_be_huge ? 40 : 21))), 0);
         break;
@@ -81,7 +78,7 @@ class Injury {
       case 5:
         unlink(path.c_str());
         break;
-      case 6: {  // Two mv at once, but never a huge file as the index.
+      case 6: {  // Exchanges two files, unless a huge one might become the index.
         const std::string other = directory_ + "/" + names[random() % names.size()];
         std::error_code error;
         if (size < kHuge && static_cast<off_t>(fs::file_size(other, error)) < kHuge) {
@@ -92,15 +89,15 @@ class Injury {
       case 7:
         copies_[name] = ReadStartOf(path);
         break;
-      case 8:  // cp
+      case 8:  // What cp does.
         EXPECT_EQ(ftruncate(fd, 0), 0);
         Write(fd, 0, Copy(name));
         break;
-      case 9:  // rsync --inplace
+      case 9:  // What rsync --inplace does.
         Write(fd, 0, Copy(name));
         EXPECT_EQ(ftruncate(fd, Copy(name).size()), 0);
         break;
-      case 10: {  // rsync
+      case 10: {  // What rsync does.
         const std::string other = directory_ + "/../copy" + std::to_string(getpid()) + std::to_string(random());
         std::ofstream(other, std::ios::binary) << Copy(name);
         fs::permissions(other, fs::perms(0600));
@@ -194,7 +191,7 @@ TEST_F(DiskFuzzTest, SurvivesPlantedLinksAndPipes) {
     Use(random, &StoreEnv::Default(), plant);
     EXPECT_EQ(ReadStartOf(victims + "/file"), content);
     EXPECT_EQ(Names(victims), std::vector<std::string>({"file"}));
-    // Removes foreign files, as the error says.
+    // Removes foreign files, as the error message says.
     for (const std::string& name : Names(store_)) {
       const fs::path path = store_ + "/" + name;
       if (!fs::is_regular_file(fs::symlink_status(path)) || fs::hard_link_count(path) > 1) {
@@ -207,9 +204,7 @@ TEST_F(DiskFuzzTest, SurvivesPlantedLinksAndPipes) {
   });
 }
 
-// A full disk ----------------------------------------------------------------
-
-// Sometimes files cannot grow. A part of the data is written before the failure.
+// A disk that is sometimes full: then files cannot grow, and only a part of the data is written.
 class FullDiskEnv : public StoreEnv {
  public:
   absl::Status Write(int fd, uint64_t offset, std::vector<iovec> parts) override {
@@ -252,8 +247,8 @@ TEST_F(DiskFuzzTest, RecoversFromAFullDisk) {
   });
 }
 
-// A file system of our own, if permitted, which ends with the process. The mapped files also get holes, because
-// touching one when the disk is full kills a process.
+// Mounts a small file system, if permitted, which ends with the process. The mapped files also get holes, because
+// touching one on a full disk kills a process.
 TEST_F(DiskFuzzTest, RecoversFromAFullRealDisk) {
   const std::string disk = directory_ + "/round";
   RunRounds([&](Random& random) {

@@ -1,5 +1,5 @@
 // Rounds of random operations of jobs on a store, while its files, its disk or its clock are damaged. In every case the
-// samples from the store are right, nothing deadlocks or crashes, and the store works afterwards.
+// samples from the store are right, nothing deadlocks or crashes, and the store can be used afterwards.
 #pragma once
 
 #include <fcntl.h>
@@ -29,7 +29,7 @@ using Random = std::mt19937;
 using Harm = std::function<void(Random&)>;
 
 inline constexpr int kSteps = 120;
-// Seconds. A round takes a fraction of one.
+// The limit of a round in seconds. It takes a fraction of one.
 inline constexpr unsigned kLongestRound = 60;
 inline constexpr int kSkipped = 77;
 
@@ -92,7 +92,7 @@ inline void ExpectWorks(const std::vector<DiskStore*>& stores) {
   EXPECT_EQ(stores[0]->Verify(), std::make_pair(int64_t{kSamples}, int64_t{0}));
 }
 
-// Opens a store that nobody else has open. It may have to be overwritten.
+// Opens a store that nobody else has open, and puts it to use. It may have to be overwritten.
 inline void ExpectWorksAnew(const std::string& path) {
   StoreEnv* const env = &StoreEnv::Default();
   auto store = OpenStore(path, env);
@@ -142,7 +142,7 @@ class User {
     store_.reset();
   }
 
-  // Others may have the store open, and opening may be refused.
+  // Opening may be refused, and other users may have the store open.
   void OpenAnew() {
     Close();
     auto store = OpenStore(path_, env_);
@@ -165,7 +165,7 @@ class User {
     RecordBuffer record;
     switch (random_() % 20) {
       default:
-        // kNoGeneration + 1 is 0.
+        // A sample that is not stored has kNoGeneration, and kNoGeneration + 1 is 0.
         PutContent(*store_, index, store_->StoredGeneration(index) + 1);
         break;
       case 0:
@@ -237,7 +237,7 @@ class User {
 
 class DiskFuzzTest : public StoreDirectoryTest {
  protected:
-  // In memory, because hundreds of stores are made.
+  // On a file system in memory, because hundreds of stores are made.
   DiskFuzzTest() : StoreDirectoryTest(InMemory()), store_(directory_ + "/round/store") {}
 
   // Each round is a separate process, which dies instead of hanging, and begins with an empty directory `round`.

@@ -1,5 +1,5 @@
-// Races and failures of the cache store on disk: changes by others between two steps, failing system calls, and
-// everything at once. Uses std::thread.
+// Races and failures of the cache store on disk: changes by other processes between two steps, failing system calls,
+// and everything at once. Uses std::thread.
 #include <sys/resource.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -42,7 +42,7 @@ class FaultyReadQueue : public ReadQueue {
   const std::atomic<bool>* const failing_;
 };
 
-// Runs a function once before a write, or before a file is locked or opened, as another process may do at that moment.
+// Runs a function once before a write, a lock or an open: what another process may do at that moment.
 class HookedEnv : public StoreEnv {
  public:
   absl::Status Write(int fd, uint64_t offset, std::vector<iovec> parts) override {
@@ -71,8 +71,6 @@ class HookedEnv : public StoreEnv {
   }
 };
 
-// Changes by others between two steps ----------------------------------------
-
 TEST_F(DiskStoreTest, ASampleReplacedWhileItIsReadIsReadAgain) {
   for (const size_t size : {300, 30'000}) {
     std::filesystem::remove_all(directory_);
@@ -100,7 +98,7 @@ TEST_F(DiskStoreTest, ASampleReplacedWhileItIsReadIsReadAgain) {
   }
 }
 
-// Claims hold locks that all threads need, so `Want` must not touch the disk.
+// Claims call `Want` while they hold locks that all threads need, so it must not touch the disk.
 TEST_F(DiskStoreTest, WantDoesNotTouchTheDiskBeforeStart) {
   {
     auto other = Open();
@@ -138,7 +136,7 @@ TEST_F(DiskStoreTest, WantDoesNotTouchTheDiskBeforeStart) {
   go_on.set_value();
   starting.join();
   EXPECT_GT(reads, 0);
-  // The thread that started the first read has read all of them.
+  // One of the two calls of `Start` has started the reads that were wanted in between.
   before_read = nullptr;
   for (uint64_t i = 0; i < 20; ++i) {
     RecordBuffer record;
@@ -148,7 +146,7 @@ TEST_F(DiskStoreTest, WantDoesNotTouchTheDiskBeforeStart) {
   EXPECT_EQ(ahead.Room(), room);
 }
 
-// Others write or remove the sample between compaction's look-up and its write.
+// Another process writes or removes the sample between compaction's look-up and its write.
 TEST_F(DiskStoreTest, CompactionDoesNotOverwriteConcurrentChanges) {
   constexpr size_t kSize = 3'000;
   for (const bool removed : {false, true}) {
@@ -204,8 +202,6 @@ TEST_F(DiskStoreTest, ClosingTheStoreWritesBufferedSamples) {
   }
   EXPECT_EQ(Get(*Open(), 1), "one");
 }
-
-// Failures -------------------------------------------------------------------
 
 TEST_F(DiskStoreTest, UnreadableSamplesAreAbsentAndCanBePutAgain) {
   std::atomic<bool> failing{false};
@@ -297,8 +293,6 @@ TEST_F(DiskStoreTest, DeletedSegmentsAreNotHeldOpen) {
   two->Clear();
   EXPECT_EQ(deleted_but_open(), 0);
 }
-
-// Everything at once, for the thread sanitizer and to check the results --------
 
 TEST_F(DiskStoreTest, ReadersWritersAndCompactionRunConcurrently) {
   constexpr uint64_t kSamples = 300;

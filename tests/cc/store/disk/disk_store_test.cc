@@ -183,7 +183,7 @@ TEST_F(DiskStoreTest, SpaceAndWriteAmplificationAreBounded) {
         if (generation > 0 && index % 2 != generation % 2) continue;
         Put(*store, index, generation, Content(index, generation, size));
         if (generation > 0 && i % 100 == 0) {
-          store->Flush();  // Otherwise the lag of the writing thread counts, too.
+          store->Flush();  // Otherwise the lag of the writing thread would count.
           const SampleMapStats stats = store->Stats();
           most = std::max(most, 1.0 * store->DiskUsage().disk_bytes / stats.bytes);
         }
@@ -196,7 +196,7 @@ TEST_F(DiskStoreTest, SpaceAndWriteAmplificationAreBounded) {
     const double amplification =
         1.0 * (store->counts().bytes_put + store->counts().bytes_moved) / store->counts().bytes_put;
     EXPECT_LT(amplification, 2) << size << ", " << block;
-    // The space of large records is given back one by one, unless they share blocks.
+    // Large records need no compaction: their space is freed one by one, unless they share blocks.
     EXPECT_EQ(store->counts().compactions > 0, size < kLargeRecord || size < block);
     for (const uint64_t index : order) {
       const Generation generation = index % 2 == 1 ? 5 : 4;
@@ -309,8 +309,6 @@ TEST_F(DiskStoreTest, RefusesInvalidAndOversizedSamples) {
   EXPECT_EQ(store->counts().failed_writes, 0);
 }
 
-// The limit ------------------------------------------------------------------
-
 class DiskStoreLimitTest : public DiskStoreTest {
  protected:
   static DiskStoreOptions Limit(int64_t bytes) {
@@ -345,7 +343,7 @@ TEST_F(DiskStoreLimitTest, HoldsExactlyAsManySamplesAsFit) {
   }
 }
 
-// The counts are wrong after a process died or a file was damaged.
+// After a process died or a file was damaged, the counts may be wrong.
 TEST_F(DiskStoreLimitTest, TheOnlyProcessCorrectsWrongCounts) {
   const int64_t space = RecordSpace(sizeof(RecordHeader) + 1'000);
   {

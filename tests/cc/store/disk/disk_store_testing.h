@@ -54,7 +54,7 @@ inline void WriteFile(const std::string& path, const std::string& contents) {
   std::ofstream(path, std::ios::binary) << contents;
 }
 
-// All files below a directory, by name.
+// All files in a directory, by name.
 inline std::map<std::string, std::string> ReadFiles(const std::string& directory) {
   std::map<std::string, std::string> files;
   for (const auto& entry : std::filesystem::directory_iterator(directory)) {
@@ -63,13 +63,13 @@ inline std::map<std::string, std::string> ReadFiles(const std::string& directory
   return files;
 }
 
-// The number of random rounds: a handful, or as many as REFURBISH_TF_ROUNDS says.
+// The number of random rounds: REFURBISH_TF_ROUNDS if that is set, otherwise `handful`.
 inline int Rounds(int handful) {
   const char* const asked = std::getenv("REFURBISH_TF_ROUNDS");
   return asked != nullptr ? std::atoi(asked) : handful;
 }
 
-// A directory in memory, if there is one.
+// A directory of a file system in memory, if there is one.
 inline std::filesystem::path InMemory() {
   return access("/dev/shm", W_OK) == 0 ? std::filesystem::path("/dev/shm") : std::filesystem::temp_directory_path();
 }
@@ -109,7 +109,7 @@ class StoreDirectoryTest : public testing::Test {
  protected:
   StoreDirectoryTest() : StoreDirectoryTest(std::filesystem::temp_directory_path()) {}
   explicit StoreDirectoryTest(const std::filesystem::path& parent) {
-    std::signal(SIGXFSZ, SIG_IGN);  // As in Python.
+    std::signal(SIGXFSZ, SIG_IGN);  // Python ignores it as well.
     std::string name = (parent / "store-XXXXXX").string();
     directory_ = mkdtemp(name.data());
   }
@@ -134,7 +134,7 @@ class StoreDirectoryTest : public testing::Test {
     return {record.payload(), record.payload_size()};
   }
 
-  // Runs `body` in a new process, which has no threads yet. Returns its id.
+  // Runs `body` in a new process, which has a single thread. Returns its id.
   template <class Body>
   static pid_t Fork(const Body& body) {
     std::fflush(nullptr);  // Otherwise the child may write buffered text again.

@@ -58,7 +58,7 @@ TEST_F(FullDiskTest, KeepsStoredSamplesWhenFilesCannotGrow) {
   getrlimit(RLIMIT_FSIZE, &before);
   const rlimit limit = {768 << 10, before.rlim_max};
   setrlimit(RLIMIT_FSIZE, &limit);
-  // stderr goes to a file, which may not grow either.
+  // Captured text goes to a file, which may not grow beyond the limit either.
   testing::internal::CaptureStderr();
   constexpr int64_t kFailed = 60;
   const uint64_t tried = Fill(*store, kFailed);
@@ -81,7 +81,7 @@ TEST_F(FullDiskTest, KeepsStoredSamplesWhenFilesCannotGrow) {
   EXPECT_EQ(store->counts().corrupt, 0);
 }
 
-// A file system of our own, if permitted.
+// Mounts a small file system, if permitted.
 class SmallDiskTest : public FullDiskTest {
  protected:
   void SetUp() override {
@@ -109,7 +109,7 @@ TEST_F(SmallDiskTest, KeepsWorkingWhenFullAndStoresAgainWhenSpaceIsFreed) {
   auto store = Open();
   testing::internal::CaptureStderr();
   const uint64_t tried = Fill(*store, 20);
-  // There is no room for its word either.
+  // There is no room for its index word either.
   EXPECT_EQ(Put(*store, 1 << 20, 0, "far away"), PutResult::kFailed);
   const std::string warnings = testing::internal::GetCapturedStderr();
   EXPECT_EQ(std::count(warnings.begin(), warnings.end(), '\n'), 1) << warnings;
@@ -211,8 +211,6 @@ TEST_F(SmallDiskTest, OpeningFailsWithoutFreeSpace) {
   EXPECT_TRUE(DiskStore::Open(path, {}).ok());
 }
 
-// Which samples stay -----------------------------------------------------------
-
 // A disk with room for a limited number of bytes of small records.
 class LimitedEnv : public StoreEnv {
  public:
@@ -255,7 +253,7 @@ class FullStoreTest : public StoreDirectoryTest {
     store_->Flush();
   }
 
-  // The stored samples, all of which must have this generation.
+  // The samples that are stored in this generation.
   std::set<uint64_t> Stored(Generation generation) {
     std::set<uint64_t> stored;
     for (uint64_t i = 0; i < kSamples; ++i) {

@@ -41,7 +41,7 @@ TEST_F(StoppedProcessTest, DoesNotBlockOtherProcesses) {
   int status;
   ASSERT_EQ(waitpid(child, &status, WUNTRACED), child);
   ASSERT_TRUE(WIFSTOPPED(status));
-  alarm(120);  // A process that waited would wait forever.
+  alarm(120);  // A call that waited for the stopped process would not end.
   {
     auto store = Open();
     const std::chrono::milliseconds no_patience(0);

@@ -92,7 +92,7 @@ TEST_F(MappedChecksumsTest, RemovingASampleForgetsItsChecksumButEvictingDoesNot)
   EXPECT_EQ(sums.Find(2, kPlatform), 0u);
 }
 
-// There is no room for this one file.
+// A disk on which, if it is full, files cannot be extended.
 class NoRoom : public StoreEnv {
  public:
   absl::Status Allocate(int fd, uint64_t offset, uint64_t size) override {

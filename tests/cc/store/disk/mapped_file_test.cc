@@ -73,7 +73,7 @@ TEST_F(MappedFileTest, TruncatedPartsAreZeroUntilTheyAreMended) {
   }
 }
 
-// Runs a function while the file is extended.
+// Runs a function once, when the file is next extended.
 class GrowingEnv : public StoreEnv {
  public:
   absl::Status Allocate(int fd, uint64_t offset, uint64_t size) override {
@@ -103,7 +103,7 @@ TEST_F(MappedFileTest, TruncationDuringMendingIsMendedNextTime) {
   EXPECT_EQ(two->Find(1)[0], 'y');
 }
 
-// For file systems that cannot reserve space.
+// `AppendZeros` is for file systems that cannot reserve space.
 TEST_F(MappedFileTest, AppendsZerosWithoutOverwritingData) {
   WriteFile(path(), "abc");
   const int fd = open(path().c_str(), O_RDWR | O_APPEND | O_CLOEXEC);
@@ -114,7 +114,6 @@ TEST_F(MappedFileTest, AppendsZerosWithoutOverwritingData) {
   close(fd);
 }
 
-// Several threads use the file while it is cut and mended.
 TEST_F(MappedFileTest, CanBeUsedWhileItIsTruncated) {
   auto file = OpenFile();
   std::atomic<bool> stop{false};
@@ -137,7 +136,6 @@ TEST_F(MappedFileTest, CanBeUsedWhileItIsTruncated) {
   EXPECT_EQ(std::filesystem::file_size(path()), kChunk);
 }
 
-// A fault outside our mappings goes to the handler that was there before.
 TEST_F(MappedFileTest, OtherBusErrorsReachThePreviousHandler) {
   const auto touch_beyond_the_end = [&] {
     const int fd = open((directory_ + "/other").c_str(), O_RDWR | O_CREAT, 0600);

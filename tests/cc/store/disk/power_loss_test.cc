@@ -33,16 +33,16 @@ namespace fs = std::filesystem;
 
 class PowerLossTest : public StoreDirectoryTest {
  protected:
-  // Up to this number of operations, all combinations of losses are tested.
+  // If no more than this many operations can be lost, all combinations of them are tested.
   const size_t most_for_all_ = Rounds(0) > 0 ? 8 : 4;
-  // One in this number of stores is used further.
+  // One in this number of examined stores is also put to use.
   static constexpr int kUseEvery = 16;
 
   static constexpr uint64_t kSamples = 8;
   static constexpr uint64_t kLarge = 6;
   static constexpr Generation kGenerations = 3;
 
-  // No two samples have their words in one sector.
+  // Spreads the samples, so that no two have their index words in one sector.
   static uint64_t IndexOf(uint64_t i) { return i * kSector / sizeof(uint64_t); }
 
   // The size is the same for each seed, so that a record in a new store is where the old store had one of that sample.
@@ -56,13 +56,13 @@ class PowerLossTest : public StoreDirectoryTest {
     return content;
   }
 
-  // What must be true if the power fails after `from` operations or later.
+  // The settings that a store must have if the power fails after `from` operations or later.
   struct Promise {
     size_t from;
     Settings settings;
   };
 
-  // In memory, because thousands of stores are made.
+  // On a file system in memory, because thousands of stores are made.
   PowerLossTest() : StoreDirectoryTest(InMemory()), run_(directory_ + "/run"), crashed_(directory_ + "/crashed") {
     fs::create_directory(crashed_);
   }
@@ -96,7 +96,7 @@ class PowerLossTest : public StoreDirectoryTest {
     }
   }
 
-  // Uses a store from opening to closing.
+  // Records a run: opens a store, uses and closes it, and does so once more.
   void Use(bool overwrite, const std::string& seed) {
     promises_.push_back({env_.Now(), {}});
     env_.NumberSegmentsFrom(0);
@@ -150,7 +150,7 @@ class PowerLossTest : public StoreDirectoryTest {
     return DiskStore::Open(crashed_, std::move(options));
   }
 
-  // Opens a state and checks it, unless it was checked before. Returns the number of samples present.
+  // Opens a state and checks it. Returns the number of samples present, or -1 if it was checked before.
   int Examine(const State& state, size_t done, const std::string& what) {
     size_t promise = promises_.size();
     while (promises_[--promise].from > done) {
@@ -196,14 +196,14 @@ class PowerLossTest : public StoreDirectoryTest {
       EXPECT_TRUE(wanted.Contains(generation)) << "sample " << i;
       EXPECT_FALSE(seed.empty()) << "sample " << i << " is of nobody knows what";
       if (seed.empty() || generation >= kGenerations) continue;
-      // Does not print the bytes, which say little.
+      // EXPECT_EQ would print the bytes, which say little.
       EXPECT_TRUE(std::string(record.payload(), record.payload_size()) == ContentOf(seed, i, generation))
           << "sample " << i << " of generation " << generation << " is wrong for seed " << seed;
     }
     return present;
   }
 
-  // The store goes on from any state.
+  // Whatever state a store was in, it can be used again.
   void UseFurther(DiskStore& store, const std::string& seed) const {
     EXPECT_TRUE(store.Agree({{"seed", seed}}).ok());
     for (uint64_t i = 0; i < kSamples; ++i) {
@@ -267,7 +267,7 @@ TEST_F(PowerLossTest, SamplesAreCorrectOrAbsentAfterAnyPowerLoss) {
       Examine(disk.Make(done, fates, &random), done, "random " + std::to_string(k));
     }
   }
-  // Samples were found at all.
+  // Some states have samples.
   EXPECT_GT(present_["1"], 0);
   EXPECT_GT(present_["2"], 0);
 }

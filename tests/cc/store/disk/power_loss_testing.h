@@ -38,7 +38,7 @@ struct Operation {
     kAllocate,
     kTruncate,
     kFree,
-    // Others.
+    // Synchronisation.
     kSync,
     kSyncNames,
   };
@@ -54,7 +54,7 @@ struct Operation {
   std::string bytes;
 };
 
-// Records the operations that change files. Mapped pages change without an operation, so each operation compares them.
+// Records changes to files. Mapped pages change without an operation, so each operation checks them for changes.
 class RecordingEnv : public StoreEnv {
  public:
   struct Mapped {
@@ -67,7 +67,7 @@ class RecordingEnv : public StoreEnv {
     for (auto& [file, mapped] : mapped_) close(mapped.fd);
   }
 
-  // The first number for segments.
+  // Sets the number of the next segment.
   void NumberSegmentsFrom(int number) {
     std::lock_guard<std::mutex> lock(mu_);
     segments_ = number;
@@ -87,7 +87,7 @@ class RecordingEnv : public StoreEnv {
   // These may be read when no more operations follow.
   const std::vector<Operation>& log() const { return log_; }
   const std::map<int, Mapped>& mapped() const { return mapped_; }
-  // The possible content of blocks of a file that were not written: that of the last deleted file of its name.
+  // What unwritten blocks of a file may contain: the content of the last deleted file of the same name.
   std::string Stale(int file) const {
     const auto found = stale_.find(file);
     return found == stale_.end() ? "" : found->second;
@@ -95,7 +95,7 @@ class RecordingEnv : public StoreEnv {
 
   absl::StatusOr<int> Open(int directory, const std::string& name, int flags) override {
     std::lock_guard<std::mutex> lock(mu_);
-    // Segments usually have random numbers. Here a new store uses the names of the old store.
+    // Segments usually have random numbers. Here they count up, so that a new store uses the names of the old one.
     if (Segments::IsSegmentName(name) && (flags & O_EXCL) != 0 && std::stoi(name.substr(6)) != segments_) {
       return absl::AlreadyExistsError(name);
     }
@@ -107,7 +107,7 @@ class RecordingEnv : public StoreEnv {
       files_[StatusOf(*fd).st_ino] = file;
       stale_[file] = left_[name];
       if (name == "index" || name == "claims" || name == "state") {
-        // Opened again, because locks belong to an open file.
+        // Opens the file again, because a duplicate of the descriptor would keep the store's locks.
         mapped_[file].fd = openat(directory, name.c_str(), O_RDONLY | O_CLOEXEC);
         mapped_[file].versions = {{0, std::string(kPage, '\0')}};
       }
@@ -242,7 +242,7 @@ struct Image {
 };
 using State = std::map<std::string, Image>;
 
-// The effect of an operation that was not synchronised.
+// What has reached the disk of an operation that was not synchronised.
 struct Fate {
   bool lost = false;
   // The missing part of a write, as a range of the file.

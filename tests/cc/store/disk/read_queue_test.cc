@@ -17,7 +17,7 @@
 
 #include "gtest/gtest.h"
 
-// Reads of this file do not end while `gather_fd` is set to it.
+// Reads of `gather_fd` are counted, and do not end until it changes.
 static std::atomic<int> gather_fd{-2}, gathered{0};
 
 extern "C" ssize_t pread(int fd, void* data, size_t size, off_t offset) {
@@ -61,7 +61,7 @@ class ReadQueueTest : public testing::Test {
   int fd_ = -1;
 };
 
-// Reads with their buffers, which are a little longer than the reads.
+// Reads with buffers that are a little longer, to find writes beyond the end.
 class Reads {
  public:
   explicit Reads(size_t count) : reads_(count), buffers_(count) {
@@ -185,7 +185,7 @@ TEST_F(ReadQueueTest, ReadsFromAnyFileSystem) {
   ASSERT_GE(fd, 0);
   for (char c; pread(fd, &c, 1, content.size()) == 1;) content.push_back(c);
   Reads reads(3);
-  // The second round uses the reads as the first round left them.
+  // The second round starts the `Read` objects of the first one again.
   for (int round = 0; round < 2; ++round) {
     for (size_t i = 0; i < reads.size(); ++i) reads.Set(i, fd, i, 100'000);
     reads.Start(queue_.get());
@@ -201,7 +201,7 @@ TEST_F(ReadQueueTest, ReadsFromAnyFileSystem) {
   close(fd);
 }
 
-// As on most network file systems, whose reads also take long.
+// Most network file systems cannot tell either whether data is cached. Their reads take long, so many must run at once.
 TEST_F(ReadQueueTest, RunsDepthReadsAtOnceIfCachedDataCannotBeDetected) {
   auto queue = std::make_unique<ReadQueue>(2 * kDepth);
   const int fd = open("/proc/filesystems", O_RDONLY | O_CLOEXEC);
@@ -282,7 +282,6 @@ TEST_F(ReadQueueTest, ThreadsCanWaitForReadsThatAnotherThreadStarted) {
   }
 }
 
-// The kernel cancels the reads of a thread that exits.
 TEST_F(ReadQueueTest, ReadsOutliveTheThreadThatStartedThem) {
   std::mt19937 random(6);
   for (int round = 0; round < 8; ++round) {

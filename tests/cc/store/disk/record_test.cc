@@ -71,7 +71,7 @@ TEST_F(GenerationsTest, CanExceedTheNumberOfTags) {
       if (written) store->Flush();
       EXPECT_EQ(Get(*store, 1, {generation, generation}), Content(1, generation, 100));
       EXPECT_EQ(Get(*store, 1, AtLeast(generation + 1)), "absent");
-      // Until then the previous generation is there.
+      // Until it is written, the store also has the previous generation.
       if (written) {
         EXPECT_EQ(Get(*store, 1, {before, before}), "absent");
       }
@@ -83,7 +83,7 @@ TEST_F(GenerationsTest, CanExceedTheNumberOfTags) {
   EXPECT_EQ(store->counts().corrupt, 0);
 }
 
-// By its tag the sample would be newer than it is; its record has the true generation.
+// By its tag, the sample looks newer than it is. Its record has the true generation.
 TEST_F(GenerationsTest, AVeryOldGenerationIsNotMistakenForANewerOne) {
   auto store = Open();
   for (const size_t size : {100, 20'000}) {
@@ -98,8 +98,6 @@ TEST_F(GenerationsTest, AVeryOldGenerationIsNotMistakenForANewerOne) {
   EXPECT_EQ(store->counts().corrupt, 0);
 }
 
-// Checksums ------------------------------------------------------------------
-
 TEST(Crc32cTest, MatchesTheCastagnoliPolynomial) {
   EXPECT_EQ(Crc32c("123456789", 9), 0xe3069283);
   EXPECT_EQ(Crc32c(nullptr, 0), 0);
@@ -109,7 +107,7 @@ TEST(Crc32cTest, AllImplementationsMatchTheTables) {
   const std::vector<Crc32cWay> ways = Crc32cWays();
   const std::string data = Content(1, 2, 5'003);
   for (size_t size = 0; size <= 5'000; ++size) {
-    // At every alignment.
+    // At different alignments.
     const auto* const begin = reinterpret_cast<const uint8_t*>(data.data()) + size % 3;
     const uint32_t expected = ways.back()(~0u, begin, size);
     for (const Crc32cWay way : ways) {

@@ -93,10 +93,10 @@ TEST_F(SharedStateTest, GenerationsBegunByALoneJobAreNotClaimedAgain) {
   auto state = OpenState();
   auto first = JoinState(*state);
   auto second = JoinState(*state);
-  first->NoteBegun(100'000, 3);  // Not recorded, but no error.
+  first->NoteBegun(100'000, 3);  // Beyond the end of the file: not recorded.
   first->NoteBegun(7, 3);
   EXPECT_EQ(second->ClaimNext(7, 1, false), 4);
-  first->NoteBegun(7, 2);  // An older generation.
+  first->NoteBegun(7, 2);  // Older, so it changes nothing.
   EXPECT_EQ(first->ClaimNext(7, 1, false), std::nullopt);
   first->NoteBegun(7, 6);
   EXPECT_EQ(second->ClaimNext(7, 1, false), 7);
@@ -150,7 +150,7 @@ TEST_F(SharedStateTest, AJobKnowsWhetherItIsAlone) {
   auto first = JoinState(*state);
   first->BeginFirstEpoch();
   auto second = JoinState(*same_file);
-  EXPECT_FALSE(first->OthersAreAlive());  // It has not begun an epoch yet.
+  EXPECT_FALSE(first->OthersAreAlive());  // `second` has not begun an epoch.
   second->BeginFirstEpoch();
   EXPECT_TRUE(first->OthersAreAlive());
   EXPECT_TRUE(second->OthersAreAlive());

@@ -22,7 +22,7 @@
 namespace refurbish_tf {
 namespace {
 
-// A disk on which writes wait until they are let through.
+// A disk on which writes wait while it is closed.
 class SlowEnv : public StoreEnv {
  public:
   absl::Status Write(int fd, uint64_t offset, std::vector<iovec> parts) override {
@@ -79,7 +79,7 @@ class WriterTest : public StoreDirectoryTest {
     return Open(std::move(options));
   }
 
-  // Runs `body` in a thread. Returns whether it ends by itself.
+  // Runs `body` in a thread. Returns whether it ends within 30 seconds.
   template <class Body>
   static bool Ends(const Body& body, std::thread* thread) {
     std::packaged_task<void()> task(body);
@@ -160,7 +160,6 @@ TEST_F(WriterTest, LimitsBufferedBytes) {
   for (int i = 0; i < kPuts; ++i) ASSERT_EQ(Get(*store, i), Content(i, 0, 1'000));
 }
 
-// The store is closed during a compaction.
 TEST_F(WriterTest, ClosingDoesNotWaitForCompaction) {
   constexpr uint64_t kSamples = 230;
   {
@@ -193,11 +192,9 @@ TEST_F(WriterTest, ClosingDoesNotWaitForCompaction) {
   }
 }
 
-// Stores of earlier processes and of forked children ----------------------------
-
 using OtherProcessesTest = StoreDirectoryTest;
 
-// A very large record has more space than bytes.
+// A very large record takes more space than it has bytes, so the next one does not begin where the file ends.
 TEST_F(OtherProcessesTest, RecordsAreAppendedAfterTheLastRecordOfAnAdoptedSegment) {
   constexpr size_t kSize = (5 << 20) + 100;
   Put(*Open(), 1, 0, std::string(kSize, '1'));

@@ -131,7 +131,7 @@ TEST(MemoryStoreTest, ReleasesASampleAtItsLastUse) {
   EXPECT_EQ(stats.evictions, 1);
 }
 
-// G8.
+// Guarantee G8 of ARCHITECTURE.md.
 TEST(MemoryStoreTest, NeverHoldsMoreThanItsLimit) {
   MemoryStore<Sample> store(10, BytesOf, NoPrefetch);
   EXPECT_EQ(store.Put(0, 0, MakeSample("1234")), PutResult::kStored);
@@ -169,7 +169,7 @@ struct Machine {
   }
 };
 
-// G8.
+// Guarantee G8 of ARCHITECTURE.md.
 TEST(MemoryStoreTest, DoesNotGrowWhileMemoryIsShort) {
   Machine machine;
   for (int i = 0; i < 10; ++i) ASSERT_EQ(machine.Put(i), PutResult::kStored);
@@ -179,14 +179,14 @@ TEST(MemoryStoreTest, DoesNotGrowWhileMemoryIsShort) {
   EXPECT_EQ(machine.Put(10), PutResult::kMemoryShort);
   EXPECT_FALSE(machine.store.HasRoom(1));
   EXPECT_EQ(machine.store.max_bytes(), kUnlimited);
-  // Two samples go, and a new one comes.
+  // Two samples make room for two others.
   machine.store.Remove(0, /*evict=*/false);
   machine.store.Remove(1, /*evict=*/true);
   EXPECT_TRUE(machine.store.HasRoom(kGiB));
   EXPECT_EQ(machine.Put(11), PutResult::kStored);
   EXPECT_EQ(machine.Put(12), PutResult::kStored);
   EXPECT_EQ(machine.Put(13), PutResult::kMemoryShort);
-  // A little more than the reserve is not a wide margin.
+  // Puts are refused until twice the reserve is free.
   machine.free = 8 * kGiB - 1;
   machine.Look();
   EXPECT_EQ(machine.Put(13), PutResult::kMemoryShort);
@@ -196,7 +196,7 @@ TEST(MemoryStoreTest, DoesNotGrowWhileMemoryIsShort) {
   EXPECT_EQ(machine.store.Stats().entries, 17);
 }
 
-// G8.
+// Guarantee G8 of ARCHITECTURE.md.
 TEST(MemoryStoreTest, DropsSamplesEvenlyWhileMemoryIsVeryShort) {
   Machine machine;
   for (int i = 0; i < 2000; ++i) machine.Put(i);
@@ -235,19 +235,19 @@ class StoreOfRegions : public MemoryStore<Sample> {
   int64_t free = 30 * kGiB;
   // By region, the number of samples whose pages were returned.
   mutable std::map<uint64_t, int> returned;
-  // What another thread does while pages are returned.
+  // Called once, while pages are returned.
   mutable std::function<void()> during;
 
  protected:
   uint64_t Region(const Sample& sample) const override { return std::stoi(*sample) / 10; }
   void ReturnPages(const Sample& sample) const override {
-    Stats();  // No lock is held.
+    Stats();  // Would deadlock if a lock were held.
     if (sample != nullptr) ++returned[Region(sample)];
     if (during) std::exchange(during, nullptr)();
   }
 };
 
-// G8. A page or slab goes back to the system only when all its samples are dropped.
+// Guarantee G8 of ARCHITECTURE.md: a page or slab goes back to the system only when all its samples are dropped.
 TEST(MemoryStoreTest, DropsWholeRegionsEvenly) {
   StoreOfRegions store;
   for (int i = 0; i < 2000; ++i) store.Put(i * 7919 % 2000, 0, MakeSample(std::to_string(i)));
@@ -296,7 +296,7 @@ TEST(MemoryStoreTest, IsNotShortOfMemoryIfFreeMemoryIsUnknown) {
   for (int i = 0; i < 100; ++i) EXPECT_EQ(store.Put(i, 0, MakeSample("a")), PutResult::kStored);
 }
 
-// Puts of a part of the free memory make a reading due, however fast they are.
+// Puts make a reading due whenever they have used a part of the free memory, however fast they are.
 TEST(MemoryStoreTest, ChecksMemoryAgainBeforeMuchOfItIsUsed) {
   Machine machine;
   for (int i = 0; i < 1000; ++i) machine.Put(i);
@@ -315,7 +315,7 @@ TEST(MemoryStoreTest, HitsAloneDetectASevereMemoryShortage) {
   EXPECT_LT(machine.store.Stats().entries, 10);
 }
 
-// The limit in bytes still decides which samples a stage keeps.
+// If a store is full, its limit in bytes decides which samples a stage keeps, even while memory is short.
 TEST(MemoryStoreTest, AFullStoreIsNotShortOfMemory) {
   Machine machine(5 * kGiB);
   for (int i = 0; i < 5; ++i) machine.Put(i);
@@ -336,7 +336,7 @@ TEST(MemoryStoreTest, WarnsOnceThatMemoryIsShortAndOnlyIfASampleIsLost) {
   machine.Look();
   machine.free = 3 * kGiB;
   machine.Look();
-  // Sample 10 was lost in an earlier shortage.
+  // Sample 10 was lost in the earlier shortage, not in this one.
   EXPECT_TRUE(machine.warnings.empty());
   for (int round = 0; round < 3; ++round) {
     machine.Put(10);

@@ -27,7 +27,7 @@ namespace {
 constexpr uint64_t kSlots = 8;
 constexpr size_t kSize = 1'000;
 
-// Sends the process a signal before its n-th write to shared memory.
+// Sends its own process a signal before the n-th write to shared memory.
 class SignalledEnv : public StoreEnv {
  public:
   SignalledEnv(int signal, int before) : signal_(signal), before_(before) {}
@@ -43,8 +43,8 @@ class SignalledEnv : public StoreEnv {
 
 class TransitAttackTest : public TransitTest {
  protected:
-  // A process that prepares samples from 100 on, and gets a signal before its n-th write to shared memory. It begins
-  // when a byte is written to `go`.
+  // Starts a process that prepares samples from 100 on, and gets a signal before its n-th write to shared memory. It
+  // begins when a byte is written to `go`.
   pid_t Sibling(int signal, int before, int* go) {
     int fds[2];
     EXPECT_EQ(pipe(fds), 0);
@@ -71,7 +71,7 @@ class TransitAttackTest : public TransitTest {
     return child;
   }
 
-  // Puts a sample of the survivor and gets it back.
+  // Puts a sample of this process, and gets it back.
   void PutAndGet(DiskStore& store, SharedState::Job& job, uint64_t index) {
     const std::optional<Generation> next = job.ClaimNext(index, 1, false);
     ASSERT_TRUE(next.has_value());
@@ -114,7 +114,7 @@ TEST_F(TransitAttackTest, SurvivesAProcessKilledBetweenAnyTwoSteps) {
     // At most the last sample of the killed process is missing.
     size_t puts = 1;
     for (uint64_t i = 100; i < 103; ++i) {
-      // Its claims do not count.
+      // The claims of the killed process do not count any more.
       const std::optional<Generation> next = job->ClaimNext(i, 1, false);
       ASSERT_TRUE(next.has_value());
       puts += *next > 1;
@@ -154,12 +154,12 @@ TEST_F(TransitAttackTest, SurvivesAProcessStoppedBetweenAnyTwoSteps) {
       break;
     }
     ASSERT_TRUE(WIFSTOPPED(status));
-    // No other process waits for it.
+    // No other process waits for the stopped one.
     for (uint64_t i = 2; i < 2 + 2 * kSlots; ++i) PutAndGet(*store, *job, i);
     EXPECT_EQ(CountRight(*store), kSlots);
     ASSERT_EQ(kill(child, SIGCONT), 0);
     EXPECT_EQ(Join(child), 0);
-    // It was too late for the sample that it had begun, and has put the rest.
+    // The continued process was too late for the sample that it had begun, and has put the rest.
     EXPECT_EQ(CountRight(*store), kSlots);
     EXPECT_EQ(store->counts().corrupt, 0);
   }
@@ -200,7 +200,7 @@ TEST_F(TransitAttackTest, SurvivesDamagedAndTruncatedFiles) {
     const auto injure = [&] {
       const std::string path = directory_ + "/" + std::vector<std::string>{"ring", "transit", "state"}[below(3)];
       const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
-      // Where the file has data.
+      // How much of the file has data.
       const uint64_t bytes = path.back() == 'g' ? 8 * 32 : std::filesystem::file_size(path);
       if (below(4) == 0) {
         EXPECT_EQ(ftruncate(fd, below(3) == 0 ? 0 : below(bytes + 1)), 0);
@@ -234,7 +234,7 @@ TEST_F(TransitAttackTest, SurvivesDamagedAndTruncatedFiles) {
       if (HasFatalFailure()) return;
     }
     EXPECT_GT(got, 0);
-    // The ring is overwritten once.
+    // Overwrites the whole ring.
     for (uint64_t i = 0; i < 100; ++i) {
       PutInTransit(*stores[0], i, 1'000, Content(i, 1'000, vary ? 500 : kSize));
       stores[0]->Flush();

@@ -73,8 +73,6 @@ TEST_F(TransitRingTest, ANewRecordReplacesTheOldest) {
   EXPECT_EQ(one->counts().corrupt, 0);
 }
 
-// Obstacles -------------------------------------------------------------------
-
 TEST_F(TransitRingTest, AnEntryReplacedBeforeOrDuringAReadIsNeverWrong) {
   for (const bool written : {true, false}) {
     std::filesystem::remove_all(directory_);
@@ -91,14 +89,14 @@ TEST_F(TransitRingTest, AnEntryReplacedBeforeOrDuringAReadIsNeverWrong) {
       PutInTransit(*other, index, 1, Content(index, 1, 3'000));
       if (written) other->Flush();
     };
-    // The sample is also kept, but not requested as a kept one.
+    // Sample 1 is also kept, but a read from the ring must not return the kept record.
     Put(*store, 1, 1, Content(1, 1, 3'000));
     before_read = [&] {
       before_read = nullptr;
       put(8);
       put(9);
     };
-    // Its bytes can be read until they are overwritten.
+    // The old bytes can be read until the new record is written over them.
     EXPECT_EQ(Get(*store, 1, 1), written ? "absent" : Content(1, 1, 3'000));
     EXPECT_EQ(Get(*store, 2, 2), Content(2, 1, 3'000));
     // Replaced after the read, before `Get`.
@@ -144,7 +142,7 @@ TEST_F(TransitRingTest, APositionThatWasNeverMarkedIsGone) {
   auto store = OpenRing(8, 3'000);
   for (uint64_t i = 0; i < 8; ++i) PutInTransit(*store, i, 1, Content(i, 1, 3'000));
   store->Flush();
-  // As if a process had died at this point.
+  // As if a process had died after it advanced the head.
   uint64_t head = 8;
   ASSERT_TRUE(store->state().ExchangeRing(SharedState::kHead, &head, 10));
   EXPECT_EQ(store->transit()->At(8).state, State::kGone);
@@ -264,8 +262,6 @@ TEST_F(TransitRingTest, ALargeRingOfVaryingSizesLimitsItsUnits) {
   EXPECT_EQ(Get(*store, 0, 1), Content(1, 0, 50 << 20));
 }
 
-// Room -----------------------------------------------------------------------
-
 TEST_F(TransitRingTest, KeptSamplesAndTheRingDoNotTakeEachOthersRoom) {
   DiskStoreOptions options;
   options.max_bytes = 30 * Space(3'000);
@@ -294,11 +290,11 @@ TEST_F(TransitRingTest, KeptSamplesAndTheRingDoNotTakeEachOthersRoom) {
   EXPECT_EQ(Put(*store, 20, 0, Content(20, 0, 3'000)), PutResult::kNoRoom);
   EXPECT_EQ(store->transit(), nullptr);
   auto other = Open();
-  // The first plan holds while other jobs use the ring, ...
+  // While other jobs use the ring, the first plan holds.
   EXPECT_TRUE(other->PlanTransit(5 * Space(3'000), Space(3'000)).ok());
   ASSERT_NE(other->transit(), nullptr);
   EXPECT_EQ(other->transit()->num_units(), 10);
-  // ... but a later run with different room gets its own ring.
+  // A later run with different room gets its own ring.
   for (const int64_t records : {5, 8}) {
     other = nullptr;
     store = nullptr;
@@ -321,7 +317,7 @@ TEST_F(TransitRingTest, AJobThatWasAloneDoesNotReplaceARingInUse) {
   EXPECT_TRUE(first->PlanTransit(5 * Space(3'000), Space(3'000)).ok());
   EXPECT_EQ(first->transit()->num_units(), 10);
   for (uint64_t i = 0; i < 10; ++i) EXPECT_EQ(Get(*first, i, i), Content(i, 1, 3'000));
-  // A store that has checked whether it is alone is visible to later ones.
+  // A store that has checked whether it is alone must still be visible to stores that are opened later.
   other.reset();
   EXPECT_EQ(DiskStore::Open(directory_,
                             [] {

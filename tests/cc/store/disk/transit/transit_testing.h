@@ -22,7 +22,7 @@
 
 namespace refurbish_tf {
 
-// A disk on which the file of records is slow or full.
+// A disk on which the files of the ring are slow or full.
 class RingEnv : public StoreEnv {
  public:
   absl::StatusOr<int> Open(int directory, const std::string& name, int flags) override {
