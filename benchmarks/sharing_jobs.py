@@ -16,7 +16,7 @@ import tensorflow as tf
 import refurbish_tf as rtf
 
 BATCH = 32
-# Longer than any cell takes.
+# Seconds, more than any cell takes.
 PATIENCE = 900
 # The least fraction of the samples that a ring has room for. With r = 1 all room is the ring, which is at least twice
 # what the jobs are preparing: jobs short of CPU wait some 50 ms for a core, while others go on.
@@ -121,7 +121,7 @@ def measure(cell):
   with tempfile.TemporaryDirectory(prefix="refurbish-sharing-") as path:
     path = pathlib.Path(path)
     number = len(cell.case.speeds)
-    # A sparse file for each job, with room for one that is three times as fast as the first.
+    # A sparse log file for each job, with room for a job that is three times as fast as the first.
     rows = int(3 * (cell.case.last_start + cell.laps + 1) * cell.n)
     for k in range(number):
       np.lib.format.open_memmap(path / f"job-{k}.npy", "w+", np.int64, (rows, len(COLUMNS)))
@@ -264,7 +264,8 @@ def _figures(cell, logs):
 
 
 def _alone(cell, epochs):
-  """For each sample, in the order of these epochs, whether the job would prepare it if it ran alone: evenly spread."""
+  """For each sample, in the order of these epochs: whether the job would prepare it if it ran alone and fresh samples
+  were spread evenly."""
   n, expected = cell.n, np.zeros(len(epochs), int)
   for epoch in np.unique(epochs):
     places = np.flatnonzero(epochs == epoch)

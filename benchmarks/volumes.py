@@ -51,7 +51,7 @@ def transforms_of(side):
 
 def measure(quick):
   """Yields the section."""
-  import common  # It imports TensorFlow, after which MONAI crashes with some versions: `run` is without.
+  import common  # It imports TensorFlow, after which some versions of MONAI crash, so `run` does not import it.
 
   if importlib.util.find_spec("monai") is None:
     rows = [common.Row(key, f"{name}: not installed", "volumes/s", []) for key, name in PIPELINES.items()]

@@ -116,7 +116,7 @@ def _kind(source):
   if name in _MAPS:
     return {"batches": "mapped", "single": "made"}.get(kind := _kind(*source._inputs()), kind)
   if name in ("_ConcatenateDataset", "_ZipDataset"):
-    # `enumerate` counts without end.
+    # Skips the endless counter of `enumerate`.
     ends = lambda dataset: tf.get_static_value(dataset.cardinality()) != tf.data.INFINITE_CARDINALITY
     inputs = list(filter(ends, source._inputs()))
     kinds = set(map(_kind, inputs))
