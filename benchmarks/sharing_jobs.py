@@ -18,8 +18,9 @@ import refurbish_tf as rtf
 BATCH = 32
 # Seconds, more than any cell takes.
 PATIENCE = 900
-# The least fraction of the samples that a ring has room for. With r = 1 all room is the ring, which is at least twice
-# what the jobs are preparing: jobs short of CPU wait some 50 ms for a core, while others go on.
+# RING: the fraction of the samples that the ring has room for at least. With r = 1 the whole room is the ring:
+# ROOM_OF_A_JOB samples per job are at least twice what it prepares, because a job short of CPU waits some 50 ms for a
+# core while others go on.
 RING, ROOM_OF_A_JOB = 0.02, 128
 # What a job records of each sample that it gets.
 COLUMNS = ("index", "own", "when", "wait", "epoch")

@@ -19,7 +19,7 @@ _tracing = threading.local()
 # TensorFlow's errors, and AutoGraph's KeyError, keep it.
 _OF_AUTOGRAPH = re.compile(r"(in user code:.*)\n\n    (\w+): (.*)", re.DOTALL)
 _TEXTS = {"_message", "_MultilineMessageKeyError__message"}
-# One of these lines, and the paths of code that is not the user's.
+# One of the lines that led to an error, and the paths of code that is not the user's.
 _LINE = re.compile(r'    File "(.*)", line .*\n(?:        .*\n?)*')
 _OTHERS = (
   contextlib.__file__,
@@ -163,7 +163,7 @@ def signature_with_seed(function):
       return None
     if inspect.Parameter.VAR_POSITIONAL not in kinds:
       outermost = outermost or signature  # The one that takes the components.
-    # For a decorated `__call__` the method has `__wrapped__`.
+    # If `__call__` is decorated, the method has `__wrapped__`, not the object.
     call = getattr(function, "__call__", None)  # noqa: B004
     function = getattr(function, "__wrapped__", None) or getattr(call, "__wrapped__", None)
   return None
