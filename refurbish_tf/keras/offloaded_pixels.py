@@ -35,7 +35,7 @@ def finish(device_layers, images, draws):
   return without_draws(device_layers, _spread(x))
 
 
-# The fractions of a batch that the accelerator may do: of each group every 8th image, every 4th, every 2nd, all.
+# The fractions of a batch that the accelerator may do: every 8th image of each group, every 4th, every 2nd, or all.
 _STRIDES = (8, 4, 2, 1)
 
 
@@ -184,7 +184,7 @@ def _rearranged(x, run):
       outside = [ops.logical_or(place < 0, place >= size) for place, size in ((row, height), (column, width))]
       hides = ops.logical_or(*outside)
     else:
-      # A side this large hides everything, and no sum overflows.
+      # A larger side would hide no more, but sums could overflow.
       side = min(layer.number("side"), 2 * max(height, width))
       top, left = (_scaled(each, size) - side // 2 for each, size in zip(number, (height, width)))
       hides = ops.logical_and(
@@ -322,11 +322,12 @@ def _tables(x, kinds):
   _, num_tables, size = x.shape
   every = ops.arange(256, dtype="int32")
   below = _counts_below(ops.stack(_planes(x), axis=2))
-  # Equalize.
+  # The tables of equalize.
   step = ops.max(ops.where(below < size, below, 0), axis=-1, keepdims=True) // 255
   spread = ops.minimum((below + step // 2) // ops.maximum(step, 1), 255)
   spread = ops.where(step > 0, spread, every)
-  # Auto-contrast. The darkest and the brightest value from the counts: no second reduction over pixels.
+  # The tables of auto-contrast. The counts also give the darkest and the brightest value, without a second reduction
+  # over pixels.
   darkest = ops.sum(ops.cast(below == 0, "int32"), axis=-1, keepdims=True) - 1
   brightest = ops.sum(ops.cast(below < size, "int32"), axis=-1, keepdims=True) - 1
   span = brightest - darkest

@@ -51,7 +51,7 @@ def pipeline(function, dataset, num_ahead, exclusive):
       "stop_on_empty_dataset=True) for infinite: put .take(n) after it, with the number of elements that it has."
     )
   options = tf.data.Options()
-  options.experimental_optimization.inject_prefetch = False  # It would read ahead after this end.
+  options.experimental_optimization.inject_prefetch = False  # Otherwise tf.data may read ahead after this end.
   buffer_size = 0
   if not dataset.options().experimental_symbolic_checkpoint:
     upstream, prefetched = _without_prefetch(dataset)
