@@ -274,7 +274,7 @@ class TestPixels:
       assert_same(made[number], fn(images[number], seed=augment.seed_at([7, 1], number)))
 
   def test_the_input_is_not_modified(self):
-    """The output could be written over the input, because nothing else uses the input's memory."""
+    """The output has the size and dtype of the input, so it could be written over the input."""
     fn = augment.compose([augment.random_crop(padding=4), augment.random_flip(), augment.cutout(3)])
     image = noise(9, 8, 3)
 

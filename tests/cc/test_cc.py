@@ -1,15 +1,13 @@
 """Builds the C++ unit tests in tests/cc and runs them under the address, undefined and thread sanitizers.
 
-Tests are linked only with the sources they need: those beside the headers that they include, directly or indirectly. By
-design these need no TensorFlow, which is checked here, except those of `TENSORS`; of Abseil, which comes with
-TensorFlow's library, they may use `absl::Status` and strings. TensorFlow's library is compiled without the sanitizers,
-which see nothing of its locks.
+Tests are linked only with the sources of the headers that they include, directly or indirectly. By design these need no
+TensorFlow, which is checked here, except for the tests of `TENSORS`. They may use `absl::Status` and strings of the
+Abseil in TensorFlow's library. That library is compiled without the sanitizers, which do not see its locks.
 
-Most of the time goes into compiling the same headers. So there are three programs, for the store on disk, for what
-holds tensors and for the rest, and each is compiled as two files: its tests, whose names must therefore differ, and
-their sources. The quick run has the files alone that guard a guarantee, without a sanitizer, as a program that is
-compiled as one file. The tests of each file run in a process of their own, as some fork, die of signals or lower
-limits.
+Most of the time goes into compiling the same headers. So there are three programs: for the store on disk, for code that
+holds tensors, and for the rest. Each is compiled as two files, its tests and their sources, so the names of tests must
+differ. The quick run has only the tests that guard a guarantee, without a sanitizer, compiled as one file. The tests of
+each file run in their own process, because some fork, die of signals or lower limits.
 """
 
 import fcntl
@@ -27,11 +25,11 @@ from refurbish_tf._internal import native
 from support import ROOT, cases
 
 CC = ROOT / "tests" / "cc"
-# Those that need TensorFlow. What they need of it apart, they are linked with neither other jobs nor a store on disk.
+# Tests of a stage in memory, which need TensorFlow. They are linked without other jobs and without a store on disk.
 ALONE = sorted(CC.rglob("*_alone.cc"))
 TESTS = {path.stem: path for path in sorted(CC.rglob("*_test.cc"))}
 LAYER = ROOT / "refurbish_tf" / "cc" / "image" / "layer.h"
-# The folders with tests of what holds tensors.
+# The folders whose tests are of code that holds tensors.
 TENSORS = ("batches", "sample_store")
 PROGRAMS = {"store": [], "rest": [], "tensors": []}
 for _name, _path in sorted(TESTS.items()):
@@ -39,26 +37,27 @@ for _name, _path in sorted(TESTS.items()):
     PROGRAMS["tensors"].append(_name)
   else:
     PROGRAMS["store" if "refurbish_tf/cc/store/disk/" in _path.read_text() else "rest"].append(_name)
-# Of the plain variant, compiled as one file.
+# Built only without a sanitizer, and compiled as one file.
 PROGRAMS["guards"] = ["disk_damage_test", "ordered_workers_test", "schedule_test"]
-# With the others TensorFlow's headers do not compile: to GCC, a comparison with a null pointer is then not constant.
+# With the checks that are turned off here, TensorFlow's headers do not compile: to GCC, a comparison with a null
+# pointer is then not a constant.
 SOME_CHECKS = "-fno-sanitize=null,alignment,vptr,nonnull-attribute,returns-nonnull-attribute"
 # Warnings are errors, except with the address sanitizer, which causes false ones. TensorFlow 2.22's abseil deprecates
-# locks of pointers, and 2.19's has no others.
+# constructors of locks that take a pointer, but 2.19's has no others.
 VARIANTS = {
   "plain": ["-Werror", "-Wno-error=deprecated-declarations"],
   # The checks of null pointers, types and alignment take half of the time to compile, so only the exhaustive run has
-  # them. The processor finds null pointers, too.
+  # them. A null pointer also ends the process without them.
   "address_undefined": [
     "-fsanitize=address,undefined",
     *([] if cases.exhaustive else [SOME_CHECKS]),
     "-fno-sanitize-recover=all",
   ],
   "thread": ["-fsanitize=thread", "-Werror"],
-  # What a compiler may do that fuses a product and a sum into one operation, which rounds once.
+  # Fuses a product and a sum into one operation, which rounds once, as some compilers do.
   "fused": ["-O2", "-ffp-contract=fast", *(["-mfma"] if platform.machine() == "x86_64" else []), "-Werror"],
 }
-# For random tests in the exhaustive run.
+# The rounds of random tests in the exhaustive run.
 ROUNDS = {"plain": "200", "address_undefined": "20"}
 
 
@@ -83,7 +82,7 @@ def own_sources(tests, others=()):
           pytrace=False,
         )
       found = [header, header.with_suffix(".cc")]
-      if header == LAYER:  # Layers make themselves known; no header names them.
+      if header == LAYER:  # Layers register themselves, so no header names them.
         found += sorted((LAYER.parent / "layers").glob("*.cc"))
       waiting.extend(path for path in found if path.is_file() and path not in seen + waiting)
   return sorted(path for path in seen if path.suffix == ".cc" and path not in tests)
@@ -118,7 +117,7 @@ class Builder:
     libraries = ["-l:libtensorflow_cc.so.2"] if has_tensors else []
     flags = [SOME_CHECKS] if has_tensors and variant == "address_undefined" else []
     units = {f"{target}.o": tests + own} if name == "guards" else {f"{target}_tests.o": tests, f"{target}_own.o": own}
-    # Waits last for what another process is compiling.
+    # The first pass skips units that another process is compiling. The second waits for them.
     for wait in (False, True):
       for unit, sources in units.items():
         self._make(pathlib.Path(unit), functools.partial(self._compile, variant, sources, more=flags), wait)
@@ -126,7 +125,7 @@ class Builder:
     return target
 
   def fused_program(self):
-    """Builds the test of the distortions with plain loops alone: those of vectors exclude fused operations."""
+    """Builds only the test of the distortions with plain loops, because those with vectors exclude fused operations."""
     target = self._directory / "fused"
     own = [
       ROOT / "refurbish_tf" / "cc" / f"{name}.cc"
@@ -171,8 +170,8 @@ class Builder:
         part.rename(target)
 
   def _compile(self, variant, sources, target, more=()):
-    # Optimization and debug information would take longer to compile than they save, and so would returning the
-    # compiler's memory.
+    # Optimization and debug information would take longer to compile than they save. The heap size saves the time of
+    # returning the compiler's memory.
     flags = [
       "-std=c++17",
       "-g1",
@@ -189,7 +188,7 @@ class Builder:
       tf.sysconfig.get_include(),
     ]
     if all(CC in source.parents for source in sources):
-      flags.append("-fno-exceptions")  # GoogleTest's macros make much code for them, and no test throws.
+      flags.append("-fno-exceptions")  # GoogleTest's macros make much code for exceptions, and no test throws.
     # Our own files by their path from the root, so that ccache finds them in another checkout.
     *others, last = [source.relative_to(ROOT) for source in sources]
     for source in others:
@@ -198,8 +197,8 @@ class Builder:
 
   def _link(self, variant, objects, target, libraries=()):
     library = next(flag[2:] for flag in tf.sysconfig.get_link_flags() if flag.startswith("-L"))
-    # GoogleTest is not under test, and comes last: of a standard library function that several objects have, the
-    # linker takes the first, and a sanitizer sees nothing of those that are compiled without it.
+    # GoogleTest is not under test, and comes last: if several objects have a standard library function, the linker
+    # takes the first, and a sanitizer sees nothing in code that was compiled without it.
     self._run(
       [
         *objects,
@@ -228,12 +227,12 @@ def builder(tmp_path_factory):
   if not found.stdout.startswith("/"):
     pytest.skip("GoogleTest is not there: `apt-get install libgtest-dev`")
   directory = tmp_path_factory.getbasetemp()
-  # With pytest-xdist each process has a directory of its own within that of all.
+  # With pytest-xdist each process has its own directory inside a common one.
   return Builder((directory.parent if "PYTEST_XDIST_WORKER" in os.environ else directory) / "cc")
 
 
 def names_of_tests(path):
-  """In the form of GoogleTest's filter, including parameterized suites."""
+  """The names of a file's tests in the form of GoogleTest's filter, including parameterized suites."""
   names = re.findall(r"^TEST(?:_F|_P)?\((\w+),\s*(\w+)\)", path.read_text(), re.MULTILINE)
   return ":".join(f"{suite}.{name}:*/{suite}.{name}/*" for suite, name in names)
 
@@ -264,7 +263,7 @@ def run_sanitized(command, environment=()):
   )
   done = run(command)
   if "ThreadSanitizer: unexpected memory mapping" in done.stderr:
-    # Some kernels scatter addresses wider than the sanitizer's shadow reaches.
+    # Some kernels randomize addresses beyond the sanitizer's shadow memory. `setarch -R` turns that off.
     done = run(["setarch", "-R", *command])
   return done
 
@@ -296,7 +295,7 @@ def run_program(program):
 @cases.slow
 @pytest.mark.parametrize("variant", ["plain", pytest.param("address_undefined", marks=cases.only_exhaustive), "thread"])
 def test_a_stage_in_memory_alone(builder, variant):
-  """It compiles, is linked and works without other jobs and a store on disk."""
+  """It compiles, is linked and works without other jobs and without a store on disk."""
   run_program(builder.alone_program(variant))
 
 
