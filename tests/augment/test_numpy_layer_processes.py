@@ -333,7 +333,8 @@ class TestProcesses:
     assert found[0] < 60_000 and found[1] <= 3 and not found[2]
 
   def test_modules_go_by_value(self, programs, tmp_path):
-    """A script needs no guard, and a process does not import what only other functions of the module need."""
+    """A script needs no `if __name__` guard, and a process does not import TensorFlow although the function's modules
+    do."""
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "__init__.py").write_text("import tensorflow as tf\nfrom mine.transforms import fn\n")
     (tmp_path / "mine" / "transforms.py").write_text(

@@ -247,7 +247,7 @@ def test_another_state_is_refused():
   "other, error, text",
   [
     (lambda: refurbished(r=3).batch(BATCH), tf.errors.InvalidArgumentError, "The checkpoint was saved by another"),
-    # The stage's state fits.
+    # The state of the stage fits, but not that of the dataset.
     (
       lambda: refurbished().batch(BATCH).map(lambda index, value: (index, -value)),
       tf.errors.NotFoundError,
