@@ -448,7 +448,8 @@ def test_numbers_on_the_page_without_a_table_match_the_data():
 
 
 def test_the_tables_of_a_gpu():
-  """Largest magnitude first, in whichever order they were trained. What did not reach the target has no share."""
+  """The largest magnitude comes first, in whatever order trainings ran. A training that missed the target has no
+  fraction of the baseline."""
   rows = [
     {"learning_rate": rate, "magnitude": magnitude, "setting": setting, "accuracy": accuracy}
     for rate, magnitude, setting, accuracy in (

@@ -102,7 +102,7 @@ def to_text(*element):
   return tf.strings.join([tf.strings.format("{}", part) for part in parts], ",")
 
 
-# Their threads would read ahead before the stage requests elements.
+# The threads of these sources would read ahead before the stage requests elements.
 WITH_THREADS = [
   "map",
   "parallel map",
