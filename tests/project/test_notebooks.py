@@ -131,7 +131,7 @@ def test_parameters_are_checked_before_anything_is_done(path):
   # The check comes before the data are read.
   data = "image_folder(" if path.stem == "quickstart" else "images.load("
   assert check.index("check_parameters") < check.index(data)
-  for name in set(numbers) - ({"R"} if path.stem == "split_policy" else set()):  # R of split_policy may be any real number.
+  for name in set(numbers) - ({"R"} if path.stem == "split_policy" else set()):  # R may be any real number.
     values = {"experiments": experiments}
     exec(parameters, values)
     values[name] = 0

@@ -104,7 +104,7 @@ def test_a_trainer_that_falls_behind(cluster):
     else:
       (gap,) = gaps
       assert LAG // 2 - 10 <= gap <= LAG // 2
-    # In the same order.
+    # Both trainers get the same elements at the same positions.
     made = {element.position: element for element in ahead[worker]}
     assert all(made.get(element.position, element) == element for element in elements)
 

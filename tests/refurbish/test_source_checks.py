@@ -245,7 +245,7 @@ def test_with_other_cpu_cores_only_stored_elements_are_compared(tmp_path, kind):
     os.sched_setaffinity(0, processors)
 
 
-# In memory: warned of, once.
+# In memory: a warning, once. ------------------------------------------------------------------------------------------
 
 
 def generator(keys, each_time=lambda keys: keys):
@@ -388,7 +388,7 @@ def test_an_unchanged_source_causes_no_alarm(name, tmp_path):
     dataset = stage(SAME[name](), store)
     assert not told(lambda dataset=dataset: epochs(dataset, 4))
     assert "not checked" not in rtf.describe(dataset)
-  # After an early stop, and with two iterators at once.
+  # Neither after an early stop nor with two iterators at once.
   dataset = stage(SAME[name]())
   next(iter(dataset))
   assert not told(lambda: list(zip(dataset, dataset)))

@@ -176,7 +176,7 @@ def test_printing():
     ["1", "600", "600", "0", "600", "0", "4,800", waits[1], "0.00"],
     ["total", "1,800", "600", "0", "600", "0", "4,800", waits[2], "0.00"],
   ]
-  assert len({len(line) for line in lines[1:]}) == 1  # In columns.
+  assert len({len(line) for line in lines[1:]}) == 1  # All lines have the same width.
 
 
 def test_waits(tmp_path):

@@ -54,7 +54,7 @@ def test_cached_samples_without_final_fn_need_no_worker_thread():
   for _ in range(100):
     next(iterator)
   assert threads() == before
-  # With work there are seven, and the consumer is the eighth.
+  # With work there are seven worker threads, and the consumer is the eighth.
   iterator = iter(Dataset.range(200).refurbish(tf.identity, num_parallel_calls=8))
   before = threads()
   next(iterator)
@@ -274,7 +274,7 @@ def seconds_by_thread():
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="with one processor nothing is cut in pieces")
 @pytest.mark.parametrize("options", [{}, {"max_intra_op_parallelism": 1}])
 def test_operations_are_not_split_while_calls_run_in_parallel(options):
-  """It would only wake TensorFlow's other threads. With and without the option."""
+  """Splitting would only wake TensorFlow's other threads. Tested with and without the option."""
 
   def work(x):
     y = tf.fill([1_000_000], tf.cast(x, tf.float32))
