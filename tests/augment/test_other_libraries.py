@@ -368,9 +368,6 @@ def test_a_layer_without_random_numbers_needs_no_seed():
   np.testing.assert_array_equal(composed(FLOATS[0]), 2 * FLOATS[0])
 
 
-# Errors of functions.
-
-
 def test_a_function_in_a_list_that_requires_the_label_is_refused():
   labelled = tf.data.Dataset.from_tensor_slices((IMAGES, [0, 1, 0, 1]))
   with pytest.raises(

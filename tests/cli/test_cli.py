@@ -25,9 +25,6 @@ from support.processes import TIMEOUT, end_of, start_forked
 LAUNCH = "import sys, refurbish_tf_launcher; sys.exit(refurbish_tf_launcher.main())"
 
 
-# How it starts and ends
-
-
 @pytest.fixture
 def launched(tmp_path):
   """Returns a function that launches, with the real startup.py, a package in place of ours that needs no TensorFlow."""
@@ -127,9 +124,6 @@ def test_invalid_arguments_are_refused(capsys, arguments, message):
   assert end.value.code == 2
   captured = capsys.readouterr()
   assert message in captured.err and "Traceback" not in captured.err and captured.out == ""
-
-
-# refurbish-tf advise
 
 
 def write_images(*paths):
@@ -242,9 +236,6 @@ def test_advise_ends_with_one_line_at_a_damaged_image(tmp_path, capsys):
   assert startup.main(["advise", str(tmp_path), "--max-seconds", "0.3"]) == 1
   printed = capsys.readouterr().err
   assert "refurbish-tf advise: " in printed and "Traceback" not in printed
-
-
-# refurbish-tf store
 
 
 @pytest.fixture

@@ -17,9 +17,6 @@ from support.datasets import fresh, in_python, plus_one, read, stats, stream, wi
 Dataset = tf.data.Dataset
 
 
-# Sources.
-
-
 def ranges():
   return Dataset.range(10), Dataset.range(10, 20)
 
@@ -193,9 +190,6 @@ def test_a_cached_stream_is_read_to_its_end(capfd, parallel, final):
     del iterator
   assert int(read_from_source) == 64
   assert "did not fully read" not in capfd.readouterr().err
-
-
-# Bad input.
 
 
 RESHUFFLES = "changes its order .*reshuffle_each_iteration"
@@ -374,9 +368,6 @@ def test_first_passes_of_different_length():
     list(second)
   number[0] = 10
   assert sorted(dataset.as_numpy_iterator()) == list(range(10))
-
-
-# The shuffle buffer of a stream.
 
 
 def counted(elements, n, element=lambda x: x, broken=None):

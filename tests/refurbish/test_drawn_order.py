@@ -104,9 +104,6 @@ def test_no_false_alarm(kind, streamed):
   assert len(lengths) == 1
 
 
-# A source that never ends.
-
-
 def generated(make, *, shape=(8, 8, 3), dtype=tf.uint8):
   return Dataset.from_generator(make, output_signature=tf.TensorSpec(shape, dtype))
 

@@ -245,7 +245,7 @@ def test_with_other_cpu_cores_only_stored_elements_are_compared(tmp_path, kind):
     os.sched_setaffinity(0, processors)
 
 
-# In memory: a warning, once. ------------------------------------------------------------------------------------------
+# In memory: a warning, once.
 
 
 def generator(keys, each_time=lambda keys: keys):
@@ -323,9 +323,6 @@ def test_a_source_that_calls_python_is_never_refused(tmp_path):
   filled(path, some(0))
   (message,) = told(lambda: epochs(stage(some(1), path)))
   assert "yields other elements than before" in message and "Look for a shuffle" in message
-
-
-# No alarm.
 
 
 def with_variable():

@@ -292,9 +292,6 @@ def test_operations_are_not_split_while_calls_run_in_parallel(options):
   assert sum(took.values()) <= 0.05, took
 
 
-# Errors and checkpoints.
-
-
 def test_after_an_error_of_a_stream_nothing_is_kept():
   """The stream may have lost several elements, so later indices are unknown: the next epoch prepares those samples
   again."""

@@ -68,6 +68,6 @@ def test_an_epoch_ends_while_the_settings_are_locked(tmp_path, held):
   holder = held(path)
   for _ in range(3):
     assert sorted(map(int, dataset)) == list(range(20))
-  # The schedule begins nevertheless.
+  # The schedule begins although the settings are locked.
   assert [epoch.fresh for epoch in rtf.stats(dataset)[0].epochs] == [20, 10, 10]
   assert holder.poll() is None, "waited until the process that was stopped was killed"
