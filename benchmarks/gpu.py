@@ -24,7 +24,7 @@ TRAINING = pathlib.Path(__file__).resolve().parent / "gpu_training.py"
 MODELS = {"ResNet-50": ("ResNet50", 224, 128), "a small network": ("small", 32, 512)}
 # The steps of an epoch. The available images are repeated to fill them.
 STEPS = 100
-# Measured with this number of cores, and with all cores.
+# Trainings are measured with all cores, and with this number of cores.
 FEW = 4
 STANDARD, SHARE = "plain", "offload, share "
 FRAMEWORKS = ("torch", "jax")

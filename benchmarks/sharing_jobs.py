@@ -16,7 +16,7 @@ import tensorflow as tf
 import refurbish_tf as rtf
 
 BATCH = 32
-# Seconds, more than any cell takes.
+# More seconds than the jobs of any cell of the table take.
 PATIENCE = 900
 # RING: the fraction of the samples that the ring has room for at least. With r = 1 the whole room is the ring:
 # ROOM_OF_A_JOB samples per job are at least twice what it prepares, because a job short of CPU waits some 50 ms for a
@@ -195,7 +195,7 @@ def _job(k, barrier, cell, path):
     if not cell.work:
       return element
     drawn = tf.random.stateless_uniform([cell.work], seed)
-    return element + tf.cast(tf.floor(tf.reduce_max(drawn)), tf.int64)  # Adds 0.
+    return element + tf.cast(tf.floor(tf.reduce_max(drawn)), tf.int64)  # It adds 0, but only after the work.
 
   store = rtf.CacheStore(
     path / "store", max_bytes=cell.room * record_bytes(tf.zeros([3], tf.int64), path / f"record-{k}")

@@ -258,7 +258,7 @@ def _expectation(outcomes, final_outcomes, epochs, r, first_evictions):
     drawn = -np.expm1(uses[evicted] * np.log1p(-1 / final_outcomes))
     log_missed[:, evicted] += np.log1p(-final_outcomes / outcomes * drawn)
 
-  with np.errstate(divide="ignore"):  # The logarithm of 0: the only outcome is never missed.
+  with np.errstate(divide="ignore"):  # If there is one outcome alone, it is never missed: the logarithm of 0.
     for epoch, fresh in enumerate(_fresh(epochs, r, first_evictions)):
       if epoch:
         add(fresh)

@@ -39,7 +39,7 @@ def pytest_configure(config):
     "markers", "alone: measures time or needs the machine for itself; runs at the end, beside no other"
   )
   cases.exhaustive = config.getoption("--exhaustive")
-  if cases.exhaustive and config.option.markexpr == "not slow":  # The default, in pyproject.toml.
+  if cases.exhaustive and config.option.markexpr == "not slow":  # The default in pyproject.toml, so no -m was given.
     config.option.markexpr = ""
 
 

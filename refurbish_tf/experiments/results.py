@@ -384,7 +384,7 @@ def cpu_of_family():
   for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
     try:
       fields = path.read_text().rpartition(")")[2].split()
-    except OSError:  # It has ended.
+    except OSError:  # The process has ended.
       continue
     if int(fields[1]) == os.getpid():
       total += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

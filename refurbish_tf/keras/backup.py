@@ -145,7 +145,7 @@ class Backup:
           f"them before the first step: {type(error).__name__}: {error}",
           stacklevel=2,
         )
-      return {}  # They restart at the interruption.
+      return {}  # The metrics restart at the interruption.
     for variable in variables["metrics"]:
       variable.assign(next(values))
     return model.get_metrics_result()
@@ -157,7 +157,7 @@ class Backup:
     with contextlib.suppress(FileNotFoundError):
       self._latest.rename(self._new)
     shutil.rmtree(self._new, ignore_errors=True)
-    with contextlib.suppress(OSError):  # Fails if it has other files.
+    with contextlib.suppress(OSError):  # Fails if other files are in the directory.
       self.directory.rmdir()
 
 

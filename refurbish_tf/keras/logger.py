@@ -123,7 +123,7 @@ class RefurbishLogger(StepCallback):
       for name, value in scalars.items():
         history.setdefault(f"{group}_{name}", []).append(value)
     if self._waits:
-      values["input_wait"]["fraction"] = logs["input_wait_fraction"]  # Keras has it in the history.
+      values["input_wait"]["fraction"] = logs["input_wait_fraction"]  # Keras puts `logs` into the history.
     if self._writer is not None:
       with self._writer.as_default():
         for group, scalars in values.items():

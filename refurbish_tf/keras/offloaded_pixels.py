@@ -70,7 +70,7 @@ def _after(x, layers, draws, todo=None, group=0, num_tables=0):
   """
   placed, column = [], 0
   for layer in layers:
-    if layer.kind != "normalize":  # `without_draws` does it.
+    if layer.kind != "normalize":  # `without_draws` normalizes.
       placed.append((layer, draws[:, column : column + layer.num_draws], todo))
     column += layer.num_draws
   after_policies = functools.partial(_after_policies, group=group, num_tables=min(group, num_tables))
@@ -115,7 +115,7 @@ def _in_whole_groups(array):
 
 
 def _packed(images):
-  """uint8 `[n, H, W, 3]` -> int32 `[n, H, W]`."""
+  """Packs the channels of each pixel into a number: uint8 `[n, H, W, 3]` -> int32 `[n, H, W]`."""
   x = ops.cast(images, "int32")
   return _joined([x[..., channel] for channel in range(3)])
 
@@ -125,7 +125,7 @@ def _joined(planes):
 
 
 def _spread(x):
-  """int32 `[n, H, W]` -> int32 `[n, H, W, 3]`."""
+  """Unpacks the channels: int32 `[n, H, W]` -> int32 `[n, H, W, 3]`."""
   return ops.right_shift(ops.expand_dims(x, -1), np.array([0, 8, 16], np.int32)) & 255
 
 

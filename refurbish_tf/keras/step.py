@@ -27,7 +27,7 @@ import types
 
 import keras
 
-KNOWN_VERSIONS = "3.10 to 3.15"  # The supported versions of Keras.
+KNOWN_VERSIONS = "3.10 to 3.15"
 
 
 class StepCallback(keras.callbacks.Callback):

@@ -308,7 +308,7 @@ class _Reader:
       values = nest.flatten_up_to(self._element_spec, element)
     except (TypeError, ValueError) as error:
       return self._wrong(index, f"it does not have the structure {self._element_spec}: {_text(error)}")
-    except BaseException as error:  # From an element that reads its components lazily.
+    except BaseException as error:  # An element may read its components lazily, and fail.
       return self._failed(index, error)
     try:
       return _OK, "", [component.array(value) for component, value in zip(self._components, values)]

@@ -57,7 +57,7 @@ class TestEveryLayer:
 
   @pytest.mark.parametrize("rank", [None, 3, 4])
   def test_refuses_images_at_run_time_if_shapes_are_unknown(self, name, rank):
-    """With unknown dimensions, and with unknown rank."""
+    """With unknown dimensions of a known rank, and with an unknown rank (None)."""
     spec = tf.TensorSpec(None if rank is None else [None] * rank, tf.uint8)
     traced = tf.function(_applied(name), autograph=False).get_concrete_function(spec)
     for shape in ([4, 4], [4, 4, 65], [3, 4, 4, 0], [1, 2, 4, 4, 3], [0, 4, 3], [4, 0, 3]):

@@ -76,7 +76,7 @@ def drawn_of(name, case):
 
 
 def places_of(name, case):
-  """Where the middles of the made pixels come from, by definition, in pixels: x and y."""
+  """The places in the image, x and y in pixels, from which the centers of the result's pixels come, by definition."""
   height, width = case["image"]
   y, x = np.mgrid[:height, :width] + 0.5
   if name == "rotate":
@@ -92,7 +92,8 @@ def projected(matrix, x, y):
 
 
 def source_of(case):
-  """The matrix that takes (x, y, 1) of a made image to where it comes from, for corners that are moved."""
+  """The matrix that maps (x, y, 1) in the result to the place in the image from which its pixel comes; for moved
+  corners."""
   height, width = case["image"]
   rows, given = [], []
   for (x1, y1), to in zip(case["corners"], [(0, 0), (width - 1, 0), (width - 1, height - 1), (0, height - 1)]):

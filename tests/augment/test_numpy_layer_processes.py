@@ -381,7 +381,7 @@ class TestProcesses:
     np.testing.assert_array_equal(made, IMAGES[0] + np.uint8(3))
 
   def test_an_error_names_a_few_of_a_modules_variables(self, monkeypatch, tmp_path):
-    """Not all variables are tried, which may take minutes."""
+    """The error stops at a few variables, because trying all of them may take minutes."""
     (tmp_path / "of_many.py").write_text(
       "TRIED = []\nclass Held:\n  def __reduce__(self):\n    TRIED.append(self)\n    raise ValueError('held')\n"
       "globals().update((f'V{i}', Held()) for i in range(100))\n"

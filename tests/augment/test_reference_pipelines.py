@@ -70,7 +70,7 @@ DETECTION = {
     augment.random_flip(),
     augment.resize((300, 300)),
   ],
-  # references/detection, "ssdlite".
+  # torchvision's references/detection, "ssdlite".
   "SSDlite": [augment.random_iou_crop(), augment.random_flip(), augment.resize((320, 320))],
   # KerasHub's guide to object detection: a flip, and images that are resized with padding.
   "Keras": [augment.random_flip(), augment.resize((320, 320), pad_to_aspect_ratio=True)],

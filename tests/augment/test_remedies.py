@@ -52,7 +52,7 @@ CAST = "tf.cast(image, tf.uint8)"
   "image, condition, remedy, expected",
   [
     (np.linspace(0, 1, 256, dtype=np.float32), "from 0 to 1", SCALED, np.arange(256)),
-    (np.linspace(-0.1, 1.1, 256).astype(np.float64), "from 0 to 1", SCALED, None),  # Like the result of a cubic resize.
+    (np.linspace(-0.1, 1.1, 256).astype(np.float64), "from 0 to 1", SCALED, None),  # As after a cubic resize.
     (np.arange(256, dtype=np.float32) - np.float32(0.01), "from 0 to 255", ROUNDED, np.arange(256)),
     (
       np.arange(0, 65536, 256, dtype=np.uint16),

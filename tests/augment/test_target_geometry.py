@@ -106,7 +106,7 @@ def check_found(element, turns):
 @cases.slow
 @pytest.mark.parametrize("name", LAYERS)
 def test_targets_are_found_at_their_pixels_after_each_layer(name):
-  """In 200 trials, after each layer."""
+  """In 200 trials, the targets are checked after each layer."""
   layers = LAYERS[name]
   steps = [
     composition.compose_part(layers, at, at + 1, checked_targets(TARGETS, "compose")) for at in range(len(layers))

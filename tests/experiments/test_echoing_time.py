@@ -50,7 +50,7 @@ def test_the_disk_keeps_its_rate(clock):
 
 
 def test_a_batch_takes_r_steps():
-  """On average, and half of that is latency."""
+  """On average, reading a batch takes as long as r steps, and half of that is latency."""
   slow, disk = echoing_time.by_index(images.shapes(64), 4)
   files = [record for record, _ in slow.train.as_numpy_iterator()]
   batch = echoing_time.BATCH_SIZE * np.mean([disk._latency + len(file) / disk._rate for file in files])

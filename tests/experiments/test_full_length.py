@@ -114,7 +114,7 @@ def test_the_package_has_the_planned_trainings():
 @pytest.mark.parametrize(
   "ones, others, expected",
   [
-    # By scipy.stats.ttest_ind(ones, others, equal_var=False).
+    # Computed by scipy.stats.ttest_ind(ones, others, equal_var=False).
     ([0.52, 0.50, 0.51], [0.48, 0.49, 0.47], (0.03, 0.0226695)),
     ([5.0, 6.0, 7.0, 8.0], [1.0, 9.0], (1.5, 45.79106)),
     ([1.0, 1.0], [0.5, 0.5], (0.5, 0.0)),
@@ -129,7 +129,7 @@ def test_the_interval_of_a_difference(ones, others, expected):
 
 
 def test_the_interval_of_a_mean():
-  # By scipy.stats.t.interval(0.95, 3, loc=2.5, scale=scipy.stats.sem([1, 2, 3, 4])).
+  # Computed by scipy.stats.t.interval(0.95, 3, loc=2.5, scale=scipy.stats.sem([1, 2, 3, 4])).
   assert results.mean_interval([1, 2, 3, 4]) == (2.5, pytest.approx(2.0542602, rel=1e-6))
   assert results.mean_interval([7.0]) == (7.0, None)
 
@@ -261,7 +261,7 @@ def test_all_images_are_compared_by_pairs():
     row("comparison", "refurbish r=2", 7, 0.1),
   ]
   compared, pilot = tables.all_images(rows).split("\n\n")
-  # By scipy.stats.t.interval(0.95, 1, loc=-0.15, scale=scipy.stats.sem([-0.1, -0.2])).
+  # Computed by scipy.stats.t.interval(0.95, 1, loc=-0.15, scale=scipy.stats.sem([-0.1, -0.2])).
   assert [line[3:5] for line in cells(compared)] == [["", ""], ["-0.15 ± 0.64", "not significant"], ["-1.00", ""]]
   assert compared.startswith("| CIFAR-10, convolutions |") and cells(pilot) == [["crop and flip only", "12", "91.00 %"]]
   found = tables.all_images([*rows, row("policy", "standard", 0, 0.9)]).split("\n\n")

@@ -78,7 +78,7 @@ def test_intentionally_shared_seeds_cause_no_warning():
     lambda: [
       interleaved([D.range(4).refurbish(lambda i: i, r=2, seed=7), D.range(5).refurbish(lambda i: i, r=2, seed=7)])
     ],
-  ):  # In the last pipeline nothing draws.
+  ):  # The functions of the last pipeline draw nothing.
     assert told(lambda: [list(each) for each in pipeline()]) == []
 
 

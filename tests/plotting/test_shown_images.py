@@ -210,7 +210,7 @@ def test_flow_and_disparity(kind):
 
 
 def test_boxes_and_points_keep_their_colours():
-  """Even if earlier rows are gone."""
+  """Each row of boxes or points keeps its colour even if earlier rows are gone."""
   boxes, points = np.float32([[1, 2, 9, 8], [4, 3, 12, 9], [2, 2, 9, 9]]), np.float32([[3, 4, 1], [9, 8, 1], [5, 5, 1]])
   found = []
   for gone in (0, 1):

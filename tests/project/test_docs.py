@@ -185,8 +185,8 @@ def final_augmentations(monkeypatch):
 
 
 def has_many_outcomes(final_fn):
-  """Whether it makes enough different results of one image for a normalised diversity of 0.95 or more with r = 3: about
-  20."""
+  """Whether `final_fn` makes enough different results of one image for a normalised diversity of 0.95 or more with r =
+  3: about 20."""
   values = np.random.default_rng(7).integers(0, 256, [8, 64, 64, 13])
 
   def outcomes(image):
@@ -197,7 +197,7 @@ def has_many_outcomes(final_fn):
     return len({final_fn(tf.constant(image), 0, **seed)[0].numpy().tobytes() for seed in seeds})
 
   clip = values[..., :3].astype(np.uint8)
-  for image in (clip[0], values[0].astype(np.float32) / 255):  # The second has a satellite's bands.
+  for image in (clip[0], values[0].astype(np.float32) / 255):  # The second image is a satellite's.
     with contextlib.suppress(ValueError, tf.errors.InvalidArgumentError):
       return outcomes(image) >= 20
   return outcomes(clip) >= 20

@@ -19,7 +19,7 @@ def test_masks_of_a_palette_keep_their_classes(tmp_path, monkeypatch):
   assert "turns the classes 0, 1 and 15 into 0, 38 and 147" in " ".join(page.split())
   colors = [
     [(index >> bit & 1) << 7 | (index >> bit + 3 & 1) << 6 for bit in range(3)] for index in range(256)
-  ]  # VOC's palette.
+  ]  # The palette of Pascal VOC.
   mask = np.resize(np.uint8([0, 1, 15]), [24, 32])
   for name in ("photos", "masks"):
     (tmp_path / name / "a").mkdir(parents=True)

@@ -192,7 +192,7 @@ def test_runs_with_an_installed_package(wheel, folder, tmp_path):
 @cases.only_exhaustive
 @pytest.mark.parametrize("tensorflow", [(), ("tensorflow==2.20.*",)], ids=["nothing", "TensorFlow"])
 def test_runs_with_a_wheel_and_no_compiler(wheel, folder, tmp_path, tensorflow):
-  """Also with the TensorFlow of Colab."""
+  """Also if TensorFlow 2.20 is there already, as in Colab."""
   shutil.copy(wheel, folder)
   environment = new_environment(tmp_path / "venv", *KERNEL, *tensorflow)
   check_begun(run_beginning(folder, environment), environment, "2.20." if tensorflow else "")

@@ -27,7 +27,7 @@ def code(path):
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_names_used_from_the_package_exist(path):
-  """Only a run shows whether they work together."""
+  """Whether they work together is seen only when the notebook runs."""
   modules = {}
   for cell in code(path):
     for node in ast.walk(ast.parse(re.sub(r"^( *)%.*", r"\1pass", cell, flags=re.MULTILINE))):
@@ -90,7 +90,7 @@ def test_runs(path, parameters):
   assert pictures and "±" in tables[-1]
   if path.stem == "quickstart":
     assert "**Verdict.**" in tables[-1]
-  # No warnings of TensorFlow, Keras and TFDS, which a reader could take for errors.
+  # A notebook must show no warnings of TensorFlow, Keras and TFDS, which a reader could take for errors.
   said = "\n".join(output.get("text", "") for output in outputs if output.get("name") == "stderr").splitlines()
   # The first one comes with any import of TensorFlow; the others are the kernel's own.
   said = [line for line in said if not re.search(r"before absl::InitializeLog\(\)|IPKernelApp|Debugger warning", line)]

@@ -178,7 +178,7 @@ def test_a_cached_stream_is_read_to_its_end(capfd, parallel, final):
   source = (
     Dataset.range(64).map(count).filter(lambda x: True).cache().apply(tf.data.experimental.assert_cardinality(64))
   )
-  # With a prefetch or a larger buffer the source would usually be read to its end.
+  # With a prefetch or a larger shuffle buffer the stage would usually read the source to its end by itself.
   dataset = without_prefetch(
     source.refurbish(
       tf.identity, tf.identity if final else None, r=2, seed=1, num_parallel_calls=parallel, shuffle_buffer_size=1

@@ -167,7 +167,7 @@ def fixture_own_service():
       cross_trainer_cache=services.service.CrossTrainerCache("trainer"),
     )
   )
-  # In this order; otherwise they deadlock.
+  # The worker must be destroyed before the dispatcher; otherwise they deadlock.
   del worker
   del dispatcher
 

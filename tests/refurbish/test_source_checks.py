@@ -52,7 +52,7 @@ def filled(path, source, **arguments):
   gc.collect()
 
 
-# On disk, by index: refused at once.
+# A store on disk, and a source that is read by index: another source is refused at once.
 
 
 def split(seed):
@@ -245,7 +245,7 @@ def test_with_other_cpu_cores_only_stored_elements_are_compared(tmp_path, kind):
     os.sched_setaffinity(0, processors)
 
 
-# In memory: a warning, once.
+# A store in memory: another source leads to a warning, once.
 
 
 def generator(keys, each_time=lambda keys: keys):

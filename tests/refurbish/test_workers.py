@@ -167,7 +167,7 @@ FUNCTIONS = {
 
 @pytest.mark.parametrize("kind", FUNCTIONS)
 def test_functions(kind):
-  """As partial_fn and as final_fn, with and without threads."""
+  """Each kind of function works as partial_fn and as final_fn, with and without threads."""
   traced_elsewhere.get_concrete_function(tf.TensorSpec([], tf.int64))
   function, outcome = FUNCTIONS[kind]
   n = 2 if kind in ("a long while", "map_fn") else 8

@@ -29,7 +29,7 @@ def recorded(source=None, store=None, readers=None):
   """A Python source that records its reads, and its dataset, cached."""
   source = source or Source(N)
   dataset = rtf.sources.cached(rtf.sources.data_source(source), store, num_parallel_reads=readers)
-  source.asked.clear()  # Forgets the read for the spec.
+  source.asked.clear()  # Forgets what was read for the spec.
   return source, dataset
 
 
@@ -168,7 +168,7 @@ SOURCES = {
 def test_the_same_samples_in_the_same_order_as_without(kind, kept, readers):
   def epochs(source):
     with warnings.catch_warnings():
-      warnings.simplefilter("ignore", rtf.PipelineWarning)  # Some are batches.
+      warnings.simplefilter("ignore", rtf.PipelineWarning)  # Some sources yield batches.
       train = source.refurbish(lambda x, seed: (x, seed), r=2.5, seed=3)
     assert "by index" in rtf.describe(train)
     return [[[part.numpy().tolist() for part in each] for each in train] for _ in range(3)]

@@ -61,7 +61,7 @@ def test_the_next_run_reads_nothing(tmp_path):
   filled(tmp_path, rtf.sources.data_source(source))
   source.since()
   dataset = source.dataset(tmp_path)
-  source.since()  # Without the reads that compare it with the store.
+  source.since()  # Forgets the reads that compare the source with the store.
   for _ in range(2):
     assert values(dataset) == expected and not source.since()
   train = dataset.refurbish(lambda x: x, r=2, seed=1)

@@ -45,7 +45,7 @@ def test_elements_in_order(kind, reads):
   source = kind(150)
   dataset = data_source(source, num_parallel_reads=reads)
   assert len(dataset) == 150 and dataset.element_spec == tf.TensorSpec([], tf.int64)
-  assert source.asked == [0]  # The read for the spec.
+  assert source.asked == [0]  # It was read for the spec.
   source.asked.clear()
   assert _values(dataset) == _values(dataset) == _squares(150)
   # The second iterator may begin while readers of the first one end.
@@ -416,7 +416,7 @@ def test_the_source_goes_with_its_dataset():
   iterator = iter(dataset)
   del dataset
   gc.collect()
-  assert len(list(iterator)) == 5  # It holds the source.
+  assert len(list(iterator)) == 5  # The iterator holds the source.
   del iterator
   assert _freed(weak)
 

@@ -393,7 +393,7 @@ def test_jobs_keep_the_guarantees_whatever_happens(root, chance, attacked):
     job = chance.choice(list(jobs))
     if chance.random() < 0.05:
       jobs.pop(job).close()
-      drop(job)  # In the middle of an epoch.
+      drop(job)  # The job stops in the middle of an epoch.
       continue
     for _ in range(chance.randrange(1, n)):
       if next(jobs[job], StopIteration) is StopIteration:

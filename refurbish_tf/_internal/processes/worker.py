@@ -309,7 +309,7 @@ def _lower_threads():
 def _end_with(pipe):
   """Ends this process, even in a long call of C code, when no process has the other end of the pipe any more."""
   fcntl.fcntl(pipe, fcntl.F_SETOWN, os.getpid())
-  fcntl.fcntl(pipe, fcntl.F_SETFL, fcntl.fcntl(pipe, fcntl.F_GETFL) | os.O_ASYNC)  # SIGIO ends a process.
+  fcntl.fcntl(pipe, fcntl.F_SETFL, fcntl.fcntl(pipe, fcntl.F_GETFL) | os.O_ASYNC)  # SIGIO ends the process.
 
 
 def _close_all(descriptors):
