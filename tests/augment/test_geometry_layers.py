@@ -92,8 +92,7 @@ def projected(matrix, x, y):
 
 
 def source_of(case):
-  """The matrix that maps (x, y, 1) in the result to the place in the image from which its pixel comes; for moved
-  corners."""
+  """The matrix that maps (x, y, 1) in the result to where its pixel comes from in the image, for moved corners."""
   height, width = case["image"]
   rows, given = [], []
   for (x1, y1), to in zip(case["corners"], [(0, 0), (width - 1, 0), (width - 1, height - 1), (0, height - 1)]):

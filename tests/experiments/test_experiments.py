@@ -311,8 +311,7 @@ def test_the_rows_of_a_figure():
 
 
 def test_the_figure_of_fresh_samples():
-  """Bars are in thousands, lines show the baseline divided by e, and texts how many trainings have reached the target.
-  """
+  """Bars are in thousands, lines show the baseline divided by e, texts how many trainings have reached the target."""
   rows = [
     {"where": where, "e": e, "fresh": fresh}
     for where, e, fresh in (

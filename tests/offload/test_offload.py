@@ -80,8 +80,7 @@ def test_draws_are_those_of_compose():
 
 @pytest.mark.parametrize("fraction, number", [(0, 0), (1 / 8, 1), (1 / 4, 2), (1 / 2, 4), (1, 8)])
 def test_device_fraction_applies_to_each_replica(fraction, number):
-  """Images that need a table, such as for equalize, are not checked: the host finishes those that find no table left.
-  """
+  """Images that need a table, as for equalize, are not checked: the host finishes those that find no table left."""
   plain = [augment.rand_augment(1, 0)[0]]
   for batch, _ in source(32).offload(plain, 16, device_fraction=fraction, num_replicas=2, seed=1):
     names = ["equalize" if draw % 9 in (1, 2) and draw < 18 else "" for draw in batch["draws"].numpy()[:, 1]]

@@ -185,8 +185,8 @@ def final_augmentations(monkeypatch):
 
 
 def has_many_outcomes(final_fn):
-  """Whether `final_fn` makes enough different results of one image for a normalised diversity of 0.95 or more with r =
-  3: about 20."""
+  """Whether `final_fn` makes enough different results of an image: about 20, for a normalised diversity of 0.95 at r =
+  3."""
   values = np.random.default_rng(7).integers(0, 256, [8, 64, 64, 13])
 
   def outcomes(image):

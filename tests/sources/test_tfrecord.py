@@ -139,7 +139,7 @@ def test_unrequested_records_are_not_read(tmp_path, build):
   wanted = len(build(records))
   before = bytes_read()
   assert len(contents(build(records))) == wanted
-  # 16 are ready or in progress; when the step of `shard` is known, the workers start again with it.
+  # 16 records are ready or in progress; when the step of `shard` is known, the workers start again with it.
   assert bytes_read() - before <= (wanted + 2 * 16 + 4) * 100_000
   if wanted == 15:
     assert bytes_read() - before <= 45 * 100_000
