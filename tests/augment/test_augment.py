@@ -68,7 +68,7 @@ class TestDistortions:
         assert_equal(made, by_pillow(distortion, parameter, image), f"{distortion}({parameter}) of {name}")
 
   def test_inversion_and_black_fill_equal_pillow(self):
-    """Operations that only the other policies have."""
+    """Operations that RandAugment does not have, in a policy of their own."""
     (layer,) = augment.deep_auto_augment([[("invert", None, 0.5), ("rotate", 9, 0.5)]])
     for draw, name, parameter in ((0, "invert", None), (2**30, "rotate", 15), (2**31 - 2, "rotate", -15)):
       expected = by_pillow(name, parameter, TELLING, **({"fill": (0, 0, 0)} if parameter else {}))
