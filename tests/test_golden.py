@@ -183,8 +183,7 @@ COMPOSITIONS = {
 
 
 def of_composition(name):
-  """The results of a composition alone and with masks, for images and batches. Checks that every split gives the same.
-  """
+  """The results of a composition alone and with masks, for images and batches. Checks that splits give the same."""
   layers = tf.nest.flatten(COMPOSITIONS[name]())
   places = range(1, len(layers) + 1) if len(layers) < 20 else (1, 33, 64, 65, len(layers))
   for size in ((33, 47), (64, 50)):

@@ -69,8 +69,7 @@ def yields_batches(source):
 
 
 def _keeps_rows(given, made):
-  """Whether a function of a batch seems to have kept its rows, not made one sample of them, like a clip with one label.
-  """
+  """Whether a function of a batch seems to have kept its rows, not made them one sample, like a clip with one label."""
   if given == made or all(shape.rank is None for shape in made):
     return any((shape.rank or 0) > 1 + (len(given) == 1) for shape in given)
   images = [shape[0] for shape in made if shape.rank == 4]

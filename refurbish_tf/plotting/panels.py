@@ -65,8 +65,7 @@ def kinds_of(targets, sample, of_stage=None):
 
 
 def _inside(path, there, sample):
-  """A list with the path of the component. If that is a dict of boxes and labels, the list has the paths of the boxes.
-  """
+  """The path of the component, in a list. For a dict of boxes and labels, the list has the paths of the boxes."""
   path = (0, *path) if isinstance(sample, tuple) and isinstance(path[0], str) else path
   return (
     [path] if path in there else [each for each, value in there.items() if each[: len(path)] == path and value.ndim > 1]

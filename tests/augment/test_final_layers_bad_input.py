@@ -259,8 +259,7 @@ class TestArguments:
       augment.random_flip(*arguments)
 
   def test_repr_and_outcomes_describe_the_layers(self):
-    """`advise` uses the outcomes. It counts the places of a crop to a size by itself, because they depend on the image.
-    """
+    """`advise` uses the outcomes. It counts the places of a crop to a size by itself, as they depend on the image."""
     for layer, shown, outcomes in (
       (
         augment.random_crop(8, padding=2),

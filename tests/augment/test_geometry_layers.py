@@ -1,5 +1,4 @@
-"""Layers of geometry: compared with torchvision, Pillow and albumentations, what is drawn, and what follows the image.
-"""
+"""Layers of geometry: compared with torchvision, Pillow and albumentations; what they draw; what follows the image."""
 
 import json
 import math

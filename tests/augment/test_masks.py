@@ -48,8 +48,7 @@ LAYERS = {
 class TestAligned:
   @pytest.mark.parametrize("name", LAYERS)
   def test_masks_follow_every_layer_at_every_split(self, name):
-    """All 40 masks follow in each epoch: in the partial augmentation, in the final one, and with a split between them.
-    """
+    """All 40 masks follow in each epoch: in the partial augmentation, in the final one, and with a split in between."""
     flat = composition.flattened([LAYERS[name]()])
     # Deep AutoAugment's resized crops make wide edges, where image and mask differ.
     share = 0.5 if name.startswith("deep") else 1

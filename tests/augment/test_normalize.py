@@ -101,8 +101,7 @@ def layers_in_graph(dtype, *args, **options):
   ],
 )
 def test_fingerprint_texts_of_existing_layers_are_unchanged(dtype, numbers, options, unit):
-  """A store's fingerprint is of this text. Layers with unchanged results keep their text; others must have another one.
-  """
+  """A store's fingerprint is of this text. Layers with unchanged results keep their text; others must change it."""
   mean, std = map(float, numbers)
   assert (
     layers_in_graph(dtype, *numbers, **options) == f"normalize position=-1 dtype=float32 mean={mean} std={std}{unit}"

@@ -1,5 +1,4 @@
-"""The training pipelines of other libraries, built from native layers alone: what they make, and that targets follow.
-"""
+"""Training pipelines of other libraries, built from native layers alone: what they make, and that targets follow."""
 
 import inspect
 

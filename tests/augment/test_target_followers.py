@@ -1,5 +1,4 @@
-"""A second image goes where the pixels of the first one go; splits and pipelines with everything that follows pixels.
-"""
+"""A second image goes where the pixels of the first one go; splits and pipelines with all that follows pixels."""
 
 import functools
 import warnings

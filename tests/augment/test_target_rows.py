@@ -31,8 +31,7 @@ class TestRows:
     ],
   )
   def test_vertical_flips_and_crops_to_a_size(self, layer, draws, box, point, visibility):
-    """As torchvision.transforms.v2's vertical_flip, pad and crop move them, worked out by hand. It has no visibility.
-    """
+    """Worked out by hand, as torchvision's vertical_flip, pad and crop move boxes and points. It has no visibility."""
     found = layer._chain._made(
       tf.zeros([8, 10, 3], tf.uint8),
       tf.constant(draws),

@@ -52,8 +52,7 @@ def test_the_first_cell_is_the_same_everywhere_and_matches_setup_cfg():
 
 @pytest.fixture
 def chosen(tmp_path, monkeypatch):
-  """Returns a function that runs the cell in an empty folder of `tmp_path`, and returns what `pip` is given, or None.
-  """
+  """A function that runs the cell in an empty folder of `tmp_path`, and returns what `pip` is given, or None."""
   monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
   (tmp_path / "notebooks").mkdir()
   monkeypatch.chdir(tmp_path / "notebooks")

@@ -1,5 +1,4 @@
-"""A source by index that fails once: whatever was read by then, every element that is yielded or kept is the right one.
-"""
+"""A source by index that fails once: whatever was read by then, every element that is yielded or kept is right."""
 
 import numpy as np
 import pytest
