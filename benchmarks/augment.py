@@ -15,10 +15,10 @@ import tensorflow_layers
 from refurbish_tf import augment
 from refurbish_tf._internal import dataset_graph
 
-# The images of a batch, by side. At most 10 MB as float32: malloc returns larger blocks to the system and requests them
-# again, and then page faults dominate for all but DALI, which keeps its blocks.
+# Images per batch, by the side of an image. A batch takes at most 10 MB as float32: malloc returns larger blocks to the
+# system and requests them again, and page faults would dominate for all libraries but DALI, which keeps its blocks.
 BATCHES = {32: 128, 224: 16, 348: 6}
-# The side of an image to be resized, divided by the side of the result.
+# How many times larger an image is before it is resized than after.
 ENLARGED = 348 / 224
 PADDING, MEAN, STD = peers.PADDING, peers.MEAN, peers.STD
 ROUNDS = 9
@@ -28,9 +28,9 @@ COPY, FILL, NOTHING = "copy, uint8", "fill, {}", "nothing"
 RAND, AUTO, DEEP, CROP_FLIP, NORMALIZED = peers.RAND, peers.AUTO, peers.DEEP, peers.CROP_FLIP, peers.NORMALIZED
 # The layers in README.md.
 IN_README = (CROP_FLIP, NORMALIZED, peers.RESIZED, peers.JITTER, peers.BLUR, RAND)
-# The bars for single images, in µs, by side.
+# Upper limits of the cost of one image, in µs, by side.
 MOST = {32: {RAND: 5, CROP_FLIP: 4}, 224: {RAND: 60}, 348: {RAND: 130}}
-# The bars relative to another row, by side and whether images are batched.
+# Upper limits of a row's cost relative to another row's, by side and whether images are batched.
 MOST_OF = {
   (32, False): [(AUTO, f"TensorFlow: {AUTO}", 0.2), (DEEP, f"TensorFlow: {DEEP}", 0.2)],
   (224, False): [
@@ -50,7 +50,7 @@ MOST_OF = {
 
 def measure(quick):
   """Yields the sections."""
-  # Before minutes of measuring, because a module that cannot be imported costs a row of each section.
+  # Checked before minutes of measuring: a module that cannot be imported leaves a row of each section empty.
   absent = peers.installed()
   for side in (32, 224) if quick else BATCHES:
     for batched in (False, True):
@@ -90,7 +90,7 @@ def layers(side):
     peers.ERASING: ([augment.random_erasing(1)], False),
     peers.AFFINE: ([augment.random_affine(peers.DEGREES, peers.MOVE, peers.ZOOM, peers.SHEAR)], False),
     peers.TRIVIAL: (augment.trivial_augment(), False),
-    # Resized, because the images of a batch need the same size.
+    # These end with a resize, because the images of a batch need the same size.
     peers.ZOOM_OUT: ([augment.random_zoom_out(p=1), augment.resize((side, side))], False),
     peers.IOU_CROP: ([augment.random_iou_crop(), augment.resize((side, side))], False),
     peers.RANDOM_SIZE: ([augment.random_resize(*peers.sizes(side)), augment.random_crop(side)], True),
@@ -101,7 +101,7 @@ def layers(side):
 
 
 def _composed(sequence, side, batched):
-  """The layers as a function of an image and a seed, with boxes if a layer looks at them."""
+  """The layers as one function of an image and a seed. It also passes boxes if a layer reads them."""
   looks = any(layer.looks_at_boxes for layer in sequence)
   function = augment.compose(sequence, {1: "xyxy"} if looks else None, clips=False if batched else None)
   boxes = tf.constant(peers.boxes(side))
@@ -130,14 +130,14 @@ def _section(quick, side, batched, absent):
   common.say(f"{side}x{side}, {how}")
   batch = 8 if quick else BATCHES[side]
   images = _smooth(batch, side)
-  # DALI crops images that were padded.
+  # DALI's crop reads images that are padded already.
   padded = np.pad(images, [(0, 0), (PADDING, PADDING), (PADDING, PADDING), (0, 0)])
   large = _smooth(batch, round(side * ENLARGED))
   steps = 1 if quick else max(1, 10_000_000 // images.nbytes)
   count = steps * batch
   inputs = {"images": images, "padded": padded, "large": large}
   feed = functools.partial(_reader, batched=batched, times=steps)
-  # With a number that is unknown while tracing, because TensorFlow would fold a known one into a constant.
+  # The value depends on the seed, because TensorFlow would fold a fill with a known value into a constant.
   calls = {
     FILL.format(dtype): feed(images, lambda image, seed, dtype=dtype: tf.fill(image.shape, tf.cast(seed[0] % 2, dtype)))
     for dtype in ("uint8", "float32", "bfloat16")
@@ -145,7 +145,6 @@ def _section(quick, side, batched, absent):
   calls[COPY] = feed(images, lambda image, seed: tf.raw_ops.DeepCopy(x=image))
   calls[NOTHING] = feed(images, lambda image, seed: image)
   for name, (sequence, is_large) in layers(side).items():
-    # Each image of a batch has its own draws.
     calls[name] = feed(large if is_large else images, _composed(sequence, side, batched))
   if not batched:
     calls.update({name: feed(inputs[fed], function) for name, (function, fed) in peers.in_dataset(side).items()})
@@ -191,7 +190,7 @@ def _add_peers(calls, inputs, batched, absent):
     try:
       made = about.make(inputs)
     except Exception as error:
-      # A peer of another version may raise anything.
+      # Another version of a peer may raise any exception.
       why.update({f"{peer}: {name}": f"failed: {common.last_line(str(error))}" for name in about.names})
       continue
     calls.update({f"{peer}: {name}": call for name, call in made.items()})
@@ -219,7 +218,7 @@ def _measured(title, prefix, calls, absent, rounds, count, most, most_of, defini
     whose, colon, what = name.rpartition(": ")
     rows.append(common.Row(f"{prefix}_{common.key(name)}", what, f"{whose}{colon}µs an image", values, most.get(name)))
   for name, beside, limit in most_of:
-    # The comparison with a mere copy or fill includes the overhead of both.
+    # Compared with a mere copy or fill, both costs include the overhead of a call.
     of = whole if beside in (COPY, FILL.format("float32")) else costs
     rows.append(
       common.Row(
@@ -267,10 +266,10 @@ def _measured(title, prefix, calls, absent, rounds, count, most, most_of, defini
 def _reader(images, function, *, batched, times):
   """Returns a function that applies `function` to each image, or to the batch, `times` times in one call."""
   source = tf.data.Dataset.from_tensors(images) if batched else tf.data.Dataset.from_tensor_slices(images)
-  # A call should include only one end of an epoch, which costs time.
+  # Several repetitions per call, because the end of an epoch costs time and should count once.
   source = source.repeat(times)
   dataset = source.refurbish(tf.identity, function, r=ONLY_HITS, seed=7, num_parallel_calls=None)
-  # `shard` reads the elements that it leaves out one by one, without Python.
+  # `shard` drops all elements but the last of each pass in C++, so one `next` runs the whole pass without Python.
   iterator = iter(dataset_graph.without_autotuner(dataset.repeat().shard(len(source), len(source) - 1)))
   return lambda: next(iterator)
 
@@ -282,7 +281,7 @@ def _costs(calls, rounds, count):
     try:
       call()
     except Exception as error:
-      # A peer of another version may raise anything; our own errors are raised.
+      # Another version of a peer may raise any exception. Our own errors are raised.
       if name.partition(": ")[0] not in peers.PEERS:
         raise
       failed[name] = f"failed: {common.last_line(str(error))}"

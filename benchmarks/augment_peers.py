@@ -27,7 +27,7 @@ PERMUTATION, NOISE, PHOTOMETRIC = "channel permutation", "Gaussian noise", "phot
 ERASING, AFFINE, TRIVIAL = "random erasing", "random affine", "TrivialAugment"
 ZOOM_OUT, IOU_CROP, RANDOM_SIZE = "zoom out, resize", "IoU crop, resize", "random size, antialiased, crop"
 CHOICE, ORDER = "crop, flip or cutout", "crop, flip, cutout in any order"
-# The jitter of brightness, contrast and saturation, and of the hue: SimCLR's, with strength 1.
+# SimCLR's color jitter at strength 1: the jitter of brightness, contrast and saturation, and of the hue.
 STRENGTH, TURN = 0.8, 0.2
 SIGMA = (0.1, 2.0)
 DEGREES, MOVE, ZOOM, SHEAR = 15, (0.1, 0.1), (0.9, 1.1), 5
@@ -79,7 +79,7 @@ def boxes(side):
 
 def installed():
   """The reasons why peers are missing, by name."""
-  # PyTorch works without it, and it crashes together with TensorFlow: both contain LLVM.
+  # PyTorch works without Triton, which crashes together with TensorFlow: both contain LLVM.
   sys.modules.setdefault("triton", None)
   absent = {}
   for name, peer in PEERS.items():
@@ -89,12 +89,12 @@ def installed():
     except ModuleNotFoundError:
       absent[name] = "not installed"
     except Exception as error:
-      # A library for another machine or version may raise anything.
+      # A library for another machine or version may raise any exception.
       absent[name] = f"failed: {type(error).__name__}: {error}"[:60]
   return absent
 
 
-# In a dataset. --------------------------------------------------------------------------------------------------------
+# Functions that run in a tf.data pipeline. ----------------------------------------------------------------------------
 
 
 def in_dataset(side):
@@ -133,11 +133,11 @@ def _tensorflow_normalized(image):
   return (tf.cast(image, tf.float32) / 255 - np.float32(MEAN)) / np.float32(STD)
 
 
-# With loops of their own. ---------------------------------------------------------------------------------------------
+# Libraries that run in their own loops. -------------------------------------------------------------------------------
 
 
 def _dali(inputs):
-  """DALI's pipelines, with a thread for each core, including one that does nothing."""
+  """DALI's pipelines, with one thread per core. One of them does nothing, to measure the overhead."""
   from nvidia.dali import auto_aug, fn, math as dali_math, pipeline_def, types
 
   size = [inputs.side] * 2
@@ -151,7 +151,7 @@ def _dali(inputs):
     built = pipeline(batch_size=len(batch), num_threads=PROCESSORS, device_id=None, **at_once)
     built.build()
 
-    # Without work ahead, which would count for another candidate.
+    # `at_once` keeps DALI from working ahead, which would count for the next candidate.
     def run():
       for _ in range(inputs.count // len(batch)):
         built.run()
@@ -168,7 +168,7 @@ def _dali(inputs):
     how = {"random_area": SCALE, "random_aspect_ratio": RATIO, "interp_type": types.INTERP_LINEAR}
     return fn.random_resized_crop(images, size=size, antialias=antialias, **how)
 
-  # Like our layers; the default is bilinear.
+  # Nearest-neighbour interpolation, like our layers; DALI's default is bilinear.
   nearest = {"shape": size, "fill_value": 0, "interp_type": types.INTERP_NN}
 
   def rand_augment(images, n):

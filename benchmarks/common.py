@@ -24,7 +24,7 @@ from refurbish_tf._internal import dataset_graph
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 WIDTH = 120
-# The number of calls with which tf.data's own map is fastest.
+# The `num_parallel_calls` with which tf.data's own map is fastest.
 PARALLEL_CALLS = dataset_graph.PLAIN_MAP_CALLS
 
 
@@ -301,7 +301,7 @@ def drop_from_page_cache(directory):
   for path in pathlib.Path(directory).rglob("*"):
     if path.is_file():
       fd = os.open(path, os.O_RDONLY)
-      os.fdatasync(fd)  # Pages that are not written yet are not dropped.
+      os.fdatasync(fd)  # posix_fadvise does not drop pages that are not written yet.
       os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
       os.close(fd)
 

@@ -20,11 +20,11 @@ import numpy as np
 import samples
 
 TRAINING = pathlib.Path(__file__).resolve().parent / "gpu_training.py"
-# Keras' model, the side of its images, and the batch.
+# By name: Keras' model, the side of its images, and the batch size.
 MODELS = {"ResNet-50": ("ResNet50", 224, 128), "a small network": ("small", 32, 512)}
 # The steps of an epoch. The available images are repeated to fill them.
 STEPS = 100
-# The number of cores that is measured besides all.
+# Trainings are measured with all cores, and with this number of cores.
 FEW = 4
 STANDARD, SHARE = "plain", "offload, share "
 FRAMEWORKS = ("torch", "jax")
@@ -37,7 +37,7 @@ def measure(quick, only="", photographs=None, minutes=None):
   time."""
   with tempfile.TemporaryDirectory(prefix="refurbish-gpu-") as directory:
     kept = functools.cache(lambda side: _kept(directory, quick, photographs, side))
-    # Processes use what JAX has compiled for earlier ones.
+    # JAX stores what it compiles here, so that later processes need not compile it again.
     cache = os.environ.get("JAX_COMPILATION_CACHE_DIR", str(pathlib.Path(directory, "compiled")))
     rounds = 3 if minutes is None else 2
     titles = {f"Keras' fit, {name}": functools.partial(_fit, name, "reuse", rounds) for name in MODELS}
@@ -77,7 +77,7 @@ class Budget:
 
 
 def _shares(title, quick):
-  """How the processes of a section divide the seconds. ResNet-50 needs three times as many."""
+  """The weights by which the processes of a section divide its seconds. ResNet-50 needs three times as many."""
   return [3 if "ResNet" in title else 1] * (len(FRAMEWORKS) if "Loaders" in title else len(_processors(quick)))
 
 
@@ -88,7 +88,7 @@ def _processors(quick):
 
 
 def _kept(directory, quick, photographs, side):
-  """The path of a file with the images to train on, which the processes read, and the images in words."""
+  """Writes the training images into a file for the processes. Returns its path, and the images in words."""
   if side == 32:
     count = 64 if quick else 16384
     images, whence = (
@@ -227,7 +227,7 @@ def _results(settings, quick, environment, budget):
       env={**environment, **common.environment()},
     )
     watch = threading.Timer(left, process.kill)
-    watch.daemon = True  # It must not keep this program waiting.
+    watch.daemon = True  # The timer must not keep this program from exiting.
     watch.start()
     lines = []
     with process:

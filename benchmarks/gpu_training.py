@@ -19,7 +19,7 @@ import time
 PADDING, MAGNITUDE, CLASSES = 4, 9, 10
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 SHARES = {0: "0", 1 / 4: "1/4", 1: "1"}
-# Epochs until buffers and stores are full, for ways that need more than one: AUTOTUNE also adapts its fraction.
+# Epochs until buffers and stores are full and AUTOTUNE's fraction has settled, for ways that need more than one.
 SETTLING = {"r = 3, policies fresh, offload, share AUTOTUNE": 3, "r = 1, offload, share AUTOTUNE": 3}
 
 
@@ -146,7 +146,8 @@ def _source(side, batch, images, steps):
 
 
 def _ways(side, batch, images, steps, ways):
-  """Yields triples: a name, the layers that the model begins with (a tuple or None), and endless batches."""
+  """Yields each way to feed the model: its name, the layers that the model begins with (a tuple or None), and endless
+  batches."""
   import tensorflow as tf
 
   import common
@@ -232,7 +233,7 @@ def _seconds(network, batches, steps, settling, rounds):
   marks = []
   clock = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: marks.append(time.perf_counter()))
   network.fit(batches, steps_per_epoch=steps, epochs=settling + rounds, shuffle=False, verbose=0, callbacks=[clock])
-  # From the end of one epoch, for whose loss the host has waited, to the end of the next.
+  # An epoch lasts from the end of the previous one, when the host has waited for its loss, to its own end.
   return [(after - before) / steps for before, after in itertools.pairwise(marks[settling - 1 :])]
 
 

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 
-# Each with the module that it needs.
+# By loader: the module that it needs.
 LOADERS = {"torch_loader": "torch", "jax_loader": "jax"}
 BARE = "bare"
 SHAPE = (128, 224, 224, 3)
@@ -103,7 +103,7 @@ def _medians(functions, rounds, calls):
     for _ in range(calls):
       for name in random.sample(list(functions), len(functions)):
         began = time.perf_counter()
-        results[name] = functions[name]()  # Frees the previous result.
+        results[name] = functions[name]()  # The assignment frees the previous result.
         took[name].append(time.perf_counter() - began)
     if counted:
       for name, values in took.items():

@@ -15,7 +15,7 @@ from refurbish_tf._internal import dataset_graph
 SIDE, BATCH, PADDING, MAGNITUDE = 224, 64, 4, 9
 # Makes a pipeline endless in practice.
 REPEATED = 10**6
-# The most batches that a pipeline prepares ahead while it waits for its turn, mainly in the calls of `map`.
+# The most batches that a pipeline prepares ahead while the other pipeline is measured, mainly in the calls of `map`.
 PREPARED = 24
 REUSE_FACTORS = (1, 3, 5)
 MOST_OF_CPU = {3: 0.80, 5: 0.70}
@@ -52,7 +52,7 @@ def _seconds(batches, skipped, counted, train=0.0, device=0.0):
     if number == skipped:
       began = free
     begins = max(free, time.perf_counter())
-    # Without `offload`, no image is unfinished.
+    # Without `offload`, a batch is a plain tensor, and no image is unfinished.
     unfinished = float(batch["draws"][:, 0].numpy().mean()) if isinstance(batch, dict) else 0.0
     free = begins + train + device * unfinished
     time.sleep(max(0.0, begins - time.perf_counter()))
@@ -65,7 +65,7 @@ def _reuse(quick, files, whence):
   layers = [*policies, *_final_layers()]
   source = tf.data.Dataset.from_tensor_slices(files)
   steps = len(files) // BATCH
-  # The first batches of a turn were prepared during the other pipeline's turn.
+  # Each pipeline prepares batches during the other's turn. These come first, and are not counted.
   turn = (2, steps) if quick else (PREPARED, 3 * steps)
   ways = {
     r: {
@@ -84,10 +84,10 @@ def _reuse(quick, files, whence):
     }
     took = {way: [] for way in batches}
     if train is None:
-      # One epoch without a model is long enough.
+      # The accelerator's times are fractions of the input's time for a batch. One epoch without a model measures it.
       cpu = _seconds(batches[WITHOUT], 2, steps)
       train, device = cpu / 4, cpu / 10
-    for way in batches:  # The first epoch prepares all.
+    for way in batches:  # Not measured: in the first epoch every sample is fresh.
       _seconds(batches[way], 0, steps, train, device)
     for _ in range(common.rounds(quick, 5)):
       for way in random.sample(list(batches), len(batches)):

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from refurbish_tf._internal import dataset_graph
 
-# The training samples of ImageNet.
+# The number of training samples in ImageNet.
 IMAGENET = 1_281_167
 # A reuse factor so large that nothing is ever evicted: after the first epoch there are only hits.
 ONLY_HITS = 1e12
@@ -76,7 +76,7 @@ def trivial(quick):
   """Cost of a fresh sample with trivial functions"""
   count, batch = (4096 if quick else 200_000), 1024
   source = tf.data.Dataset.range(count)
-  # Otherwise tf.data fuses map and batch into one stage, which a stage between them cannot match.
+  # tf.data would otherwise fuse `map` and `batch` into one stage, which `refurbish` and `batch` cannot match.
   unfused = tf.data.Options()
   unfused.experimental_optimization.map_and_batch_fusion = False
   costs = common.per_element(
@@ -149,9 +149,9 @@ def first_element(quick):
       if epoch > 0:
         waits[name].append(1000 * (time.perf_counter() - began))
       else:
-        for _ in iterator:  # To the end, so that the next epoch follows a whole one.
+        for _ in iterator:  # Reads to the end, so that the next epoch follows a whole one.
           pass
-      del iterator  # Not within the next measurement.
+      del iterator  # Otherwise it would be destroyed within the next measurement.
   return common.Section(
     first_element.__doc__,
     f"From iter() to the first int64 scalar of a later epoch, N = {count:,}, r = 3.",
@@ -165,7 +165,7 @@ def first_element(quick):
 
 def memory(quick):
   """Memory"""
-  # With the smallest images, of 192 bytes, the overhead per sample weighs most.
+  # The first two cases have tiny samples (the images have 192 bytes), for which the overhead per sample weighs most.
   cases = [
     ("int64", "an int64 scalar", 2_000 if quick else IMAGENET, ONLY_HITS, 1),
     ("image_8", "uint8 [8, 8, 3]", 2_000 if quick else IMAGENET // 4, ONLY_HITS, 1),
@@ -198,7 +198,7 @@ def memory(quick):
 def _resident_growth(kind, count, r, epochs):
   """Bytes by which a process grows in epochs of `refurbish`, or of `cache` if `r` is None. Run it in a new process."""
   dataset, small = (_filled(kind, n, r) for n in (count, 2048))
-  # First loads libraries and starts threads.
+  # Epochs of a small dataset load libraries and start threads before the memory is measured.
   for _ in range(2):
     for _ in small:
       pass

@@ -39,16 +39,18 @@ PIPELINES = {
   "tf_data_decoded": ("cache() of decoded images", ()),
   "refurbish_decoded": ("both: r = 3 after cache()", ()),
 }
-# Small images need no decoding.
+# Measured only with large images, because small images need no decoding.
 ONLY_LARGE = ("tf_data_decoded", "refurbish_decoded")
 OURS = (REFURBISH, TORCH_LOADER, JAX_LOADER)
-# By loader: what its users would use otherwise, and the bar for its images per second relative to the loader's.
+# By loader: the library that its users would use otherwise, and the limit of that library's images per second relative
+# to the loader's.
 IN_PLACE_OF = {TORCH_LOADER: ("torch", 1 / 3), JAX_LOADER: ("grain", 1)}
 PER_CPU_SECOND = "images/CPU s"
 ROUNDS = 15
 # Seconds after which a pipeline counts as hanging.
 EPOCH_SECONDS = 300
-# As in peer_pipelines/epochs.py. Only whole batches, because some pipelines drop a smaller one.
+# Images per batch, as in peer_pipelines/epochs.py. Epochs have only whole batches, because some pipelines drop a
+# smaller one.
 BATCHES = {"small": 128, "large": 32}
 # The side of a prepared photograph.
 SIDE = 224
@@ -110,8 +112,8 @@ def _section(quick, kind, size, images, whence, augmentation):
     ]
   rows += _loader_rows(kind, speed)
   if kind == "large" and TF_DATA in speed:
-    # Compared with what a user could do without another library. On a busy machine, more threads get more of the CPU,
-    # so images/s say little there, while images per CPU second are still meaningful.
+    # Compares caches of decoded images, refurbish and both with plain tf.data. On a busy machine, more threads get more
+    # of the CPU, so images/s say little there, while images per CPU second are still meaningful.
     rows += [
       common.Row(
         f"{kind}_{key}_of_tf_data_{suffix}",
@@ -218,7 +220,7 @@ def _epoch(process):
     process.stdin.flush()
   except BrokenPipeError:
     return None
-  # A process that hangs is killed.
+  # Kills a process that hangs, so that `readline` returns.
   watch = threading.Timer(EPOCH_SECONDS, process.kill)
   watch.start()
   line = process.stdout.readline()

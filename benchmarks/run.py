@@ -68,7 +68,7 @@ def main():
     if arguments.json:
       parser.error("--json names the file of one benchmark; with all they are NAME.json here")
     return _run_all(names, ["--quick"] * arguments.quick, _in_readme(names) if arguments.readme else ())
-  # Checked before minutes of measuring.
+  # A wrong path must fail before minutes of measuring, not after.
   path = arguments.json or pathlib.Path(f"{arguments.name}.json")
   if not path.absolute().parent.is_dir():
     parser.error(f"--json: there is no directory {path.absolute().parent}")

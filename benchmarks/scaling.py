@@ -29,7 +29,7 @@ SIDE = 224
 PLAIN, CACHED = "tf.data", "refurbish, r = 3, after cached"
 # By the name of each pipeline: the reuse factor; None without refurbish.
 WAYS = {PLAIN: None, "refurbish, r = 1": 1, "refurbish, r = 3": 3, CACHED: 3}
-# A measurement has as many epochs as fit into this time.
+# A measurement runs whole epochs until they have taken this many seconds.
 SECONDS = 0.25
 CALLS = (8, 16, 32, 64, 128)
 # The sides of the resulting float32 images, by their size in bytes.
@@ -38,7 +38,7 @@ WORK_SECONDS, AT_WORK = 0.05, 0.95
 
 READERS, OF_READERS = 64, 0.9
 READ_SECONDS, SLOW_READS = 0.03, pathlib.Path(__file__).with_name("slow_reads.cc")
-ELEMENT = 20_000  # Bytes.
+ELEMENT = 20_000  # Bytes of an element.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,7 +141,7 @@ def by_processors(quick, directory):
     for data in DATA.values():
       counts = {number: number * (data.batch if quick else data.epoch) for number in numbers}
       rows = []
-      # Small images need no decoding.
+      # The last way caches decoded images, and small images need no decoding.
       for way in [*WAYS][: None if data.images == "photographs" else -1]:
         common.say(f"{data.title}: {way}")
         for number, process in processes.items():
@@ -331,7 +331,7 @@ class _Files:
 
   def seconds(self, name, **reads):
     dataset = self.datasets(**reads)[name]()
-    sources.drain(tf.data.Dataset.range(64))  # Starts TensorFlow.
+    sources.drain(tf.data.Dataset.range(64))  # Starts TensorFlow before the time is measured.
     return sources.drain(dataset)
 
 

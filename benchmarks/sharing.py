@@ -28,7 +28,7 @@ OF_ONE_USE = ((1, 0),)
 STEP, WORK = 0.02, 100_000
 PHOTOGRAPHS = "Photographs, r = 1, nothing kept, input-bound"
 JOBS, SIDE, PHOTOGRAPHS_BATCH = 4, 224, 32
-# The room of the ring, in samples: at least twice what all jobs are preparing.
+# How many samples fit into the ring: at least twice as many as all jobs prepare at the same time.
 ROOM = 256
 APART, TOGETHER = "apart", "together"
 # By name: the role of the jobs, and whether there is a producer.
@@ -134,7 +134,7 @@ def cells(quick, topic):
           ("pairs", measured.pairs, None),
         )
         if figure is not None
-      ]  # Pairs need two epochs.
+      ]  # `measured.pairs` is None without two epochs.
       common.say("  ".join([name, *map(str, of_cell)]))
       rows += of_cell
   pace = (
@@ -237,12 +237,12 @@ def _run_loaders(path, files, epochs, role, has_producer):
     for k, each in enumerate([role] * JOBS + ["producer"] * has_producer)
   ]
   try:
-    # A consumer whose producer has ended never returns.
+    # Waits for the producer alone if there is one, because a consumer whose producer has ended never returns.
     ended = [process.wait(sharing_jobs.PATIENCE) for process in (processes[JOBS:] or processes)]
     if any(ended):
       common.say(f"The jobs with DataLoaders ended with {ended}.")
       return []
-    time.sleep(10 * has_producer)  # The consumers still read what was sent.
+    time.sleep(10 * has_producer)  # The consumers may still be reading what was sent.
   finally:
     for process in processes:
       process.kill()

@@ -16,10 +16,11 @@ import tensorflow as tf
 import refurbish_tf as rtf
 
 BATCH = 32
-# Longer than any cell takes.
+# More seconds than the jobs of any cell of the table take.
 PATIENCE = 900
-# The least fraction of the samples that a ring has room for. With r = 1 all room is the ring, which is at least twice
-# what the jobs are preparing: jobs short of CPU wait some 50 ms for a core, while others go on.
+# RING: the fraction of the samples that the ring has room for at least. With r = 1 the whole room is the ring:
+# ROOM_OF_A_JOB samples per job are at least twice what it prepares, because a job short of CPU waits some 50 ms for a
+# core while others go on.
 RING, ROOM_OF_A_JOB = 0.02, 128
 # What a job records of each sample that it gets.
 COLUMNS = ("index", "own", "when", "wait", "epoch")
@@ -121,7 +122,7 @@ def measure(cell):
   with tempfile.TemporaryDirectory(prefix="refurbish-sharing-") as path:
     path = pathlib.Path(path)
     number = len(cell.case.speeds)
-    # A sparse file for each job, with room for one that is three times as fast as the first.
+    # A sparse log file for each job, with room for a job that is three times as fast as the first.
     rows = int(3 * (cell.case.last_start + cell.laps + 1) * cell.n)
     for k in range(number):
       np.lib.format.open_memmap(path / f"job-{k}.npy", "w+", np.int64, (rows, len(COLUMNS)))
@@ -194,7 +195,7 @@ def _job(k, barrier, cell, path):
     if not cell.work:
       return element
     drawn = tf.random.stateless_uniform([cell.work], seed)
-    return element + tf.cast(tf.floor(tf.reduce_max(drawn)), tf.int64)  # Adds 0.
+    return element + tf.cast(tf.floor(tf.reduce_max(drawn)), tf.int64)  # It adds 0, but only after the work.
 
   store = rtf.CacheStore(
     path / "store", max_bytes=cell.room * record_bytes(tf.zeros([3], tf.int64), path / f"record-{k}")
@@ -264,7 +265,8 @@ def _figures(cell, logs):
 
 
 def _alone(cell, epochs):
-  """For each sample, in the order of these epochs, whether the job would prepare it if it ran alone: evenly spread."""
+  """For each sample, in the order of these epochs: whether the job would prepare it if it ran alone and fresh samples
+  were spread evenly."""
   n, expected = cell.n, np.zeros(len(epochs), int)
   for epoch in np.unique(epochs):
     places = np.flatnonzero(epochs == epoch)

@@ -19,9 +19,9 @@ from refurbish_tf._internal import dataset_graph
 FACTORS = (1, 2, 3, 5)
 # Name, bytes of a record, number of records.
 CASES = (("3 kB", 3_000, 6_000), ("20 kB", 20_000, 5_000), ("150 kB", 150_000, 1_000))
-# The cases with a bar, in which the frame of a record is negligible.
+# The cases with a limit. Their records are so large that the framing of a record is negligible.
 WITH_BAR = ("20 kB", "150 kB")
-# The records of ImageNet.
+# The number of records of ImageNet.
 INDEXED = 1_281_167
 
 

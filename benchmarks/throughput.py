@@ -17,7 +17,8 @@ import tensorflow_layers
 import refurbish_tf as rtf
 from refurbish_tf._internal import dataset_graph
 
-# For batches of more than 32 MB, malloc would request memory from the system each time, and page faults would dominate.
+# Images per batch. For more than 32 MB, malloc would request memory from the system for each batch, and page faults
+# would dominate.
 BATCHES = {"32": 128, "224": 32}
 SIDE = 224
 # With these arguments, TensorFlow's decoders make the same pixels as `rtf.augment.decode`.
@@ -31,10 +32,10 @@ STANDARD, STANDARD_OPS = "standard, native layers", "standard, TensorFlow-op lay
 REFURBISHED, CACHED = "refurbish, r = {}", "cache after augmentation"
 GAIN, LIMIT, OVER = "gain", "its limit", "over t_p / r + t_f"
 OPS = "refurbish, r = {}, TensorFlow-op layers"
-# The column of README.md.
+# The column that README.md shows.
 IN_README = "RandAugment, images/CPU s"
-# The bars: a stage compared with the sum of its parts, for each and in the median; and with RandAugment, by r, a stage
-# compared with another pipeline.
+# Upper limits. The first two are for the cost of a stage relative to the sum of its parts: of each stage, and the
+# median. MOST_OF, for RandAugment, lists r, another pipeline, and the limit relative to that pipeline.
 MOST_OF_PARTS, MEDIAN_OF_PARTS = 1.12, 1.05
 MOST_OF = {
   "rand_32": [(1, STANDARD_OPS, 0.32), (3, STANDARD_OPS, 0.26), (1, STANDARD, 1)],
@@ -117,7 +118,7 @@ def decode_part(record, seed):
 def _sections(quick, key, size, images, whence, augmentations, rounds):
   speeds, gains = [], []
   for number, augmentation in enumerate(augmentations):
-    # A quick run measures only one.
+    # A quick run measures all pipelines for the first augmentation only.
     complete = number == 0 or not quick
     common.say(f"{size}: {augmentation.name}")
     epochs = _measure(pipelines(images, augmentation, complete, BATCHES[key]), common.rounds(quick, rounds))
@@ -189,7 +190,7 @@ def _gains(key, name, count, cpu):
       for what, unit, one, other, limit in (
         ("gain", GAIN, standard, refurbished, None),
         ("limit", LIMIT, standard, parts, None),
-        # No bar with r = 1: the parts count reading and batching twice, which would exceed the cost of refurbish.
+        # No limit with r = 1: the parts count reading and batching twice, which is more than the overhead of refurbish.
         ("over", OVER, refurbished, parts, MOST_OF_PARTS if r > 1 else None),
         ("gain_of_ops", "gain over TensorFlow-op layers", cpu[STANDARD_OPS], refurbished, None),
         *(
@@ -207,7 +208,7 @@ def pipelines(images, augmentation, complete, batch):
   layers, at, count = augmentation.layers, augmentation.at, len(images)
   partial_fn, final_fn = rtf.augment.split(layers, at)
   source = tf.data.Dataset.from_tensor_slices(images)
-  # The cheapest seeds possible: the functions need them, and only refurbish makes its own.
+  # Ready-made seeds, which are the cheapest: the functions need seeds, and only refurbish makes its own.
   seeds = np.random.default_rng(7).integers(2**31, size=[count, 2], dtype=np.int32)
   seeded = tf.data.Dataset.from_tensor_slices((images, seeds))
 

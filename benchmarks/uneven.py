@@ -18,8 +18,8 @@ import time
 import numpy as np
 
 WORKERS, BATCH, ROUNDS = 16, 16, 3
-# Pairs of the seconds of a sample and how many of a thousand samples take as long. The log-normal times have the mean
-# of the third, without two kinds.
+# By name: pairs of the seconds of a sample, and how many of a thousand samples take as long. The log-normal times have
+# the mean of the third entry, but vary continuously.
 TIMES = {
   "all alike, 20 ms": [(0.02, 1000)],
   "1 in 5 takes 5 times as long": [(0.01, 800), (0.05, 200)],
@@ -95,7 +95,7 @@ def _clips(quick):
       rows += [
         common.Row(f"clips_{key}_speed", name + why, "clips/s", speeds),
         common.Row(f"clips_{key}_cpu", name + why, "ms of CPU a clip", [each["cpu"] for each in done]),
-        # The bar is 2.0 times as many clips per second.
+        # The limit 0.5 means twice as many clips per second.
         common.Row(
           f"clips_{key}_time",
           name + why,
@@ -139,7 +139,7 @@ def _run(function, **arguments):
   )
 
 
-# In processes of their own. -------------------------------------------------------------------------------------------
+# Functions that run in their own processes. ---------------------------------------------------------------------------
 
 
 def _seconds_of(times, number):
@@ -165,7 +165,7 @@ def _round(batches):
   last = began.max()
   return {
     "speed": len(began) / (arrived[-1] - began.min()),
-    # Not the end of an epoch, which waits for the last samples in any order.
+    # Leaves out the end of the epoch, where the consumer waits for the last samples, whether ordered or not.
     "wait": 1e3 * np.diff([each for number, each in enumerate(arrived) if number < 2 or each <= last]).max(),
     "busy": (np.minimum(ended, last) - began).sum() / WORKERS / (last - began.min()),
   }
@@ -245,7 +245,7 @@ def _cpu():
 
 
 def _epochs(batches, rounds, before):
-  """Measures three epochs at a time, because the number of fresh samples varies."""
+  """Measures three epochs at a time, because the number of fresh samples varies from epoch to epoch."""
   for _ in itertools.chain.from_iterable(batches for _ in range(before)):
     pass
   found = []

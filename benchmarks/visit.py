@@ -76,7 +76,7 @@ class Part:
     if not (landed / table).exists():
       return True
     sections = json.loads((landed / table).read_text(encoding="utf-8"))["sections"]
-    # Rows that failed would fail again; the other empty rows had no time.
+    # Rows that failed would fail again. The other empty rows ran out of time, so another run may fill them.
     return any(not row["values"] and "failed: " not in row["name"] for section in sections for row in section["rows"])
 
 
@@ -192,7 +192,7 @@ def _run(part, minutes, unpacked, landed, arguments, environment):
     try:
       status = process.wait(60 * minutes + GRACE)
     except subprocess.TimeoutExpired:
-      # The part's child processes would otherwise keep the GPU's memory.
+      # Kills the whole process group: child processes would otherwise keep the GPU's memory.
       os.killpg(process.pid, signal.SIGKILL)
       process.wait()
       status = "stopped"

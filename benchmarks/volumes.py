@@ -51,7 +51,7 @@ def transforms_of(side):
 
 def measure(quick):
   """Yields the section."""
-  import common  # It imports TensorFlow, after which MONAI crashes with some versions: `run` is without.
+  import common  # It imports TensorFlow, after which some versions of MONAI crash, so `run` does not import it.
 
   if importlib.util.find_spec("monai") is None:
     rows = [common.Row(key, f"{name}: not installed", "volumes/s", []) for key, name in PIPELINES.items()]
@@ -98,7 +98,7 @@ def run(key, quick):
   rng = np.random.default_rng(7)
   images = [rng.normal(0, 300, [side, side, side, 1]).astype(np.float32) for _ in range(4)]
   samples = [(images[i % 4], (images[i % 4][..., 0] > 400).astype(np.uint8)) for i in range(count)]
-  partial, final = transforms_of(side)  # Before TensorFlow is imported.
+  partial, final = transforms_of(side)  # Imports MONAI, which must come before TensorFlow.
   batches = _loader(samples, partial, final) if key == "loader" else _refurbish(samples, partial, side, int(key[1:]))
 
   def epoch():

@@ -12,7 +12,7 @@ RandAugment, mixup), sources that are read by index in `rtf.sources`, and callba
 `rtf.keras`.
 """
 
-from refurbish_tf._internal import linux_only  # First, as TensorFlow may be missing on other systems.
+from refurbish_tf._internal import linux_only  # First, because on other systems TensorFlow may be missing.
 
 import tensorflow as tf
 

@@ -214,7 +214,7 @@ class CacheStore:
     """
     sample = structure.normalize_element(sample, element_signature=None)
     spec = structure.type_spec_from_value(sample)
-    # Before anything is written, because it would stay on disk.
+    # Checked before anything is written, because a sample of another structure would stay on disk.
     if self._element_spec is None and self._path is not None:
       self._read_element_spec(self._agree({}))
       if self._element_spec is None:
@@ -277,7 +277,8 @@ class CacheStore:
       )
 
   def _check_versions(self, versions, filled):
-    """ValueError if other versions of the layers prepared a store's samples, which it has with the setting `filled`."""
+    """ValueError if other versions of the layers prepared a store's samples. A store that has the setting `filled` has
+    samples."""
     before = self._agree({})
     for name, version in versions.items():
       other = before.get(name, "version 1 of rtf.augment.decode" if filled in before else version)

@@ -39,7 +39,7 @@ def describe(dataset: tf.data.Dataset[Any]) -> str:
     RuntimeError: called while a `tf.function` is traced.
   """
   found = stats.datasets("rtf.describe", dataset)
-  # Only once if both subsets of a folder are in the pipeline.
+  # A dict, so that a folder is described once even if both of its subsets are in the pipeline.
   sources = dict.fromkeys(each.source_description for each in found if hasattr(each, "source_description"))
   stages = [_described(each, dataset) for each in found if hasattr(each, "describe_stage")]
   return _Description("\n".join([*sources, *(stages or ["no reuse stages"])]))

@@ -231,8 +231,9 @@ def _first_evictions(epochs, r, eviction):
   """After how many epochs samples are first evicted: the values that make a difference, and the fraction with each."""
   if eviction == "reference_count":
     return np.array([r]), np.ones(1)
-  # Epoch t begins another generation if t modulo r reaches or passes w, so nothing changes between two of these
-  # remainders. A remainder of floats is exact, like the schedule of the stage.
+  # A sample's generation in epoch t depends on whether t modulo r is at least w, its number of epochs before the first
+  # eviction. So all w between two of these remainders are equivalent. A remainder of floats is exact, like the schedule
+  # of the stage.
   remainders = np.unique(np.fmod(np.arange(epochs), r))
   edges = np.append(remainders, r)
   return edges[1:], np.diff(edges) / r
@@ -257,7 +258,7 @@ def _expectation(outcomes, final_outcomes, epochs, r, first_evictions):
     drawn = -np.expm1(uses[evicted] * np.log1p(-1 / final_outcomes))
     log_missed[:, evicted] += np.log1p(-final_outcomes / outcomes * drawn)
 
-  with np.errstate(divide="ignore"):  # The logarithm of 0: the only outcome is never missed.
+  with np.errstate(divide="ignore"):  # If there is one outcome alone, it is never missed: the logarithm of 0.
     for epoch, fresh in enumerate(_fresh(epochs, r, first_evictions)):
       if epoch:
         add(fresh)
@@ -345,7 +346,7 @@ def _checked(num_outcomes, num_final_outcomes, epochs, r, **num_samples):
 
 
 def _real(name, value):
-  """An array of floats."""
+  """`value` as an array of floats."""
   allowed = f"{name} must be a real number or an array of real numbers"
   try:
     array = np.asarray(value)

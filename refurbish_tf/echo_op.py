@@ -114,7 +114,7 @@ def echo(
       checks.check_not_in_function("echo with a shuffle buffer or seeds", instead)
     if e == AUTOTUNE:
       _check_not_deterministic(dataset)
-    # First, because other stages also derive seeds from tf.random.set_seed, and each uses the next one.
+    # Before other stages are built, because they also derive seeds from tf.random.set_seed, and each uses the next one.
     stage_seed = checks.stage_seed(seed)
 
     def repeat(dataset):
@@ -191,7 +191,7 @@ class _AdaptiveEchoDataset(batches.ReadsFewAhead, dataset_ops.UnaryUnchangedStru
     self._input_dataset = input_dataset
     self._name = name
     self._max_e = max_e
-    # Names the counts in every graph that the op ends up in, as in refurbish.
+    # The op finds its counts by this name in every graph that it ends up in.
     self.echo_stage = native.ops().refurbish_tf_stage_name()
     with checks.build_errors():
       variant = native.ops().refurbish_tf_adaptive_echo_dataset(

@@ -164,8 +164,8 @@ def as_offloaded(
     empty = lambda dtype, *dims: tf.ensure_shape(tf.zeros(tf.concat([lead, dims], 0), dtype), static.concatenate(dims))
     return {
       "unfinished_image": tf.reshape(image, tf.concat([lead, [*frames, height, width * 3]], 0)),
-      # By this dtype tf.function distinguishes the batch from those of offload. For batches that differ only in shape
-      # it would make one trace, with unknown sizes.
+      # Because `layers` is uint8, tf.function distinguishes this batch from those of offload. For batches that differ
+      # only in shape it would make one trace, with unknown sizes.
       "draws": empty(tf.int32, 0),
       "layers": empty(tf.uint8, 0, 0),
     }
@@ -237,7 +237,7 @@ class _OffloadDataset(batches.ReadsFewAhead, dataset_ops.UnaryDataset):
     }
     others = nest.map_structure(lambda spec: tf.TensorSpec([batch, *spec.shape], spec.dtype), given)
     self._element_spec = _replaced(others, path, entries)
-    # Names the state in every graph that the op ends up in, as in refurbish.
+    # The op finds its state by this name in every graph that it ends up in.
     self.offload_stage = native.ops().refurbish_tf_stage_name()
     with checks.build_errors():
       variant = native.ops().refurbish_tf_offload_dataset(

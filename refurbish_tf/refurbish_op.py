@@ -183,7 +183,7 @@ class _RefurbishDataset(positions.RefurbishStage, batches.MakesBatches, dataset_
     self._name = name
     # The layers of a final augmentation are numbered from here.
     self.num_partial_layers = num_partial_layers
-    # `rtf.show` and `RefurbishLogger` examine the lists of layers in these.
+    # `rtf.show` and `RefurbishLogger` examine the lists of layers in these functions.
     self.given_functions = [function for function in (partial_fn, final_fn) if function is not None]
     self._r = r
     self._order = order
@@ -202,8 +202,8 @@ class _RefurbishDataset(positions.RefurbishStage, batches.MakesBatches, dataset_
       num_parallel_calls = max(numbers, default=num_parallel_calls)
     self._element_spec = sample_spec if final_fn is None else self._final.output_structure
     self._input_dataset = input_dataset
-    # Names the state of the stage in every graph that the op ends up in. An op makes the name, because a stage built in
-    # a function, such as that of `interleave`, is a new stage at each call.
+    # The ops find the state of the stage by this name in every graph that they end up in. An op makes the name, because
+    # a stage built in a function, such as that of `interleave`, is a new stage at each call.
     self.refurbish_stage = native.ops().refurbish_tf_stage_name()
     # The op holds the store itself. With this reference the store's name stays valid for a caller that holds only the
     # dataset.
@@ -214,7 +214,7 @@ class _RefurbishDataset(positions.RefurbishStage, batches.MakesBatches, dataset_
       if dataset_graph.decodes(input_dataset, self._partial):
         versions[DECODERS] = DECODERS_VERSION
       store._check_versions(versions, LAYERS)
-      # First, so that a rejected store keeps no setting of this stage.
+      # Checked before the op records other settings, so that a rejected store keeps none of this stage.
       store._set_element_spec(sample_spec, exact=True)
     self._op_arguments = {
       "stage": self.refurbish_stage,
@@ -233,7 +233,8 @@ class _RefurbishDataset(positions.RefurbishStage, batches.MakesBatches, dataset_
     self._op_arguments["final_seed"] = final_seed
     super().__init__(input_dataset, self._variant())
     if on_disk:
-      # Not before: the op rejects a store that was filled by hand, which has no layers.
+      # Recorded only after the op has accepted the store: it rejects one that was filled by hand, and so has no
+      # versions.
       store._agree(versions)
     elif store is not None:
       store._set_element_spec(sample_spec, exact=True)
@@ -312,7 +313,7 @@ class _RefurbishDataset(positions.RefurbishStage, batches.MakesBatches, dataset_
     of_samples = (self._op_arguments["store"], held, "samples", stage["sample_bytes"], "prepared")
     kept = describe_store(self._store) + describe_bytes(self._store, *of_samples)
     if stage["num_in_transit"]:
-      # It is below 0 if samples vary in size.
+      # `num_in_transit` is below 0 if samples vary in size.
       room = f"room for {stage['num_in_transit']:,}" if stage["num_in_transit"] > 0 else "part of the room for those"
       kept += f"; {num_kept:,} of {num_samples:,} samples kept" if num_kept >= 0 else ""
       kept += f", {room} in transit"
@@ -327,7 +328,7 @@ class _RefurbishDataset(positions.RefurbishStage, batches.MakesBatches, dataset_
     rows += [("python", stats.ProcessStats(**layer.counts())) for layer in self.python_layers]
     usual = " and ".join(name for name in ("partial_fn", "final_fn") if not stage[name.replace("fn", "inline")])
     if usual:
-      # Old-style control flow, of tf.compat.v1.
+      # The reason is old-style control flow, of tf.compat.v1.
       rows.append(("calls", f"TensorFlow's default executor runs {usual}, which costs more"))
     title = f"{dataset_graph.stage_title('refurbish', self._name)}, r = {self._r:g}"
     return "\n".join([title, *(f"  {name:<7} {text}" for name, text in rows)])
@@ -348,7 +349,7 @@ class _RefurbishDataset(positions.RefurbishStage, batches.MakesBatches, dataset_
       return f"by index: about {fresh:,.0f} of {num_samples:,} elements are read in an epoch after the first"
     stream = native.ops().refurbish_tf_first_stream(self._input_dataset._variant_tensor).numpy().decode()
     if any(isinstance(each, tf.data.TFRecordDataset) for each in stats.datasets("rtf.describe", self._input_dataset)):
-      # TensorFlow makes it of a flat_map over the file names.
+      # A TFRecordDataset is a flat_map over the file names.
       stream = re.sub("^FlatMap", "TFRecord", stream)
     elements = f"all {num_samples:,} elements" if num_samples >= 0 else "all elements"
     because = f", because of {dataset_graph.method_name(stream)}" if stream else ""

@@ -19,7 +19,7 @@ import pytest
 
 from support import cases, wheels
 
-# On a machine with shared cores the time of one example means nothing.
+# No time limit for an example: on a machine with shared cores it would mean nothing.
 hypothesis.settings.register_profile("refurbish_tf", deadline=None)
 hypothesis.settings.load_profile("refurbish_tf")
 
@@ -39,7 +39,7 @@ def pytest_configure(config):
     "markers", "alone: measures time or needs the machine for itself; runs at the end, beside no other"
   )
   cases.exhaustive = config.getoption("--exhaustive")
-  if cases.exhaustive and config.option.markexpr == "not slow":  # The default, in pyproject.toml.
+  if cases.exhaustive and config.option.markexpr == "not slow":  # The default in pyproject.toml, so no -m was given.
     config.option.markexpr = ""
 
 
@@ -71,7 +71,7 @@ def pytest_collection_finish():
   """Freezes the objects that imports have created; otherwise they add a quarter of a second to each `gc.collect()`."""
   from support import (
     autograph,
-  )  # Imported here because the process that distributes the tests need not import TensorFlow.
+  )  # Imported late, because the process that distributes the tests need not import TensorFlow.
 
   autograph.parse_each_file_once()
   gc.collect()

@@ -20,7 +20,7 @@ import time
 from support import ROOT
 from support.wheels import build_wheel
 
-# Importing TensorFlow takes a minute there, so most of these tests stay in their process or fork.
+# On the emulated machine, importing TensorFlow takes a minute, so most of these tests stay in their process or fork.
 TESTS = (
   "test_golden.py",
   "refurbish/test_guarantees.py",
@@ -98,7 +98,7 @@ def new_environment(directory, *packages):
     ],
     check=True,
     env=os.environ | {"_PYTHON_HOST_PLATFORM": "linux-aarch64"},
-  )  # pip then takes wheels for aarch64.
+  )  # With this, pip installs wheels for aarch64.
   return python
 
 

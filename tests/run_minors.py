@@ -18,14 +18,14 @@ import tempfile
 from mutants import copy_checkout
 from support.wheels import build_wheel, new_environment, with_compiler
 
-# Of what TensorFlow and setup.cfg require.
+# Prints the oldest Keras that TensorFlow and setup.cfg allow.
 OLDEST_KERAS = """
 import importlib.metadata, re, sys
 required = "\\n".join([*importlib.metadata.requires("tensorflow"), sys.argv[1]])
 asked = re.findall(r"^ *keras ?>=([0-9.]+)", required, re.MULTILINE)
 print(max(asked, key=lambda version: [int(part) for part in version.split(".")]))
 """
-# TensorFlow Datasets does not say that with the protobuf of TensorFlow 2.19 it needs this.
+# TensorFlow Datasets needs this with the protobuf of TensorFlow 2.19, but does not require it.
 ALSO = {"2.19": ["tensorflow-metadata<1.18"]}
 
 
@@ -58,7 +58,7 @@ def run(version):
       status = subprocess.run(command, cwd=checkout, env=environment).returncode
       if status != 0:
         return status
-    # For the tests that read it.
+    # Restored, because tests read this file.
     settings.write_text(required, encoding="utf-8")
     return subprocess.run([binaries / "pytest", "-n", "auto", "-m", ""], cwd=checkout, env=environment).returncode
 

@@ -23,9 +23,9 @@ def main():
     notebook = notebooks.execute(path)
     for cell in notebook.cells:
       if cell.cell_type == "code":
-        # Readers are not to see TensorFlow's messages about this machine. The tests look for warnings.
+        # Readers should not see TensorFlow's messages about this machine. The tests look for warnings.
         cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
-        # Nor what a progress bar was in the meantime.
+        # Nor should they see the earlier states of a progress bar.
         for output in cell.outputs:
           if output.output_type == "stream":
             output.text = re.sub(r"[\r\b]+[^\n]*\n?", "", output.text)

@@ -1,4 +1,4 @@
-"""Runs the two bash blocks of README.md as who copies them: each in a fresh clone, with an empty folder as HOME.
+"""Runs the two bash blocks of README.md like a reader: each in a fresh clone, with an empty folder as HOME.
 
     python tests/run_readme.py      both, one after the other: some minutes each
     python tests/run_readme.py 1    the first, which installs and runs the demo; 2 installs and tests
@@ -16,7 +16,8 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-# Of this environment; a compiler that is chosen, or where packages come from, is the machine's.
+# Variables of this environment that the block must not see. Those that choose a compiler or a package index are the
+# machine's, and stay.
 HIDDEN = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "REFURBISH_TF_SINGLE_FILES")
 
 
@@ -33,7 +34,7 @@ def environment(home):
 
 
 def run(block):
-  """Returns the exit status."""
+  """Runs a block in a fresh clone, with an empty HOME. Returns its exit status."""
   with tempfile.TemporaryDirectory() as scratch:
     clone, home = pathlib.Path(scratch, "clone"), pathlib.Path(scratch, "home")
     home.mkdir()

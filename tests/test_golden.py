@@ -21,7 +21,7 @@ from refurbish_tf import augment
 FILE = pathlib.Path(__file__).parent / "support" / "golden.json"
 SEEDS = np.array([[7, 0], [-1, 5], [2**31 - 1, -(2**31)], [2**40 + 3, -(2**63)]], np.int64)
 SIZES = [(1, 1), (2, 5), (33, 47), (500, 333)]
-# Of 1 channel, of 3 and of 4.
+# By the number of channels.
 MEAN = {1: 0.4914, 3: [0.485, 0.456, 0.406], 4: [0.485, 0.456, 0.406, 0.5]}
 STD = {1: 0.247, 3: [0.229, 0.224, 0.225], 4: [0.229, 0.224, 0.225, 0.3]}
 signature = functools.cache(inspect.signature)
@@ -56,7 +56,7 @@ def called(function, *components, seed):
 
 
 def by_seed(function, images, *masks):
-  """The results for each seed, the images taking turns."""
+  """The results for each seed. The images take turns."""
   return [called(function, *each, seed=seed) for each, seed in zip(itertools.cycle(zip(images, *masks)), SEEDS)]
 
 
@@ -183,7 +183,7 @@ COMPOSITIONS = {
 
 
 def of_composition(name):
-  """A composition alone and with masks, of images and of batches; any split must give the same."""
+  """The results of a composition alone and with masks, for images and batches. Checks that splits give the same."""
   layers = tf.nest.flatten(COMPOSITIONS[name]())
   places = range(1, len(layers) + 1) if len(layers) < 20 else (1, 33, 64, 65, len(layers))
   for size in ((33, 47), (64, 50)):
@@ -294,7 +294,7 @@ def of_crops_to_a_size_and_flips():
 
 
 def of_geometry():
-  """Of square images, which all of these layers take."""
+  """Layers of geometry on square images, which all of them accept."""
   for layer in (
     augment.center_crop((20, 41)),
     augment.pad((3, 0, 2, 7), 9),
@@ -342,7 +342,7 @@ def of_policies(kind):
     if name.startswith(kind):
       layers, function = make(), augment.compose(make())
       yield from of_sizes(name, function, channels=(3,))
-      # As many images as meet nearly all of the outcomes.
+      # So many images that nearly all outcomes occur.
       yield f"{name}, batches of 300", [function(pictures(16, 19, 3, 300), seed=seed) for seed in SEEDS[:2]]
       masked = augment.compose(layers, targets={1: "mask", 2: "mask"})
       yield (
@@ -382,7 +382,7 @@ def of_crop_and_flip():
 
 
 def of_datasets():
-  """Traced, where no size is known, with several images at a time."""
+  """Traced functions in a dataset, where no size is known, with several images at a time."""
   images = pictures(33, 47, 3, 12)
   seeds = augment.seed_at(SEEDS[1], tf.range(12)).numpy()
   for name in ("resized crop to normalize", "deep_auto_augment to cutout"):

@@ -19,7 +19,7 @@ def final_fn(sample, seed):
   return tf.concat([sample, tf.random.stateless_uniform([2], seed, 0, 2**62, tf.int64)], axis=0)
 
 
-# How much of an epoch is read, and whether what is stored is lost before it.
+# For each epoch: how much of it is read, and whether the stored samples are lost before it.
 epochs = st.lists(st.tuples(st.one_of(st.none(), st.integers(1, 12)), st.booleans()), min_size=1, max_size=5)
 
 
@@ -60,7 +60,7 @@ epochs = st.lists(st.tuples(st.one_of(st.none(), st.integers(1, 12)), st.boolean
 def test_the_stage_is_its_specification(n, r, seed, order_seed, capacity, eviction, shuffle, history, parallel):
   source = tf.data.Dataset.range(100, 100 + n).map(tf.identity)
   how = {"seed": seed, "order_seed": order_seed, "eviction": eviction, "shuffle": shuffle}
-  # Two int64 each, and a little room, too small for another sample.
+  # Room for `capacity` samples of two int64, and a little more, which is too small for another sample.
   store = rtf.CacheStore(max_bytes=None if capacity is None else 16 * capacity + 9)
   stage = source.refurbish(partial_fn, final_fn, r, store=store, num_parallel_calls=parallel, **how)
   reference = Refurbish(
@@ -83,7 +83,7 @@ def test_the_stage_is_its_specification(n, r, seed, order_seed, capacity, evicti
 
 
 def test_the_specification_prepares_missing_samples():
-  """Otherwise it would yield the same without a store."""
+  """Counts the calls, because the elements would be the same without a store."""
   prepared = []
 
   def counted(x, seed):

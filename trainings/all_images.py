@@ -52,7 +52,7 @@ MOMENTUM, WEIGHT_DECAY, LABEL_SMOOTHING = 0.85, 0.009, 0.2
 EPOCHS, ACCURACY = (12, 18, 24), 0.9
 # The padding of all images; for photographs, the side that is cached and the side that the network sees.
 PADDING, CACHED_SIDE, SIDE = 2, 112, 96
-# The number of images for whitening and standardization.
+# How many images determine the whitening and the standardization.
 SOME = 2_000
 COLOURS = "resized crop, colours"
 POLICIES = {

@@ -233,7 +233,7 @@ class Trainings:
   def run(self, row):
     """Trains once. Returns the remaining columns of the row."""
     self.compile(row)
-    # Before the pipeline is made, because `Dataset.shuffle` draws its seed from this one.
+    # Set before the pipeline is made, because `Dataset.shuffle` draws its seed from this one.
     keras.utils.set_random_seed(row["seed"])
     train, test = self._parts(row)
     model, dataset = self._models[self._shape(row)], pipeline(train, row)

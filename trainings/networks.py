@@ -17,7 +17,7 @@ def whitened(images, classes, widths=(32, 96, 128)):
     widths: the filters of the three groups.
   """
   inputs, x = _standardized(images)
-  # Not trained. Each direction has both signs, so that no activation loses it.
+  # This layer is not trained. Each direction has both signs, so that no activation loses it.
   first = layers.Conv2D(24, 2, use_bias=False, trainable=False)
   first.build(x.shape)
   first.set_weights([_whitening(np.array(keras.Model(inputs, x)(images)))])

@@ -10,13 +10,14 @@ import pickle
 import sys
 import time
 
-# For batches of more than 32 MB, malloc would request memory from the system each time, and page faults would dominate.
+# Images per batch. For more than 32 MB, malloc would request memory from the system for each batch, and page faults
+# would dominate.
 BATCHES = {"small": 128, "large": 32}
-# The batch size of the kind that is being run.
+# The batch size of the images of this process; `serve` sets it.
 BATCH = None
-# Threads or processes of a peer.
+# The number of threads or processes of a peer.
 PROCESSORS = len(os.sched_getaffinity(0))
-# ImageNet's, for values from 0 to 1. Photographs are normalised with them, to float32.
+# ImageNet's mean and standard deviation, for values from 0 to 1. Photographs are normalised with them, to float32.
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 # The resolution of the system's CPU times, in seconds: an epoch of a quick run may take less.
 CPU_RESOLUTION = 1 / os.sysconf("SC_CLK_TCK")
@@ -49,11 +50,11 @@ def serve(**make):
 def _wait_until_idle():
   """Returns the time and the CPU seconds at the end of the last work."""
   ended = last = time.perf_counter(), _cpu_seconds()
-  # Longer than work that is ready may wait for a core.
+  # A pipeline counts as idle after 0.3 s, which is longer than runnable work waits for a core.
   while last[0] - ended[0] < 0.3:
     time.sleep(0.05)
     now = time.perf_counter(), _cpu_seconds()
-    # Less than this is the cost of measuring.
+    # A smaller increase is the cost of measuring itself.
     if now[1] - last[1] > 0.025:
       ended = now
     last = now
@@ -65,7 +66,7 @@ def _cpu_seconds():
   children, ticks = {}, {}
   for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
     try:
-      # The name, in parentheses, may contain anything.
+      # The name of the process, in parentheses, may itself contain spaces and parentheses.
       fields = stat.read_text().rpartition(")")[2].split()
     except OSError:  # The process has ended in the meantime.
       continue

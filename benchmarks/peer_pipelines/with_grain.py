@@ -120,6 +120,6 @@ def _epochs(samples, read, *last):
 
 
 if __name__ == "__main__":
-  # Grain's workers read absl's flags, which are not parsed here.
+  # Grain's workers read absl's flags, which must count as parsed, although this program parses none.
   flags.FLAGS.mark_as_parsed()
   epochs.serve(small=small, large=large)

@@ -30,7 +30,7 @@ class Photographs(data.Dataset):
 
   def __getitem__(self, place):
     file = torch.frombuffer(bytearray(self._files[place]), dtype=torch.uint8)
-    # TensorSocket takes tuples of several tensors.
+    # TensorSocket accepts only tuples of several tensors, so `place` is returned as well.
     return self._transform(io.decode_jpeg(file, io.ImageReadMode.RGB)), place
 
 
@@ -63,7 +63,7 @@ def main(role, jobs, files, epochs, output):
   for _ in range(int(epochs)):
     for images, _ in loader:
       batches.append((time.monotonic(), len(images)))
-      # After each batch, because a consumer whose producer has ended never returns.
+      # Written after each batch, because a consumer whose producer has ended never returns.
       pathlib.Path(output).write_text(
         json.dumps({"began": began if role == "alone" else batches[0][0], "batches": batches})
       )

@@ -18,15 +18,15 @@ import throughput
 from refurbish_tf._internal import dataset_graph
 
 ENDLESS = 10**9
-# Without its autotuner, tf.data doubles the buffer of AUTOTUNE whenever it was empty. Then an epoch would make more
-# batches than it yields, and the buffer would take gigabytes.
+# A fixed number. Without its autotuner, tf.data doubles the buffer of AUTOTUNE whenever it was empty. Then an epoch
+# would make more batches than it yields, and the buffer would take gigabytes.
 BATCHES_AHEAD = 2
 KEY = sys.argv[3]
 IN_OPS, DECODED = KEY.endswith("_ops"), KEY.endswith("_decoded")
 
 
 def small(images):
-  # For small images, cropping and flipping whole batches is much cheaper.
+  # Crop and flip run on whole batches, which is much cheaper for small images.
   return _epochs(
     tf.data.Dataset.from_tensor_slices(images),
     len(images),
@@ -67,8 +67,8 @@ def _epochs(source, count, partial, final, on_batches=lambda dataset: dataset):
   else:
     dataset = source.refurbish(partial, final or None, r=3, shuffle_buffer_size=count)
   read = next((getattr(rtf, name) for name in ("torch_loader", "jax_loader") if KEY.startswith(name)), iter)
-  # One iterator, as with the other libraries, because making one takes the same time for any number of images. Loaders
-  # reject a pipeline that repeats without end.
+  # One iterator for all epochs, as with the other libraries, because making one takes the same time for any number of
+  # images. The number of repetitions is finite, because loaders reject an endless pipeline.
   iterator = iter(
     read(
       dataset_graph.without_autotuner(on_batches(dataset.batch(epochs.BATCH)).repeat(ENDLESS).prefetch(BATCHES_AHEAD))

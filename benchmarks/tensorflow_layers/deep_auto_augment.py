@@ -154,7 +154,7 @@ def _layer(outcomes):
   graph_functions = [_graph_function(name) for name in different_names]
   numbers_of_choices = np.array([different_names.index(name) for name in names], np.int32)
   parameters = np.array(parameters, np.float64)
-  # An outcome has the whole numbers from the previous edge up to its own.
+  # A draw chooses outcome i if it is at least edges[i - 1] and less than edges[i].
   end = 2**31 - 1
   edges = np.floor(np.cumsum(probabilities)[:-1] / sum(probabilities) * end).astype(np.int32)
 

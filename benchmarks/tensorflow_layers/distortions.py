@@ -143,7 +143,7 @@ def sharpness(image, factor):
 
 def rotate(image, degrees, fill=FILL):
   """Turns the image counterclockwise about its centre by `degrees` (`Image.rotate`)."""
-  # The matrix from an output place to an input place.
+  # The matrix maps an output position to an input position.
   if tf.is_tensor(degrees):
     cosine, sine = tf.cos(degrees * (math.pi / 180)), tf.sin(degrees * (math.pi / 180))
   else:  # Pillow rounds like this, so that right angles are exact.
@@ -208,8 +208,8 @@ def _blend(degenerate, values, factor):
 
 
 # Rows and columns that depend on a known side alone are computed by NumPy while tracing, because every node costs some
-# 80 microseconds whenever an iterator is made. Planes would swell the graph; TensorFlow folds them into constants when
-# it runs.
+# 80 microseconds whenever an iterator is made. Whole planes would make the graph too large, so TensorFlow folds them
+# into constants when it runs.
 
 
 def _range(size):

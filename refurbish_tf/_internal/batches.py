@@ -31,7 +31,7 @@ class MakesBatches(ReadsFewAhead):
 
 
 class _OptionsDataset(ReadsFewAhead, dataset_ops._OptionsDataset):
-  """A stage with options. Its workers also make the batches of a `batch` that directly follows the options."""
+  """A stage with options. The stage's workers also make the batches of a `batch` that directly follows the options."""
 
   def batch(self, *args, **kwargs):
     return self._input_dataset.batch(*args, **kwargs).with_options(self.options())

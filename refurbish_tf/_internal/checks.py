@@ -57,7 +57,7 @@ def check_callable(name, function, or_else=""):
 
 def check_choice(name, value, choices):
   """Raises ValueError if `value` is not one of `choices`."""
-  # Only strings are looked up, because `in` fails for an array.
+  # Other types are rejected before the lookup, because `in` raises an error for an array.
   if value is not None and not isinstance(value, str) or value not in choices:
     raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}.")
 
@@ -124,7 +124,7 @@ def absolute_path(name, path):
   return path if scheme_of(path) or os.path.isabs(path) else os.path.join(os.getcwdb(), path)
 
 
-# TensorFlow's rule: a path without such a beginning is on this machine.
+# TensorFlow's rule: a path that does not begin with a scheme is on this machine.
 _SCHEME = re.compile(rb"([a-zA-Z][0-9a-zA-Z.]*)://")
 
 

@@ -35,7 +35,7 @@ def without_autotuner(dataset):
   if given.enabled is None:
     options.autotune.enabled = False
     if given.initial_parallelism is None:
-      # The number of calls that AUTOTUNE then means in other stages, which bound it by the threads of their pool. The
+      # What AUTOTUNE means in other stages without the autotuner. They limit it to the threads of their pool; the
       # default would be 16.
       options.autotune.initial_parallelism = 1024
   if not given.enabled and not given.ram_budget:
@@ -108,7 +108,7 @@ def decodes(source, *functions):
 def files_of(source):
   """The files that a source reads, in its order, or None if they are unknown; and whether it may read from a disk."""
   last, reads = source, False
-  # Skips stages that keep the order and yield one element for each.
+  # Skips stages that yield one element for each element, in the same order.
   while not hasattr(last, "file_paths") and re.fullmatch(
     "_(Parallel)?MapDataset|_OptionsDataset|_PrefetchDataset", type(last).__name__
   ):

@@ -38,9 +38,9 @@ OTHER_FILES = (
 # Attributes of operations that differ from run to run, or between machines, for the same code.
 _PASSING = frozenset({"config", "config_proto", "container", "executor_type", "seed", "seed2", "shared_name", "token"})
 _CALLS_OF_PYTHON = frozenset({"EagerPyFunc", "PyFunc", "PyFuncStateless"})
-# Relative: statistics that are computed again in each run differ a little.
+# A relative tolerance: statistics that are computed again in each run differ a little.
 _TOLERANCE = 1e-4
-# Their number is prime, so that no shape has this period.
+# The number of weights is prime, so that the shape of an array is unlikely to have the same period.
 _WEIGHTS = np.cos(np.arange(65_537.0))
 
 
@@ -63,7 +63,7 @@ def of_stage(source, partial_fn):
   try:
     function, constants = _Functions().of(partial_fn)
   except (LookupError, TypeError, ValueError, tf.errors.NotFoundError):
-    function, constants = "", []  # Control flow of version 1; tensors of dtypes that NumPy lacks.
+    function, constants = "", []  # Not supported: control flow of version 1, and dtypes that NumPy lacks.
   return {"traced_by": traced_by, "function": function, "constants": constants, "files": of_files(source)}
 
 
@@ -151,7 +151,8 @@ def _producer(name):
 
 
 def _value(array, constants):
-  """The digest of an array: of floating point, only its dtype and shape; measures of values go to `constants`."""
+  """The digest of an array. For floating point it covers only dtype and shape; measures of the values go to
+  `constants`."""
   array = np.asarray(array)
   kind = f"{array.dtype} {array.shape}".encode()
   if array.dtype == object:
@@ -173,7 +174,7 @@ def _value(array, constants):
 def _code_of(token):
   """The compiled code of the Python function that an operation calls, excluding the functions that it calls in turn."""
   function = script_ops._py_funcs.get(token.decode())
-  function = inspect.unwrap(getattr(function, "_func", function))  # `py_function` wraps it once more.
+  function = inspect.unwrap(getattr(function, "_func", function))  # `py_function` wraps the function once more.
   if hasattr(function, "fingerprinted"):
     return _described_value(function.fingerprinted(), {})
   code = getattr(function, "__code__", None)
@@ -238,10 +239,10 @@ def check_store(store, r, stage):
   with tf.init_scope():
     stats = store.stats()
   settings = store._agree({})
-  # In order, pairs of a stage's first epoch and its fingerprints.
+  # Pairs of a stage's first epoch and its fingerprints, oldest first.
   before = json.loads(settings.get(PREPARED_WITH, "[]")) if stats.entries else []
   ends = [min(since, stats.epochs) for since, _ in before[1:]] + [stats.epochs]
-  # The others prepared nothing, or nothing that is still in use.
+  # The other stages prepared no samples, or none that are still in use.
   oldest = stats.epochs - math.ceil(r) + 2
   live = [(since, what) for (since, what), end in zip(before, ends) if since < end and end >= oldest]
   if any(function_differs(what, stage) for _, what in live):
@@ -250,7 +251,7 @@ def check_store(store, r, stage):
     pipeline_warnings.warn(OTHER_FILES.format(path=store.path))
   if not live or live[-1][1] != stage:
     live.append((stats.epochs, stage))
-  # ValueError: nothing can be recorded on a full disk.
+  # `_agree` raises ValueError if the disk is full. The fingerprints are then not recorded.
   if live != before:
     with contextlib.suppress(ValueError):
       store._agree({PREPARED_WITH: json.dumps(live)}, replace=True)
@@ -262,7 +263,8 @@ def function_differs(one, other):
     return False
   if (one["function"], len(one["constants"])) != (other["function"], len(other["constants"])):
     return True
-  # For each constant its size, and how its values are arranged: from -1 to 1, near 0 for a large array.
+  # Two measures of each constant: the size of its values, and their arrangement (from -1 to 1, near 0 for a large
+  # array).
   constants = [np.reshape(each["constants"], [-1, 2]).T for each in (one, other)]
   (sizes, other_sizes), (places, other_places) = zip(*constants)
   return not (

@@ -92,7 +92,8 @@ def join(found):
 
 
 def _join_stage(states, num_workers, at_end):
-  """`at_end`: whether a worker that is in no epoch may only have ended its own part, without leaving the loop."""
+  """Joins the states of one stage. `at_end`: whether a worker that is between two epochs may have ended only its own
+  part of the epoch, without leaving the loop."""
   if "num_shards" not in states[0]:
     _refuse(
       "only refurbish can continue in the middle of an epoch with another number of workers. Remove the offload stage "
@@ -120,7 +121,6 @@ def _join_stage(states, num_workers, at_end):
   number, is_begun = min(numbers), any(state["begun"] for state in states)
   if at_end and len(states) < count and number > 0 and not is_begun and max(numbers) == number:
     number -= 1  # A lost worker may not have ended this epoch.
-  # Whether each worker has ended the epoch.
   done = [not state["begun"] and state["next_epoch"] == number + 1 for state in states]
   if numbers != [number + ended for ended in done]:
     _refuse(

@@ -69,7 +69,7 @@ def yields_batches(source):
 
 
 def _keeps_rows(given, made):
-  """Whether a function of a batch seems to have kept its rows. A sequence has one dimension, a clip one label."""
+  """Whether a function of a batch seems to have kept its rows, not made them one sample, like a clip with one label."""
   if given == made or all(shape.rank is None for shape in made):
     return any((shape.rank or 0) > 1 + (len(given) == 1) for shape in given)
   images = [shape[0] for shape in made if shape.rank == 4]
@@ -81,11 +81,13 @@ def _keeps_rows(given, made):
 
 
 def _seems_to_yield_batches(source):
-  """Whether elements of unknown origin have several images and as many labels. A clip would have one label."""
+  """Whether elements of unknown origin seem to be batches, with several images and as many labels. A clip would have
+  one label."""
   kind, specs = _kind(source), _tensor_specs(source)
   if kind not in (None, "made") or 0 in [spec.shape.rank for spec in specs]:
     return False
-  # A clip may also come with a vector of as many numbers, or with its sound. In the label's place, they may be one-hot.
+  # Labels are integers, but int16 may be a clip's sound. In elements made from single ones, a vector of known length
+  # may describe a clip's frames. A matrix in the label's place may be one-hot.
   numbers = [spec.shape for spec in specs if spec.shape.rank == 1 and spec.dtype.is_integer and spec.dtype != tf.int16]
   labels = [shape for shape in numbers if shape[0] is None or kind is None]
   second = specs[1:2] if type(source.element_spec) is tuple else []
@@ -116,7 +118,7 @@ def _kind(source):
   if name in _MAPS:
     return {"batches": "mapped", "single": "made"}.get(kind := _kind(*source._inputs()), kind)
   if name in ("_ConcatenateDataset", "_ZipDataset"):
-    # `enumerate` counts without end.
+    # Skips the endless counter of `enumerate`.
     ends = lambda dataset: tf.get_static_value(dataset.cardinality()) != tf.data.INFINITE_CARDINALITY
     inputs = list(filter(ends, source._inputs()))
     kinds = set(map(_kind, inputs))

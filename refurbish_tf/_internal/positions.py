@@ -17,17 +17,17 @@ import tensorflow as tf
 from refurbish_tf._internal import dataset_graph, native
 from refurbish_tf._internal.tensorflow_internals import iterator_ops
 
-_FORMAT = 3  # Raise it for a change that another package cannot read.
+_FORMAT = 3  # Raise it for a change that other versions cannot read.
 _STATE, _STAGES = "_STATE", "_STAGES"
 _MOST_TRIES = 1000
-# What reading a damaged position raises.
+# The exceptions that reading a damaged position raises.
 _OF_DAMAGE = (ValueError, KeyError, TypeError, OverflowError, AttributeError, zlib.error, tf.errors.DataLossError)
 # Datasets that yield an element as soon as they have read it: every element that has left a stage was handed out.
 _PASSES_ON = frozenset(
   "_BatchDataset _FilterDataset _MapDataset _OptionsDataset _PaddedBatchDataset _RepeatDataset _ZipDataset "
   "LoaderOutputDataset".split()
 )
-# The added ones read ahead, but their symbolic checkpoint is at the last element that was handed out.
+# These also read ahead, but their symbolic checkpoint is at the last element that was handed out.
 _PASSES_ON_SYMBOLIC = _PASSES_ON | {"_ParallelBatchDataset", "_ParallelMapDataset", "_PrefetchDataset"}
 
 
@@ -225,7 +225,7 @@ def _save(iterator, serialize):
   stages = _stages_read_by(iterator)
   if not stages:
     return serialize(iterator)
-  # The iterator may be reading ahead: no stage must have begun an epoch in the meantime.
+  # The iterator may be reading ahead. Retries until no stage begins an epoch while the iterator is being saved.
   next_epochs = lambda position: [state["next_epoch"] for state in position["stages"]]
   position = of(stages)
   for _ in range(_MOST_TRIES):
@@ -241,7 +241,7 @@ def _save(iterator, serialize):
   if symbolic:
     _check_symbolic(iterator._dataset)
   restored = getattr(iterator, "_refurbish_tf_restored", None)
-  position["between"] = symbolic  # Unless an element was read.
+  position["between"] = symbolic  # Set to False below if an element was read.
   for i, stage in enumerate(stages):
     if not hasattr(stage, "stage_name"):
       continue

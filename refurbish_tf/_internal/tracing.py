@@ -19,7 +19,7 @@ _tracing = threading.local()
 # TensorFlow's errors, and AutoGraph's KeyError, keep it.
 _OF_AUTOGRAPH = re.compile(r"(in user code:.*)\n\n    (\w+): (.*)", re.DOTALL)
 _TEXTS = {"_message", "_MultilineMessageKeyError__message"}
-# One of these lines, and the paths of code that is not the user's.
+# One of the lines that led to an error, and the paths of code that is not the user's.
 _LINE = re.compile(r'    File "(.*)", line .*\n(?:        .*\n?)*')
 _OTHERS = (
   contextlib.__file__,
@@ -152,7 +152,7 @@ def signature_with_seed(function):
   for _ in range(MOST_DECORATORS):
     try:
       signature = inspect.signature(function, follow_wrapped=False)
-    except (TypeError, ValueError):  # Some built-in functions have none.
+    except (TypeError, ValueError):  # Some built-in functions have no signature.
       return None
     parameter = signature.parameters.get("seed")
     if parameter is not None:
@@ -162,8 +162,8 @@ def signature_with_seed(function):
     if inspect.Parameter.VAR_KEYWORD not in kinds:
       return None
     if inspect.Parameter.VAR_POSITIONAL not in kinds:
-      outermost = outermost or signature  # The one that takes the components.
-    # For a decorated `__call__` the method has `__wrapped__`.
+      outermost = outermost or signature  # The signature that takes the components.
+    # If `__call__` is decorated, the method has `__wrapped__`, not the object.
     call = getattr(function, "__call__", None)  # noqa: B004
     function = getattr(function, "__wrapped__", None) or getattr(call, "__wrapped__", None)
   return None

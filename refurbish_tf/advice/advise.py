@@ -20,7 +20,7 @@ from refurbish_tf.augment import composition, device_layers
 from refurbish_tf.augment.target_kinds import checked_targets
 from refurbish_tf.augment.targets import layer_name
 
-# A Python layer that takes more than these seconds in this process is named: it holds up the others.
+# `advise` names a Python layer that takes more seconds than this in this process, because it holds up the others.
 LEAST_PYTHON = 5e-4
 
 
@@ -121,14 +121,14 @@ def advise(
     if bar is not None:
       bar.update(min(time.perf_counter() - began, 0.99 * max_seconds))
 
-  # For each layer the number of outcomes, and the effective number; None if they must be counted.
+  # For each layer: the number of outcomes and the effective number; None if they must be counted.
   known = [
     (number, number)
     if number is not None
     else getattr(layer, "outcomes", None) or ((1, 1) if each.is_pure and not each.takes_seed else None)
     for number, layer, each in zip(numbers, layers, traced)
   ]
-  # Measuring gets the time that counting leaves; tracing has also taken some.
+  # The seconds for counting outcomes. Measuring gets the rest, less what tracing has taken.
   counting = measure.COUNTING * max_seconds * known.count(None)
   measured = measure.Measurement(
     source,
@@ -181,7 +181,7 @@ def _advice(found, rows, layers, specs, traced, setting, min_diversity, can_offl
   input_waits = None
   if setting.step_seconds is not None and not setting.trains_on_cpu:
     input_waits = standard.input_per_second < strategies.LEAST_GAIN * setting.batch_size / setting.step_seconds
-  # Standard training if nothing waits for the input: the step decides, and no strategy is faster.
+  # This is standard training if nothing waits for the input, because then no strategy is faster.
   best = strategies.picked(found, min_diversity)
   reasons, hints = [], []
   if input_waits is not None:
@@ -275,7 +275,7 @@ def _why_nothing(found, rows, setting, standard, min_diversity):
 
 def _hints(setting, best, can_offload):
   hints, costs = [], setting.costs
-  # Wall-clock seconds of the bytes that the strategy reads.
+  # The wall-clock seconds of reading what the strategy reads for a sample.
   read = setting.read_seconds(False, best.kept_bytes) * min(1.0, best.read_bytes / costs.element_bytes["encoded"])
   if read > 1.2 * best.cpu_seconds / setting.processors and read > 1e-6:
     ratio = read / max(best.cpu_seconds / setting.processors, (setting.step_seconds or 0) / setting.batch_size)

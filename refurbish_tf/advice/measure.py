@@ -23,24 +23,24 @@ from refurbish_tf.advice import outcomes, samples
 from refurbish_tf.augment.target_kinds import checked_targets
 from refurbish_tf.cache_store import CacheStore
 
-# How often each pipeline is measured; the median counts.
+# Each pipeline is measured at most and at least this often; the median counts.
 MOST_ROUNDS, FEWEST_ROUNDS = 7, 2
-# Fractions of the time: the first reading of the samples, an epoch of standard training, counting the outcomes of a
-# layer.
+# Fractions of `max_seconds`: for the first reading of the samples, for an epoch of standard training, and for counting
+# the outcomes of a layer.
 READING, EPOCH, COUNTING = 1 / 30, 1 / 60, 1 / 30
-# The least seconds of reading; how many epochs it may take to be measured within a pipeline; the most seconds of an
-# epoch.
+# Reading is repeated to last SHORTEST_READING seconds. It is also measured within a pipeline if it takes less than
+# SLOW_READING epochs. An epoch lasts at most LONGEST_EPOCH seconds.
 SHORTEST_READING, SLOW_READING, LONGEST_EPOCH = 0.05, 4, 0.08
 # A turn is a multiple of three epochs, in which each sample is fresh once with r = 3.
 LEAST_EPOCHS = 3
-# The most bytes kept for measuring, and the largest fraction of the free memory.
+# The most that is kept for measuring, in bytes and as a fraction of the free memory.
 MAX_BYTES, PART_OF_FREE = 2**30, 1 / 8
 # The most samples that are read; the most, and the fewest, of an epoch.
 MOST_READ, MOST_SAMPLES, FEWEST_SAMPLES = 4096, 2**16, 16
 # A reuse factor so large that no sample is evicted while measuring.
 NEVER = 1e6
-# How many elements are read at a time; first show how long all layers take; have their outcomes counted. The element
-# with the most outcomes decides, because a flat image hides what a layer does.
+# How many elements are read at a time, how many first show how long all layers take, and of how many the outcomes are
+# counted. The element with the most outcomes decides, because a flat image hides what a layer does.
 WINDOW, TRIED_SAMPLES, COUNTED_SAMPLES = 64, 64, 3
 
 
@@ -51,7 +51,7 @@ class Form:
   name: str
   layers: tuple[Any, ...]
   prefix: int
-  # Whether the first layer was split into two, so that the bytes differ.
+  # Whether `apart` split the first layer into two, whose pixels differ from those of the one layer.
   apart: bool = False
   kept: bool = True
 
@@ -103,7 +103,7 @@ class Measurement:
     self._max_bytes = min(MAX_BYTES, machine.free_memory() * PART_OF_FREE)
     self.costs = Costs()
     with contextlib.ExitStack() as stack, warnings.catch_warnings():
-      # The user's own pipeline will warn.
+      # The user's own pipeline will give the same warnings.
       warnings.simplefilter("ignore", pipeline_warnings.PipelineWarning)
       self._folder = disk and stack.enter_context(tempfile.TemporaryDirectory(prefix=".advise-", dir=disk))
       self._read()
@@ -118,7 +118,7 @@ class Measurement:
     costs = self.costs
     number = size = until = 0
     for number, element in enumerate(self._source, 1):
-      # From the first element on, because an epoch takes time to begin.
+      # Timed from the first element on, because an epoch takes time to begin.
       until = until or time.perf_counter() + READING * self._max_seconds
       size += _bytes(element)
       is_late = time.perf_counter() > (until if number >= FEWEST_SAMPLES else until + READING * self._max_seconds)
@@ -135,7 +135,7 @@ class Measurement:
     files, self._reads_files = dataset_graph.files_of(self._source)
     if self._reads_files:
       costs.disk_is_known = files is not None and machine.drop_from_page_cache(files[:number])
-    # Windows copy nothing and, unlike `skip`, let no map leave its function out. The beginning of an epoch is
+    # `window` copies nothing and, unlike `skip`, lets no map leave its function out. The beginning of an epoch is
     # subtracted, because the epochs are short here. Both datasets are repeated equally often.
     read, one = (_plain(self._source.take(count).window(WINDOW)) for count in (number, 1))
     cold = _seconds_of(read)[1]
@@ -159,7 +159,7 @@ class Measurement:
     """Decides how many samples an epoch has."""
     seconds = min(LONGEST_EPOCH, EPOCH * self._max_seconds)
     tried = taken = 0
-    # With few samples, the beginning of an epoch takes most of its time.
+    # Tries more and more samples: with few, the beginning of an epoch takes most of its time.
     while tried < self.num_read and taken < seconds / 4:
       tried = min(self.num_read, max(TRIED_SAMPLES, 8 * tried))
       stage = _last(self._stage(self._held["encoded"].take(tried), self._layers, None, 1, None), tried)
@@ -193,7 +193,7 @@ class Measurement:
     for name, held in self._held.items():
       self._held[name] = held if times == 1 else held.echo(times) if self._is_by_index else held.repeat(times)
     self.num_samples = times * min(number, self.num_read)
-    # Files after those that were read would come from the disk.
+    # Only files that were already read are in the page cache, so others would be read from the disk.
     is_long = not self._reads_files and length >= self.num_samples
     if (times == 1 or is_long) and self.costs.read_warm * self.num_samples < SLOW_READING * seconds:
       self._held["source"] = self._source.take(self.num_samples)
@@ -255,13 +255,13 @@ class Measurement:
     """CPU seconds of an epoch of each pipeline, in turns, so that a slow period of the machine affects all alike."""
     shortest, turns = min(LONGEST_EPOCH, EPOCH * self._max_seconds), {}
     for name, dataset in pipelines.items():
-      # Once for one-off work, such as tracing and keeping, and once to see how long it takes.
+      # The first run includes one-off work, such as tracing and keeping. The second shows how long an epoch takes.
       for _ in range(2):
         _, wall = _seconds_of(dataset)
       epochs = LEAST_EPOCHS * max(1, math.ceil(shortest / max(LEAST_EPOCHS * wall, 1e-4)))
       turns[name] = dataset.repeat(epochs), epochs
       self._progress()
-    # The time after `_until` is for counting.
+    # Measuring stops at `_until`, because the time after it is for counting.
     measured, longest = {name: [] for name in pipelines}, 0.0
     for number in range(MOST_ROUNDS):
       began = time.perf_counter()
@@ -288,7 +288,7 @@ class Measurement:
     costs.fresh = {form.name: of_sample(("fresh", form.name)) for form in self._forms}
     costs.missed = costs.fresh | {form.name: of_sample(("missed", form.name)) for form in self._forms[1:]}
     if "reading" in measured:
-      # Reading alone takes no less.
+      # Within a pipeline, reading cannot take more than reading alone.
       costs.read = min(costs.read, max(0.0, of_sample("reading", "beginning to read") - costs.fresh["encoded"]))
       costs.standard -= costs.read  # Reading is added to all strategies later.
     for at in self._splits:
@@ -326,7 +326,7 @@ class Measurement:
       counts.append(
         outcomes.count_distinct(map(outcomes.digest, _plain(draws)), fewest, lambda: time.perf_counter() > until)
       )
-    # If several have the most outcomes, prefer a lower bound: more draws might contradict the number.
+    # If several elements have the most outcomes, a lower bound wins: more draws might show further outcomes.
     number, is_lower_bound, effective = max(counts)
     # A random layer whose outputs were all the same may have a rare other outcome.
     return number, is_lower_bound or number == 1 and takes_seed, effective

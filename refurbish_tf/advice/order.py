@@ -4,8 +4,8 @@ import math
 
 from refurbish_tf.advice import strategies
 
-# The least gain over the best split of the present order for which another one is suggested. It is computed from
-# differences of times, so it is less exact.
+# The least gain, over the best split of the present order, for which another order is suggested. Predictions for
+# another order are less exact, because they use differences of measured times.
 LEAST_GAIN_OF_ORDER = 1.25
 
 
@@ -16,7 +16,7 @@ def better_order(layers, specs, given, best, min_diversity, beside):
   seconds that no order changes.
   """
   count = len(layers)
-  # The places of layers, in groups that no split separates: AutoAugment's two stay together.
+  # The positions of layers, in groups that no split separates: the two layers of AutoAugment stay together.
   units = [range(*ends) for ends in zip((0, *given.splits), given.splits)]
 
   def can_pass(one, other):
@@ -26,7 +26,7 @@ def better_order(layers, specs, given, best, min_diversity, beside):
     outcomes = min(strategies.UNBOUNDED, math.prod(layers[i].effective_outcomes for i in unit))
     return sum(layers[i].seconds for i in unit) / math.log(outcomes) if outcomes > 1 else math.inf
 
-  # The layers with the most outcomes for their time go last.
+  # The layers with the most outcomes for their time should go last.
   costs = [cost_of_outcomes(unit) for unit in units]
   order = sorted((u for u, cost in enumerate(costs) if cost < math.inf), key=costs.__getitem__)
   found = []

@@ -14,9 +14,9 @@ FEWEST_WITHOUT_SEED = 8
 UNBOUNDED_DRAWS = 1024
 # All outcomes count as seen when each was drawn this often.
 EACH_DRAWN = 4
-# Outcomes count as equally likely if their effective number is this share of their number.
+# Outcomes count as equally likely if their effective number is more than this fraction of their number.
 ALMOST_EQUAL = 0.8
-# More outcomes make no difference to a training run of hundreds of epochs.
+# The most draws. Further outcomes make no difference to a training run of hundreds of epochs.
 MOST_DRAWS = 4096
 
 

@@ -12,7 +12,7 @@ from refurbish_tf.augment import composition
 from refurbish_tf.augment.final_layers import random_resized_crop
 from refurbish_tf.augment.targets import layer_name
 
-# The text of a crop's default arguments, which are left out.
+# The text of a crop's default arguments. The written code leaves them out.
 _DEFAULTS = repr(random_resized_crop(1)).removeprefix("random_resized_crop((1, 1)").removesuffix(", antialias=False)")
 
 
@@ -32,7 +32,7 @@ class Plan:
     self._clips = rank == (1 if isinstance(image, tf.TensorSpec) and image.dtype == tf.string else 4)
 
   def apply(self, strategy, source):
-    # The package is in `sys.modules`; it imports this module.
+    # Not imported, because the package imports this module.
     names = {"tf": tf, "rtf": sys.modules[__name__.partition(".")[0]]}
     names |= {"source": source, "layers": self._given, "targets": self._targets}
     exec(self.code(strategy), names)

@@ -18,7 +18,7 @@ REUSE_FACTORS, FEW_SAMPLES = (2, 3), 10_000
 LEAST_GAIN = 1.1
 # Strategies that are at most this much slower than the fastest may be better in something else.
 ALMOST_AS_FAST = 0.97
-# A smaller part of the elements is not worth keeping.
+# Keeping a smaller fraction of the elements is not worth it.
 LEAST_SHARE = 0.05
 # Costs of a sample in one epoch: CPU seconds, wall-clock seconds, wall-clock seconds of the input alone, bytes read.
 _Epoch = collections.namedtuple("_Epoch", ["cpu", "seconds", "input_seconds", "read_bytes"])
@@ -66,7 +66,7 @@ class Strategy:
   elements_limit: int | None = None
   samples_limit: int | None = None
   fits: bool = True
-  # Writes the lines of code.
+  # The `Plan` that writes the lines of code.
   plan: Any = dataclasses.field(default=None, repr=False, compare=False)
 
   @property

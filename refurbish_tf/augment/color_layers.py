@@ -9,7 +9,7 @@ from refurbish_tf._internal.checks import is_real
 from .layers import checked_range, checked_whole, is_pair
 from .native_layers import ChanceLayer, DrawingLayer
 
-# The value that changes nothing, the lowest and the highest.
+# For factors and for turns of the hue: the value that changes nothing, the lowest value and the highest.
 _FACTORS, _TURNS = (1, 0, 100), (0, -0.5, 0.5)
 _LARGEST_KERNEL = 1023
 

@@ -237,7 +237,7 @@ class _Part:
   def _applied(self, element, rest, seed):
     image = image_of(element)
     following = Following(self._targets, element, rest, image, self._moves)
-    # Two ops for the seeds of all layers.
+    # These two ops make the seeds of all layers.
     seeds = dict(zip(self._positions, tf.unstack(seed_at(seed, self._positions)))) if self._positions else {}
     for position, layer in self._steps:
       rank = shape_of(image).rank
@@ -295,7 +295,7 @@ def _made_by(layer, position, image, seed):
   try:
     return layer(image, **seed)
   except TypeError as failed:
-    # Only after a failure, because decorators may report a wrong signature.
+    # The signature is checked only after a failure, because decorators may report a wrong one.
     try:
       inspect.signature(layer, follow_wrapped=False).bind(image, **seed)
     except ValueError:

@@ -78,7 +78,7 @@ def decode_random_resized_crop(
   """
   scale = checked_range("decode_random_resized_crop", "scale", scale, 1)
   ratio = checked_range("decode_random_resized_crop", "ratio", ratio, math.inf)
-  # Without a size, only the window of the crop is used.
+  # Without a size the crop is not resized, so the 1 has no effect.
   to_size = 1 if size is None else checked_size(size, "decode_random_resized_crop")
   crop = random_resized_crop(to_size, scale, ratio, antialias=True)
   shown, options = f"{size}, scale={scale}, ratio={ratio}", (apply_exif_orientation, max_pixels, dtype)

@@ -13,7 +13,7 @@ from .native_layers import of_rank
 from .target_kinds import shown
 
 _LARGEST_DEPTH = 65_535
-# It draws the same numbers on every device.
+# This algorithm draws the same numbers on every device.
 _ALGORITHM = "philox"
 
 

@@ -116,7 +116,7 @@ def chain_of(layers: Sequence[NativeLayer], first_position: int) -> LayerChain:
 
 
 def _reason_against(layer, last):
-  # A layer with a height changes the size of images.
+  # A `height` means that the layer changes the size of images.
   if layer.kind == "resize" or "height" in layer.arguments or layer.arguments.get("reflect") == ["1"]:
     return (
       "crops to a size, resizing and reflecting stay on the host. Put the layer, and those before it, into partial_fn "

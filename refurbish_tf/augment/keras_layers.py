@@ -94,7 +94,7 @@ def _build(layer, element, draws):
 
 @contextlib.contextmanager
 def _explained(layer, element):
-  """Errors within it also say what the layer was given."""
+  """Adds to errors raised in the `with` block what the layer was given."""
   try:
     yield
   except Exception as error:
@@ -147,7 +147,7 @@ def _generators(layer):
 
 @contextlib.contextmanager
 def _seeds_from(layer, seed):
-  """Within it the layer draws from this seed, not from its own state."""
+  """In the `with` block, the layer draws from this seed, not from its own state."""
   # With other backends, Keras makes a generator for tf.data during the call.
   generators = _generators(layer) if seed is not None and keras.backend.backend() == "tensorflow" else []
   with _lock:

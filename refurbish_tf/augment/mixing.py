@@ -16,7 +16,7 @@ from .targets import replaced
 LABEL, WEIGHT = "label", "weight"
 _LABEL_NAMES = ("label", "labels")
 _WEIGHT_NAMES = ("weight", "weights", "sample_weight", "sample_weights")
-# Beyond these, lambda is always 0 or 1, or always 1/2.
+# Limits of alpha: beyond them, lambda is always 0 or 1, or always 1/2.
 _ALPHAS = (0.001, 1000)
 _FLOATS = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
 
@@ -146,7 +146,7 @@ def mixup_or_cutmix(
 class _Mixing:
   """A function of a batch, with or without a seed. A class, so that it can be pickled."""
 
-  # Without the label it would mix the image alone.
+  # It must get whole elements: without the labels it would mix the images alone.
   needs_labels = True
 
   def __init__(self, whose, num_classes, components, mixup_alpha=1.0, cutmix_alpha=1.0, switch_prob=0.0):
@@ -184,7 +184,7 @@ class _Mixing:
     return (element, *rest[1:]) if len(rest) > 1 else element
 
   def _called(self, path, kind):
-    # Below 80 characters: see `native_layers._LONGEST_PIECE`.
+    # Keeps the text below 80 characters: see `native_layers._LONGEST_PIECE`.
     return f"{kind}s of {self.__name__}, component {shown(path)[:35]},"
 
   def _checked_images(self, images):

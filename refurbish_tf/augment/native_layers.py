@@ -37,7 +37,7 @@ class Facts(NamedTuple):
   problem: str
   problem_layer: int
   version: int
-  refused_in: str  # The inner layers of that one which refuse, such as "cutout in ".
+  refused_in: str  # Which inner layers of that layer refuse, such as "cutout in ".
   row_changes: tuple[str, ...]  # Each: a change of rows that a disparity cannot follow, or "".
 
 
@@ -357,7 +357,7 @@ class LayerChain:
       error, got = TypeError, f"dtype {dtype.name}"
       way = advice or way_to_dtype(dtype, must == "be uint8")
     elif "channels" in must and shape.rank is not None:
-      # Policies take fewer channels than other layers.
+      # The limit depends on the layers: policies take fewer channels than others.
       takes = lambda number: not facts_of(self._texts_of(dtype), dtype, (*shape[-3:-1].as_list(), number)).problem
       most = next(filter(takes, (64, 3)), None) if "to 64" in must and not advice else None
       got, way = f"shape {shape}", advice or way_to_channels(shape, most)

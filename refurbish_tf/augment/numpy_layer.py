@@ -111,7 +111,7 @@ class NumpyLayer:
     self.fn, self._called, self._signature = fn, adapted(fn), output_signature
     self.processes = machine.processors() if processes is None else processes
     self.__name__ = name or getattr(self._called, "__name__", type(fn).__name__)
-    # Unknown, as for any function.
+    # Unknown, as for any function, and therefore False.
     self.moves_pixels = False
     self._sent, self._here, self._has_warned = None, None, False
     # Seconds that the function took, added up over processes; when the first call began and the last one ended.
@@ -197,7 +197,7 @@ class NumpyLayer:
         self._here = self._here or worker.Function(self._called)
         read = lambda: [each if isinstance(each, bytes) else np.array(each) for each in values]
         made = self._here.call(seed, names, read)
-        # Copies, because the function may reuse its arrays.
+        # Copies, because the function may reuse its arrays for the next sample.
         made = [each if isinstance(each, bytes) else each.copy() for each in made]
       except BaseException as error:
         # The same error as from a process: a StopIteration would end the epoch.
@@ -250,13 +250,13 @@ def _held_by_its_graph(call):
       )
     return call(*arguments)
 
-  # For the fingerprint of a store's samples.
+  # Used for the fingerprint of a store's samples.
   called.fingerprinted = lambda: held().layer.fn
   return called
 
 
 class _Call:
-  """A call of a layer's function."""
+  """What `tf.numpy_function` calls for a layer: it calls the layer's function and checks the results."""
 
   def __init__(self, layer, names, specs, targets):
     self.sent = layer.sent()

@@ -129,7 +129,7 @@ def keywords(augment, fn, names, targets):
 
 
 def _takes_rng(fn):
-  """Whether it has a parameter `rng`: the user's own class, which is called like a user's function."""
+  """Whether `fn` has a parameter `rng`: then it is of the user's own class, and is called like a user's function."""
   for each in (fn, getattr(fn, "forward", None)):
     try:
       if "rng" in inspect.signature(each).parameters:

@@ -78,7 +78,7 @@ def torchvision_distortions(step, last, *, wide=False):
   """Like `distortions_at`, for torchvision with Pillow images at a `step` up to `last`. `wide`: TrivialAugmentWide."""
 
   def at(end, start=0.0):
-    # As torch.linspace: float32, counted from the nearer end, with one rounding for product and sum.
+    # Like torch.linspace: float32, counted from the nearer end, with one rounding for product and sum.
     start, end = float(np.float32(start)), float(np.float32(end))
     width = float(np.float32(end - start) / np.float32(last))
     return float(np.float32(start + width * step if step < (last + 1) // 2 else end - width * (last - step)))

@@ -66,7 +66,7 @@ def kind_by_name(path, value, lead):
   """The kind of a component that has a name of boxes or key points, otherwise None."""
   *holders, name = [key.lower() for key in path if isinstance(key, str)] or [""]
   shape = tf.TensorShape(getattr(value, "shape", None))
-  # A dict of that name also holds labels.
+  # In a dict with such a name only rows of four are boxes: the dict may also hold labels.
   is_row = bool(shape.rank) and shape[-1] == 4
   if name in BOX_NAMES or is_row and not set(BOX_NAMES).isdisjoint(holders):
     return "xyxy"
@@ -123,7 +123,7 @@ def _may_hold(path, shape, dtype, lead):
     what = {8: "four corners", 51: "17 key points of each person"}
     what = what.get(last, "key points, with or without their visibility")
     yield f"{what}, pass {named(path, 'xy')}" + (_to_points(shape, lead) or ' or, in fractions of the image, "rel_xy"')
-  # YOLO calls its rows of a class and a box labels.
+  # YOLO's "labels" are rows of a class and a box.
   is_matrix = shape.as_list()[lead:] in ([8, 8], [9, 9]) or bool(names) and names[-1] in MAYBE_POINT_NAMES
   may_be_boxes = not is_matrix and not is_many and (not has_other_name or "label" in names[-1])
   if own == 2 and last in range(4, 10) and may_be_boxes or bool(names) and "box" in names[-1] and last == 4:

@@ -128,7 +128,7 @@ def checked_dtype(path, kind, value):
   return tensor
 
 
-# Each kind's least and most dimensions of its own, and what they are.
+# By kind: the least and the most dimensions, not counting those of a batch or of frames, and what they are.
 _FORMS = {
   "mask": (2, 3, "[height, width] or [height, width, channels]"),
   "bilinear": (2, 3, "[height, width] or [height, width, channels]"),

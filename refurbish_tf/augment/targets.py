@@ -21,11 +21,11 @@ from .target_kinds import BOXES, BOX_NAMES, KEY_POINTS, POINT_NAMES, TELL, WITH_
 _MOVERS = re.compile(
   "crop|flip|rot90|rotat|translat|zoom|shear|perspective|elastic|transpose|augment|augmix", re.IGNORECASE
 )
-# Names of those that draw for each image of a batch.
+# Names of functions that draw for each image of a batch.
 _DRAW_FOR_EACH = re.compile("random_flip|^Random|RandAugment|AugMix|CutMix|MixUp|Erasing", re.IGNORECASE)
-# Names of those that draw: colors, if they do not move pixels.
+# Names of functions that draw. Those that do not move pixels change colors.
 _RANDOM = re.compile("^Random|random_")
-# AutoGraph has nothing to convert here.
+# For methods in which AutoGraph has nothing to convert.
 _as_it_is = tf.autograph.experimental.do_not_convert
 
 
@@ -125,7 +125,7 @@ class Following:
       self._kinds[path] = kind
       self._tensors[path] = self._dense(path, target_kinds.checked_dtype(path, kind, value))
       target_kinds.check_shape(path, kind, self._tensors[path], lead, shape_of(image))
-    # Undeclared components.
+    # The components that `targets` does not declare:
     is_named = lambda path: path in self._kinds or not stays.isdisjoint(path[: k + 1] for k in range(len(path)))
     found = [] if targets == {} else target_hints.components(element, rest)
     self._others = [(path, value) for path, value in found if not is_named(path)]
@@ -211,7 +211,7 @@ class Following:
     return shape[:-3] if shape.rank is not None and shape.rank > 3 else tf.TensorShape([])
 
   def _component(self, path, kind):
-    """The path to the component and its value: in a dict, of the entry that is named like boxes, or points."""
+    """The path of a component and its value. Of a dict, it takes the entry that is named like boxes or points."""
     name, *inner = path
     if isinstance(name, str):
       there = self._element if isinstance(self._element, dict) else {}
@@ -247,7 +247,7 @@ class Following:
     return tensor.to_tensor(tf.cast(padding, tensor.dtype))
 
   def _check_others(self, image):
-    """Raises if an undeclared component has the image's size. If it is unknown yet, the next layer checks it."""
+    """Raises if an undeclared component has the image's size. If the size is unknown, the next layer checks it."""
     rank, self._maybe_maps = shape_of(image).rank, []
     if _is_file(image):
       self._maybe_maps = target_hints.check_sizes(self._others, [*self._lead(image), None, None])
@@ -256,7 +256,7 @@ class Following:
       self._maybe_maps = target_hints.check_sizes(self._others, sides, rank is not None)
 
   def _check_others_beside_second_images(self):
-    """The same for the sizes of second images, if necessary at run time."""
+    """Raises if an undeclared component has the size of a second image, if necessary at run time."""
     for second in [path for path, kind in self._kinds.items() if kind == "image" and self._tensors[path].shape.rank]:
       image = self._tensors[second]
       for path, other in target_hints.check_sizes(self._others, _sides(image), second=second):
@@ -311,7 +311,7 @@ def _sides(image):
 
 
 def _checked_to_have_its_size(path, kind, tensor, image):
-  """Returns the map, or the second image, after a function, which may have decoded an image of unknown size."""
+  """Returns the map or second image. If a function may have decoded the image, its size is checked at run time."""
   number = len(_sides(image))
   if tensor.shape[:number].is_fully_defined() and shape_of(image)[:number].is_fully_defined():
     return tensor

@@ -6,7 +6,7 @@ from typing import Any
 
 from .policy_layer import PolicyLayer, torchvision_distortions
 
-# Strengths of a distortion, and how many draws each distortion has: one for each strength and sign.
+# The number of strengths of a distortion, and how many draws each distortion has: one for each strength and sign.
 _BINS = 31
 _CELLS = 2 * _BINS
 

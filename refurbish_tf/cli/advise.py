@@ -18,7 +18,7 @@ import pathlib
 files = [str(path) for path in sorted(pathlib.Path({folder!r}).iterdir())
          if path.suffix.lower() in {formats}]
 source = tf.data.Dataset.from_tensor_slices(files).map(tf.io.read_file, tf.data.AUTOTUNE)"""
-# As docs/photographs.md recommends.
+# The layers that docs/photographs.md recommends.
 _LAYERS = """\
 layers = [
     rtf.augment.decode_random_resized_crop({size}), *rtf.augment.rand_augment(),
@@ -38,7 +38,7 @@ def run(args):
     of_source = (_WITH_CLASSES if _has_classes(args.folder) else _WITHOUT_CLASSES).format(
       folder=str(args.folder), formats=FORMATS
     )
-    # What is measured is what is printed.
+    # Runs the program that is printed below, so that the advice is for exactly these lines.
     program = f"{_IMPORTS}\n\n{of_source}\n{_LAYERS.format(size=args.size)}"
     names = {}
     exec(program, names)
@@ -60,7 +60,7 @@ def run(args):
       max_seconds=args.max_seconds,
     )
   except (ValueError, tf.errors.OpError) as error:
-    # Such as for a damaged file.
+    # For example, a file is damaged.
     print(f"refurbish-tf advise: {getattr(error, 'message', str(error)).partition(chr(10))[0]}", file=sys.stderr)
     return FAILED
   # The advice ends with its lines of code; the lines for the source and the layers go before them.

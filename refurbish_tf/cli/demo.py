@@ -20,7 +20,7 @@ from refurbish_tf.experiments import images as image_sets
 from refurbish_tf.experiments.pipelines import Pipelines, measure_input
 
 SIZE, PADDING, MAGNITUDE, BATCH_SIZE = 224, 28, 9, 32
-# Epochs of each row: the first fills caches and the store.
+# Epochs of each pipeline. The first one, which fills caches and the store, is not counted.
 EPOCHS = 6
 
 
@@ -180,7 +180,7 @@ def _table(rows, costs):
     "  ".join([name.ljust(names), *(cell.rjust(width) for cell, width in zip(others, widths))])
     for name, *others in (heads, *cells)
   ]
-  # Once for all reuse factors.
+  # Rows that differ only in r have one meaning, which is listed once.
   meanings = {row.meaning: row.name if row.keeps_decoded else row.name.partition(" r=")[0] for row in rows}
   notes = [
     *(f"{name}: {meaning}" for meaning, name in meanings.items()),

@@ -14,7 +14,7 @@ import re
 import sys
 import tempfile
 
-# As `refurbish-tf store` prints them.
+# The units that `refurbish-tf store` prints.
 UNITS = {"": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 FAILED = 1
@@ -33,7 +33,7 @@ def main(argv=None):
   Raises:
     SystemExit: by argparse, with 0 after --help and --version, and with 2 for an invalid command line.
   """
-  # For TensorFlow's later logs.
+  # Hides warnings that TensorFlow logs later, after `stderr_held_back`.
   os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
   try:
     args = _parser().parse_args(argv)

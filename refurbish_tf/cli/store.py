@@ -13,7 +13,7 @@ from refurbish_tf.cli.startup import stderr_held_back
 def run(args):
   """Runs the subcommand. Returns its exit status."""
   parser = args.parser
-  if not args.path:  # Such as from an unset shell variable.
+  if not args.path:  # An unset shell variable, for example.
     parser.error("PATH must be the name of a directory, got ''")
   try:
     path = pathlib.Path(cache_store.checked_path(args.path, "PATH"))
@@ -27,7 +27,8 @@ def run(args):
   try:
     with stderr_held_back():
       tf.config.list_logical_devices()
-    # Held until the end. Mode "inspect" leaves a damaged store as it is; training on it would start with an empty one.
+    # `handle` keeps the store open until the end. Mode "inspect" leaves a damaged store as it is; training on it would
+    # start with an empty one.
     with checks.build_errors():
       handle = native.ops().refurbish_tf_cache_store_handle(
         store=str(path), max_bytes=cache_store.UNLIMITED, mode="inspect"

@@ -36,7 +36,7 @@ def found(model, history, train, setting, samples, validation_images, seconds):
   if stages:
     fresh = stages[0].total.fresh
   else:
-    # Without `refurbish` nothing counts fresh samples.
+    # Only `refurbish` counts fresh samples, so for other settings their number is computed.
     factor = int(setting[-1]) if setting.startswith("echo") else 1
     fresh = samples // len(history["accuracy"]) if setting.startswith("cache") else samples // factor
   return {

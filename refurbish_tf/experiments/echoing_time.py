@@ -45,7 +45,7 @@ def by_index(images, ratio):
 def pipeline(images, where, e, seed):
   """Endless batches."""
   train = echoing.pipeline(images, where, e, BATCH_SIZE, SHUFFLE_BUFFER_SIZE, seed)
-  # Not the threads of the training, because reading sleeps in them.
+  # A separate thread pool: reading sleeps in its threads, and must not occupy those of the training.
   options = tf.data.Options()
   options.threading.private_threadpool_size = INPUT_THREADS
   return train.with_options(options)

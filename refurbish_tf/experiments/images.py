@@ -65,7 +65,7 @@ def load(name, count, seed=0):
   """
   if name == "shapes":
     return shapes(count, seed)
-  # TFDS warns about its own deprecated attributes.
+  # Hides the warnings of TFDS about its own deprecated attributes.
   verbosity = absl.logging.get_verbosity()
   absl.logging.set_verbosity(absl.logging.ERROR)
   try:
@@ -288,7 +288,7 @@ def _prepare(builder):
   try:
     builder.download_and_prepare()
   except Exception as error:
-    # Because of the network, the disk, a checksum, a set whose files must be fetched by hand, a missing package, ...
+    # The cause may be the network, the disk, a checksum, files that must be fetched by hand, a missing package, ...
     return str(error).strip().partition("\n")[0]
   return ""
 
@@ -336,7 +336,7 @@ def _from_tfds(builder, count):
       f"{builder.info.full_name} (TFDS): {counts['train']:,} of {sizes['train']:,} train images; "
       f"validation on {counts['test']:,} test images"
     ),
-    # Without TFDS's cache, which warns if only a part is read.
+    # TFDS's cache would warn that only a part of the set is read, so it is off for the validation images.
     note="",
     train=read("train"),
     validation=read("test", try_autocache=False),

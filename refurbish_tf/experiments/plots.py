@@ -38,7 +38,7 @@ EXPLAINED = {
 _SINGLE = ("0.6", ".", "a single training, without an interval")
 _APART = (VERMILION, "s", "significant difference")
 _NOT_APART = (BLUE, "o", "no significant difference")
-# Of texts that say how many trainings reached the target.
+# The style of texts that say how many trainings reached the target.
 _UPRIGHT = {"rotation": 90, "ha": "center", "va": "bottom", "fontsize": 11}
 # Makes a label readable over the error bar of another point.
 _HALO = patheffects.withStroke(linewidth=3, foreground="white")
@@ -61,7 +61,7 @@ def accuracy_over_speed(axes, accuracy, speed):
   accuracies = results.summary(accuracy, "setting", "accuracy")
   rates = results.summary(speed, "setting", "images_per_second")
   shown = [setting for setting in accuracies if setting in rates]
-  # A setting so far away that all others would shrink to one point.
+  # Left out: caches so fast that all other settings would shrink to one point.
   caches = [setting for setting in shown if setting.startswith("cache")]
   far = [each for each in caches if all(rates[each][0] > 4 * rates[other][0] for other in shown if other != each)]
   xlabel = "images per second, input alone"
@@ -230,7 +230,7 @@ def split_policy(speeds, accuracies, trained, speed):
     axes.errorbar(x, means, yerr=spreads, color=color, marker=marker, ms=10, lw=2.5, capsize=4)
     mean, spread, _ = found["standard"]
     axes.axhspan(scale * (mean - spread), scale * (mean + spread), color="0.88", zorder=0)
-    # The text is between the error bars.
+    # Here the text is between two error bars.
     axes.text(layers - 1.5, scale * (mean + spread), "standard", ha="center", va="bottom", color="0.3", fontsize=11)
     axes.set_xticks(x)
   speeds.set_ylim(0, None)
@@ -316,7 +316,7 @@ def main(argv=None):
   args = parser.parse_args(argv)
   if not args.root.is_dir():
     parser.error(f"--root must be a directory, got {args.root}. Nothing was written.")
-  # Not needed by those who only draw.
+  # Imported only here, because users who draw single figures do not need it.
   from refurbish_tf.experiments import echoing
 
   compared, echoed_on_gpu, echoed, timed = map(

@@ -83,10 +83,10 @@ class Table:
     self.path = pathlib.Path(path)
     self._key = key
     self._heading = [*key, *columns, *PROVENANCE]
-    # Determined now, because the code may change while the program runs.
+    # Determined at the start, because the code may change while the program runs.
     self._provenance = provenance()
     self._own = None
-    # Errors are raised now, not after the first training.
+    # Errors should be raised here, not after the first training.
     try:
       self.path.parent.mkdir(parents=True, exist_ok=True)
       if self.path.exists() and not self.path.is_file():
@@ -357,7 +357,7 @@ def _value(text):
 def provenance():
   """What makes the rows of this process, as a dict with the keys `PROVENANCE`."""
   by, devices = backend()
-  # Without the directories of whoever ran it.
+  # Only the names of files, without the directories of the person who ran the program.
   arguments = [shlex.quote(pathlib.Path(argument).name if "/" in argument else argument) for argument in sys.argv[1:]]
   program = f"python -m {sys.modules['__main__'].__spec__.name}" if sys.modules["__main__"].__spec__ else "python"
   return {
@@ -384,7 +384,7 @@ def cpu_of_family():
   for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
     try:
       fields = path.read_text().rpartition(")")[2].split()
-    except OSError:  # It has ended.
+    except OSError:  # The process has ended.
       continue
     if int(fields[1]) == os.getpid():
       total += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -416,7 +416,7 @@ def commit(directory=pathlib.Path(__file__).parent.parent):
     return subprocess.run(["git", "-C", str(directory), *arguments], capture_output=True, text=True, check=True).stdout
 
   try:
-    # Fails inside the checkout of another project.
+    # Fails if git does not track `directory`, such as inside the checkout of another project.
     git("ls-files", "--error-unmatch", ".")
     changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":(exclude,glob)**/*.csv")
     return git("rev-parse", "--short", "HEAD").strip() + ("+" if changed else "")

@@ -19,7 +19,7 @@ NAMES = {
   "simplified by 2": "crop and flip only",
 }
 # Top-1 accuracy of ResNet-50 on ImageNet, in %, of Lee et al., 2021, section 7.1.
-# Its echoing keeps augmented samples in the cache of refurbish.
+# The paper's echoing keeps augmented samples in the cache of refurbish.
 PAPER = {
   "standard": 77.82,
   "refurbish r=2": 77.81,

@@ -14,7 +14,7 @@ from refurbish_tf._internal import checks, joined_positions, positions
 from refurbish_tf.keras import torch_state
 from refurbish_tf.stats import datasets
 
-_FORMAT = 4  # Of a backup. Raise it for a change that another package cannot read.
+_FORMAT = 4  # Format of backups. Raise it for a change that other versions cannot read.
 
 
 class Backup:
@@ -94,7 +94,7 @@ class Backup:
     state = {"format": _FORMAT, **state, "metrics": _metric_names(model)}
     state["variables"] = {name: _specs(group) for name, group in variables.items()}
     (self._new / "state.json").write_text(json.dumps(state) + "\n")
-    # Against a loss of power: the files are on disk before they are renamed.
+    # The files must be on disk before they are renamed, or a power failure could leave a broken backup.
     for path in [*self._new.iterdir(), self._new]:
       _synchronize(path)
     if self._latest.is_dir():
@@ -113,7 +113,7 @@ class Backup:
     error = _build(model, iterator.element_spec)
     variables = _variables(model)
     if _specs(variables["optimizer"]) != state["variables"]["optimizer"]:
-      # Saved after a first step, in which the model's own code has built them.
+      # The backup was saved after the first step, in which the model's own code had built its optimizers.
       _build_optimizers(_optimizers(model), model)
       variables = _variables(model)
     for name in ("weights", "random states", "optimizer"):
@@ -130,7 +130,7 @@ class Backup:
       values = iter([reader.get_tensor(_key(i)) for i in range(number)])
     except (OSError, ValueError, IndexError, RuntimeError, tf.errors.OpError) as error:
       self._refuse_damaged(error)
-    # Before the model is changed, because the backup may be of another pipeline.
+    # First the position, before the model is changed: this fails if the backup is of another pipeline.
     if joined is None:
       tf.train.Checkpoint(iterator=iterator).read(str(path / "iterator")).assert_consumed()
     else:
@@ -145,7 +145,7 @@ class Backup:
           f"them before the first step: {type(error).__name__}: {error}",
           stacklevel=2,
         )
-      return {}  # They count from the break on.
+      return {}  # The metrics restart at the interruption.
     for variable in variables["metrics"]:
       variable.assign(next(values))
     return model.get_metrics_result()
@@ -157,7 +157,7 @@ class Backup:
     with contextlib.suppress(FileNotFoundError):
       self._latest.rename(self._new)
     shutil.rmtree(self._new, ignore_errors=True)
-    with contextlib.suppress(OSError):  # It has other files.
+    with contextlib.suppress(OSError):  # Fails if other files are in the directory.
       self.directory.rmdir()
 
 
@@ -192,7 +192,7 @@ def _is_whole(path):
   try:
     state = json.loads((path / "state.json").read_text())
     if state["format"] != _FORMAT:
-      return True  # Another package reads it.
+      return True  # Only another version of the package can read it.
     number = sum(map(len, state["variables"].values()))
     reader = tf.train.load_checkpoint(str(path / "variables"))
     for i in range(number):

@@ -104,7 +104,7 @@ class RefurbishLogger(StepCallback):
     return result
 
   def on_test_begin(self, logs=None):
-    # The validation of an epoch; `evaluate` outside `fit` has no epoch.
+    # The training of an epoch ends where its validation begins. `evaluate` outside `fit` has no epoch.
     if self._step is not None and self._ended is None:
       self._ended = time.perf_counter()
 
@@ -123,7 +123,7 @@ class RefurbishLogger(StepCallback):
       for name, value in scalars.items():
         history.setdefault(f"{group}_{name}", []).append(value)
     if self._waits:
-      values["input_wait"]["fraction"] = logs["input_wait_fraction"]  # Keras has it in the history.
+      values["input_wait"]["fraction"] = logs["input_wait_fraction"]  # Keras puts `logs` into the history.
     if self._writer is not None:
       with self._writer.as_default():
         for group, scalars in values.items():
@@ -220,7 +220,7 @@ def _verdict(fraction, on_processors):
 def _difference(before, after):
   values = {name: value - getattr(before, name) for name, value in vars(after).items()}
   if isinstance(after, EpochStats):
-    values["bytes"] = after.bytes  # Not a sum.
+    values["bytes"] = after.bytes  # The amount at the end, not a sum.
   counts = type(after)(**values)
   return {**values, **{name: getattr(counts, name) for name in DERIVED[type(after)]}}
 

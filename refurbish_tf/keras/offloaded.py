@@ -119,7 +119,7 @@ class Offloaded(keras.layers.Layer):
     shapes = {name: _static_shape(inputs[name]) for name in _DTYPES}
     fingerprint = self._checked_sizes(LAYERS, shapes, "[batch, 0, number]")[1]
     (number,) = self._checked_sizes(DRAWS, shapes, "[batch, number]")
-    # Images end in 3 channels, and are not clips with a width of 1.
+    # If the last dimension is 3, these are channels of images, not the width of clips that are one pixel wide.
     forms = ["[batch, height, 3 * width]", "[batch, frames, height, 3 * width]"]
     are_clips = len(shapes[IMAGE] or ()) == 4 and shapes[IMAGE][-1] != 3
     *frames, height, width = self._checked_sizes(IMAGE, shapes, forms[are_clips])

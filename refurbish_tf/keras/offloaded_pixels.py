@@ -35,7 +35,7 @@ def finish(device_layers, images, draws):
   return without_draws(device_layers, _spread(x))
 
 
-# The fractions of a batch that the accelerator may do: of each group every 8th image, every 4th, every 2nd, all.
+# The fractions of a batch that the accelerator may do: every 8th image of each group, every 4th, every 2nd, or all.
 _STRIDES = (8, 4, 2, 1)
 
 
@@ -70,7 +70,7 @@ def _after(x, layers, draws, todo=None, group=0, num_tables=0):
   """
   placed, column = [], 0
   for layer in layers:
-    if layer.kind != "normalize":  # `without_draws` does it.
+    if layer.kind != "normalize":  # `without_draws` normalizes.
       placed.append((layer, draws[:, column : column + layer.num_draws], todo))
     column += layer.num_draws
   after_policies = functools.partial(_after_policies, group=group, num_tables=min(group, num_tables))
@@ -115,7 +115,7 @@ def _in_whole_groups(array):
 
 
 def _packed(images):
-  """uint8 `[n, H, W, 3]` -> int32 `[n, H, W]`."""
+  """Packs the channels of each pixel into a number: uint8 `[n, H, W, 3]` -> int32 `[n, H, W]`."""
   x = ops.cast(images, "int32")
   return _joined([x[..., channel] for channel in range(3)])
 
@@ -125,7 +125,7 @@ def _joined(planes):
 
 
 def _spread(x):
-  """int32 `[n, H, W]` -> int32 `[n, H, W, 3]`."""
+  """Unpacks the channels: int32 `[n, H, W]` -> int32 `[n, H, W, 3]`."""
   return ops.right_shift(ops.expand_dims(x, -1), np.array([0, 8, 16], np.int32)) & 255
 
 
@@ -184,7 +184,7 @@ def _rearranged(x, run):
       outside = [ops.logical_or(place < 0, place >= size) for place, size in ((row, height), (column, width))]
       hides = ops.logical_or(*outside)
     else:
-      # A side this large hides everything, and no sum overflows.
+      # A larger side would hide no more, but sums could overflow.
       side = min(layer.number("side"), 2 * max(height, width))
       top, left = (_scaled(each, size) - side // 2 for each, size in zip(number, (height, width)))
       hides = ops.logical_and(
@@ -322,11 +322,12 @@ def _tables(x, kinds):
   _, num_tables, size = x.shape
   every = ops.arange(256, dtype="int32")
   below = _counts_below(ops.stack(_planes(x), axis=2))
-  # Equalize.
+  # The tables of equalize.
   step = ops.max(ops.where(below < size, below, 0), axis=-1, keepdims=True) // 255
   spread = ops.minimum((below + step // 2) // ops.maximum(step, 1), 255)
   spread = ops.where(step > 0, spread, every)
-  # Auto-contrast. The darkest and the brightest value from the counts: no second reduction over pixels.
+  # The tables of auto-contrast. The counts also give the darkest and the brightest value, without a second reduction
+  # over pixels.
   darkest = ops.sum(ops.cast(below == 0, "int32"), axis=-1, keepdims=True) - 1
   brightest = ops.sum(ops.cast(below < size, "int32"), axis=-1, keepdims=True) - 1
   span = brightest - darkest

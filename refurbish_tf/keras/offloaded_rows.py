@@ -80,7 +80,7 @@ def _row(name, value, fill, exact, height, width):
     affine[2] = round(value * width) << 16
   elif name == "translate_y":
     affine[5] = round(value * height) << 16
-  # A product that should be whole may be just below it.
+  # Truncated with a tolerance, because a product that should be whole may be just below the whole number.
   elif name == "truncate_x":
     affine[2] = int(value * width + math.copysign(1e-6, value)) << 16
   elif name == "truncate_y":

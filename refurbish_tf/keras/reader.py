@@ -35,7 +35,7 @@ class Reader:
     steps = epoch_iterator.steps_per_epoch
     self._num_places = None if steps is None else -(-steps // self._num_batches)
     self._first = None
-    self._num_done = 0  # Steps of the first iterator's epoch.
+    self._num_done = 0  # Steps done of the first iterator's epoch.
     self._number = 0
     self._batches = None
     self.num_read = 0
@@ -70,7 +70,7 @@ class Reader:
     if keras.backend.backend() == "torch":
       yield from [()] * num_done  # `fit` itself reads the batches of a step, even if the step is not run.
     place = num_done // self._num_batches
-    # Batches that were read from another iterator are not trained on.
+    # Counting starts over: batches that another iterator has read ahead are never trained on.
     self.num_read = self._number
     while True:
       self._before(self.num_read, place, iterator)

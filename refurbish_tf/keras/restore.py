@@ -99,7 +99,7 @@ class BackupAndRestore(StepCallback):
     if not isinstance(backup_dir, (str, os.PathLike)) or not os.fspath(backup_dir):
       raise TypeError(f"backup_dir must be the path of a directory, a str or a pathlib.Path, got {backup_dir!r}.")
     if checks.scheme_of(backup_dir) is not None:
-      # As a local path it would be a directory "gs:", which is lost with the machine.
+      # Taken for a local path, it would be a directory "gs:", which is lost with the machine.
       raise ValueError(
         f"backup_dir must be a directory of this machine, or one that is mounted there, got {backup_dir!r}. Copy the "
         "backup elsewhere from there, or mount the bucket as a directory."
@@ -131,7 +131,8 @@ class BackupAndRestore(StepCallback):
         "first epoch again. In a training loop of your own read rtf.jax_loader(dataset, sharding), and save the "
         "state_dict() of each process and the weights in one checkpoint of all, as orbax makes them."
       )
-    # Kept: on JAX, a callback that looks up its `model` in a step takes the state of training away from `fit`.
+    # Its own reference, because on JAX a callback that reads its `model` in a step takes the state of training from
+    # `fit`.
     self._fitted = self.model
     # The backup to resume from, until this fit begins to read.
     self._saved = self._backup.state()
@@ -144,7 +145,7 @@ class BackupAndRestore(StepCallback):
     self._num_done = 0  # Batches of the epoch.
     self._num_resumed = 0  # How many of them were done before the break.
     self._position = None  # The number of the execution for which the position in the data is saved.
-    self._args = None  # Of the step that is being run.
+    self._args = None  # The arguments of the step that is being run.
     self._reader = None
     if self._saved is not None:
       self._check(self._saved)
@@ -173,7 +174,7 @@ class BackupAndRestore(StepCallback):
     return {"steps": self.params["steps"], "steps_per_execution": self._fitted.steps_per_execution}
 
   def on_epoch_begin(self, epoch, logs=None):
-    # Keras has read it; the next fit must not.
+    # Keras has read the initial epoch; the next fit must not use it again.
     self.model._initial_epoch = None
     super().on_epoch_begin(epoch, logs)
     self._epoch = epoch
@@ -181,7 +182,7 @@ class BackupAndRestore(StepCallback):
     if self._reader is None and keras.backend.backend() != "tensorflow":
       self._reader = Reader("BackupAndRestore", self.model, self._begin, self._save_position_if_due)
       if keras.backend.backend() == "jax":
-        self._reader.begin()  # In a step the variables are empty.
+        self._reader.begin()  # In a step, JAX's variables are empty, so begin before it.
 
   def on_epoch_end(self, epoch, logs=None):
     if self._joined is not None:

@@ -27,7 +27,7 @@ import types
 
 import keras
 
-KNOWN_VERSIONS = "3.10 to 3.15"  # Of Keras.
+KNOWN_VERSIONS = "3.10 to 3.15"
 
 
 class StepCallback(keras.callbacks.Callback):

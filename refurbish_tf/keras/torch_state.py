@@ -32,7 +32,7 @@ def buffers(model):
   """The buffers of PyTorch's modules in a Keras model, such as the means of its normalizations."""
   if keras.backend.backend() != "torch":
     return []
-  # The layers of a functional model are not its submodules.
+  # Layer by layer, because the layers of a functional model are not its PyTorch submodules.
   found = {id(buffer): buffer for layer in model._flatten_layers() for buffer in layer.buffers()}
   return [_Held(lambda buffer=buffer: buffer, buffer.copy_) for buffer in found.values()]
 

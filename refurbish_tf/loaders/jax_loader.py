@@ -114,7 +114,7 @@ class _Mover:
       if self._is_global:
         return [self._jax.make_array_from_process_local_data(self._target, array) for array in arrays]
       return self._jax.device_put(arrays, self._target)
-    except (ValueError, AssertionError) as error:  # AssertionError for a scalar.
+    except (ValueError, AssertionError) as error:  # JAX raises AssertionError for a scalar.
       raise ValueError(
         f"rtf.jax_loader cannot divide components of the shapes {', '.join(str(array.shape) for array in arrays)} as "
         "the sharding asks. Give it batches that it can divide, by .batch(..., drop_remainder=True), and no component "
@@ -128,7 +128,7 @@ class _Mover:
     return array
 
   def _array(self, tensor):
-    array = np.asarray(tensor.__array__())  # The tensor's memory.
+    array = np.asarray(tensor.__array__())  # Shares the tensor's memory.
     if array.dtype.itemsize >= 8:
       dtype = self._jax.dtypes.canonicalize_dtype(array.dtype)
       array = array if dtype == array.dtype else _narrowed(array, dtype)

@@ -37,8 +37,8 @@ class Loader:
     self._outputs = {"output_types": self._pipeline._flat_types, "output_shapes": self._pipeline._flat_shapes}
     self._pack = _packer(dataset.element_spec)
     self._described = {"elements": str(dataset.element_spec), "stages": len(self._stages)}
-    self._epoch = None  # The newest one.
-    self._next_number = 0  # Of the epoch that is begun next.
+    self._epoch = None  # The newest `_Epoch`.
+    self._next_number = 0  # The number of the epoch that begins next.
     self._rest = None  # The rest of that epoch, if a state was loaded and is not read yet.
     self._told = None  # The number by which Lightning knows the epoch.
     self._is_read_early = False  # Whether Lightning reads one batch more than it trains on.
@@ -98,7 +98,7 @@ class Loader:
       )
     with self._lock, checks.save_errors(self._function):
       if self._reads_endless_service:
-        # Also between epochs: the stages that count them are on the workers.
+        # It cannot be saved, even between epochs: the stages that count epochs are on the workers.
         raise tf.errors.UnimplementedError(None, None, "it reads a tf.data service that repeats without end.")
       if self._rest is not None:
         state = self._rest.state.copy()  # Its first batch may have been read, but was not handed out.
@@ -141,7 +141,7 @@ class Loader:
     unread = self._rest
     if self._epoch is not None:
       self._epoch.leave()
-    self._epoch = self._rest = None  # By reading ahead they would begin the stages' next epoch.
+    self._epoch = self._rest = None  # Dropped, because by reading ahead they would begin the stages' next epoch.
     self._num_loads += 1
     try:
       with positions.unchanged_on_error(self._stages):
@@ -199,7 +199,7 @@ class Loader:
 class _Epoch:
   """The batches of an epoch, or of its rest. The pipeline is started by the first `next`."""
 
-  number = None  # Of the epoch, once it is begun.
+  number = None  # The number of the epoch, once it has begun.
 
   def __init__(self, loader):
     self._loader = loader

@@ -51,7 +51,7 @@ def pipeline(function, dataset, num_ahead, exclusive):
       "stop_on_empty_dataset=True) for infinite: put .take(n) after it, with the number of elements that it has."
     )
   options = tf.data.Options()
-  options.experimental_optimization.inject_prefetch = False  # It would read ahead after this end.
+  options.experimental_optimization.inject_prefetch = False  # Otherwise tf.data may add a prefetch, which reads ahead.
   buffer_size = 0
   if not dataset.options().experimental_symbolic_checkpoint:
     upstream, prefetched = _without_prefetch(dataset)
@@ -105,5 +105,5 @@ def _holds_nothing(dataset):
   if hasattr(dataset, "refurbish_stage"):
     return True
   if hasattr(dataset, "offload_stage"):
-    return dataset.seeded  # Otherwise its checkpoint has the batches that are begun.
+    return dataset.seeded  # Otherwise its checkpoint contains the batches that are begun.
   return type(dataset).__name__ in _HOLDS_NOTHING and all(map(_holds_nothing, dataset._inputs()))

@@ -13,7 +13,7 @@ import tensorflow as tf
 from refurbish_tf._internal import joined_positions, positions
 
 _MAGIC = b"rtf loader state"
-_FORMAT = 5  # Raise it for a change that another package cannot read.
+_FORMAT = 5  # Raise it for a change that other versions cannot read.
 _LEAST_BYTES = 1 << 16
 
 
@@ -54,7 +54,7 @@ def of(stages, iterator, described, epoch, told):
   )
   body = b"".join([len(header.encode()).to_bytes(8, "little"), header.encode(), *parts])
   content = b"".join([_MAGIC, len(body).to_bytes(8, "little"), zlib.crc32(body).to_bytes(4, "little"), body])
-  # A bit for each sample is most of it. `num_samples` is -1 while it is unknown, and missing for `offload`.
+  # One bit per sample is most of a state. `num_samples` is -1 while it is unknown, and missing for `offload`.
   samples = sum(max(0, each.get("num_samples", 0)) for each in position["stages"])
   state = np.zeros(_power_of_two(max(_LEAST_BYTES, samples // 4, len(content))), np.uint8)
   state[: len(content)] = np.frombuffer(content, np.uint8)

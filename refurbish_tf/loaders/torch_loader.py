@@ -100,7 +100,7 @@ def _tell_of_triton():
 
 
 class _ToCpu:
-  """Hands over the memory itself."""
+  """Hands the pipeline's memory to PyTorch without a copy."""
 
   num_ahead = 0
   exclusive = True
@@ -162,7 +162,7 @@ class _ToCuda(_ToDevice):
     current = self._cuda.current_stream(self._device)
     current.wait_event(copied)
     for tensor in moved:
-      # Its memory belongs to the copying stream. Once freed, it must not be reused before the current stream is done
-      # with it.
+      # The memory belongs to the copying stream. Once freed, it must not be reused before the current stream is done
+      # with the tensor.
       tensor.record_stream(current)
     return moved

@@ -22,7 +22,7 @@ from refurbish_tf.plotting import schedule
 
 # Class names of datasets that a copy leaves out, because they keep, repeat or reorder samples.
 _LEFT_OUT = frozenset({"CacheDataset", "_AdaptiveEchoDataset", "_CachedDataset", "_EchoDataset", "_RepeatDataset"})
-# Class names of datasets that do not change a few samples.
+# Class names of datasets that pass a few samples on unchanged.
 _HANDS_ON = frozenset(
   {"_AssertCardinalityDataset", "_IgnoreErrorsDataset", "_OptionsDataset", "_PrefetchDataset", "_TakeDataset"}
 )
@@ -59,7 +59,7 @@ def samples_of(dataset, num_samples, num_epochs):
       "dataset must yield a sample for each of its stage, as a row is a sample, but what follows the stage changes "
       f"their number. {_WAY_OUT}."
     )
-  # The datasets after the stage were given whole batches, so there may be more samples.
+  # The datasets after the stage were given whole batches, so there may be more samples than were asked for.
   number = min([num_samples, *map(len, made.fresh)])
   made.epochs = [samples[:number] for samples in rows]
   return made
@@ -69,7 +69,7 @@ def _elements(dataset, num_samples, num_epochs, swapped):
   """The `Samples` with elements that may be batches, and how many batches are nested around a sample."""
   keeper, path = _keeper(dataset)
   sizes = [int(tf.get_static_value(each._batch_size)) for each in path if type(each).__name__ in _BATCHES]
-  # Whole batches, so that their static shapes are correct.
+  # Elements are made in whole batches, so that the static shapes of the batches are correct.
   size, depth = math.prod(sizes), len(sizes)
   if keeper is None:
     copy = dataset_graph.without_autotuner(_copied(dataset, swapped)).take(-(-num_samples // size))
@@ -155,7 +155,7 @@ def _with_seed(*element, seed):
 
 
 def _called(wrapper, tensors, seed):
-  # As in tf.data, even if there are other devices.
+  # tf.data calls functions on the CPU, even if there are other devices.
   with tf.device("CPU:0"):
     return list(wrapper.function(*tensors, *([] if seed is False else [tf.constant(seed)])))
 
@@ -181,7 +181,7 @@ def _keeper(dataset):
   """The last dataset that keeps samples between epochs, or None, and those after it; raises if there are several."""
   if hasattr(dataset, "refurbish_stage") or type(dataset).__name__ in ("CacheDataset", "_CachedDataset"):
     return dataset, []
-  # The model does a part of the work, or workers do, which would begin an epoch.
+  # After `offload`, a part of the work is left to the model. A tf.data service's workers would begin an epoch.
   if type(dataset).__name__.startswith(("_OffloadDataset", "_DataServiceDataset")):
     raise _refusal(dataset)
   found = [_keeper(each) for each in dataset._inputs()]
@@ -258,7 +258,7 @@ def _random_again(dataset):
 
 @contextlib.contextmanager
 def _undisturbed(datasets):
-  """Restores variables of functions, such as the seeds of Keras layers, afterwards."""
+  """A context that restores variables of functions, such as the seeds of Keras layers, when it ends."""
   variables = {
     id(each): each
     for dataset in datasets

@@ -71,7 +71,7 @@ def draw(figure, rows, columns, visible):
         spine.set(visible=fresh is not None, linewidth=3, color=FRESH if fresh else CACHED)
       place.set_title(text, fontsize=_FONT, parse_math=False)
     if title:
-      # It spans the columns, must not widen the first one, and is above the tallest image of the row.
+      # The title spans all columns. It must not widen the first one, and is above the tallest image of the row.
       tallest = max(zip(line, row), key=lambda pair: pair[1][2] / pair[1][1])[0]
       line[0].annotate(
         textwrap.shorten(title, 120, placeholder=" …"),
@@ -136,7 +136,7 @@ def _draw_panel(place, panel, image, left, top, panel_width):
         bbox={"facecolor": colour, "linewidth": 0, "pad": 1, "alpha": 0.8},
       ).set_in_layout(False)
   for number, point in panel.points:
-    # The middle of its pixel.
+    # Moves the point to the middle of its pixel.
     x, y = (point + 0.5) * scale + corner
     place.scatter(x, y, s=14, color=_COLOURS[number % len(_COLOURS)], linewidths=0.6, edgecolors="white")
 

@@ -65,7 +65,7 @@ def kinds_of(targets, sample, of_stage=None):
 
 
 def _inside(path, there, sample):
-  """The path of the component or, if that is a dict of boxes and labels, of the boxes, in a list."""
+  """The path of the component, in a list. For a dict of boxes and labels, the list has the paths of the boxes."""
   path = (0, *path) if isinstance(sample, tuple) and isinstance(path[0], str) else path
   return (
     [path] if path in there else [each for each, value in there.items() if each[: len(path)] == path and value.ndim > 1]
@@ -82,7 +82,7 @@ def _arrays(sample):
   """The components as NumPy arrays, by path."""
   made = {}
   for path, value in leaves(sample):
-    # Rows of -1 are also padding for boxes and points.
+    # Padded with -1, which layers also treat as padding of boxes and points.
     value = (
       value.to_tensor(-1)
       if isinstance(value, tf.RaggedTensor) and value.dtype.is_integer | value.dtype.is_floating
@@ -156,7 +156,7 @@ def _decoded(files):
 
 
 def _follow(panel, kind, value, texts):
-  """Adds a target to a panel, boxes with their texts."""
+  """Adds a target to a panel. Boxes also get their texts."""
   height, width = panel.image.shape[:2]
   if kind in BOXES:
     value = value.reshape(-1, 4)

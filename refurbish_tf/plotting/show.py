@@ -116,10 +116,10 @@ def _of_dataset(dataset, targets, num_samples, num_epochs):
 
 
 def _of_layers(layers, given, targets, num_outcomes):
-  """The same rows for layers: what each makes of an image."""
+  """Rows like those of `_of_dataset`, for layers: what each layer makes of an image."""
   rows, element = [], given if type(given) is tuple else (given,)
   image = tf.convert_to_tensor(composition.image_of(element[0]))
-  # True for a clip, None for a single image.
+  # `compose` expects True for a clip, and None for a single image.
   clips = image.shape.rank == (1 if image.dtype == tf.string else 4) or None
   groups = []
   for layer in map(composition.flattened, ([each] for each in layers)):
@@ -148,7 +148,7 @@ def _drawn(rows, columns, normalization, class_names, figure):
   for number, (title, cells) in enumerate(rows):
     cells = [(*panels.panels_of(sample, kinds, class_names, most_frames), fresh) for sample, kinds, fresh in cells]
     for panel in (panel for found, *_ in cells for panel in found):
-      # Each layer may have another range of values; all samples have the same.
+      # Each layer may make another range of values. All samples of a dataset have the same.
       panel.view = panel.view if title is None else (number, panel.view)
       views.setdefault(panel.view, []).append(panel.image)
     texts = {text for _, text, _ in cells}

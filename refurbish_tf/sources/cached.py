@@ -93,7 +93,7 @@ class _CachedDataset(dataset_ops.UnaryUnchangedStructureDataset):
   def __init__(self, input_dataset, store, num_parallel_reads):
     self._name = None
     self._input_dataset = input_dataset
-    # Names the kept elements in every graph that contains the op.
+    # The op finds the kept elements by this name in every graph that it ends up in.
     stage = native.ops().refurbish_tf_stage_name()
     # The op holds the store itself. With this reference the store's name stays valid for a caller that holds only the
     # dataset.
@@ -103,7 +103,7 @@ class _CachedDataset(dataset_ops.UnaryUnchangedStructureDataset):
     if on_disk:
       store._check_holds(elements=True)
       if dataset_graph.decodes(input_dataset):
-        # Before the op notes that the store holds elements.
+        # Before the op records `REUSE`, by which `_check_versions` recognizes a store that already holds elements.
         store._check_versions({DECODERS: DECODERS_VERSION}, REUSE)
         store._agree({DECODERS: DECODERS_VERSION})
       store._set_element_spec(input_dataset.element_spec, exact=True)

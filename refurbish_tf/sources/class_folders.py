@@ -45,7 +45,7 @@ def find(directory, class_names, validation_split, subset, seed, kind):
   _check_split(validation_split, subset, seed)
 
   def is_taken(path):
-    # macOS adds a file with such a name for each file that it copies to another disk.
+    # macOS adds such a file, ._NAME, for each file NAME that it copies to another disk.
     return path.lower().endswith(kind.formats) and not os.path.basename(path).startswith("._")
 
   with _listing_errors(directory):
@@ -157,7 +157,7 @@ class _Files:
     names = sorted(name.rstrip("/") for name in self._os.listdir(directory))
     for name in names:
       path = self.join(directory, name)
-      # Without it a class would be missing, and the labels of later classes would shift.
+      # If the link were left out, a class would be missing, and the labels of later classes would shift.
       if self._os is os and not name.startswith(".") and os.path.islink(path) and not os.path.exists(path):
         raise ValueError(
           f"{checks.printable_path(path)} is a link to what does not exist. Remove it, or mount what it points to."

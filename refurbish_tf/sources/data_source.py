@@ -127,7 +127,7 @@ def _check_source(source):
         f"source must have __len__ and __getitem__, but {type(source).__name__} has no {method}. For a stream use "
         "tf.data.Dataset.from_generator."
       )
-  # For these, source[i] is not element i. Few of them would fail.
+  # For the classes in `_BY_NAME`, source[i] is not element i, and few of them would raise an error.
   for each in type(source).__mro__:
     library = str(each.__module__).partition(".")[0]
     if (library, each.__name__) in _BY_NAME:
@@ -178,8 +178,8 @@ class _DataSourceDataset(dataset_ops.DatasetSource):
     self._element_spec = element_spec
     batch_reads = batch_reads if hasattr(type(source), "__getitems__") else 1
     reader = _Reader(source, element_spec, batch_reads, exclusive=num_parallel_reads == 1)
-    # TensorFlow has only their names and weak references, so the source is freed with the last reference to this
-    # dataset.
+    # TensorFlow has only the names of these functions, and weak references to them, so the source is freed with the
+    # last reference to this dataset.
     self._reads = [reader.read_one, reader.read_many]
     if not tf.executing_eagerly():
       # A dataset built in a function lives as long as the graph, not only during the call.
@@ -264,7 +264,8 @@ class _Reader:
     ]
     self._no_arrays = [component.nothing for component in self._components]
 
-  # Both catch every exception, even one that should end the program: TensorFlow could not name its element.
+  # Both readers catch every exception, even one that should end the program, because TensorFlow could not name the
+  # element that raised it.
 
   def read_one(self, indices):
     index = int(indices[0])
@@ -307,7 +308,7 @@ class _Reader:
       values = nest.flatten_up_to(self._element_spec, element)
     except (TypeError, ValueError) as error:
       return self._wrong(index, f"it does not have the structure {self._element_spec}: {_text(error)}")
-    except BaseException as error:  # From an element that reads its components lazily.
+    except BaseException as error:  # An element may read its components lazily, and fail.
       return self._failed(index, error)
     try:
       return _OK, "", [component.array(value) for component, value in zip(self._components, values)]
@@ -366,7 +367,7 @@ def _first_spec(source):
     )
   with _Owner.of(source).lock:
     element = source[0]
-  # tf.data treats some of them as structures, but cannot rebuild them.
+  # tf.data treats some objects of pyarrow as structures, but cannot rebuild them.
   elements.check_not_of_pyarrow(element, "Element 0 of the source of data_source")
   element = elements.without_buffers(element)
   values = nest.flatten(element)

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from refurbish_tf._internal.tensorflow_internals import nest, util_nest
 
-# tf.data treats them as sequences of whole numbers.
+# tf.data treats these buffers as sequences of whole numbers.
 _BUFFERS = bytearray, memoryview
 
 
@@ -67,7 +67,7 @@ def as_array(value, name):
   try:
     array = np.asarray(value)
     if array.dtype.kind in "SU":
-      # As strings, NumPy would cut off zero bytes at the end.
+      # As an array of objects: in an array of strings, NumPy would cut zero bytes off the end.
       array = np.asarray(value, object)
   except Exception as error:
     hint = " A list is one component; for several return a tuple." if isinstance(value, list) else ""

@@ -28,7 +28,7 @@ _AS_A_LIST = " Pass files without classes as a list, such as sorted(glob.glob(..
 _FRAMES = str(pathlib.Path(__file__).with_name("video_frames.py"))
 # How many files an error names.
 _MOST_NAMED = 5
-# PyAV's objects are not thread-safe.
+# Held while this process decodes, because PyAV's objects are not thread-safe.
 _here = threading.Lock()
 
 
@@ -127,7 +127,7 @@ def video_clips(
     found = [(list(map(os.fsdecode, files)), _checked_labels(labels, len(files)), None, None)]
   decoders, made = _Decoders(processes, frame_rate), []
   for paths, values, names, description in found:
-    # Processes may have another working directory.
+    # Absolute, because processes may have another working directory.
     paths, counts = list(map(os.path.abspath, paths)), None
     if windows is None:
       counts = decoders.counts(paths)

@@ -101,7 +101,7 @@ class _Video:
       self.close()
     # A playlist in place of a video must not lead to other machines.
     self._container = av.open(self._path, metadata_errors="ignore", options={"protocol_whitelist": "file"})
-    # Without the cover of an audio file.
+    # Leaves out the cover picture of an audio file, which also is a video stream.
     streams = [
       each for each in self._container.streams.video if not each.disposition & av.stream.Disposition.attached_pic
     ]
@@ -168,7 +168,7 @@ class _Video:
       raise _Refused(
         "has frames without a time of their own, so frame_rate cannot choose among them; leave frame_rate out"
       )
-    # One unit more, because formats round times.
+    # One unit is added, because formats round times.
     return int((times[-1] - times[0] + 1) * self._stream.time_base * rate) + 1
 
   def clip(self, numbers, rate, count):

@@ -14,7 +14,7 @@ from support import cases
 
 pytestmark = cases.slow
 
-# The function of the same name hides it as an attribute of its package.
+# `refurbish_tf.advice.advise` would be the function, because it has the same name as its module.
 module = importlib.import_module("refurbish_tf.advice.advise")
 AUGMENT = rtf.augment
 IMAGES = tf.data.Dataset.from_tensor_slices(
@@ -33,8 +33,8 @@ QUICK = {"batch_size": 4, "max_seconds": 0.2}
 
 
 def busy(image, seed):
-  """Takes milliseconds, and adds one of three numbers. In one thread: several that share work count the time they wait,
-  too."""
+  """Takes milliseconds, and adds one of three numbers. Runs in one thread, because threads that share work also count
+  the time in which they wait."""
   number = tf.random.stateless_uniform([], seed, 0, 3, tf.int32)
   noise = tf.random.stateless_uniform([256, 256, 3], seed, 0, 256, tf.int32)
   zero = tf.minimum(0, tf.strings.length(tf.io.encode_png(tf.cast(noise, tf.uint8))))
@@ -56,7 +56,7 @@ def test_measures_layers_and_advises_correctly_in_clear_cases():
   assert [layer.name for layer in advice.layers] == ["busy", "random_crop", "random_flip", "<lambda>"]
   assert [layer.num_outcomes for layer in advice.layers] == [3, 25, 2, 1]
   assert advice.layers[0].seconds > 5 * max(layer.seconds for layer in advice.layers[1:])
-  # The label is in the cache store, too.
+  # A stored sample has the image and the int64 label.
   assert [layer.sample_bytes for layer in advice.layers] == [8 * 8 * 3 + 8] * 4
   assert advice.best.split == 1 and advice.best.r == 2 and advice.input_waits is None
   text = str(advice)
@@ -81,7 +81,7 @@ def test_the_lines_of_every_strategy_are_run(tmp_path):
     assert train.element_spec[0] == tf.TensorSpec([None, 8, 8, 3], tf.float32)
     assert labels(train) == labels(train) == list(range(12)), strategy.code
   assert any(strategy.elements == "decoded" and strategy.elements_limit for strategy in advice.strategies)
-  # Nothing is left of what was measured on the disk.
+  # No file of the measurements is left on the disk.
   assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
@@ -90,7 +90,7 @@ def test_elements_are_kept_decoded_alone_or_after_their_first_layer():
   advice = rtf.advise(FILES, layers, memory=1e9, **QUICK)
   kept = next(strategy for strategy in advice.strategies if strategy.kind == "kept" and strategy.elements == "decoded")
   assert "source.map(rtf.augment.compose(layers[:2])" in kept.code and "source.refurbish(layers[2:], r=1)" in kept.code
-  # After layers that have a state nothing is kept permanently.
+  # Nothing is kept permanently after a layer that has a state.
   found = rtf.advise(
     IMAGES, [lambda image: tf.image.random_flip_left_right(image), AUGMENT.random_crop(padding=2)], memory=1e9, **QUICK
   )
@@ -102,7 +102,7 @@ def test_elements_are_kept_decoded_alone_or_after_their_first_layer():
   [
     (IMAGES.map(lambda image, label: {"image": image, "label": label}), CHEAP, {}),
     (IMAGES.map(lambda image, label: image), CHEAP, {}),
-    # A stream, of which all is kept or nothing.
+    # A stream: either all elements are kept, or none.
     (IMAGES.filter(lambda image, label: True).apply(tf.data.experimental.assert_cardinality(12)), CHEAP, {}),
     pytest.param(
       IMAGES.map(lambda image, label: (image, image[..., :1])),
@@ -141,7 +141,7 @@ def test_no_change_is_advised_if_the_accelerator_does_not_wait(monkeypatch):
   assert str(advice).startswith("The input is not the bottleneck") and "Nothing to change" in str(advice)
   advice = rtf.advise(IMAGES, CHEAP, step_seconds=1e-9, **QUICK)
   assert advice.input_waits is True and "offload(layers)" in str(advice)
-  # Which would refuse functions of the user's.
+  # `offload` would refuse a function of the user.
   assert "offload" not in str(rtf.advise(IMAGES, [*CHEAP, flip], step_seconds=1e-9, **QUICK))
   monkeypatch.setattr(machine, "has_accelerator", lambda: False)
   advice = rtf.advise(IMAGES, CHEAP, step_seconds=2.0, **QUICK)
@@ -150,7 +150,8 @@ def test_no_change_is_advised_if_the_accelerator_does_not_wait(monkeypatch):
 
 @pytest.mark.parametrize("number, most_read, in_place", [(8, 4096, False), (64, 16, True)])
 def test_an_epoch_is_long_enough_to_be_measured(monkeypatch, number, most_read, in_place):
-  """Few elements are measured several times; of many, more than were read at first, where they lie."""
+  """Few elements are measured several times. Of many, more are measured than were read at first, and from the source
+  itself."""
   found = {}
   pipelines = measure.Measurement._pipelines
 
@@ -162,7 +163,7 @@ def test_an_epoch_is_long_enough_to_be_measured(monkeypatch, number, most_read, 
   monkeypatch.setattr(measure.Measurement, "_pipelines", spied)
   source = tf.data.Dataset.from_tensor_slices(np.zeros([number, 8, 8, 3], np.uint8))
   rtf.advise(source, [AUGMENT.random_flip()], batch_size=4, max_seconds=2)
-  # Whole rounds of what was read, which is less on a busy machine.
+  # An epoch is a whole number of rounds of the elements that were read, which are fewer on a busy machine.
   assert found["samples"] % found["read"] == 0 and found["samples"] + found["read"] > 16
   assert found["in_place"] == in_place and (not in_place or found["samples"] <= number)
 
@@ -204,7 +205,7 @@ def test_elements_of_a_random_source_are_not_kept():
     (dict(layers=[lambda image: (image, image), flip]), ValueError, "^layers: layer 1 of 2, <lambda>, .*structure"),
     (dict(layers=[flip, lambda image: None]), ValueError, "^layers: layer 2 of 2"),
     (dict(layers=[lambda image: image[0, 0, 0], flip]), ValueError, "^layers: layer 2 of 2, flip, fails.*.height, wid"),
-    # Fails only when it runs.
+    # This layer fails only when it runs.
     (
       dict(layers=[flip, lambda image: tf.strings.to_number(tf.strings.as_string(image) + "x")]),
       ValueError,

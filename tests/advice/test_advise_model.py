@@ -12,9 +12,9 @@ from refurbish_tf.advice import measure, order, outcomes, plan, report, samples,
 from refurbish_tf.augment import composition
 
 LAYERS = ("decode", "policy", "crop")
-# Of a sample with all layers, without those before the split, and with a batch.
+# CPU seconds of a sample: with all layers, from its decoded element, for its part of a batch, and in standard training.
 FRESH, DECODED, BATCH, STANDARD = 1000e-6, 300e-6, 20e-6, 1100e-6
-# Of one that is decoded in front, and is not kept.
+# CPU seconds of a sample whose decoded element does not fit into the store, so that it is decoded again.
 MISSED = 1200e-6
 HIT = {1: 300e-6, 2: 60e-6, 3: 40e-6}
 BYTES, ENCODED, WHOLE = {1: 150.0, 2: 150.0, 3: 600.0}, 50.0, 400.0
@@ -81,7 +81,7 @@ def test_times_add_and_the_first_epoch_counts():
   first, later = FRESH + 10e-6 + BATCH, HIT[2] + (FRESH + 10e-6 - HIT[2]) / 3 + BATCH
   assert (strategy.first_cpu_seconds, strategy.later_cpu_seconds) == pytest.approx((first, later))
   assert strategy.cpu_seconds == pytest.approx((first + 9 * later) / 10)
-  # The time of all epochs, not the mean of their rates.
+  # The rate follows from the time of all epochs. It is not the mean of their rates.
   assert strategy.samples_per_second == pytest.approx(2 / strategy.cpu_seconds)
   assert strategy.kept_bytes == pytest.approx(20_000 * 150 * 2 / 3)
   assert strategy.read_bytes == pytest.approx(50 * (1 + 9 / 3) / 10)
@@ -93,7 +93,7 @@ def test_combined_strategy_saves_as_much_as_its_parts():
   alone = the(found, kind="refurbish", split=2, r=3)
   assert alone.later_cpu_seconds - both.later_cpu_seconds == pytest.approx((FRESH - DECODED) / 3)
   assert both.kept_bytes == pytest.approx(alone.kept_bytes + 20_000 * WHOLE)
-  # Nothing is saved after a split whose samples the kept elements do not go through.
+  # Decoded elements are not combined with a split after the decoding, whose samples are the same.
   assert not [
     strategy for strategy in found if strategy.kind == "both" and strategy.elements == "decoded" and strategy.split == 1
   ]
@@ -122,7 +122,7 @@ def test_stores_have_a_limit_where_larger_samples_would_not_fit():
     room: the(all_strategies(memory=room * need), kind="refurbish", split=2, r=3).samples_limit for room in (1.5, 2.5)
   }
   assert limits == {1.5: int(1.5 * need), 2.5: None}
-  # Not a single one fits.
+  # Not a single sample fits.
   assert not [strategy for strategy in all_strategies(memory=BYTES[2] - 1, num_samples=10) if strategy.split == 2]
 
 
@@ -145,19 +145,19 @@ def test_few_samples_are_used_twice_at_most(number, factors):
 def test_the_slowest_resource_limits_the_throughput():
   measured = costs(read_cold=2e-3, read_warm=1e-3)
   standard = the(all_strategies(measured), kind="standard")
-  # The first epoch from the disk, the others from the page cache.
+  # The first epoch reads from the disk, the others from the page cache.
   assert standard.samples_per_second == pytest.approx(10 / (2e-3 + 9 * 1e-3))
   assert the(all_strategies(measured, free_memory=1e6), kind="standard").samples_per_second == pytest.approx(1 / 2e-3)
   assert the(all_strategies(measured), kind="kept", elements="encoded").samples_per_second == pytest.approx(
     10 / (2e-3 + 9 * (FRESH + BATCH) / 2)
   )
-  # Python takes turns, whatever there are of processors.
+  # Calls to Python take turns, regardless of the number of cores.
   slow = all_strategies(serial=(0.0, 5e-3, 0.0))
   assert the(slow, kind="standard").samples_per_second == pytest.approx(1 / 5e-3)
   assert the(slow, kind="refurbish", split=2, r=2).samples_per_second == pytest.approx(10 / (5e-3 + 9 * 2.5e-3))
   stepping = all_strategies(step_seconds=0.1)
   assert the(stepping, kind="refurbish", split=2, r=3).samples_per_second == pytest.approx(10 / 0.1)
-  # The processors do both.
+  # The CPU does both the training and the input.
   assert the(
     all_strategies(step_seconds=0.01, trains_on_cpu=True), kind="standard"
   ).samples_per_second == pytest.approx(1 / (0.01 / 10 + STANDARD / 2))
@@ -169,7 +169,7 @@ def test_a_disk_costs_its_calls_and_its_bytes():
   memory, disk = (the(found, kind="refurbish", split=2, r=2, samples_in=place) for place in ("memory", "disk"))
   assert disk.later_cpu_seconds - memory.later_cpu_seconds == pytest.approx((2e-6 + 15e-6 + 3e-6 + 30e-6) / 2)
   assert (disk.kept_bytes, disk.disk_bytes) == (0, memory.kept_bytes)
-  # What the page cache has no room for comes from the disk: 75 bytes a sample.
+  # The part that does not fit into the page cache comes from the disk: 75 bytes per sample.
   slow = the(
     all_strategies(costs(disk_rate=1e4), disk=1e9, free_memory=1e6), kind="refurbish", split=2, r=2, samples_in="disk"
   )
@@ -179,8 +179,8 @@ def test_a_disk_costs_its_calls_and_its_bytes():
 @pytest.mark.parametrize(
   "sizes, seconds, expected",
   [
-    ({1: 100.0, 3: 1100.0}, {1: 3e-6, 3: 5e-6}, (2.8e-6, 2e-9)),  # each takes some, and each byte
-    ({1: 100.0, 3: 110.0}, {1: 3e-6, 3: 5e-6}, (0, 5e-6 / 110)),  # sizes too alike to tell apart
+    ({1: 100.0, 3: 1100.0}, {1: 3e-6, 3: 5e-6}, (2.8e-6, 2e-9)),  # a cost per sample and one per byte
+    ({1: 100.0, 3: 110.0}, {1: 3e-6, 3: 5e-6}, (0, 5e-6 / 110)),  # sizes too similar to separate the two
     ({2: 400.0}, {2: 4e-6}, (0, 1e-8)),
     ({1: 100.0, 3: 1100.0}, {1: 5e-6, 3: 3e-6}, (5e-6, 0)),
     ({2: 400.0}, {2: -1e-6}, (0, 0)),
@@ -197,7 +197,7 @@ def test_diversity_is_that_of_the_theory():
   expected = rtf.diversity.normalized_unique_samples(1e12 * 81, 81, 10, 3)
   assert the(found, kind="refurbish", split=2, r=3).diversity == pytest.approx(expected)
   assert the(found, kind="kept", elements="decoded").diversity == 1
-  # What runs on batches after all layers counts.
+  # Random layers on batches, after all other layers, count as well.
   assert the(all_strategies(effective=(math.inf, 17, 81, 100)), kind="refurbish", split=3, r=3).diversity > 0.9
   assert the(found, kind="refurbish", split=3, r=3).diversity < 0.5
 
@@ -209,9 +209,9 @@ def test_the_picked_strategy_is_fast_and_diverse_enough():
   assert best.samples_per_second >= 0.97 * max(
     strategy.samples_per_second for strategy in found if strategy.diversity >= 0.95
   )
-  # The least diversity holds, whatever is faster.
+  # The least diversity is respected, even if other strategies are faster.
   assert all(strategies.picked(found, floor).diversity >= floor for floor in (0.9, 0.97, 1.0))
-  # Of equally fast strategies the most diverse one, then the one with the fewest bytes.
+  # Of equally fast strategies the most diverse one is picked, and of these the one with the fewest bytes.
   limited = all_strategies(step_seconds=10.0)
   assert strategies.picked(limited, 0.95).kind == "standard"
   equal = all_strategies(step_seconds=0.004)
@@ -306,7 +306,7 @@ def row(name, seconds, number, sample_bytes=100.0):
 
 
 def better(layers, specs=None, best=None):
-  """The hint of another order, for layers of (name, microseconds, outcomes)."""
+  """The hint about another order, for layers of (name, microseconds, outcomes)."""
   rows = [row(name, 1e-6 * time, number) for name, time, number in layers]
   specs = specs or [tf.TensorSpec([None, None, 3], tf.uint8)] * (len(rows) + 1)
   whole = sum(each.seconds for each in rows)
@@ -321,9 +321,9 @@ def test_an_order_that_would_help():
     "Another order would help: 2 flip, 3 rand_augment, 4 rand_augment, 1 crop, split after rand_augment (4), r = 3: "
     "about 367"
   )
-  # The present order is as good, computed in the same way.
+  # No hint, because the present order is as good, computed in the same way.
   assert not better([*expensive_last[2:], *expensive_last[:2]])
-  # What makes another type of image keeps its place.
+  # A layer that makes another type of image keeps its place.
   image, decoded = tf.TensorSpec([], tf.string), tf.TensorSpec([None, None, 3], tf.uint8)
   assert not better([("decode", 20, 81), ("expensive", 500, 2)], [image, decoded, decoded])
 
@@ -334,7 +334,7 @@ def test_an_order_that_would_help():
     (itertools.repeat(1), (1, False, 1)),
     (itertools.cycle(range(20)), (20, False, 20)),
     (itertools.count(), (math.inf, False, math.inf)),
-    # Every second draw is a different one: two are the same in a quarter of the cases.
+    # Every second draw is new, the others are all 0. So two draws are the same in a quarter of the cases.
     ((i // 2 * (i % 2) for i in itertools.count()), (outcomes.MOST_DRAWS // 2, True, pytest.approx(4, rel=0.01))),
     # Two outcomes, one of which comes once in ten draws.
     ((i % 10 == 0 for i in itertools.count()), (2, False, pytest.approx(1 / (0.9**2 + 0.1**2), rel=0.05))),
@@ -349,7 +349,7 @@ def test_counting_ends_when_the_time_is_up():
   draws = (drawn.append(i) or i % 50 for i in itertools.count())
   assert outcomes.count_distinct(draws, 64, lambda: True)[:2] == (50, True)
   assert len(drawn) == 64
-  # Too few draws to tell.
+  # After so few draws the number stays unknown.
   assert outcomes.count_distinct(itertools.count(), 8, lambda: True)[:2] == (8, True)
 
 

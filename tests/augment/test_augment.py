@@ -1,4 +1,4 @@
-"""RandAugment's layers, and the distortions of all policies, which are Pillow's."""
+"""RandAugment's layers, and the distortions of all policies, compared with Pillow."""
 
 import numpy as np
 import pytest
@@ -68,7 +68,7 @@ class TestDistortions:
         assert_equal(made, by_pillow(distortion, parameter, image), f"{distortion}({parameter}) of {name}")
 
   def test_inversion_and_black_fill_equal_pillow(self):
-    """What only the other policies do."""
+    """Operations that RandAugment does not have, in a policy of their own."""
     (layer,) = augment.deep_auto_augment([[("invert", None, 0.5), ("rotate", 9, 0.5)]])
     for draw, name, parameter in ((0, "invert", None), (2**30, "rotate", 15), (2**31 - 2, "rotate", -15)):
       expected = by_pillow(name, parameter, TELLING, **({"fill": (0, 0, 0)} if parameter else {}))
@@ -133,7 +133,7 @@ class TestEveryLayer:
   @cases.each_value
   @pytest.mark.parametrize("decode", [tf.io.decode_png, tf.io.decode_image])
   def test_unknown_shapes_in_a_dataset(self, name, decode):
-    # One leaves the number of channels open, the other even the rank.
+    # `decode_png` leaves the number of channels open, `decode_image` even the rank.
     images = [IMAGES[key] for key in ("odd noise", "gradient", "3 x 3", "1 x 9")] * 3
     encoded = tf.data.Dataset.from_tensor_slices([tf.io.encode_png(image).numpy() for image in images])
     seeds = tf.data.Dataset.from_tensor_slices(make_seeds(len(images)))

@@ -65,7 +65,7 @@ class TestCompose:
     ],
   )
   def test_functions_with_a_stateful_seed_get_no_seed(self, layer):
-    """Functions of TensorFlow and Keras: a seed of refurbish is not a number that they could take."""
+    """Functions of TensorFlow and Keras with a parameter `seed`, which is a number, unlike a seed of refurbish."""
     fn = augment.compose([layer, lambda image: tf.cast(image, tf.uint8), augment.random_flip()])
     dataset = tf.data.Dataset.from_tensors(np.zeros([4, 4, 3], np.uint8)).map(lambda image: fn(image, seed=[7, 0]))
     assert next(iter(dataset)).shape == [4, 4, 3]
@@ -166,7 +166,7 @@ class TestSplit:
     partial_fn, final_fn = augment.split(PIPELINE, at)
     parts = mapped(lambda image, seed: final_fn(partial_fn(image, seed=seed), seed=seed), image, make_seeds(40))
     np.testing.assert_array_equal(parts, whole)
-    if at == 2:  # A layer without a seed stands there, so that positions and seeds could get out of step.
+    if at == 2:  # The layer before the split has no seed, so positions and seeds could get out of step.
       partially = mapped(partial_fn, image, make_seeds(40))
       np.testing.assert_array_equal(
         partially, mapped(augment.split(PIPELINE, 1)[0], image, make_seeds(40)) + np.uint8(3)
@@ -249,7 +249,7 @@ class TestLists:
     assert [op.type for op in graph.get_operations() if "Refurbish" in op.type] == ["RefurbishTf>ImageLayers"]
 
   def test_functions_can_be_pickled(self):
-    """As a process that is spawned needs it, if the layers can be; with their draws, masks and seeds."""
+    """A spawned process needs this, if the layers can be pickled. The copy has the same draws, masks and seeds."""
     image, mask = tf.constant(IMAGES["noise"]), tf.ones(IMAGES["noise"].shape[:2], tf.int32)
     functions = [
       *augment.split(PICKLED, 2),
@@ -283,7 +283,7 @@ class TestLists:
     assert by_lists == by_functions and len(set(by_lists)) >= 12
 
   def test_a_store_treats_lists_and_equal_functions_alike(self, tmp_path):
-    """No warning of another function."""
+    """A store warns of another function only if the partial layers differ, however they are given."""
     source = tf.data.Dataset.from_tensors(IMAGES["noise"])
     for functions in ((PIPELINE[1:3], PIPELINE[3:]), augment.split(PIPELINE[1:], 2), (PIPELINE[1:2], PIPELINE[2:])):
       warned = told(lambda given=functions: list(source.refurbish(*given, seed=7, store=tmp_path)))
@@ -323,7 +323,7 @@ def _pixels_of_epochs(*functions):
   [[tf.keras.layers.RandomFlip()], [augment.resize((8, 8)), tf.keras.layers.RandomBrightness(0.5), tf.identity]],
 )
 def test_keras_layers_alone_draw_without_a_seed(layers):
-  """Other numbers for each image and in each epoch, as they do by themselves in `Dataset.map`."""
+  """They draw other numbers for each image and in each epoch, as they do by themselves in `Dataset.map`."""
   image = np.random.default_rng(0).integers(0, 256, [8, 8, 3], np.uint8)
   mapped_images = tf.data.Dataset.from_tensors(image).repeat(20).map(augment.compose(layers))
   epochs = [{made.tobytes() for made in mapped_images.as_numpy_iterator()} for _ in range(2)]
@@ -357,7 +357,7 @@ class TestBatches:
     assert len({result.tobytes() for results in [*dataset, *dataset] for result in results.numpy()}) > 12
 
   def test_with_seeds_an_iterator_is_saved(self, tmp_path):
-    """As in docs/recipes.md. Without seeds TensorFlow refuses to save it."""
+    """As in docs/recipes.md. Without seeds TensorFlow refuses to save the iterator."""
     batched = batched_layers(2, 0.5, 0.25)
 
     def make():
@@ -371,7 +371,7 @@ class TestBatches:
     iterator = iter(make())
     yielded = [next(iterator).numpy().tobytes() for _ in range(6)]
     yielded += [batch.numpy().tobytes() for batch in restore(make(), save(iterator, tmp_path))]
-    # This epoch continues unchanged; in epochs after a restore Dataset.random draws other numbers.
+    # The interrupted epoch continues unchanged. In later epochs, Dataset.random draws other numbers after a restore.
     assert yielded[:8] == expected[:8] and len(yielded) == len(expected) == len(set(expected)) == 12
     unseeded = iter(tf.data.Dataset.from_tensor_slices(_images(12, 4, 4, 3)).batch(3).map(batched))
     with pytest.raises(tf.errors.FailedPreconditionError, match="stateful"):

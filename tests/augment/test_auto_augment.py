@@ -1,4 +1,4 @@
-"""AutoAugment's layers: the policies compared with a second transcription, draws by count."""
+"""AutoAugment's layers: the policies compared with a second transcription, and the draws counted."""
 
 import collections
 
@@ -12,8 +12,8 @@ from refurbish_tf.augment.native_layers import HalfAugmented
 from support import cases
 from support.images import IMAGES, TELLING, by_pillow
 
-# The tables as in the authors' TensorFlow code: operation, probability, magnitude, twice a line. Even operations
-# without a magnitude are given one there.
+# The tables as in the authors' TensorFlow code. A line has two operations, each with its probability and magnitude. In
+# that code even operations that need no magnitude have one.
 PUBLISHED = {
   "cifar10": """
         Invert 0.1 7 Contrast 0.2 6

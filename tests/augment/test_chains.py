@@ -1,4 +1,4 @@
-"""Random chains of layers of all kinds: one pass makes what the layers make one by one, at every split, with
+"""Random chains of layers of all kinds: one op gives the same results as one op per layer, at every split, with
 targets."""
 
 import functools
@@ -11,7 +11,7 @@ from support import cases
 from support.moved_pixels import followers, noise
 
 KINDS = {1: "mask", 2: "bilinear", 3: "rel_xyxy", 4: "xy"}
-# All leave a square a square.
+# All these layers keep a square image square.
 LAYERS = [
   augment.random_crop(padding=4),
   augment.random_flip(),

@@ -1,4 +1,4 @@
-"""Clips: all frames of one are treated alike, and nothing takes a clip for a batch, or the other way around."""
+"""Clips: all frames of a clip get the same draws, and no clip is taken for a batch, or the other way around."""
 
 import functools
 
@@ -88,7 +88,8 @@ def seeded(layers, seed):
 
 @pytest.mark.parametrize("name", EVERY_LAYER)
 def test_frames_are_all_alike(name):
-  """And those that the image alone would be, with its targets; of different frames each for itself."""
+  """Equal frames give equal results, the same as for a single image. Different frames are each changed like a single
+  image."""
   layers = EVERY_LAYER[name]
   clips, images = augment.compose(layers, KINDS, clips=True), augment.compose(layers, KINDS)
   for number, seed in enumerate(make_seeds(10)):
@@ -104,7 +105,7 @@ def test_frames_are_all_alike(name):
 
 @pytest.mark.parametrize("name", EVERY_LAYER)
 def test_refurbish_treats_a_clip_as_one_sample(name):
-  """An element of rank 4 is one sample, wherever the split is."""
+  """An element of rank 4 is one sample, before and after the split."""
   layers = EVERY_LAYER[name]
   clips = stacked([stacked([frame(number)] * FRAMES) for number in range(4)])
   source = tf.data.Dataset.from_tensor_slices(clips)
@@ -122,7 +123,7 @@ def test_refurbish_treats_a_clip_as_one_sample(name):
 
 
 def test_a_batch_of_clips():
-  """Each has the draws of its place, and any split gives the same."""
+  """Each clip has the draws of its place in the batch, and every split gives the same."""
   layers = [*EVERY_LAYER["rand_augment"], *EVERY_LAYER["random_resized_crop"], augment.random_flip()]
   fn = augment.compose(layers, KINDS, clips=True)
   clips = [stacked([frame(3 * number + each) for each in range(3)]) for number in range(4)]
@@ -171,7 +172,7 @@ CLIP = tf.data.Dataset.from_tensors(np.zeros([4, *SIZE, 3], np.uint8))
 
 
 class TestTakenForABatch:
-  """What was silent: a clip whose frames are each augmented otherwise."""
+  """The frames of a clip must not silently be augmented differently, as if they were the images of a batch."""
 
   FUNCTIONS = {
     "compose": lambda: augment.compose([augment.random_flip()]),
@@ -253,7 +254,7 @@ class TestTakenForABatch:
     assert next(iter(source.refurbish(layers))).shape == (4, *SIZE, 3)
 
   def test_volumes(self):
-    """One more axis of space, of one channel."""
+    """A volume of one channel has the same rank as a clip, and its slices are augmented alike."""
     volume = np.random.default_rng(3).integers(0, 256, [1, 28, 28, 1], np.uint8).repeat(28, axis=0)
     stage = tf.data.Dataset.from_tensors(volume).refurbish(
       [augment.random_crop(padding=6)], [augment.random_flip()], seed=3
@@ -310,7 +311,7 @@ class TestFiles:
         np.testing.assert_array_equal(found[key][number], expected)
 
   def test_a_vector_of_files_is_a_clip_and_not_a_batch(self):
-    """Before, decoding drew once for all, and what comes after it for each."""
+    """Otherwise the decoder would draw once for all files, and later layers for each."""
     for clips in (None, False):
       fn = augment.compose([augment.decode_random_resized_crop(16), augment.random_flip()], clips=clips)
       with pytest.raises(

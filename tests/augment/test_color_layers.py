@@ -1,4 +1,5 @@
-"""Layers of colours, and `gaussian_blur`: torchvision's and Pillow's bytes, how often, and what they take."""
+"""Layers of colours, and `gaussian_blur`: compared with torchvision and Pillow, how often they act, and what they
+accept."""
 
 import functools
 import itertools
@@ -49,7 +50,7 @@ class TestRivals:
 
 
 def blurred(image, sigma, radius):
-  """In double, without a rounding. A border is the image reflected, as often as it takes."""
+  """Blurs in double precision, without rounding. At its borders the image is reflected, as often as necessary."""
   weights = np.exp(-0.5 * (np.arange(-radius, radius + 1) / sigma) ** 2)
   for _ in range(2):
     padded = np.pad(np.float64(image), [(radius, radius), (0, 0), (0, 0)], "reflect")
@@ -70,7 +71,7 @@ def test_blur_of_any_pixels(dtype, channels):
       image = np.random.default_rng(7).normal(scale=100, size=image.shape).astype(dtype)
     draws = augment.gaussian_blur().draws([number, 1])
     sigma = 0.1 + 1.9 * draws.numpy()[0] / 2**31
-    # Also far wider than some of the images, which are reflected again and again.
+    # The second kernel is far wider than some of the images, which are then reflected several times.
     for layer, radius in ((augment.gaussian_blur(), math.ceil(3 * sigma)), (augment.gaussian_blur(37), 18)):
       made = layer.pixels(image, draws).numpy()
       assert made.dtype == dtype
@@ -79,7 +80,7 @@ def test_blur_of_any_pixels(dtype, channels):
 
 
 def test_blur_leaves_constant_images_unchanged():
-  """To the bit: the weights add up to one."""
+  """Unchanged to the bit, because the weights add up to one."""
   for sigma in (0.1, 0.8, 3, 40):
     assert (augment.gaussian_blur(sigma=sigma)(np.full([9, 50, 3], 251, np.uint8), SEED).numpy() == 251).all()
 

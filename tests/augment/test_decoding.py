@@ -28,7 +28,7 @@ def _file(height, width, channels=3):
   return tf.io.encode_jpeg(tf.constant(image, tf.uint8), quality=95)
 
 
-# By libjpeg's accurate transform, which Pillow takes; TensorFlow's default is the fast one.
+# Libjpeg's accurate transform, which Pillow also uses. TensorFlow's default is the fast one.
 decode_jpeg = functools.partial(tf.io.decode_jpeg, channels=3, dct_method="INTEGER_ACCURATE")
 decode_and_crop_jpeg = functools.partial(tf.io.decode_and_crop_jpeg, channels=3, dct_method="INTEGER_ACCURATE")
 
@@ -37,7 +37,7 @@ decode_and_crop_jpeg = functools.partial(tf.io.decode_and_crop_jpeg, channels=3,
   "scale, ratio", [((0.08, 1.0), (3 / 4, 4 / 3)), ((0.5, 0.5), (1, 1)), ((1, 1), (0.5, 2)), ((0.001, 0.002), (0.1, 10))]
 )
 def test_windows_equal_torchvisions_for_the_same_draws(scale, ratio):
-  """Its `RandomResizedCrop.get_params`, and without a window that fits the largest part in the middle."""
+  """Compares with `RandomResizedCrop.get_params`. If no drawn window fits, both use the largest part in the middle."""
   attempts = set()
   for (height, width), seed in itertools.product(SIZES, make_seeds(20)):
     drawn = (augment.random_resized_crop(1, scale, ratio).draws(seed).numpy() / 2**31).tolist()
@@ -72,7 +72,7 @@ def test_result_is_the_drawn_window_of_the_decoded_image(height, width, channels
 
 
 def _photograph(height, width):
-  """Its amplitudes fall with the frequency, as those of photographs."""
+  """A random image whose amplitudes fall with the frequency, like those of photographs."""
   random = np.random.default_rng(height * width)
   frequency = np.hypot(*np.meshgrid(np.fft.fftfreq(height), np.fft.fftfreq(width), indexing="ij"))
   frequency[0, 0] = 1
@@ -101,7 +101,7 @@ def _levels(one, other):
   ids=str,
 )
 def test_pixels_are_pillows(mode, options):
-  """Those of the whole image, as it stands, and those of a part up to its edges."""
+  """Compares the whole image, in every orientation, and parts up to its edges."""
   image = Image.fromarray(_photograph(203, 300)).convert(mode)
   for orientation in range(1, 9):
     exif = Image.Exif()
@@ -119,7 +119,8 @@ def test_pixels_are_pillows(mode, options):
 class TestSize:
   @pytest.mark.parametrize("size", [(16, 16), (20, 14), (50, 60), (90, 70), (200, 300)])
   def test_result_is_the_resized_window(self, size):
-    """At full scale within a level. At the others at the same place, to a part of a pixel: a ramp would show it."""
+    """At full scale the result is within one level. At smaller scales it is at the same place to a fraction of a pixel,
+    which is what a ramp shows."""
     layer = augment.decode_random_resized_crop(size)
     for ramp in np.mgrid[:301, :403] * 0.6:
       file = tf.io.encode_jpeg(ramp.astype(np.uint8)[..., np.newaxis], quality=98)
@@ -136,7 +137,7 @@ class TestSize:
     "size, ratio", [((97, 128), 1), ((96, 129), 1), ((96, 128), 2), ((49, 64), 2), ((48, 64), 4), ((17, 22), 4)]
   )
   def test_uses_the_smallest_scale_with_enough_pixels(self, size, ratio):
-    """Of a file whose sides are multiples of the scales, which then needs no other resize."""
+    """The sides of the file are multiples of the scales, so that no further resize is needed."""
     file = tf.io.encode_jpeg(_photograph(192, 256))
     at_scale = decode_jpeg(file, ratio=ratio)
     expected = tf.image.resize(at_scale, size, antialias=True)
@@ -146,7 +147,7 @@ class TestSize:
 
   @pytest.mark.parametrize("times", [2, 3, 4, 7, 12, 15])
   def test_differs_little_from_the_full_decode(self, times):
-    """By two levels in the mean at most."""
+    """The mean difference is at most two levels."""
     file = tf.io.encode_jpeg(_photograph(48 * times, 64 * times), quality=90)
     full = tf.image.resize(decode_jpeg(file), [48, 64], antialias=True)
     assert 0.3 < np.abs(_levels(augment.decode((48, 64))(file), full)).mean() <= 2
@@ -207,7 +208,7 @@ def _formats():
 
 
 def _bmp(bits, columns, palette=b"", compression=0, masks=(), height=5, header=40, num_colors=0):
-  """A BMP file of 7 columns, whose rows have this many bytes."""
+  """A BMP file of 7 columns, whose rows have `columns` bytes."""
   pixels = np.random.default_rng(bits).integers(0, 256, [5, columns], np.uint8).tobytes()
   before = b"\0" * (header - 40) + struct.pack(f"<{len(masks)}I", *masks) + palette
   begin = 14 + 40 + len(before)
@@ -311,7 +312,7 @@ class TestOtherFormats:
       next(iter(stage))
 
   def test_one_stage_decodes_all_formats_of_an_image_folder(self, tmp_path):
-    """Everything that image_folder lists, in one stage."""
+    """The files have all formats that `image_folder` lists."""
     (tmp_path / "a").mkdir()
     for name, file in _formats().items():
       (tmp_path / "a" / f"{name}.{name.split()[-1]}").write_bytes(file)
@@ -380,7 +381,7 @@ class TestBadFiles:
         NOT_WHOLE[name](file[:keep])
 
   def test_any_changed_byte_gives_an_image_or_an_error(self, name):
-    """An error, or an image; never a crash."""
+    """Damaged files never crash the process."""
     random = np.random.default_rng(0)
     for kind in (_file(24, 20).numpy(), *_formats().values()):
       for _ in range(15):
@@ -393,7 +394,7 @@ class TestBadFiles:
           pass
 
   def test_memory_of_the_decoder_is_freed(self, name):
-    """Each decode of a progressive file holds 10 MB; a damaged one ends in the middle of it."""
+    """Decoding a progressive file takes 10 MB. A damaged file ends in the middle of it."""
     whole = tf.io.encode_jpeg(tf.zeros([1300, 1300, 3], tf.uint8), progressive=True).numpy()
     damaged = whole[:400]
     before = None
@@ -406,7 +407,7 @@ class TestBadFiles:
 
 
 def test_a_jpeg_too_large_for_tf_io_is_refused():
-  """At every scale, and before memory is allocated."""
+  """It is refused at every scale, before memory is allocated."""
   file = bytearray(_file(30, 30).numpy())
   place = file.index(b"\xff\xc0") + 5
   file[place : place + 4] = (65_000).to_bytes(2, "big") * 2

@@ -1,4 +1,4 @@
-"""Files of 16 bits a value: `decode(dtype=tf.uint16)` keeps them, and neither dtype takes files of the other."""
+"""Files with 16 bits per value: `decode(dtype=tf.uint16)` keeps them, and each dtype refuses files of the other."""
 
 import io
 import pickle
@@ -14,9 +14,9 @@ import refurbish_tf as rtf
 from support.images import decoded, make_seeds
 
 augment = rtf.augment
-# Of the channels of a PNG file, where each channel of the image comes from.
+# By a PNG file's number of channels: the channel that each channel of the image comes from.
 COLOURS = {1: [0, 0, 0], 2: [0, 0, 0], 3: [0, 1, 2], 4: [0, 1, 2]}
-# What stands, of what lies.
+# By EXIF orientation: makes the upright image from the stored one.
 TURNED = {
   1: lambda image: image,
   2: lambda image: image[:, ::-1],
@@ -30,7 +30,7 @@ TURNED = {
 
 
 def _noise(height, width, channels=3):
-  """Every value is below 2^16, and has both of its bytes."""
+  """Values of 16 bits, so that both bytes of a value matter."""
   return np.random.default_rng(height * width).integers(0, 2**16, (height, width, channels), np.uint16)
 
 
@@ -39,7 +39,7 @@ def _png(image):
 
 
 def _lying(image, number):
-  """With an EXIF block of one entry, the orientation, after the header."""
+  """A PNG file with an EXIF block of one entry, the orientation, after the header."""
   exif = b"MM\0*" + struct.pack(">IHHHIHHI", 8, 1, 0x112, 3, 1, number, 0, 0)
   chunk = struct.pack(">I", len(exif)) + b"eXIf" + exif + struct.pack(">I", zlib.crc32(b"eXIf" + exif))
   file = _png(image)

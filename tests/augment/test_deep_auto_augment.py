@@ -108,7 +108,7 @@ class TestOperations:
     assert 0 < fallbacks < 40
 
   def test_crops_and_cutouts_show_the_mean_color(self):
-    """By TensorFlow's numbers for the inverted seed."""
+    """The places are drawn by TensorFlow from the inverted seed."""
 
     def drawn(seed, end):
       return tf.raw_ops.StatelessRandomUniformInt(shape=[2], seed=~seed, minval=0, maxval=end).numpy()

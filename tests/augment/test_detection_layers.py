@@ -1,5 +1,5 @@
-"""`random_zoom_out`, `random_iou_crop` and `random_resize`: what torchvision makes, what is drawn, and images of many
-sizes."""
+"""`random_zoom_out`, `random_iou_crop` and `random_resize`: compared with torchvision, what is drawn, and images of
+many sizes."""
 
 import json
 import math
@@ -52,7 +52,7 @@ def test_resize_is_torchvisions(case):
 
 @rivals("iou_crop")
 def test_iou_crop_is_torchvisions(case):
-  """Of images of all kinds, and what follows them; by the words of a seed in the same order."""
+  """For images of all kinds and their targets, with draws from the same seed in the same order."""
   layer, draws, size = augment.random_iou_crop(**case["arguments"]), [*case["seed"], 0, 0, 0, 0], case["image"]
   top, left, height, width = case["crop"]
   for dtype, channels in ((np.uint8, 3), (np.uint8, 1), (np.float32, 5), (np.int16, 13)):
@@ -102,7 +102,8 @@ class TestDraws:
 
 
 def cropped(fn, size, boxes, seed):
-  """What is made of an image whose pixels are their numbers: the crop as left, top, right, bottom, and the boxes."""
+  """Applies `fn` to an image whose pixels are their own numbers. Returns the crop as left, top, right, bottom, and the
+  boxes."""
   made = fn({"image": np.arange(size[0] * size[1], dtype=np.float32).reshape(*size, 1), "boxes": boxes}, seed=seed)
   top, left = divmod(int(made["image"][0, 0, 0]), size[1])
   return np.array([left, top, left + made["image"].shape[1], top + made["image"].shape[0]]), made["boxes"].numpy()
@@ -116,13 +117,14 @@ def overlap(crop, box):
 class TestIouCrop:
   @pytest.mark.parametrize("least", [0, 0.5, 0.9])
   def test_crops_meet_their_limits_of_size_ratio_and_overlap(self, least):
-    """In 200 trials: sides, ratio and overlap; a box is where its pixels are, or 0 if its middle is not in the crop."""
+    """In 200 trials, sides, ratio and overlap are within the limits. A box is where its pixels are, or 0 if its middle
+    is outside the crop."""
     fn = augment.compose([augment.random_iou_crop(0.4, 0.9, 0.7, 1.5, [least], 60)], {"boxes": "rel_yxyx"})
     random, size, crops = np.random.default_rng(5), (50, 40), 0
     for seed in make_seeds(200):
       corners = random.uniform(0, [25, 35], (3, 2))
       boxes = np.concatenate([corners, corners + random.uniform(5, 15, (3, 2))], 1)
-      # As large as a crop can be.
+      # This box is as large as a crop can be.
       boxes[0] = [2, 3, 34, 41]
       given = np.concatenate([in_format(boxes, "rel_yxyx", size), [[-1] * 4, [0] * 4]])
       crop, found = cropped(fn, size, given, seed)
@@ -148,13 +150,13 @@ class TestIouCrop:
       assert crop.tolist() == [0, 0, 30, 20] and found.tolist() == np.asarray(boxes).tolist()
 
   def test_the_image_stays_if_no_crop_is_possible(self):
-    """Where torchvision never ends: no crop has as much of the box, or as small sides."""
+    """Here torchvision would try again without end: no crop has so much of the box, or such small sides."""
     for size, options in (((30, 30), [0.99]), ((1, 1), [0]), ((3, 1), [0.2])):
       fn = augment.compose([augment.random_iou_crop(sampler_options=options, trials=7)], {"boxes": "xyxy"})
       assert cropped(fn, size, [[0.0, 0, 1, 1]], [7, 0])[0].tolist() == [0, 0, *size[::-1]]
 
   def test_uses_the_first_boxes_as_moved_by_earlier_layers(self):
-    """Also of a batch, each image of which has its own, and of all frames of a clip."""
+    """Also in a batch, whose images have their own boxes, and for all frames of a clip."""
     layers = [augment.random_zoom_out(p=1), augment.random_flip(p=1), CROP, augment.resize((16, 24))]
     kinds, one = {"boxes": "xyxy", "others": "xywh"}, [[2.0, 3, 14, 18]]
     fn, sized = augment.compose(layers, kinds), augment.compose(layers, kinds, clips=True)
@@ -201,7 +203,7 @@ class TestIouCrop:
 
 
 class TestSizes:
-  """Images that are of one size before a layer, and of several after it."""
+  """Images that have one size before a layer and several sizes after it."""
 
   @pytest.mark.parametrize(
     "layers",
@@ -220,7 +222,7 @@ class TestSizes:
     assert augment.compose(layers)(images[:0], seed=[7, 0]).shape[0] == 0
 
   def test_later_layers_check_each_drawn_size(self):
-    """A size that is drawn is known when it runs: a crop from less than it needs is an error, as it is of images."""
+    """A drawn size is known only at run time. A crop of a smaller image is then an error."""
     fn = augment.compose([augment.random_resize(10, 30), augment.random_crop(20)])
     counts = {True: 0, False: 0}
     for seed in make_seeds(40):
@@ -239,7 +241,7 @@ class TestSizes:
 
   @pytest.mark.parametrize("at", [1, 2, 4])
   def test_in_a_stage(self, at):
-    """By several workers and into rows of a batch: the same as by one, in each epoch."""
+    """Several workers, also if they write rows of a batch, make the same images as one worker, in each epoch."""
     layers = [augment.random_zoom_out(p=0.8), CROP, augment.random_flip(), augment.resize((12, 15))]
     images, boxes = noise(np.uint8, 12, 20, 30, 3), np.float32([[[k, 2, k + 15, 18]] for k in range(12)])
     source = tf.data.Dataset.from_tensor_slices((images, boxes))

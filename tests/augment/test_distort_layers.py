@@ -1,5 +1,5 @@
-"""The policies' operations by themselves, orders of channels and SSD's distortions: Pillow's and torchvision's bytes,
-draws, errors."""
+"""The policies' operations as layers of their own, orders of channels and SSD's distortions: compared with Pillow and
+torchvision, draws, errors."""
 
 import itertools
 import json
@@ -17,7 +17,7 @@ from support.rival_distortions import array
 RIVALS = json.loads((ROOT / "tests" / "support" / "rival_distortions.json").read_text(encoding="utf-8"))
 IMAGE = array(RIVALS["image"])
 SEED = [7, 0]
-# As many layers as there are operations: of each the arguments before p, and its range.
+# By layer: its arguments before p, once for each case. A pair is a range of values.
 ARGUMENTS = {
   "random_autocontrast": [()],
   "random_equalize": [()],
@@ -55,7 +55,7 @@ class TestRivals:
 
   @pytest.mark.parametrize("number", range(len(RIVALS["photometric"])))
   def test_photometric_distort(self, number):
-    """Each step is within a level of torchvision's, which the next ones enlarge."""
+    """Each step is within one level of torchvision's, but later steps enlarge the difference."""
     case = RIVALS["photometric"][number]
     given = case["parameters"]
     amounts = {name: given[f"{name}_factor"] for name in SSD}
@@ -129,8 +129,8 @@ class TestDistortions:
 
 class TestColors:
   def test_photometric_distort_is_its_steps(self):
-    """Those that are drawn, contrast second or last, and then an order of the channels. Amounts are whole steps of 1 /
-    4096."""
+    """The result equals the drawn steps, with contrast second or last, and then an order of the channels. All amounts
+    are whole steps of 1 / 4096."""
     ranges = {"brightness": (0.25, 1.75), "contrast": (0.25, 3.25), "saturation": (0, 1.5), "hue": (-0.25, 0.5)}
     layer = augment.random_photometric_distort(**ranges, p=0.5)
     steps = [augment.color_jitter(**{name: (low + (high - low) * 0.75,) * 2}) for name, (low, high) in ranges.items()]

@@ -152,7 +152,7 @@ class TestDraws:
     assert_same(tf.function(layer.draws)(tf.constant([7, 1]), tf.constant(batch_size)), expected)
 
   def test_do_not_depend_on_threads(self):
-    """With more images than one thread would take."""
+    """There are more images than one thread handles."""
     layer = augment.random_resized_crop(4)
     drawn = of_any_number_of_threads(lambda seed: layer.draws(seed, 20_000), np.array([7, 1]))
     for image in (0, 1, 9_999, 19_999):
@@ -160,8 +160,8 @@ class TestDraws:
 
   @pytest.mark.parametrize("padding", cases.some([3, 1], 1))
   def test_all_places_and_directions_are_equally_likely(self, padding):
-    """For the images of a batch and for consecutive seeds. Whole outcomes are counted, so crop and flip are
-    independent."""
+    """For the images of a batch and for consecutive seeds. The outcomes of both layers are counted together, so crop
+    and flip must be independent."""
     fn = augment.compose([augment.random_crop(padding=padding), augment.random_flip()])
     count = 200 * 2 * (2 * padding + 1) ** 2
     for drawn in (fn.draws([7, 0], count).numpy(), np.array([fn.draws(seed) for seed in make_seeds(count)])):
@@ -228,7 +228,8 @@ class TestPixels:
     [(4, None, None), (0, (3, 4), 9), (1, (3, 6), 15), (0, (8, 9), 16), (1, (8, 4), 10), (0, (5, 6), 1)],
   )
   def test_every_place_of_a_crop(self, mode, padding, to, places):
-    """Padded by what is missing at both ends, as torchvision pads, there are more places than one."""
+    """An image that is too small is padded at both ends by what is missing, as in torchvision, so there are several
+    places."""
     image = noise(5, 6, 3)
     height, width = to or image.shape[:2]
     around = [padding + max(0, least - side - 2 * padding) for least, side in zip((height, width), image.shape)]
@@ -258,13 +259,13 @@ class TestPixels:
       assert not augment.cutout(2**31 - 1).pixels(image, draws).numpy().any()
 
   def test_more_cutouts_than_one_pass_can_make(self):
-    """Nested lists may have more layers than one list."""
+    """Nested lists may have more layers than a single list."""
     fn = augment.compose([augment.random_apply([augment.cutout(1)] * 60, p=1) for _ in range(3)])
     made = fn(np.full([2048, 2048, 3], 255, np.uint8), seed=[7, 1]).numpy()
     assert 170 < np.count_nonzero(made[..., 0] == 0) <= 180
 
   def test_a_large_batch_does_not_depend_on_the_number_of_threads(self):
-    """Larger than what one thread takes."""
+    """The batch is larger than what one thread handles."""
     fn = augment.compose([augment.random_crop(padding=4), augment.random_flip(), augment.normalize(MEAN[:3], STD[:3])])
     images = noise(24, 224, 224, 3)
     made = of_any_number_of_threads(lambda images: fn(images, seed=[7, 1]), images)
@@ -273,7 +274,7 @@ class TestPixels:
       assert_same(made[number], fn(images[number], seed=augment.seed_at([7, 1], number)))
 
   def test_the_input_is_not_modified(self):
-    """Though the output could be written over the input."""
+    """The output has the size and dtype of the input, so it could be written over the input."""
     fn = augment.compose([augment.random_crop(padding=4), augment.random_flip(), augment.cutout(3)])
     image = noise(9, 8, 3)
 
@@ -290,7 +291,7 @@ class TestPixels:
 
 class TestResizedCrop:
   def test_takes_the_box_that_is_drawn(self):
-    """As of a file; without a change of size the result is a copy."""
+    """Compares with a plain slice: without a change of size, the result is a copy."""
     image = noise(9, 13, 3)
     for seed in make_seeds(200):
       y, x, height, width = window(9, 13, seed)
@@ -300,7 +301,7 @@ class TestResizedCrop:
     "height, width, expected", [(1, 40, (0, 19, 1, 1)), (40, 1, (19, 0, 1, 1)), (6, 30, (0, 11, 6, 8))]
   )
   def test_falls_back_to_the_middle(self, height, width, expected):
-    """No box of at least this share of the area is that close to a square."""
+    """No box with at least this fraction of the area is that close to a square."""
     image = noise(height, width, 3)
     y, x, h, w = expected
     assert_same(augment.random_resized_crop((h, w), scale=(1.0, 1.0))(image, [7, 0]), image[y : y + h, x : x + w])
@@ -319,13 +320,13 @@ class TestComposition:
   ]
 
   def test_is_one_op(self):
-    """For small images the pixels are not what takes the time."""
+    """For small images, the overhead of ops takes longer than the pixels."""
     for at, count in ((4, 1), (3, 2), (2, 2)):
       fn = augment.compose(self.LAYERS) if at == 4 else _interrupted(self.LAYERS, at)
       spec = tf.TensorSpec([32, 32, 3], tf.uint8), tf.TensorSpec([2], tf.int32)
       ops = _ops(lambda image, seed, fn=fn: fn(image, seed=seed), spec)
       ours = [op for op in ops if op.startswith("RefurbishTf>")]
-      # After the third layer none draws.
+      # No layer after the third draws.
       last = "RefurbishTf>ImagePixels" if at == 3 else "RefurbishTf>ImageLayers"
       assert [op for op in ours if "Image" in op] == ["RefurbishTf>ImageLayers", last][2 - count :]
       if at == 4:
@@ -344,7 +345,7 @@ class TestComposition:
       layer = augment.normalize((0.123456789012345, mean, 0.5, 0.123456789012345), (0.123456789012345,) * 4)
       assert_same(layer(image), tf.function(layer)(image))
     for number in cases.some(range(40), 14):
-      # The one of side 2 is in the middle.
+      # The cutout of side 2 is drawn in the middle of the image, the others at its corner.
       fn = augment.compose([augment.cutout(1 + (other == number)) for other in range(40)])
       made = fn.pixels(image, [2**30 * (place // 2 == number) for place in range(80)])
       expected = image.copy()
@@ -354,14 +355,14 @@ class TestComposition:
       assert augment.random_resized_crop(size, (0.123456789, 0.987654321))(image, [7, 0]).shape == [*size, 4]
 
   def test_empty_draws_take_no_time(self):
-    """If each image of a batch took a step, this would take permanently, and fail."""
+    """If each image of the batch took a step, this would never end."""
     drawn = []
     layer = augment.normalize(0.5, 0.5)
     assert ends(lambda: drawn.append(layer.draws([1, 2], 2**62)), 60)
     assert [draws.shape for draws in drawn] == [[2**62, 0]]
 
   def test_draws_and_pixels_are_two_steps(self):
-    """So that the draws can be sent to another device."""
+    """The draws can then be sent to another device."""
     fn = augment.compose(self.LAYERS)
     image, seed = noise(9, 8, 3), [7, 3]
     draws = fn.draws(seed)

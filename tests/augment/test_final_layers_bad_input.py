@@ -57,7 +57,7 @@ class TestEveryLayer:
 
   @pytest.mark.parametrize("rank", [None, 3, 4])
   def test_refuses_images_at_run_time_if_shapes_are_unknown(self, name, rank):
-    """With unknown dimensions, and with unknown rank."""
+    """With unknown dimensions of a known rank, and with an unknown rank (None)."""
     spec = tf.TensorSpec(None if rank is None else [None] * rank, tf.uint8)
     traced = tf.function(_applied(name), autograph=False).get_concrete_function(spec)
     for shape in ([4, 4], [4, 4, 65], [3, 4, 4, 0], [1, 2, 4, 4, 3], [0, 4, 3], [4, 0, 3]):
@@ -121,7 +121,7 @@ class TestEveryLayer:
 
   @pytest.mark.parametrize("drawn", [-1, -INT32 - 1, -5, 5, 2**16, 2**30, INT32])
   def test_draws_out_of_range(self, name, drawn):
-    """An error, or an image of valid pixels; never memory beside it."""
+    """The result is an error, or an image of valid pixels, never other memory."""
     layer = LAYERS[name]
     for images in (IMAGE, np.stack([IMAGE] * 3)):
       drawn_shape = layer.draws([7, 0], *([3] if images.ndim == 4 else [])).shape
@@ -135,7 +135,7 @@ class TestEveryLayer:
         expected = (5, 6, 3)
         assert made.shape == [*images.shape[:-3], *expected]
         if made.dtype == tf.uint8 and name not in ("random_resized_crop", "resize"):
-          # All values of this image are different, so that foreign ones would show.
+          # All values of this image are different, so values from other memory would show.
           assert np.isin(made, [0, *IMAGE.flat]).all()
 
   def test_draws_of_another_dtype(self, name):
@@ -259,7 +259,7 @@ class TestArguments:
       augment.random_flip(*arguments)
 
   def test_repr_and_outcomes_describe_the_layers(self):
-    """Also to `advise`, which counts the places of a crop to a size by itself: they depend on the image."""
+    """`advise` uses the outcomes. It counts the places of a crop to a size by itself, as they depend on the image."""
     for layer, shown, outcomes in (
       (
         augment.random_crop(8, padding=2),
@@ -372,7 +372,8 @@ class TestArguments:
       traced(tf.constant(image))
 
   def test_color_layers_after_normalize_are_refused(self):
-    """Its output is not uint8. What knows no colours takes float32, and resizes no smaller floats."""
+    """The output of normalize is not uint8. Layers that ignore colours accept float32, but resize accepts no smaller
+    floats."""
     normalized = [augment.normalize(0.5, 0.25), augment.random_flip()]
     assert augment.compose([*normalized, augment.resize((2, 2))])(IMAGE, seed=[7, 0]).dtype == tf.float32
     with pytest.raises(TypeError, match="image of rand_augment must be uint8, got dtype float32"):

@@ -1,4 +1,4 @@
-"""`gaussian_noise`: distributed as it says; independent of split, batch and place; what it takes."""
+"""`gaussian_noise`: its distribution, its independence of split, batch and place, and what it accepts."""
 
 import math
 
@@ -21,10 +21,10 @@ def test_is_normal_with_the_given_mean_and_deviation():
   made = augment.gaussian_noise(0.1, 0.25, clip=False)(image, SEED).numpy()
   z = np.sort((made.ravel().astype(np.float64) - 0.6) / 0.25)
   below = np.array([normal(x) for x in z[::100]])
-  # Kolmogorov's distance of so many values is below this but once in a million times.
+  # Kolmogorov's distance of so many values exceeds this only once in a million times.
   assert np.abs(below - np.arange(0, z.size, 100) / z.size).max() < 2.7 / math.sqrt(z.size)
   assert abs(z.mean()) < 5 / math.sqrt(z.size) and abs(z.std() - 1) < 0.01
-  # That of neighbours, and of other images, is independent.
+  # The noise of neighbouring values, and of other images, is independent.
   others = augment.gaussian_noise(0, 1, clip=False)(np.zeros([4, 200, 200, 3], np.float32), SEED).numpy()
   assert np.abs(np.corrcoef(others.reshape(4, -1)) - np.eye(4)).max() < 0.02
   for other in (
@@ -114,7 +114,7 @@ class TestBadInput:
       augment.compose([augment.normalize(), augment.gaussian_noise()])(noise(4, 4, 3), seed=SEED)
 
   def test_floats_in_other_units_are_an_error_when_it_runs(self):
-    """Of 255, or normalized in another function. What is no number stays so."""
+    """Floats up to 255, or normalized in another function, raise an error. NaN stays NaN."""
     image = np.float32(noise(4, 4, 3))
     match = (
       "gaussian_noise must have values from 0 to 1, to which it is clipped; the image has values such as 2.*clip=False"

@@ -1,5 +1,4 @@
-"""Layers of geometry: the pixels of torchvision, Pillow and albumentations, what is drawn, and what follows the
-image."""
+"""Layers of geometry: compared with torchvision, Pillow and albumentations; what they draw; what follows the image."""
 
 import json
 import math
@@ -13,7 +12,7 @@ from support import ROOT, cases
 from support.images import chi_square, make_seeds
 from support.moved_pixels import check_pixels, followers, noise, taken
 
-# Small images of many channels are most often meant otherwise; not here.
+# The warning says that small images with many channels are usually a mistake. Here they are intended.
 pytestmark = pytest.mark.filterwarnings("ignore::refurbish_tf.PipelineWarning")
 RIVALS = json.loads((ROOT / "tests" / "support" / "rival_geometry.json").read_text(encoding="utf-8"))
 UNIT = 2**31
@@ -76,7 +75,7 @@ def drawn_of(name, case):
 
 
 def places_of(name, case):
-  """Where the middles of the made pixels come from, by definition, in pixels: x and y."""
+  """The places in the image, x and y in pixels, from which the centers of the result's pixels come, by definition."""
   height, width = case["image"]
   y, x = np.mgrid[:height, :width] + 0.5
   if name == "rotate":
@@ -92,7 +91,7 @@ def projected(matrix, x, y):
 
 
 def source_of(case):
-  """The matrix that takes (x, y, 1) of a made image to where it comes from, for corners that are moved."""
+  """The matrix that maps (x, y, 1) in the result to where its pixel comes from in the image, for moved corners."""
   height, width = case["image"]
   rows, given = [], []
   for (x1, y1), to in zip(case["corners"], [(0, 0), (width - 1, 0), (width - 1, height - 1), (0, height - 1)]):
@@ -105,7 +104,7 @@ def source_of(case):
   "name, number", [(name, number) for name in ("rotate", "perspective") for number in range(len(RIVALS[name]))]
 )
 def test_rotation_and_perspective_equal_torchvision_and_pillow(name, number):
-  """But for pixels that come from so near to a border that a rounding decides."""
+  """Except for pixels that come from so near to a border that rounding decides."""
   case = RIVALS[name][number]
   layer, draws = drawn_of(name, case)
   places = places_of(name, case)
@@ -121,7 +120,8 @@ def test_rotation_and_perspective_equal_torchvision_and_pillow(name, number):
 
 @pytest.mark.parametrize("move", RIVALS["moves"], ids=lambda move: f"{move['name']} {move['number']}")
 def test_boxes_and_points_go_where_torchvisions_go(move):
-  """Boxes that it clips; points as places, (0, 0) the corner of the image, if the layer is no move by whole pixels."""
+  """Boxes that torchvision clips, and points: places with (0, 0) at the image's corner, unless the layer moves whole
+  pixels."""
   case = RIVALS[move["name"]][move["number"]]
   layer, draws = drawn_of(move["name"], case)
   boxes, points = np.array(move["boxes"]), np.array(move["points"])
@@ -185,7 +185,7 @@ class TestDraws:
 
 class TestPerspective:
   def test_equals_its_definition_for_any_draws(self):
-    """By definition, of images of all shapes, with the largest distortions; boxes go around their corners."""
+    """Compares images of all shapes, with the largest distortions. A moved box surrounds its moved corners."""
     layer, random = augment.random_perspective(0.5, p=1), np.random.default_rng(3)
     empty = taken_from = behind = 0
     for number in range(cases.examples(60)):
@@ -227,7 +227,7 @@ class TestPerspective:
       expected = np.clip([*seen.min(1), *seen.max(1)], 0, [width, height] * 2)
       np.testing.assert_allclose(moved[0], expected, rtol=0, atol=1e-6)
       np.testing.assert_allclose(point[0] + 0.5, seen[:, 0], rtol=0, atol=1e-6)
-      # Of depths of two signs, one is behind the viewer.
+      # If the depths have two signs, one of the points is behind the viewer.
       if (to[2] @ [*far, 1]) * (to[2] @ [width / 2, height / 2, 1]) > 0:
         np.testing.assert_allclose(far_point[0] + 0.5, projected(to, *far), rtol=1e-6, atol=1e-3)
       else:
@@ -236,7 +236,7 @@ class TestPerspective:
     assert min(empty, taken_from) > 1000 and behind
 
   def test_blended_maps_follow(self):
-    """A smooth map is near to the nearest pixels."""
+    """The blended values of a smooth map are near to those of the nearest pixels."""
     layer = augment.random_perspective(0.4, p=1)
     depth = np.float32(np.add.outer(np.arange(40), np.arange(50)) + 1)
     for seed in make_seeds(10):
@@ -260,7 +260,7 @@ class TestPerspective:
   ],
 )
 def test_static_shapes(make, known, partly):
-  """What is known of a size is known after the layer; the size of a result is that."""
+  """A size that can be known before the layer runs is in its static shape, and is the size of the result."""
   layer = make()
   seeds = {"seed": [7, 0]} if layer.takes_seed else {}
   image = noise(np.uint8, 9, 11, 3)
@@ -349,7 +349,7 @@ class TestRefuses:
     ],
   )
   def test_images(self, make, shape, dtype, error, match):
-    """While a graph is made, or when it runs, if sizes are not known before."""
+    """They are refused while a graph is traced, or when it runs if sizes are not known before."""
     layer, image = make(), np.zeros(shape, dtype)
     seeds = {"seed": [7, 0]} if layer.takes_seed else {}
     with pytest.raises(error, match=f"image of {layer.__name__} must .*{match}"):

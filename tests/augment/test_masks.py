@@ -1,4 +1,4 @@
-"""Masks follow the geometry of their image, and nothing else moves or misses them silently."""
+"""Masks follow the geometry of their image. Other components neither move nor are missed silently."""
 
 import functools
 
@@ -12,7 +12,7 @@ from refurbish_tf.augment import composition
 from support.images import make_seeds, window
 from support.masks import ALL_DTYPES, IMAGES, MASKS, SOURCE, aligned
 
-# In which each value is one of a place: what moves a pixel cannot do so unnoticed.
+# The mask has the values of its image, so an image pixel that moves without its mask pixel is noticed.
 EXACT = tf.data.Dataset.from_tensor_slices(np.random.default_rng(3).integers(1, 256, [40, 17, 23, 1], np.uint8)).map(
   lambda values: (tf.repeat(values, 3, axis=-1), values)
 )
@@ -48,9 +48,9 @@ LAYERS = {
 class TestAligned:
   @pytest.mark.parametrize("name", LAYERS)
   def test_masks_follow_every_layer_at_every_split(self, name):
-    """40 of 40 in each epoch: in the partial augmentation, in the final one, and with a split between them."""
+    """All 40 masks follow in each epoch: in the partial augmentation, in the final one, and with a split in between."""
     flat = composition.flattened([LAYERS[name]()])
-    # Its own resized crops make wide edges.
+    # Deep AutoAugment's resized crops make wide edges, where image and mask differ.
     share = 0.5 if name.startswith("deep") else 1
     stages = [(flat, None), ([tf.identity], flat), *((flat[:at], flat[at:]) for at in range(1, len(flat)))]
     for layers in stages:
@@ -83,7 +83,7 @@ class TestAligned:
 
   @pytest.mark.parametrize("dtype", ALL_DTYPES, ids=lambda dtype: dtype.name)
   def test_any_dtype_and_number_of_channels(self, dtype):
-    """With the largest values that it holds."""
+    """The mask has the largest values of each dtype."""
     fn = augment.compose([augment.random_crop(padding=3), augment.random_flip()], targets={"mask": "mask", 1: "mask"})
     values = next(EXACT.as_numpy_iterator())[1]
     scale = 1 if dtype.is_bool else dtype.max // 255
@@ -157,7 +157,7 @@ class TestAligned:
     assert all(aligned(image, mask) for image, mask, _ in stage.as_numpy_iterator())
 
   def test_masks_follow_images_decoded_from_files(self):
-    """Decoding a whole file moves nothing."""
+    """Decoding a whole file moves no pixels."""
 
     def encoded(image, mask, label):
       return tf.io.encode_png(image), mask, label

@@ -23,7 +23,7 @@ def images_of(dtype, count=8, height=6, width=10):
 
 
 def drawn(images, alpha=1.0, switch_prob=0.0, seed=SEED):
-  """What an image has left of itself, and its partner, for these seeds."""
+  """How much each image keeps of itself, and the number of its partner, for this seed."""
   _, lambdas, partners = native.ops().refurbish_tf_mix_images(
     images=images, seed=seed, mixup_alpha=alpha, cutmix_alpha=alpha, switch_prob=switch_prob
   )
@@ -31,7 +31,7 @@ def drawn(images, alpha=1.0, switch_prob=0.0, seed=SEED):
 
 
 def blended(lambdas, values, partners):
-  """As `keras.layers.MixUp` has it."""
+  """The formula of `keras.layers.MixUp`."""
   weight = lambdas.reshape([-1] + [1] * (values.ndim - 1))
   return weight * values + (1 - weight) * values[partners]
 
@@ -45,7 +45,7 @@ class TestMixup:
     mixed, labels = augment.mixup(1, num_classes=10)(images, LABELS, seed=SEED)
     np.testing.assert_array_equal(mixed, blended(lambdas, images, partners))
     np.testing.assert_array_equal(labels, blended(lambdas, one_hot, partners))
-    # Labels that are one-hot, or soft, already.
+    # Labels that are already one-hot or soft give the same.
     for given, classes in (
       (one_hot, None),
       (one_hot, 10),
@@ -57,7 +57,7 @@ class TestMixup:
       np.testing.assert_array_equal(augment.mixup(1, 10)(images, given, seed=SEED)[1], labels)
 
   def test_scalar_labels_are_mixed(self):
-    """Of two classes, and quantities."""
+    """Labels of two classes, or quantities."""
     lambdas, partners = drawn(images_of(np.uint8))
     for given in (LABELS.astype(np.float32), LABELS[:, np.newaxis].astype(np.float32)):
       _, labels = augment.mixup(1)(images_of(np.uint8), given, seed=SEED)
@@ -88,7 +88,7 @@ class TestEither:
     images = np.broadcast_to(np.arange(100, dtype=np.float32).reshape(100, 1, 1, 1), [100, 8, 8, 1])
     mixed = augment.mixup_or_cutmix(0.8, 1.0, 0.3)(images, seed=SEED).numpy()
     number = sum(len(np.unique(image)) == 2 for image in mixed)
-    # Boxes may be empty, or all of an image.
+    # A box may be empty, or cover the whole image.
     assert 10 < number < 40
     np.testing.assert_array_equal(
       augment.mixup_or_cutmix(0.8, 1.0, 0)(images, seed=SEED), augment.mixup(0.8)(images, seed=SEED)
@@ -110,7 +110,7 @@ class TestBatches:
     assert (mixed(images, LABELS, seed=[8, 0])[0] != first[0]).numpy().any()
 
   def test_draws_are_independent_of_earlier_layers_with_the_same_seed(self):
-    """Of a layer, of layers, and of this."""
+    """Compares with the draws of one layer, of two, and of a layer that draws several numbers."""
     _, lambdas, _ = native.ops().refurbish_tf_mix_images(
       images=tf.zeros([500, 1, 1, 1]), seed=SEED, **{**STAGE, "switch_prob": 0.0}
     )
@@ -123,7 +123,7 @@ class TestBatches:
         assert abs(np.corrcoef(draws, lambdas)[0, 1]) < 0.2
 
   def test_result_does_not_depend_on_threads(self):
-    """Two images in a call, and more than one thread has."""
+    """The batch has more images than one thread handles."""
     images = images_of(np.uint8, 64, 128, 128)
     lambdas, partners = drawn(images)
     mixed = augment.mixup(1)(images, seed=SEED)
@@ -156,7 +156,7 @@ class TestBatches:
     assert [len(images) for images, _ in batches] == [3, 3, 2]
     for _, labels in batches:
       np.testing.assert_allclose(labels.sum(1), 1, rtol=1e-6)
-    # Without a seed, other numbers each epoch.
+    # Without a seed, the draws differ in each epoch.
     assert any((one[0] != other[0]).any() for one, other in zip(batches, dataset.as_numpy_iterator()))
 
 
@@ -167,7 +167,7 @@ class TestComponents:
 
   @pytest.fixture
   def mixed(self, images):
-    """What is mixed with the images of a batch."""
+    """A function that mixes values in the same way as the images of the batch."""
     lambdas, partners = drawn(images, 0.2)
     return lambda values: blended(lambdas, values, partners)
 

@@ -1,4 +1,5 @@
-"""What `normalize` divides by: said once by its numbers, the dtype and `max_pixel_value`, and part of its text."""
+"""What `normalize` divides by. It follows from the numbers, the dtype and `max_pixel_value`, and is part of the layer's
+text."""
 
 import re
 
@@ -9,7 +10,7 @@ import tensorflow as tf
 from refurbish_tf import augment
 from support import cases
 
-# The image's dtype, least and greatest value, the layer, and what it makes of them.
+# The image's dtype, its least and greatest value, the layer, and the range of the result.
 ROWS = [
   ("uint8", "0", "255", "normalize(0.5, 0.25)", "-2 to 2"),
   ("uint8", "0", "255", "normalize(127.5, 63.75)", "-2 to 2"),
@@ -25,7 +26,7 @@ ROWS = [
   ("float32", "0", "255", "normalize(0.5, 0.25, max_pixel_value=255)", "-2 to 2"),
   ("bfloat16", "0", "1", "normalize(0.5, 0.25)", "an error: tf.cast(image, tf.float32) first"),
 ]
-# With it a flip at the first position flips.
+# With this seed, a flip at the first position flips.
 SEED = [7, 1]
 
 
@@ -34,7 +35,7 @@ SEED = [7, 1]
 )
 @pytest.mark.parametrize("made_dtype", ["float32", "bfloat16", "float16"])
 def test_each_dtype_is_normalized_to_its_documented_range(dtype, low, high, code, result, made_dtype):
-  """Of an image, in a chain and in a stage."""
+  """For an image, in a chain and in a stage."""
   image = tf.cast(tf.reshape(tf.linspace(float(low), float(high), 5 * 9 * 3), [5, 9, 3]), dtype)
   layer = eval(f"augment.{code[:-1]}, dtype={made_dtype!r})")
   calls = [
@@ -58,7 +59,8 @@ def test_each_dtype_is_normalized_to_its_documented_range(dtype, low, high, code
 
 @pytest.mark.parametrize("channels", [1, 3, 4])
 def test_a_single_value_in_other_units_is_found_anywhere(channels):
-  """Wherever it is: in a band, a long row, what vectors take and what is left at the end; of a batch, in any image."""
+  """The value is found in a band, in a long row, within a vector and in the remainder after it, in any image of a
+  batch."""
   layer, fn = augment.normalize(0.5, 0.25), augment.compose([augment.random_flip(), augment.normalize(0.5, 0.25)])
   for height, width in ((3, 5), (40, 61), (2, 5000)):
     image = np.full([height, width, channels], 16, np.float32)
@@ -99,8 +101,7 @@ def layers_in_graph(dtype, *args, **options):
   ],
 )
 def test_fingerprint_texts_of_existing_layers_are_unchanged(dtype, numbers, options, unit):
-  """The fingerprint of a store is of this text: what comes out as ever has the text that it had; all else has
-  another."""
+  """A store's fingerprint is of this text. Layers with unchanged results keep their text; others must change it."""
   mean, std = map(float, numbers)
   assert (
     layers_in_graph(dtype, *numbers, **options) == f"normalize position=-1 dtype=float32 mean={mean} std={std}{unit}"

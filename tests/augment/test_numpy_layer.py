@@ -1,4 +1,4 @@
-"""Python in processes: the same bytes whichever process makes them, and nothing is lost or left behind."""
+"""Python in processes: the bytes do not depend on which process makes them, and nothing is lost or left behind."""
 
 import functools
 import os
@@ -23,7 +23,7 @@ pytestmark = cases.slow
 
 
 def draw(image, rng):
-  """From all that it may draw from."""
+  """Draws from all three generators that a function may use."""
   return image[:1, :1, 0] * 0.0 + [[rng.random(), random.random(), np.random.random()]]
 
 
@@ -38,7 +38,7 @@ class TestBytes:
   )
   @pytest.mark.parametrize("fn, signature", [(noise, None), (draw, DRAWN)])
   def test_are_the_same_whichever_process_makes_them(self, fn, signature, lists, r):
-    """Also with other numbers of calls at once; with r = 1 and 3, in the first list and in the second."""
+    """Also with other numbers of parallel calls, with r = 1 and 3, and in either of the lists."""
     expected = None
     for processes, calls in ((0, None), (1, None), (2, None), (2, 7), (4, tf.data.AUTOTUNE)):
       layer = augment.numpy_layer(fn, signature, processes=processes)
@@ -78,7 +78,7 @@ class TestBytes:
 
 
 class Transform:
-  """As albumentations has them: called by keywords, with a generator of their own."""
+  """Like a transform of albumentations: called by keywords, with its own generator."""
 
   def __init__(self):
     self.rng = np.random.default_rng()
@@ -92,7 +92,7 @@ class Transform:
 
 
 class Monai:
-  """As MONAI has them, which are called with one argument."""
+  """Like a transform of MONAI, which is called with one argument."""
 
   def set_random_state(self, seed=None, state=None):
     self.state = state or np.random.RandomState(seed)
@@ -157,7 +157,7 @@ class TestStatesOfLibraries:
 
 
 class Held:
-  """A state in a class, after a method, in a slot, or in what the class holds."""
+  """Has states in a class attribute and in a slot. A method draws from them."""
 
   __slots__ = ("own",)
   shared = Transform()
@@ -261,7 +261,7 @@ class TestArrays:
 
   @pytest.mark.parametrize("processes", [0, 1])
   def test_may_be_modified_and_kept_by_the_function(self, processes):
-    """It may write into them and keep them: neither the store nor the next sample changes."""
+    """The function may write into its input and keep it: neither the store nor the next sample changes."""
     kept = []
 
     def fn(image, rng):
@@ -270,7 +270,8 @@ class TestArrays:
       return np.stack([each[0, 0, 0] for each in kept])
 
     layer = augment.numpy_layer(fn, tf.TensorSpec([None], tf.uint8), processes=processes)
-    # It is made twice at first, to see whether both are the same.
+    # The first sample is made twice, to check that both results are the same. Here they differ, so the warning is
+    # turned off.
     layer._has_warned = True
     images = np.arange(0, 40, 10, dtype=np.uint8)[:, None, None, None] * np.ones([4, 2, 3, 3], np.uint8)
     found = [layer(image, seed=[7, 0]).numpy().tolist() for image in images]
@@ -326,7 +327,7 @@ class TestArrays:
     assert SOURCE.refurbish([declared]).element_spec == tf.TensorSpec([9, 11, 3], tf.uint8)
 
   def test_with_targets(self):
-    """Called by keywords, with the names given; maps may change their size."""
+    """The function is called by keywords, with the given names. Maps may change their size."""
 
     def fn(image, mask, bboxes, keypoints, rng):
       assert isinstance(rng, np.random.Generator)
@@ -363,7 +364,7 @@ class TestArrays:
 
   @pytest.mark.parametrize("processes", [0, 1])
   def test_rows_stay_beside_their_labels(self, processes):
-    """Transforms that drop boxes would leave the labels of the others after."""
+    """If a transform dropped boxes, the labels of the others would no longer match."""
 
     def crop(image, bboxes, rng):
       return {"image": image, "bboxes": bboxes[1:]}
@@ -421,7 +422,7 @@ class TestErrors:
     ],
   )
   def test_an_error_of_the_function_fails_only_its_sample(self, made, said, processes):
-    """They arrive with the traceback, for their sample alone, and the epoch goes on."""
+    """The error has the traceback and is of its sample alone, and the epoch continues."""
     broken = int(IMAGES[3].sum())
     layer = augment.numpy_layer(
       lambda image, rng: made(image, rng) if image.sum() == broken else image, processes=processes, name="mine"
@@ -445,12 +446,12 @@ class TestErrors:
     child = os.fork()
     if not child:
       try:
-        # Without TensorFlow, whose threads are not here.
+        # `layer.call` does without TensorFlow, whose threads do not exist in the forked process.
         layer.call(sent, (7, 0), None, [IMAGES[0]])
       except RuntimeError as error:
         os._exit(42 if "forked" in str(error) else 1)
       finally:
-        os._exit(2)  # Whatever it was: the tests are not to go on here.
+        os._exit(2)  # In any case, the forked process must not continue the tests.
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 42
 
 

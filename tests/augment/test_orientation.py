@@ -1,4 +1,4 @@
-"""Photographs that lie on their side, files that claim more pixels than they should, and WebP."""
+"""Photographs that are stored on their side, files that claim more pixels than they should, and WebP."""
 
 import contextlib
 import io
@@ -47,14 +47,15 @@ def _lying(image, kind, number, **options):
 
 
 def _turned(image, number):
-  """By Pillow."""
+  """Turns the image with Pillow, by this EXIF orientation."""
   lying = Image.fromarray(np.asarray(image))
   lying.getexif()[TAG] = number
   return np.asarray(ImageOps.exif_transpose(lying))
 
 
 def _assert_stands(file, standing, size, seeds):
-  """To the bit, both layers make of a file that lies what they make of one that stands."""
+  """Checks that both layers make the same of `file`, which needs to be turned, as of the upright file `standing`, to
+  the bit."""
   made = augment.decode(size)(file)
   np.testing.assert_array_equal(made, augment.decode(size)(standing))
   for seed in make_seeds(seeds):
@@ -67,7 +68,7 @@ def _noise(height, width):
 
 
 def _blocks(height, width):
-  """Grey, and the same within each 8 x 8 pixels: JPEG loses nothing of it, at any scale."""
+  """A grey image, constant within each 8 x 8 pixels: JPEG loses nothing of it, at any scale."""
   rows, columns = (height + 7) // 8, (width + 7) // 8
   levels = np.random.default_rng(height * width).integers(0, 256, (rows, columns, 1), np.uint8)
   return np.tile(levels.repeat(8, axis=0).repeat(8, axis=1), 3)[:height, :width]
@@ -77,7 +78,7 @@ def _blocks(height, width):
 class TestIsPillows:
   @pytest.mark.parametrize("kind", decoded(["PNG", "WEBP"]))
   def test_targets_belong_to_the_upright_image(self, kind, number):
-    """The standing image itself, as a mask, stays what the image becomes; boxes go with it."""
+    """The mask is the upright image itself, so it stays equal to the image. Boxes follow as well."""
     standing, file = _turned(_noise(33, 47), number), _lying(_noise(33, 47), kind, number)
     boxes = np.array([[2.0, 3, 20, 30], [0, 0, *standing.shape[1::-1]]])
     kinds = {1: "mask", 2: "xyxy"}
@@ -104,7 +105,7 @@ class TestIsPillows:
   @pytest.mark.parametrize("kind", decoded(KINDS))
   @pytest.mark.parametrize("height, width", [(48, 64), (33, 47), (1, 9), (9, 2)])
   def test_at_full_size(self, kind, height, width, number):
-    """As `exif_transpose`, then the same crop: its window is drawn for the photograph as it stands."""
+    """Equals `exif_transpose` and then the same crop, because the window is drawn for the upright photograph."""
     file = _lying(_noise(height, width), kind, number)
     decoded = augment.decode(apply_exif_orientation=False)(file).numpy()
     np.testing.assert_array_equal(decoded, Image.open(io.BytesIO(file)).convert("RGB"))
@@ -119,7 +120,7 @@ class TestIsPillows:
 
   @pytest.mark.parametrize("kind", decoded(KINDS))
   def test_resized(self, kind, number):
-    """To sizes that leave a JPEG file its scale: to the bit what is made of the file that stands."""
+    """At these sizes a JPEG file is decoded at full scale. The result equals that of the upright file, to the bit."""
     file = _lying(_noise(33, 47), kind, number)
     standing = _saved(_turned(augment.decode(apply_exif_orientation=False)(file), number), "PNG")
     for size in ((30, 27), (60, 20)):
@@ -127,7 +128,7 @@ class TestIsPillows:
 
   @pytest.mark.parametrize("size", [(20, 28), (9, 15), (4, 5)])
   def test_a_scaled_jpeg_is_turned_exactly(self, size, number):
-    """At half, a quarter and an eighth of the size: to the bit, as turning leaves JPEG's blocks what they were."""
+    """Equal to the bit at half, a quarter and an eighth of the size, because turning keeps JPEG's blocks."""
     image = _blocks(96, 128)
     file, standing = _lying(image, "JPEG", number), _saved(_turned(image, number), "JPEG")
     np.testing.assert_array_equal(augment.decode(apply_exif_orientation=False)(file), image)
@@ -135,7 +136,7 @@ class TestIsPillows:
 
   @pytest.mark.parametrize("size", [(40, 50), (20, 28), (9, 15)])
   def test_a_scaled_jpeg_with_odd_sides_is_turned_within_half_a_pixel(self, size, number):
-    """At the same place to half a pixel: the last scaled pixel of odd sides holds less than the others."""
+    """The last scaled pixel of an odd side covers less of the image than the others."""
     for ramp in np.mgrid[:203, :301] * 0.8:
       image = np.tile(ramp.astype(np.uint8)[..., np.newaxis], 3)
       file, standing = _lying(image, "JPEG", number, quality=98), _saved(_turned(image, number), "PNG")
@@ -157,7 +158,7 @@ class TestWebp:
   @pytest.mark.parametrize("options", [{"lossless": True}, {"quality": 90}, {"quality": 5}], ids=str)
   @pytest.mark.parametrize("alpha", [False, True])
   def test_is_pillows(self, options, alpha):
-    """Without alpha, as of PNG."""
+    """The alpha channel is dropped, as with PNG."""
     image = _noise(45, 37)
     file = _saved(np.concatenate([image, image[..., :1]], axis=-1) if alpha else image, "WEBP", **options)
     expected = np.asarray(Image.open(io.BytesIO(file)))[..., :3]
@@ -169,7 +170,8 @@ class TestWebp:
         np.testing.assert_array_equal(made, augment.decode_random_resized_crop(size)(standing, seed=seed))
 
   def test_an_animated_file_gives_its_first_frame_or_an_error(self):
-    """Its first picture, with alpha. Without, an error: TensorFlow would write beyond the end of the image."""
+    """With alpha, the first picture is decoded. Without alpha it is an error: TensorFlow would write beyond the end of
+    the image."""
     pictures = [_noise(40, 50) // part for part in (1, 2, 3)]
     opaque = _animated("WEBP", pictures, lossless=True)
     for layer in (augment.decode(), augment.decode((8, 8))):
@@ -192,7 +194,7 @@ def _chunk(name, data):
 
 
 def _png(height, width, before=b"", bits=8):
-  """Grey; whole, if it is small."""
+  """A grey PNG file, complete only if it is small."""
   header = struct.pack(">IIBBBBB", width, height, bits, 0, 0, 0, 0)
   rows = zlib.compress(bytes(height * (1 + width * bits // 8) if height * width < 10_000 else 200_000))
   return b"\x89PNG\r\n\x1a\n" + before + _chunk(b"IHDR", header) + _chunk(b"IDAT", rows) + _chunk(b"IEND", b"")
@@ -204,7 +206,7 @@ def _with_sides(kind, place, form, *sides, **options):
   return bytes(file)
 
 
-# One of each format, as image_file_test.cc has their forms, and one whose number of pixels an int64 does not hold.
+# Files of each format, with the forms of image_file_test.cc, and one whose number of pixels does not fit into an int64.
 HUGE = {
   "PNG": (_png(8115, 27_845), "8115 x 27845"),
   "PNG of the largest sides": (_png(2**32 - 1, 2**32 - 1), "4294967295 x 4294967295"),
@@ -220,7 +222,7 @@ HUGE = {
 
 @contextlib.contextmanager
 def _bounded_memory():
-  """Takes at most 50 MB more at any time."""
+  """Checks that the `with` block takes at most 50 MB more at any time."""
 
   def peak():
     with open("/proc/self/status", encoding="ascii") as status:
@@ -236,7 +238,7 @@ def _bounded_memory():
 class TestMaxPixels:
   @pytest.mark.parametrize("name", HUGE)
   def test_applies_to_the_size_that_a_file_claims(self, name):
-    """Before memory is allocated, although these files are damaged, too."""
+    """These files are also damaged, but the size is refused first, before memory is allocated."""
     file, sides = HUGE[name]
     match = (
       f"file of decode.* must have at most max_pixels=178956970 pixels, got a {re.split('[ ,]', name)[0]} "
@@ -263,7 +265,7 @@ class TestMaxPixels:
         layer(max_pixels=599)(file, **seed)
 
   def test_does_not_count_pictures_that_are_not_decoded(self):
-    """Of 600 in a GIF, 600 MB; the second is damaged, too."""
+    """The 600 pictures of this GIF would take 600 MB, and the second one is damaged."""
     one = _saved(np.zeros([1000, 1000], np.uint8), "GIF")
     begin = one.index(b",\0\0\0\0")
     many = one[:-1] + b",\0\0\0\0\xff\xff" + one[begin + 7 : -1] + one[begin:-1] * 600 + b";"
@@ -306,7 +308,7 @@ def test_arguments_are_shown():
 
 @pytest.mark.parametrize("make", [augment.decode, augment.decode_random_resized_crop])
 def test_targets_require_an_explicit_apply_exif_orientation(make):
-  """Also where they are not named; labels are no targets."""
+  """Also for nested targets. Labels are not targets."""
   file = _lying(_noise(33, 47), "PNG", 6)
   seeds = {"seed": [7, 0]} if make is augment.decode_random_resized_crop else {}
   for layer in (make(), make(24)):
@@ -326,7 +328,7 @@ def test_targets_require_an_explicit_apply_exif_orientation(make):
 
 
 def test_stores_distinguish_turned_and_unturned_photographs():
-  """The default has the fingerprint of True, so what was made so goes on; what was not turned has that of False."""
+  """The default and True have the same fingerprint, because both turn photographs. False has another."""
   source, seed = tf.data.Dataset.from_tensors(b""), tf.TensorSpec([2], tf.int32)
 
   def of(**arguments):

@@ -1,4 +1,4 @@
-"""Layers of other libraries and of Keras: run as these libraries would, or refused."""
+"""Layers of other libraries and of Keras: they run as in their libraries, or are refused."""
 
 import functools
 import types
@@ -28,7 +28,7 @@ def in_order(images):
   return np.array(sorted(images, key=lambda image: image.tobytes()))
 
 
-# Other libraries, by stand-ins: what they are given, and what they return.
+# Other libraries. Stand-ins show what their transforms are given, and what they return.
 
 
 def of(module, call):
@@ -65,7 +65,7 @@ flipped.__module__ = "kornia.geometry"
   ],
 )
 def test_transforms_that_ignore_tensors_are_refused(layer, told):
-  """With the layer that calls it, also by a function in place of a list."""
+  """The error names the argument and the layer, also if the layer is given in place of a list."""
   for what, build in (
     ("layers of refurbish", lambda: SOURCE.refurbish([augment.random_flip(), layer])),
     ("layers of compose", lambda: augment.compose([layer])),
@@ -89,7 +89,7 @@ def test_numpy_layer_calls_transforms_of_libraries(layer, processes):
 
 @pytest.mark.parametrize("name", ["mask", "segmentation"])
 def test_numpy_layer_gives_albumentations_the_targets(name):
-  """By its own names: it would leave others as they are."""
+  """The targets have albumentations' own names, because it would leave others unchanged."""
   layer = of(
     "albumentations.core",
     lambda self, image, mask: {"image": image[:, ::-1].copy(), "mask": mask[:, ::-1].copy(), "more": 0},
@@ -171,7 +171,7 @@ def test_clips_are_refused_for_libraries_of_single_images():
 
 @cases.slow
 def test_torchvision_itself():
-  """Where it is imported before TensorFlow, as some versions crash otherwise."""
+  """Skipped unless torchvision can be imported: after TensorFlow, some versions crash."""
   torch = pytest.importorskip("torch")
   transforms = pytest.importorskip("torchvision.transforms.v2")
   layer = transforms.Compose([transforms.RandomHorizontalFlip(p=1), transforms.ColorJitter(0.5)])
@@ -190,7 +190,7 @@ def test_user_functions_are_called_unchanged():
 
 
 class OfTheUsers(type(of("torch.nn", None))):
-  """Inherits from a library's class."""
+  """A class of the user's that inherits from a library's class."""
 
   def __call__(self, image, rng):
     return image[:, ::-1].copy()
@@ -218,7 +218,7 @@ def test_keras_layers_on_the_torch_backend_are_not_torch_modules():
   assert other_libraries.library_of(layer()) is None
 
 
-# Keras. ---------------------------------------------------------------------------------------------------------------
+# Keras layers. --------------------------------------------------------------------------------------------------------
 
 FLOATS = IMAGES.astype(np.float32) / 255
 
@@ -368,9 +368,6 @@ def test_a_layer_without_random_numbers_needs_no_seed():
   np.testing.assert_array_equal(composed(FLOATS[0]), 2 * FLOATS[0])
 
 
-# Errors.
-
-
 def test_a_function_in_a_list_that_requires_the_label_is_refused():
   labelled = tf.data.Dataset.from_tensor_slices((IMAGES, [0, 1, 0, 1]))
   with pytest.raises(
@@ -392,7 +389,7 @@ def test_a_function_in_a_list_that_requires_the_label_is_refused():
 )
 def test_an_error_within_a_function_comes_first(error, first):
   def fails(image):
-    if tf.reduce_sum(image) > 0:  # So that AutoGraph converts it.
+    if tf.reduce_sum(image) > 0:  # Because of this `if`, AutoGraph converts the function.
       raise error
     return image
 

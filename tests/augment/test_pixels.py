@@ -1,4 +1,4 @@
-"""Images of any pixels: several channels, 16 bits and floats, in the layers that know no colours."""
+"""Images of any pixels: several channels, 16 bits and floats, in the layers that ignore colours."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ import tensorflow as tf
 from refurbish_tf import augment
 from support import cases
 
-# Small images of many channels are most often meant otherwise; not here.
+# The warning says that small images with many channels are usually a mistake. Here they are intended.
 pytestmark = pytest.mark.filterwarnings("ignore::refurbish_tf.PipelineWarning")
 DTYPES = (np.uint8, np.uint16, np.int16, np.float32)
 CHANNELS = (1, 2, 3, 4, 5, 13, 64)
@@ -23,7 +23,7 @@ def noise(dtype, *shape):
   return generator.integers(limits.min, limits.max + 1, shape, dtype)
 
 
-# What becomes 1. Floats of any size, and bytes, need no number.
+# The `max_pixel_value` of dtypes that require one.
 UNITS = {np.uint16: 65535, np.int16: 400.5}
 
 
@@ -37,7 +37,7 @@ def assert_same(made, expected):
 @pytest.mark.parametrize("channels", CHANNELS)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_normalize_is_one_product_and_one_sum_in_float32(dtype, channels):
-  """In units of what becomes 1, unless the mean is in the image's own."""
+  """The mean and the deviation are fractions of the largest pixel value, or in the image's own units."""
   mean, std = np.linspace(0.1, 0.6, channels), np.linspace(0.2, 0.5, channels)
   unit = UNITS.get(dtype)
   for size in [*cases.some(SIZES, 2), *[(500, 333)] * (channels == 5)]:
@@ -54,7 +54,7 @@ def test_normalize_is_one_product_and_one_sum_in_float32(dtype, channels):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_sequences_are_one_operation(dtype):
-  """Also after a normalisation, whose floats go on, and in a batch."""
+  """Also after a normalisation, whose floats later layers accept, and in a batch."""
   unit = UNITS.get(dtype)
   layers = [
     augment.random_crop(padding=2),
@@ -108,10 +108,10 @@ def test_nan_and_inf_stay_in_place():
   image = noise(np.float32, 13, 11, 2)
   image[4, 3, 1], image[0, 5, 0], image[7, 8, 0] = np.nan, np.nan, np.inf
   assert_same(augment.random_flip()(image, [1, 0]), image[:, ::-1])
-  # To the same size, neighbours have no weight.
+  # If the size stays the same, neighbours have no weight.
   for antialias in (False, True):
     np.testing.assert_array_equal(augment.resize((13, 11), antialias)(image), image)
-  # Of the halved image, only the pixel that it is a part of.
+  # In the halved image, only the pixel that contains such a value has it.
   halved = augment.resize((6, 5), antialias=False)(image[:12, :10]).numpy()
   assert np.argwhere(np.isnan(halved)).tolist() == [[0, 2, 0], [2, 1, 1]] and np.argwhere(
     np.isinf(halved)
@@ -119,7 +119,7 @@ def test_nan_and_inf_stay_in_place():
 
 
 def test_color_layers_require_uint8():
-  """Policies say what they want, and what to do."""
+  """The error says which dtype a policy requires, and what to do."""
   for policy in ([*augment.rand_augment(1)], augment.auto_augment("cifar10"), augment.deep_auto_augment("cifar10")):
     fn = augment.compose([augment.random_flip(), *policy])
     for dtype in DTYPES[1:]:
@@ -130,7 +130,8 @@ def test_color_layers_require_uint8():
 
 
 def test_small_floats_can_only_be_moved():
-  """In one chain with `normalize`, which makes them, and after it."""
+  """Layers that only move pixels accept them, also in one chain with `normalize`, which makes small floats, and after
+  it."""
   for dtype in (tf.bfloat16, tf.float16):
     image = tf.cast(noise(np.float32, 7, 9, 3), dtype)
     np.testing.assert_array_equal(augment.random_flip()(image, [1, 0]), image[:, ::-1])

@@ -1,4 +1,4 @@
-"""`random_affine`: torchvision's and Pillow's pixels, the ranges of what is drawn, and what follows the image."""
+"""`random_affine`: compared with torchvision and Pillow, the ranges of what is drawn, and what follows the image."""
 
 import math
 
@@ -13,7 +13,7 @@ UNIT = 2**31
 
 
 def source_of(degrees, translate, scale, shear, size):
-  """From places of the made image to those of the given one, in pixels: a matrix of (x, y, 1), by torchvision's
+  """The matrix that maps a place (x, y, 1) of the result to its place in the given image, in pixels, by torchvision's
   definition."""
   turn, shear_x, shear_y = (math.radians(angle) for angle in (degrees, *shear))
   rotated = np.array([[math.cos(turn), -math.sin(turn)], [math.sin(turn), math.cos(turn)]])
@@ -35,7 +35,7 @@ def nearest(image, source):
   inside = (columns >= 0) & (columns < width) & (rows >= 0) & (rows < height)
   made = image[np.clip(rows, 0, height - 1), np.clip(columns, 0, width - 1)]
   made[~inside] = 0
-  # Whose place is so near to a border that rounding may decide.
+  # Also returns which pixels come from so near a border that rounding may decide.
   return made, (np.abs(places - np.rint(places)) < 1e-3).any(0)
 
 
@@ -48,7 +48,7 @@ def test_is_torchvisions_and_pillows(case):
   layer = augment.random_affine(
     (angle, angle), (abs(right) / width, abs(down) / height), (case["scale"],) * 2, (shear_x, shear_x, shear_y, shear_y)
   )
-  # A translation of the largest size, in either direction.
+  # These draws select the largest translation, in either direction.
   draws = [0, 0 if right < 0 else UNIT - 1, 0 if down < 0 else UNIT - 1, 0, 0, 0]
   made = layer.pixels(IMAGE, np.int32(draws)).numpy()
   expected, unsure = nearest(IMAGE, source_of(angle, (right, down), case["scale"], case["shear"], IMAGE.shape[:2]))
@@ -83,11 +83,11 @@ def test_a_number_is_a_range_around_zero():
 
 
 def test_targets_follow_the_image():
-  """A mask has the image's pixels; boxes and key points are where the matrix takes them."""
+  """A mask moves like the image's pixels. Boxes and key points are where the matrix takes them."""
   layer = augment.random_affine((-40, 40), (0.2, 0.1), (0.7, 1.4), (-10, 10, -15, 15))
   fn = augment.compose([layer], {"mask": "mask", "depth": "bilinear", "boxes": "xyxy", "points": "rel_xy"})
   image = noise(40, 50, 1)
-  # Smooth, so that blended pixels are near to the nearest.
+  # A smooth map, so that blended pixels are near to the nearest ones.
   depth = np.float32(np.add.outer(np.arange(40), np.arange(50)))
   boxes, points = np.float32([[20, 15, 30, 22]]), np.float32([[0.5, 0.5], [0.4, 0.6]])
   for number in range(6):

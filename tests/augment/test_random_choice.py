@@ -16,8 +16,8 @@ FLIP, CROP, CUTOUT = augment.random_flip(), augment.random_crop(padding=3), augm
 
 
 def test_draws_are_those_of_the_layers_at_their_positions():
-  """Which go on from one choice, or one layer of an order, to the next; with choices in orders and orders in
-  choices."""
+  """Positions are counted through all choices, or all layers of an order, and also through orders in choices and the
+  other way around."""
   images, identity = noise(40, 9, 13, 3), augment.random_flip(p=0)
   inner = augment.random_order([[CUTOUT], [FLIP, CROP]])
   layer = augment.random_choice([CROP, [CUTOUT, FLIP], inner], [2, 0, 5])
@@ -72,7 +72,7 @@ def test_all_orders_are_equally_likely():
 
 
 def test_targets_follow_what_was_chosen():
-  """And choices may make other sizes: the mask says where each pixel went."""
+  """Choices may make other sizes. The mask shows where each pixel went."""
   crops = [
     augment.random_crop(8),
     [augment.pad(2), augment.random_flip(p=1)],

@@ -5,7 +5,7 @@ import pytest
 
 from refurbish_tf import augment
 
-# Small images of many channels are most often meant otherwise; not here.
+# The warning says that small images with many channels are usually a mistake. Here they are intended.
 pytestmark = pytest.mark.filterwarnings("ignore::refurbish_tf.PipelineWarning")
 SEED = [7, 0]
 
@@ -51,7 +51,7 @@ def test_rectangles_have_the_given_sizes_and_probability():
   shares = areas / 4800
   assert 0.015 < shares.min() < 0.025 and 0.32 < shares.max() < 0.345 and abs(shares.mean() - 0.175) < 0.015
   assert 0.27 < ratios.min() < 0.36 and 2.4 < ratios.max() < 3.7 and abs(np.log(ratios).mean()) < 0.1
-  # Anywhere within the image.
+  # The rectangles are anywhere within the image.
   tops, lefts = made.any(2).argmax(1)[erased], made.any(1).argmax(1)[erased]
   for starts, sizes, side in ((tops, heights, 60), (lefts, widths, 80)):
     assert starts.min() == 0 and (starts + sizes).max() == side and abs((starts / (side - sizes)).mean() - 0.5) < 0.03

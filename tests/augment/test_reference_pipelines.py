@@ -1,4 +1,4 @@
-"""The pipelines by which other libraries train, of native layers alone: what they make, and that targets follow."""
+"""Training pipelines of other libraries, built from native layers alone: what they make, and that targets follow."""
 
 import inspect
 
@@ -12,18 +12,18 @@ from support import cases
 from support.masks import IMAGES, MASKS, aligned
 
 TRIALS = 200
-# What a compiled function may have besides ops of this package: it names, converts and passes on.
+# Operations of a compiled function that compute nothing.
 PLUMBING = {"Placeholder", "Const", "Identity", "NoOp"}
 
 
 def ops_of(layers, image):
-  """The operations of a function of these layers, beside those that compute nothing."""
+  """The operations of a function of these layers, without those of `PLUMBING`."""
   graph = tf.function(lambda: composed(layers, image)).get_concrete_function().graph
   return [node.op for node in graph.as_graph_def().node if node.op not in PLUMBING]
 
 
 def composed(layers, image):
-  """What they make of the image."""
+  """What the layers make of the image."""
   fn = augment.compose(layers)
   return fn(image, seed=[1, 2]) if "seed" in inspect.signature(fn).parameters else fn(image)
 
@@ -49,7 +49,7 @@ CLASSIFICATION = {
     augment.normalize(),
     augment.random_erasing(p=0.25),
   ],
-  # The same with auto_augment="rand-m9".
+  # timm's pipeline with auto_augment="rand-m9".
   "timm with RandAugment": [
     augment.random_resized_crop(224, antialias=True),
     augment.random_flip(),
@@ -57,7 +57,7 @@ CLASSIFICATION = {
     augment.normalize(),
     augment.random_erasing(p=0.25),
   ],
-  # references/classification: what torchvision's weights were validated by, and with crop_pct=0.875 timm's.
+  # references/classification: the validation of torchvision's weights and, with crop_pct=0.875, of timm's.
   "validation": [augment.resize(256), augment.center_crop(224), augment.normalize()],
 }
 DETECTION = {
@@ -69,11 +69,12 @@ DETECTION = {
     augment.random_flip(),
     augment.resize((300, 300)),
   ],
-  # "ssdlite".
+  # torchvision's references/detection, "ssdlite".
   "SSDlite": [augment.random_iou_crop(), augment.random_flip(), augment.resize((320, 320))],
   # KerasHub's guide to object detection: a flip, and images that are resized with padding.
   "Keras": [augment.random_flip(), augment.resize((320, 320), pad_to_aspect_ratio=True)],
-  # "multiscale": shortest sides of 480 to 800 for FCOS and RetinaNet; here a third.
+  # references/detection, "multiscale": shortest sides of 480 to 800 for FCOS and RetinaNet. Here they are a third of
+  # that.
   "multiscale": [augment.random_resize(160, 267), augment.random_flip()],
 }
 
@@ -82,7 +83,7 @@ class TestClassification:
   @pytest.mark.parametrize("layers", CLASSIFICATION.values(), ids=CLASSIFICATION)
   def test_is_one_native_operation(self, layers):
     photograph = np.random.default_rng(3).integers(0, 256, [300, 400, 3], np.uint8)
-    # Those of the validation draw nothing.
+    # The layers of the validation draw nothing.
     assert ops_of(layers, photograph) == [
       "RefurbishTf>Image" + ("Pixels" if layers is CLASSIFICATION["validation"] else "Layers")
     ]
@@ -90,7 +91,8 @@ class TestClassification:
     assert (made.shape, made.dtype) == ((224, 224, 3), tf.float32)
 
   def test_validation_is_that_of_torchvision(self):
-    """The middle of the photograph, whose shortest side became 256 pixels long: what it shows can be told by hand."""
+    """The middle of the photograph, after its shortest side became 256 pixels long. The expected values are worked out
+    by hand."""
     image = np.zeros([512, 1024, 3], np.uint8)
     image[..., 0], image[..., 1] = np.arange(512)[:, None] // 2, np.arange(1024) // 4
     made = augment.compose([augment.resize(256), augment.center_crop(224)])(image).numpy()
@@ -102,7 +104,7 @@ class TestClassification:
 class TestDetection:
   @staticmethod
   def picture(number):
-    """A bright rectangle on black as its box says, xyxy, and a place for one that is not there."""
+    """A bright rectangle on black. Returns the image, the box as xyxy, and a row for a box that is not there."""
     random = np.random.default_rng(number)
     size = random.integers(80, 200, 2)
     image = np.zeros([*size, 3], np.uint8)
@@ -127,14 +129,14 @@ class TestDetection:
         missing += 1
         continue
       ys, xs = np.nonzero(bright)
-      # An edge between two pixels is resized to one of several.
+      # After a resize, an edge between two pixels may be at any of several.
       reach = 1 + max(image.shape[:2]) / 80
       np.testing.assert_allclose(boxes[0], [xs.min(), ys.min(), xs.max() + 1, ys.max() + 1], atol=reach)
       assert not np.any(boxes[1])
     assert len(sizes) == (1 if layers is not DETECTION["multiscale"] else len(sizes)) and missing == 0
 
   def test_a_stage_of_ssd(self):
-    """Rows of boxes keep their labels through the stage, and an image without boxes passes."""
+    """Rows of boxes keep their labels through the stage, and an image without boxes is no error."""
     images, boxes = zip(*map(self.picture, range(12)))
     boxes = np.stack(boxes)
     boxes[5] = 0

@@ -36,7 +36,7 @@ def finished(image):
 
 BATCHED = augment.compose([FLIP], clips=False)
 CALLS = {"layer": lambda image: FLIP(image, seed=SEED), "batch": lambda image: BATCHED(image[None], seed=SEED)}
-# What takes images of uint8.
+# Functions that accept only uint8 images.
 OF_UINT8 = {
   "policy": lambda image: augment.deep_auto_augment([[("random_flip", None, 1.0)]])[0](image, seed=SEED),
   "offload": offloaded,
@@ -52,7 +52,7 @@ CAST = "tf.cast(image, tf.uint8)"
   "image, condition, remedy, expected",
   [
     (np.linspace(0, 1, 256, dtype=np.float32), "from 0 to 1", SCALED, np.arange(256)),
-    (np.linspace(-0.1, 1.1, 256).astype(np.float64), "from 0 to 1", SCALED, None),  # As a cubic resize leaves them.
+    (np.linspace(-0.1, 1.1, 256).astype(np.float64), "from 0 to 1", SCALED, None),  # As after a cubic resize.
     (np.arange(256, dtype=np.float32) - np.float32(0.01), "from 0 to 255", ROUNDED, np.arange(256)),
     (
       np.arange(0, 65536, 256, dtype=np.uint16),
@@ -71,7 +71,7 @@ def test_remedies_for_image_dtypes_work(call, image, condition, remedy, expected
     call(image)
   assert condition in str(raised.value) and remedy in str(raised.value)
   result = np.unique(call(eval(remedy)))
-  if expected is None:  # Black and white stay so.
+  if expected is None:  # Black stays black, and white stays white.
     assert len(result) > 200 and result.min() == 0 and result.max() == 255
   else:
     np.testing.assert_array_equal(result, expected)
@@ -106,7 +106,7 @@ def test_remedies_for_image_shapes_work(call, image, remedies):
       call(image)
     assert remedy in str(raised.value) and "Decode" not in str(raised.value)
     image = eval(remedy, {"image": image, "images": image, "tf": tf})
-  if call is not POLICY:  # It changes colours.
+  if call is not POLICY:  # POLICY changes colours.
     np.testing.assert_array_equal(np.unique(call(image)), values)
   else:
     assert call(image).shape == image.shape
@@ -123,7 +123,7 @@ def test_remedies_for_image_shapes_work(call, image, remedies):
   ],
 )
 def test_remedies_for_suspicious_image_shapes_work(image, remedy):
-  """Channels that come first, or are none: any number of channels is allowed."""
+  """Channels that come first, or that are missing, cause only a warning, because any number of channels is allowed."""
   with pytest.warns(rtf.PipelineWarning, match="taken for") as warned:
     CALLS["layer"](image)
   assert remedy in str(warned[0].message) and warned[0].filename == __file__
@@ -247,7 +247,7 @@ def test_remedies_for_rows_and_labels_of_four_classes_work(call):
   ],
 )
 def test_remedies_for_key_points_work(dtype, shape, way):
-  """They are what is told first. Each number of visibility stays with its point."""
+  """The warning names key points first. After the remedy each visibility stays with its point."""
   points = np.arange(1, 1 + np.prod([side or 2 for side in shape])).reshape([side or 2 for side in shape]).astype(dtype)
   source = tf.data.Dataset.from_generator(
     lambda: [(COLORED, points)], output_signature=(tf.TensorSpec(COLORED.shape, tf.uint8), tf.TensorSpec(shape, dtype))

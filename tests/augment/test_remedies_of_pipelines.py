@@ -46,7 +46,7 @@ def parallel(deterministic):
 
 
 class Repeated:
-  """As what Grain's `MapDataset.repeat` returns."""
+  """Claims to have endlessly many elements, like the result of Grain's `MapDataset.repeat`."""
 
   def __len__(self):
     return sys.maxsize

@@ -12,7 +12,7 @@ from refurbish_tf import augment
 from support import cases
 from support.images import noise
 
-# Height and width, before and after: larger, smaller, both, neither; one pixel; sides that end within a vector.
+# Height and width, before and after: larger, smaller, both, neither; one pixel; sides that are no multiple of a vector.
 TO_SIZES = [
   ((348, 348), (224, 224)),
   ((500, 333), (224, 150)),
@@ -45,14 +45,14 @@ def test_is_within_one_level_of_tensorflow(size, to_size, antialias):
 
 @pytest.mark.parametrize("side", range(1, 34))
 def test_every_output_size_equals_tensorflow(side):
-  """Vectors hold several pixels and two rows; what is left at the end is done one by one."""
+  """Vectors hold several pixels and two rows. The remainder is processed pixel by pixel."""
   image = noise(29, 31, 3)
   for size in ((side, 20), (20, side)):
     assert _difference(augment.resize(size)(image), np.rint(tf.image.resize(image, size, antialias=True))) <= 1
 
 
 def test_antialiasing_is_on_by_default():
-  """White pixels that are not in the middle are part of the mean, or not seen at all."""
+  """With antialiasing, white pixels away from the middle are part of the mean; without it they are not seen at all."""
   image = np.zeros([100, 100, 1], np.uint8)
   image[21:81:10, 21:81:10] = 255
   assert augment.resize((1, 1))(image).numpy() > 0
@@ -64,7 +64,7 @@ def test_draws_nothing():
   assert layer.draws([7, 0]).shape == [0] and layer.draws([7, 0], 3).shape == [3, 0]
   image = noise(9, 9, 3)
   np.testing.assert_array_equal(layer.pixels(image, np.zeros([0], np.int32)), layer(image))
-  # Layers after it draw what they draw without it, at the same positions.
+  # Later layers draw the same numbers as without `resize`, at the same positions.
   alone = augment.compose([tf.identity, augment.random_crop(padding=4)])
   behind = augment.compose([augment.resize((9, 9)), augment.random_crop(padding=4)])
   np.testing.assert_array_equal(alone(image, seed=[7, 0]), behind(image, seed=[7, 0]))
@@ -158,7 +158,7 @@ def test_pad_to_aspect_ratio_adds_borders(size, to):
 )
 @pytest.mark.parametrize("at", [1, 2])
 def test_targets_follow_at_every_split(options, at):
-  """A dark square on light ground: its mask, its box and its middle are where it is afterwards."""
+  """The picture has a dark square on light ground, whose mask, box and middle must follow it."""
   for size, to in ((40, 60), (32, 32)), ((60, 40), (32, 48)), ((40, 60), 24):
     if isinstance(to, int) and options:
       continue
@@ -210,7 +210,7 @@ def test_decode_does_the_same(size, options):
   [(20, {}), ((33, 20), {"crop_to_aspect_ratio": True}), ((24, 40), {"pad_to_aspect_ratio": True, "fill_value": 77})],
 )
 def test_a_scaled_and_turned_jpeg_keeps_the_same_part(size, options, number):
-  """The same part as of the whole photograph as it stands, and borders in the same place."""
+  """The result shows the same part as one of the whole upright photograph, with borders in the same place."""
   exif, file = Image.Exif(), io.BytesIO()
   exif[0x112] = number
   ramps = np.mgrid[:401, :303] * 0.6

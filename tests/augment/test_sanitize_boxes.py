@@ -1,4 +1,4 @@
-"""Boxes that are too small go, and so do their rows of what stands beside them."""
+"""Boxes that are too small are removed, together with their rows in other components."""
 
 import collections
 import pickle
@@ -12,7 +12,7 @@ from support.boxes import FORMATS, in_format
 
 SIZE = (20, 30)
 IMAGE = np.zeros([*SIZE, 3], np.uint8)
-# Wide, narrow, without area, of a pixel, flat.
+# In this order: wide, narrow, without area, one pixel, flat.
 BOXES = np.array([[1, 2, 9, 8], [3, 3, 5, 19], [4, 4, 4, 9], [7, 7, 8, 8], [0, 0, 30, 1]])
 
 

@@ -1,4 +1,4 @@
-"""A second image goes where the pixels of the first one go; splits and pipelines with all that follow pixels."""
+"""A second image goes where the pixels of the first one go; splits and pipelines with all that follows pixels."""
 
 import functools
 import warnings
@@ -21,7 +21,7 @@ def policy(name, parameter):
   return PolicyLayer("x", [(name, parameter)], [1])
 
 
-# Each takes pixels as they are. Of `erasing` and `cutout` the drawn part is multiplied.
+# These layers move whole pixels. In a larger second image, the parts that `erasing` and `cutout` draw are larger.
 WHOLE = {
   "crop": [augment.random_crop(padding=4)],
   "crop, reflected": [augment.random_crop(padding=5, padding_mode="reflect")],
@@ -94,7 +94,7 @@ def called(fn, layers, *element, seed):
 class TestImage:
   @pytest.mark.parametrize("layers", EVERY, ids=range(len(EVERY)))
   def test_an_image_of_the_same_size_is_augmented_as_if_alone(self, layers):
-    """Also tables, which are of its own pixels."""
+    """The tables of equalize and auto-contrast are of each image's own pixels."""
     fn, alone = augment.compose(layers, {1: "image"}), augment.compose(layers)
     first, second = noise(*SIZE, 3), noise(*SIZE, 3) // 2 + np.uint8(40)
     for seed in make_seeds(cases.examples(5)):
@@ -109,7 +109,7 @@ class TestImage:
   @pytest.mark.parametrize("name", WHOLE)
   @pytest.mark.parametrize("times", [2, 4, 3])
   def test_moves_are_multiplied_by_the_scale_of_a_larger_image(self, name, times):
-    """Padding of 4 is 16 at four times the size, mirrored pixels are those of the smaller image."""
+    """For example, a padding of 4 becomes 16 if the second image is four times as large."""
     layers, small = WHOLE[name], noise(*SIZE, 3)
     fn, changed = augment.compose(layers, {1: "image"}), 0
     for seed in make_seeds(12):
@@ -120,12 +120,12 @@ class TestImage:
 
   @pytest.mark.parametrize("name", BETWEEN)
   def test_each_place_in_a_larger_image_follows_the_first_image(self, name):
-    """200 of 200 in the exhaustive run: each channel tells a place."""
+    """The pixels of the images encode their own place."""
     layers = BETWEEN[name]
     fn = augment.compose(layers, {1: "image"})
 
     def shaded(times):
-      """Of a row, of a column, and 30, which no layer has outside."""
+      """The channels encode the row, the column and 30, a value that no layer uses outside the image."""
       y, x = np.meshgrid(*((np.arange(side * times) + 0.5) / times for side in SIZE), indexing="ij")
       return np.uint8(np.rint(30 + 7 * np.stack([y, x, np.zeros_like(x)], -1)))
 
@@ -134,11 +134,11 @@ class TestImage:
       image, large = (each.numpy().astype(int) for each in called(fn, layers, shaded(1), shaded(4), seed=seed))
       assert large.shape == (4 * image.shape[0], 4 * image.shape[1], 3)
       blocks = large.reshape(image.shape[0], 4, image.shape[1], 4, 3)
-      # Edges apart, where one is outside.
+      # Edges, where one of the images may be outside, are left out.
       whole = np.all(blocks[..., 2] == 30, (1, 3)) & (image[..., 2] == 30)
       whole[[0, -1]] = whole[:, [0, -1]] = False
       difference = np.abs(blocks.mean((1, 3)) - image)[whole]
-      assert difference.max(initial=0) <= 10  # A pixel is 7.
+      assert difference.max(initial=0) <= 10  # One pixel is a difference of 7.
       compared += len(difference)
     assert compared > 2000
 
@@ -366,7 +366,7 @@ def test_any_split_gives_the_same_bytes(layers):
 
 
 class TestPipelines:
-  """With native layers alone."""
+  """Pipelines of native layers alone."""
 
   def test_super_resolution(self):
     small = np.stack([noise(20, 26, 3) // (1 + number) for number in range(12)])
@@ -383,13 +383,13 @@ class TestPipelines:
     seen = set()
     for _ in range(2):
       for batch in stage.batch(4).as_numpy_iterator():
-        # Contrast is about the mean, which repeated pixels leave as it is.
+        # Contrast is relative to the mean, which repeated pixels do not change.
         np.testing.assert_array_equal(batch["high"], enlarged(batch["image"], 4))
         seen.update(image.tobytes() for image in batch["image"])
     assert len(seen) > 20
 
   def test_optical_flow(self):
-    """The next frame is the first one moved to the right and down; where both are known, the flow finds its pixels."""
+    """The next frame is the first one moved to the right and down. Where both are known, the flow finds its pixels."""
     frames = np.stack([np.kron(noise(10, 12, 3) // (1 + number), np.ones([6, 6, 1], np.uint8)) for number in range(8)])
     flow = np.broadcast_to(np.float32([4, 2]), [8, 60, 72, 2])
     source = tf.data.Dataset.from_tensor_slices(

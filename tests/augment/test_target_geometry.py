@@ -18,7 +18,7 @@ from support.images import make_seeds
 RIVALS = json.loads((ROOT / "tests" / "support" / "rival_targets.json").read_text(encoding="utf-8"))
 SIZE = (64, 72)
 TARGETS = {"mask": "mask", "dots": "mask", "boxes": "xyxy", "points": "xy"}
-# What each layer does to boxes can be found again: these lie in the middle.
+# Layers whose effect on boxes in the middle of the image can be found again in the masks.
 LAYERS = {
   "random_crop": [augment.random_crop(padding=16)],
   "random_crop, reflected": [augment.random_crop(padding=5, padding_mode="reflect")],
@@ -56,7 +56,7 @@ TURNS = (
 
 
 def made_up(number):
-  """Boxes in the middle, so that a distortion leaves them in the image, and points."""
+  """Boxes in the middle, which a distortion leaves in the image, and points."""
   rng = np.random.default_rng(number)
   left, top, width, height = (
     rng.integers(20, 36, 3),
@@ -79,9 +79,9 @@ def element_of(image, boxes, points, size):
 
 
 def check_found(element, turns):
-  """Each box and each point is where it is found again, within a pixel. Returns how many points were seen.
+  """Checks that each box and each point is where its pixels are, within a pixel. Returns how many points were seen.
 
-  `turns`: whether a box may have been clipped that is no longer upright.
+  `turns`: whether the layers turn boxes, so that a clipped box may be larger than what is seen of it.
   """
   size, boxes, points = element["mask"].shape[:2], element["boxes"].numpy(), element["points"].numpy()
   found = found_boxes(element["mask"].numpy())
@@ -90,7 +90,7 @@ def check_found(element, turns):
     if not seen.any():
       assert np.min(box[2:] - box[:2]) < 1
     elif turns and (box[:2].min() <= 0 or np.any(box[2:] >= size[::-1])):
-      # Clipped, it goes around what is clipped.
+      # A clipped box surrounds what is seen of it.
       assert np.all(seen[:2] >= box[:2] - 1) and np.all(seen[2:] <= box[2:] + 1)
     else:
       np.testing.assert_allclose(box, seen, rtol=0, atol=1)
@@ -106,7 +106,7 @@ def check_found(element, turns):
 @cases.slow
 @pytest.mark.parametrize("name", LAYERS)
 def test_targets_are_found_at_their_pixels_after_each_layer(name):
-  """200 of 200, after each layer."""
+  """In 200 trials, the targets are checked after each layer."""
   layers = LAYERS[name]
   steps = [
     composition.compose_part(layers, at, at + 1, checked_targets(TARGETS, "compose")) for at in range(len(layers))
@@ -120,7 +120,7 @@ def test_targets_are_found_at_their_pixels_after_each_layer(name):
       element = step(element, **({"seed": seed} if layer.takes_seed else {}))
       seen += check_found(element, name in TURNS)
       moved += not np.array_equal(element["mask"], drawn)
-      # Drawn again for the next layer, at whole numbers.
+      # Targets are drawn again for the next layer, at whole numbers.
       size = element["mask"].shape[:2]
       boxes = np.rint(element["boxes"].numpy()).astype(np.int64)
       points = np.clip(np.rint(element["points"].numpy()).astype(np.int64), 2, [size[1] - 3, size[0] - 3, 2])
@@ -194,7 +194,7 @@ def assert_same(found, expected):
   ids=range(6),
 )
 def test_any_split_gives_the_same_bytes(layers):
-  """Also of whole numbers and of floats of 16 bits, which are rounded after each layer."""
+  """Also of targets of whole numbers or 16-bit floats, which are rounded after each layer."""
   whole = augment.compose(layers, EVERY)
   for number, seed in enumerate(make_seeds(12)):
     expected = whole(everything(number), seed=seed)
@@ -207,7 +207,7 @@ def test_any_split_gives_the_same_bytes(layers):
 @pytest.mark.parametrize("dtype", ["int32", "uint8", "float16", "bfloat16", "float32"])
 @pytest.mark.parametrize("name", [name for name in FORMATS if not name.startswith("rel_")])
 def test_any_split_gives_the_same_boxes_at_the_edges(name, dtype):
-  """Where a sum of two rounded numbers lies beyond the image."""
+  """At the edges, the sum of two rounded numbers may be beyond the image."""
   layers = [
     augment.random_resized_crop((33, 41), scale=(0.25, 1)),
     augment.random_crop(padding=4),
@@ -228,7 +228,7 @@ def test_any_split_gives_the_same_boxes_at_the_edges(name, dtype):
 
 
 def test_a_point_that_reaches_minus_1_is_not_taken_for_padding():
-  """[n, 2] has no padding: (-1, -1) is a place."""
+  """Points [n, 2] have no padding, so (-1, -1) is a place."""
   layers = [augment.random_crop(padding=4), augment.random_flip()]
   for seed in make_seeds(200):
     _, near, far = augment.compose(layers, {1: "xy", 2: "xy"})(
@@ -297,8 +297,8 @@ def moved_by(move, targets):
 
 @pytest.mark.parametrize("number", range(len(RIVALS["moves"])))
 def test_boxes_and_points_equal_torchvisions(number):
-  """Boxes; points as places, (0, 0) the corner of the image, and where torchvision takes them for pixels, by its flip,
-  crop."""
+  """Points are places, with (0, 0) at the corner of the image, except for torchvision's flip and crop, which take them
+  for pixels."""
   move = RIVALS["moves"][number]
   boxes, points = np.array(move["boxes"]), np.array(move["points"])
   exact = move["operation"] in ("horizontal_flip", "crop")
@@ -362,7 +362,7 @@ class TestBlendedMaps:
     image = np.random.default_rng(3).random([17, 23, 1])
     fn = augment.compose([augment.resize((9, 40))], {1: "bilinear", 2: "bilinear"})
     _, near, far = fn(np.zeros([17, 23, 3], np.uint8), image, image + 2**30)
-    # Weights are float32, and add up to 1 but for their last digit.
+    # Weights are float32, and add up to 1 except for their last digit.
     np.testing.assert_allclose(
       far / (far.numpy().mean() - near.numpy().mean()) * 2.0**30 - 2**30, near, rtol=0, atol=200
     )

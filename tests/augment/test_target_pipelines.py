@@ -1,6 +1,6 @@
-"""Keras' own kind of pipelines with `refurbish` in place of `map`: what follows an image is where the image shows it.
+"""Pipelines like those of Keras, with `refurbish` in place of `map`: what follows an image is where the image shows it.
 
-Each is on pictures that tell where things are. A target that stayed after would be found elsewhere.
+Every picture shows where things are, so a target that did not follow would be found elsewhere.
 """
 
 import numpy as np
@@ -16,7 +16,7 @@ SEED = 7
 
 
 def with_rectangles(random, height, width):
-  """An image with a bright rectangle in each of its channels, which lie over each other, and these as boxes, xyxy."""
+  """An image with a bright rectangle in each of its channels, which may overlap, and the boxes of these, xyxy."""
   image, boxes = np.zeros([height, width, 3], np.uint8), []
   for channel in range(3):
     size = random.integers([height // 4, width // 4], [height // 2, width // 2])
@@ -33,7 +33,8 @@ def shown_box(image, channel):
 
 
 def are_shown(image, boxes, channels):
-  """Whether the boxes are those of the channels, to a pixel. A channel may show a little of a box that is not there."""
+  """Whether the boxes are where their channels are bright, to a pixel. A channel without a box may show a little of
+  one."""
   found = np.array([shown_box(image, channel) for channel in channels]).reshape([-1, 4])
   missing = np.array([shown_box(image, channel) for channel in range(3) if channel not in channels]).reshape([-1, 4])
   is_little = np.min(missing[:, 2:] - missing[:, :2], axis=1) <= 3
@@ -41,7 +42,7 @@ def are_shown(image, boxes, channels):
 
 
 def two_epochs(stage, train):
-  """The elements of two epochs, in each of which all samples come; in the second, half of them are reused."""
+  """The elements of two epochs, each of which has all samples. In the second, half of them are reused."""
   elements = [list(train.as_numpy_iterator()) for _ in range(2)]
   total = rtf.stats(stage)[0].total
   assert (total.fresh, total.cached) == (N + N // 2, N // 2)
@@ -50,8 +51,7 @@ def two_epochs(stage, train):
 
 class TestSegmentation:
   def test_masks_follow_in_files_of_images_and_masks(self, tmp_path):
-    """As "Image segmentation with a U-Net" has them: photographs, and PNG files of trimaps, whose classes count from
-    1."""
+    """As in "Image segmentation with a U-Net": photographs, and trimaps in PNG files, whose classes count from 1."""
     for number, (image, mask) in enumerate(zip(*PAIRS)):
       (tmp_path / f"{number:02}.jpg").write_bytes(tf.io.encode_jpeg(image, quality=100).numpy())
       (tmp_path / f"{number:02}.png").write_bytes(tf.io.encode_png(tf.cast(mask, tf.uint8)).numpy())
@@ -74,14 +74,14 @@ class TestSegmentation:
     train = stage.map(lambda image, mask: (tf.cast(image, tf.float32) / 255, tf.cast(mask, tf.int32) - 1)).batch(4)
     for batches in two_epochs(stage, train):
       assert [masks.shape for _, masks in batches] == [(4, 48, 48, 1)] * 3
-      # JPEG changes each value by a little.
+      # JPEG changes each value a little.
       assert all(
         aligned(np.round(image * 5).astype(np.int64), mask + 1, 0.9) for batch in batches for image, mask in zip(*batch)
       )
       assert {-1, 0, 3} <= set(np.unique([masks for _, masks in batches])) <= {-1, 0, 1, 2, 3}
 
   def test_masks_follow_in_dicts_of_tfds(self):
-    """As TFDS yields oxford_iiit_pet."""
+    """Like the elements of TFDS's oxford_iiit_pet."""
     source = tf.data.Dataset.from_tensor_slices(
       {"image": PAIRS[0][:N], "segmentation_mask": PAIRS[1][:N].astype(np.uint8), "label": np.arange(N)}
     )
@@ -125,7 +125,7 @@ class TestDetection:
     resized = tf.cast(tf.math.floor(side / tf.reduce_max(shape) * shape), tf.int32)
     image = tf.image.pad_to_bounding_box(tf.image.resize(tf.cast(image, tf.float32), resized), 0, 0, side, side)
     boxes = boxes * tf.cast(tf.tile(resized, [2]), tf.float32)
-    # yxyx to the middle, width and height.
+    # Converts yxyx to the center, width and height.
     center, size = (boxes[:, :2] + boxes[:, 2:]) / 2, boxes[:, 2:] - boxes[:, :2]
     return image / 255, tf.concat([center[:, ::-1], size[:, ::-1]], -1), tf.cast(element["objects"]["label"], tf.int32)
 
@@ -148,14 +148,14 @@ class TestDetection:
       for image, boxes, labels in (each for batch in batches for each in zip(*batch)):
         boxes, labels = boxes[labels >= 0], labels[labels >= 0]
         corners = np.concatenate([boxes[:, :2] - boxes[:, 2:] / 2, boxes[:, :2] + boxes[:, 2:] / 2], -1)
-        # Of an image of 32 pixels a pixel is three here.
+        # Images of 32 pixels were enlarged three times.
         assert are_shown(image[::3, ::3], corners / 3, labels)
 
   @pytest.mark.parametrize(
     "targets", [{"bounding_boxes": "xyxy"}, {"bounding_boxes": {"boxes": "xyxy"}}, {}], ids=range(3)
   )
   def test_boxes_follow_in_padded_dicts_of_keras(self, targets):
-    """As KerasHub's and KerasCV's models take it: rows that are no boxes are -1, in what comes and in what goes."""
+    """As KerasHub's and KerasCV's models require: rows without a box are -1, in the input and in the output."""
     images, boxes = zip(*[with_rectangles(np.random.default_rng(number), 40, 56) for number in range(N)])
     padding = np.full([N, 2, 4], -1, np.float32)
     labels = np.tile(np.int32([0, -1, 1, 2, -1]), [N, 1])
@@ -182,12 +182,12 @@ class TestDetection:
           are_shown(image, box[label >= 0], label[label >= 0])
           for image, box, label in zip(batch["images"], boxes, labels)
         ]
-    # Boxes that stay are where they were, which is elsewhere.
+    # With {} the boxes stay where they were, while their images move.
     assert len(found) == 2 * N and (all(found) if targets else sum(found) < 3)
 
 
 class TestPose:
-  """Spots in three colours at three points: the left hand, the right one, and the nose, as a person shows them."""
+  """Spots in three colours at three points of a person: the left hand, the right hand and the nose."""
 
   IN_A_MIRROR = [1, 0, 2]
 
@@ -196,12 +196,12 @@ class TestPose:
     random, images, points = np.random.default_rng(5), [], []
     for number in range(N):
       image = np.zeros([64, 64, 3], np.uint8)
-      # A person that looks at us has the left hand at our right.
+      # A person who looks at us has the left hand on our right.
       left, right, nose = random.integers([38, 4], 60), random.integers(4, [26, 60]), [32, random.integers(4, 60)]
       own = np.array([[*left, 2], [*right, 1], [*nose, 2]], np.float32)
       for channel, (x, y, _) in enumerate(own.astype(int)):
         image[y - 1 : y + 2, x - 1 : x + 2, channel] = 255
-      if number % 3 == 0:  # Nobody has labelled it.
+      if number % 3 == 0:  # This nose is not labelled.
         own[2] = 0
       images.append(image)
       points.append(own)
@@ -234,17 +234,18 @@ class TestPose:
     for elements in two_epochs(stage, stage.map(self.without_marks)):
       for element in elements:
         points, is_mirror = element["keypoints"], element["is_mirror"]
-        assert points[0, 0] > points[1, 0]  # Left hands are still left hands.
+        assert points[0, 0] > points[1, 0]  # The left hand is on our right, even after a flip.
         mirrors.append(is_mirror)
         for row, (x, y, visible) in enumerate(points):
           is_inside = -0.5 <= x < 47.5 and -0.5 <= y < 47.5
           is_labelled = row < 2 or element["id"] % 3
           before = self.IN_A_MIRROR[row] if is_mirror else row
           spot = shown_box(element["image"], before)
-          # The first crop may have hidden what the second one moves into the image, where then nothing is.
+          # The first crop may have cut off a spot. The second one may move its place back into the image, where nothing
+          # is seen.
           assert visible == ([2, 1, 2][before] if is_inside and is_labelled and any(spot) else 0)
           outside += not is_inside
-          # Not where the edge cuts a spot, which is as large as the crop makes it.
+          # Near an edge a spot may be cut, which moves its middle.
           if visible and 4 <= x < 44 and 4 <= y < 44:
             left, top, right, bottom = spot
             assert abs((left + right - 1) / 2 - x) <= 1 and abs((top + bottom - 1) / 2 - y) <= 1
@@ -252,7 +253,7 @@ class TestPose:
 
 
 class TestVideo:
-  """The third channel of a frame tells its label and its number; the others are the same in all frames of a clip."""
+  """The third channel of a frame encodes its label and its number. The others are the same in all frames of a clip."""
 
   T = 10
 
@@ -268,8 +269,8 @@ class TestVideo:
     return tf.ensure_shape(clip[begin : begin + length], [length, None, None, 3])
 
   def begins(self, batches, size):
-    """Where the windows of all labels begin. Checks that each clip is one, whose frames are cropped and flipped
-    alike."""
+    """Where the windows of all labels begin. Checks that each clip has consecutive frames, which are cropped and
+    flipped alike."""
     found = {}
     for clips, labels in batches:
       assert clips.shape == (4, 4, *size, 3)
@@ -284,7 +285,7 @@ class TestVideo:
 
   @pytest.mark.parametrize("kind", ["files", "uint8"])
   def test_classification(self, kind):
-    """As Keras' examples of video classification: a few frames in a row of each clip, with its label."""
+    """As in Keras' examples of video classification: a few consecutive frames of each clip, with its label."""
     clips = self.clips()
     if kind == "files":
       clips = np.array([[tf.io.encode_png(frame).numpy() for frame in clip] for clip in clips])
@@ -297,11 +298,11 @@ class TestVideo:
     )
     assert "sample  a clip of 10 frames, which have the same draws" in rtf.describe(stage)
     first, second = (self.begins(epoch, [16, 16]) for epoch in two_epochs(stage, stage.batch(4)))
-    # A window is drawn again also for a clip from the store.
+    # A window is drawn again even for a clip from the store.
     assert len(set(first.values())) > 3 and sum(first[label] != second[label] for label in first) > N // 2
 
   def test_boxes_of_each_frame(self):
-    """Tracking: an object keeps its row in all frames, also where it is not in the frame."""
+    """Tracking: an object keeps its row in all frames, even where it is not visible."""
     random, clips, boxes = np.random.default_rng(5), [], []
     for _ in range(N):
       frames = [with_rectangles(random, 40, 56) for _ in range(5)]

@@ -18,7 +18,7 @@ def at_flip(rows, kind, size=(8, 10), layer=None):
 
 
 class TestRows:
-  """Of boxes and key points."""
+  """Rows of boxes and of key points."""
 
   @pytest.mark.parametrize(
     "layer, draws, box, point, visibility",
@@ -31,8 +31,7 @@ class TestRows:
     ],
   )
   def test_vertical_flips_and_crops_to_a_size(self, layer, draws, box, point, visibility):
-    """As torchvision.transforms.v2's vertical_flip, pad and crop move them, apart from visibility; worked out by
-    hand."""
+    """Worked out by hand, as torchvision's vertical_flip, pad and crop move boxes and points. It has no visibility."""
     found = layer._chain._made(
       tf.zeros([8, 10, 3], tf.uint8),
       tf.constant(draws),
@@ -66,7 +65,8 @@ class TestRows:
     ],
   )
   def test_a_flip(self, rows, kind, expected):
-    """Padding stays, what has no area is 0, what reaches a little beyond is clipped; points outside are not seen."""
+    """Padding stays, boxes without area become 0, boxes that reach beyond the image are clipped, points outside become
+    invisible."""
     np.testing.assert_allclose(at_flip(rows, kind), np.array(expected, np.asarray(rows).dtype), rtol=1e-6, atol=1e-6)
 
   @pytest.mark.parametrize("rows, kind", [([[2.0, 2, 2, 5]], "xyxy"), ([[-3.0, 2, 2]], "xy")])
@@ -78,7 +78,7 @@ class TestRows:
     layer = augment.resize((4, 5))
     assert at_flip([[1, 3, 5, 7]], "xyxy", layer=layer).tolist() == [[0, 2, 2, 4]]
     assert at_flip([[2, 2, 3, 3]], "xyxy", layer=layer).tolist() == [[1, 1, 2, 2]]
-    # (x + 0.5) / 2 - 0.5.
+    # The result is (x + 0.5) / 2 - 0.5.
     assert at_flip([[0, 1], [2, 7]], "xy", layer=layer).tolist() == [[0, 0], [1, 3]]
 
   @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ class TestRows:
     assert found["boxes"].shape == (0, 4) and found["points"].shape == (0, 3)
 
   def test_ragged_rows(self):
-    """Of a batch, of the frames of clips, and of both; the spec stays as it was."""
+    """Rows of a batch, of the frames of clips, and of both keep their values and their spec."""
     fn = augment.compose([augment.resize((16, 20))], {1: "xyxy"})
     rows = tf.ragged.constant([[[1.0, 2, 4, 5]], [], [[0.0, 0, 10, 8], [1, 1, 2, 2]]], ragged_rank=1, inner_shape=(4,))
     moved = fn(np.zeros([3, 8, 10, 3], np.uint8), rows)[1]
@@ -186,7 +186,7 @@ class TestRows:
     ids=["crop", "window", "resize", "whole"],
   )
   def test_targets_of_files_belong_to_the_upright_image(self, layer):
-    """Targets belong to the image as it stands, and go where the same part of it goes."""
+    """Targets belong to the upright image, and move with the part of it that is decoded."""
     boxes, points = made_up(3)
     kinds = {1: "mask", 2: "mask", 3: "xyxy", 4: "xy"}
     layer = layer()

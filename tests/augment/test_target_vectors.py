@@ -12,7 +12,7 @@ from test_target_followers import BETWEEN, SIZE, WHOLE, called, policy
 
 
 def inner(mask):
-  """The mask, but for two pixels at each edge."""
+  """The mask without two pixels at each edge."""
   known = np.zeros(mask.shape, bool)
   known[2:-2, 2:-2] = mask[2:-2, 2:-2]
   return known
@@ -23,7 +23,7 @@ def places(height, width):
 
 
 def homography(given, moved):
-  """The projection that takes four points to where they went."""
+  """The projection that maps four points to where they moved."""
   rows = [
     row
     for (x, y), (u, v) in zip(given, moved)
@@ -38,7 +38,8 @@ def projected(matrix, points):
 
 
 class TestFlow:
-  # What one layer mirrors or repeats at an edge, another one may bring into the middle.
+  # Without layers that mirror or repeat pixels at an edge, because a later layer may bring these pixels into the
+  # middle.
   MOVES = [
     *(layers for name, layers in WHOLE.items() if "reflected" not in name and "edge" not in name),
     *list(BETWEEN.values())[:-1],
@@ -48,7 +49,7 @@ class TestFlow:
   @pytest.mark.parametrize("layers", MOVES, ids=range(len(MOVES)))
   @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
   def test_is_that_of_the_moved_images(self, layers, dtype):
-    """As points move, of which each layer is tested by itself: the second image is an affine map of the first."""
+    """The second image is an affine map of the first. The expected flow follows from how the layers move points."""
     matrix = np.array([[1.02, 0.03, -2.5], [-0.04, 0.97, 1.5], [0, 0, 1]])
     flow = projected(matrix, places(*SIZE)) - places(*SIZE)
     corners = np.float64([[0, 0], [30, 0], [30, 24], [0, 24]])
@@ -70,7 +71,7 @@ class TestFlow:
       to = homography(corners, moved + 0.5)
       there = places(*image.shape[:2])
       expected = projected(to, projected(matrix, projected(np.linalg.inv(to), there))) - there
-      # Away from edges, at which a map is not blended.
+      # Only away from edges, where a map is not blended.
       known = inner(known)
       np.testing.assert_allclose(found[known], expected[known], rtol=0, atol=0.05)
       compared += known.sum()
@@ -120,7 +121,7 @@ class TestVectors:
   @pytest.mark.parametrize("layers", MOVES, ids=range(len(MOVES)))
   @pytest.mark.parametrize("dtype, form", [("float32", "normals"), ("float16", "limbs"), ("float64", "limbs")])
   def test_point_to_the_same_content_in_the_moved_image(self, layers, dtype, form):
-    """As two points move that are close to each other. Their length, and z, stay."""
+    """The expected direction follows from how two close points move. Length and z stay."""
     given = self.directions(0.3) if form == "normals" else self.directions(0.3, 1.9, 4)
     stored = np.concatenate([given, np.full([*SIZE, 1], 0.5)], -1) if form == "normals" else given
     corners = np.float64([[0, 0], [30, 0], [30, 24], [0, 24]])
@@ -219,7 +220,7 @@ class TestDisparity:
   @pytest.mark.parametrize("layers", KEPT, ids=range(len(KEPT)))
   @pytest.mark.parametrize("form", [(), (1,)])
   def test_is_that_of_the_moved_views(self, layers, form):
-    """As two points move, of which one is in each view."""
+    """The expected disparity follows from how two points move, one in each view."""
     fn = augment.compose(layers, {1: "disparity", 2: "xy", 3: "mask", 4: "disparity"})
     disparity = (places(*SIZE)[..., 0] * 0.2 + 1).reshape(*SIZE, *form).astype(np.float32)
     corners = np.float64([[0, 0], [30, 0], [30, 24], [0, 24]])

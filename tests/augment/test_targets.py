@@ -1,4 +1,4 @@
-"""What looks like a target of an image must be named or excluded."""
+"""A component that looks like a target of an image must be named or excluded."""
 
 import collections
 import re
@@ -15,7 +15,7 @@ from support.masks import IMAGES, MASKS, SOURCE
 
 
 class TestUnnamed:
-  """What looks like a mask must be named or excluded."""
+  """A component that looks like a mask must be named or excluded."""
 
   SEEN = [
     ([32, 48, 3], [32, 48]),
@@ -55,14 +55,14 @@ class TestUnnamed:
     ],
   )
   def test_a_mask_with_more_or_fewer_dimensions_is_an_error(self, image, other):
-    """Masks of instances; one mask for a clip or a batch."""
+    """Masks of instances have more dimensions than the image. One mask for a clip or a batch has fewer."""
     with pytest.raises(ValueError, match=r"component 1 .* It would have to be \[height, width, channels\]"):
       self.traced(image, other)
     self.traced(image, other, targets={})
 
   @staticmethod
   def traced(image, other, targets=None):
-    """A composed function, for these shapes."""
+    """Traces a composed function for these shapes."""
     tf.function(augment.compose([tf.identity], targets)).get_concrete_function(
       tf.TensorSpec(image, tf.uint8), tf.TensorSpec(other, tf.int32)
     )
@@ -154,7 +154,7 @@ class TestUnnamed:
     ids=range(4),
   )
   def test_a_component_with_the_size_of_a_decoded_file_is_an_error(self, decoder):
-    """What has the size of any image, `[None, None]`, or that of what is decoded."""
+    """The component has the size of any image, `[None, None]`, or that of the decoded image."""
     composed = augment.compose([decoder, augment.random_flip()])
     with pytest.raises(ValueError, match="component 1 "):
       tf.function(lambda file, mask: composed(file, mask, seed=[1, 0])).get_concrete_function(
@@ -169,7 +169,7 @@ class TestUnnamed:
   @pytest.mark.parametrize("name", ["boxes", "bbox", "bboxes", "bounding_boxes", "keypoints", "Boxes"])
   @pytest.mark.parametrize("nested", [False, True])
   def test_a_component_named_like_boxes_is_an_error(self, name, nested):
-    """An error beside layers that move pixels, and no others."""
+    """It is an error only with layers that move pixels."""
     held = {name: np.zeros([3, 4], np.float32)}
     source = tf.data.Dataset.from_tensors({"image": IMAGES[0], **({"objects": held} if nested else held)})
     path = f"'objects'\\['{name}'\\]" if nested else f"'{name}'"
@@ -241,7 +241,7 @@ class TestUnnamed:
     assert list(source.refurbish([augment.random_flip()], targets={"boxes": "xyxy"}).element_spec) == ["image", "boxes"]
 
   def test_possible_boxes_in_a_tuple_cause_a_warning(self):
-    """A warning, when the stage is built."""
+    """The warning comes when the stage is built."""
     source = tf.data.Dataset.from_tensors((IMAGES[0], np.zeros([3, 4], np.float32), np.zeros([3, 3], np.int32)))
     with pytest.warns(rtf.PipelineWarning, match='component 1 .*targets={1: "xyxy"}, .* targets={1: None}'):
       source.refurbish([augment.random_flip()])
@@ -341,7 +341,7 @@ def test_an_unnamed_mask_of_a_larger_image_is_an_error(of_image, of_second, of_m
   ],
 )
 def test_remedy_for_a_map_of_another_size_works(shape, kind, said):
-  """What an error says makes vectors of the right length."""
+  """The remedy of the error message makes vectors of the right length."""
   given = np.ones(shape, np.float32)
   with pytest.raises(ValueError, match="Resize one of them in Dataset.map before") as raised:
     augment.compose([augment.random_crop(8)], {1: kind})(noise(24, 30, 3), given, seed=[7, 0])

@@ -158,7 +158,7 @@ class TestBadInput:
     ],
   )
   def test_numbers(self, kind, rows, said):
-    """When it runs, whatever was drawn; each error names the component, and the next element goes on."""
+    """The error comes at run time, whatever was drawn, and names the component. The next element is unaffected."""
     right = np.full_like(rows, 0.5) if kind.startswith("rel") else np.full_like(rows, 3)
     right = np.zeros_like(rows) if kind == "rel_center_xywh" else right
     source = tf.data.Dataset.from_tensor_slices((IMAGES[:2], np.stack([rows, right])))
@@ -264,7 +264,7 @@ class TestBadInput:
       (tf.function(run, input_signature=signature) if graph else run)(*given)
 
   def test_a_function_that_crops_images_of_unknown_size(self):
-    """It is seen when it runs."""
+    """It is noticed at run time."""
     for component, kind in ((self.MASK, "mask"), (self.BOX, "xyxy")):
       source = tf.data.Dataset.from_generator(
         lambda component=component: iter([(IMAGES[0], component)]),

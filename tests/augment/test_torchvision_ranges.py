@@ -1,4 +1,4 @@
-"""Policies with torchvision's ranges: bit for bit what torchvision makes of a Pillow image, for all that can be
+"""Policies with torchvision's ranges: bit for bit torchvision's results for a Pillow image, for everything that can be
 drawn."""
 
 import itertools
@@ -18,7 +18,7 @@ THEIR_NAMES = {
   "truncate_y": "TranslateY",
   "invert": "Invert",
 }
-# 5 of 331 columns a magnitude: whole numbers, and others.
+# A step of magnitude is 5 of 331 columns: a whole number of pixels in the first size, not in the second.
 SIZES = (33, 331), (40, 50)
 
 
@@ -36,13 +36,13 @@ UP, DOWN = 0.75, 0.25
 
 
 def direction(name, is_first):
-  """What torch.rand returns: nothing for an operation without a direction."""
+  """What torch.rand returns for an operation's direction, in a list. The list is empty for an operation without one."""
   is_move = name.startswith(("truncate", "move"))
   return [] if torchvision_distortions(1, 30).get(name, "moves")[1] is None else [UP if is_first != is_move else DOWN]
 
 
 def compare(kinds):
-  """Compares each of pairs of an image and a job of torchvision."""
+  """Compares images with torchvision's results. `kinds`: pairs of an image and a job of torchvision."""
   images, jobs = zip(*kinds)
   for image, job, expected in zip(images, jobs, torchvision_policies.made(jobs), strict=True):
     np.testing.assert_array_equal(image, expected, err_msg=f"{job[0]} {job[2:]}")
@@ -79,14 +79,14 @@ def test_trivial_augment():
 @cases.slow
 @pytest.mark.parametrize("policy", ["imagenet", "cifar10"])
 def test_auto_augment(policy):
-  """Each sub-policy: each operation by each of its 20 numbers, as probable as torchvision has it."""
+  """Each sub-policy, with each of the 20 draws of its operations, which are as probable as in torchvision."""
   layers, image = augment.auto_augment(policy, ranges="torchvision"), noise(40, 50, 3)
   found, kinds = [list(outcomes(layer)) for layer in layers], []
   for number, cell in itertools.product(range(25), range(20)):
     draws, drawn = [20 * number + cell, 20 * number + 7 * cell % 20], []
     for draw, which in zip(draws, found):
       name = which[draw][0]
-      # Below the probability if it is applied.
+      # The operation is applied if this number is below its probability.
       drawn.append((draw % 20 + 0.5) / 20)
       if name != "identity":
         drawn += direction(name, which[draw] == which[20 * number])
@@ -97,8 +97,8 @@ def test_auto_augment(policy):
 
 
 def test_the_default_of_torchvision():
-  """Without torchvision: what it does at magnitude 9, and that a translation drops parts of pixels in both
-  directions."""
+  """Needs no torchvision: checks the parameters at magnitude 9, and that a translation is truncated to whole pixels in
+  both directions."""
   found = torchvision_distortions(9, 30)
   expected = {
     "rotate": (9, -9),

@@ -64,7 +64,7 @@ def test_distortions_and_their_strengths_are_equally_likely():
 
 @pytest.mark.parametrize("name", sorted(set(NAMES.values()) - {"identity"}))
 def test_distortions_are_pillows(name):
-  """A translation is by pixels, and black comes in."""
+  """Translations are in pixels, and uncovered pixels are black."""
   (layer,) = augment.trivial_augment()
   position = list(_distortions()).index(name)
   parameters = _distortions()[name]

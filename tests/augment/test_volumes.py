@@ -1,5 +1,5 @@
-"""Volumes: layers along their depth, and of floats of any range; shapes and results of MONAI that are not what they
-seem."""
+"""Volumes: layers along their depth, floats of any range, and shapes and results of MONAI that are easily taken for
+others."""
 
 import importlib.util
 import warnings
@@ -30,7 +30,7 @@ KINDS = {1: "mask", 2: "xyxy"}
 
 
 def test_targets_follow_along_all_axes():
-  """The mask holds the volume's own values, so they must stay equal; boxes say of which slice they are."""
+  """The mask holds the volume's own values, so they must stay equal. The boxes encode their slice."""
   fn = augment.compose(LAYERS, KINDS, clips=True)
   began, reversed_ones = set(), set()
   for seed in make_seeds(25):
@@ -60,7 +60,7 @@ def test_any_split_gives_the_same(at):
 
 
 def test_in_the_lists_of_refurbish():
-  """With what is known of shapes, the same bytes again, and the slices told by `describe`."""
+  """Checks static shapes, that the bytes are the same again, and that `describe` tells of the slices."""
 
   def stage():
     return (
@@ -161,7 +161,7 @@ class TestIntensity:
   IMAGE = np.random.default_rng(3).normal(0, 300, SHAPE).astype(np.float32)
 
   def test_is_one_factor_and_one_summand_for_all_slices(self):
-    """Each rounded to float32 once, as IEEE has it."""
+    """The product and the sum are each rounded to float32 once, as IEEE requires."""
     layer, drawn = augment.compose([augment.random_intensity(0.25, (5, 9))], {1: "mask"}, clips=True), set()
     for seed in make_seeds(20):
       scale, shift = (
@@ -175,7 +175,7 @@ class TestIntensity:
     assert len(drawn) == 20 and min(drawn)[0] < 0.9 and max(drawn)[0] > 1.1
 
   def test_one_pass_equals_separate_layers(self):
-    """What one pass makes is what layers one after the other make; half of the volumes by `random_apply`."""
+    """Half of the volumes are changed by `random_apply`."""
     layers = [
       augment.random_flip(),
       augment.normalize([40], [400]),
@@ -248,7 +248,7 @@ class TestChannelsThatComeFirst:
 
 
 class MetaTensor(np.ndarray):
-  """As MONAI's, to the function that calls transforms."""
+  """`numpy_layer` recognizes MONAI's class by this name."""
 
 
 @pytest.mark.parametrize(
@@ -274,11 +274,11 @@ def test_nothing_that_monai_returns_is_dropped_silently(made, said):
     )
 
 
-# Not imported here: after TensorFlow that ends the process with some versions.
+# MONAI is not imported here, because some versions end the process if they are imported after TensorFlow.
 @cases.slow
 @pytest.mark.skipif(importlib.util.find_spec("monai") is None, reason="not installed: monai")
 def test_monai_draws_by_sample_and_epoch_alone(monkeypatch):
-  """Whichever process it is, and after a restart: the bytes of images and masks."""
+  """The bytes of images and masks are the same in any process, and after a restart."""
   monkeypatch.syspath_prepend(str(ROOT / "trainings"))
   import volumes
 
@@ -293,7 +293,7 @@ def test_monai_draws_by_sample_and_epoch_alone(monkeypatch):
 
 
 def test_components_that_depth_layers_leave_unchanged_cause_a_warning():
-  """Labels of frames would belong to others than those that are left. Channels that come first are no depth."""
+  """Labels of frames would no longer match the frames that are left. Channels that come first are not a depth."""
   clips = tf.data.Dataset.from_tensors((np.zeros([8, 16, 16, 3], np.uint8), np.arange(8)))
   for layer in (augment.random_depth_crop(4), augment.random_depth_flip()):
     with pytest.warns(

@@ -25,9 +25,6 @@ from support.processes import TIMEOUT, end_of, start_forked
 LAUNCH = "import sys, refurbish_tf_launcher; sys.exit(refurbish_tf_launcher.main())"
 
 
-# How it starts and ends
-
-
 @pytest.fixture
 def launched(tmp_path):
   """Returns a function that launches, with the real startup.py, a package in place of ours that needs no TensorFlow."""
@@ -55,7 +52,7 @@ def launched(tmp_path):
 
 
 def test_output_of_imports_is_suppressed(launched):
-  """Output to the file descriptor, as from native libraries, and nothing else."""
+  """Only output to the file descriptor, as from native libraries, and only while the package is imported."""
   done = launched("os.write(2, b'from a library\\n')", "os.write(2, b'from the command\\n'); print('result'); return 1")
   assert (done.returncode, done.stdout, done.stderr) == (1, "result\n", "from the command\n")
 
@@ -71,14 +68,14 @@ def test_output_of_a_failing_import_is_shown(launched):
   [("os.write(2, b'from a library'); raise KeyboardInterrupt", "return 0"), ("", "raise KeyboardInterrupt")],
 )
 def test_interrupted(launched, on_import, main):
-  """Also during the seconds in which TensorFlow is imported."""
+  """Ctrl-C also works in the seconds in which TensorFlow is imported."""
   done = launched(on_import, main)
   assert (done.returncode, done.stdout, done.stderr) == (130, "", "\ninterrupted\n")
 
 
 @pytest.mark.parametrize("size", [1, 1_000_000])
 def test_a_closed_output_pipe_ends_the_command_silently(launched, size):
-  """Both when a print fails and when the buffer is flushed at the end."""
+  """The pipe breaks when a print fails or, for short output, when the buffer is flushed at the end."""
   read, write = os.pipe()
   os.close(read)
   try:
@@ -129,9 +126,6 @@ def test_invalid_arguments_are_refused(capsys, arguments, message):
   assert message in captured.err and "Traceback" not in captured.err and captured.out == ""
 
 
-# refurbish-tf advise
-
-
 def write_images(*paths):
   for number, path in enumerate(paths):
     path.parent.mkdir(exist_ok=True)
@@ -143,12 +137,12 @@ def program_in(printed):
 
 
 class Asked(Exception):
-  """What `rtf.advise` was asked."""
+  """Carries the arguments with which `rtf.advise` was called."""
 
 
 @pytest.fixture
 def asked(monkeypatch):
-  """Returns a function that returns what the command asks `rtf.advise`."""
+  """Returns a function that runs the command and returns the arguments of `rtf.advise`."""
 
   def ask(source, layers, **options):
     raise Asked(source, layers, options)
@@ -244,9 +238,6 @@ def test_advise_ends_with_one_line_at_a_damaged_image(tmp_path, capsys):
   assert "refurbish-tf advise: " in printed and "Traceback" not in printed
 
 
-# refurbish-tf store
-
-
 @pytest.fixture
 def path(tmp_path):
   return tmp_path / "store"
@@ -276,14 +267,14 @@ def test_prints_what_is_in_a_store(path, capsys):
   ]:
     assert fact in printed
   image = np.full(800, 7).tobytes()
-  for file in path.glob("*-*"):  # Each record of sample 7: which of them is alive depends on the order of writes.
+  for file in path.glob("*-*"):  # Every record of sample 7, because the order of writes decides which is in use.
     file.write_bytes(file.read_bytes().replace(image, b"\0" + image[1:]))
   assert startup.main(["store", str(path), "--verify"]) == 1
   assert "99 intact, 1 damaged" in capsys.readouterr().out
 
 
 def hold_a_job(path, count, connection):
-  """Reads one epoch and `count` samples of the next, and then waits for a word."""
+  """Reads one epoch and `count` samples of the next, then waits for a message."""
   dataset = without_prefetch(
     tf.data.Dataset.range(640).refurbish(lambda x: x, r=2, seed=3, store=path, num_parallel_calls=None)
   )

@@ -49,15 +49,15 @@ class Upstream:
     self._elements.put(None)
 
   def wait_until_asked(self, times=1):
-    """Waits until the reading stage has the elements put before."""
+    """Waits until the reading stage has taken the elements that were put before."""
     for _ in range(times):
       assert self._asked.acquire(timeout=LIMIT)
 
 
 @pytest.fixture(name="upstream")
 def fixture_upstream():
-  """Ends the source with the test, however that ends: otherwise destroying an iterator that reads it would wait
-  permanently."""
+  """Ends the source with the test, however that ends. Otherwise destroying an iterator that reads the source would
+  never return."""
   upstream = Upstream()
   yield upstream
   upstream.end()
@@ -145,7 +145,7 @@ def test_adaptive_many_iterators_at_once():
   ids=["alone", "prefetch", "map"],
 )
 def test_adaptive_can_be_dropped_while_it_waits(behind):
-  # Dequeuing waits permanently and can be cancelled, like a read from a slow file system.
+  # Dequeuing waits without end but can be cancelled, like a read from a slow file system.
   elements = tf.queue.FIFOQueue(10, [tf.int64], shapes=[[]])
   elements.enqueue(1)
 
@@ -185,7 +185,7 @@ def test_adaptive_does_not_spin_while_it_waits(upstream):
 
 
 def test_adaptive_echo_tells_how_long_it_waited():
-  """It waits for the first element, with nothing to repeat, and after max_e repetitions, and not otherwise."""
+  """It waits for the first element, while it has nothing to repeat, and after max_e repetitions, but not otherwise."""
 
   def slow(x):
     time.sleep(0.4)
@@ -194,7 +194,7 @@ def test_adaptive_echo_tells_how_long_it_waited():
   dataset = tf.data.Dataset.range(3).map(lambda x: tf.numpy_function(slow, [x], tf.int64)).echo(rtf.AUTOTUNE, max_e=1)
   contents(dataset)
   (stage,) = rtf.stats(dataset)
-  # Out of 3 * 0.4 s, less when the reader itself is not scheduled. With only two of the waits it would be 0.8 s.
+  # The three waits are up to 0.4 s each, less if the reader is scheduled late. Two of them would be at most 0.8 s.
   assert stage.total.fresh_wait >= 0.9
 
 

@@ -172,12 +172,12 @@ def test_a_checkpoint_does_not_wait_for_further_input():
   iterator = iter(augmented(Dataset.range(100).map(read), lambda x: x))
   next(iterator)
   before = len(read.order)
-  # One was handed out.
+  # One result was handed out before.
   assert state_of(iterator, "Augment", {}).values["num_ready"] + 1 <= before + 2
 
 
 def test_random_functions_do_not_prevent_checkpoints(tmp_path):
-  """As in refurbish; whoever resumes such a training is warned."""
+  """As with refurbish, a warning comes when such a training is resumed."""
   train = (
     Dataset.range(40)
     .map(lambda x: (tf.cast(x[None], tf.float32), 0))
@@ -191,7 +191,7 @@ def test_random_functions_do_not_prevent_checkpoints(tmp_path):
 
 
 def test_a_source_of_refurbish():
-  """As with `map`: random access if the stages before it have it, and refused if the order may change."""
+  """As with `map`: read by index if the stages before it are, and refused if the order may change."""
   source = augmented(Dataset.range(40), lambda x: 10 * x)
   dataset = source.refurbish(lambda x: x + 1, r=2, seed=1)
   assert "by index" in rtf.describe(dataset)
@@ -207,7 +207,7 @@ def test_a_source_of_refurbish():
 
 @pytest.mark.parametrize("where", ["input", "function"])
 def test_a_dropped_iterator_does_not_wait(where):
-  """Neither for an input that waits nor for results that nobody requests any more."""
+  """It waits neither for a slow input nor for results that nobody requests any more."""
   go, waiting = threading.Event(), threading.Event()
 
   def wait(x):
@@ -243,7 +243,7 @@ def by_numbers(threads=4, deterministic=None):
 
 
 def of_images(threads=4):
-  """With a seed of their own, native layers alone."""
+  """A stage of native layers alone. The elements have their own seeds."""
   source = Dataset.range(23).map(lambda x: (image_of(x), tf.cast([x, 7], tf.int32), x))
   return augmented(source, lambda image, seed, x: (x, NATIVE(image, seed=seed)), threads=threads)
 
@@ -280,7 +280,7 @@ def test_batches_of_elements_without_a_shape_are_those_of_tf_data():
 
 
 def test_a_batch_of_all_elements_claims_no_more_than_there_are():
-  """How many there are is not known."""
+  """The number of elements is unknown, and the batch size is far larger."""
   before = resident()
   (batch,) = batched(augmented(Dataset.range(10).filter(lambda x: True), lambda x: (x, tf.zeros([4, 4]))), 2**40)
   assert batch[0].numpy().tolist() == list(range(10))
@@ -305,7 +305,7 @@ def test_an_error_drops_the_current_batch(failures, where, deterministic):
 @pytest.mark.parametrize("symbolic", [False, True])
 @pytest.mark.parametrize("deterministic", [None, False])
 def test_batches_are_restored(symbolic, deterministic):
-  """A checkpoint has the rows of the batch that is begun, or they are made again."""
+  """A checkpoint has the rows of the unfinished batch, or they are made again."""
   for taken in range(7):
     dataset = with_checkpoints(batched(by_numbers(deterministic=deterministic), 4), symbolic)
     iterator = iter(dataset)
@@ -405,7 +405,7 @@ def test_results_that_are_restored():
   set_state(iterator, state)
   first, error, last = read(iterator)
   assert (first, last) == (101, 103) and "spoilt" in error
-  # Those of a restored iterator are saved again.
+  # Results that were restored are saved again.
   iterator = iter(dataset)
   set_state(iterator, state)
   assert int(next(iterator)) == 101

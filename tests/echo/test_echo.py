@@ -59,7 +59,7 @@ def test_cardinality():
   assert source.repeat().echo(2).cardinality() == tf.data.INFINITE_CARDINALITY
   assert source.filter(lambda x: True).echo(2).cardinality() == tf.data.UNKNOWN_CARDINALITY
   assert source.take(0).echo(1.5).cardinality() == 0
-  # Beyond what can be said.
+  # Cardinalities up to the limit of int64 and beyond it.
   assert tf.data.Dataset.range(2**60).echo(4).cardinality() == 2**62
   assert tf.data.Dataset.range(2**62).echo(4).cardinality() == tf.data.UNKNOWN_CARDINALITY
   assert tf.data.Dataset.range(4).echo(2**31 - 0.25).cardinality() == tf.data.UNKNOWN_CARDINALITY
@@ -85,7 +85,7 @@ def test_skip(n, e, skip, more):
   echoed = tf.data.Dataset.range(n).echo(e, seed=3)
   everything = contents(echoed)
   assert contents(echoed.skip(skip)) == everything[skip:]
-  # Starting between repetitions.
+  # These datasets start between the repetitions of an element.
   assert contents(echoed.shard(3, 1)) == everything[1::3]
   assert contents(echoed.skip(skip).echo(2).skip(more)) == [x for x in everything[skip:] for _ in range(2)][more:]
 
@@ -148,7 +148,8 @@ UPSTREAM = {
 
 @pytest.mark.parametrize("upstream", UPSTREAM)
 def test_global_shuffle_of_any_source(upstream):
-  """Every element comes e times, or a clear error: an input that counts the elements it yields would end too early."""
+  """Every element comes e times. If the input counts the elements that it yields, and so would end too early, there is
+  a clear error."""
   build, again_and_again = UPSTREAM[upstream]
   echoed = build(tf.data.Dataset.range(12)).echo(3)
   everything = contents(echoed)

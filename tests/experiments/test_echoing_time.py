@@ -16,7 +16,8 @@ pytestmark = cases.slow
 
 @pytest.fixture
 def clock(monkeypatch):
-  """Seconds that pass where something sleeps, unless `together`: as if all were asked for at once."""
+  """A fake clock, which advances when something sleeps. With `together` it stands still, as if all sleeps began at
+  once."""
   clock = types.SimpleNamespace(now=100.0, slept=[], together=False)
 
   def sleep(seconds):
@@ -28,19 +29,19 @@ def clock(monkeypatch):
 
 
 def test_the_disk_keeps_its_rate(clock):
-  """It reads one file at a time, however late a sleep ends, and does not make up for when nothing was asked for."""
+  """It reads one file at a time, even if a sleep ends late, and does not make up for idle time."""
   disk = slow_disk.SlowDisk([bytes(100), bytes(300)], bytes_per_second=100, latency=2)
   read = lambda index: len(disk.read(tf.constant(index, tf.int64)).numpy())
   clock.together = True
   assert [read(index) for index in (0, 1, 1, 0)] == [100, 300, 300, 100]
   assert clock.slept == [3, 8, 13, 16] and disk.reads == 4
-  clock.now += 14  # The third has slept for one second more than it should.
+  clock.now += 14  # The third sleep ended one second late.
   read(0)
   assert clock.slept[-1] == 16 + 3 - 14
   clock.now = 200
   read(0)
   assert clock.slept[-1] == 3
-  # Of three seconds one has passed when it pauses.
+  # One second of the last read's three has passed when the disk is paused.
   clock.now += 1
   with disk.paused():
     clock.now += 10
@@ -49,7 +50,7 @@ def test_the_disk_keeps_its_rate(clock):
 
 
 def test_a_batch_takes_r_steps():
-  """In the mean, half of it latency."""
+  """On average, reading a batch takes as long as r steps, and half of that is latency."""
   slow, disk = echoing_time.by_index(images.shapes(64), 4)
   files = [record for record, _ in slow.train.as_numpy_iterator()]
   batch = echoing_time.BATCH_SIZE * np.mean([disk._latency + len(file) / disk._rate for file in files])
@@ -59,7 +60,7 @@ def test_a_batch_takes_r_steps():
 
 
 def test_seconds_are_those_of_reading_and_of_steps(clock, monkeypatch):
-  """A step takes as long as it should, or is late. While the network is validated no time passes."""
+  """A step takes its planned time, or longer. The validation does not count."""
   monkeypatch.setattr(echoing_time, "time", slow_disk.time)
 
   def spend(seconds, what=None):
@@ -108,7 +109,7 @@ def small(monkeypatch):
 
 
 def test_a_training_counts_its_reads_and_stops_without_the_target(small):
-  """It reads what it trains on, and what is in its buffers, and stops without the target."""
+  """It reads what it trains on and what fills its buffers."""
   found = echoing_time.train(images.shapes(64), "before_augment", 2, 4, 0.02, 1, 8, 4, 0)
   assert (found["steps"], found["fresh"], len(found["accuracies"].split())) == (8, -1, 2)
   assert 64 <= found["read"] <= 64 + 24 + 64
@@ -129,7 +130,7 @@ def test_nothing_is_trained_before_the_clock_starts(small):
 
 @pytest.fixture
 def timed():
-  """Rows of all parts, made up: one way was faster, one was late, and one did not reach the target."""
+  """Made-up rows of all parts: one way was faster, one was late, and one did not reach the target."""
   rows = [
     {
       "what": "time",
@@ -180,7 +181,7 @@ def test_the_tables_of_the_clock(timed):
       "4",
       "0.0 %",
     ],
-    # Its steps take twice as long as reading.
+    # Its steps take twice as long as its reading.
     [
       "example echoing before augmentation, e = 8",
       "4",
@@ -239,7 +240,7 @@ def test_the_tables_of_the_clock(timed):
 
 
 def test_tables_of_incomplete_trainings_omit_comparisons(timed):
-  """Nothing is compared with what is not there."""
+  """Without the rows of the baseline, nothing is compared with it."""
   without = [row for row in timed if row["where"] != "baseline"]
   assert {(line[5], line[6]) for line in cells(tables.times(without))} == {("", "")} and tables.headline(without) == ""
   assert cells(tables.budget(without))[0][4:] == ["", ""]
@@ -250,7 +251,8 @@ def test_tables_of_incomplete_trainings_omit_comparisons(timed):
 
 
 def test_the_figure_of_the_clock(timed):
-  """Means with their intervals, what would be needed at best, and how many have reached the target."""
+  """It shows means with their intervals, the seconds that are needed at best, and how many trainings reached the
+  target."""
   figure = plots.echoing_time(timed)
   seconds, best = figure.axes
   assert [tick.get_text() for tick in seconds.get_xticklabels()] == ["1", "4", "8", "e =\nAUTOTUNE", "r = 2"]
@@ -268,6 +270,6 @@ def test_the_figure_of_the_clock(timed):
 def test_the_quotient_of_means():
   middle, low, high = results.quotient([2.0, 8.0], [1.0, 1.0])
   assert middle == pytest.approx(4)
-  # By scipy.stats.t.interval(0.95, 1, loc=log(4), scale=log(2)): one side has no spread.
+  # By scipy.stats.t.interval(0.95, 1, loc=log(4), scale=log(2)): only the first list has a spread.
   assert (low, high) == pytest.approx((4 / 2**12.7062, 4 * 2**12.7062), rel=1e-4)
   assert results.quotient([3.0], [2.0]) == (pytest.approx(1.5), None, None)

@@ -38,7 +38,7 @@ def test_every_setting_has_the_same_steps(shapes, setting):
   assert [len(batch) for batch in labels] == [128] * 6
   if setting.startswith("echo"):
     e = int(setting[-1])
-    # Only some of the samples, each a multiple of e times.
+    # Only some of the samples come, and each a multiple of e times.
     assert all(count % e == 0 for count in np.bincount(np.concatenate(labels)))
   else:
     assert (
@@ -48,7 +48,7 @@ def test_every_setting_has_the_same_steps(shapes, setting):
 
 
 def test_a_setting_reruns_the_right_layers(shapes):
-  """Which layers run again for each use of a sample."""
+  """Checks which layers run again for each use of a sample."""
 
   def ran(setting, at=2, epochs=4):
     """How often each of four layers ran, of 768 images."""
@@ -88,7 +88,7 @@ def test_echo_reads_all_parts(shapes):
   )
   assert len(ids) == 768
   ways = pipelines.Pipelines(numbered, [lambda image: image, lambda image: image], 1, seed=1)
-  # Where the echo is does not change what is read.
+  # The place of the echo does not change what is read.
   for e, where in cases.some(((2, "after_batch"), (3, "before_augment"), (3, "after_augment")), 1):
     pipeline = ways.echoed(e, where)
     epochs = [np.concatenate([labels.numpy() for _, labels in pipeline]) for _ in range(3 * e)]
@@ -120,7 +120,7 @@ def test_a_measured_pipeline_prepares_nothing_between_its_turns():
   assert all({name for _, name, _ in seen[k : k + 2]} == {"counting", "idle"} for k in (0, 2, 4))
   assert {name: len(epochs) for name, epochs in measured.items()} == {"counting": 3, "idle": 3}
   at_beginning = {number: count for number, name, count in seen if name == "counting"}
-  # Only prefetch's buffer.
+  # Only the buffer of `prefetch` is filled ahead.
   assert all(count <= 64 * number + 3 * 8 for number, count in at_beginning.items())
 
 
@@ -140,7 +140,7 @@ def test_a_measured_pipeline_prepares_nothing_between_its_turns():
   ],
 )
 def test_a_file_that_is_not_a_matching_table_is_left_unchanged(tmp_path, content):
-  """The error comes before anything is trained."""
+  """The error comes before anything is trained, and names the file."""
   path = tmp_path / "notes.txt"
   path.write_bytes(content)
   with pytest.raises(
@@ -154,10 +154,10 @@ def test_a_file_that_is_not_a_matching_table_is_left_unchanged(tmp_path, content
 
 
 def test_a_table_knows_its_rows(tmp_path):
-  """In the next process, too, however a number was written."""
+  """Also in another process, and however a number was written."""
   path = tmp_path / "some.csv"
   table = results.Table(path, ("rate", "setting"), ("accuracies",))
-  table._provenance = {**table._provenance, "commit": "1e12345", "python": "3.11"}  # Which are no numbers.
+  table._provenance = {**table._provenance, "commit": "1e12345", "python": "3.11"}  # These must stay text.
   table.add([{"rate": 1.0, "setting": "standard", "accuracies": "0.1 0.2"}])
   for rate in (1, 1.0):
     assert results.Table(path, ("rate", "setting"), ("accuracies",)).has({"rate": rate, "setting": "standard"})
@@ -170,7 +170,7 @@ def test_a_table_knows_its_rows(tmp_path):
   for columns in ({"loss": 0.5}, {}, {"accuracies": "0.1", "loss": 0.5}):
     with pytest.raises(ValueError, match="must have the columns rate, setting, accuracies, command"):
       results.Table(path, ("rate", "setting"), ("accuracies",)).add([{"rate": 2, "setting": "standard", **columns}])
-  # So is a table with one column more, or one less, before anything is trained.
+  # A table with one column more or less is also an error, before anything is trained.
   for columns, said in (
     ((), "also has 'accuracies'. It"),
     (("accuracies", "loss"), "lacks 'loss'. It"),
@@ -181,7 +181,7 @@ def test_a_table_knows_its_rows(tmp_path):
   with pytest.raises(ValueError, match="columns in another order"):
     results.Table(path, ("setting", "rate"), ("accuracies",))
   assert path.read_bytes() == before
-  # A line that was damaged is named.
+  # The error names the damaged line.
   path.write_bytes(before + b"2,standard\n")
   with pytest.raises(
     ValueError, match=r"some.csv, line 3: there must be 10 values, as in the heading, got 2\. Correct the line"
@@ -190,9 +190,9 @@ def test_a_table_knows_its_rows(tmp_path):
 
 
 def test_a_table_survives_a_kill(tmp_path, monkeypatch):
-  """A line that was not completely written is no row, wherever it ends, and harms no other one."""
+  """A line that was not completely written is not a row, wherever it ends, and no other row is lost."""
   provenance = results.provenance()
-  monkeypatch.setattr(results, "provenance", lambda: provenance)  # It asks git.
+  monkeypatch.setattr(results, "provenance", lambda: provenance)  # `provenance` runs git each time.
   rows = [{"seed": seed, "accuracy": 0.5} for seed in range(3)]
   results.Table(tmp_path / "some.csv", ("seed",), ("accuracy",)).add(rows[:2])
   content = (tmp_path / "some.csv").read_bytes()
@@ -213,7 +213,7 @@ def test_a_table_survives_a_kill(tmp_path, monkeypatch):
 
 @contextlib.contextmanager
 def room_for(size):
-  """No file may become larger."""
+  """In the `with` block, no file may become larger than `size` bytes."""
   before = resource.getrlimit(resource.RLIMIT_FSIZE)
   resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
   try:
@@ -223,7 +223,7 @@ def room_for(size):
 
 
 def test_a_row_that_cannot_be_written(tmp_path):
-  """The table is as it was."""
+  """After the error the table is as it was."""
   path = tmp_path / "some.csv"
   table = results.Table(path, ("seed",), ("accuracy",))
   with room_for(9), pytest.raises(OSError, match="File too large"):
@@ -237,12 +237,13 @@ def test_a_row_that_cannot_be_written(tmp_path):
 
 
 def test_a_table_of_several_processes(tmp_path):
-  """None touches what another one writes, what a killed one has left harms none, and all see all rows."""
+  """No process touches the file of another, the half line of a killed process does no harm, and all processes see all
+  rows."""
   path = tmp_path / "some.csv"
   first, second, third = (results.Table(path, ("seed",), ("accuracy",)) for _ in range(3))
   assert first.add([{"seed": 0, "accuracy": 0.5}]) == second.add([{"seed": 1, "accuracy": 0.5}]) == 1
   assert second.has({"seed": 0}) and first.has({"seed": 1}) and not first.has({"seed": 2})
-  # One is killed while it writes.
+  # A process is killed while it writes.
   with path.open("ab") as file:
     file.write(b"2,0.")
   assert third.add([{"seed": seed, "accuracy": 0.25} for seed in (0, 1, 2, 3)]) == 2
@@ -254,7 +255,7 @@ def test_a_table_of_several_processes(tmp_path):
     (2, 0.25),
     (3, 0.25),
   ]
-  # Two have made the same row at the same time: the first counts.
+  # If two processes have made the same row at the same time, the first one counts.
   twin = tmp_path / "some.1-1.csv"
   twin.write_bytes(b"".join(path.read_bytes().splitlines(True)[:2]).replace(b"0,0.5", b"4,0.75"))
   assert [(row["seed"], row["accuracy"]) for row in results.read(path)] == [
@@ -264,7 +265,7 @@ def test_a_table_of_several_processes(tmp_path):
     (2, 0.25),
     (3, 0.25),
   ]
-  # A file of another experiment is refused under each of the names; others are none of the table's.
+  # A file of another experiment is refused under each of the table's names. Files with other names are ignored.
   (tmp_path / "some.more.csv").write_text("mine\n", encoding="utf-8")
   results.Table(path, ("seed",), ("accuracy",))
   twin.write_text("mine\n", encoding="utf-8")
@@ -283,7 +284,7 @@ def test_fresh_samples_to_the_target(shapes, monkeypatch):
   how = {"batch_size": 64, "shuffle_buffer_size": 100, "seed": 1, "samples_between": 256, "most_steps": 8}
   made, optimizer = [], keras.optimizers.SGD
   monkeypatch.setattr(keras.optimizers, "SGD", lambda rate, **how: made.append(rate) or optimizer(rate, **how))
-  # Whatever the batch size, the optimizer's steps are counted.
+  # Steps are those of the optimizer, whatever the batch size.
   found = echoing.fresh_samples_to_target(
     shapes, "before_augment", 2, 100, 100, 1, samples_between=1000, most_steps=8, target=1e-9, learning_rate=0.125
   )
@@ -296,7 +297,7 @@ def test_fresh_samples_to_the_target(shapes, monkeypatch):
 
 
 def test_the_rows_of_a_figure():
-  """Those that differ in one column, and of every bar the baseline."""
+  """The rows that differ in one column, and the baseline of each bar."""
   rows = results.read("echoing")
   for by, values in (("e", {2, 4, 8}), ("batch_size", {128, 512}), ("shuffle_buffer_size", {1, 1_000, 10_000})):
     of_figure = echoing.of_figure(rows, by)
@@ -310,7 +311,7 @@ def test_the_rows_of_a_figure():
 
 
 def test_the_figure_of_fresh_samples():
-  """Bars of thousands, the baseline over e as a line, and how many have reached the target."""
+  """Bars are in thousands, lines show the baseline divided by e, texts how many trainings have reached the target."""
   rows = [
     {"where": where, "e": e, "fresh": fresh}
     for where, e, fresh in (
@@ -328,7 +329,7 @@ def test_the_figure_of_fresh_samples():
   ]
   figure, axes = plots.pyplot.subplots()
   plots.fresh_samples(axes, rows, "e")
-  # The baseline is drawn beside each e.
+  # There is a bar of the baseline for each e.
   assert [round(bar.get_height(), 6) for bar in axes.patches] == [9, 9, 4.5, 2, 6]
   assert [line.get_ydata()[0] for line in axes.get_lines() if line.get_linestyle() == "--"] == [4.5, 2.25]
   assert axes.get_legend_handles_labels()[1] == [
@@ -358,7 +359,7 @@ def test_the_packaged_tables_are_whole(path):
 
 
 def test_the_figures_are_drawn(tmp_path, monkeypatch, capsys):
-  """By one command, from the tables, and the tables of the documentation are those of the package."""
+  """One command draws them from the packaged tables, and writes the documentation's tables as they are."""
   (tmp_path / "docs").mkdir()
   names = ("README.md", "docs/results.md")
   pages = {name: (ROOT / name).read_text(encoding="utf-8") for name in names}
@@ -375,7 +376,7 @@ def test_the_figures_are_drawn(tmp_path, monkeypatch, capsys):
   for name in ("accuracy", "echoing", "echoing_time"):
     picture = tf.io.decode_png((tmp_path / "docs" / f"{name}.png").read_bytes(), channels=3).numpy()
     assert picture.shape[0] > 400 and picture.std() > 10
-  # Of other tables, others.
+  # Other results give other tables.
   for path in results.DIRECTORY.glob("*.csv"):
     shutil.copy(path, tmp_path)
   monkeypatch.setattr(results, "DIRECTORY", tmp_path)
@@ -385,7 +386,7 @@ def test_the_figures_are_drawn(tmp_path, monkeypatch, capsys):
   assert [
     text.split("\n\n")[0].count("\n") for _, text in (written("README.md")[0], written("docs/results.md")[0])
   ] == [2, 3]
-  # Where a page has lost a place for a table, all are left as they are.
+  # If a page has lost the place of a table, no page is changed.
   lost = pages["docs/results.md"].replace("<!-- gains -->", "")
   (tmp_path / "docs" / "results.md").write_text(lost, encoding="utf-8")
   (tmp_path / "README.md").write_text(pages["README.md"], encoding="utf-8")
@@ -397,7 +398,7 @@ def test_the_figures_are_drawn(tmp_path, monkeypatch, capsys):
   with pytest.raises(SystemExit):
     plots.main(["--root", str(tmp_path / "README.md")])
   assert "--root must be a directory" in capsys.readouterr().err
-  # A place without an end takes nothing of the next one.
+  # A place without an end does not include the next place.
   lost = pages["docs/results.md"].replace("<!-- end -->", "", 1)
   (tmp_path / "docs" / "results.md").write_text(lost, encoding="utf-8")
   with pytest.raises(SystemExit):
@@ -417,7 +418,7 @@ def test_networks(shapes):
   assert {variable.dtype for variable in mixed.variables} == {"float32"} and mixed.output.dtype == "float32"
   assert {layer.compute_dtype for layer in mixed.layers if "conv" in layer.name} == {"bfloat16"}
   assert {layer.compute_dtype for layer in resnet.layers} == {"float32"}
-  assert sum("conv" in layer.name for layer in resnet.layers) == 9  # Two of them on short cuts.
+  assert sum("conv" in layer.name for layer in resnet.layers) == 9  # Two of them are on the shortcuts.
   nine = training.resnet9(shapes)
   assert sum("conv" in layer.name for layer in nine.layers) == 8
   # As in the original, which leaves out the last offset of the first layer's normalisation.

@@ -16,7 +16,8 @@ pytestmark = cases.slow
 
 
 def test_a_row_names_the_commit_of_its_code(tmp_path, monkeypatch):
-  """With a plus where the code was changed; a table that grows is no change. A copy without git is told it."""
+  """With a plus if the code was changed; a longer table is no change. An environment variable gives the commit of a
+  copy without git."""
   package = tmp_path / "package"
   (package / "experiments").mkdir(parents=True)
   for path in ("__init__.py", "experiments/results.py", "experiments/some.csv"):
@@ -32,7 +33,7 @@ def test_a_row_names_the_commit_of_its_code(tmp_path, monkeypatch):
     ).stdout.strip()
 
   git("init", "-q")
-  assert results.commit(package) == ""  # The checkout is another project's.
+  assert results.commit(package) == ""  # The checkout is of another project.
   git("add", ".")
   git("commit", "-qm", "first")
   assert results.commit(package) == git("rev-parse", "--short", "HEAD")
@@ -45,7 +46,7 @@ def test_a_row_names_the_commit_of_its_code(tmp_path, monkeypatch):
 
 
 def test_models_are_compiled_on_other_backends(monkeypatch):
-  """Its models are compiled, as JAX is slow without, and a row says with what it was made."""
+  """JAX is slow without compilation. A row names the backend that made it."""
   monkeypatch.setattr(keras.backend, "backend", lambda: "tensorflow")
   assert results.provenance()["keras"] == keras.__version__
   for devices, compiled in (([], False), (["some GPU"], "auto")):
@@ -74,7 +75,7 @@ def test_models_are_compiled_on_other_backends(monkeypatch):
   ],
 )
 def test_bfloat16_on_a_cpu_without_it_is_compiled(says, compiled, monkeypatch, tmp_path):
-  """TensorFlow takes ten times as long as XLA there. Float32 is compiled nowhere."""
+  """There TensorFlow takes ten times as long as XLA. Float32 is not compiled on any CPU."""
   monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [])
   monkeypatch.setattr(machine, "_CPU", tmp_path / "cpuinfo")
   if says is not None:
@@ -82,12 +83,12 @@ def test_bfloat16_on_a_cpu_without_it_is_compiled(says, compiled, monkeypatch, t
   assert training.jit_compile() is False
   with training.computing_with("mixed_bfloat16"):
     assert training.jit_compile() is compiled
-  # A row says with what it was made.
+  # A row says so of its machine.
   assert results.provenance()["machine"].endswith("no bfloat16") == compiled
 
 
 def test_the_package_has_the_planned_trainings():
-  """As many as docs/results.md planned before the first, in their order: none is added once results have been seen."""
+  """As docs/results.md planned before the first training, in that order: none was added after results had been seen."""
   rows = results.read("comparison")
   assert [(row["seed"], row["setting"]) for row in rows] == [
     (seed, setting)
@@ -113,7 +114,7 @@ def test_the_package_has_the_planned_trainings():
 @pytest.mark.parametrize(
   "ones, others, expected",
   [
-    # By scipy.stats.ttest_ind(ones, others, equal_var=False).
+    # Computed by scipy.stats.ttest_ind(ones, others, equal_var=False).
     ([0.52, 0.50, 0.51], [0.48, 0.49, 0.47], (0.03, 0.0226695)),
     ([5.0, 6.0, 7.0, 8.0], [1.0, 9.0], (1.5, 45.79106)),
     ([1.0, 1.0], [0.5, 0.5], (0.5, 0.0)),
@@ -128,7 +129,7 @@ def test_the_interval_of_a_difference(ones, others, expected):
 
 
 def test_the_interval_of_a_mean():
-  # By scipy.stats.t.interval(0.95, 3, loc=2.5, scale=scipy.stats.sem([1, 2, 3, 4])).
+  # Computed by scipy.stats.t.interval(0.95, 3, loc=2.5, scale=scipy.stats.sem([1, 2, 3, 4])).
   assert results.mean_interval([1, 2, 3, 4]) == (2.5, pytest.approx(2.0542602, rel=1e-6))
   assert results.mean_interval([7.0]) == (7.0, None)
 
@@ -145,7 +146,7 @@ def test_student_t_is_that_of_the_tables():
 
 @pytest.fixture
 def compared():
-  """Rows of a comparison, made up."""
+  """Made-up rows of a comparison."""
   accuracies = {
     "standard": (0.70, 0.71, 0.72),
     "refurbish r=2": (0.705, 0.71, 0.72),
@@ -154,7 +155,7 @@ def compared():
     "simplified by 2": (0.75,),
     "refurbish r=3": (0.78, 0.79, 0.8),
   }
-  # The processor was half as fast after the first seed, which only some have.
+  # The processor was half as fast after the first seed, and not all settings have the later seeds.
   return [
     {
       "setting": setting,
@@ -170,7 +171,7 @@ def compared():
 
 
 def plain(table):
-  """With spaces that may be broken at."""
+  """The table with spaces that allow a line break."""
   return table.replace("\N{NO-BREAK SPACE}", " ")
 
 
@@ -196,7 +197,7 @@ def test_the_comparison_marks_significant_differences(compared):
     ["r = 2", "+0.17 ± 2.07", "not significant", "3", "-0.01", "162 ± 0 %"],
     ["r = 3", "+8.00 ± 2.27", "**higher**", "3", "-0.05", "162 ± 0 %"],
   ]
-  # With trainings on all images, these stand between the few images and the paper. A pilot is no comparison.
+  # Trainings on all images get a column between those on few images and the paper. A pilot is not a comparison.
   of_all = [
     {**row, "what": "comparison", "accuracy": 0.9 + row["accuracy"] / 100}
     for row in compared
@@ -214,7 +215,7 @@ def test_the_comparison_marks_significant_differences(compared):
 
 
 def test_echoing_of_the_paper_is_compared_if_it_was_trained(compared):
-  """In accuracy, with its own figures of the paper. Not in seconds, as it was trained later."""
+  """Its accuracy is compared, also with the paper's. Its seconds are not, because it was trained later."""
   later = [
     {**row, "setting": f"refurbish r={r} split 4", "accuracy": row["accuracy"] - 0.1 * r}
     for r in (2, 3)
@@ -240,8 +241,8 @@ def test_echoing_of_the_paper_is_compared_if_it_was_trained(compared):
 
 
 def test_all_images_are_compared_by_pairs():
-  """Seeds may differ by more than strategies do. A seed that only one of two has is left out, and each part has its
-  table."""
+  """Compared by equal seeds, because seeds may differ by more than strategies do. A seed that only one of two has is
+  left out. Each part has its own table."""
   assert tables.all_images([]) == "No training has been run yet."
   row = lambda what, setting, seed, accuracy, policy="some": {
     "what": what,
@@ -260,7 +261,7 @@ def test_all_images_are_compared_by_pairs():
     row("comparison", "refurbish r=2", 7, 0.1),
   ]
   compared, pilot = tables.all_images(rows).split("\n\n")
-  # By scipy.stats.t.interval(0.95, 1, loc=-0.15, scale=scipy.stats.sem([-0.1, -0.2])).
+  # Computed by scipy.stats.t.interval(0.95, 1, loc=-0.15, scale=scipy.stats.sem([-0.1, -0.2])).
   assert [line[3:5] for line in cells(compared)] == [["", ""], ["-0.15 ± 0.64", "not significant"], ["-1.00", ""]]
   assert compared.startswith("| CIFAR-10, convolutions |") and cells(pilot) == [["crop and flip only", "12", "91.00 %"]]
   found = tables.all_images([*rows, row("policy", "standard", 0, 0.9)]).split("\n\n")
@@ -268,7 +269,7 @@ def test_all_images_are_compared_by_pairs():
 
 
 def test_prices_are_compared_with_the_same_seeds(compared):
-  # Of all CPU time refurbish takes 1, 1.1 and 1.2 times that of standard.
+  # The CPU time of refurbish is 1, 1.1 and 1.2 times that of standard.
   refurbished = ["217", "162 ± 0 %", "1,867", "110 ± 25 %", "200", "100 ± 0 %"]
   assert cells(tables.prices(compared)) == [
     ["standard", "133", "", "1,667", "", "200", ""],
@@ -281,9 +282,8 @@ def test_prices_are_compared_with_the_same_seeds(compared):
 
 
 def test_the_figure_of_the_comparison(compared):
-  """One place for each way, with another marker for those that differ significantly. What is far away is at the
-  margin."""
-  # Another input's price at each seed, so that it has an interval.
+  """Each way has its place. Significant differences have another marker, and distant ones are written at the margin."""
+  # The price of one input varies by seed, so that it has an interval.
   rows = [
     {**row, "input_cpu_seconds": row["input_cpu_seconds"] * (10 + row["seed"] * (row["setting"] == "refurbish r=2"))}
     for row in compared
@@ -329,7 +329,7 @@ def test_the_figure_of_the_comparison(compared):
     "a single training, without an interval": ".",
     "Lee et al., 2021: ResNet-50 on ImageNet": "D",
   }
-  # 162.5 times 1, 1.1 and 1.2.
+  # The first is the mean of 162.5 times 1, 1.1 and 1.2.
   assert [bar.get_width() for bar in prices.patches] == pytest.approx([178.75, 162.5, 225, 300, 187.5])
   assert [text.get_text() for text in prices.texts] == ["179 %", "162 %", "225 %", "300 %", "188 %", "standard"]
   lengths = [np.ptp(segment[:, 0]) / 2 for lines in prices.collections for segment in lines.get_segments()]
@@ -339,7 +339,7 @@ def test_the_figure_of_the_comparison(compared):
 
 
 def test_an_incomplete_comparison_omits_missing_pairs(compared):
-  """Nothing is compared with standard where nothing is standard, or where no seed has both."""
+  """Nothing is compared with standard if standard has no row, or if no seed has both."""
   assert "79.00" in tables.comparison(compared[6:]) and not cells(tables.reuse(compared[6:]))
   plots.pyplot.close(plots.comparison(compared[6:]))
   for some in (
@@ -356,7 +356,7 @@ def test_an_incomplete_comparison_omits_missing_pairs(compared):
 
 
 def test_numbers_about_reuse_on_the_pages_match_the_tables():
-  """Numbers in their sentences are those of the tables."""
+  """The numbers in sentences must be those of the tables."""
   read = lambda page: " ".join((ROOT / page).read_text(encoding="utf-8").split())
   readme, told = map(read, ("README.md", "docs/results.md"))
   rows = results.read("comparison")
@@ -448,7 +448,8 @@ def test_numbers_on_the_page_without_a_table_match_the_data():
 
 
 def test_the_tables_of_a_gpu():
-  """Largest magnitude first, in whichever order they were trained. What did not reach the target has no share."""
+  """The largest magnitude comes first, in whatever order trainings ran. A training that missed the target has no
+  fraction of the baseline."""
   rows = [
     {"learning_rate": rate, "magnitude": magnitude, "setting": setting, "accuracy": accuracy}
     for rate, magnitude, setting, accuracy in (

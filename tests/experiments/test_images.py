@@ -47,7 +47,7 @@ def absent(monkeypatch, tmp_path):
 
 
 def test_falls_back_at_once_without_a_network(absent, monkeypatch, tmp_path):
-  # A name look-up that hangs, which no socket timeout bounds.
+  # A name look-up that hangs, which a socket timeout does not bound.
   answered = threading.Event()
 
   def never(*_, **__):
@@ -82,7 +82,7 @@ def test_no_other_images_than_asked_for(absent, monkeypatch):
 
 
 def test_reads_images_from_tfds(monkeypatch, tmp_path):
-  """Grey ones become RGB. Records stay compressed, in the order in which they were written."""
+  """Grey images become RGB. Records stay compressed, in the order in which they were written."""
   rng = np.random.default_rng(0)
 
   def examples(count):

@@ -165,7 +165,7 @@ def test_other_files_cause_a_warning(tmp_path):
   moved = tmp_path / "moved"
   shutil.move(folder, moved)
   assert run(moved) == 0
-  # The same contents in the same order; otherwise the store would be refused.
+  # Renamed so that the order of the contents stays the same: otherwise the store would be refused.
   os.rename(moved / "cats" / "2.png", moved / "cats" / "4.png")
   assert run(moved) == 1
   (moved / "cats" / "4.png").unlink()

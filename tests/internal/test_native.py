@@ -244,7 +244,7 @@ def test_a_library_without_a_whole_record_counts_as_none(package, record):
 @needs_compiler
 def test_concurrent_processes_compile_once(package):
   program = (
-    "import sys, types; sys.modules['tensorflow'] = types.SimpleNamespace("  # Importing it takes seconds.
+    "import sys, types; sys.modules['tensorflow'] = types.SimpleNamespace("  # A stand-in, as the import takes seconds.
     f"__version__={VERSION!r}, sysconfig=types.SimpleNamespace(get_compile_flags=list, get_link_flags=lambda: "
     f"['-l:x']))\nsys.path.insert(0, {str(package.directory / '_internal')!r}); import native; "
     f"print(native.library({VERSION!r}))"

@@ -74,11 +74,11 @@ def test_intentionally_shared_seeds_cause_no_warning():
     ],  # A sample's numbers depend on its index in the whole source.
     lambda: [
       interleaved([stage(), stage(X, layers=(rtf.augment.random_flip, rtf.augment.random_transpose))])
-    ],  # Other functions.
+    ],  # The functions differ.
     lambda: [
       interleaved([D.range(4).refurbish(lambda i: i, r=2, seed=7), D.range(5).refurbish(lambda i: i, r=2, seed=7)])
     ],
-  ):  # No draws.
+  ):  # The functions of the last pipeline draw nothing.
     assert told(lambda: [list(each) for each in pipeline()]) == []
 
 

@@ -188,7 +188,7 @@ class FakeDistribution(keras.distribution.DataParallel):
     (FakeDistribution(True, 1), False),
     (types.SimpleNamespace(_auto_shard_dataset=True, _is_multi_process=True), False),
   ],
-)  # Model parallelism.
+)  # The last case is model parallelism.
 def test_a_distribution_that_shards_after_refurbish_causes_a_warning(monkeypatch, distribution, warned):
   monkeypatch.setattr(keras.distribution, "distribution", lambda: distribution)
   found = told(make_dataset)

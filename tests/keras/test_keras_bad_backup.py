@@ -182,7 +182,8 @@ def test_stateful_random_functions_are_saved_with_a_warning(tmp_path):
     return tf.cond(x[0, 0, 0] > 3, lambda: tf.image.random_flip_left_right(x), lambda: x)
 
   def stateful(x, seed):
-    with tf.control_dependencies([tf.debugging.assert_less(x, 300.0), calls.assign_add(1)]):  # As in tf.image.resize.
+    # As in tf.image.resize_with_pad, assertions are control dependencies.
+    with tf.control_dependencies([tf.debugging.assert_less(x, 300.0), calls.assign_add(1)]):
       x = tf.ensure_shape(tf.numpy_function(lambda x: x, [x], tf.float32), x.shape)
     return tf.image.stateless_random_brightness(x, 0.1, seed)
 

@@ -83,7 +83,7 @@ def assert_same(weights, others):
 def test_a_stopped_fit_resumes_as_if_it_had_not_stopped(tmp_path, unbroken, how):
   expected, history, weights = unbroken
   if BACKEND == "torch" and "steps" in how:
-    # Keras makes fewer iterators, each of which draws a number.
+    # If steps are given, Keras makes fewer iterators, each of which draws a number, so the unbroken fit is repeated.
     history, weights = train(tmp_path / "none", {}, **how)
   # Stops are counted in executions; with five steps per execution an epoch has one.
   for stops in cases.some([[1], [2, 1]] if "compiled" in how else [[1], [5, 1, 1, 8], [7, 3], [7]], 1):
@@ -105,8 +105,8 @@ def test_a_stopped_fit_resumes_as_if_it_had_not_stopped(tmp_path, unbroken, how)
 
 @pytest.mark.parametrize("save_freq", ["epoch", 100])
 def test_a_fit_killed_in_its_first_epoch_repeats_that_epoch(tmp_path, unbroken, save_freq):
-  """Although the store on disk is warm and would continue with the next epoch. Killed twice, then again in the second
-  epoch."""
+  """The store on disk is warm, and by itself would continue with the next epoch. The fit is killed twice in its first
+  epoch, then in its second."""
   trained = {}
   for stop in (2, 1, 7 if save_freq == 100 else 3, None):
     _, weights = train(tmp_path / "backup", trained, stop, save_freq=save_freq, store=str(tmp_path / "store"))
@@ -304,7 +304,7 @@ def before_each_change(happen, setattr=setattr):
 
 @pytest.mark.parametrize("saves", [False, True])
 def test_a_fit_killed_while_it_deletes_or_saves_its_backup_leaves_a_whole_one(backup, tmp_path, monkeypatch, saves):
-  """Or no backup, if it was deleting it."""
+  """It leaves no backup if it was deleting it."""
   files = {path.name for path in (backup / "refurbish_tf_backup").iterdir()}
   model, iterator = make_model(), iter(make_dataset())
   left = 0

@@ -68,7 +68,7 @@ def test_history_agrees_with_counters_in_the_functions(tmp_path):
     == [epoch["first final"] for epoch in by_epoch]
     == [20] * EPOCHS
   )
-  # Two stages of one name are numbered; they count together here.
+  # Two stages of one name are numbered. The expected numbers count them together.
   assert history["second_fresh"] == [20, 4, 4, 4] and history["second_2_fresh"] == [20] * EPOCHS
   assert [a + b for a, b in zip(history["second_fresh"], history["second_2_fresh"], strict=True)] == [
     epoch["second partial"] for epoch in by_epoch

@@ -70,7 +70,7 @@ def test_another_keras_is_refused_at_once(tmp_path, monkeypatch, make, cls, meth
 
 def test_a_removed_method_is_reported_and_a_wrapped_one_is_accepted(tmp_path, monkeypatch):
   fit = keras.Model.fit
-  monkeypatch.setattr(keras.Model, "fit", lambda *args, **how: fit(*args, **how))  # Loggers of experiments do this.
+  monkeypatch.setattr(keras.Model, "fit", lambda *args, **how: fit(*args, **how))  # Some experiment loggers do this.
   make_restore(tmp_path)
   (owner,) = (base for base in keras.Model.__mro__ if "_symbolic_build" in vars(base))
   monkeypatch.delattr(owner, "_symbolic_build")

@@ -56,7 +56,7 @@ PIPELINES = {
     refurbished().batch(BATCH).map(lambda *batch: batch, num_parallel_calls=2).prefetch(2)
   ),
 }
-# These are saved in the same way as another one.
+# Their states are saved in the same way as those of other pipelines, so only the exhaustive run tests them.
 ALIKE = ("batch", "no remainder", "several epochs", "shuffle", "symbolic, parallel map")
 EACH = pytest.mark.parametrize(
   "make",
@@ -105,7 +105,7 @@ def test_the_state_of_every_step_restores_exactly_the_rest(make, num_ahead):
 @AHEAD
 def test_a_stream_and_a_small_store_resume_to_the_same_set(num_ahead):
   """Their fresh samples may come in another order."""
-  sample = 12  # Bytes.
+  sample = 12  # Its size in bytes.
   for make in (
     lambda: tf.data.Dataset.range(N).filter(lambda x: x >= 0).refurbish(partial, final, r=2, seed=7).batch(BATCH),
     lambda: refurbished(store=rtf.CacheStore(max_bytes=8 * sample)).batch(BATCH),
@@ -160,7 +160,7 @@ def test_iterators_made_before_the_state_is_loaded():
 @pytest.mark.parametrize("num_ahead", [0, 1])
 def test_a_state_holds_nothing_that_is_read_ahead(num_ahead):
   """It has the same size at each step, because some libraries only restore into arrays of the same shape."""
-  noise = np.random.default_rng(7).integers(0, 256, [N, 100, 100, 3], np.uint8)  # States are compressed.
+  noise = np.random.default_rng(7).integers(0, 256, [N, 100, 100, 3], np.uint8)  # As states are compressed.
   images = tf.data.Dataset.from_tensor_slices(noise)
   loader = numpy_loader(images.refurbish(lambda image: image, r=2, seed=7).batch(BATCH).prefetch(2), num_ahead)
   sizes = [len(loader.state_dict()["state"])]
@@ -247,7 +247,7 @@ def test_another_state_is_refused():
   "other, error, text",
   [
     (lambda: refurbished(r=3).batch(BATCH), tf.errors.InvalidArgumentError, "The checkpoint was saved by another"),
-    # The stage's state fits.
+    # The state of the stage fits, but not that of the dataset.
     (
       lambda: refurbished().batch(BATCH).map(lambda index, value: (index, -value)),
       tf.errors.NotFoundError,

@@ -32,9 +32,6 @@ def read(loader, epochs):
   return [[np.asarray(batch).tolist() for batch in loader] for _ in range(epochs)]
 
 
-# PyTorch itself.
-
-
 def resume_in_torch(path, after):
   """Runs in its own process."""
   import torch
@@ -59,9 +56,6 @@ def test_torch_save_and_load_in_a_new_process(tmp_path, epoch, step):
   assert run_forked(resume_in_torch, tmp_path / "checkpoint", tmp_path / "after") == 0
   rest = expected[epoch][step:]
   assert torch.load(tmp_path / "after") == [*([rest] if rest else []), *expected[epoch + 1 :]]
-
-
-# Lightning.
 
 
 def lightning_module(lightning, torch):
@@ -180,9 +174,6 @@ def test_lightning_at_the_end_of_an_epoch(tmp_path, saved, more):
   assert at_steps or list(paths) == saved
   for step in saved:
     assert fit(rtf.torch_loader(make()), checkpoint=paths[step], **how) == after(whole, step), step
-
-
-# orbax.
 
 
 @pytest.mark.parametrize("n, batch_size", [(N, 2), pytest.param(1_000_000, 1000, marks=cases.only_exhaustive)])

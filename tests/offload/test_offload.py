@@ -1,4 +1,4 @@
-"""`offload` yields every element once, with draws by which both sides make the same images."""
+"""`offload` yields every element once, with draws from which the host and the accelerator make the same images."""
 
 import collections
 import types
@@ -34,7 +34,7 @@ def epochs(dataset, made_of=None, num_policy_layers=2, number=3):
 
 @pytest.mark.parametrize("fraction", SHARES)
 def test_images_after_refurbish_equal_its_final_augmentation(fraction):
-  """Whatever the fraction, in every epoch; the list of partial layers counts, too."""
+  """For every fraction, in every epoch. The positions of the final layers begin after the partial ones."""
   first = [lambda image: tf.identity(image), augment.random_flip()]
   expected = source(N).refurbish(first, layers(), r=2, seed=3)
   expected = [{int(label): image.numpy().tobytes() for image, label in expected} for _ in range(3)]
@@ -80,7 +80,7 @@ def test_draws_are_those_of_compose():
 
 @pytest.mark.parametrize("fraction, number", [(0, 0), (1 / 8, 1), (1 / 4, 2), (1 / 2, 4), (1, 8)])
 def test_device_fraction_applies_to_each_replica(fraction, number):
-  """Images without a table to make, so that none comes too late for one."""
+  """Images that need a table, as for equalize, are not checked: the host finishes those that find no table left."""
   plain = [augment.rand_augment(1, 0)[0]]
   for batch, _ in source(32).offload(plain, 16, device_fraction=fraction, num_replicas=2, seed=1):
     names = ["equalize" if draw % 9 in (1, 2) and draw < 18 else "" for draw in batch["draws"].numpy()[:, 1]]
@@ -103,7 +103,7 @@ def test_replicas_are_those_of_the_strategy(monkeypatch):
 
 @pytest.mark.parametrize("batch, replicas", [(24, 1), (24, 2), (20, 1), (36, 3)])
 def test_no_group_needs_more_tables_than_it_has(batch, replicas):
-  """Wherever the batch is divided and groups begin; what comes too late is done by the host."""
+  """Wherever the batch is divided and groups begin. The host finishes images that come too late for a table."""
   made_of = augment.rand_augment(2, 9)
   num_tables = device_layers.DeviceLayers.of(made_of, "offload").num_tables
   assert num_tables == 3
@@ -118,7 +118,7 @@ def test_no_group_needs_more_tables_than_it_has(batch, replicas):
 
 
 def test_a_batch_begins_with_all_its_tables():
-  """Batches of which only one image is the accelerator's: it never comes too late."""
+  """Only one image of each batch is left to the accelerator, so it never comes too late for a table."""
   flags = [
     unfinished(batch) for batch, _ in source(400).offload(augment.rand_augment(2, 9), 8, device_fraction=1 / 8, seed=1)
   ]

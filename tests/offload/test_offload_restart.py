@@ -1,4 +1,5 @@
-"""A restored `offload` goes on with exactly the rest: no image lost, none twice, the same draws, whatever was begun."""
+"""A restored `offload` continues with exactly the rest: no image is lost or repeated, and the draws are the same,
+whatever was in progress."""
 
 import itertools
 import os
@@ -43,7 +44,7 @@ PIPELINES = {
   ),
   "source, symbolic": lambda: with_checkpoints(offloaded(source(N), seed=5).repeat(2)),
 }
-# The others have what these have.
+# The other pipelines cover what these cover.
 ALIKE = ("refurbish", "refurbish, epochs", "source, symbolic")
 
 
@@ -55,7 +56,7 @@ ALIKE = ("refurbish", "refurbish, epochs", "source, symbolic")
   ],
 )
 def test_at_every_step(make, tmp_path):
-  """Also saved a second time after it was restored."""
+  """Also if it is saved again after it was restored."""
   expected = values(make())
   steps = range(len(expected) + 1)
   for step in cases.some(steps, 3):
@@ -82,7 +83,7 @@ def test_a_checkpoint_after_refurbish_holds_no_images(tmp_path):
 
 @pytest.mark.parametrize("failure", [2, N - 1], ids=["first", "last"])
 def test_a_batch_that_lacks_rows_is_saved(failure, tmp_path):
-  """An error came in its middle, so the rows before it were handed over, and the batch was not."""
+  """An error came in the middle of the batch, which has the rows before the error and was not handed over."""
   iterator = iter(offloaded(source(N).map(failing_at(failure)), seed=5))
   values(itertools.islice(iterator, failure // BATCH))
   with pytest.raises(tf.errors.InvalidArgumentError, match="bad"):
@@ -127,7 +128,7 @@ def test_an_error_that_was_read_ahead_is_saved(tmp_path):
 
 
 def test_the_state_between_two_epochs():
-  """What `BackupAndRestore` and loaders keep of a stage that makes its seeds itself."""
+  """What `BackupAndRestore` and loaders save of a stage that makes its own seeds."""
   dataset, other = offloaded(source(N), seed=5), offloaded(source(N), seed=5)
   list(dataset)
   other.restore_state(dataset.saved_state())
@@ -139,7 +140,7 @@ def test_the_state_between_two_epochs():
   for damaged in ({"seed": 5, "next_epoch": -1}, {"seed": 5, "next_epoch": 2**33}):
     with pytest.raises(tf.errors.DataLossError, match="checkpoint of offload is damaged"):
       other.restore_state(damaged)
-  assert not hasattr(offloaded(refurbished()), "saved_state")  # The refurbish stage keeps it.
+  assert not hasattr(offloaded(refurbished()), "saved_state")  # The refurbish stage has it.
 
 
 def test_a_loader_goes_on_without_elements_in_its_state():

@@ -1,5 +1,4 @@
-"""`offload` of clips, and of images that something follows: what either side makes is what `refurbish` makes on the
-host alone."""
+"""`offload` of clips, and of images with targets: both sides make what `refurbish` makes on the host alone."""
 
 import keras
 import numpy as np
@@ -52,7 +51,7 @@ def with_targets(*frames):
 
 
 def by_label(elements):
-  """The bytes of each element but its label."""
+  """The bytes of each element without its label, by label."""
   return {
     int(element.pop("label")): [np.asarray(each).tobytes() for each in tf.nest.flatten(element)] for element in elements
   }
@@ -86,7 +85,7 @@ def test_image_and_targets_are_those_of_refurbish(frames, layers):
 
 
 def test_labels_that_are_masks():
-  """As `fit` takes them; a target is moved if there is no layer but one that normalizes, which moves nothing."""
+  """Pairs as `fit` reads them. A target is also allowed if the only layer normalizes, which moves nothing."""
   pairs = with_targets().map(lambda element: (element["image"], element["mask"]))
   for layers in (LAYERS, LAYERS[-1:]):
     expected = pairs.refurbish([lambda image: image], layers, r=1, seed=3, targets={1: "mask"})
@@ -189,7 +188,7 @@ def test_clips_of_other_lengths_are_an_error():
 
 
 def photo():
-  """Elements whose image has a name of its own, and weights that stay."""
+  """Elements whose image has an unusual name, with weights that do not move."""
   return with_targets().map(
     lambda element: ({"photo": element["image"], "w": element["depth"][..., 0]}, element["label"])
   )

@@ -28,7 +28,8 @@ def test_normalised_images_are_made_visible(normalize):
   plain = drawn(rtf.show(source().refurbish(PARTIAL, FINAL, r=3, seed=7), **few))
   for row, other in zip(drawn(rtf.show(train.batch(4), **few)), plain, strict=True):
     np.testing.assert_allclose([image for (image,) in row], [image for (image,) in other], atol=0.01)
-  # Also after a function that puts them elsewhere. If one has changed them, all samples have one range.
+  # Also after a function that puts the images into another component. If a function has changed them, all samples share
+  # one range.
   np.testing.assert_allclose(
     drawn(rtf.show(train.map(lambda image, label: {"image": image}), **few))[0][0][0], plain[0][0][0], atol=0.01
   )
@@ -54,13 +55,13 @@ def test_normalised_images_are_made_visible(normalize):
   ],
 )
 def test_kinds_of_images(images):
-  """All of them are drawn within 0 to 1."""
+  """All images are drawn with values from 0 to 1."""
   (cell, *_), *_ = drawn(rtf.show(tf.data.Dataset.from_tensor_slices(images), num_samples=1, num_epochs=1))
   assert cell[0].shape[:2] == images.shape[1:3] and 0 <= cell[0].min() <= cell[0].max() <= 1
 
 
 def test_targets():
-  """They are found where a function has put them."""
+  """Targets are found in the component into which a function has put them."""
   masks = (IMAGES[..., 0] > 127).astype(np.int32)
   boxes, labels = (
     np.tile(np.float32([[2, 3, 12, 11], [0, 0, 0, 0], [-1, -1, -1, -1]]), [12, 1, 1]),
@@ -107,7 +108,7 @@ def test_targets():
 
 
 def test_samples_without_boxes():
-  """Their place is not taken for that of something else that is empty, and padding is not drawn."""
+  """The component of empty boxes is not confused with another empty one, and padding is not drawn."""
 
   def few(index):
     return {
@@ -116,7 +117,7 @@ def test_samples_without_boxes():
       "labels": 7 * tf.ones([index], tf.int32),
     }
 
-  # By this seed the first sample has none.
+  # With this seed, the first sample has no box.
   train = (
     tf.data.Dataset.range(4).map(few).refurbish([rtf.augment.random_flip()], r=2, seed=5, targets={"boxes": "xyxy"})
   )
@@ -193,7 +194,7 @@ def test_second_images():
 
 @pytest.mark.parametrize("kind", ["flow", "vectors", "disparity"])
 def test_flow_and_disparity(kind):
-  """What is longer is more opaque, what is unknown or 0 is transparent; the hue is the direction of a flow."""
+  """Longer vectors are more opaque, and unknown or zero ones are transparent. The hue is the direction of a flow."""
   value = np.zeros([16, 24, 1 if kind == "disparity" else 2], np.float32)
   value[0, :4] = [[4], [4], [2], [2]] if kind == "disparity" else [[4, 0], [0, 4], [-2, 0], [0, -2]]
   value[1] = np.nan
@@ -209,7 +210,7 @@ def test_flow_and_disparity(kind):
 
 
 def test_boxes_and_points_keep_their_colours():
-  """Also when those before them are gone."""
+  """Each row of boxes or points keeps its colour even if earlier rows are gone."""
   boxes, points = np.float32([[1, 2, 9, 8], [4, 3, 12, 9], [2, 2, 9, 9]]), np.float32([[3, 4, 1], [9, 8, 1], [5, 5, 1]])
   found = []
   for gone in (0, 1):

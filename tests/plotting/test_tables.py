@@ -1,5 +1,5 @@
-"""What notebooks show of descriptions, counts and advice: all that is printed, as HTML; in a terminal all is as it
-was."""
+"""What notebooks show of descriptions, counts and advice: everything that is printed, as HTML. A terminal shows plain
+text."""
 
 import html
 import re
@@ -17,7 +17,7 @@ def words(text):
 
 
 def shown(value):
-  """The words of what a notebook shows, which must be well-formed."""
+  """The tree of the HTML that a notebook shows, which must be well-formed, and its words."""
   tree = xml.etree.ElementTree.fromstring(f"<div>{value._repr_html_()}</div>")
   return tree, words(" ".join(tree.itertext()))
 
@@ -46,7 +46,7 @@ def test_counts(train):
     [float(re.search(r"width: ([\d.]+)%", part.get("style"))[1]) for part in bar.iterfind("span")]
     for bar in tree.iterfind(".//td/span")
   ]
-  # Of an epoch its samples, and what it waited for.
+  # Each epoch has a bar for its samples and one for its waits.
   assert bars[::2] == [[100, 0], [33.33, 66.67], [33.33, 66.67]] and max(map(sum, bars[1::2])) == pytest.approx(
     100, abs=0.1
   )

@@ -10,7 +10,7 @@ from support import ROOT, cases
 RUN = ROOT / "benchmarks" / "run.py"
 
 
-# By name: the number of bars.
+# By name: the number of rows with a limit.
 BENCHMARKS = {
   "augment": 22,
   "offload": 4,
@@ -44,7 +44,7 @@ def test_runs_and_reports_every_bar(name, tmp_path):
   for section in found["sections"]:
     assert section["commit"] == commit and f"\n| {section['title']} |" in done.stdout
   assert " ".join(done.stdout.split()).count(f"({commit}.)") == len(found["sections"])
-  if name == "gpu":  # On the CPU and little data all of it runs, but where a framework is not installed.
+  if name == "gpu":  # With little data everything runs on the CPU, except for a framework that is not installed.
     assert all(
       row["values"] or row["name"].endswith("No module named 'torch'")
       for section in found["sections"]
@@ -54,7 +54,7 @@ def test_runs_and_reports_every_bar(name, tmp_path):
     assert same and all(values == [2] for values in same)
   for row in rows:
     assert row["name"] in done.stdout
-    if not row["values"]:  # Benchmarks that cannot run here; the name says why.
+    if not row["values"]:  # The benchmark cannot run here; the name says why.
       assert row["met"] is None and any(why in row["name"] for why in ("not installed", "failed"))
       continue
     assert row["min"] <= row["median"] <= row["max"]
@@ -67,8 +67,8 @@ def test_all_benchmarks_are_tested():
 
 
 def test_the_tables_go_into_the_page(tmp_path, monkeypatch):
-  """With the commit and the machine, in place of the earlier tables of this benchmark: few rows, ranges of quotients,
-  missed bars."""
+  """The tables name the commit and the machine, and replace the earlier ones of this benchmark. They have few rows,
+  ranges of quotients and missed limits."""
   monkeypatch.syspath_prepend(str(RUN.parent))
   import common
 

@@ -1,4 +1,4 @@
-"""Which tests the quick run and `.ci/run` have."""
+"""Which tests are in the quick run, and which are in `.ci/run`."""
 
 import collections
 import re
@@ -37,7 +37,7 @@ sys.exit(pytest.main(["--collect-only", "-qq", "-m", "", "-p", "no:cacheprovider
 
 
 def test_ci_has_each_test_that_a_mutant_names(runs):
-  """A test without its parameters, or a class, stands for all of its cases."""
+  """A mutant may name a test without its parameters, or a class: that means all of its cases."""
   there = set(runs)
   for name in runs:
     name = name.split("[")[0]
@@ -51,8 +51,8 @@ def test_the_code_that_mutants_replace_exists():
 
 
 def test_the_quick_run_guards_each_guarantee(runs):
-  """It has every test of at least one file that ARCHITECTURE.md names, in Python: without GoogleTest the C++ ones are
-  skipped."""
+  """It has every test of at least one Python file that ARCHITECTURE.md names for the guarantee. C++ tests do not count,
+  because they are skipped without GoogleTest."""
   in_file = collections.defaultdict(lambda: collections.defaultdict(set))
   for name, run in runs.items():
     file, test = re.search(r"/(\w+\.py)::([^\[]*)", name).groups()

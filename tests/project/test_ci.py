@@ -17,16 +17,16 @@ def test_readme_has_a_block_to_use_and_one_to_test():
   use, test = run_readme.blocks()
   for block in (use, test):
     subprocess.run(["bash", "-n"], input=block, text=True, check=True)
-    # No file of the user's: HOME is empty.
+    # The block runs with an empty HOME, and must not use the user's files.
     assert block.startswith("python3 -m venv .venv && . .venv/bin/activate") and "~" not in block
   command, *arguments = shlex.split(use.splitlines()[-1], comments=True)
   assert (command, arguments) == ("refurbish-tf", ["demo", "--photos"])
-  assert startup._parser().parse_args(arguments).photos is None  # Generated ones.
+  assert startup._parser().parse_args(arguments).photos is None  # Without --photos the demo generates photographs.
   assert test.endswith(" && pytest -n auto\n")
 
 
 def test_workflows_call_existing_programs():
-  """The programs of this repository, so that nothing stands only in a workflow."""
+  """They call programs of this repository, so that no step exists only in a workflow."""
   called = "".join(path.read_text(encoding="utf-8") for path in (ROOT / ".github" / "workflows").glob("*.yml"))
   for program in (".ci/run", "tests/run_readme.py", "tests/run_minors.py", "build_wheel.py"):
     assert re.search(rf"- run: (python )?{re.escape(program)}\b", called) and (ROOT / program).exists()
@@ -36,7 +36,7 @@ def test_workflows_call_existing_programs():
 @pytest.mark.alone
 @pytest.mark.parametrize("minor", wheels.build_wheel.MINORS)
 def test_ci_passes_with_each_minor_of_tensorflow(minor):
-  """And with the oldest Keras for it."""
+  """Also with the oldest Keras that works with this minor."""
   assert run_minors.run(minor) == 0
 
 

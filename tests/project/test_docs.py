@@ -38,7 +38,7 @@ SMALLER = {
   '"imagenet/train"': '"photos"',
   "oxford_flowers102": "flowers",
 }
-# The same of docs/torch_jax.md's programs, which the photographs of these tests give three steps an epoch.
+# The same for the programs of docs/torch_jax.md. With the photographs of these tests, an epoch has three steps.
 SMALLER_PROGRAMS = {
   ".batch(128)": ".batch(8)",
   "range(loader.epoch, 90)": "range(loader.epoch, 2)",
@@ -47,14 +47,14 @@ SMALLER_PROGRAMS = {
 }
 SERVICE = '"grpc://host0:5050"'
 NOT_RUN = "<!-- not run: "
-# It is run as the page says, and not with the other examples: `a program: NAME -->`, or
-# `a program: NAME, needs: PACKAGE -->`.
+# Marks a program that is run as the page says, not together with the examples: `a program: NAME -->`, or `a program:
+# NAME, needs: PACKAGE -->`.
 PROGRAM = "<!-- a program: "
 
 
 def examples(page):
-  """The Python blocks of a page: first line, code, and what the line before says if it is not to be run with the
-  others."""
+  """The Python blocks of a page: the first line, the code, and the mark in the line before if the block is not run with
+  the others."""
   text = page.read_text(encoding="utf-8")
   for block in re.finditer(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
     before = text[: block.start()].rstrip("\n").rpartition("\n")[2]
@@ -72,8 +72,8 @@ def write(path, content):
 
 @pytest.fixture
 def photographs(tmp_path, monkeypatch):
-  """A working directory with small photographs of five classes: a folder for each class, and a TFRecord file of all.
-  With masks."""
+  """A working directory with small photographs of five classes and their masks: a folder for each class, and a TFRecord
+  file of all photographs."""
   images = np.random.default_rng(7).integers(0, 256, [20, 6, 8, 3], np.uint8)
   for number, image in enumerate(tf.cast(tf.image.resize(images, [48, 64]), tf.uint8)):
     write(tmp_path / "photos" / "abcde"[number % 5] / f"{number}.jpg", tf.io.encode_jpeg(image))
@@ -95,7 +95,8 @@ def photographs(tmp_path, monkeypatch):
 
 @pytest.fixture
 def clips(photographs, tmp_path):
-  """Four clips of 16 to 19 frames there: a folder of photographs for each clip, and a TFRecord file of all."""
+  """Adds four clips of 16 to 19 frames to this directory: a folder of photographs for each clip, and a TFRecord file of
+  all."""
   frames = np.random.default_rng(7).integers(0, 256, [4, 19, 24, 32, 3], np.uint8)
   (tmp_path / "clips").mkdir()
   with tf.io.TFRecordWriter(str(tmp_path / "clips" / "0.tfrecord")) as writer:
@@ -117,7 +118,7 @@ def clips(photographs, tmp_path):
 
 @pytest.fixture
 def few_and_small(monkeypatch):
-  """Replaces CIFAR-10 by a few images, and a network that takes long to compile by a small one."""
+  """Replaces CIFAR-10 with a few images, and a network that takes long to compile with a small one."""
   generator = np.random.default_rng(7)
   images = generator.integers(0, 256, [256, 32, 32, 3], np.uint8), generator.integers(0, 10, [256, 1])
   monkeypatch.setattr(tf.keras.datasets.cifar10, "load_data", lambda: (images, images))
@@ -170,7 +171,7 @@ def flowers(photographs, monkeypatch, tmp_path):
 
 @pytest.fixture
 def final_augmentations(monkeypatch):
-  """The `final_fn` of each `rtf.augment.split`, and of each `refurbish` of lists, but for those that need targets."""
+  """The `final_fn` of each `rtf.augment.split`, and of each `refurbish` of lists, except those that need targets."""
   found, split = [], composition._split
 
   def recorded(layers, at, targets, *args, **options):
@@ -184,7 +185,8 @@ def final_augmentations(monkeypatch):
 
 
 def has_many_outcomes(final_fn):
-  """Whether it makes enough different images of one for a normalised diversity of 0.95 or more with r = 3: about 20."""
+  """Whether `final_fn` makes enough different results of an image: about 20, for a normalised diversity of 0.95 at r =
+  3."""
   values = np.random.default_rng(7).integers(0, 256, [8, 64, 64, 13])
 
   def outcomes(image):
@@ -195,7 +197,7 @@ def has_many_outcomes(final_fn):
     return len({final_fn(tf.constant(image), 0, **seed)[0].numpy().tobytes() for seed in seeds})
 
   clip = values[..., :3].astype(np.uint8)
-  for image in (clip[0], values[0].astype(np.float32) / 255):  # Of a satellite's bands.
+  for image in (clip[0], values[0].astype(np.float32) / 255):  # The second image is a satellite's.
     with contextlib.suppress(ValueError, tf.errors.InvalidArgumentError):
       return outcomes(image) >= 20
   return outcomes(clip) >= 20
@@ -211,7 +213,7 @@ def service():
     tf.data.experimental.service.WorkerConfig(dispatcher_address=dispatcher.target.split("://")[1])
   )
   yield dispatcher.target
-  # In this order, or each waits for the other.
+  # Deleted in this order, because otherwise each would wait for the other.
   del worker
   del dispatcher
 
@@ -237,21 +239,21 @@ def test_examples_run(page, photographs, clips, few_and_small, final_augmentatio
     for given, run_here in SMALLER.items():
       example = example.replace(given, run_here)
     train, known = names.get("train"), len(final_augmentations)
-    # With its line in the page, for tracebacks.
+    # Compiled with its line number in the page, for tracebacks.
     exec(compile("\n" * line + example, str(page), "exec"), names)
-    # Datasets are read, too: many mistakes show only then.
+    # Datasets are also read, because many mistakes show only then.
     if names.get("train") is not train:
       next(iter(names["train"]))
     if "rtf.advise(" in example:
-      # Its splits are tried.
+      # `advise` tries splits, which are not examples of the page.
       del final_augmentations[known:]
     final_augmentations += [names["final_fn"]] if names.get("final_fn") else []
-  # A flip alone, which has two outcomes, is no example.
+  # An example must not have a flip alone, which has only two outcomes.
   assert all(map(has_many_outcomes, set(final_augmentations)))
 
 
 def run_program(program, number, output):
-  """Runs the text of a program as `python search.py NUMBER` does, in a process of its own."""
+  """Runs the text of a program like `python search.py NUMBER`. The caller starts it in a new process."""
   os.chdir(output.parent)
   sys.argv = ["search.py", str(number)]
   with open(output, "w", encoding="utf-8") as file, contextlib.redirect_stdout(file):
@@ -275,7 +277,7 @@ def test_four_processes_search_hyperparameters(tmp_path):
     )
     counts.append(tuple(map(int, line.groups())))
     assert sum(counts[-1]) <= 6 * 500
-  # However they were interleaved.
+  # This holds in whatever order the jobs ran.
   assert sum(from_other_jobs for _, from_other_jobs in counts) > 0
   storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(tmp_path / "search.log")))
   trials = optuna.load_study(study_name="search", storage=storage).trials
@@ -283,7 +285,7 @@ def test_four_processes_search_hyperparameters(tmp_path):
 
 
 def run_program_of(page, name, arguments=(), with_errors=False, program_arguments=(), smaller=(), **variables):
-  """Runs a program of a guide in the working directory, in a process of its own. Returns what it prints."""
+  """Runs a program of a guide in the working directory, in its own process. Returns what it prints."""
   page = ROOT / "docs" / page
   ((program, needed),) = [
     (program, mark.removeprefix(f"{PROGRAM}{name}, needs: ").removesuffix(" -->"))
@@ -308,7 +310,7 @@ def run_program_of(page, name, arguments=(), with_errors=False, program_argument
 
 
 def test_a_program_resumes_from_its_checkpoint(photographs):
-  """As the guide says: in the middle of its last epoch, with the batches and weights of the unbroken run."""
+  """It resumes in the middle of its last epoch, with the batches and weights of the unbroken run."""
   unbroken, resumed = (run_program_of("torch_jax.md", "train_torch.py") for _ in range(2))
   assert "epoch 0" not in resumed
   assert re.search(r"epoch 1: loss [\d.]+\n", unbroken)[0] in resumed
@@ -323,8 +325,8 @@ def test_boxes_of_a_library_keep_their_labels(tmp_path, monkeypatch):
 
 @cases.slow
 def test_the_tutorial_resumes(photographs):
-  """As it says, in the epoch that was interrupted; the folder of its test has two steps an epoch."""
-  # In the second step of the third epoch.
+  """It resumes in the epoch that was interrupted. The folder of this test has two steps per epoch."""
+  # The program ends in the second step of the third epoch.
   stop = (
     "tf.keras.callbacks.LambdaCallback(on_train_batch_begin=lambda step, logs: model.optimizer.iterations == 5 "
     "and __import__('os')._exit(0))"
@@ -357,7 +359,7 @@ def test_libraries_draw_the_same_whichever_process_calls_them(name, tmp_path, mo
     run_program_of("transforms.md", name, program_arguments=[str(processes)], smaller=smaller.items())
     for processes in (0, 1, 4)
   ]
-  # Of the second epoch's samples half are cached, and may be cropped and flipped as before.
+  # Half of the second epoch's samples are cached, and may be cropped and flipped as in the first.
   assert printed[0] == printed[1] == printed[2] and 16 + 8 <= len(set(printed[0].split())) <= 32
 
 
@@ -366,7 +368,7 @@ def test_all_but_a_damaged_photograph_are_trained_on(photographs):
   pathlib.Path("photos/c/7.jpg").write_bytes(b"damaged")
   done = run_program_of("photographs.md", "train_on_the_others.py", TF_CPP_MIN_LOG_LEVEL="0", with_errors=True)
   assert done.stdout == "19 of 20 photographs\n" * 3
-  # Once an epoch, and of no other file.
+  # The error comes once per epoch, and for no other file.
   assert re.findall(r"the file \S*/(photos/\S*jpg), failed", done.stderr) == ["photos/c/7.jpg"] * 3
 
 
@@ -375,7 +377,7 @@ def test_ranks_prepare_their_own_shards(photographs):
     "torch_jax.md", "ddp.py", ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
   )
   counts = re.findall(r"rank (\d): (\d+) samples prepared, (\d+) from the store", printed)
-  # Of 20 photographs, in two epochs.
+  # Each rank reads its 10 of the 20 photographs in two epochs.
   assert sorted(counts) == [("0", "13", "7"), ("1", "13", "7")]
 
 
@@ -388,14 +390,14 @@ def test_files_of_a_torchvision_dataset_are_decoded_in_batches(photographs):
 
 @cases.slow
 def test_imagenet_needs_the_memory_and_disk_that_the_guide_says(tmp_path):
-  """As `rtf.describe` plans for as many samples."""
+  """The numbers must be those that `rtf.describe` plans for as many samples."""
   page = (ROOT / "docs" / "imagenet.md").read_text(encoding="utf-8")
   number = 1_281_167
   source = tf.data.Dataset.range(number).map(lambda index: (tf.zeros([224, 224, 3], tf.uint8), 0))
   assert f"{number:,}" in page and f"{224 * 224 * 3:,} bytes" in page
 
   def planned(r, store=None):
-    """Prepared in each epoch in percent, and GB in memory."""
+    """The percentage that is prepared in each epoch, and the GB in memory."""
     plan = str(
       rtf.describe(source.refurbish([rtf.augment.rand_augment()], [rtf.augment.random_flip()], r, store=store))
     )
@@ -420,7 +422,7 @@ def test_imagenet_needs_the_memory_and_disk_that_the_guide_says(tmp_path):
 
 
 def test_keras_example_takes_three_statements():
-  """In addition to the imports of the example in Keras' documentation."""
+  """Not counting the imports, which are those of the example in Keras' documentation."""
   page = ROOT / "docs" / "migrate.md"
   (example,) = [example for _, example, _ in examples(page) if "train_ds" in example]
   assert len(ast.parse(example).body) == 3

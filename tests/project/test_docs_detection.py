@@ -11,7 +11,7 @@ from test_docs import PROGRAM, ROOT, examples
 
 PAGE = ROOT / "docs" / "detection.md"
 GENERATOR = np.random.default_rng(7)
-# Height and width; the last one has no boxes.
+# Height and width of each image. The last one has no boxes.
 SIDES = [(48, 64), (80, 60), (64, 64), (50, 50)]
 
 
@@ -60,7 +60,7 @@ def coco(tmp_path, monkeypatch):
 
 
 def test_coco(coco, capsys):
-  """Photographs with boxes come, without crowds; predictions go back from the letterbox by the page's rule."""
+  """Photographs with boxes are read, without crowds. The page's rule takes predictions back out of the letterbox."""
   names = run("train_coco.py")
   assert capsys.readouterr().out.startswith("(3, 640, 640, 3) (3, ")
   found = list(names["validation"].unbatch().as_numpy_iterator())

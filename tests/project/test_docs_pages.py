@@ -24,8 +24,8 @@ LINKED = [
 
 
 def test_no_address_is_invented():
-  """Whoever registers an invented address decides what runs at `pip install git+...`. Ours is `url` in setup.cfg, if
-  any."""
+  """Whoever registers an invented address decides what `pip install git+...` runs. Our own address is `url` in
+  setup.cfg, if there is one."""
   setup = configparser.ConfigParser()
   setup.read(ROOT / "setup.cfg")
   ours = setup.get("metadata", "url", fallback=None)

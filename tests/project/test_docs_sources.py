@@ -1,5 +1,5 @@
-"""The programs of docs/sources.md on files of other libraries: what they read, how much of it, and that they go on
-where they stopped.
+"""The programs of docs/sources.md on files of other libraries: what and how much they read, and that they resume where
+they stopped.
 
 They run in this process, so that the reads of their sources can be counted.
 """
@@ -67,7 +67,8 @@ def write_hugging_face():
 
 def write_tar_files(long=True):
   os.mkdir("photos")
-  # Directories with dots, files with several, and names longer than an old header has room for, which wids cuts off.
+  # A directory has dots, files have several, and some names are longer than an old header can hold, which wids cuts
+  # off.
   names = [f"v1.0/{'x' * 120 * (long and index % 2)}{index:03}" for index in range(N)]
   for number, begin in enumerate(range(0, N, 20)):
     with tarfile.open(f"photos/{number}.tar", "w") as tar:
@@ -88,7 +89,7 @@ PROGRAMS = {
 }
 
 
-# Pages show how each program opens its data, and leave out how its batches are read.
+# Pages show how each program opens its data. They leave out how its batches are read, which this adds.
 TRAINING = """
 for epoch in range(3):
   for batch in train:
@@ -110,18 +111,18 @@ def block(name):
 
 
 def program(name):
-  """Its text, as a reader puts it together."""
+  """The text of a program, as a reader would put it together."""
   layers = [line for _, text, _ in examples(PAGE) for line in text.splitlines() if re.match("(partial|final) = ", line)]
   text = block(name)
   if "train = " not in text:
     opened, rest = block("memmap.py").split("\nassert ")
-    assert opened.count("\n") == 2  # The page says so.
+    assert opened.count("\n") == 2  # The page says how many lines are replaced.
     text = f"{text}assert {rest}"
   return "\n".join(["import numpy as np", "import tensorflow as tf", "import refurbish_tf as rtf", *layers, text])
 
 
 class Counted:
-  """A source that notes which elements it is asked for."""
+  """A source that records which elements are read."""
 
   def __init__(self, source, length):
     self.source, self.length, self.asked = source, length, []
@@ -142,7 +143,8 @@ class CountedBatches(Counted):
 
 @pytest.fixture
 def counted(monkeypatch):
-  """The sources that `rtf.sources.data_source` is given, which note what they are asked for."""
+  """Wraps the sources that `rtf.sources.data_source` is given, so that they record which elements are read. Returns
+  their list."""
   found, data_source = [], rtf.sources.data_source
 
   def counting(source):
@@ -155,8 +157,8 @@ def counted(monkeypatch):
 
 
 def assert_a_third_is_read(asked):
-  """Of N records, in three epochs."""
-  # The first one is read for the spec, too.
+  """Checks the reads of three epochs: all N records in the first, and a different third in each of the others."""
+  # The first record is also read for the spec.
   spec, first, others = asked[0], asked[1 : 1 + N], asked[1 + N :]
   assert spec == 0 and sorted(first) == list(range(N)) and len(others) == 2 * N // 3
   second, third = set(others[: N // 3]), set(others[N // 3 :])
@@ -200,7 +202,7 @@ def test_records_are_what_was_written(name):
 
 
 def test_how_many_row_groups_are_read(tmp_path, monkeypatch):
-  """Not more than rows; and each once for a batch of reads."""
+  """At most as many as rows, and each once for a batch of reads."""
   monkeypatch.chdir(tmp_path)
   write_parquet()
   names = {}
@@ -223,7 +225,7 @@ def test_how_many_row_groups_are_read(tmp_path, monkeypatch):
 def test_parquet_with_small_row_groups(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   (rewrite,) = re.findall(r"`(pq.write_table\(.*?16\))`", PAGE.read_text(encoding="utf-8"))
-  # As on the Hugging Face Hub.
+  # A table like those on the Hugging Face Hub.
   table = pyarrow.table(
     {"image": pyarrow.array([{"bytes": file, "path": None} for file in FILES], STRUCT), "label": LABELS}
   )
@@ -258,7 +260,7 @@ def test_a_missing_member_of_a_tar_file_is_an_error(tmp_path, monkeypatch):
   content = pathlib.Path("photos/0.tar").read_bytes()
   with tarfile.open("photos/0.tar") as tar:
     begins = [member.offset for member in tar]
-  # After a whole sample, in its header and in its content; and a header that is damaged.
+  # The file ends after a whole sample, in the next one's header or in its content, or a header is damaged.
   for torn in (
     content[: begins[9]],
     content[: begins[9] + 100],
@@ -289,7 +291,7 @@ def test_tar_files_are_read_as_by_webdataset(tmp_path, monkeypatch):
 
 @cases.only_exhaustive
 def test_wids(tmp_path, monkeypatch):
-  """WebDataset's own sets with an index are sources, too."""
+  """WebDataset's own data sets with an index are also sources."""
   module("torch")
   wids = module("wids")
   monkeypatch.chdir(tmp_path)

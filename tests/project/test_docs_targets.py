@@ -12,14 +12,14 @@ from test_docs import examples
 
 
 def test_masks_of_a_palette_keep_their_classes(tmp_path, monkeypatch):
-  """As the guide says, and with which values `decode_png` leaves them."""
+  """They do as the guide says. By itself, `decode_png` leaves other values."""
   from PIL import Image
 
   page = (ROOT / "docs" / "targets.md").read_text(encoding="utf-8")
   assert "turns the classes 0, 1 and 15 into 0, 38 and 147" in " ".join(page.split())
   colors = [
     [(index >> bit & 1) << 7 | (index >> bit + 3 & 1) << 6 for bit in range(3)] for index in range(256)
-  ]  # VOC's.
+  ]  # The palette of Pascal VOC.
   mask = np.resize(np.uint8([0, 1, 15]), [24, 32])
   for name in ("photos", "masks"):
     (tmp_path / name / "a").mkdir(parents=True)
@@ -56,7 +56,7 @@ def test_masks_of_a_palette_keep_their_classes(tmp_path, monkeypatch):
   ids=["mirrored", "upside down", "turned", "larger"],
 )
 def test_left_and_right_and_angles_follow(layer, is_mirror, turn):
-  """As the guide says: a mirror image is another thing than an image that is upside down by a rotation."""
+  """As the guide says: a mirror image is not the same as an image that is upside down because of a rotation."""
   marks, boxes = [
     program
     for _, program, _ in examples(ROOT / "docs" / "targets.md")
@@ -86,7 +86,7 @@ def test_left_and_right_and_angles_follow(layer, is_mirror, turn):
   )
   assert_turned(found["angle"], element["angle"])
   assert found["is_left"] == (0 if is_mirror else 1) and "marks" not in found
-  # The left eye is right of the right one, as seen from the nose to the eyes.
+  # Seen from the nose, the left eye is to the right of the right eye.
   left, right, nose = found["points"][:, :2]
   assert np.linalg.det([left - nose, right - nose]) < 0
   exec(boxes, names)

@@ -1,4 +1,4 @@
-"""The programs of docs/video.md, on files as it says."""
+"""The programs of docs/video.md, on files as the page describes them."""
 
 import json
 import os
@@ -55,7 +55,7 @@ def files(tmp_path, monkeypatch):
 
 def test_clips_of_a_folder():
   told = run_program_of("video.md", "train_video.py")
-  # Four of five files, each with two windows of 47 frames.
+  # Four of the five files have two windows of 47 frames each.
   assert "  epoch   8 samples;" in told and "  sample  a clip of 24 frames" in told
 
 

@@ -1,4 +1,4 @@
-"""The programs of docs/volumes.md, on files as they say."""
+"""The programs of docs/volumes.md, on files as the page describes them."""
 
 import importlib.util
 import pathlib
@@ -20,7 +20,7 @@ def lacks(*modules):
 @cases.slow
 @pytest.mark.skipif(lacks("monai", "nibabel") is not None, reason=f"not installed: {lacks('monai', 'nibabel')}")
 def test_nifti_files_with_monai(tmp_path, monkeypatch):
-  """Of any size and orientation, also of less than a patch; and a mask of another scan is an error."""
+  """Scans of any size and orientation, even smaller than a patch. A mask of another scan is an error."""
   import nibabel
 
   monkeypatch.chdir(tmp_path)

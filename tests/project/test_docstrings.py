@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 
-# All but the command.
+# All modules except those of the command.
 MODULES = [
   "refurbish_tf",
   *(

@@ -1,7 +1,7 @@
-"""The first cell of the notebooks installs the package from what is there, or names the ways and stops.
+"""The first cell of the notebooks installs the package from what is available, or names the options and stops.
 
-The quick run asks which installation it chooses, in an empty folder. The exhaustive run runs a notebook's first cells
-in new environments.
+The quick run checks which installation it chooses, in an empty folder. The exhaustive run executes a notebook's first
+cells in new environments.
 """
 
 import configparser
@@ -36,7 +36,7 @@ def with_address(address):
 
 
 CELL = first_cell(NOTEBOOKS[0])
-# As long as the repository has no address.
+# The cell for a repository without an address.
 WITHOUT_ADDRESS = with_address("")
 setup = configparser.ConfigParser()
 setup.read(ROOT / "setup.cfg", encoding="utf-8")
@@ -45,15 +45,14 @@ setup.read(ROOT / "setup.cfg", encoding="utf-8")
 def test_the_first_cell_is_the_same_everywhere_and_matches_setup_cfg():
   assert {first_cell(path) for path in NOTEBOOKS} == {CELL}
   assert f'\nADDRESS = "{setup.get("metadata", "url", fallback="")}"' in CELL
-  # It looks for what the extra has.
+  # The cell checks for the packages of the extra.
   extra = [line for line in setup["options.extras_require"]["demo"].split("\n") if line and not line.startswith("#")]
   assert "({})".format(", ".join(f'"{name}"' for name in extra)) in CELL
 
 
 @pytest.fixture
 def chosen(tmp_path, monkeypatch):
-  """Returns a function that runs the cell in an empty folder of `tmp_path`. That returns what `pip` is given, None if
-  nothing."""
+  """A function that runs the cell in an empty folder of `tmp_path`, and returns what `pip` is given, or None."""
   monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
   (tmp_path / "notebooks").mkdir()
   monkeypatch.chdir(tmp_path / "notebooks")
@@ -89,7 +88,7 @@ def test_an_installed_package_comes_first(chosen, tmp_path):
   put_clone(tmp_path)
   open(WHEEL, "w").close()
   assert chosen("refurbish_tf", "matplotlib", "tensorflow_datasets", "importlib_resources", "tensorflow") is None
-  # Without its extra it gets what the extra has.
+  # If packages of its extra are missing, only these are installed.
   assert chosen("refurbish_tf", "tensorflow_datasets") == ["matplotlib", "importlib_resources"]
 
 
@@ -105,19 +104,19 @@ def test_the_clone_is_compiled_for_the_installed_tensorflow(chosen, tmp_path):
 
 @pytest.mark.parametrize("folder", [False, True])
 def test_one_sentence_names_the_options_if_nothing_is_found(chosen, folder):
-  """A folder of the package's name, as of a clone, is no package."""
+  """A folder with the package's name, such as that of a clone, is not the package."""
   if folder:
     os.mkdir("refurbish_tf")
   with pytest.raises(Exception, match="^refurbish_tf is not installed: ") as raised:
     chosen("tensorflow", "matplotlib")
-  # All that a reader sees.
+  # This is all that a reader sees.
   (sentence,) = raised.value._render_traceback_()
   assert sentence == str(raised.value) and sentence.endswith(".") and ". " not in sentence and "\n" not in sentence
   for way in ("install it", f"refurbish_tf-*.whl into {os.getcwd()} ", "Colab", "clone"):
     assert way in sentence
 
 
-# Runs the cells of a notebook, and writes it with what they print, also of one that fails.
+# Runs the cells of a notebook, and saves it with what they print, even if one fails.
 RUN = """
 import sys, nbclient, nbformat
 notebook = nbformat.read(sys.argv[1], as_version=4)
@@ -130,8 +129,8 @@ nbformat.write(notebook, sys.argv[1])
 
 
 def run_beginning(folder, environment, cell=WITHOUT_ADDRESS):
-  """Runs the quickstart up to its data in a folder. Returns its cells of code; the last one tells the library and
-  TensorFlow."""
+  """Runs the quickstart in a folder, up to its data. Returns its code cells; the last one prints the library and
+  TensorFlow's version."""
   binaries, variables = environment
   notebook = nbformat.read(next(path for path in NOTEBOOKS if path.stem == "quickstart"), as_version=4)
   code = [each for each in notebook.cells if each.cell_type == "code"]
@@ -173,7 +172,7 @@ def folder(tmp_path):
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory):
-  """What is committed."""
+  """A clone, which has only what is committed."""
   path = tmp_path_factory.mktemp("clone") / "refurbish_tf"
   subprocess.run(["git", "clone", "--quiet", ROOT, path], check=True)
   return path
@@ -184,7 +183,7 @@ KERNEL = ("ipykernel", "nbclient")
 
 @cases.only_exhaustive
 def test_runs_with_an_installed_package(wheel, folder, tmp_path):
-  """It lacks its extra, and there is no compiler."""
+  """The packages of its extra are missing, and there is no compiler."""
   environment = new_environment(tmp_path / "venv", *KERNEL, wheel)
   check_begun(run_beginning(folder, environment), environment)
 
@@ -192,7 +191,7 @@ def test_runs_with_an_installed_package(wheel, folder, tmp_path):
 @cases.only_exhaustive
 @pytest.mark.parametrize("tensorflow", [(), ("tensorflow==2.20.*",)], ids=["nothing", "TensorFlow"])
 def test_runs_with_a_wheel_and_no_compiler(wheel, folder, tmp_path, tensorflow):
-  """With the TensorFlow of Colab, too."""
+  """Also if TensorFlow 2.20 is there already, as in Colab."""
   shutil.copy(wheel, folder)
   environment = new_environment(tmp_path / "venv", *KERNEL, *tensorflow)
   check_begun(run_beginning(folder, environment), environment, "2.20." if tensorflow else "")

@@ -17,8 +17,7 @@ from support import cases
 from support.notebooks import NOTEBOOKS
 from support.notebooks import execute
 
-# Lints for pages of tensorflow.org: its copyright, and buttons that lead to an address, which this repository has not
-# yet.
+# Lints for pages of tensorflow.org: its copyright, and buttons that lead to an address, which this repository lacks.
 NOT_OURS = ("copyright_check", "button_website", "button_download", "button_colab", "button_github")
 
 
@@ -28,7 +27,7 @@ def code(path):
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_names_used_from_the_package_exist(path):
-  """The modules and names that it uses exist. Whether they work together only a run shows."""
+  """Whether they work together is seen only when the notebook runs."""
   modules = {}
   for cell in code(path):
     for node in ast.walk(ast.parse(re.sub(r"^( *)%.*", r"\1pass", cell, flags=re.MULTILINE))):
@@ -55,7 +54,7 @@ OTHER = {
     "SEEDS": "1",
   },
   "data_refurbishing": {"IMAGES": "128", "EPOCHS": "2", "R": "2", "SEEDS": "2"},
-  # It measures as many samples as there are for 20 s, and these layers take seconds to trace, each time.
+  # It would measure for 20 s, however few samples there are, and these layers take seconds to trace each time.
   "quickstart": {
     "IMAGES": "20",
     "EPOCHS": "2",
@@ -69,7 +68,7 @@ OTHER = {
 }
 
 
-# Each takes 20 to 50 s. The slow tests have the one that users begin with.
+# A notebook takes 20 to 50 s, so the slow tests run only the one that users begin with.
 @pytest.mark.parametrize(
   "path, parameters",
   [
@@ -91,7 +90,7 @@ def test_runs(path, parameters):
   assert pictures and "±" in tables[-1]
   if path.stem == "quickstart":
     assert "**Verdict.**" in tables[-1]
-  # No warnings of TensorFlow, Keras and TFDS, which a reader cannot tell from errors.
+  # A notebook must show no warnings of TensorFlow, Keras and TFDS, which a reader could take for errors.
   said = "\n".join(output.get("text", "") for output in outputs if output.get("name") == "stderr").splitlines()
   # The first one comes with any import of TensorFlow; the others are the kernel's own.
   said = [line for line in said if not re.search(r"before absl::InitializeLog\(\)|IPKernelApp|Debugger warning", line)]
@@ -109,7 +108,7 @@ def test_runs(path, parameters):
   ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_the_outputs_show_the_tables_that_come_with_the_package(name, table, shows):
-  """They were made again after the last training of each."""
+  """The outputs must be made again after each training."""
   (path,) = (path for path in NOTEBOOKS if path.stem == name)
   shown = [
     output.data.get("text/markdown")
@@ -129,10 +128,10 @@ def test_parameters_are_checked_before_anything_is_done(path):
   numbers = re.findall(r"^([A-Z_]+) = [\d_]+ ", parameters, re.MULTILINE)
   (check,) = (cell for cell in cells if "check_parameters" in cell)
   checks = [node for node in ast.parse(check).body if "check_parameters" in ast.unparse(node)]
-  # Unchanged, before the data are read.
+  # The check comes before the data are read.
   data = "image_folder(" if path.stem == "quickstart" else "images.load("
   assert check.index("check_parameters") < check.index(data)
-  for name in set(numbers) - ({"R"} if path.stem == "split_policy" else set()):  # Any real number.
+  for name in set(numbers) - ({"R"} if path.stem == "split_policy" else set()):  # R may be any real number.
     values = {"experiments": experiments}
     exec(parameters, values)
     values[name] = 0
@@ -141,7 +140,7 @@ def test_parameters_are_checked_before_anything_is_done(path):
 
 
 def test_form():
-  """The form of TensorFlow's notebooks, with a license. And outputs, for those who only read."""
+  """They have the form of TensorFlow's notebooks, with a license, and outputs for those who only read."""
   paths = [str(path.relative_to(path.parent.parent)) for path in NOTEBOOKS]
   for tool, arguments in (
     ("nbfmt", ["--test"]),
@@ -160,7 +159,7 @@ def test_form():
     nbformat.validate(notebook)
     assert path.stem != "quickstart" or len(notebook.cells) <= 15
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    # Executed in one run, from the first cell to the last.
+    # The cells were executed in one run, from the first to the last.
     assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
     outputs = [output for cell in code for output in cell.outputs]
     assert any("image/png" in output.get("data", {}) for output in outputs)

@@ -1,4 +1,4 @@
-"""What travels to a machine without a network: whole, checked, complete; and a visit there, which ends within its
+"""Packages for a machine without a network are whole, checked and complete. A visit to that machine ends within its
 minutes."""
 
 import json
@@ -92,7 +92,7 @@ def refusal(offline, capsys, *arguments):
 
 
 def test_an_unpacked_package_can_be_imported(offline, packed, tmp_path):
-  """By a Python that finds nothing else; `pack` copies the program that unpacks beside the parts."""
+  """It is imported by a Python that finds nothing else. `pack` also copies the program that unpacks the parts."""
   manifest = read_manifest(packed)
   assert len(manifest["parts"]) > 2 and {part["bytes"] for part in manifest["parts"][:-1]} == {10_000}
   assert manifest["wheels"] == [
@@ -108,7 +108,7 @@ def test_an_unpacked_package_can_be_imported(offline, packed, tmp_path):
   )
   assert str(there / "env.sh") in done.stdout
   files = {str(path.relative_to(there)) for path in there.rglob("*") if path.is_file()}
-  # Neither headers nor scripts, nor what the machine has.
+  # Neither headers and scripts nor packages that the machine already has.
   assert {name for name in files if name.startswith("site/")} == {
     "site/refurbish_tf/__init__.py",
     "site/refurbish_tf-1.5.dist-info/METADATA",
@@ -136,7 +136,7 @@ def test_an_unpacked_package_can_be_imported(offline, packed, tmp_path):
 
 
 def test_parts_that_do_not_fit_are_refused(offline, packed, tmp_path, capsys):
-  """And nothing is written."""
+  """After the error, nothing is written."""
   there = tmp_path / "there"
   part = packed / "part-01"
   content = part.read_bytes()
@@ -164,7 +164,7 @@ def test_parts_that_do_not_fit_are_refused(offline, packed, tmp_path, capsys):
 
 @cases.only_exhaustive
 def test_a_real_package_can_be_imported(offline, monkeypatch, tmp_path):
-  """In an empty environment; without the data. pip must be able to fetch TensorFlow."""
+  """It is imported in an empty environment, and packed without the data. pip must be able to fetch TensorFlow."""
   monkeypatch.setattr(results, "commit", lambda root=None: "abc1234")
   offline.main(["pack", "--python", HERE, "--without-data", "--output", str(tmp_path / "offline")])
   for part in read_manifest(tmp_path / "offline")["parts"]:
@@ -193,7 +193,7 @@ def script(text):
 
 
 def test_a_visit_runs_each_part_and_keeps_its_output(visit, packed, monkeypatch, tmp_path, capsys):
-  """One that fails, or that does not end, does not keep the next from running."""
+  """A part that fails, or that does not end, does not keep the next one from running."""
   monkeypatch.setattr(visit, "GRACE", 1)
   monkeypatch.setattr(visit, "LEAST_MINUTES", 0)
   monkeypatch.setattr(visit.Part, "is_missing", lambda part, unpacked, landed: True)
@@ -223,7 +223,7 @@ def test_a_visit_runs_each_part_and_keeps_its_output(visit, packed, monkeypatch,
   told = capsys.readouterr().out
   assert "broken: exit status 1" in told and "ZeroDivisionError" in told and "endless: exit status stopped" in told
   assert told.index("broken:") < told.index("endless:") < told.index("fine: exit status 0")
-  # What it started does not stay on the GPU.
+  # The processes that a stopped part has started do not stay on the GPU.
   pid = int((output / "endless.log").read_text(encoding="utf-8"))
   for _ in range(500):
     if not is_running(pid):
@@ -234,12 +234,12 @@ def test_a_visit_runs_each_part_and_keeps_its_output(visit, packed, monkeypatch,
   assert (
     float(minutes) < 2 and quick == "True" and commit == read_manifest(packed)["commit"] and directory == str(output)
   )
-  # What was unpacked does not stay.
+  # The unpacked files are deleted.
   assert not pathlib.Path(unpacked).exists()
 
 
 def test_a_visit_runs_the_missing_parts(visit, tmp_path):
-  """Speed and scaling once, scaling once there is such a benchmark; accuracy at each visit."""
+  """Speed runs once, scaling once if there is such a benchmark, and accuracy at each visit."""
   benchmarks, landed = tmp_path / "benchmarks", tmp_path / "landed"
   missing = lambda: [part.name for part in visit.PARTS if part.is_missing(tmp_path, landed)]
   write = lambda name, *rows: (landed / name).write_text(
@@ -251,7 +251,7 @@ def test_a_visit_runs_the_missing_parts(visit, tmp_path):
   (benchmarks / "gpu.py").touch()
   assert missing() == ["check", "speed", "accuracy"]
   (benchmarks / "scaling.py").touch()
-  # Some of it had no time.
+  # Some rows ran out of time.
   write("gpu.json", "plain", "the next: stopped after 80 s")
   assert missing() == ["check", "speed", "accuracy", "scaling"]
   write("gpu.json", "plain", "the next: failed: No module named 'torch'")

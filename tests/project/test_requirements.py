@@ -7,7 +7,7 @@ import sys
 
 from support import ROOT, cases
 
-# Brought by extras only. A module that is None in sys.modules cannot be imported.
+# These packages come only with extras. A module that is None in sys.modules cannot be imported.
 PROGRAM = """
 import importlib, pkgutil, sys
 for name in ("tensorflow_datasets", "importlib_resources", "matplotlib", "cloudpickle", "PIL", "torch", "jax"):

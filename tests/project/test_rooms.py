@@ -36,7 +36,7 @@ CC_MAY_INCLUDE = {
 }
 # Folders within a room that are rooms of their own.
 CC_WITHIN = ("cooperation/shared", "store/memory", "store/disk")
-# The same within kernels/: "" stands for the files directly in it, which all of its folders share.
+# The same for the folders in kernels/. "" stands for the files directly in it, which all of its folders share.
 KERNELS_MAY_INCLUDE = {
   "": (),
   "source_checks": ("",),
@@ -47,7 +47,7 @@ KERNELS_MAY_INCLUDE = {
   "loader": ("",),
   "offload": ("",),
 }
-# Modules and folders of the package, each with those above it: it may import any that comes before its own line.
+# Modules and folders of the package, in lines: each may import those of earlier lines.
 LAYERS = (
   ("_internal",),
   ("cache_store",),
@@ -81,14 +81,14 @@ def test_includes_run_downward_only():
     lambda path: "/".join(path.parts[:2]) if "/".join(path.parts[:2]) in CC_WITHIN else path.parts[0],
     CC_MAY_INCLUDE,
   )
-  # A folder for one transformation must not know another one.
+  # The folder of one kind of dataset must not include files of another.
   check_includes(
     cc / "kernels", lambda path: "/".join(path.parts[1:-1]) if path.parts[0] == "kernels" else None, KERNELS_MAY_INCLUDE
   )
 
 
 def test_portable_code_calls_no_math_functions_of_the_c_library():
-  """base/elementary.h has functions of operations that are rounded alike."""
+  """base/elementary.h has such functions, made of operations that every machine rounds in the same way."""
   used = re.compile(
     r"\b(std::|math\.|np\.)(exp2?|expm1|log(2|10|1p)?|pow(er)?|cbrt|hypot|a?(sin|cos|tan)h?|atan2|erfc?|[tl]gamma)f?\("
   )
@@ -135,6 +135,7 @@ def test_no_file_is_above_500_lines():
 
 
 def test_no_random_device():
-  """Some builds of the standard library open a file for it, and throw if the process has no descriptor left."""
+  """Some builds of the standard library open a file for std::random_device, and throw if the process has no descriptor
+  left."""
   for path in (PACKAGE / "cc").rglob("*.*"):
     assert "#include <random>" not in path.read_text(encoding="utf-8"), path

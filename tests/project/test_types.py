@@ -140,7 +140,7 @@ def installed(*names):
   return all(importlib.util.find_spec(name) is not None for name in names)
 
 
-# The stubs have no module of their own.
+# `find_spec` does not find the stubs, which are not a module.
 HAS_STUBS = any((pathlib.Path(path) / "tensorflow-stubs").is_dir() for path in sys.path)
 
 
@@ -149,12 +149,12 @@ HAS_STUBS = any((pathlib.Path(path) / "tensorflow-stubs").is_dir() for path in s
   not installed("mypy") or not HAS_STUBS, reason="needs mypy and types-tensorflow: pip install '.[typing]'"
 )
 def test_mypy_strict(tmp_path):
-  """It accepts the valid part and finds each mistake; if the package were untyped to it, it would find none."""
+  """It accepts the valid part and finds each mistake. If the package were untyped to mypy, it would find none."""
   right, wrong = write(tmp_path, "right.py", RIGHT), write(tmp_path, "wrong.py", WRONG)
-  # What the package names, and its extras bring, would take longer to check than all else.
+  # The packages of extras would take longer to check than everything else.
   skipped = ",".join(f"{name}.*" for name in ("jax", "torch", "IPython", "matplotlib", "PIL", "tensorflow_datasets"))
   settings = write(tmp_path, "mypy.ini", f"[mypy]\n[mypy-{skipped}]\nfollow_imports = skip\n")
-  # Silent about errors within the package, as about any installed one.
+  # Errors within the package are not reported, as for any installed package.
   found = run(
     [
       sys.executable,
@@ -232,7 +232,7 @@ def public_functions():
 
 
 def is_public(kind, method):
-  # Hooks are called only by Keras.
+  # Other methods of these classes are hooks for Keras.
   if kind.__module__.startswith("refurbish_tf.keras."):
     return method == "__init__"
   return not method.startswith("_") or method in ("__init__", "__len__", "__contains__", "__getitem__", "__str__")

@@ -61,7 +61,7 @@ def test_the_name_of_the_wheel_matches_the_docs():
 
 
 def test_a_cross_build_has_the_flags_of_tensorflow():
-  """It cannot ask the TensorFlow of another machine. A wrong one would change the layout of classes."""
+  """It cannot ask the TensorFlow of another machine. A wrong flag would change the layout of classes."""
   assert tuple(tf.sysconfig.get_compile_flags()[1:]) == build_wheel.TENSORFLOW_FLAGS
 
 
@@ -93,7 +93,7 @@ def test_it_is_built_from_all_sources_and_nothing_else(tmp_path):
 
 
 def test_a_missing_compiler_is_reported_at_once(tmp_path, monkeypatch):
-  """Before anything is downloaded."""
+  """The error comes before anything is downloaded."""
   monkeypatch.setattr(build_wheel, "create_environment", lambda *args: pytest.fail("begun"))
   monkeypatch.setenv("PATH", str(tmp_path))
   monkeypatch.delenv("CXX", raising=False)
@@ -102,9 +102,9 @@ def test_a_missing_compiler_is_reported_at_once(tmp_path, monkeypatch):
 
 
 def test_pip_install_without_a_compiler_names_one_and_the_wheel(tmp_path):
-  """In the last line before those of pip."""
+  """They are named in the last line before those of pip."""
   build_wheel.copy_sources(tmp_path / "sources")
-  # Instead of TensorFlow, whose import takes seconds.
+  # A stand-in for TensorFlow, whose import takes seconds.
   (tmp_path / "modules").mkdir()
   (tmp_path / "modules" / "tensorflow.py").write_text("__version__ = '1.99.0'\n")
   environment = {name: value for name, value in os.environ.items() if name != "CXX"}
@@ -136,7 +136,8 @@ def test_pip_install_without_a_compiler_names_one_and_the_wheel(tmp_path):
 
 
 def sdist(directory, address=""):
-  """Makes a source distribution, with this line more in setup.cfg. Returns it and the folder that it unpacks to."""
+  """Makes a source distribution, with the line `address` added to setup.cfg. Returns it and the folder that it unpacks
+  to."""
   build_wheel.copy_sources(directory / "sources")
   settings = directory / "sources" / "setup.cfg"
   text = settings.read_text(encoding="utf-8")
@@ -154,7 +155,7 @@ def sdist(directory, address=""):
 
 @pytest.mark.parametrize("address", ["", "https://example.com/repository"])
 def test_the_page_of_the_package_index_has_no_broken_link(tmp_path, address):
-  """With an address of the repository, links lead there. Without one their text remains, and that of the pictures."""
+  """With an address of the repository, links lead there. Without one, only the text of links and pictures remains."""
   _, unpacked = sdist(tmp_path, address and f"url = {address}")
   metadata = email.message_from_string((unpacked / "PKG-INFO").read_text(encoding="utf-8"))
   assert all(metadata[name] for name in ("Author", "Keywords", "Requires-Python", "Summary", "License"))
@@ -175,13 +176,13 @@ def test_the_page_of_the_package_index_has_no_broken_link(tmp_path, address):
   if rendered is None:
     pytest.skip("not installed: `pip install 'readme_renderer[md]'` does it")
   links = re.findall(r'(?:src|href)="([^"]*)"', rendered)
-  # Beside a heading's link to itself.
+  # Without the links of headings to themselves.
   assert [link for link in links if not link.startswith("#user-content-")] == targets
 
 
 @cases.slow
 def test_the_source_distribution_builds_the_same_library(tmp_path):
-  """It has all sources, as its fingerprint is theirs; twine accepts it."""
+  """Its fingerprint shows that it has all sources, and twine accepts it."""
   archive, unpacked = sdist(tmp_path)
   fingerprint = "import sys; sys.path.insert(0, 'refurbish_tf/_internal'); import native; print(native.fingerprint())"
   found = subprocess.run(
@@ -236,7 +237,7 @@ def test_the_wheel_has_all_its_files(wheel):
     for minor in build_wheel.MINORS:
       record = json.loads(archive.read(f"refurbish_tf/_native/{minor}/{native.RECORD}"))
       assert record["tensorflow"].startswith(f"{minor}.") and record["sources"] == native.fingerprint()
-  # It has no other libraries than ours, and the sources that they are built from.
+  # It has no libraries other than ours, and it has the sources that these are built from.
   assert sorted(name for name in names if ".so" in name) == [
     f"refurbish_tf/_native/{minor}/{native.LIBRARY}" for minor in build_wheel.MINORS
   ]
@@ -249,7 +250,7 @@ def test_it_trains_without_a_compiler(wheel, tmp_path, minor):
   """In a new environment, from the library in the wheel: nothing is built."""
   binaries, environment = new_environment(tmp_path / "venv", wheel, f"tensorflow=={minor}.*")
   environment["XDG_CACHE_HOME"] = str(tmp_path / "cache")
-  # Nothing that comes with the wheel is newer than what this TensorFlow takes, as protobuf could be.
+  # Nothing that is installed with the wheel is too new for this TensorFlow, as protobuf could be.
   subprocess.run([binaries / "python", "-m", "pip", "check"], env=environment, check=True)
   assert not any(shutil.which(compiler, path=environment["PATH"]) for compiler in ("g++", "clang++", "c++"))
   done = subprocess.run(
@@ -266,7 +267,7 @@ def test_it_trains_without_a_compiler(wheel, tmp_path, minor):
   assert found["tensorflow"].startswith(f"{minor}.") and found["fresh"] == [256, 128, 128]
   assert f"site-packages/refurbish_tf/_native/{minor}/" in found["library"]
   assert not (tmp_path / "cache" / "refurbish_tf").exists()
-  # The wheel's command works, too.
+  # The wheel's command also works.
   version = subprocess.run(
     [binaries / "refurbish-tf", "--version"],
     cwd=tmp_path,

@@ -57,7 +57,7 @@ def test_samples_that_come_and_go_leave_no_holes(batch):
     lambda x: (x, tf.fill(shape, tf.cast(x % 251, tf.uint8))), lambda x, image: (x, image, image[0, 0, 0]), 3, seed=1
   )
   for _ in batch(tf.data.Dataset.range(2000).refurbish(lambda x: tf.fill(shape, tf.cast(x, tf.uint8)), None, 3)):
-    pass  # Starts threads.
+    pass  # Starts TensorFlow's threads before memory is measured.
   before = resident()
   for _ in range(6):
     for x, image, value in batch(stage):

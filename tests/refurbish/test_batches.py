@@ -304,7 +304,7 @@ def test_layers_called_directly_do_what_their_function_does(own_seed, frames):
 
 
 def test_layers_called_directly_for_a_new_generation():
-  """As above, in partial_fn."""
+  """The same for layers called in partial_fn, which runs for each new generation of samples."""
   layers = rtf.augment.compose(NATIVE)
 
   def make(beside):

@@ -186,9 +186,6 @@ def test_offload(behind):
   assert sorted(x for batch in dataset.as_numpy_iterator() for x in batch) == list(range(40))
 
 
-# At random.
-
-
 @in_python
 def slow(x):
   """Sleeps for some samples, computes for others and fails for one, so that different things are in progress at the

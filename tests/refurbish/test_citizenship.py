@@ -27,9 +27,6 @@ def flat(dataset):
   return np.concatenate([np.ravel(element) for element in dataset.as_numpy_iterator()]).tolist()
 
 
-# Options.
-
-
 @pytest.mark.parametrize("name", OPTIONS)
 def test_options_of_echo(name):
   dataset = Dataset.range(N).map(tf.identity, tf.data.AUTOTUNE, deterministic=True).echo(2).prefetch(2)
@@ -43,9 +40,6 @@ def test_options_of_echo(name):
   for _ in range(2):
     assert sorted(set(flat(dataset))) == list(range(N))
   assert rtf.stats(dataset)[0].total.fresh == 2 * N
-
-
-# Around the stage.
 
 
 def grouped(dataset):
@@ -173,9 +167,6 @@ def test_iterators_in_functions():
     assert int(total(dataset)) == N * (N - 1) // 2
   assert len(traces) == 2
   assert fresh(dataset) == [N] + 4 * [N // 2]
-
-
-# Nothing is left.
 
 
 def epochs_known(name):

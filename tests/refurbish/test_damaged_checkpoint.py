@@ -152,7 +152,7 @@ def test_a_missing_entry_is_named(state, key):
 
 @pytest.mark.parametrize("version", [5, 7])
 def test_another_version_is_refused(state, version, tmp_path, monkeypatch):
-  """When it is read from a checkpoint on disk."""
+  """Also when a checkpoint is read from disk."""
   state.values["version"] = np.int64(version)
   with monkeypatch.context() as patch:
     patch.setattr(gen_dataset_ops, "serialize_iterator", lambda *args, **kwargs: state.serialized())

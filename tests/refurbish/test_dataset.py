@@ -21,8 +21,6 @@ def elements(dataset):
   return sorted(repr([plain(value) for value in tf.nest.flatten(element)]) for element in dataset)
 
 
-# Structures.
-
 STRUCTURES = {
   # name: (source, partial_fn, final_fn)
   "scalar": (lambda: Dataset.range(5), lambda x: x + 1, lambda x: 2 * x),
@@ -347,9 +345,6 @@ def test_the_global_seed():
   finally:
     tf.random.set_seed(None)
   assert make() != make()
-
-
-# Cardinality.
 
 
 def test_cardinality_is_that_of_the_source():

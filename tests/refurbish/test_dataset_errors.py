@@ -31,9 +31,6 @@ class Switch:
     return in_python(self.check)(index)
 
 
-# Bad input.
-
-
 @pytest.mark.parametrize(
   "r, error",
   [

@@ -19,9 +19,6 @@ from support.waiting import ends
 Dataset = tf.data.Dataset
 
 
-# Graphs and options.
-
-
 def rebuilt(dataset):
   """The dataset that TensorFlow builds from this dataset's graph, as it does for rewrites."""
   graph = dataset._as_serialized_graph(external_state_policy=tf.data.experimental.ExternalStatePolicy.FAIL)
@@ -122,9 +119,6 @@ def test_an_option_that_lets_the_source_change_its_order_is_refused():
   assert sorted(dataset.as_numpy_iterator()) == list(range(1, 11))
 
 
-# In functions.
-
-
 def read_file(index):
   return Dataset.range(10 * index, 10 * index + 10)
 
@@ -200,9 +194,6 @@ def test_a_stage_captured_by_a_function_of_a_dataset():
   assert sorted(outer.as_numpy_iterator()) == [x + 10 * i for i in range(3) for x in range(5)]
   assert len(calls) == 5
   assert fresh(stage) == [5, 0, 0]
-
-
-# Many iterators.
 
 
 @cases.each_value

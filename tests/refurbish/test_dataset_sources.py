@@ -17,9 +17,6 @@ from support.datasets import fresh, in_python, plus_one, read, stats, stream, wi
 Dataset = tf.data.Dataset
 
 
-# Sources.
-
-
 def ranges():
   return Dataset.range(10), Dataset.range(10, 20)
 
@@ -102,7 +99,7 @@ def to_text(*element):
   return tf.strings.join([tf.strings.format("{}", part) for part in parts], ",")
 
 
-# Their threads would read ahead before the stage requests elements.
+# The threads of these sources would read ahead before the stage requests elements.
 WITH_THREADS = [
   "map",
   "parallel map",
@@ -181,7 +178,7 @@ def test_a_cached_stream_is_read_to_its_end(capfd, parallel, final):
   source = (
     Dataset.range(64).map(count).filter(lambda x: True).cache().apply(tf.data.experimental.assert_cardinality(64))
   )
-  # With a prefetch or a larger buffer the source would usually be read to its end.
+  # With a prefetch or a larger shuffle buffer the stage would usually read the source to its end by itself.
   dataset = without_prefetch(
     source.refurbish(
       tf.identity, tf.identity if final else None, r=2, seed=1, num_parallel_calls=parallel, shuffle_buffer_size=1
@@ -193,9 +190,6 @@ def test_a_cached_stream_is_read_to_its_end(capfd, parallel, final):
     del iterator
   assert int(read_from_source) == 64
   assert "did not fully read" not in capfd.readouterr().err
-
-
-# Bad input.
 
 
 RESHUFFLES = "changes its order .*reshuffle_each_iteration"
@@ -374,9 +368,6 @@ def test_first_passes_of_different_length():
     list(second)
   number[0] = 10
   assert sorted(dataset.as_numpy_iterator()) == list(range(10))
-
-
-# The shuffle buffer of a stream.
 
 
 def counted(elements, n, element=lambda x: x, broken=None):

@@ -104,9 +104,6 @@ def test_no_false_alarm(kind, streamed):
   assert len(lengths) == 1
 
 
-# A source that never ends.
-
-
 def generated(make, *, shape=(8, 8, 3), dtype=tf.uint8):
   return Dataset.from_generator(make, output_signature=tf.TensorSpec(shape, dtype))
 
@@ -166,7 +163,7 @@ def test_a_generator_that_ends(kind):
 
 @pytest.mark.slow
 def test_a_million_different_elements_are_not_taken_for_repetitions():
-  """Checksums of 16 bits would make this of an image without labels: each would come twenty times."""
+  """With checksums of 16 bits, each of these elements would seem to come twenty times."""
   number, size = 1_400_000, 10_000
   blocks = generated(lambda: np.split(np.arange(number), number // size), shape=[size], dtype=tf.int64)
   train = blocks.unbatch().refurbish(tf.identity, r=2, seed=1, shuffle_buffer_size=1).batch(size)

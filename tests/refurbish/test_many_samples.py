@@ -105,7 +105,7 @@ def test_symbolic_checkpoints_do_not_copy_all_bits_again_and_again(tmp_path):
     yielded.append(next(iterator).numpy()[:, 0])
     counted.append(bytes_beside_store(dataset))
     states.append(state_of(iterator).values)
-  # This list is counted.
+  # The memory of the list of yielded samples is counted.
   assert counted[1] > counted[0]
   bits = [np.unpackbits(state["yielded"], bitorder="little").sum() for state in states]
   # The bits were not copied again for each batch of 1,000.

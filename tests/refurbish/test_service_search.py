@@ -104,7 +104,7 @@ def test_a_trainer_that_falls_behind(cluster):
     else:
       (gap,) = gaps
       assert LAG // 2 - 10 <= gap <= LAG // 2
-    # In the same order.
+    # Both trainers get the same elements at the same positions.
     made = {element.position: element for element in ahead[worker]}
     assert all(made.get(element.position, element) == element for element in elements)
 
@@ -167,7 +167,7 @@ def fixture_own_service():
       cross_trainer_cache=services.service.CrossTrainerCache("trainer"),
     )
   )
-  # In this order; otherwise they deadlock.
+  # The worker must be destroyed before the dispatcher; otherwise they deadlock.
   del worker
   del dispatcher
 

@@ -52,7 +52,7 @@ def filled(path, source, **arguments):
   gc.collect()
 
 
-# On disk, by index: refused at once.
+# A store on disk, and a source that is read by index: another source is refused at once.
 
 
 def split(seed):
@@ -245,7 +245,7 @@ def test_with_other_cpu_cores_only_stored_elements_are_compared(tmp_path, kind):
     os.sched_setaffinity(0, processors)
 
 
-# In memory: warned of, once.
+# A store in memory: another source leads to a warning, once.
 
 
 def generator(keys, each_time=lambda keys: keys):
@@ -325,9 +325,6 @@ def test_a_source_that_calls_python_is_never_refused(tmp_path):
   assert "yields other elements than before" in message and "Look for a shuffle" in message
 
 
-# No alarm.
-
-
 def with_variable():
   seed = keras.random.SeedGenerator(1)
   return Dataset.range(N).map(lambda x: keras.random.uniform([], seed=seed) + tf.cast(x, tf.float32))
@@ -388,7 +385,7 @@ def test_an_unchanged_source_causes_no_alarm(name, tmp_path):
     dataset = stage(SAME[name](), store)
     assert not told(lambda dataset=dataset: epochs(dataset, 4))
     assert "not checked" not in rtf.describe(dataset)
-  # After an early stop, and with two iterators at once.
+  # Neither after an early stop nor with two iterators at once.
   dataset = stage(SAME[name]())
   next(iter(dataset))
   assert not told(lambda: list(zip(dataset, dataset)))

@@ -1,4 +1,4 @@
-"""`rtf.stats` counts what really ran; `rtf.describe`."""
+"""What `rtf.stats` counts, which is what really ran, and what `rtf.describe` says."""
 
 import dataclasses
 import time
@@ -176,7 +176,7 @@ def test_printing():
     ["1", "600", "600", "0", "600", "0", "4,800", waits[1], "0.00"],
     ["total", "1,800", "600", "0", "600", "0", "4,800", waits[2], "0.00"],
   ]
-  assert len({len(line) for line in lines[1:]}) == 1  # In columns.
+  assert len({len(line) for line in lines[1:]}) == 1  # All lines have the same width.
 
 
 def test_waits(tmp_path):
@@ -342,7 +342,7 @@ def test_each_dataset_is_visited_once():
   assert found.index(below) < len(found) - 40
   assert len(rtf.stats(diamond)) == 1
   assert rtf.describe(diamond).splitlines()[-1] == "  after   " + ", ".join(40 * ["concatenate"])
-  # From left to right.
+  # Inputs are listed from left to right.
   left, right = tf.data.Dataset.range(3), tf.data.Dataset.range(4)
   first = tf.data.Dataset.zip(left, right)
   found = dataset_graph.upstream_first(tf.data.Dataset.zip(first, left, right.batch(2)))

@@ -54,7 +54,7 @@ def test_cached_samples_without_final_fn_need_no_worker_thread():
   for _ in range(100):
     next(iterator)
   assert threads() == before
-  # With work there are seven, and the consumer is the eighth.
+  # With work there are seven worker threads, and the consumer is the eighth.
   iterator = iter(Dataset.range(200).refurbish(tf.identity, num_parallel_calls=8))
   before = threads()
   next(iterator)
@@ -167,7 +167,7 @@ FUNCTIONS = {
 
 @pytest.mark.parametrize("kind", FUNCTIONS)
 def test_functions(kind):
-  """As partial_fn and as final_fn, with and without threads."""
+  """Each kind of function works as partial_fn and as final_fn, with and without threads."""
   traced_elsewhere.get_concrete_function(tf.TensorSpec([], tf.int64))
   function, outcome = FUNCTIONS[kind]
   n = 2 if kind in ("a long while", "map_fn") else 8
@@ -274,7 +274,7 @@ def seconds_by_thread():
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="with one processor nothing is cut in pieces")
 @pytest.mark.parametrize("options", [{}, {"max_intra_op_parallelism": 1}])
 def test_operations_are_not_split_while_calls_run_in_parallel(options):
-  """It would only wake TensorFlow's other threads. With and without the option."""
+  """Splitting would only wake TensorFlow's other threads. Tested with and without the option."""
 
   def work(x):
     y = tf.fill([1_000_000], tf.cast(x, tf.float32))
@@ -290,9 +290,6 @@ def test_operations_are_not_split_while_calls_run_in_parallel(options):
   del took[threading.get_native_id()]
   # The workers' threads are new and not in `before`; together they take many times as long.
   assert sum(took.values()) <= 0.05, took
-
-
-# Errors and checkpoints.
 
 
 def test_after_an_error_of_a_stream_nothing_is_kept():

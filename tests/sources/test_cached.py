@@ -26,10 +26,10 @@ def limited(number):
 
 
 def recorded(source=None, store=None, readers=None):
-  """The elements of a Python source, cached."""
+  """A Python source that records its reads, and its dataset, cached."""
   source = source or Source(N)
   dataset = rtf.sources.cached(rtf.sources.data_source(source), store, num_parallel_reads=readers)
-  source.asked.clear()  # The first one tells the spec.
+  source.asked.clear()  # Forgets what was read for the spec.
   return source, dataset
 
 
@@ -38,7 +38,7 @@ def values(dataset):
 
 
 def asked_by(source, dataset):
-  """What one pass over the dataset reads of the source, in order. Checks what it yields."""
+  """What one pass over the dataset reads from the source, in order. Checks the elements that it yields."""
   source.asked.clear()
   assert sorted(values(dataset)) == SQUARES
   return list(source.asked)
@@ -84,7 +84,7 @@ def test_a_source_that_reads_ahead_reads_just_what_is_missing(batch_reads):
     store.remove(index)
   asked = [np.ravel(each).tolist() for each in asked_by(source, dataset)]
   assert list(itertools.chain(*asked)) == [1, 2, 7, 11]
-  # The second batch is of two, and was asked for before it was known what comes between.
+  # The second batch has two elements, because it was requested before the indices in between were known.
   assert max(map(len, asked)) == min(batch_reads, 2)
 
 
@@ -97,7 +97,7 @@ def test_an_element_removed_while_the_source_reads_ahead_is_read_alone():
     store.remove(index)
   iterator = iter(without_prefetch(dataset))
   first = [int(next(iterator)) for _ in range(2)]
-  # By now the source was told that the others are kept.
+  # By now the source has been told that the other elements are kept.
   store.clear()
   source.asked.clear()
   assert first + values(iterator) == SQUARES
@@ -131,7 +131,7 @@ def test_skip_after_a_source_that_reads_ahead(kept, readers):
 
 
 def test_source_functions_run_in_parallel_for_each_read():
-  """A barrier lets none pass until all have come."""
+  """The barrier lets no call pass before all 64 have come."""
   barrier = threading.Barrier(64)
 
   def read(x):
@@ -168,7 +168,7 @@ SOURCES = {
 def test_the_same_samples_in_the_same_order_as_without(kind, kept, readers):
   def epochs(source):
     with warnings.catch_warnings():
-      warnings.simplefilter("ignore", rtf.PipelineWarning)  # Of batches.
+      warnings.simplefilter("ignore", rtf.PipelineWarning)  # Some sources yield batches.
       train = source.refurbish(lambda x, seed: (x, seed), r=2.5, seed=3)
     assert "by index" in rtf.describe(train)
     return [[[part.numpy().tolist() for part in each] for each in train] for _ in range(3)]
@@ -178,7 +178,7 @@ def test_the_same_samples_in_the_same_order_as_without(kind, kept, readers):
   store = kept and limited(kept * size)
   cached = rtf.sources.cached(source, store, num_parallel_reads=readers)
   assert len(cached) == N and cached.element_spec == source.element_spec
-  # With the fusion it would be read as a stream, in another order.
+  # With the fusion, the source would be read as a stream, in another order.
   assert epochs(cached) == epochs(
     with_options(SOURCES[kind](), "experimental_optimization", map_and_batch_fusion=False)
   )
@@ -231,7 +231,7 @@ def test_restored_at_every_step(symbolic, readers, tmp_path):
     return with_checkpoints(rtf.sources.cached(source, limited(5), num_parallel_reads=readers).prefetch(2), symbolic)
 
   dataset = make()
-  values(dataset)  # Fills the store, which the other one lacks.
+  values(dataset)  # Fills this store. The restored dataset has an empty one.
   for step in cases.some(range(N + 1), 4):
     iterator = iter(dataset)
     before = take(iterator, step)
@@ -337,7 +337,7 @@ def test_the_contents_of_the_store_are_freed_with_its_dataset():
     rtf._internal.native.ops().refurbish_tf_cache_store_stats(store=name)
 
 
-# What is told. --------------------------------------------------------------------------------------------------------
+# What `describe` and `stats` say. -------------------------------------------------------------------------------------
 
 
 def test_describe_and_stats():

@@ -34,7 +34,7 @@ def values(dataset):
 
 
 def filled(path, source=None):
-  """Reads all elements. Afterwards all of the store is on the disk, and nobody in this process has it."""
+  """Reads all elements. Afterwards the whole store is on the disk, and nothing in this process uses it."""
   dataset = rtf.sources.cached(source or Dataset.range(N), path)
   values(dataset)
   del dataset
@@ -42,7 +42,7 @@ def filled(path, source=None):
 
 
 class Recorded(Source):
-  """A Python source, whose spec is known, that says what was read since the last time."""
+  """A Python source whose spec is known. `since` returns what was read since its last call."""
 
   def dataset(self, store):
     return rtf.sources.cached(rtf.sources.data_source(self, element_spec=tf.TensorSpec([], tf.int64)), store)
@@ -61,7 +61,7 @@ def test_the_next_run_reads_nothing(tmp_path):
   filled(tmp_path, rtf.sources.data_source(source))
   source.since()
   dataset = source.dataset(tmp_path)
-  source.since()  # Those that are compared.
+  source.since()  # Forgets the reads that compare the source with the store.
   for _ in range(2):
     assert values(dataset) == expected and not source.since()
   train = dataset.refurbish(lambda x: x, r=2, seed=1)
@@ -70,7 +70,7 @@ def test_the_next_run_reads_nothing(tmp_path):
 
 
 def test_the_store_is_read_ahead(tmp_path):
-  """Also when more bytes are wanted than may be under way. But no element is read twice."""
+  """Also if more bytes are wanted than may be in progress. No element is read twice."""
   size = 1 << 20
   source = Dataset.range(N).map(lambda x: tf.fill([size // 8], x))
   filled(tmp_path, source)
@@ -98,7 +98,7 @@ def test_two_jobs_at_once_read_each_element_once(tmp_path):
     for each in zip(*pairs):
       assert sorted(each) == [i * i for i in range(N)]
     asked = [source.since() for source in sources]
-    # What one has read the other finds.
+    # Each job finds what the other one has read.
     assert sorted(itertools.chain(*asked)) == (list(range(N)) if epoch == 0 else [])
     assert epoch > 0 or min(map(len, asked)) > 0
 
@@ -147,7 +147,7 @@ def test_a_full_disk_is_a_limit(tmp_path):
       read = source.since()
       assert len(read) == N if run == 0 else 0 < len(read) < N
       del dataset
-      gc.collect()  # Then all that is kept is on the disk.
+      gc.collect()  # Writes all that is kept to the disk.
   finally:
     gc.collect()
     subprocess.run(["umount", "-l", tmp_path], check=True)
@@ -157,7 +157,7 @@ def test_a_full_disk_is_a_limit(tmp_path):
 
 
 def damage(path, record):
-  """Changes the record that was written first, second and so on; each has the same size."""
+  """Changes the record with this number in the order of writing. All records have the same size."""
   (file,) = [each for each in pathlib.Path(path).iterdir() if each.name.startswith("small-")]
   data = bytearray(file.read_bytes())
   for at in range(record * RECORD, (record + 1) * RECORD):
@@ -176,7 +176,7 @@ def test_a_damaged_record_is_read_again(behind, tmp_path):
   for _ in range(3):
     assert sorted(values(dataset)) == list(range(N))
   assert store.stats().corrupt == 1
-  assert len(store) == N  # It was put there again.
+  assert len(store) == N  # The damaged element was read and stored again.
 
 
 def test_a_damaged_settings_file_is_an_error(tmp_path):
@@ -258,7 +258,7 @@ def test_a_file_that_changes_is_an_error(tmp_path):
   filled(tmp_path / "store", source)
   dataset = rtf.sources.cached(source, tmp_path / "store")
   files[3].write_text("changed")
-  # What is kept is not looked at, until it has to be read again.
+  # A kept element is not compared with its file, until it has to be read again.
   assert [x.numpy() for x in dataset] == [b"%d" % i for i in range(N)]
   damage(tmp_path / "store", 3)
   with (
@@ -288,7 +288,7 @@ def test_other_files_of_a_folder_are_refused(tmp_path):
 
 
 def test_a_stage_after_it_knows_the_files_of_its_folder(tmp_path):
-  """`files_fingerprint` is looked for through `cached`."""
+  """`of_files` looks for `files_fingerprint` in the source of `cached`."""
   (tmp_path / "photos" / "cats").mkdir(parents=True)
   (tmp_path / "photos" / "cats" / "1.png").write_bytes(tf.io.encode_png(tf.zeros([2, 2, 3], tf.uint8)).numpy())
   source = rtf.sources.image_folder(tmp_path / "photos")

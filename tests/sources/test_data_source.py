@@ -21,9 +21,9 @@ from support.python_sources import Batched, Source
 from support.waiting import until_asleep
 
 data_source = rtf.sources.data_source
-# By the thread that asks, and by 16 others ahead of it.
+# The thread that requests elements reads them, or 16 others read ahead of it.
 each_reads = pytest.mark.parametrize("reads", [1, 16])
-# Longer than anything here takes on a busy machine.
+# Seconds, more than anything here takes on a busy machine.
 MINUTES = 300
 
 
@@ -45,7 +45,7 @@ def test_elements_in_order(kind, reads):
   source = kind(150)
   dataset = data_source(source, num_parallel_reads=reads)
   assert len(dataset) == 150 and dataset.element_spec == tf.TensorSpec([], tf.int64)
-  assert source.asked == [0]  # For the spec.
+  assert source.asked == [0]  # It was read for the spec.
   source.asked.clear()
   assert _values(dataset) == _values(dataset) == _squares(150)
   # The second iterator may begin while readers of the first one end.
@@ -90,8 +90,8 @@ def test_refurbish_reads_only_what_is_fresh(kind, reads):
 
 
 def read_samples_that_fill_what_may_be_taken_ahead(reads):
-  # A cached place holds its sample from the moment it is decided. The last batches ask for 16 fresh samples and more,
-  # so for 64 MB of cached ones between them. That is more than may be held ahead: asking must not wait.
+  # A cached place holds its sample from the moment it is decided. The last batches request 16 or more fresh samples,
+  # and so 64 MB of cached ones between them. That is more than may be held ahead, so a request must not wait.
   source = Batched(160)
   train = data_source(source, num_parallel_reads=reads).refurbish(
     lambda x: (x, tf.zeros([1 << 20], tf.uint8)), lambda x, _: x, r=4, seed=1, num_parallel_calls=2
@@ -104,7 +104,7 @@ def read_samples_that_fill_what_may_be_taken_ahead(reads):
 
 @each_reads
 def test_samples_that_fill_the_read_ahead_limit_cause_no_deadlock(reads):
-  # In a process of its own, which ends after a while: if asking waits, it waits permanently.
+  # In its own process, which ends after a while, because a request that waits would never end.
   assert run_forked(read_samples_that_fill_what_may_be_taken_ahead, reads) == 0
 
 
@@ -244,8 +244,8 @@ def _raise(error):
   "fail", [lambda: _Lazy(index=3, image=3.0), lambda: _raise(SystemExit(1)), lambda: _raise(_Mute())]
 )
 def test_any_failure_is_an_error_of_its_own_element(kind, fail):
-  """Otherwise later elements would come, and be stored, under a wrong index."""
-  # After a batch that raises, its elements are read one by one.
+  """Otherwise later elements would come, and be stored, with wrong indices."""
+  # If a batch raises, its elements are read again one by one, so element 3 fails twice.
   failures = [2 if kind is Batched else 1]
 
   class Rows(kind):
@@ -299,7 +299,7 @@ def test_one_thread_at_a_time():
     def element(self, index):
       self.inside += 1
       self.most = max(self.most, self.inside)
-      threading.Event().wait(1e-4)  # Other threads may run.
+      threading.Event().wait(1e-4)  # Lets other threads run.
       self.inside -= 1
       return index
 
@@ -313,7 +313,7 @@ def test_one_thread_at_a_time():
 
 
 class Together(Source):
-  """No read returns before `n` of them are under way."""
+  """No read returns before `together` reads are in progress."""
 
   def __init__(self, n, together):
     super().__init__(n)
@@ -416,7 +416,7 @@ def test_the_source_goes_with_its_dataset():
   iterator = iter(dataset)
   del dataset
   gc.collect()
-  assert len(list(iterator)) == 5  # Which holds it.
+  assert len(list(iterator)) == 5  # The iterator holds the source.
   del iterator
   assert _freed(weak)
 

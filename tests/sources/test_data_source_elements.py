@@ -148,7 +148,7 @@ def test_varying_shapes_are_allowed_with_element_spec():
 
 
 def test_elements_are_copied_out_of_a_reused_buffer():
-  # TensorFlow keeps using the memory of an array that begins at such an address.
+  # TensorFlow could use the memory of an array at such an address without a copy.
   memory = np.zeros([8064], np.uint8)
   begin = -memory.ctypes.data % 64
   buffer = memory[begin : begin + 8000].view(np.int64)
@@ -171,7 +171,7 @@ def test_error_messages_are_on_one_line():
 
 
 class _Shaped:
-  """As an array of zarr: it has a shape and no length."""
+  """Like an array of zarr: it has a shape but no length."""
 
   shape = (3, 2)
 
@@ -188,12 +188,12 @@ def test_an_array_without_a_length_has_a_shape():
 
 
 def _named(module, name):
-  """A class as that of a library, which need not be installed."""
+  """An object of a class like a library's, which need not be installed."""
   return type(name, (list,), {"__module__": module})([1, 2])
 
 
 class _Table(list):
-  """As a user's own."""
+  """A user's own class."""
 
 
 BY_NAME = {
@@ -234,7 +234,7 @@ def _file(path):
 
 @pytest.mark.parametrize("case", BY_NAME)
 def test_sources_that_have_no_element_at_an_index(case, tmp_path):
-  """Columns, characters or rows with other numbers would be taken for elements, mostly in silence."""
+  """Columns, characters or rows with other numbers would be taken for elements, mostly silently."""
   source, match = BY_NAME[case]
   with pytest.raises(TypeError, match=f"^source .*{match}"):
     data_source(source(tmp_path) if callable(source) else source, element_spec=tf.TensorSpec([], tf.int64))
@@ -254,7 +254,7 @@ def test_sources_that_only_look_unsupported_are_accepted():
 
 
 def test_rows_of_pandas_are_read_by_label():
-  """What the message says."""
+  """The message says how to read pandas' rows by position."""
   pandas = pytest.importorskip("pandas", reason="not installed: pandas; pip install -e '.[exhaustive]' does it")
   series = pandas.Series([5, 6, 7])[[2, 0]]
   for source in (series, pandas.DataFrame(np.zeros([3, 3]))):
@@ -274,7 +274,7 @@ def test_rows_of_pandas_are_read_by_label():
   ],
 )
 def test_values_that_numpy_would_misinterpret_are_refused(value, match):
-  """Bytes of pyarrow became numbers from -128 to 127."""
+  """For example, bytes of pyarrow would become numbers from -128 to 127."""
   for source, name in (([value], "data_source"), ([{"image": {"bytes": value}}], "its component 'image/bytes'")):
     with pytest.raises(TypeError, match=f"^Element 0 .*{name}.* is {match}"):
       data_source(source)
@@ -294,7 +294,7 @@ def test_structures_of_pyarrow(value):
 
 @pytest.mark.parametrize("kind", [bytearray, memoryview])
 def test_buffers_of_bytes_are_strings(kind):
-  """As LMDB has them. To tf.data they are sequences of whole numbers."""
+  """LMDB returns such buffers. To tf.data they are sequences of whole numbers."""
   Row = collections.namedtuple("Row", ["file", "label"])
   for wrap in (
     lambda value: value,

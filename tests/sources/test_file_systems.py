@@ -1,5 +1,5 @@
-"""Paths such as gs:// and s3://: what TensorFlow has no file system for is refused, with what to do instead, by all
-that open files."""
+"""Paths such as gs:// and s3://: everything that opens files refuses those for which TensorFlow has no file system, and
+says what to do instead."""
 
 import re
 
@@ -17,7 +17,7 @@ ENTRIES = {
   "directory": rtf.sources.image_folder,
   "log_dir": lambda path: rtf.keras.RefurbishLogger(DATA.refurbish(lambda x: x), path),
 }
-# They need what only disks have, whatever TensorFlow knows.
+# These need what only local disks have, whatever file systems TensorFlow knows.
 LOCAL = {
   "path": rtf.CacheStore,
   "store": lambda path: DATA.refurbish(lambda x: x, store=path),
@@ -35,7 +35,7 @@ def test_paths_without_a_file_system_are_refused_everywhere(entry, tmp_path, mon
     with pytest.raises(ValueError, match=f"^{name} must be .*{scheme}://bucket/here") as error:
       refused(f"{scheme}://bucket/here")
     told = str(error.value)
-    # What to do: there is no package to install.
+    # The error says what to do, because there is no package to install.
     assert (
       "mount" in told and "tensorflow-io" in told
       if entry in ENTRIES
@@ -46,7 +46,7 @@ def test_paths_without_a_file_system_are_refused_everywhere(entry, tmp_path, mon
 
 
 def test_file_systems_of_tensorflow_are_taken(tmp_path):
-  # On a plain install.
+  # A plain install of TensorFlow has these.
   assert {"gs", "file", "ram"} <= set(tf.io.gfile.get_registered_schemes())
   for path in (
     tmp_path,
@@ -56,7 +56,7 @@ def test_file_systems_of_tensorflow_are_taken(tmp_path):
     "ram://here",
     "gs://bucket/here",
     b"gs://\xff",
-    # No schemes, as TensorFlow sees it.
+    # To TensorFlow these have no scheme.
     "a/s3://b",
     "3s://b",
     "s_3://b",
@@ -82,7 +82,7 @@ def test_file_systems_of_tensorflow():
 @pytest.mark.parametrize("error", [tf.errors.FailedPreconditionError, tf.errors.PermissionDeniedError])
 @pytest.mark.parametrize("function", ["isdir", "listdir", "walk"])
 def test_a_remote_file_system_that_does_not_answer(tmp_path, monkeypatch, function, error):
-  """As gs:// without a network or credentials."""
+  """Such as gs:// without a network or credentials."""
   (tmp_path / "a").mkdir()
   (tmp_path / "a/1.png").touch()
 

@@ -144,18 +144,18 @@ def test_omitted_files_are_counted_by_extension(tmp_path):
   lines = rtf.describe(refurbished).splitlines()
   assert lines[:3] == [*files, "refurbish, r = 3"] and sum("left out" in line for line in lines) == 1
   assert rtf.describe(image_folder(tmp_path).echo(2)).splitlines() == [*files, "echo, e = 2"]
-  # Of the folder, not of the subset.
+  # The counts are of the folder, not of the subset.
   train, validation = image_folder(tmp_path, validation_split=0.5, subset="both", seed=1)
   for part in (train, validation, train.concatenate(validation)):
     assert rtf.describe(part).splitlines() == [*files, "no reuse stages"]
-  # Of the classes that are asked for.
+  # The counts are of the classes that are given.
   assert rtf.describe(image_folder(tmp_path, class_names=["b"])).splitlines()[1] == (
     "  files   1 listed; left out: 1 .ds_store, 1 .heic, 1 .txt"
   )
 
 
 def test_many_extensions_are_counted_together(tmp_path):
-  """As of names with a number after their dot."""
+  """Such as those of names with a number after their dot."""
   _write(tmp_path, ["a/1.png", *(f"a/subject.{i}" for i in range(9)), "a/b.5"])
   assert rtf.describe(image_folder(tmp_path)).splitlines()[1] == (
     "  files   1 listed; left out: 2 .5, 1 .0, 1 .1, 1 .2, 1 .3, 4 others"
@@ -171,14 +171,14 @@ def test_a_class_whose_files_are_all_left_out_is_an_error(tmp_path):
     "must end in .bmp, .gif, .jpeg, .jpg, .png, .webp. Convert the files to one of these formats; or move the "
     "directory away if it is not a class, or give the classes as class_names."
   )
-  # As it says.
+  # The remedies of the error work.
   assert image_folder(tmp_path, class_names=["a"]).class_names == ["a"]
   (tmp_path / "b/2.heic").rename(tmp_path / "b/2.webp")
   assert _elements(image_folder(tmp_path)) == [("a/1.png", 0), ("b/2.heic", 1)]
 
 
 def test_one_directory_around_the_class_directories_causes_a_warning(tmp_path):
-  """As after unpacking an archive: all would have label 0."""
+  """This happens when an archive is unpacked, and all images would have label 0."""
   _write(tmp_path, ["photos/a/1.png", "photos/b/1.png"])
   with pytest.warns(
     rtf.PipelineWarning, match=r"one class in .*'photos'.*such as a, b.*read image_folder\('.*/photos'\)"
@@ -190,7 +190,7 @@ def test_one_directory_around_the_class_directories_causes_a_warning(tmp_path):
 
 
 def test_a_class_without_images_is_an_error(tmp_path):
-  """The labels of the classes after it would be moved."""
+  """It would shift the labels of later classes."""
   _write(tmp_path, ["b/1.png", "c/1.png", "c/.DS_Store"])
   for other in ("a", "readme/deep"):
     (tmp_path / other).mkdir(parents=True)
@@ -202,7 +202,7 @@ def test_a_class_without_images_is_an_error(tmp_path):
       "directory if it is not a class. If it is one, and only this part of the data has no images of it, give all "
       "class_names, which keeps its label."
     )
-    # As it says.
+    # The remedy of the error works.
     assert _elements(image_folder(tmp_path, class_names=[name, "b", "c"])) == [("b/1.png", 1), ("c/1.png", 2)]
     shutil.rmtree(tmp_path / name)
   _write(tmp_path, ["__MACOSX/b/._1.png", "__MACOSX/._b", "@eaDir/b/SYNO.png", "b/@eaDir/1.png/SYNO.png"])
@@ -253,7 +253,7 @@ def test_only_requested_files_are_read(tmp_path):
 
 @pytest.mark.parametrize("reads", [1, 2, 16])
 def test_as_from_tensor_slices(tmp_path, reads):
-  """The files in the same order, in whatever order they are read."""
+  """The order of the files does not depend on the order in which they are read."""
   _write(tmp_path, [f"{i % 2}/{i:02}.png" for i in range(40)])
   source = image_folder(tmp_path, num_parallel_reads=reads)
   names = [os.path.relpath(path, tmp_path) for path in source.file_paths]
@@ -387,7 +387,7 @@ def test_the_error_of_a_damaged_photograph_names_its_file(tmp_path):
       tf.errors.InvalidArgumentError, match=f"sample 1 of the source of refurbish, the file {names[1]}, failed"
     ):
       list(source.refurbish(decode))
-  # Another order, or entries that are not file names, give no warning.
+  # In another order, or if the entries are not file names, the error names no file.
   for source in (image_folder(tmp_path).skip(1), tf.data.Dataset.from_tensor_slices((["no file"], [1]))):
     with pytest.raises(tf.errors.InvalidArgumentError, match="sample 0 of the source of refurbish failed"):
       list(source.refurbish(decode))
@@ -427,7 +427,7 @@ def test_a_broken_link_is_an_error_of_its_photograph(tmp_path):
 
 
 def test_a_class_that_is_a_broken_link_is_an_error(tmp_path):
-  """Without it the labels of those after it would be others."""
+  """If the class were left out, the labels of later classes would shift."""
   _write(tmp_path, ["a/1.png", "c/1.png"])
   (tmp_path / ".hidden").symlink_to("gone")
   assert image_folder(tmp_path).class_names == ["a", "c"]

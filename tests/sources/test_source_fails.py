@@ -1,5 +1,4 @@
-"""A source by index that fails once: whatever it had read by then, every element that comes or is kept is the right
-one."""
+"""A source by index that fails once: whatever was read by then, every element that is yielded or kept is right."""
 
 import numpy as np
 import pytest
@@ -33,7 +32,7 @@ def reads_ahead(dataset):
   return dataset.prefetch(5)
 
 
-# By name: a source of N numbers, which passes each through the function, and the numbers in an element.
+# By name: a function that makes a source of N numbers and calls `check` for each, and how many numbers an element has.
 SOURCES = {
   "elements": (lambda check: Dataset.range(N).map(check), 1),
   "threads": (lambda check: reads_ahead(Dataset.range(N).map(check, num_parallel_calls=2)), 1),
@@ -77,7 +76,7 @@ def epoch_of(dataset):
 @pytest.mark.parametrize("source", SOURCES)
 def test_an_error_loses_only_its_own_element(source, stage, bad):
   make, size = SOURCES[source]
-  # Fused with `map`, a batch is a stream.
+  # Fused with `map`, a batch would be read as a stream.
   dataset = with_options(
     STAGES[stage](make(FailsOnce(*bad))), "experimental_optimization", apply_default_optimizations=False
   )
@@ -99,8 +98,8 @@ def test_an_error_of_a_skipped_element_is_ignored():
 
 
 def test_an_error_arrives_while_the_source_waits_to_read_ahead():
-  """Its thread waits since it has taken too much from the store ahead, and ends when the input is dropped."""
-  size = 4 << 20  # A few of these are more than may be taken ahead.
+  """The source's thread waits because it has read too far ahead. It ends when the input is dropped."""
+  size = 4 << 20  # A few of these exceed the limit of reading ahead.
   check = FailsOnce()
   dataset = (
     Dataset.range(40)

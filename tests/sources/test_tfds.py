@@ -22,7 +22,7 @@ def fixture_cifar10():
 
 
 class Decoder:
-  """A partial_fn that decodes, and counts how often for each image."""
+  """A partial_fn that decodes, and counts its calls for each image."""
 
   def __init__(self):
     self.calls = tf.Variable(tf.zeros([50_000], tf.int64))
@@ -44,7 +44,7 @@ def test_cifar10_as_source(cifar10, capfd):
   calls = 0
   for epoch in range(3):
     iterator = iter(train)
-    # As Keras reads it: all batches, but not the end.
+    # Like Keras, reads all batches but not the end.
     batches = [next(iterator) for _ in range(N // 125)]
     del iterator
     assert (
@@ -53,7 +53,7 @@ def test_cifar10_as_source(cifar10, capfd):
     assert {tuple(batch["image"].shape) for batch in batches} == {(125, 32, 32, 3)}
     calls += N if epoch == 0 else N // 2
     assert int(tf.reduce_sum(decode.calls)) == calls
-  # Each image once in the first epoch and once in the two after it.
+  # Each image was decoded once in the first epoch, and once in the two after it.
   assert set(tf.gather(decode.calls, [number for number, _ in expected]).numpy()) == {2}
   errors = capfd.readouterr().err
   assert "did not fully read" not in errors and "cache" not in errors, errors

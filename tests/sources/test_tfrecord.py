@@ -51,7 +51,7 @@ def contents(dataset):
 
 
 def read(dataset):
-  """All elements, with the type in place of an error."""
+  """All elements, with the type of the error in place of each element that fails."""
   iterator, found = iter(dataset), []
   while True:
     try:
@@ -81,7 +81,7 @@ def test_equals_tfrecord_dataset(numbers, reads, seed):
   with tempfile.TemporaryDirectory() as directory:
     files = [write(f"{directory}/{i}", [rng.bytes(size) for size in own]) for i, own in enumerate(numbers)]
     wanted = contents(tf.data.TFRecordDataset(files))
-    # With a new index, and with a kept one.
+    # First with a new index, then with the kept one.
     for _ in range(2):
       records = rtf.sources.tfrecord(files, num_parallel_reads=reads)
       assert records.element_spec == tf.TensorSpec([], tf.string)
@@ -139,7 +139,7 @@ def test_unrequested_records_are_not_read(tmp_path, build):
   wanted = len(build(records))
   before = bytes_read()
   assert len(contents(build(records))) == wanted
-  # 16 are ready or in progress; when the step of `shard` is known, the workers start again with it.
+  # 16 records are ready or in progress; when the step of `shard` is known, the workers start again with it.
   assert bytes_read() - before <= (wanted + 2 * 16 + 4) * 100_000
   if wanted == 15:
     assert bytes_read() - before <= 45 * 100_000
@@ -202,14 +202,14 @@ def test_other_file_systems():
 def test_index_beside_the_file_or_in_a_directory(tmp_path):
   (tmp_path / "a").mkdir()
   (tmp_path / "b").mkdir()
-  # The same names: their indices are told apart.
+  # Files with the same name in different directories get different indices.
   files = [write(tmp_path / "a" / "x", [b"one"]), write(tmp_path / "b" / "x", [b"two", b"three"])]
   assert contents(rtf.sources.tfrecord(files, index_dir=tmp_path / "index")) == [b"one", b"two", b"three"]
   assert len(list((tmp_path / "index").iterdir())) == 2
   assert not (tmp_path / "a" / ".refurbish_tf").exists()
   rtf.sources.tfrecord(files)
   kept = tmp_path / "a" / ".refurbish_tf" / "x.index"
-  # A glob of everything finds the indices, too.
+  # A glob of everything also finds the indices.
   found = [str(path) for path in tmp_path.rglob("*") if path.is_file() and "index" not in path.parent.name]
   assert str(kept) in found
   assert sorted(contents(rtf.sources.tfrecord(found))) == [b"one", b"three", b"two"]
@@ -245,7 +245,7 @@ def test_paths(tmp_path):
     [pathlib.Path(os.fsdecode(odd))],
   ):
     assert contents(rtf.sources.tfrecord(files)) == [b"0/0", b"0/1"]
-  # The same file twice.
+  # A file may be given twice.
   assert len(rtf.sources.tfrecord([path, path])) == 4
 
 
@@ -256,7 +256,7 @@ def test_a_relative_path_is_resolved_immediately(tmp_path, monkeypatch):
   records = rtf.sources.tfrecord("0.tfrecord", index_dir="index")
   monkeypatch.chdir("elsewhere")
   assert contents(records) == [b"0/0", b"0/1"]
-  # Built again from its graph.
+  # The same holds for a dataset that is built again from its graph.
   assert contents(records.apply(rewritten)) == [b"0/0", b"0/1"]
 
 
@@ -267,7 +267,7 @@ def rewritten(dataset):
 
 
 def test_file_names_that_are_not_utf_8_are_escaped_in_errors(tmp_path):
-  """Escaped as by Python; a message that is not UTF-8 would be a UnicodeDecodeError."""
+  """A path is escaped as Python does it. A message that is not UTF-8 would raise a UnicodeDecodeError."""
   directory = os.fsencode(tmp_path) + b"/caf\xe9"
   os.mkdir(directory)
   shutil.copy(write_files(tmp_path, 3)[0], directory + b"/a")
@@ -297,7 +297,7 @@ def test_a_planted_link_is_not_followed(tmp_path):
   with pytest.raises(ValueError, match=r"\.refurbish_tf .*index_dir"):
     rtf.sources.tfrecord(path)
   assert not os.listdir(tmp_path / "elsewhere")
-  # A link of the user's own is fine.
+  # A link that the user made is followed.
   (tmp_path / "index").symlink_to("elsewhere")
   assert len(rtf.sources.tfrecord(path, index_dir=tmp_path / "index")) == 3
   assert len(os.listdir(tmp_path / "elsewhere")) == 1
@@ -363,7 +363,8 @@ def test_a_dropped_iterator_ends(tmp_path):
 
 
 def test_only_reading_ahead_waits_for_the_limit(tmp_path):
-  """`refurbish` bounds what is taken ahead: reading ahead waits for it, handing out records that were read does not."""
+  """`refurbish` limits how far is read ahead. Reading ahead waits for this limit, but handing out records that were
+  read does not."""
   records = rtf.sources.tfrecord(write_files(tmp_path, 300), num_parallel_reads=1)
   train = records.refurbish(lambda record: (record, tf.zeros([1 << 16])), lambda record, _: record, r=50, seed=1)
   outcome = []
@@ -376,7 +377,7 @@ def test_only_reading_ahead_waits_for_the_limit(tmp_path):
 
 
 def test_service(tmp_path):
-  """With splits, which a service hands out, and as a whole: each record comes once."""
+  """With splits that the service distributes, each record comes once; without sharding, once per worker."""
   service = tf.data.experimental.service
   files = write_files(tmp_path, 20, 15)
   wanted = sorted(contents(tf.data.TFRecordDataset(files)))
@@ -446,7 +447,7 @@ def test_damaged_checkpoint(tmp_path):
 
 @pytest.mark.parametrize("shards", [2, 3, 30, 150])
 def test_reading_ahead_follows_the_current_step(tmp_path, shards):
-  """Reads ahead follow the steps so far, which another `shard`, or the end of one, changes."""
+  """Reading ahead assumes the current step between records, which another `shard`, or its end, changes."""
   records = rtf.sources.tfrecord(write_files(tmp_path, 200), num_parallel_reads=2)
   everything = contents(records)
   for index in (0, shards - 1):
@@ -455,7 +456,7 @@ def test_reading_ahead_follows_the_current_step(tmp_path, shards):
 
 
 def test_handles_are_bounded_for_the_process(tmp_path):
-  """Not per dataset, as there may be many."""
+  """The limit is not per dataset, because there may be many."""
   files = write_files(tmp_path, *[1] * 200)
   datasets = [rtf.sources.tfrecord(files[i::2]) for i in range(2)]
   for dataset in datasets:

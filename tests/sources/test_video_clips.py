@@ -1,4 +1,5 @@
-"""`rtf.sources.video_clips`: windows of frames by index, each frame that of a decoder which begins at the first one."""
+"""`rtf.sources.video_clips`: windows of frames by index, with the same frames as a decoder that begins at the first
+one."""
 
 import gc
 import glob
@@ -67,7 +68,7 @@ def test_frames_are_those_of_a_sequential_decoder(kind, tmp_path, opened):
     assert len(source) == len(begins) and source.element_spec == tf.TensorSpec([length, None, None, 3], tf.uint8)
     for begin, clip in zip(begins, source.as_numpy_iterator(), strict=True):
       np.testing.assert_array_equal(clip, frames[begin : begin + length * step : step])
-  # One that seeks: else each window would be decoded from the beginning.
+  # For these kinds the decoder seeks; otherwise each window would be decoded from the beginning.
   assert len(opened) <= 60 and (
     len(opened) == 1 or kind not in ("closed.mp4", "open.mp4", "open.mkv", "vp9.webm", "hevc.mp4")
   )
@@ -90,7 +91,7 @@ def test_trimmed_frames_are_not_counted(tmp_path):
 
 @pytest.mark.parametrize("kind", ["closed.mp4", "open.mkv"])
 def test_frame_rate_selects_frames_by_their_times(kind, tmp_path):
-  """Also if the file's own rate varies, and when it is that of the file."""
+  """Also if the file's own rate varies, or is the same as the given one."""
   times = np.cumsum(np.random.default_rng(3).integers(10, 90, 60)).tolist()
   for own, rate in [(None, 30), (None, 12), (None, 29.97), (times, 10), (times, 50)]:
     path = videos.write(tmp_path / kind, kind=kind, times=own)
@@ -249,7 +250,7 @@ class TestFolders:
       video_clips(folder, 61, processes=0)
 
   def test_a_store_knows_its_files(self, folder, tmp_path):
-    """By their names in the directory, which may move, and what the clips are."""
+    """It depends on the names within the directory, which may move, and on what the clips are."""
     shutil.copytree(folder, tmp_path / "moved")
     known = video_clips(folder, 5, processes=0).files_fingerprint()
     assert known == video_clips(tmp_path / "moved", 5, processes=2).files_fingerprint()
@@ -294,7 +295,7 @@ def test_labels_of_a_list(folder):
 
 
 class TestStages:
-  """The guarantees, with clips that processes decode."""
+  """The guarantees also hold with clips that processes decode."""
 
   def samples(self, folder, **options):
     source = video_clips(folder, 5, processes=options.pop("processes", 2))
@@ -316,7 +317,7 @@ class TestStages:
   @cases.slow
   @pytest.mark.parametrize("at", [7, 55])
   def test_a_restart(self, folder, tmp_path, at):
-    """A new stage, as in another process, and another number of processes."""
+    """Continues with a new stage, as in another process, and with another number of processes."""
     stage = self.samples(folder).repeat(3)
     expected = [clip.tobytes() for clip, _ in stage.as_numpy_iterator()]
     iterator = iter(checkpoints.with_checkpoints(self.samples(folder).repeat(3)))
@@ -328,7 +329,7 @@ class TestStages:
   @cases.slow
   @pytest.mark.parametrize("once", [True, False])
   def test_a_process_that_dies(self, folder, tmp_path, monkeypatch, once):
-    """Costs no clip; if the second one dies, too, its own alone."""
+    """The first death costs no clip. If the second process also dies, only its own clip is lost."""
     monkeypatch.setattr(module, "_FRAMES", str(tmp_path / "deadly.py"))
     (tmp_path / "deadly.py").write_text(f"""
 import json, os, pathlib, runpy

@@ -58,7 +58,7 @@ def test_store_of_a_stage_shows_its_samples(stream):
 def test_clear_and_remove_in_mid_training(stream):
   """Removed samples, and only those, are prepared again, and the epoch stays whole."""
   store = rtf.CacheStore()
-  # In none of these epochs does the schedule evict a sample.
+  # In these epochs the schedule evicts no sample.
   stage = Stage(store, r=1000, stream=stream)
   stage.epoch()
   calls = N
@@ -219,7 +219,7 @@ def test_a_cached_view_does_not_keep_its_base_alive(view):
   for dataset in (
     source.refurbish(sample, r=100, store=store, num_parallel_calls=None),
     source.refurbish(tf.identity, sample, num_parallel_calls=None),
-    # Also through the shuffle buffer.
+    # Also through the shuffle buffer of a stream.
     source.map(sample).filter(lambda *_: True).refurbish(lambda *x: x if x[1:] else x[0], num_parallel_calls=None),
   ):
     for value in dataset:

@@ -80,7 +80,7 @@ class Training:
     self._process = subprocess.Popen(
       [sys.executable, "-c", TRAINING], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    # Otherwise the pipe fills with warnings, and the process blocks.
+    # Reads stderr; otherwise the pipe fills with warnings, and the process blocks.
     self._errors = []
     self._reader = threading.Thread(target=lambda: self._errors.extend(self._process.stderr))
     self._reader.start()
@@ -176,7 +176,7 @@ class Attacker:
 
 
 def test_epochs_are_whole_despite_damage_to_the_files(tmp_path):
-  """G1 and G9; afterwards the store works, or its error says what to do."""
+  """G1 and G9 hold. Afterwards the store works, or its error says what to do."""
   training = Training()
   for seed in range(200 if cases.exhaustive else 2):
     path = tmp_path / str(seed) / "cache"
@@ -195,16 +195,13 @@ def test_epochs_are_whole_despite_damage_to_the_files(tmp_path):
   training.end()
 
 
-# Directories that others can write into
-
-
 @pytest.mark.parametrize("mode", [0o770, 0o707, 0o777, 0o2775])
 def test_directory_into_which_others_can_write_is_refused(tmp_path, mode):
   os.chmod(tmp_path, mode)
   with pytest.raises(ValueError, match=f"{mode:04o}.*chmod go-w {re.escape(str(tmp_path))}`"):
     rtf.CacheStore(tmp_path)
   assert os.listdir(tmp_path) == []
-  os.chmod(tmp_path, mode & ~0o022)  # As the error says.
+  os.chmod(tmp_path, mode & ~0o022)  # The remedy of the error.
   rtf.CacheStore(tmp_path).put(0, 1)
 
 
@@ -229,8 +226,6 @@ def test_directories_and_files_of_another_user_are_refused(tmp_path, name):
     rtf.CacheStore(tmp_path)
   assert os.listdir(tmp_path) == [name] * bool(name)
 
-
-# Two versions of TensorFlow
 
 RUN = (
   SAMPLES
@@ -320,18 +315,18 @@ def finish(process):
 def test_two_versions_of_tensorflow_use_one_store(other_python, tmp_path):
   n = 1000
   pythons = [sys.executable, other_python]
-  # Alternately: each run continues where the other interpreter stopped.
+  # The interpreters take turns: each run continues where the other one stopped.
   results = [finish(start(python, tmp_path / "turns", 0, n, 1)) for python in [*pythons, *pythons]]
   assert len({result["tensorflow"] for result in results}) == 2
   assert len({result["package"] for result in results}) == 2
   assert [result["calls"] for result in results] == [n, n // 2, n // 2, n // 2]
   assert [result["from_other_jobs"] for result in results] == [0, n // 2, n // 2, n // 2]
-  # At the same time.
+  # Both run at the same time.
   processes = [start(python, tmp_path / "both", seed, n, 3) for seed, python in enumerate(pythons)]
   for process in processes:
     process.stdin.write("\n")
     process.stdin.flush()
   results = [finish(process) for process in processes]
   assert all(result["from_other_jobs"] > 0 for result in results)
-  # Fewer calls than without sharing.
+  # There are fewer calls than without sharing.
   assert sum(result["calls"] for result in results) < 2 * 2 * n

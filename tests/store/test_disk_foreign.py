@@ -18,9 +18,6 @@ from support.stores import forge_record, forge_settings, new_path
 pytestmark = cases.slow
 
 
-# Settings
-
-
 def read_forged(stores):
   resource.setrlimit(resource.RLIMIT_AS, (16 << 30, 16 << 30))
   for length, path, message in stores:
@@ -50,8 +47,6 @@ def test_settings_are_validated_before_memory_is_allocated(root):
     stores.append((length, path, message))
   assert run_forked(read_forged, stores) == 0
 
-
-# Samples
 
 N = 16
 
@@ -108,7 +103,7 @@ def forged(root, kind, run=train):
 
 @pytest.mark.parametrize("kind", ["type", "large type", "shape", "rank", "number"])
 def test_a_sample_of_another_kind_is_absent(root, kind):
-  """G9: it is prepared again, and the next epoch finds it."""
+  """G9: the sample is prepared again, and the next epoch finds it."""
   path = forged(root, kind)
   dataset = stage_on(path, "right")
   for epoch in range(3):
@@ -176,7 +171,7 @@ def read_claims(path):
   store, before = rtf.CacheStore(path), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
   with pytest.raises(tf.errors.NotFoundError, match="index 0"):
     store.get(0)
-  # A string takes 24 bytes, and the record is read as a whole.
+  # The record is read as a whole. The claimed strings, of 24 bytes each, would take more than this.
   assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < (LARGE + 12 * CLAIMED) >> 10
 
 

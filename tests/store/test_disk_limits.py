@@ -63,7 +63,7 @@ outcomes = limited(resource.RLIMIT_FSIZE, [0, 1, 100, 5_000, 500_000, 10_000_000
 assert "File too large" in outcomes[0] and outcomes[-1] == "stored", outcomes
 """
 
-# The handler installed last is called first.
+# The signal handler that was installed last, here that of faulthandler, is called first.
 HANDLER = """
 dataset = tf.data.Dataset.range(300).refurbish(lambda x: x, r=2, seed=1, store=root + "/cut")
 assert len(list(dataset)) == 300

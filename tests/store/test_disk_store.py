@@ -162,7 +162,7 @@ def test_samples_are_aligned_for_tensorflow(root):
 def test_limit(root):
   """G8: samples beyond max_bytes are prepared in every epoch, evenly spread, and the others as usual."""
   n = 40
-  store = rtf.CacheStore(new_path(root), max_bytes=20 * 1152)  # Per sample of 1,000 bytes.
+  store = rtf.CacheStore(new_path(root), max_bytes=20 * 1152)  # A sample of 1,000 bytes takes 1,152.
   dataset = tf.data.Dataset.range(n).refurbish(
     lambda x: (x, tf.zeros([1000], tf.uint8)), lambda x, _: x, r=2, store=store
   )
@@ -214,7 +214,7 @@ def test_limit_with_samples_of_different_size_after_an_early_stop(root):
     path = new_path(root)
     for stop in stops:
       store = rtf.CacheStore(path, max_bytes=20_000)
-      # Calls one by one, so that few samples are read ahead of the stop.
+      # One call at a time, so that few samples are read ahead of the stop.
       pipeline = Pipeline("range", n, 2, sizes=sizes, store=store, num_parallel_calls=None)
       pipeline.epoch(stop)
       drop(pipeline)
@@ -262,7 +262,7 @@ def test_a_store_with_a_deleted_directory_is_not_reused(root, made_anew):
   ):
     with pytest.raises(ValueError, match="deleted"):
       open_again()
-  assert sorted(map(int, dataset)) == list(range(6))  # The stage that uses it goes on.
+  assert sorted(map(int, dataset)) == list(range(6))  # The stage that already uses it goes on.
   del store, dataset
   gc.collect()
   store = rtf.CacheStore(path)

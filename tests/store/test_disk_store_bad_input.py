@@ -33,8 +33,8 @@ def test_other_settings(root):
     with pytest.raises(ValueError, match=difference) as error:
       build(**options)
     assert "overwrite=True" in str(error.value) and "version=" in str(error.value)
-    assert "structure" not in str(error.value)  # An internal name.
-  del error  # Whose traceback holds a stage.
+    assert "structure" not in str(error.value)  # This is an internal name.
+  del error  # Its traceback holds a stage.
   gc.collect()
   with pytest.raises(ValueError, match="version is two, but it was one"):
     rtf.CacheStore(path, version="two")
@@ -57,7 +57,7 @@ def test_samples_of_other_layers(root, monkeypatch):
   assert now != "rtf.augment version 1"
   with pytest.raises(ValueError, match=f"^store .*rtf.augment version 1 .*{now}, .*overwrite=True") as error:
     build()
-  del error  # Whose traceback holds a stage.
+  del error  # Its traceback holds a stage.
   gc.collect()
   assert rtf.CacheStore(path)._agree({})["layers"] == "rtf.augment version 1"
   assert rtf.CacheStore(path).verify() == (10, 0)
@@ -95,7 +95,7 @@ def test_samples_of_other_decoders(root, place, before):
     ValueError, match="^store .* version 1 of rtf.augment.decode .*version 3 of .*overwrite=True"
   ) as error:
     decoding_stage(place, path)
-  del error  # Whose traceback holds a stage.
+  del error  # Its traceback holds a stage.
   gc.collect()
   assert rtf.CacheStore(path).verify() == (4, 0)
   gc.collect()

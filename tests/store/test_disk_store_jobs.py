@@ -24,7 +24,7 @@ class Job:
   """A stage on a shared store, which records its uses of each partially augmented sample."""
 
   def __init__(self, path, n, r, order_seed, kind="range"):
-    # Otherwise other jobs would wait in vain for samples in a shuffle buffer.
+    # No shuffle buffer and no parallel calls: other jobs would wait in vain for the samples in them.
     self.pipeline = Pipeline(
       kind, n, r, seed=5, order_seed=order_seed, store=path, num_parallel_calls=None, shuffle_buffer_size=1
     )
@@ -198,9 +198,9 @@ def test_processes_share_and_one_is_killed(root):
 
 
 def test_a_position_is_decided_although_others_prepare_all_samples(root):
-  """After 1024 refused claims, each a system call, not after going through the whole order."""
+  """The job gives up after 1024 refused claims, each of which is a system call. It does not try the whole order."""
   path, n = new_path(root), 1200
-  # Requests its whole stream at once, which claims all samples.
+  # This job requests its whole stream at once, which claims all samples.
   other = Pipeline("stream of known length", n, 2, seed=5, store=path, num_parallel_calls=None, shuffle_buffer_size=n)
   beside = iter(other.dataset)
   next(beside)

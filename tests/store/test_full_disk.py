@@ -36,7 +36,7 @@ def small_disk(tmp_path):
     return path
 
   yield mount
-  gc.collect()  # Files that are still open.
+  gc.collect()  # Closes files that are still open.
   for path in mounted:
     subprocess.run(["umount", "-l", path], check=True)
 

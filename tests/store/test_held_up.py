@@ -55,7 +55,7 @@ def test_a_stopped_lock_holder_delays_no_steps_and_no_stats(tmp_path, held):
     iterator = iter(dataset)
     seen = {int(next(iterator)) for _ in range(100)}
     assert len(seen) == 100 and max(seen) > 65_536
-    assert os.path.getsize(os.path.join(path, "claims")) >= 8 * n  # Extended before the first claim.
+    assert os.path.getsize(os.path.join(path, "claims")) >= 8 * n  # The file was extended before the first claim.
     assert rtf.stats(dataset)[0].total.fresh > 0
     del iterator
   assert holder.poll() is None, "waited until the process that was stopped was killed"
@@ -68,6 +68,6 @@ def test_an_epoch_ends_while_the_settings_are_locked(tmp_path, held):
   holder = held(path)
   for _ in range(3):
     assert sorted(map(int, dataset)) == list(range(20))
-  # The schedule begins nevertheless.
+  # The schedule begins although the settings are locked.
   assert [epoch.fresh for epoch in rtf.stats(dataset)[0].epochs] == [20, 10, 10]
   assert holder.poll() is None, "waited until the process that was stopped was killed"

@@ -135,7 +135,7 @@ def test_put_by_hand(memory):
     assert int(store.get(index)) == index
   with pytest.raises(tf.errors.ResourceExhaustedError, match="memory is short.*holds 256 bytes.*directory"):
     store.put(1000, 1)
-  # This replaces a sample.
+  # A sample may still be replaced, or put after another one was removed.
   store.put(3, 4)
   store.remove(5)
   store.put(1000, 1)

@@ -44,7 +44,7 @@ class Job:
     self.dataset = tf.data.Dataset.range(N).refurbish(
       lambda index: index, r=r, seed=5, order_seed=number, store=store, num_parallel_calls=None
     )
-    self.used = []  # In the current epoch.
+    self.used = []  # The samples used in the current epoch.
     self.iterator = None
 
   def turn(self):

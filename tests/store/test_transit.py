@@ -152,7 +152,7 @@ def test_the_ring_is_used_after_the_first_pass_of_a_source_of_unknown_length(roo
 
 
 def test_a_stream_does_not_skip_samples_that_are_not_kept(root):
-  """Even if the store happens to have the sample."""
+  """It prepares a sample even if the store happens to have it."""
   path, n = new_path(root), 120
   job = Job(path, n, 2, 1, n // 2 * RECORD, random_access=False)
   store = rtf.CacheStore(path, max_bytes=n // 2 * RECORD)
@@ -185,7 +185,7 @@ def test_a_single_job_behaves_as_without_a_ring(root):
 
 
 def test_a_job_with_a_uniform_shuffle_takes_no_part(root):
-  """Even if it took over settings from other jobs."""
+  """Even if the job took over settings from other jobs."""
   path, n = new_path(root), 300
   other = Job(path, n, 2, 1, n // 2 * RECORD)
   beside = other.epoch()
@@ -393,7 +393,7 @@ def test_jobs_keep_the_guarantees_whatever_happens(root, chance, attacked):
     job = chance.choice(list(jobs))
     if chance.random() < 0.05:
       jobs.pop(job).close()
-      drop(job)  # In the middle of an epoch.
+      drop(job)  # The job stops in the middle of an epoch.
       continue
     for _ in range(chance.randrange(1, n)):
       if next(jobs[job], StopIteration) is StopIteration:

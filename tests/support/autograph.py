@@ -17,5 +17,5 @@ def parse_each_file_once():
       return parse_lambda(function)
 
   parser._parse_lambda = parsed
-  # AutoGraph changes the tree that it has found.
+  # AutoGraph changes the tree that it finds, so it gets a copy.
   parser._without_context = lambda node, *where: without_context(copy.deepcopy(node), *where)

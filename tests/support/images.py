@@ -134,5 +134,5 @@ def chi_square(counts):
   return np.sum((counts - counts.mean()) ** 2) / counts.mean()
 
 
-# Every distortion at magnitude 9 makes a different image from it.
+# Every distortion at magnitude 9 makes a different image from this one.
 TELLING = np.clip(IMAGES["odd noise"], 5, 250)

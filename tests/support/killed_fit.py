@@ -23,7 +23,7 @@ DIRECTORY, AHEAD, ENDS = pathlib.Path(sys.argv[1]), sys.argv[2] == "ahead", json
 
 
 class Killed(Steps):
-  """Writes the training data, and kills its process."""
+  """Writes the training data to a file, and kills its process at a step."""
 
   def __init__(self, epoch, step):
     super().__init__({})
@@ -53,7 +53,7 @@ def fit(name, *end):
     import jax
 
     jax.default_backend = lambda: "an accelerator"
-  # On disk, where the store is warm after each kill.
+  # A store on disk, which is warm after each kill.
   store = DIRECTORY / ("unbroken store" if name == "unbroken" else "store")
   model, dataset = make_model(), make_dataset(store=str(store))
   logger = rtf.keras.RefurbishLogger(dataset)

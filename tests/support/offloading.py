@@ -41,7 +41,7 @@ def labels_of(batches):
 
 
 def unfinished(batch):
-  """Column 0 of the draws."""
+  """Column 0 of the draws: 1 for an image whose policy layers are left to the device, otherwise 0."""
   return batch["draws"].numpy()[:, 0].tolist()
 
 

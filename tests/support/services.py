@@ -16,7 +16,7 @@ service = tf.data.experimental.service
 HINT = tf.data.experimental.SHARD_HINT
 
 N, R = 24, 2
-# In the working directory of each process, so that processes on one machine have separate stores under one name.
+# A path in the working directory of each process, so that processes on one machine have separate stores under one name.
 OWN_STORE = "/proc/self/cwd/store"
 
 

@@ -54,7 +54,7 @@ def forge_record(path, payload):
 
 
 def _crc32c(data):
-  """Computed by TensorFlow, which writes it, masked, after each record of a file."""
+  """The CRC-32C of the data, computed by TensorFlow, which writes it, masked, after each record of a file."""
   with tempfile.NamedTemporaryFile() as file:
     with tf.io.TFRecordWriter(file.name) as writer:
       writer.write(bytes(data))

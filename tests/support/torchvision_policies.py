@@ -16,8 +16,7 @@ def made(jobs):
   """The images that torchvision makes. The test is skipped without torchvision.
 
   A job is a transform's name and arguments, an image, the name of the chosen operation or None, the successive results
-  of
-  `torch.rand`, all of which must be used, and the result of `torch.randint`.
+  of `torch.rand`, all of which must be used, and the result of `torch.randint`.
   """
   if not importlib.util.find_spec("torchvision"):
     pytest.skip("not installed: torchvision")

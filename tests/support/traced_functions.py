@@ -13,7 +13,7 @@ LARGE = np.arange(300, dtype=np.float32).reshape(1, 10, 10, 3)[:, :8, :8] / 300
 
 
 def functions(constant=3, layers=(1, 2)):
-  """With different arguments each is a different function."""
+  """Functions by name. With other arguments each is a different function."""
   tensor, large, array = tf.constant(constant), tf.constant(LARGE * constant), np.full(5, constant, np.uint8)
   table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(tf.range(9), tf.range(9)), -1)
   variable = tf.Variable(np.random.rand(), dtype=tf.float32)

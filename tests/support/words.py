@@ -37,5 +37,5 @@ def below(seed, k, end):
 
 
 def fraction(seed, k):
-  """A fraction in units of 2**-31."""
+  """A random fraction in units of 2**-31."""
   return word(seed, k) >> 1

@@ -155,7 +155,7 @@ def test_a_row_is_added_whole_or_not_at_all(trainings, tmp_path, monkeypatch):
 )
 @pytest.mark.parametrize("half, seeds", [(0.15, 8), (0.25, 10), (0.4, 12)])
 def test_the_plan(accuracies, policy, epochs, pilots, half, seeds, trainings):
-  """The pilot decides. Then seeds in turns, and none more than the intervals ask for."""
+  """The pilot decides. Then the settings take turns by seed, and none is added once the intervals are narrow enough."""
   rows = []
   for row in trainings.planned(lambda: rows):
     # 0.1 points more for each 6 epochs. Pairs alternate, so that their spread is given.

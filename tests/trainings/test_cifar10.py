@@ -1,4 +1,4 @@
-"""All of CIFAR-10 on a GPU: what is trained in which order, that it stops in time and goes on, what the pilot
+"""All of CIFAR-10 on a GPU: what is trained in which order, that it stops in time and continues, and what the pilot
 decides."""
 
 import dataclasses
@@ -18,7 +18,7 @@ PLAN = cifar10.Plan()
 
 
 class Trainings:
-  """As if each training took `seconds`, and compiling a network `compiling`."""
+  """A stand-in for the trainings: each takes `seconds`, and compiling a network takes `compiling`."""
 
   def __init__(self, seconds, compiling=0, gain=1.0):
     self.now, self.ran = 0.0, []
@@ -51,8 +51,8 @@ def complete(directory, trainings, minutes):
 
 
 def test_the_plan():
-  """As many trainings as were planned before the first, and whole reuse of each sample: none is added once results are
-  seen."""
+  """As many trainings as were planned before the first one: none is added once results are seen. Each sample is reused
+  r times."""
   turns = PLAN.turns("RandAugment")
   assert [[(row["setting"], row["seed"]) for row in turn] for turn in turns] == [
     [
@@ -104,7 +104,7 @@ def test_visits_complete_the_table_and_no_turn_is_split(tmp_path, capsys):
     done = complete(tmp_path, trainings, minutes=8)
     visits += 1
     assert trainings.now <= 8 * 60
-    # What began was also ended: each turn of a visit is in the table.
+    # Every training that was run is in the table.
     there = {(row["what"], row["seed"], row["setting"]) for row in results.read(tmp_path / "cifar10.csv")}
     assert there >= set(trainings.ran)
     if done:
@@ -121,7 +121,7 @@ def test_visits_complete_the_table_and_no_turn_is_split(tmp_path, capsys):
 
 
 def test_a_turn_that_turns_out_too_slow_leaves_no_row(tmp_path):
-  """Its trainings would have another commit beside them."""
+  """Otherwise the other trainings of the turn might have another commit."""
   assert not complete(tmp_path, Trainings(1000), minutes=8)
   assert not list(tmp_path.glob("*.csv"))
   assert not complete(tmp_path, (trainings := Trainings(1)), minutes=1) and not trainings.ran
@@ -139,7 +139,7 @@ def small_network(images, *width):
 
 
 def test_every_setting_trains(tmp_path, monkeypatch, capsys):
-  """The whole program at a tiny size: fresh samples and steps are those of the ways."""
+  """Runs the whole program at a tiny size. Fresh samples and steps are those of the settings."""
   if not cases.exhaustive:
     monkeypatch.setattr(training, "resnet9", small_network)
   path = tmp_path / "cifar10.csv"
@@ -159,7 +159,7 @@ def test_every_setting_trains(tmp_path, monkeypatch, capsys):
 
 
 def test_trainings_of_one_shape_begin_alike_and_compile_once(monkeypatch):
-  """With the weights of their seed, and nothing left of the training before."""
+  """Each begins with the weights of its seed, and nothing of the previous training is left."""
   made = []
   monkeypatch.setattr(training, "resnet9", lambda *how: made.append(how) or small_network(*how))
   plan = dataclasses.replace(cifar10.QUICK, epochs=2)

@@ -19,7 +19,7 @@ def test_a_training_ends_at_its_target():
   row = dict(zip(volumes.KEY, ("", 4, 16, volumes.BATCH_SIZE, 2, 0.003, 2.0, 3, 0)))
   made = volumes.train(row, data, layer, width=1)
   assert made["steps"] == 6 and len(made["dice"].split()) == 3 and 0 < made["seconds"] and 0 < made["cpu_seconds"]
-  # Two for the first batches, and one more, as the first call is made twice.
+  # Two calls are for the first batches. One more comes because the first call is made twice.
   assert 4 + 2 + 2 <= len(calls) <= 4 + 2 + 2 + 5
   assert len(volumes.train({**row, "target": 1e-9}, data, layer, width=1)["dice"].split()) <= 3
 

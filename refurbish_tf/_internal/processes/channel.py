@@ -14,7 +14,7 @@ import tempfile
 
 import numpy as np
 
-# Arrays begin at multiples of this.
+# Arrays are aligned to this many bytes, so that TensorFlow can use them without a copy.
 _ALIGNED = 64
 _LENGTH = struct.Struct("<Q")
 

@@ -30,7 +30,7 @@ def pickled(fn, name):
     ) from None
   with _pickling:
     before = cloudpickle.list_registry_pickle_by_value()
-    # By name, because a module may be in `sys.modules` several times.
+    # By name, because `sys.modules` may hold one module under several keys.
     found = {module.__name__: module for module in list(sys.modules.values()) if _is_own(module)}
     own = [module for name, module in found.items() if name not in before]
     for module in own:
@@ -70,7 +70,7 @@ def _held_by_modules(cloudpickle, modules):
 
 
 def _dumps(cloudpickle, fn, met):
-  """Returns the pickled bytes. Adds the modules that it meets to `met`, even if it fails."""
+  """Returns the pickled bytes. Appends the modules that the pickler meets to `met`, even if it fails."""
 
   class Pickler(cloudpickle.CloudPickler):
     def reducer_override(self, value):
@@ -79,7 +79,7 @@ def _dumps(cloudpickle, fn, met):
         if value.__name__.split(".")[0] in _IMPORTED_LATER:
           return _imported_later, (value.__name__,)
       if isinstance(value, functools._lru_cache_wrapper):
-        # cloudpickle would assume that it can be imported.
+        # cloudpickle would assume that the function can be imported.
         return _cached, (value.__wrapped__, value.cache_parameters())
       return super().reducer_override(value)
 
@@ -108,7 +108,7 @@ def _cached(function, parameters):
   return functools.lru_cache(**parameters)(function)
 
 
-# As if defined in a script, so that cloudpickle sends them by value.
+# As if defined in a script, so that cloudpickle sends these functions by value.
 _imported_later.__module__ = _cached.__module__ = "__main__"
 
 
@@ -132,7 +132,7 @@ def _is_installed(file):
 
 @functools.cache
 def _names_in(folder):
-  """The top-level names that `pip install --target` or so put into a folder, from the RECORD files there."""
+  """The top-level names that commands such as `pip install --target` put into a folder, from the RECORD files there."""
   names = set()
   for path in glob.iglob(os.path.join(glob.escape(folder), "*.dist-info", "RECORD")):
     with open(path, encoding="utf-8") as record:

@@ -38,7 +38,7 @@ _lock = threading.Lock()
 # The number of running calls, whether no more may begin, and whether `_end` is registered.
 _num_under_way, _ending, _is_registered = 0, False, False
 _seconds_of_functions = 0.0
-# By the number of processes.
+# The pool for each number of processes.
 _pools: dict[int, Pool] = {}
 _names = itertools.count()
 
@@ -83,7 +83,7 @@ class Sent:
 
   def __init__(self, pickled):
     self.name, self.pickled = next(_names), pickled
-    # The objects that call it for a dataset or a `tf.function`, as long as these exist.
+    # The calls that were traced into a dataset or a `tf.function`, as long as these exist.
     self.traced = weakref.WeakSet()
 
 
@@ -92,7 +92,7 @@ class Pool:
 
   def __init__(self, size):
     self.size, self.parent = size, os.getpid()
-    # The functions that were called, by name.
+    # The `Sent` functions that were called, by name.
     self._functions = weakref.WeakValueDictionary()
     self._workers = [_Worker(self._functions) for _ in range(size)]
     # The worker that was used last is used first, so that others can stay idle.
@@ -285,7 +285,7 @@ class _Worker:
         self._process.wait(_SELF_END)
       raise Died(self._end(), in_call) from None
     except BaseException:
-      # The state of the process is unknown.
+      # Nobody knows what the process is doing, so it is ended.
       self._end()
       raise
     if kind == "raised":
@@ -313,7 +313,7 @@ class _Worker:
     self._forget()
     ours, theirs = socket.socketpair()
     memories = [channel.new_memory() for _ in range(2)]
-    # The process has the other end, and sees from its closing that this process has ended.
+    # This process keeps the write end. When this process ends, the pipe closes, and the worker ends itself.
     ends, self._pipe = os.pipe()
     try:
       descriptors = [theirs.fileno(), *memories, ends]

@@ -38,7 +38,7 @@ _EVERY = 1.0
 _DEEP, _MOST, _MOST_FOUND, _MOST_OF_EACH = 8, 10_000, 50_000, 1000
 # Types that cannot hold a random state.
 _PLAIN = (str, bytes, int, float, complex, np.generic, np.ndarray, type(np), type(None))
-# The first call is repeated, to see whether the result is the same, unless it takes longer than this, in seconds.
+# The first call is repeated, to check that the result is the same, unless it took more seconds than this.
 _LONGEST_CHECK = 1.0
 
 
@@ -66,7 +66,7 @@ class Seeder:
     if id(value) in self._seen:
       return []
     self._seen[id(value)] = value
-    # Examining an object may raise anything.
+    # Examining an object may raise any exception.
     with contextlib.suppress(Exception):
       seed = _seed_of(value)
       if seed is None:
@@ -84,7 +84,7 @@ class Seeder:
     if "torch" in sys.modules:
       sys.modules["torch"].manual_seed(number)
     for place, seed in enumerate(self._found):
-      # Each gets another seed, and none of them that of a module.
+      # Every state gets a different seed. None gets `number`, which seeds the modules.
       seed((number + 1 + place) % 2**32)
 
 
@@ -105,7 +105,7 @@ def _inside(value):
 
 
 def _seed_of(value):
-  """A function that seeds a random state, or an object that has one, with a number; None for other objects."""
+  """Returns a function that seeds `value` with a number if `value` is or has a random state, otherwise None."""
   if isinstance(value, type):
     return None
   if isinstance(value, np.random.Generator):
@@ -117,7 +117,7 @@ def _seed_of(value):
     return set_state
   if isinstance(value, (np.random.RandomState, random.Random)):
     return value.seed
-  # PyTorch's generators, albumentations, MONAI.
+  # The first is for PyTorch's generators, the second for albumentations. MONAI has `set_random_state`.
   for name in ("manual_seed",) * (type(value).__name__ == "Generator") + ("set_random_seed",):
     if callable(attribute_of(value, name)):
       return attribute_of(value, name)
@@ -132,7 +132,7 @@ def used_by(function):
   found = [function.__globals__[name] for name in names if name in function.__globals__]
   found += [sys.modules[name] for name in names if name in sys.modules]
   modules = [each for each in found if isinstance(each, type(np))]
-  for module in modules:  # The loop appends to it.
+  for module in modules:  # The loop appends to `modules`.
     for name in names:
       each = vars(module).get(name)
       if isinstance(each, type(np)):
@@ -211,7 +211,7 @@ class Function:
     began = time.perf_counter()
     made = self._called(seed, names, read())
     if not self._is_known or len(sys.modules) != self._num_modules:
-      # The call may have imported or made objects with random states of their own.
+      # The call may have imported modules, or made objects, that have random states.
       self._num_modules, seeder = len(sys.modules), Seeder(self._function)
       is_new = seeder.num_found() != self._seeder.num_found()
       self._seeder = seeder
@@ -221,7 +221,7 @@ class Function:
     if not self._is_known:
       self._is_known = True
       if time.perf_counter() - began < _LONGEST_CHECK:
-        # A copy, because the function may write each result to the same place.
+        # Copies, because the function may write each result to the same array.
         made = [each if isinstance(each, bytes) else each.copy() for each in made]
         self.is_unsteady = not all(map(_is_same, made, self._called(seed, names, read())))
     return made
@@ -265,7 +265,7 @@ def _as_array(value):
     raise TypeError("it returned a masked array, and a tensor has no mask. Fill it, with array.filled(0).")
   array = np.asarray(value)
   if array.dtype.kind in "SU":
-    # In an array of strings, NumPy would cut zeros off the end.
+    # As an array of objects: in an array of strings, NumPy would cut zeros off the end.
     array = np.asarray(value, object)
   if array.dtype == object:
     texts = [each.encode() if isinstance(each, str) else each for each in array.ravel()]
@@ -309,7 +309,7 @@ def _lower_threads():
 def _end_with(pipe):
   """Ends this process, even in a long call of C code, when no process has the other end of the pipe any more."""
   fcntl.fcntl(pipe, fcntl.F_SETOWN, os.getpid())
-  fcntl.fcntl(pipe, fcntl.F_SETFL, fcntl.fcntl(pipe, fcntl.F_GETFL) | os.O_ASYNC)  # SIGIO, which ends a process.
+  fcntl.fcntl(pipe, fcntl.F_SETFL, fcntl.fcntl(pipe, fcntl.F_GETFL) | os.O_ASYNC)  # SIGIO ends the process.
 
 
 def _close_all(descriptors):
@@ -325,7 +325,7 @@ def main():
   for each in descriptors:
     os.set_inheritable(each, False)
   os.register_at_fork(after_in_child=lambda: _close_all(descriptors))
-  # Ctrl-C is for the trainer.
+  # The terminal also sends Ctrl-C to this process, but only the trainer should react.
   signal.signal(signal.SIGINT, signal.SIG_IGN)
   _keep_memory()
   _end_with(pipe)
@@ -333,7 +333,7 @@ def main():
   connection = channel.Connection(socket.socket(fileno=number))
   inputs, outputs = channel.Memory(read), channel.Memory(write)
   functions = {}
-  # The trainer may be gone at any time.
+  # The connection breaks if the trainer ends.
   with contextlib.suppress(EOFError, ConnectionError):
     connection.send(("ready",))
     while True:
