@@ -232,8 +232,7 @@ def _first_evictions(epochs, r, eviction):
   if eviction == "reference_count":
     return np.array([r]), np.ones(1)
   # A sample's generation in epoch t depends on whether t modulo r is at least w, its number of epochs before the first
-  # eviction. So all w between two of these remainders are equivalent. A remainder of floats is exact, like the schedule
-  # of the stage.
+  # eviction. So all w between two of these remainders are equivalent. A remainder of floats is exact.
   remainders = np.unique(np.fmod(np.arange(epochs), r))
   edges = np.append(remainders, r)
   return edges[1:], np.diff(edges) / r

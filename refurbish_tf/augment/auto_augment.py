@@ -65,8 +65,7 @@ POLICIES = {
     (("equalize", 8), ("equalize", 6)),
   ),
 }
-# How many draws each sub-policy has, all equally likely. Probabilities are whole tenths, half of them in either
-# direction.
+# How many equally likely draws each sub-policy has. Probabilities are whole tenths, half of them in either direction.
 CELLS = 20
 
 

@@ -8,8 +8,7 @@ import numpy as np
 
 FRESH, CACHED = "#e69f00", "#0072b2"
 _LEGEND = {True: "prepared in this epoch", False: "from the cache"}
-# A notebook's width in inches; the least width of a column, so that texts do not overlap; dots per inch; font size in
-# points.
+# A notebook's width in inches; a column's least width, so that texts do not overlap; dots per inch; font size in pt.
 _WIDTH, _LEAST_COLUMN, _DPI, _FONT = 9.6, 0.9, 100, 9
 # The gap between panels of a cell, which are 1 high, and the most panels in a line.
 _GAP, _MOST_IN_LINE = 0.03, 4

@@ -19,8 +19,7 @@ _LABELS = ("label", "labels", "class", "classes", "category")
 _SMALLEST_SIDE = 8
 # The tolerance for rounding, such as to bfloat16.
 _ROUNDED = 0.02
-# Common normalisations, pairs of mean and standard deviation: images of 0 to 1, of 0 to 255, of -1 to 1, and
-# ImageNet's.
+# Common normalisations (mean, standard deviation): images of 0 to 1, of 0 to 255, of -1 to 1, and ImageNet's.
 _USUAL = ((0, 1), (0, 1 / 255), (0.5, 0.5), (np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])))
 
 

@@ -33,8 +33,7 @@ if __name__ == "__main__":
 
 # Seconds between two checks that the trainer is alive.
 _EVERY = 1.0
-# Limits of a search for random states: steps from the function, objects examined, objects found, and elements of one
-# container.
+# Limits of a search for random states: steps from the function, objects examined and found, elements of one container.
 _DEEP, _MOST, _MOST_FOUND, _MOST_OF_EACH = 8, 10_000, 50_000, 1000
 # Types that cannot hold a random state.
 _PLAIN = (str, bytes, int, float, complex, np.generic, np.ndarray, type(np), type(None))

@@ -51,8 +51,7 @@ class CachedSource : public std::enable_shared_from_this<CachedSource> {
 
   absl::Mutex mu_;
   bool configured_ ABSL_GUARDED_BY(mu_) = false;
-  // Both are set by the first `Configure` and never change, so reads need no
-  // lock.
+  // Set by the first `Configure`. They never change, so reads need no lock.
   int64_t num_elements_ = 0;
   std::shared_ptr<SampleStore> store_;
 };

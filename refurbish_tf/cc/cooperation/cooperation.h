@@ -28,8 +28,7 @@ inline constexpr std::chrono::milliseconds kPatience = std::chrono::minutes(1);
 // there is nothing to agree on. Thread-safe.
 class Cooperation {
  public:
-  // What all jobs on a store have in common. `num_samples` is below 0 while
-  // unknown.
+  // What all jobs on a store have in common. `num_samples` < 0 if unknown.
   struct Terms {
     ScheduleOptions options;
     int64_t num_samples;

@@ -117,8 +117,7 @@ class Job {
   // Begins an epoch. Returns how many this job has begun; only `SharedJob`
   // counts them.
   virtual uint64_t BeginEpoch(uint64_t /*number*/) { return 0; }
-  // The rest of `BeginEpoch`, which may be slow. The job must outlive the
-  // epoch.
+  // The slow rest of `BeginEpoch`. The job must outlive the epoch.
   virtual std::unique_ptr<JobEpoch> InEpoch(const JobPlan& plan) {
     return std::make_unique<JobEpoch>(plan);
   }

@@ -177,8 +177,7 @@ inline Range Intersection(Range range, int64_t from, int64_t to) {
   return range;
 }
 
-// The part of `range` where 0 <= first + i * step < limit. `inverse` is
-// 1 / step.
+// The part of `range` where 0 <= first + i * step < limit; inverse = 1 / step.
 inline Range Inside(Range range, int64_t first, int64_t step, double inverse,
                     int64_t limit) {
   if (step == 0) {

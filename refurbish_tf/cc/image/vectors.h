@@ -36,8 +36,7 @@ REFURBISH_TF_AVX2_INLINE inline __m256i MovedUp(__m256i value) {
                             _mm256_permute2x128_si256(value, value, 0x01), 15);
 }
 
-// The 64-bit (32-bit) parts of `value`, alternately of its lower and upper
-// lane.
+// The 64-bit (32-bit) parts of `value`, by turns of its lower and upper lane.
 REFURBISH_TF_AVX2_INLINE inline __m256i Interleaved64(__m256i value) {
   return _mm256_permute4x64_epi64(value, 0xd8);
 }

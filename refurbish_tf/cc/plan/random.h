@@ -56,8 +56,7 @@ class RandomStream {
     return word;
   }
 
-  // Uniform in [0, bound), without bias (Lemire, 2019). `bound` must be
-  // positive.
+  // Uniform in [0, bound), without bias (Lemire, 2019), for a positive bound.
   uint32_t Below(uint32_t bound) {
     uint64_t product = (Next() >> 32) * bound;
     if (static_cast<uint32_t>(product) < bound) {

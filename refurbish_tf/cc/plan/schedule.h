@@ -85,8 +85,7 @@ class EpochSchedule {
  private:
   friend class Schedule;
 
-  // The part of a cycle (`Schedule::Hands`) that is evicted. It may wrap
-  // around.
+  // The part of a cycle (`Schedule::Hands`) to evict. It may wrap around.
   struct Evicted {
     uint32_t first = 0;
     uint32_t count = 0;

@@ -221,8 +221,7 @@ class Epoch {
   YieldedSamples yielded_;
   uint32_t num_handed_out_ = 0;
 
-  // Written by `Decide` and `DecideUnkept`, and by `Resume` for samples yielded
-  // before.
+  // Written by `Decide`, `DecideUnkept`, and `Resume` (those yielded before).
   SampleStates states_ ABSL_GUARDED_BY(mu_);
   // Places that were decided, by `Next` or `Request`, and not yet claimed; how
   // many of them are to be prepared; and the bytes of those samples among them

@@ -32,8 +32,7 @@ struct EpochParts {
   uint64_t number = 0;
   uint64_t seed = 0;
   Shard shard;  // Which samples of the whole source it reads.
-  // Keeps alive the schedule that the order uses. Null if every sample is
-  // prepared.
+  // Keeps the order's schedule alive. Null if every sample is prepared.
   std::shared_ptr<const Schedule> schedule;
   bool random_access = false;  // Whether the source has it.
   std::shared_ptr<SampleStore> store;

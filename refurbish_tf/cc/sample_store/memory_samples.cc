@@ -7,8 +7,7 @@ namespace {
 
 using tensorflow::Tensor;
 
-// Prefetches the tensors, and then their buffers, which hold the reference
-// counts.
+// Prefetches the tensors, then their buffers, which hold reference counts.
 void PrefetchSamples(const Sample* const* samples, size_t count) {
   for (size_t i = 0; i < count; ++i) __builtin_prefetch(samples[i]->data());
   for (size_t i = 0; i < count; ++i) {

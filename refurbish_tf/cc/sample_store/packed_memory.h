@@ -39,8 +39,7 @@ class PackedMemory : public std::enable_shared_from_this<PackedMemory> {
   Slab* Take(size_t bytes, char** slot) ABSL_LOCKS_EXCLUDED(mu_);
   void Return(Slab* slab, char* slot) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Larger tensors are not packed: freed, they leave whole pages for the
-  // system.
+  // Larger ones are not packed: freed, they leave the system whole pages.
   const size_t most_packed_;
 
   std::mutex mu_;

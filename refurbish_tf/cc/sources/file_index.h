@@ -30,8 +30,7 @@ class FileIndex {
 
   // Includes a checksum and the identity of the file.
   std::string Serialize(const FileIdentity& identity) const;
-  // The index in `text`; empty if it is damaged or of another state of the
-  // file.
+  // The index in `text`; empty if damaged or of another state of the file.
   static std::optional<FileIndex> Parse(absl::string_view text,
                                         const FileIdentity& identity);
   // The most bytes that the index of a file of this size can have.

@@ -36,8 +36,7 @@ class Segments {
   // How many are kept open. There may be more while segments are being read.
   static constexpr size_t kMostOpen = 256;
 
-  // `directory` must outlive this object. `*_segment`: the most bytes of a
-  // segment.
+  // `directory` must outlive this object. `*_segment`: a segment's most bytes.
   Segments(const Directory* directory, std::shared_ptr<File> lock_file,
            uint64_t small_segment, uint64_t large_segment);
 
@@ -104,8 +103,7 @@ class Segments {
   std::shared_ptr<File> ForgetOpen(const SegmentKey& key)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Locks the segment, opens it with `flags`, and adds it to `own_`.
-  // AlreadyExists if it has an owner, perhaps this process, or its name is
-  // taken.
+  // AlreadyExists if its name is taken or it has an owner, perhaps ourselves.
   absl::Status Acquire(const SegmentKey& key, int flags)
       ABSL_LOCKS_EXCLUDED(mu_);
   void Unlock(const SegmentKey& key);
