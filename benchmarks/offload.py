@@ -60,7 +60,7 @@ def _seconds(batches, skipped, counted, train=0.0, device=0.0):
 
 
 def _reuse(quick, files, whence):
-  """Behind refurbish"""
+  """After refurbish"""
   decode, policies = augment.decode_random_resized_crop(SIDE), augment.rand_augment(2, MAGNITUDE)
   layers = [*policies, *_final_layers()]
   source = tf.data.Dataset.from_tensor_slices(files)

@@ -263,7 +263,7 @@ def function_differs(one, other):
     return False
   if (one["function"], len(one["constants"])) != (other["function"], len(other["constants"])):
     return True
-  # Two measures of each constant: the size of its values, and their arrangement (-1 to 1, near 0 for a large array).
+  # Two measures of each floating-point constant: its sum of absolute values, and how its values are arranged (-1 to 1).
   constants = [np.reshape(each["constants"], [-1, 2]).T for each in (one, other)]
   (sizes, other_sizes), (places, other_places) = zip(*constants)
   return not (

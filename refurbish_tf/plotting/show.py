@@ -12,7 +12,7 @@ from refurbish_tf.augment.target_kinds import checked_targets
 from refurbish_tf.augment.targets import layer_name
 from refurbish_tf.plotting import copies, figure as figures, panels
 
-# How many frames a row of clips shows.
+# How many frames a row of clips shows at most; but each clip may show two, even if that makes more.
 _MOST_FRAMES = 12
 
 

@@ -206,7 +206,7 @@ def _with_sides(kind, place, form, *sides, **options):
   return bytes(file)
 
 
-# Files of each format, with the forms of image_file_test.cc, and one whose number of pixels does not fit into an int64.
+# Files that claim more pixels than the default `max_pixels`, one of them more than fit into an int64.
 HUGE = {
   "PNG": (_png(8115, 27_845), "8115 x 27845"),
   "PNG of the largest sides": (_png(2**32 - 1, 2**32 - 1), "4294967295 x 4294967295"),

@@ -45,8 +45,8 @@ class PositionPlan {
         wanted_end_(first),
         end_(first) {}
 
-  // The index of the `n`-th element that the source must read: the answer of
-  // the source's own index mapper.
+  // For the source's own index mapper: the index of the `n`-th element, from 0,
+  // that the source must read. NotFound if it was already read.
   absl::StatusOr<size_t> Request(size_t n) ABSL_LOCKS_EXCLUDED(mu_);
 
   enum class From {

@@ -36,7 +36,7 @@ class Axis {
   void Crop(int64_t begin, int64_t length, Border border,
             int64_t outermost = 1);
   void Reverse();
-  // Marks those points in [begin, end) that exist as part of cutout `number`.
+  // Marks [begin, end), clipped to the axis, as part of cutout `number`.
   void CutOut(int64_t begin, int64_t end, int number);
 
   int64_t size() const { return size_; }

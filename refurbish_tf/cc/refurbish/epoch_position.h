@@ -42,8 +42,8 @@ struct EpochPosition {
   uint64_t next_epoch = 0;
   bool begun = false;  // If false, `number` is not set and nothing was yielded.
   uint64_t number = 0;
-  // Whether the positions of all workers were joined into this one.
-  // `num_samples`, `num_kept` and `yielded` are then those of the whole source.
+  // Whether it joins all workers' positions. `num_samples` and `yielded` are
+  // then for the whole source; `num_kept` only tells whether all are kept.
   bool joined = false;
   int64_t num_samples = kUnknownSamples;
   bool scheduled = false;

@@ -130,7 +130,7 @@ class SampleMap {
   class ReadAhead {
    public:
     virtual ~ReadAhead() = default;
-    // How many more samples `Want` accepts; 0 while there are enough.
+    // How many more samples `Want` may get; 0 until a whole batch has room.
     virtual size_t Room() const = 0;
     // Queues the reads of samples. Does no I/O.
     virtual void Want(const std::vector<WantedSample>& wanted) = 0;

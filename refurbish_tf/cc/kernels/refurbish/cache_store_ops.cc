@@ -164,7 +164,7 @@ absl::Status AgreeSettings(OpKernelContext* ctx, SampleStore& store) {
   for (int64_t i = 0; i < names.size(); ++i) settings[names(i)] = values(i);
   const absl::StatusOr<Settings> agreed =
       store.cooperation().AgreeOn(settings, replace);
-  // Python turns this code into a ValueError, because arguments are to blame.
+  // Every error gets this code, which Python turns into a ValueError.
   if (!agreed.ok()) {
     return absl::FailedPreconditionError(agreed.status().message());
   }

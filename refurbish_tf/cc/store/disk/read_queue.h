@@ -40,7 +40,7 @@ struct Read {
 // in containers.)
 //
 // Thread-safe. A child made by fork() must neither use nor destroy its copy,
-// which does not disturb the parent's. Tests override the methods.
+// whose threads exist only in the parent. Tests override the methods.
 class ReadQueue {
  public:
   // Has at most `depth` threads. On a file system without RWF_NOWAIT, each read
