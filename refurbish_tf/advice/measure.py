@@ -51,7 +51,7 @@ class Form:
   name: str
   layers: tuple[Any, ...]
   prefix: int
-  # Whether `apart` split the first layer into two, whose pixels differ from those of the one layer.
+  # Whether `apart` split the first layer into two layers. Together they make other pixels than the one layer.
   apart: bool = False
   kept: bool = True
 

@@ -128,7 +128,7 @@ def checked_dtype(path, kind, value):
   return tensor
 
 
-# By kind: the least and the most dimensions, not counting those of a batch or of frames, and what they are.
+# By kind: the smallest and the largest number of dimensions, without those of a batch or of frames, and their names.
 _FORMS = {
   "mask": (2, 3, "[height, width] or [height, width, channels]"),
   "bilinear": (2, 3, "[height, width] or [height, width, channels]"),

@@ -81,7 +81,7 @@ class Cooperation {
     return absl::OkStatus();
   }
 
-  // Compares settings with those of the store, adds the missing ones, and
+  // Compares settings with those of the store, adds those that it lacks, and
   // returns all of them. If some differ, replaces them (`replace`) or fails.
   virtual absl::StatusOr<Settings> AgreeOn(const Settings& /*settings*/,
                                            bool /*replace*/) {

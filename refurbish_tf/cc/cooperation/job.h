@@ -91,7 +91,7 @@ class JobEpoch {
   // Called when a sample of the ring was replaced before it was read. It is
   // needed again, and its place is owed, before the next one of the order.
   virtual void GiveBack(uint32_t /*index*/) {}
-  // Uses up a place that is owed. False if there is none.
+  // Uses up a place that is owed. Returns false if no place is owed.
   virtual bool TakeReturnedPlace() { return false; }
 
  protected:

@@ -10,8 +10,8 @@
 
 namespace refurbish_tf {
 
-// Where the crop is in an image. `draws`: four numbers below 2^23, for the
-// area, the aspect ratio, y and x.
+// Returns the crop of an image. `draws`: four numbers below 2^23, for the area,
+// the aspect ratio, y and x.
 Box BicubicBox(const int32_t* draws, ImageSize size);
 
 // Resizes the box to the size of the whole image, which has 3 channels.

@@ -42,8 +42,8 @@ struct ValueTables {
   alignas(32) uint8_t steps[kColors][16][32];
 };
 
-// Where the pixels of a row come from. A loop uses only some members. `first`,
-// `step` and coordinates of `turn` are in units of 1 / 65536 pixel.
+// Locates the pixels of a row in the input. A loop uses only some members.
+// `first`, `step` and coordinates of `turn` are in units of 1 / 65536 pixel.
 struct RowPlan {
   const uint8_t* image = nullptr;
   int64_t height = 0, width = 0, row_bytes = 0;
@@ -198,8 +198,8 @@ inline Range Inside(Range range, int64_t first, int64_t step, double inverse,
                       floor((-first - 0.5) * inverse) + 1);
 }
 
-// Where pixel x of row y comes from, and which of the pixels [x, x + count)
-// come from inside the image (`inside`, counted from x).
+// Locates pixel x of row y in the input, and says which of the pixels
+// [x, x + count) come from inside the image (`inside`, counted from x).
 struct TurnedRow {
   TurnedRow(const RowPlan& plan, int64_t y, int64_t x, int64_t count)
       : from_x(plan.first_x + x * plan.xx + y * plan.xy),

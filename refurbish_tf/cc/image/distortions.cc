@@ -39,7 +39,7 @@ struct Contrast {
   }
 
   // An m with Of(value) == u * whole + (u * m >> 16) for all values, where u =
-  // value - lowest; or -1 if there is none.
+  // value - lowest; or -1 if no such m exists.
   int32_t Multiplier() const {
     if (span == 0) return 0;
     // `Of` truncates a double, which may be just below u * 255 / span if that

@@ -10,7 +10,7 @@ namespace refurbish_tf {
 struct ScaledPart {
   int ratio;  // 1, 2, 4 or 8
   Box box;    // In scaled pixels.
-  // Where the given box is in `box`, in scaled pixels.
+  // The position of the given box in `box`, in scaled pixels.
   ResizeWindow window;
 };
 

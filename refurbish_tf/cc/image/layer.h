@@ -23,7 +23,7 @@ namespace refurbish_tf {
 
 struct Resizing {
   bool pads() const { return !(size == padded); }
-  // Where the resized part is in the padded result.
+  // The position of the resized part in the padded result.
   Box place() const { return CentredIn(padded, size); }
 
   Box part;

@@ -1,4 +1,5 @@
-// Where the rows and columns of a cropped, flipped or cut-out image come from.
+// The rows and columns of the input that make a cropped, flipped or cut-out
+// image.
 #pragma once
 
 #include <cstdint>

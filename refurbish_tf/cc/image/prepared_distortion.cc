@@ -36,7 +36,7 @@ bool IsInSteps(float factor) {
 }
 
 // Finds an m with whole * d + (d * m >> 16) == floor(factor * d), for d = 0,
-// `sign`, ..., 255 * `sign`. Returns false if there is none.
+// `sign`, ..., 255 * `sign`. Returns false if no such m exists.
 bool FindMultiplier(float factor, int whole, int sign, int16_t* found) {
   const int middle = static_cast<int>(
       std::floor((static_cast<double>(factor) - whole) * 65536));
@@ -91,7 +91,7 @@ BlendPlan BlendBy(float factor) {
 }
 
 // Returns an m for which value * whole + (value * m >> 16), at most 255, is the
-// brightened value, for all values; or -1 if there is none.
+// brightened value, for all values; or -1 if no such m exists.
 int32_t BrightnessMultiplier(float factor, int whole) {
   if (factor < 0 || whole > 1) return -1;
   const int middle = static_cast<int>((factor - whole) * 65536);

@@ -236,7 +236,8 @@ TEST_F(OrderedWorkersTest, TheConsumerLeavesLongPiecesToTheThreads) {
     for (int i = 0; i < 100; ++i) ASSERT_EQ(workers.NextNumber(), i);
     EXPECT_EQ(workers.threads_started(), is_long ? kCalls : kCalls - 1);
     if (is_long) {
-      EXPECT_LT(workers.consumer_calls(), 20);
+      // PieceTimes decides after four runs for each call, whoever runs them.
+      EXPECT_LE(workers.consumer_calls(), 4 * kCalls);
     }
   }
 }

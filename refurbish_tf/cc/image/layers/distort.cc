@@ -13,7 +13,7 @@ namespace {
 
 struct DistortKind {
   NamedDistortion known;
-  absl::string_view parameter;  // Its name; empty if there is none.
+  absl::string_view parameter;  // Empty if it has no parameter.
 };
 
 constexpr DistortKind kDistortKinds[] = {
