@@ -59,6 +59,11 @@ class JobEpoch {
   virtual Generation Claimed(uint32_t index) const {
     return OwnGeneration(index);
   }
+  // Replaces the claimed generation by one that was found, if that may be used.
+  // Thread-safe.
+  virtual bool Adopt(uint32_t index, Generation found) {
+    return found == Claimed(index);
+  }
   // Whether to keep a sample, or to put it into the ring, only for other jobs.
   // Thread-safe.
   virtual bool KeepsForOthers(uint32_t /*index*/) const { return false; }

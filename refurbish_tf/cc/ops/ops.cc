@@ -51,6 +51,8 @@ REGISTER_OP("RefurbishTf>Memory")
 // the components of its element. Without a final function, `final_seed` yields
 // the seed that it would get, after the components.
 // any_seed: the user gave no seed, so a checkpoint's seed may replace it.
+// shared: the address of a level that machines share, a newline, and the prefix
+// of its keys; empty if there is none.
 // num_parallel_calls: -1 for the size of the thread pool, 0 for no threads.
 // batch_size: 0 to yield samples; otherwise `output_shapes` are of batches.
 REGISTER_OP("RefurbishTf>RefurbishDataset")
@@ -63,6 +65,8 @@ REGISTER_OP("RefurbishTf>RefurbishDataset")
     .Input("reuse_factor: double")
     .Input("store: string")
     .Input("max_bytes: int64")
+    .Input("shared: string")
+    .Input("shared_max_bytes: int64")
     .Input("shuffle_buffer_size: int64")
     .Input("num_parallel_calls: int64")
     .Input("batch_size: int64")

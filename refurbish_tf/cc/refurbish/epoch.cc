@@ -28,12 +28,19 @@ Epoch::Epoch(EpochParts parts, std::optional<EpochSchedule> order)
                                 order_.has_value() ? &*order_ : nullptr, keys_,
                                 parts_.hands_on})),
       read_ahead_(store().MakeReadAhead()) {
+  if (parts_.level != nullptr) {
+    reader_.emplace(parts_.level.get(),
+                    order_.has_value()
+                        ? uint64_t{order_->num_samples()} * parts_.shard.count
+                        : 0);
+  }
   std::lock_guard<std::mutex> lock(mu_);
   if (!order_.has_value()) return;
   stream_length_ = num_places_ = order_->num_samples();
   states_.Resize(num_places_);
   yielded_.Resize(num_places_);
   walk_.emplace(*order_);
+  asked_walk_ = walk_;
   *parts_.alive =
       order_->bytes() + order_->num_samples() / 4 + yielded_.bytes();
 }
@@ -53,6 +60,8 @@ void Epoch::Resume(const EpochPosition& saved) {
   yielded_.Resize(num_places_);
   next_position_ = num_handed_out_;
   walk_.emplace(*order_, std::move(has_come));
+  asked_position_ = next_position_;
+  asked_walk_ = walk_;
   job_->Resume(*walk_, num_handed_out_);
 }
 
@@ -138,6 +147,19 @@ bool Epoch::Read(Place* place) {
   return hit;
 }
 
+bool Epoch::TakeShared(Place* place) {
+  Generation found;
+  const Generation claimed = PreparedGeneration(*place->index);
+  if (!reader_.has_value() ||
+      !reader_->Take(InWhole(*place->index), {claimed}, /*last=*/true,
+                     &place->sample, &found) ||
+      !job_->Adopt(*place->index, found)) {
+    return false;
+  }
+  place->from_level = found;
+  return true;
+}
+
 bool Epoch::HandedOut(std::optional<uint32_t> index) {
   ++num_handed_out_;
   if (index.has_value()) yielded_.Note(*index);
@@ -218,6 +240,9 @@ Advance Epoch::AdvanceStream() {
          advance.pass_over < kMaxPassOver) {
     const uint32_t index = static_cast<uint32_t>(stream_position_++);
     if (Decide(Occasion::kStream, index) == SampleState::kAsked) {
+      if (reader_.has_value()) {
+        reader_->Ask(InWhole(index), PreparedGeneration(index));
+      }
       advance.wanted = true;
       advance.index = index;
       return advance;

@@ -98,6 +98,14 @@ class Epoch {
   // the sample was gone: it then comes at another place.
   bool Read(Place* place) ABSL_LOCKS_EXCLUDED(mu_);
 
+  // Takes a sample that the stage is about to prepare from the shared level, if
+  // it has come by now. Thread-safe; takes no lock of the epoch.
+  bool TakeShared(Place* place);
+  // Writes a prepared sample to the shared level, if there is one.
+  void PutShared(uint32_t index, Generation generation, const Sample& sample) {
+    if (parts_.level == nullptr) return;
+    parts_.level->Put(InWhole(index), generation, sample);
+  }
   // Notes that the sample at a place was handed out, or an error in its place.
   // `index` is empty if the error belongs to no sample. Returns whether this
   // was the last place, as far as known. Called by one thread at a time.
@@ -152,6 +160,8 @@ class Epoch {
   bool OrderIsWalked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return next_position_ >= num_places_;
   }
+  // Asks the shared level for the samples of the next places.
+  void AskAhead() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Decides places until there is one to return and the disk is kept busy.
   void DecideMore() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Decides the next places, at most `most`, of a store in memory.
@@ -202,6 +212,8 @@ class Epoch {
   const std::unique_ptr<JobEpoch> job_;
   // Null for a store in memory, where reading takes no time.
   const std::unique_ptr<SampleMap<Sample>::ReadAhead> read_ahead_;
+  // Set if there is a shared level.
+  std::optional<SharedLevel::Reader> reader_;
 
   mutable std::mutex mu_;
   std::condition_variable changed_;
@@ -215,6 +227,9 @@ class Epoch {
   uint32_t next_position_ ABSL_GUARDED_BY(mu_) = 0;
   // Walks `order_`; it is at `next_position_`.
   std::optional<OrderWalk> walk_ ABSL_GUARDED_BY(mu_);
+  // Walks it ahead of `walk_`, for `AskAhead`. Only with random access.
+  uint32_t asked_position_ ABSL_GUARDED_BY(mu_) = 0;
+  std::optional<OrderWalk> asked_walk_ ABSL_GUARDED_BY(mu_);
   bool resumed_ = false;  // Set before the epoch is used.
   // What was handed out, including before the epoch was resumed. Without a
   // lock, because `HandedOut` and `Save` are never called at the same time.

@@ -46,6 +46,9 @@ constexpr int64_t kMostDecidedBytes = 1 << 20;
 // samples that are not stored yet may be by the time of their turn.
 constexpr size_t kMostDecidedToRead = 64;
 
+// How many places ahead the shared level is asked.
+constexpr uint32_t kMostAskedAhead = 128;
+
 // While other jobs are running, how many places may be decided whose samples
 // are to be prepared. Few, because the other jobs may put these samples into
 // the ring before their turn comes.
@@ -53,14 +56,31 @@ constexpr size_t kMostToPrepare = 4;
 
 }  // namespace
 
+void Epoch::AskAhead() {
+  if (!reader_.has_value() || !random_access_) return;
+  const uint64_t end =
+      std::min<uint64_t>(next_position_ + kMostAskedAhead, num_places_);
+  for (; asked_position_ < end; ++asked_position_) {
+    const Slot slot = asked_walk_->Next();
+    if (states_[slot.index] != SampleState::kOpen) continue;
+    // What the schedule expects in the store is only asked for if it is gone.
+    const GenerationRange wanted = Wanted(slot.index);
+    if (slot.fresh || !store().Contains(keys_.InWhole(slot.index), wanted)) {
+      reader_->Ask(InWhole(slot.index), wanted.least);
+    }
+  }
+}
+
 void Epoch::DecideMore() {
   job_->BeginDecisions();
   if (!order_.has_value()) return DecideNext();
   if (read_ahead_ == nullptr) {
     while (!OrderIsWalked() && decided_.empty()) {
-      // One place as long as no sample's size is known.
+      // One place as long as no sample's size is known. And with a shared
+      // level, because more samples may have come by the next place's turn.
+      const bool one = largest_ == 0 || reader_.has_value();
       DecideFromMemory(std::clamp<int64_t>(
-          largest_ == 0 ? 1 : kMostDecidedBytes / largest_, 1, kPlacesAtOnce));
+          one ? 1 : kMostDecidedBytes / largest_, 1, kPlacesAtOnce));
     }
     return;
   }
@@ -76,6 +96,7 @@ void Epoch::DecideMore() {
 }
 
 void Epoch::DecideFromMemory(uint32_t most) {
+  AskAhead();
   absl::InlinedVector<Slot, kPlacesAtOnce> slots;
   absl::InlinedVector<SampleMap<Sample>::Lookup, kPlacesAtOnce> lookups;
   for (; slots.size() < most && !OrderIsWalked(); ++next_position_) {
@@ -93,7 +114,8 @@ void Epoch::DecideFromMemory(uint32_t most) {
   for (const Slot& slot : slots) {
     Place place;
     if (states_[slot.index] == SampleState::kOpen) {
-      if (lookup->hit) {
+      if (lookup->hit &&
+          job_->Use(slot.index, lookup->generation, /*in_ring=*/false)) {
         place.index = slot.index;
         place.from = Place::From::kStore;
         place.sample = std::move(lookup->sample);
@@ -107,6 +129,7 @@ void Epoch::DecideFromMemory(uint32_t most) {
 
 void Epoch::DecideNext() {
   if (order_.has_value() && read_ahead_ == nullptr) return DecideFromMemory(1);
+  AskAhead();
   if (job_->TakeReturnedPlace()) return DecideUnkept();
   const uint32_t position = next_position_++;
   if (!order_.has_value()) return AddFromSource(position, /*missing=*/false);
@@ -118,6 +141,17 @@ void Epoch::DecideNext() {
 }
 
 void Epoch::DecidePlace(const Slot& slot, Place place) {
+  if (place.from == Place::From::kSource && random_access_ &&
+      reader_.has_value() && states_[slot.index] == SampleState::kOpen) {
+    Generation found;
+    if (reader_->Take(InWhole(slot.index), Wanted(slot.index), /*last=*/false,
+                      &place.sample, &found) &&
+        job_->Use(slot.index, found, /*in_ring=*/false)) {
+      place.index = slot.index;
+      place.from = Place::From::kStore;
+      place.from_level = found;
+    }
+  }
   const SampleState state = Decide(Occasion::kPlace, slot.index, &place);
   if (state == SampleState::kFound) AddPlace(std::move(place));
   if (state == SampleState::kAsked) AddFromSource(slot.index, !slot.fresh);

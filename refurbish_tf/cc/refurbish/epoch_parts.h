@@ -12,6 +12,7 @@
 #include "refurbish_tf/cc/cooperation/job.h"
 #include "refurbish_tf/cc/plan/schedule.h"
 #include "refurbish_tf/cc/sample_store/sample_store.h"
+#include "refurbish_tf/cc/sample_store/shared_level.h"
 
 namespace refurbish_tf {
 
@@ -36,9 +37,10 @@ struct EpochParts {
   std::shared_ptr<const Schedule> schedule;
   bool random_access = false;  // Whether the source has it.
   std::shared_ptr<SampleStore> store;
-  std::shared_ptr<Job> job;  // Destroyed before `store`.
-  uint64_t num_begun = 0;    // See `JobPlan::num_begun`.
-  bool hands_on = false;     // See `JobPlan::hands_on`.
+  std::shared_ptr<SharedLevel> level;  // Null unless machines share samples.
+  std::shared_ptr<Job> job;            // Destroyed before `store`.
+  uint64_t num_begun = 0;              // See `JobPlan::num_begun`.
+  bool hands_on = false;               // See `JobPlan::hands_on`.
   std::shared_ptr<EpochCounters> counters;
   // Shows the stage that the epoch still exists, and how many of its bytes grow
   // with the number of samples.
@@ -62,6 +64,8 @@ struct Place {
   WantedSample wanted;           // For `kReading`.
   int64_t bytes_ahead = 0;       // Its part of `Epoch::bytes_ahead_`.
   bool from_other_jobs = false;  // Another process prepared it.
+  // If `sample` came from the shared level: its generation.
+  std::optional<Generation> from_level;
   bool missing = false;    // Prepared although the schedule expects it cached.
   bool new_input = false;  // Before it, the source starts over.
 };

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/base/registry.h"
 #include "refurbish_tf/cc/base/status_macros.h"
+#include "refurbish_tf/cc/cooperation/counted_job.h"
 #include "tensorflow/core/platform/logging.h"
 
 namespace refurbish_tf {
@@ -23,15 +24,20 @@ void Stage::AdoptSchedule(std::shared_ptr<const Schedule> schedule) {
 
 absl::Status Stage::JoinOthers() {
   std::shared_ptr<SampleStore> store;
+  std::shared_ptr<SharedLevel> level;
   double reuse_factor;
   {
     absl::MutexLock lock(&mu_);
     if (job_ != nullptr) return absl::OkStatus();
     store = store_;
     reuse_factor = options_.schedule.reuse_factor;
+    level = options_.level;
   }
   RTF_ASSIGN_OR_RETURN(std::shared_ptr<Job> job,
                        store->cooperation().Join(reuse_factor));
+  if (level != nullptr && job->alone()) {
+    job = std::make_shared<CountedJob>(reuse_factor);
+  }
   const uint64_t first_epoch = job->BeginFirstEpoch();
   absl::MutexLock lock(&mu_);
   // Another thread may have joined already.
@@ -148,6 +154,7 @@ Stage::ToMake Stage::BeginEpoch(uint64_t number, bool scheduled) {
   if (scheduled) of.parts.schedule = schedule_;
   of.parts.random_access = options_.random_access;
   of.parts.store = store_;
+  of.parts.level = options_.level;
   of.parts.job = job_;
   of.parts.counters = counters_.back();
   return of;

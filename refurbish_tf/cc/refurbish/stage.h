@@ -28,8 +28,9 @@ namespace refurbish_tf {
 struct StageOptions {
   ScheduleOptions schedule;
   int64_t num_samples = kUnknownSamples;
-  int64_t sample_bytes = -1;   // -1 when samples differ in size.
-  bool random_access = false;  // If false, the source is a stream.
+  int64_t sample_bytes = -1;           // -1 when samples differ in size.
+  std::shared_ptr<SharedLevel> level;  // Null unless machines share samples.
+  bool random_access = false;          // If false, the source is a stream.
   // Whether no seed was given, so that the stage may adopt a checkpoint's.
   bool any_seed = false;
   // Whether the functions run inline; for `Describe`.
@@ -118,7 +119,8 @@ class Stage : public std::enable_shared_from_this<Stage> {
 
   // Puts a sample that was prepared in `epoch` where it is used again: into the
   // store, the ring for other jobs, or nowhere. `source_sum`: the checksum of
-  // the source's element from which the sample was prepared, or 0.
+  // the source's element from which the sample was prepared, or 0 if it came
+  // from the shared level.
   absl::Status PutPrepared(const Epoch& epoch, uint32_t index,
                            Generation generation, const Sample& sample,
                            uint32_t source_sum) ABSL_LOCKS_EXCLUDED(mu_);

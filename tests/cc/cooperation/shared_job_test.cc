@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "refurbish_tf/cc/cooperation/shared/used_generations.h"
+#include "refurbish_tf/cc/cooperation/used_generations.h"
 #include "refurbish_tf/cc/store/disk/disk_store.h"
 #include "tests/cc/store/disk/disk_store_testing.h"
 

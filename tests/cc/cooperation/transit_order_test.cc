@@ -13,7 +13,7 @@
 
 #include "gtest/gtest.h"
 #include "refurbish_tf/cc/cooperation/shared/shared_job.h"
-#include "refurbish_tf/cc/cooperation/shared/used_generations.h"
+#include "refurbish_tf/cc/cooperation/used_generations.h"
 #include "refurbish_tf/cc/plan/random.h"
 #include "refurbish_tf/cc/store/disk/disk_store.h"
 #include "tests/cc/store/disk/disk_store_testing.h"

@@ -24,24 +24,17 @@ uint64_t SharedJob::BeginEpoch(uint64_t number) {
 }
 
 std::unique_ptr<JobEpoch> SharedJob::InEpoch(const JobPlan& plan) {
+  MakeRoomFor(plan);
   if (plan.schedule != nullptr && plan.schedule->num_samples() > 0) {
-    const uint32_t num_samples = plan.schedule->num_samples();
-    used_.MakeRoomFor(num_samples);
-    disk_.MakeRoomFor(plan.keys.InWhole(num_samples - 1) + 1);
+    disk_.MakeRoomFor(plan.keys.InWhole(plan.schedule->num_samples() - 1) + 1);
   }
   return std::make_unique<SharedJobEpoch>(
       plan, this, plan.hands_on ? disk_.transit() : nullptr);
 }
 
-void SharedJob::Restore(uint64_t exact_before, uint64_t ring_from) {
-  exact_before_ = std::max<uint64_t>(exact_before_, exact_before);
-  used_.Clear();
-  ring_from_ = ring_from;
-}
-
 SharedJobEpoch::SharedJobEpoch(const JobPlan& plan, SharedJob* shared,
                                const TransitRing* ring)
-    : JobEpoch(plan), shared_(*shared), ring_(ring) {
+    : CountedEpoch(plan, shared), shared_(*shared), ring_(ring) {
   if (ring != nullptr) Resume(OrderWalk(*plan.schedule), 0);
 }
 
@@ -64,49 +57,18 @@ bool SharedJobEpoch::OthersHandOn() {
   return *others_hand_on_;
 }
 
-GenerationRange SharedJobEpoch::Wanted(uint32_t index, Generation own) const {
-  return Exact() ? JobEpoch::Wanted(index, own)
-                 : shared_.used_.Wanted(index, own);
-}
-
-bool SharedJobEpoch::Use(uint32_t index, Generation found, bool in_ring) {
-  if (in_ring) return shared_.used_.UseOnce(index, found);
-  return Exact() || shared_.used_.Use(index, found);
-}
-
 bool SharedJobEpoch::Claim(uint32_t index, bool also_claimed) {
   if (InRing(index)) return ClaimUnkept(index, also_claimed);
-  if (plan_.schedule == nullptr) {
-    // Counts the use in case the job adopts a schedule, which another job may
-    // already have begun.
-    shared_.used_.Use(index, plan_.number);
-    return true;
-  }
-  const Generation own = OwnGeneration(index);
   // Only kept samples are claimed here. Of the others, other jobs prepare other
   // generations.
-  if (!also_claimed && plan_.schedule->Kept(index) &&
-      num_refused_ < kMostRefusedToKeep &&
+  if (!also_claimed && plan_.schedule != nullptr &&
+      plan_.schedule->Kept(index) && num_refused_ < kMostRefusedToKeep &&
       !shared_.job_->Claim(plan_.keys.InWhole(index),
-                           Wanted(index, own).least)) {
+                           Wanted(index, OwnGeneration(index)).least)) {
     ++num_refused_;
     return false;
   }
-  if (Exact()) return true;
-  // Repeated if another iterator has used this generation since.
-  Generation least;
-  do {
-    least = Wanted(index, own).least;
-  } while (!shared_.used_.Use(index, least));
-  NoteGeneration(index, least);
-  return true;
-}
-
-Generation SharedJobEpoch::Claimed(uint32_t index) const {
-  std::lock_guard<std::mutex> lock(mu_);
-  const auto other = other_generations_.find(index);
-  return other == other_generations_.end() ? OwnGeneration(index)
-                                           : other->second;
+  return CountedEpoch::Claim(index, also_claimed);
 }
 
 bool SharedJobEpoch::KeepsForOthers(uint32_t index) const {
@@ -152,7 +114,7 @@ std::optional<JobEpoch::Unkept> SharedJobEpoch::OldestInRing(
     }
     const auto index = static_cast<uint32_t>(plan_.keys.InShard(key));
     if (!InRing(index) || !needs(index)) return false;
-    const Generation unused = shared_.used_.NextUnused(index);
+    const Generation unused = used_.NextUnused(index);
     found.index = index;
     found.generation = NearestGeneration(tag, unused);
     return found.generation >= unused;
@@ -178,33 +140,23 @@ bool SharedJobEpoch::TakeReturnedPlace() {
 }
 
 bool SharedJobEpoch::ClaimUnkept(uint32_t index, bool also_claimed) {
-  UsedGenerations& used = shared_.used_;
   const uint64_t key = plan_.keys.InWhole(index);
   const bool with_others = OthersHandOn();
   // After a restore, a job that is alone repeats what it did before.
   const bool again = !with_others && Exact();
   Generation generation = OwnGeneration(index);
   do {
-    if (!again) generation = std::max(generation, used.NextUnused(index));
+    if (!again) generation = std::max(generation, used_.NextUnused(index));
     if (!with_others) continue;
     const std::optional<Generation> next =
         shared_.job_->ClaimNext(key, generation, also_claimed);
     if (!next.has_value()) return false;
     generation = *next;
     // Repeated if another iterator has used this generation since.
-  } while (!used.UseOnce(index, generation) && !again);
+  } while (!used_.UseOnce(index, generation) && !again);
   if (!with_others) shared_.job_->NoteBegun(key, generation);
   NoteGeneration(index, generation);
   return true;
-}
-
-void SharedJobEpoch::NoteGeneration(uint32_t index, Generation generation) {
-  std::lock_guard<std::mutex> lock(mu_);
-  if (generation != OwnGeneration(index)) {
-    other_generations_[index] = generation;
-  } else {
-    other_generations_.erase(index);
-  }
 }
 
 }  // namespace refurbish_tf

@@ -4,48 +4,43 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
-#include <unordered_map>
 #include <utility>
 
-#include "absl/base/thread_annotations.h"
-#include "refurbish_tf/cc/cooperation/job.h"
+#include "refurbish_tf/cc/cooperation/counted_job.h"
 #include "refurbish_tf/cc/cooperation/shared/transit_order.h"
-#include "refurbish_tf/cc/cooperation/shared/used_generations.h"
 #include "refurbish_tf/cc/store/disk/disk_store.h"
 
 namespace refurbish_tf {
 
-class SharedJob : public Job {
+class SharedJob : public CountedJob {
  public:
   // The store must outlive it.
   SharedJob(double reuse_factor, DiskStore* disk,
             std::unique_ptr<SharedState::Job> job)
-      : disk_(*disk), job_(std::move(job)), used_(reuse_factor) {}
+      : CountedJob(reuse_factor), disk_(*disk), job_(std::move(job)) {}
 
   bool alone() const override { return false; }
   uint64_t BeginFirstEpoch() override { return job_->BeginFirstEpoch(); }
   uint64_t BeginEpoch(uint64_t number) override;
   std::unique_ptr<JobEpoch> InEpoch(const JobPlan& plan) override;
-  void Restore(uint64_t exact_before, uint64_t ring_from) override;
-  int64_t bytes() const override { return used_.bytes(); }
+  void Restore(uint64_t exact_before, uint64_t ring_from) override {
+    CountedJob::Restore(exact_before, ring_from);
+    ring_from_ = ring_from;
+  }
 
  private:
   friend class SharedJobEpoch;
 
   DiskStore& disk_;
   const std::unique_ptr<SharedState::Job> job_;
-  UsedGenerations used_;
-  std::atomic<uint64_t> exact_before_{0};
   std::atomic<uint64_t> ring_from_{0};
   // How many epochs were begun. Only the last of them uses samples in transit:
   // two epochs at once would use up each other's generations.
   std::atomic<uint64_t> num_begun_{0};
 };
 
-// No other lock is taken while `mu_` is held.
-class SharedJobEpoch : public JobEpoch {
+class SharedJobEpoch : public CountedEpoch {
  public:
   // `ring`: the samples that jobs pass each other, or null.
   SharedJobEpoch(const JobPlan& plan, SharedJob* shared,
@@ -54,10 +49,7 @@ class SharedJobEpoch : public JobEpoch {
   void Resume(const OrderWalk& walk, uint32_t num_handed_out) override;
   void BeginDecisions() override;
   bool OthersHandOn() override;
-  GenerationRange Wanted(uint32_t index, Generation own) const override;
-  bool Use(uint32_t index, Generation found, bool in_ring) override;
   bool Claim(uint32_t index, bool also_claimed) override;
-  Generation Claimed(uint32_t index) const override ABSL_LOCKS_EXCLUDED(mu_);
   bool KeepsForOthers(uint32_t index) const override;
   bool ShouldPublish(uint32_t index) const override;
   void NoteHandedOut(uint32_t count) override;
@@ -70,12 +62,8 @@ class SharedJobEpoch : public JobEpoch {
   bool TakeReturnedPlace() override;
 
  private:
-  // Whether only the generations of the schedule may be used, no newer ones.
-  bool Exact() const { return plan_.number < shared_.exact_before_; }
   std::optional<Unkept> OldestInRing(const Needs& needs);
   bool ClaimUnkept(uint32_t index, bool also_claimed);
-  void NoteGeneration(uint32_t index, Generation generation)
-      ABSL_LOCKS_EXCLUDED(mu_);
 
   SharedJob& shared_;
   const TransitRing* const ring_;
@@ -89,11 +77,6 @@ class SharedJobEpoch : public JobEpoch {
   uint32_t num_refused_ = 0;
   uint32_t num_owed_ = 0;
   uint32_t num_ahead_ = 0;
-
-  mutable std::mutex mu_;
-  // Samples prepared in another generation than the schedule's.
-  std::unordered_map<uint32_t, Generation> other_generations_
-      ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace refurbish_tf

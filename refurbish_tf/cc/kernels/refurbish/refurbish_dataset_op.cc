@@ -106,12 +106,13 @@ class RefurbishDatasetOp : public UnaryDatasetOpKernel {
                    DatasetBase** output) override {
     RefurbishArguments arguments = attrs_;
     StageOptions options = options_;
-    std::string name, store_name;
-    int64_t seed, order_seed, max_bytes;
+    std::string name, store_name, shared;
+    int64_t seed, order_seed, max_bytes, shared_max_bytes;
     OP_REQUIRES_OK(
         ctx,
         GetScalars(ctx, "stage", &name, "store", &store_name, "seed", &seed,
-                   "order_seed", &order_seed, "max_bytes", &max_bytes,
+                   "order_seed", &order_seed, "max_bytes", &max_bytes, "shared",
+                   &shared, "shared_max_bytes", &shared_max_bytes,
                    "shuffle_buffer_size", &arguments.shuffle_buffer_size,
                    "num_parallel_calls", &arguments.num_parallel_calls,
                    "batch_size", &arguments.batches.size, "drop_remainder",
@@ -145,6 +146,17 @@ class RefurbishDatasetOp : public UnaryDatasetOpKernel {
         SampleStore::GetOrCreate(store_name, max_bytes);
     OP_REQUIRES_OK(ctx, store.status());
     options.sample_bytes = (*store)->FixedBytes(arguments.sample_types);
+    if (!shared.empty()) {
+      OP_REQUIRES(
+          ctx, facts.hinted || facts.shard.shard.has_value(),
+          absl::InvalidArgumentError(
+              "shared needs the number of each sample in the whole source, "
+              "which is unknown if file names are sharded. Shard next to "
+              "refurbish, as in source.shard(n, i).refurbish(...)."));
+      OP_REQUIRES_OK(ctx, CheckEncodable(arguments.sample_types.dtypes));
+      options.level = SharedLevel::GetOrCreate(shared, shared_max_bytes,
+                                               arguments.sample_types);
+    }
     std::shared_ptr<Stage> stage = Stage::GetOrCreate(name);
     if (!facts.hinted) OP_REQUIRES_OK(ctx, stage->SetShard(facts.shard));
     OP_REQUIRES_OK(ctx,

@@ -61,7 +61,8 @@ OrderedWorkers::Claimed SampleWork::Claim(
     return OrderedWorkers::Claimed::kRun;
   }
   sample.tensors = std::move(sample.place.sample);
-  if (functions_.final.function != nullptr || rows_ != nullptr) {
+  if (functions_.final.function != nullptr || rows_ != nullptr ||
+      sample.place.from_level.has_value()) {
     return OrderedWorkers::Claimed::kRun;
   }
   AppendFinalSeed(&sample);
@@ -102,7 +103,18 @@ OrderedWorkers::Outcome SampleWork::Run(OrderedWorkers::Piece* piece) {
     if (!epoch_->Read(&sample.place)) return Dropped();
     sample.tensors = std::move(sample.place.sample);
   }
-  if (sample.fresh) sample.status = Prepare(&sample);
+  if (sample.fresh && sample.index_known && epoch_->TakeShared(&sample.place)) {
+    sample.tensors = std::move(sample.place.sample);
+    sample.fresh = sample.place.missing = false;
+  }
+  if (sample.fresh) {
+    sample.status = Prepare(&sample);
+  } else if (sample.place.from_level.has_value()) {
+    sample.place.from_other_jobs = true;
+    sample.status = stage_.PutPrepared(*epoch_, *sample.place.index,
+                                       *sample.place.from_level, sample.tensors,
+                                       /*source_sum=*/0);
+  }
   if (sample.status.ok()) sample.status = Finish(&sample);
   return OrderedWorkers::Outcome::kDone;
 }
@@ -152,6 +164,7 @@ absl::Status SampleWork::Prepare(SamplePiece* piece) {
   TF_RETURN_IF_ERROR(CheckShapes(*piece));
   OwnBuffers(&piece->tensors);
   if (!piece->index_known) return absl::OkStatus();
+  epoch_->PutShared(index, generation, piece->tensors);
   return stage_.PutPrepared(*epoch_, index, generation, piece->tensors, sum);
 }
 

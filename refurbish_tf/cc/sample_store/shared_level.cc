@@ -1,0 +1,287 @@
+#include "refurbish_tf/cc/sample_store/shared_level.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <functional>
+
+#include "refurbish_tf/cc/base/crc32c.h"
+#include "refurbish_tf/cc/base/registry.h"
+#include "refurbish_tf/cc/plan/random.h"
+#include "refurbish_tf/cc/store/disk/record.h"
+
+namespace refurbish_tf {
+namespace {
+
+// The most bytes of samples that have come or are on their way, and of samples
+// to be written.
+constexpr int64_t kMostLevelBytes = 64 << 20;
+// How many samples may be asked for at once.
+constexpr size_t kMostRequests = 4096;
+// How long a reading thread waits for more requests, so that it gets several at
+// once.
+constexpr std::chrono::milliseconds kTogether(2);
+// What a server adds to each record, roughly.
+constexpr int64_t kBytesBesideRecord = 160;
+
+using ServeLevel = void (*)(const char* level);
+std::atomic<ServeLevel> serve_level{nullptr};
+
+uint64_t HashOf(const std::string& text) {
+  uint64_t hash = text.size();
+  for (const unsigned char letter : text) hash = Mix(hash ^ letter);
+  return hash;
+}
+
+}  // namespace
+
+std::shared_ptr<SharedLevel> SharedLevel::GetOrCreate(
+    const std::string& id, int64_t max_bytes, const SampleTypes& types) {
+  bool created = false;
+  std::shared_ptr<SharedLevel> level =
+      Registry<SharedLevel>::Global().GetOrCreate(id, [&] {
+        created = true;
+        return std::make_shared<SharedLevel>(id, max_bytes, types);
+      });
+  const ServeLevel serve = serve_level;
+  if (created && serve != nullptr) serve(id.c_str());
+  return level;
+}
+
+SharedLevel::SharedLevel(const std::string& id, int64_t max_bytes,
+                         const SampleTypes& types)
+    : process_(getpid()),
+      record_id_(HashOf(id.substr(id.find('\n') + 1))),
+      max_bytes_(max_bytes),
+      types_(types) {}
+
+bool SharedLevel::IsForked() const { return getpid() != process_; }
+
+SharedLevel::Reader::Reader(SharedLevel* level, uint64_t num_samples)
+    : level_(*level), number_([&] {
+        // The number of a child's reader is never used.
+        if (level->IsForked()) return uint64_t{0};
+        std::lock_guard<std::mutex> lock(level->mu_);
+        level->num_samples_ = std::max(level->num_samples_, num_samples);
+        return ++level->num_readers_;
+      }()) {}
+
+SharedLevel::Reader::~Reader() {
+  if (level_.IsForked()) return;
+  std::lock_guard<std::mutex> lock(level_.mu_);
+  for (auto next = level_.requests_.begin(); next != level_.requests_.end();) {
+    const auto request = next++;
+    if (request->of.first == number_) level_.Forget(request);
+  }
+}
+
+void SharedLevel::Reader::Ask(uint32_t index, Generation least) {
+  if (level_.IsForked()) return;
+  std::lock_guard<std::mutex> lock(level_.mu_);
+  auto [entry, added] = level_.by_index_.try_emplace({number_, index});
+  if (!added) return;
+  if (level_.requests_.empty()) level_.asked_.notify_one();
+  entry->second = level_.requests_.insert(level_.requests_.end(),
+                                          {{number_, index}, least});
+  if (level_.requests_.size() > kMostRequests) {
+    level_.Forget(level_.requests_.begin());
+  }
+}
+
+bool SharedLevel::Reader::Take(uint32_t index, GenerationRange wanted,
+                               bool last, Sample* sample, Generation* found) {
+  if (level_.IsForked()) return false;
+  std::lock_guard<std::mutex> lock(level_.mu_);
+  const auto entry = level_.by_index_.find({number_, index});
+  if (entry == level_.by_index_.end()) return false;
+  Request& request = *entry->second;
+  const bool taken = request.has_come && wanted.Contains(request.generation);
+  if (taken) {
+    *sample = std::move(request.sample);
+    *found = request.generation;
+  }
+  if (taken || last) level_.Forget(entry->second);
+  return taken;
+}
+
+void SharedLevel::Forget(std::list<Request>::iterator request) {
+  bytes_come_ -= request->bytes;
+  by_index_.erase(request->of);
+  requests_.erase(request);
+}
+
+void SharedLevel::Put(uint32_t index, Generation generation,
+                      const Sample& sample) {
+  if (IsForked()) return;
+  const int64_t bytes = SampleBytes(sample) + kBytesBesideRecord;
+  std::lock_guard<std::mutex> lock(mu_);
+  largest_ = std::max(largest_, bytes);
+  all_bytes_ += bytes;
+  ++num_put_;
+  if (!puts_.empty() && bytes_to_put_ + bytes > kMostLevelBytes) return;
+  puts_.push_back(std::make_unique<Record>(
+      Record{sample, MakeRecordHeader(record_id_, index, generation, 0, 0),
+             EncodedSample(), bytes}));
+  bytes_to_put_ += bytes;
+  put_.notify_one();
+}
+
+bool SharedLevel::IsKept(uint32_t index) const {
+  if (max_bytes_ == kUnlimited) return true;
+  if (num_samples_ == 0 || num_put_ == 0) return false;
+  const double share = max_bytes_ / (num_samples_ * (all_bytes_ / num_put_));
+  return std::ldexp(Mix(index ^ record_id_), -64) < share;
+}
+
+int SharedLevel::NextAsked(Millis wait, Millis again, int most,
+                           RefurbishTfAsked* asked) {
+  const Clock::time_point end = Clock::now() + wait;
+  std::unique_lock<std::mutex> lock(mu_);
+  while (true) {
+    const Clock::time_point now = Clock::now();
+    int64_t bytes = bytes_come_;
+    int count = 0;
+    for (Request& request : requests_) {
+      if (request.has_come) continue;
+      bytes += largest_;
+      // The first one is asked for however large it is.
+      if (count == most || (bytes > kMostLevelBytes && bytes > largest_)) break;
+      if (request.again > now) continue;
+      request.again = now + again;
+      asked[count++] = {request.of.first, request.of.second, request.least};
+    }
+    if (count > 0 || now >= end) return count;
+    asked_.wait_until(lock, requests_.empty() ? end : now + kTogether);
+  }
+}
+
+int SharedLevel::Found(uint64_t reader, uint32_t index, const char* data,
+                       uint64_t size) {
+  RecordHeader header;
+  if (size < sizeof(header) || size > kMaxRecord) return -1;
+  std::memcpy(&header, data, sizeof(header));
+  if (!IsRecordHeader(header, record_id_, index) ||
+      header.payload_size != size - sizeof(header)) {
+    return -1;
+  }
+  const auto wanted = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    const auto entry = by_index_.find({reader, index});
+    return entry != by_index_.end() && !entry->second->has_come &&
+                   header.generation >= entry->second->least
+               ? &*entry->second
+               : nullptr;
+  };
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    if (wanted() == nullptr) return 0;
+  }
+  RecordBuffer record(size);
+  if (record.data() == nullptr) return 0;
+  std::memcpy(record.data(), data, size);
+  Sample sample;
+  if (!record.Verify(record_id_, index, size) ||
+      !DecodeSample(std::move(record), &sample) || !types_.Allow(sample)) {
+    return -1;
+  }
+  std::lock_guard<std::mutex> lock(mu_);
+  Request* const request = wanted();
+  if (request == nullptr) return 0;
+  request->has_come = true;
+  request->generation = header.generation;
+  request->sample = std::move(sample);
+  request->bytes = size;
+  bytes_come_ += size;
+  largest_ = std::max<int64_t>(largest_, size);
+  return 1;
+}
+
+std::unique_ptr<SharedLevel::Record> SharedLevel::NextPut(Millis wait,
+                                                          bool* kept) {
+  std::unique_ptr<Record> next;
+  {
+    std::unique_lock<std::mutex> lock(mu_);
+    if (puts_.empty()) put_.wait_until(lock, Clock::now() + wait);
+    if (puts_.empty()) return nullptr;
+    next = std::move(puts_.front());
+    puts_.pop_front();
+    bytes_to_put_ -= next->bytes;
+    *kept = IsKept(next->header.index);
+  }
+  if (!EncodedSample::Encode(next->sample, &next->encoded).ok()) return nullptr;
+  uint32_t crc = 0;
+  size_t size = 0;
+  for (const iovec& part : next->encoded.parts()) {
+    crc = Crc32c(part.iov_base, part.iov_len, crc);
+    size += part.iov_len;
+  }
+  if (size + sizeof(RecordHeader) > kMaxRecord) return nullptr;
+  next->header = MakeRecordHeader(record_id_, next->header.index,
+                                  next->header.generation, size, crc);
+  return next;
+}
+
+// The functions that the threads in Python call, by ctypes. A level no longer
+// exists when all its stages are gone.
+#define RTF_EXPORT extern "C" __attribute__((visibility("default")))
+
+// Sets the function that is told of each new level, or null.
+RTF_EXPORT void refurbish_tf_level_on_new(ServeLevel serve) {
+  serve_level = serve;
+}
+
+// Waits for requests, at most `wait_ms`. Returns how many it has written to
+// `asked`, at most `most`, or -1 if the level no longer exists. A sample that
+// does not come is asked for again after `again_ms`.
+RTF_EXPORT int refurbish_tf_level_asked(const char* id, int wait_ms,
+                                        int again_ms, int most,
+                                        RefurbishTfAsked* asked) {
+  const auto level = Registry<SharedLevel>::Global().Find(id);
+  if (level == nullptr) return -1;
+  return level->NextAsked(SharedLevel::Millis(wait_ms),
+                          SharedLevel::Millis(again_ms), most, asked);
+}
+
+// Takes a record that was found. Returns 1 if it is used, 0 if it is too old or
+// no longer needed, -1 if it is damaged or foreign.
+RTF_EXPORT int refurbish_tf_level_found(const char* id, uint64_t reader,
+                                        uint32_t index, const char* data,
+                                        uint64_t size) {
+  const auto level = Registry<SharedLevel>::Global().Find(id);
+  return level == nullptr ? 0 : level->Found(reader, index, data, size);
+}
+
+// Waits for a sample to write, at most `wait_ms`. Returns the bytes of its
+// record, 0 if there is none, or -1 if the level no longer exists. `kept`:
+// whether a limited level keeps it.
+RTF_EXPORT int64_t refurbish_tf_level_next_put(const char* id, int wait_ms,
+                                               uint32_t* index, int* kept,
+                                               void** put) {
+  const auto level = Registry<SharedLevel>::Global().Find(id);
+  if (level == nullptr) return -1;
+  bool is_kept = false;
+  auto record = level->NextPut(SharedLevel::Millis(wait_ms), &is_kept);
+  if (record == nullptr) return 0;
+  *index = record->header.index;
+  *kept = is_kept;
+  const int64_t size = sizeof(RecordHeader) + record->header.payload_size;
+  *put = record.release();
+  return size;
+}
+
+// Writes the record to `to`, unless that is null, and frees it.
+RTF_EXPORT void refurbish_tf_level_copy_put(void* put, char* to) {
+  const std::unique_ptr<SharedLevel::Record> record(
+      static_cast<SharedLevel::Record*>(put));
+  if (to == nullptr) return;
+  std::memcpy(to, &record->header, sizeof(RecordHeader));
+  to += sizeof(RecordHeader);
+  for (const iovec& part : record->encoded.parts()) {
+    std::memcpy(to, part.iov_base, part.iov_len);
+    to += part.iov_len;
+  }
+}
+
+}  // namespace refurbish_tf
