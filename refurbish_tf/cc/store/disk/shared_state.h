@@ -101,8 +101,8 @@ class SharedState {
    private:
     friend class SharedState;
     Job(SharedState* state, Index* claims, std::shared_ptr<File> file);
-    // Publish `begun`, one after the epoch that was begun. `PublishInSlot`
-    // tells the living jobs, `Publish` also later ones.
+    // Both publish `begun`, which is one after the epoch that was begun. Living
+    // jobs see it; after `Publish`, later jobs also do.
     void PublishInSlot(uint64_t begun);
     void Publish(uint64_t begun);
     bool IsAlive(int seat) const { return state_->IsAlive(*file_, seat); }
