@@ -86,10 +86,10 @@ class JobEpoch {
     return std::nullopt;
   }
   // Called when a stream yields a sample before the walk has reached a place
-  // for it. The next place of an unkept sample then gets that sample.
+  // for it. The next place of an unkept sample is then left to the stream.
   virtual void ClaimAhead(uint32_t /*index*/) {}
   // Called when a sample of the ring was replaced before it was read. It is
-  // needed again, and the epoch owes it a place before the next one.
+  // needed again, and a place is owed, which comes before the next one.
   virtual void GiveBack(uint32_t /*index*/) {}
   // Uses up a place that is owed. Returns false if no place is owed.
   virtual bool TakeReturnedPlace() { return false; }

@@ -102,7 +102,7 @@ class Epoch {
   // `index` is empty if the error belongs to no sample. Returns whether this
   // was the last place, as far as known. Called by one thread at a time.
   bool HandedOut(std::optional<uint32_t> index);
-  // `num_to_come`: how many samples may still be handed out. `WasHandedOut`:
+  // `num_to_come`: at most how many samples are still to come. `WasHandedOut`:
   // whether this sample was. Not to be called during `HandedOut`.
   int64_t num_to_come() const;
   bool WasHandedOut(uint32_t index) const {
@@ -233,9 +233,9 @@ class Epoch {
   int64_t largest_ ABSL_GUARDED_BY(mu_) = 0;
   NotedReads reads_ ABSL_GUARDED_BY(mu_);
 
-  // Samples that `Decide` deferred until the order is walked; those of them
-  // that are then still not in the store, so that the source is read again; and
-  // how many of the missing ones were claimed.
+  // Samples that `Decide` deferred until the order is walked. `missing_`: those
+  // that are then still not in the store, so that the source is read again for
+  // them; and how many of these were claimed.
   std::vector<uint32_t> deferred_ ABSL_GUARDED_BY(mu_);
   std::vector<uint32_t> missing_ ABSL_GUARDED_BY(mu_);
   size_t num_missing_claimed_ ABSL_GUARDED_BY(mu_) = 0;

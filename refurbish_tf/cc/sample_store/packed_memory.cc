@@ -29,7 +29,7 @@ constexpr size_t kMostOfAnySize = 8192, kFewSizes = 16;
 constexpr size_t kSlabBytes = 1 << 20;
 static_assert(kRegionBytes % kSlabBytes == 0);
 
-// Memory for a slab, aligned so that it is in one region. Null if none is left.
+// Memory for a slab, aligned so that it is in one region. Null without memory.
 char* MapSlab() {
   void* const mapped = mmap(nullptr, 2 * kSlabBytes, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -71,7 +71,7 @@ class SampleStore {
   virtual Cooperation& cooperation() = 0;
 
   // How the store numbers the samples of a shard: in memory as the shard does,
-  // on disk as the whole source does. The latter numbers stay valid when the
+  // on disk as the whole source does, because these numbers stay valid when the
   // source is divided differently.
   virtual Shard Keys(const Shard& /*shard*/) const { return Shard(); }
   // Puts a sample that is not kept into the ring, if there is one, for other

@@ -199,9 +199,8 @@ absl::Status MappedFile::MapAgain() {
   for (uint64_t chunk = 0; chunk < end; ++chunk) {
     char* const data = chunks_[chunk].load(std::memory_order_relaxed);
     if (data == nullptr) continue;
-    // MAP_FIXED replaces the memory in one step, because other threads use
-    // it. (A system call: the thread sanitizer takes the C library's `mmap`
-    // for a write.)
+    // MAP_FIXED replaces the memory in one step, because other threads use it.
+    // (The thread sanitizer would report the C library's `mmap` as a write.)
     if (syscall(SYS_mmap, data, chunk_bytes_, PROT_READ | PROT_WRITE,
                 MAP_SHARED | MAP_FIXED, file_->fd(),
                 chunk * chunk_bytes_) == -1) {
