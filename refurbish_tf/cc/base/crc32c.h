@@ -6,7 +6,7 @@
 
 namespace refurbish_tf {
 
-// CRC-32C (Castagnoli). Uses the CPU's instruction, if any, because every
+// CRC-32C (Castagnoli). Uses the CPU's CRC instruction, if any, because every
 // record that is read from a store on disk is checked. (Abseil's version, which
 // comes with TensorFlow, takes nearly ten times as long on CPUs that it does
 // not know.) `Crc32c(b, m, Crc32c(a, n))` is the checksum of a followed by b.

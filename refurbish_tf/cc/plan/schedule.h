@@ -212,7 +212,7 @@ class Schedule {
   const std::optional<MovedShard> moved_;
   KeptSamples kept_;
   // Eviction orders: the KeptSamples number at each rank and, by cycle, the
-  // rank of each number. A moved shard has only ranks (in the former shards).
+  // rank of each number. A moved shard has only ranks (of former shards).
   Permutation by_rank_;
   std::array<Permutation, 2> ranks_;
   // The samples of a moved shard, by cycle, in eviction order.

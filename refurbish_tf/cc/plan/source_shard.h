@@ -25,7 +25,7 @@ struct SourceShard {
 };
 
 // The least number of samples that the whole source can have, given the size of
-// this shard. kUnknownSamples if there is no such limit.
+// this shard. kUnknownSamples if it is unknown.
 inline int64_t WholeOf(const SourceShard& shard, int64_t num_samples) {
   return num_samples <= 0
              ? shard.whole

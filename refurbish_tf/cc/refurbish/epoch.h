@@ -33,8 +33,8 @@ namespace refurbish_tf {
 
 // `epoch_decide.cc` decides where each sample comes from.
 //
-// Thread-safe. Lock order: `mu_`, then those of the `JobEpoch`, then those of
-// the store and its `ReadAhead`.
+// Thread-safe. Lock order: `mu_`, then the locks of the `JobEpoch`, then the
+// locks of the store and its `ReadAhead`.
 class Epoch {
  public:
   // `order` is empty while the number of samples is unknown. Every sample is

@@ -41,8 +41,8 @@ struct StageOptions {
 // finds its stage by the stage's id. A worker of a tf.data service makes the
 // stage from the graph, in its own process.
 //
-// Lock order: `mu_`, then those of the job or `FirstPassSelection`, then that
-// of the store. Nothing accesses files, waits for other processes or puts
+// Lock order: `mu_`, then the lock of the job or `FirstPassSelection`, then the
+// store's lock. Nothing accesses files, waits for other processes or puts
 // samples while it holds `mu_`.
 class Stage : public std::enable_shared_from_this<Stage> {
  public:

@@ -65,9 +65,9 @@ class SharedState {
   // process dies.
   class Job {
    public:
-    // Begins the job's first epoch and returns its number: that of the furthest
-    // living job, whose samples it can use, or, if there is none, the one after
-    // all epochs that were ever begun.
+    // Begins the job's first epoch and returns its number. It is the epoch of
+    // the furthest living job, whose samples it can use, or, if there is none,
+    // the epoch after all that were ever begun.
     uint64_t BeginFirstEpoch();
     void BeginEpoch(uint64_t epoch);
 

@@ -25,7 +25,7 @@ namespace refurbish_tf {
 // with kept samples nor evicts any. Thread-safe.
 class TransitPuts {
  public:
-  // The last three arguments are those of WriteBuffer.
+  // For the last three arguments, see WriteBuffer.
   TransitPuts(TransitRing* ring, Index* claims, Records* records, StoreEnv* env,
               size_t enough, std::chrono::milliseconds delay,
               std::function<void()> wake)

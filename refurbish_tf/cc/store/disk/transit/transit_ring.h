@@ -42,9 +42,9 @@ class TransitRing {
   ~TransitRing() { delete files_.load(); }
 
   // Opens the files of a ring of `bytes`, in records of `record_bytes`, or -1
-  // if they vary. The geometry is that of the process that planned the ring
-  // first. But a process that is `alone` with the store replaces the geometry
-  // that an earlier run has left. For one thread at a time.
+  // if they vary. The process that first plans the ring sets the geometry. But
+  // a process that is `alone` with the store replaces the geometry that an
+  // earlier run has left. For one thread at a time.
   absl::Status Plan(int64_t bytes, int64_t record_bytes, bool alone);
   bool IsOpen() const { return files() != nullptr; }
   // The bytes of all units, in the agreed geometry.
