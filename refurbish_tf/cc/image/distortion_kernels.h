@@ -25,24 +25,24 @@ struct BlendPlan {
   int16_t whole = 0, up = 0, down = 0;
 };
 
-// A value becomes u * whole + (u * multiplier >> 16), at most 255, where u =
-// value - lowest. Numbers for each byte of a block, because channels differ.
+// A value becomes min(u * whole + (u * multiplier >> 16), 255), with u = value
+// - lowest. Each byte of a block has its own numbers: channels differ.
 struct StretchPlan {
   alignas(32) uint8_t lowest[kBlock];
   alignas(32) uint16_t whole[kBlock];
   alignas(32) uint16_t multiplier[kBlock];
 };
 
-// What each value of each channel becomes.
+// The new value for each value of each channel.
 struct ValueTables {
   alignas(32) uint8_t of[kColors][256];
   // The same tables for `LookUp` in vector_distortions.cc, which looks up 16
-  // values per step. Each step is there twice, for both halves of a vector, and
-  // xored with the step before, except steps 0 and 8.
+  // values per step. Each step is stored twice, once for each half of a vector,
+  // and is xored with the previous step, except for steps 0 and 8.
   alignas(32) uint8_t steps[kColors][16][32];
 };
 
-// Locates the pixels of a row in the input. A loop uses only some members.
+// Locates the pixels of a row in the input. Each loop uses only some members.
 // `first`, `step` and coordinates of `turn` are in units of 1 / 65536 pixel.
 struct RowPlan {
   const uint8_t* image = nullptr;
@@ -52,9 +52,9 @@ struct RowPlan {
   // `move`: (x, y) comes from (x + (first + y * step >> 16), y + down).
   // `move_columns`: (x, y) comes from (x, y + (first + x * step >> 16)).
   int64_t first = 0, step = 0, down = 0;
-  // For `move_columns`: adjacent columns with the same offset are a span.
-  // `spans` has the first byte of each, and the end of the last. `longest`: in
-  // bytes.
+  // For `move_columns`: a span is adjacent columns with the same offset.
+  // `spans` has the first byte of each span, then the end of the last one.
+  // `longest` is the length in bytes of the longest span.
   absl::InlinedVector<int32_t, 128> spans;
   int64_t longest = 0;
   // `turn`: (x, y) comes from
@@ -70,8 +70,8 @@ struct RowPlan {
 };
 
 struct DistortionKernels {
-  // Whether `mask`, `solarize`, `stretch` and `blend`, which compute bytes,
-  // exist. Plain loops for them would be no faster than `look_up`.
+  // Whether `mask`, `solarize`, `stretch` and `blend`, which compute each byte,
+  // exist. As plain loops they would be no faster than `look_up`.
   bool has_arithmetic;
 
   // Bytes begin with the first channel of a pixel. `from` and `to` may be the
@@ -142,7 +142,7 @@ inline void TurnHue(const uint8_t* from, int turn, uint8_t* to) {
   const int sixth = 16 * spread, circle = 6 * sixth;
   if (hue < 0) hue += circle;
   if (hue >= circle) hue -= circle;
-  // `distance`: between the hue and that of red, green or blue.
+  // `distance` is how far the hue is from pure red, green or blue.
   const auto channel = [=](int distance) {
     return static_cast<uint8_t>(
         (16 * most + 8 - std::clamp(distance - sixth, 0, sixth)) >> 4);
@@ -212,8 +212,8 @@ struct TurnedRow {
   Range inside;
 };
 
-// The spans of columns (see `RowPlan`) that come from inside the image, for a
-// row of the result. The offset changes by one from span to span.
+// For one row of the result: the spans of columns (see `RowPlan`) that come
+// from inside the image. The offset changes by one from span to span.
 struct ColumnSpans {
   int64_t from, to;
   // The row that span `from` comes from, and how it changes per span.

@@ -64,8 +64,8 @@ class FusedPass {
 
  private:
   using PixelSteps = absl::InlinedVector<PixelStep, 2>;
-  // A strip of columns of the result, in bytes. Where columns are empty depends
-  // on the cutouts that a row is in.
+  // A strip of columns of the result, in bytes. The cutouts that a row is in
+  // determine which of its columns are empty.
   struct Piece {
     bool is_empty() const { return from < 0; }
 

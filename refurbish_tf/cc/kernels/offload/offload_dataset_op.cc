@@ -251,7 +251,7 @@ class OffloadIterator : public InputIterator<OffloadDataset, OffloadWork> {
     return SaveResults(writer, prefix(), kErrors, errors);
   }
 
-  // Reads saved batches. The input had yielded `position` elements then.
+  // Reads saved batches. `position`: how many elements the input had yielded.
   absl::Status ReadBatches(IteratorContext* ctx, const CheckpointReader& saved,
                            int64_t position,
                            std::deque<std::shared_ptr<OffloadBatch>>* batches)
@@ -306,7 +306,7 @@ class OffloadIterator : public InputIterator<OffloadDataset, OffloadWork> {
   // Restored from a checkpoint, and handed out first.
   std::deque<std::shared_ptr<OffloadBatch>> restored_ ABSL_GUARDED_BY(mu_);
   std::deque<Result> restored_errors_ ABSL_GUARDED_BY(mu_);
-  // How far the input was read at the end of the batch handed out last.
+  // How many input elements were read by the end of the batch handed out last.
   int64_t position_ ABSL_GUARDED_BY(mu_) = 0;
   // The batch whose rows the consumer is gathering, or one to continue.
   std::shared_ptr<OffloadBatch> filling_ ABSL_GUARDED_BY(mu_);

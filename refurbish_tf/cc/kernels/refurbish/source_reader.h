@@ -19,7 +19,7 @@
 
 namespace refurbish_tf {
 
-// When a stream's shuffle buffer is full. With one element, order is kept.
+// The size of a stream's full shuffle buffer. With one element, order is kept.
 struct ShuffleBufferSize {
   // 0 means the default.
   static ShuffleBufferSize FromArgument(int64_t elements) {

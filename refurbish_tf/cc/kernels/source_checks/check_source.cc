@@ -194,7 +194,7 @@ std::pair<std::string, std::string> ReasonInFunction(
   for (const auto& [name, function] : functions) {
     std::set<std::string> called;
     AddCalled(functions, name, &called);
-    // `to_tf_dataset(shuffle=True)` of Hugging Face does this in each epoch.
+    // Hugging Face's `to_tf_dataset(shuffle=True)` draws a seed in each epoch.
     if (called.count("RandomIndexShuffle") > 0 &&
         std::any_of(called.begin(), called.end(), DrawsAnew)) {
       return {"an index_shuffle with a seed that is drawn in each epoch",

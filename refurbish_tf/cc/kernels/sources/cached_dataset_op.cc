@@ -240,8 +240,8 @@ class CachedIterator : public DatasetIterator<CachedDataset> {
     return absl::OkStatus();
   }
 
-  // Reads one element that the input leaves out, with an input of its own: the
-  // element's record on disk is damaged or was removed. Rare.
+  // Reads one element that the input leaves out, with an input of its own. This
+  // is needed only if the element's record on disk is damaged or was removed.
   absl::Status ReadAlone(IteratorContext* ctx, uint32_t index,
                          std::vector<Tensor>* element)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
