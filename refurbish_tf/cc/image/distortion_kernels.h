@@ -25,8 +25,8 @@ struct BlendPlan {
   int16_t whole = 0, up = 0, down = 0;
 };
 
-// A value becomes min(u * whole + (u * multiplier >> 16), 255), with u = value
-// - lowest. Each byte of a block has its own numbers: channels differ.
+// With u = value - lowest, a value becomes min(u * whole + (u * multiplier >>
+// 16), 255). Each byte of a block has its own numbers: channels differ.
 struct StretchPlan {
   alignas(32) uint8_t lowest[kBlock];
   alignas(32) uint16_t whole[kBlock];
@@ -75,8 +75,8 @@ struct DistortionKernels {
   bool has_arithmetic;
 
   // Bytes begin with the first channel of a pixel. `from` and `to` may be the
-  // same. Loops that do not mix channels treat images of one channel as if they
-  // had three; the last of these pixels may be incomplete.
+  // same. Loops that do not mix channels treat an image of one channel as if it
+  // had three; the last pixel may then be incomplete.
   void (*mask)(const uint8_t* from, int64_t bytes, uint8_t mask, uint8_t* to);
   void (*solarize)(const uint8_t* from, int64_t bytes, uint8_t threshold,
                    uint8_t* to);
@@ -237,8 +237,8 @@ inline ColumnSpans InsideSpans(const RowPlan& plan, int64_t y, int64_t x,
   return {inside.from, inside.to, row + inside.from * direction, direction};
 }
 
-// The bytes, counted from the beginning of row y, of those pixels in [x, x +
-// count) that have eight neighbours.
+// The bytes of the pixels in [x, x + count) that have eight neighbours, counted
+// from the beginning of row y.
 inline Range InnerBytes(const RowPlan& plan, int64_t y, int64_t x,
                         int64_t count) {
   const int64_t pixel = plan.pixel_bytes;

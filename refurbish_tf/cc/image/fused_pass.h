@@ -47,8 +47,8 @@ class FusedPass {
   // Adds a step, which can follow any other steps.
   void Add(const PixelStep& step);
 
-  // Each adds a step, or returns false if it cannot follow those already added.
-  // The caller must then compute the image, and add the step to a new pass.
+  // Each adds a step, or returns false if the step cannot follow the earlier
+  // ones. The caller must then compute the image, and add it to a new pass.
   bool Crop(const Box& part, Border border, FillColor color,
             int64_t outermost = 1);
   bool Flip(bool vertically);

@@ -82,7 +82,7 @@ void ReadPng(absl::string_view file, ImageFile* read) {
 }
 
 // Returns the position after a list of blocks. A block is a byte that says how
-// many bytes follow, then those bytes. An empty block ends the list.
+// many bytes follow, then these bytes. An empty block ends the list.
 size_t BehindBlocks(absl::string_view file, size_t at) {
   while (at < file.size() && file[at] != 0) at += 1 + Byte(file, at);
   return at + 1;

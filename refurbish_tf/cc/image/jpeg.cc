@@ -16,7 +16,7 @@ struct Scale {
 constexpr Scale kScales[] = {{8, 12}, {4, 4}, {2, 2}};
 
 // Converts a range of pixels to the range of scaled pixels that it touches, and
-// says where the exact range is within this one.
+// says where in this range the exact one is.
 void ScaleStretch(int ratio, int64_t* begin, int64_t* length,
                   double* exact_begin, double* exact_length) {
   const int64_t end = *begin + *length;

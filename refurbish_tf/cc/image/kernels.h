@@ -97,7 +97,7 @@ struct PixelKernels {
   }
   using Normalizations = std::array<NormalizeTo, kNumTypes>;
   Normalizations normalize;
-  // The same, but these store past the caches where such a loop exists.
+  // The same, but storing past the caches where there is a loop that does.
   Normalizations normalize_past_caches;
   Normalize NormalizeOf(ValueType from, ValueType to, Stores stores) const {
     const Normalizations& all =

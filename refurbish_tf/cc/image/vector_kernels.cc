@@ -286,7 +286,7 @@ REFURBISH_TF_AVX2 void BlendRows(const uint8_t* const* rows,
   }
 }
 
-// Four pixels of both rows at a time, a row in each half of a vector.
+// Makes four pixels of both rows at a time, a row in each half of a vector.
 template <int channels>
 REFURBISH_TF_AVX2 void BlendColumns(const std::array<const int16_t*, 2>& from,
                                     int64_t /*channels*/, const int32_t* start,

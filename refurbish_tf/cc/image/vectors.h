@@ -24,13 +24,13 @@ namespace refurbish_tf::vectors {
 // 16 words. Their arithmetic operators must not overflow.
 using Words = int16_t __attribute__((vector_size(32)));
 
-// Byte i of the result is byte i + 1, and the last one is the first.
+// Byte i of the result is byte i + 1 of `value`; the last byte is the first.
 REFURBISH_TF_AVX2_INLINE inline __m256i MovedDown(__m256i value) {
   return _mm256_alignr_epi8(_mm256_permute2x128_si256(value, value, 0x01),
                             value, 1);
 }
 
-// Byte i of the result is byte i - 1, and the first one is the last.
+// Byte i of the result is byte i - 1 of `value`; the first byte is the last.
 REFURBISH_TF_AVX2_INLINE inline __m256i MovedUp(__m256i value) {
   return _mm256_alignr_epi8(value,
                             _mm256_permute2x128_si256(value, value, 0x01), 15);

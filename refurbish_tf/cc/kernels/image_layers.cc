@@ -26,8 +26,8 @@ constexpr char kPixelsOp[] = "RefurbishTf>ImagePixels";
 
 // Components of batches that are larger than this are written past the CPU
 // caches, because they would leave the caches before they are read. In our
-// measurements, this was faster from 9 to 13 MB on. The reported size of the
-// last-level cache does not help: many more cores may share that cache.
+// measurements, this became faster between 9 and 13 MB. The reported size of
+// the last-level cache does not help: many more cores may share that cache.
 constexpr int64_t kBytesPastCaches = 12 << 20;
 
 absl::string_view NodeOf(absl::string_view value) {

@@ -146,8 +146,8 @@ class InputIterator : public WorkersIterator<Dataset> {
     return IteratorContext(std::move(params));
   }
 
-  // Creates `work_`; called before `Start`. `arguments`: further arguments for
-  // the constructor of `Work`.
+  // Creates `work_`. Must be called before `Start`. `arguments`: further
+  // arguments for the constructor of `Work`.
   template <class... Arguments>
   void MakeWork(IteratorContext* ctx, Arguments&&... arguments)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
@@ -156,9 +156,9 @@ class InputIterator : public WorkersIterator<Dataset> {
                   std::forward<Arguments>(arguments)...);
   }
 
-  // Called after `MakeWork`. From now on a checkpoint holds a snapshot of the
-  // input as it was after the last element handed out, not the elements that
-  // were read ahead. Snapshots are cheap if the input buffers nothing.
+  // Must be called after `MakeWork`. From then on a checkpoint holds a snapshot
+  // of the input after the last element handed out, not the elements that were
+  // read ahead. Snapshots are cheap if the input buffers nothing.
   void TakeSnapshots() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     work_->TakeSnapshots(StagesUpstream(*this->dataset()->input()));
     snapshot_ = work_->Checkpoint();

@@ -61,7 +61,7 @@ class IteratorWorkers {
   // To be passed to the functions that the workers run and to the iterator's
   // input, so that both are cancelled with the workers.
   CancellationManager* cancellation_manager() { return &cancellation_manager_; }
-  // Allocates the memory of the iterator's batches. It keeps no spare memory
+  // Returns the allocator of the iterator's batches. It keeps no spare memory
   // longer than the iterator lives. `stage` names the stage in errors.
   std::shared_ptr<BatchMemory> MemoryOfBatches(const char* stage,
                                                IteratorContext* ctx);

@@ -271,7 +271,7 @@ REGISTER_OP("RefurbishTf>ImageDraws")
 // kinds, names: for each target, its kind, as in `targets=` of
 // `rtf.augment.compose`, and its name in errors.
 // Tmoved: as Ttargets, except for a second image, whose type the layers change
-// like that of the first.
+// as they change the first image's.
 IMAGE_OP("ImagePixels", "draws: int32").SetShapeFn(PixelsShape);
 
 // Applies a chain of layers: `ImagePixels` with the `ImageDraws` of `seed`.
@@ -291,7 +291,7 @@ IMAGE_OP("ImageLayers", "seed: Tseed")
 // moves: for each layer, whether it moves pixels.
 // row_changes: for each layer, what it may do to rows, to continue 'may ', or
 // empty.
-// refused_in: if a nested layer refuses, which layers contain it: "cutout in ".
+// refused_in: if a nested layer refuses, where it is, such as "cutout in ".
 REGISTER_OP("RefurbishTf>DescribeLayers")
     .Output("num_draws: int32")
     .Output("is_policy: bool")

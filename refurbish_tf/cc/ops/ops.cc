@@ -36,8 +36,8 @@ REGISTER_OP("RefurbishTf>StageName")
     .SetShapeFn(ScalarShape);
 
 // How many bytes this process can still get, and how many of them the samples
-// must leave free. From then on /proc and /sys are read below `root`, which is
-// empty except in tests.
+// must leave free. From this call on, /proc and /sys are read below `root`,
+// which is empty except in tests.
 REGISTER_OP("RefurbishTf>Memory")
     .Input("root: string")
     .Output("free_and_reserve: int64")

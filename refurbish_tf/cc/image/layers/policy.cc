@@ -238,7 +238,7 @@ class PolicyLayer : public Layer {
     RTF_RETURN_IF_ERROR(CheckSides(made));
     return made;
   }
-  // A layer that continues the previous one must have the same end and groups.
+  // A layer that continues the previous one needs the same end and groups.
   absl::Status MayFollow(const Layer* before) const override {
     if (!goes_on_ || before == nullptr) return absl::OkStatus();
     const auto* const policy = dynamic_cast<const PolicyLayer*>(before);

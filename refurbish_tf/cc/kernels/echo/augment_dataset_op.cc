@@ -167,7 +167,7 @@ class AugmentIterator : public ElementIterator<AugmentDataset, AugmentWork> {
     absl::MutexLock lock(&mu_);
     options_ = WorkerOptions(ctx, kAutotuneCalls, "default",
                              {dataset()->function_.get()});
-    // A symbolic checkpoint is a position in the input, so it needs this order.
+    // A symbolic checkpoint is an input position, so results must be in order.
     options_.in_order |= ctx->symbolic_checkpoint();
     if (dataset()->batches_.size > 0) {
       // Rows are always assigned in order: if results are not in order, the

@@ -1,9 +1,9 @@
 // Data echoing with a fixed factor: yields each element of the input several
 // times, without copying it.
 // With a whole factor e, element p of the output is element p / e of the input,
-// so elements can be read by index. A symbolic checkpoint between two
-// repetitions resumes before the first of them, because the input's symbolic
-// checkpoint is held back until the last repetition.
+// so elements can be read by index. With a symbolic checkpoint between two
+// repetitions, the input resumes before the repeated element: the input's
+// symbolic checkpoint is held back until the last repetition.
 #include <algorithm>
 #include <cstdint>
 #include <limits>

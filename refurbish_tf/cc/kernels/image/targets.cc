@@ -267,7 +267,7 @@ template <class Number>
 NumberType TypeOfNumbers() {
   using Limits = Eigen::NumTraits<Number>;
   if constexpr (std::is_integral_v<Number>) {
-    // Limits int64 and uint64 to 2^62: their own limits may not be doubles.
+    // Limits int64 and uint64 to 2^62: doubles cannot hold every larger bound.
     static constexpr double kMost = static_cast<double>(int64_t{1} << 62);
     static const double lowest =
         std::max(-kMost, static_cast<double>(Limits::lowest()));

@@ -10,8 +10,8 @@
 // and takes a snapshot of the input after each element. A snapshot holds
 // nothing that was read ahead, and shares its tensors with the input. It is
 // cheap if the input buffers nothing, which the caller must know.
-// - Otherwise it holds the elements that are on their way, and what the input's
-// `prefetch` and the like have buffered.
+// - Otherwise it holds the elements that are on their way, and the elements
+// that the input's `prefetch` and similar stages have buffered.
 // - A symbolic checkpoint has the input's position before these elements.
 #include <cstdint>
 #include <cstring>

@@ -40,7 +40,7 @@ struct OffloadPiece : OrderedWorkers::Piece {
   std::vector<std::vector<Tensor>> elements;
   // The error of the element that follows the rows.
   absl::Status next_status;
-  absl::Status status;  // Of the rows.
+  absl::Status status;  // The error of the rows.
 };
 
 // Allocates the components of a batch of elements with the shapes of `element`.

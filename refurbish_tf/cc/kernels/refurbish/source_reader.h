@@ -49,9 +49,9 @@ class SourceReader {
   SourceReader(const SourceReader&) = delete;
   SourceReader& operator=(const SourceReader&) = delete;
 
-  // Reads the next sample to prepare. `*index` is its index: for a source read
-  // by index, the caller sets it to that of the claimed place; for a stream, it
-  // is set here. Empty at the end, and with an error that belongs to no sample.
+  // Reads the next sample to prepare. If the source is read by index, the
+  // caller sets `*index` to the claimed place's index; for a stream, this sets
+  // it. It is empty at the end, and after an error that belongs to no sample.
   absl::Status Read(IteratorContext* ctx, std::vector<Tensor>* tensors,
                     std::optional<uint32_t>* index);
 

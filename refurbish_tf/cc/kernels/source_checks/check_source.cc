@@ -50,7 +50,7 @@ bool AllowsReordering(const NodeDef& node) {
 
 // What was found in the graph of a source.
 struct Contents {
-  bool may_reorder = false;          // By deterministic=False.
+  bool may_reorder = false;          // If deterministic=False.
   std::set<std::string> file_lists;  // Lists of names, as list_files makes.
   bool has_batches = false;
   bool reads_files = false;  // Whole files, such as images.

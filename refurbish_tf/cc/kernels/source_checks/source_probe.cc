@@ -50,7 +50,7 @@ std::vector<uint32_t> ToProbe(const SourceChecks& checks,
   return known;
 }
 
-// How an element differs from the one that its sample was prepared from.
+// How an element differs from the element that its sample was prepared from.
 enum class Differs { kInLabels, kOneOfFew, kAsMost };
 
 // The message that the element at `index` in the source of `method` differs.

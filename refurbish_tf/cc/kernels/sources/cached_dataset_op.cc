@@ -76,7 +76,7 @@ class CachedDataset : public UnaryDataset {
     return absl::OkStatus();
   }
 
-  // The number of the source's own threads; 0 or -1: it uses tf.data's pool.
+  // How many threads the source has. If 0 or -1, it uses tf.data's pool.
   const int64_t num_parallel_reads_;
   const std::shared_ptr<CachedSource> elements_;
 };
