@@ -25,8 +25,8 @@ struct BlendPlan {
   int16_t whole = 0, up = 0, down = 0;
 };
 
-// With u = value - lowest, a value becomes min(u * whole + (u * multiplier >>
-// 16), 255). Each byte of a block has its own numbers: channels differ.
+// A value becomes u * whole + (u * multiplier >> 16), at most 255, where u =
+// value - lowest. Each byte has its own numbers, because channels differ.
 struct StretchPlan {
   alignas(32) uint8_t lowest[kBlock];
   alignas(32) uint16_t whole[kBlock];

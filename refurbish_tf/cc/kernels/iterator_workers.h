@@ -58,7 +58,7 @@ class IteratorWorkers {
 
   absl::Status Initialize(IteratorContext* ctx);
 
-  // To be passed to the functions that the workers run and to the iterator's
+  // Pass this to the functions that the workers run and to the iterator's
   // input, so that both are cancelled with the workers.
   CancellationManager* cancellation_manager() { return &cancellation_manager_; }
   // Returns the allocator of the iterator's batches. It keeps no spare memory

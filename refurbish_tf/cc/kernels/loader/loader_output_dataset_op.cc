@@ -10,7 +10,7 @@
 // and takes a snapshot of the input after each element. A snapshot holds
 // nothing that was read ahead, and shares its tensors with the input. It is
 // cheap if the input buffers nothing, which the caller must know.
-// - Otherwise it holds the elements that are on their way, and the elements
+// - Otherwise a checkpoint holds the elements that are on their way, and those
 // that the input's `prefetch` and similar stages have buffered.
 // - A symbolic checkpoint has the input's position before these elements.
 #include <cstdint>

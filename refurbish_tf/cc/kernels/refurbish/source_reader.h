@@ -49,8 +49,8 @@ class SourceReader {
   SourceReader(const SourceReader&) = delete;
   SourceReader& operator=(const SourceReader&) = delete;
 
-  // Reads the next sample to prepare. If the source is read by index, the
-  // caller sets `*index` to the claimed place's index; for a stream, this sets
+  // Reads the next sample to prepare. For a source read by index, the caller
+  // sets `*index` to the claimed place's index; for a stream, this method sets
   // it. It is empty at the end, and after an error that belongs to no sample.
   absl::Status Read(IteratorContext* ctx, std::vector<Tensor>* tensors,
                     std::optional<uint32_t>* index);
