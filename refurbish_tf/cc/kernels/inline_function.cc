@@ -39,9 +39,9 @@ bool IsRejection(const absl::Status& status) {
                                            "Single-threaded executor does not");
 }
 
-// How many threads one operation may use, or 0 for no limit. Calls that run at
-// once share the CPU cores. If an operation also split its work, it would wake
-// threads that find no free core: with photographs, a third more CPU time.
+// The most threads of one operation, or 0 for any. Calls that run at once share
+// the CPU cores. If an operation split its work, it would wake threads that
+// find no free core: with photographs, that took a third more CPU time.
 int MaxParallelism(IteratorContext* ctx, int num_calls) {
   const tensorflow::data::Options* options = ctx->options();
   if (options == nullptr ||
