@@ -23,7 +23,7 @@ using NamedNumbers = std::vector<std::pair<const char*, int64_t>>;
 //   };
 class Counters {
  public:
-  // On a cache line of its own, because many threads may increment it.
+  // Each count has its own cache line, because many threads increment it.
   class alignas(64) Count : public std::atomic<int64_t> {
    public:
     Count(Counters* all, const char* name) : std::atomic<int64_t>(0) {
@@ -46,8 +46,8 @@ class Counters {
   std::vector<std::pair<const char*, const Count*>> counts_;
 };
 
-// The counts of a stage: one struct for each iterator that called `Begin`. It
-// stays here when the iterator is destroyed. Thread-safe.
+// The counts of a stage: one struct for each iterator that called `Begin`. The
+// structs stay here when their iterators are destroyed. Thread-safe.
 template <class Each>
 class CountsOfIterators {
  public:

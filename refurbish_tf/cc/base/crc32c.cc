@@ -65,16 +65,16 @@ REFURBISH_TF_CRC32C inline uint32_t ExtendBy1(uint32_t crc, uint8_t byte) {
 // The CRC instruction can start every cycle, but its result takes three cycles.
 // So three stretches of the data are computed side by side, and their results
 // are joined. This is possible because the CRC is linear: a result is moved
-// past the next stretch by feeding it as many zeros, and then XORed with that
-// stretch's own result. (Carry-less multiplication of 64 bytes at a time, with
-// AVX-512, saved 2 to 10 % of a read of 150 KiB and nothing of one of 3 KiB.)
+// past the next stretch by feeding it a stretch of zeros, and then XORed with
+// that stretch's result. (Carry-less multiplication of 64 bytes at a time, with
+// AVX-512, saved 2 to 10 % of a read of 150 KiB, and nothing at 3 KiB.)
 constexpr size_t kStretch = 512;
 
 REFURBISH_TF_CRC32C uint32_t ExtendByInstruction(uint32_t crc,
                                                  const uint8_t* data,
                                                  size_t size);
 
-// The register after `kStretch` zeros, for each value of each of its bytes.
+// The CRC register after `kStretch` zeros, for each value of each of its bytes.
 const std::array<Table, 4>& StretchTables() {
   static const auto* const tables = [] {
     auto* result = new std::array<Table, 4>;
@@ -108,7 +108,7 @@ REFURBISH_TF_CRC32C uint32_t ExtendByInstruction(uint32_t crc,
     for (; size >= 3 * kStretch; data += 3 * kStretch, size -= 3 * kStretch) {
       uint64_t second = 0;
       uint64_t third = 0;
-      // Three streams are more than the CPU prefetches by itself.
+      // The CPU does not prefetch three streams by itself.
       for (size_t i = 0; i < 3 * kStretch; i += 64) {
         __builtin_prefetch(data + 3 * kStretch + i);
       }

@@ -6,7 +6,7 @@ namespace refurbish_tf {
 namespace {
 
 constexpr double kLog2E = 1.4426950408889634, kLn2 = 0.6931471805599453;
-// Their sum is half of pi. The first has 33 bits, so small multiples are exact.
+// The sum is half of pi. kQuarterTurn has 33 bits: small multiples are exact.
 constexpr double kQuarterTurn = 0x1.921fb544p+0, kRest = 0x1.0b4611a626331p-34;
 
 }  // namespace

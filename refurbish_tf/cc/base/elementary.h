@@ -14,7 +14,7 @@ double Exp(double x);
 struct SineCosine {
   double sine, cosine;
 };
-// For at most a thousand radians. keras/offloaded_rows.py repeats this code.
+// Valid up to a thousand radians. keras/offloaded_rows.py repeats this code.
 SineCosine SineCosineOf(double radians);
 
 }  // namespace refurbish_tf

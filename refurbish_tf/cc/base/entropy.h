@@ -8,7 +8,7 @@
 
 namespace refurbish_tf {
 
-// A random number, which no other process is likely to get. Unlike
+// A random number that no other process is likely to get. Unlike
 // std::random_device, this needs no file descriptor, so it does not throw in a
 // process that has none left.
 inline uint64_t NewNumber() {

@@ -36,15 +36,15 @@ std::map<std::string, int64_t> NumbersIn(const std::string& path) {
   return numbers;
 }
 
-// The memory of the control group that the system can reclaim: the kinds that
-// MemAvailable includes for the whole machine.
+// How much of a control group's memory the system can reclaim: the kinds of
+// memory that MemAvailable includes for the whole machine.
 int64_t Reclaimable(const std::string& group) {
   auto numbers = NumbersIn(group + "/memory.stat");
   int64_t bytes = 0;
   for (const char* name :
        {"inactive_file", "active_file", "slab_reclaimable"}) {
-    // Version 1 of control groups also has totals that include nested groups,
-    // as the usage of a group does.
+    // Version 1 of control groups also has totals that include nested groups. A
+    // group's usage includes them as well, so the totals match it.
     const auto total = numbers.find(std::string("total_") + name);
     bytes += total != numbers.end() ? total->second : numbers[name];
   }
@@ -103,8 +103,8 @@ Memory ReadMemory() {
     const std::string groups =
         root + kControlGroups + (controllers.empty() ? "" : "/memory");
     ApplyLimits(groups, path, machine, &memory);
-    // In a container, `path` may be the group's path outside of it. The group
-    // is then mounted at the top.
+    // In a container, `path` may be the group's path outside the container. The
+    // group is then mounted at the top.
     ApplyLimits(groups, "", machine, &memory);
   }
   return memory;

@@ -26,12 +26,12 @@ struct Memory {
 // Does I/O, which takes about 0.1 ms.
 Memory ReadMemory();
 
-// For tests: from now on, `ReadMemory` reads /proc and /sys below `root`. An
-// argument of `ReadMemory` would not reach the stores, which stages make.
+// For tests: from now on, `ReadMemory` reads /proc and /sys below `root`. A
+// parameter would not help, because stages create the stores that call it.
 void SetMemoryRoot(const std::string& root);
 
-// Gives freed memory back to the system. Otherwise the allocator keeps it,
-// unless it is at the end of a heap.
+// Gives freed memory back to the system. By itself, the allocator returns only
+// memory at the end of a heap.
 void ReturnFreedMemory();
 
 // Gives all pages that are completely in this memory back to the system, even

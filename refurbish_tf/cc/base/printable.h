@@ -22,8 +22,8 @@ inline constexpr char kStartEmpty[] =
     "in another directory";
 
 // The error for a checkpoint whose content this package cannot have saved.
-// `stage` is "refurbish", "echo" or another stage. `what`, the reason, is
-// joined as by `StrCat` and ends without a full stop.
+// `stage` is "refurbish", "echo" or another stage. `what` is the reason, in
+// parts for `StrCat`, and has no full stop.
 template <class... Parts>
 absl::Status DamagedCheckpoint(absl::string_view stage, const Parts&... what) {
   return absl::DataLossError(absl::StrCat(

@@ -17,8 +17,8 @@ namespace refurbish_tf {
 // same string, and they find the same state. The registry keeps nothing alive:
 // an object dies with the last shared_ptr to it.
 //
-// Thread-safe. The lock is not held while an object is created, because that
-// may wait for another process. Only callers with the same id wait for it.
+// Thread-safe. The lock is not held during `create`, which may wait for another
+// process. Only callers with the same id wait for it.
 template <class T>
 class Registry {
  public:
@@ -27,9 +27,9 @@ class Registry {
     return *registry;
   }
 
-  // Returns the object of this id, if need be from `create`. Null if that
-  // returns null; another caller that waits for the same id then tries its own
-  // `create`. `create` must not ask for its own id.
+  // Returns the object of this id; calls `create` if there is none. Null if
+  // `create` returns null; another caller that waits for the same id then tries
+  // its own `create`. `create` must not ask for its own id.
   std::shared_ptr<T> GetOrCreate(
       const std::string& id, const std::function<std::shared_ptr<T>()>& create)
       ABSL_LOCKS_EXCLUDED(mu_) {

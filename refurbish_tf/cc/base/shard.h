@@ -5,8 +5,8 @@
 
 namespace refurbish_tf {
 
-// The most shards: few enough that in practice, the number of a sample in the
-// whole source fits into 32 bits.
+// The maximum number of shards. It is so small that in practice the number of a
+// sample in the whole source fits into 32 bits.
 inline constexpr int64_t kMaxShards = 1 << 16;
 
 // Every `count`-th sample of the whole source, starting at `index`.

@@ -49,7 +49,7 @@ class BatchMemory : public std::enable_shared_from_this<BatchMemory> {
   tensorflow::Allocator* const allocator_;
   std::mutex mu_;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
-  // The size and the address of each spare memory.
+  // The size and the address of each spare piece of memory.
   std::vector<std::pair<size_t, void*>> spare_ ABSL_GUARDED_BY(mu_);
 };
 

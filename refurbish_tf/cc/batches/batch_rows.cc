@@ -61,13 +61,13 @@ BatchRows::Row BatchRows::Take() {
       out_of_memory_ = true;
       return {};
     }
-    // Empty rows have moved the beginnings of gathered batches. Ends this batch
+    // Empty rows have moved the starts of gathered batches. End this batch
     // where a gathered batch ends.
     const int64_t size = options_.batch_size;
     const int64_t begun = (num_taken_ - num_skipped_) % size;
     batch->capacity = options_.in_order ? size - (begun + size) % size : size;
-    // `rows` may be less than that. If then more rows are taken than there are
-    // results, because some stay empty, another batch follows.
+    // `rows` may be less. If some rows then stay empty, more rows are taken
+    // than there are results, and another batch follows.
     batch->capacity = std::min(batch->capacity, rows);
     open_.push_back(std::move(batch));
   }

@@ -1,4 +1,4 @@
-// Batches whose rows are written by workers, whatever the results are.
+// Batches whose rows are written by workers, for any dataset.
 #pragma once
 
 #include <atomic>
@@ -73,7 +73,7 @@ class BatchRows {
   const Options& options() const { return options_; }
   // Thread-safe. The row has no batch if there is no memory for one.
   Row Take() ABSL_LOCKS_EXCLUDED(mu_);
-  // Thread-safe. Says that `num_rows` rows that were taken get no result.
+  // Thread-safe. Notes that `num_rows` rows that were taken get no result.
   void Skip(int64_t num_rows) { num_skipped_ += num_rows; }
   // The error of a row without a batch.
   absl::Status NoMemory() const ABSL_LOCKS_EXCLUDED(mu_);
@@ -95,8 +95,8 @@ class BatchRows {
   // Gathers the next result, which is in `row`. With `in_order`, it must be the
   // first that was not gathered yet; otherwise, `index` is kept with it.
   // `*whole`: whether its batch is complete. If `result` is an error, or one
-  // occurs here, returns it. With `in_order`, then drops what was gathered of
-  // the batch.
+  // occurs here, returns it and, with `in_order`, drops the rows that were
+  // gathered for the batch.
   absl::Status Gather(absl::Status result, const Row& row, uint32_t index,
                       bool* whole) ABSL_LOCKS_EXCLUDED(mu_);
   // Takes the complete batch, or the remainder at the end. False if there is
@@ -120,14 +120,14 @@ class BatchRows {
   std::deque<std::unique_ptr<Batch>> open_ ABSL_GUARDED_BY(mu_);
   int64_t num_taken_ ABSL_GUARDED_BY(mu_) = 0;
   // Not reset when another worker gets a batch, because the worker whose row
-  // has none still returns this error.
+  // has no batch still returns this error.
   absl::Status no_memory_ ABSL_GUARDED_BY(mu_);
   // While set, `Take` does not try to get memory, because a failing try may
   // take seconds. `Gather` resets it when the consumer sees the error.
   bool out_of_memory_ ABSL_GUARDED_BY(mu_) = false;
 
-  // Used by the consumer: the batch that is being gathered, and how many of its
-  // rows were. If rows had to be copied, they are in `own_` instead.
+  // Used by the consumer: the batch that is being gathered, and how many rows
+  // were gathered. If rows had to be copied, they are in `own_` instead.
   Batch* gathering_ = nullptr;
   int64_t num_rows_ = 0;
   std::unique_ptr<Batch> own_;

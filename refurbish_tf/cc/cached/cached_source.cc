@@ -67,7 +67,7 @@ bool CachedSource::Contains(uint32_t index) {
 }
 
 bool CachedSource::Get(uint32_t index, Sample* element) {
-  // Checks whether memory is short, as a put does: a full store gets no puts.
+  // Puts also check whether memory is short, but a full store gets none.
   store_->store().LookAtMemory();
   Generation found;
   return store_->store().Get(index, kAnyElement, element, &found);

@@ -13,8 +13,8 @@
 
 namespace refurbish_tf {
 
-// Found by its id, like a stage (stage.h). No element is evicted to make room
-// for another: those that come first stay. `Put` gives all generation 0.
+// Found by its id, like a stage (stage.h). No element is evicted to make room:
+// those that come first stay. `Put` gives every element generation 0.
 //
 // Thread-safe. No lock is held while the store is used.
 class CachedSource : public std::enable_shared_from_this<CachedSource> {
@@ -51,7 +51,7 @@ class CachedSource : public std::enable_shared_from_this<CachedSource> {
 
   absl::Mutex mu_;
   bool configured_ ABSL_GUARDED_BY(mu_) = false;
-  // Set by the first `Configure`. They never change, so reads need no lock.
+  // Set by the first `Configure`, then never changed, so reads need no lock.
   int64_t num_elements_ = 0;
   std::shared_ptr<SampleStore> store_;
 };

@@ -158,7 +158,7 @@ bool PositionPlan::PassOver() {
       if (decision == Decision::kToRead) to_read_.NoteRead(num_begun_++);
     }
   }
-  // The element was queued to be read, and its read must be ended by `Load`.
+  // The element was queued to be read, and only `Load` ends that read.
   if (read_ahead_ != nullptr && is_wanted) Load(&passed);
   return decision == Decision::kToRead;
 }

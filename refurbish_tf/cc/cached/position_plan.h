@@ -19,11 +19,11 @@ namespace refurbish_tf {
 // The plan of one iterator of `cached`. An index mapper says which element
 // belongs to each position. The source reads those that are not kept, in the
 // same order, perhaps with its own threads, which call `Request` ahead of
-// `GetNext`. So whichever is called first for a position decides, once, where
-// its element comes from. Kept elements on disk are read ahead, as far as the
-// mapper can be asked without waiting. Whether to read an element that is
-// missing then is decided only at its turn, because another job may store it
-// before.
+// `GetNext`. So the first of the two calls for a position decides, for both,
+// where its element comes from. Kept elements on disk are read ahead, as far as
+// the mapper can be asked without waiting. If an element is missing at that
+// time, whether to read it from the source is decided only at its turn, because
+// another job may store it first.
 //
 // Thread-safe. The mapper may wait, so no lock is held while it is asked: two
 // threads may ask it for the same position, and the decision that is noted
@@ -31,8 +31,8 @@ namespace refurbish_tf {
 class PositionPlan {
  public:
   // The index at a position. NotFound if the position belongs to another
-  // source, OutOfRange at the end. The answer for a position never changes,
-  // except for other errors.
+  // source, OutOfRange at the end. Except for other errors, the answer for a
+  // position never changes.
   using Mapper = std::function<absl::StatusOr<size_t>(size_t position)>;
 
   PositionPlan(std::shared_ptr<CachedSource> source, Mapper mapper,
@@ -68,7 +68,7 @@ class PositionPlan {
   // caller must then read it, because the source does not yield it.
   bool Load(Next* next);
 
-  // Skips the next position; no position may belong to another source. Returns
+  // Skips the next position; all positions must belong to this source. Returns
   // whether the source will still yield its element, because it was requested.
   bool PassOver() ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -108,7 +108,7 @@ class PositionPlan {
   size_t end_ ABSL_GUARDED_BY(mu_);
   std::deque<Decided> ahead_ ABSL_GUARDED_BY(mu_);
   // The elements that the source must read, and how many of these reads have
-  // begun. All of these but the last have ended.
+  // begun. Every read that has begun, except the last, has ended.
   Requests to_read_ ABSL_GUARDED_BY(mu_);
   size_t num_begun_ ABSL_GUARDED_BY(mu_) = 0;
 };

@@ -18,9 +18,9 @@
 
 namespace refurbish_tf {
 
-// How long to wait for a process that is writing the settings. Of a step: at
-// the beginning and end of an epoch, and in a restore. Otherwise: while a stage
-// is built.
+// How long to wait for a process that is writing the settings: kPatience
+// while a stage is built; kPatienceOfAStep in a restore, and when an epoch
+// begins or ends.
 inline constexpr std::chrono::milliseconds kPatienceOfAStep(500);
 inline constexpr std::chrono::milliseconds kPatience = std::chrono::minutes(1);
 
@@ -65,17 +65,17 @@ class Cooperation {
     return schedule;
   }
 
-  // Replaces the agreed schedule by one from a checkpoint, saved with another
-  // number of shards, so that later runs follow it. Does I/O.
+  // Replaces the agreed schedule by one from a checkpoint that was saved with
+  // another number of shards, so that later runs follow it. Does I/O.
   virtual absl::Status AgreeAnew(const Terms& /*terms*/,
                                  const Schedule& /*schedule*/) {
     return absl::OkStatus();
   }
 
-  // Like `Agree`, for the elements of a source that `cached` keeps. As their
-  // reuse factor the settings have a word, so `refurbish` and `cached` do not
-  // use each other's stores. Also fails if the store was filled from another
-  // length or shard of the source.
+  // Like `Agree`, for the elements of a source that `cached` keeps. The
+  // settings have a word in place of a reuse factor, so `refurbish` and
+  // `cached` do not use each other's stores. Also fails if the store was filled
+  // from a source of another length or another shard.
   virtual absl::Status AgreeOnElements(int64_t /*num_elements*/,
                                        const std::string& /*shard*/) {
     return absl::OkStatus();
@@ -101,9 +101,9 @@ class Cooperation {
   // extends the store's index.
   virtual void MakeRoomFor(uint64_t /*num_elements*/) {}
 
-  // Sets the bytes of the ring. `sample_bytes` is -1 if samples vary in size.
-  // If other processes have the store open, the ring that they agreed on stays.
-  // Does I/O.
+  // Sets the size of the ring in bytes. `sample_bytes`: -1 if samples vary in
+  // size. If other processes have the store open, the ring that they agreed on
+  // stays. Does I/O.
   virtual absl::Status PlanTransit(int64_t /*bytes*/,
                                    int64_t /*sample_bytes*/) {
     return absl::OkStatus();

@@ -1,6 +1,6 @@
 // A stage as one of the jobs on a store: what it may use, what it prepares
 // itself, and what it passes to other jobs. These classes are for a job that is
-// alone and follows its own schedule. Those in `shared/` are for several jobs.
+// alone and follows its own schedule; those in `shared/` are for several jobs.
 #pragma once
 
 #include <cstdint>
@@ -34,8 +34,8 @@ class JobEpoch {
   explicit JobEpoch(const JobPlan& plan) : plan_(plan) {}
   virtual ~JobEpoch() = default;
 
-  // Continues an epoch of which `num_handed_out` samples were handed over.
-  // `walk` is at the place after them.
+  // Continues an epoch after `num_handed_out` samples were handed over. `walk`
+  // is at the place after them.
   virtual void Resume(const OrderWalk& /*walk*/, uint32_t /*num_handed_out*/) {}
   // Called before a group of decisions, which share one check for other jobs.
   virtual void BeginDecisions() {}
@@ -53,7 +53,7 @@ class JobEpoch {
     return true;
   }
   // Claims the preparation of a sample and decides its generation. False if
-  // another job is preparing it; `also_claimed` claims it even then.
+  // another job is preparing it, unless `also_claimed`.
   virtual bool Claim(uint32_t /*index*/, bool /*also_claimed*/) { return true; }
   // The generation that `Claim` decided. Thread-safe.
   virtual Generation Claimed(uint32_t index) const {
@@ -64,37 +64,37 @@ class JobEpoch {
   virtual bool Adopt(uint32_t index, Generation found) {
     return found == Claimed(index);
   }
-  // Whether to keep a sample, or to put it into the ring, only for other jobs.
-  // Thread-safe.
+  // Whether to keep a sample, or put it into the ring, just for other
+  // jobs. Thread-safe.
   virtual bool KeepsForOthers(uint32_t /*index*/) const { return false; }
   virtual bool ShouldPublish(uint32_t /*index*/) const { return false; }
   // Called when `count` samples of the epoch have been handed over.
   virtual void NoteHandedOut(uint32_t /*count*/) {}
 
-  // The rest is for unkept samples, if jobs pass them on. Any of them may come
-  // at the place of another, so the epoch needs as many as there are places:
-  // those that the walk has not reached and those owed, minus those claimed
-  // ahead.
+  // The methods below are for unkept samples, if jobs pass them on. Any such
+  // sample may come at the place of another, so the epoch needs as many as it
+  // has places left: those that the walk has not reached, plus those owed,
+  // minus those claimed ahead.
 
   virtual bool InRing(uint32_t /*index*/) const { return false; }
   // What to use at the place of an unkept sample.
   struct Unkept {
-    // Empty: whichever sample the stream, which has claimed ahead, yields.
+    // Empty for the next sample of a stream that has claimed ahead.
     std::optional<uint32_t> index;
-    // Only for a sample in the ring. Others were claimed, to be prepared.
+    // Only for a sample in the ring. Others are claimed and must be prepared.
     std::optional<uint64_t> position = std::nullopt;
     Generation generation = 0;
   };
   using Needs = std::function<bool(uint32_t index)>;
-  // The next of these samples that the epoch `needs`. Empty if it needs none.
+  // The next unkept sample that the epoch `needs`. Empty if it needs none.
   virtual std::optional<Unkept> NextUnkept(const Needs& /*needs*/) {
     return std::nullopt;
   }
   // Called when a stream yields a sample before the walk has reached a place
-  // for it. The next such place is then for what the stream yields.
+  // for it. The next place of an unkept sample is then left to the stream.
   virtual void ClaimAhead(uint32_t /*index*/) {}
   // Called when a sample of the ring was replaced before it was read. It is
-  // needed again, and its place is owed, before the next one of the order.
+  // needed again, and a place is owed, which comes before the next one.
   virtual void GiveBack(uint32_t /*index*/) {}
   // Uses up a place that is owed. Returns false if no place is owed.
   virtual bool TakeReturnedPlace() { return false; }
@@ -122,12 +122,12 @@ class Job {
   // Begins an epoch. Returns how many this job has begun; only `SharedJob`
   // counts them.
   virtual uint64_t BeginEpoch(uint64_t /*number*/) { return 0; }
-  // The slow rest of `BeginEpoch`. The job must outlive the epoch.
+  // The slow part of beginning an epoch. The job must outlive the epoch.
   virtual std::unique_ptr<JobEpoch> InEpoch(const JobPlan& plan) {
     return std::make_unique<JobEpoch>(plan);
   }
   // Called after a restore. Epochs before `exact_before` must repeat the same
-  // samples, so they use no newer generations than the schedule's. Nothing
+  // samples, so they use no newer generations than the schedule's. No sample
   // before `ring_from` in the ring is used: the job may have used it already.
   virtual void Restore(uint64_t /*exact_before*/, uint64_t /*ring_from*/) {}
   // The bytes of memory that grow with the number of samples.

@@ -15,11 +15,11 @@ constexpr int64_t kRoomOfUnderWay = 4;
 // A smaller ring is of no use.
 constexpr int64_t kLeastInTransit = 8;
 
-// While it is unknown how many samples fit: 1 / kBytesOfRing of the bytes.
+// The ring gets 1 / kBytesOfRing while it is unknown how many samples fit.
 constexpr int64_t kBytesOfRing = 16;
 
 // Whether nothing is kept, because only other jobs could use it. The ring then
-// gets all the room, so its size must be known.
+// gets all the room, so the room's size must be known.
 bool KeepsNone(const RoomOptions& options) {
   return MayShare(options) && options.schedule.reuse_factor == 1 &&
          options.random_access &&

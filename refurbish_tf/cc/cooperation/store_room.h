@@ -13,14 +13,14 @@ namespace refurbish_tf {
 struct RoomOptions {
   ScheduleOptions schedule;
   int64_t num_samples;   // Below 0 while unknown.
-  int64_t sample_bytes;  // Of a sample in the store; below 0 if they vary.
+  int64_t sample_bytes;  // Of a sample in the store; below 0 if sizes vary.
   int64_t max_bytes;     // Of the store, or kUnlimited.
   bool random_access;    // Whether the source has it.
   bool shared;           // Whether other jobs may use the store.
 };
 
-// Whether the job uses the ring. The paper's baselines do not, even if other
-// jobs have agreed on one.
+// Whether the job uses the ring. Jobs with the paper's baseline policies do
+// not, even if others do.
 bool MayShare(const RoomOptions& options);
 
 // How many samples are kept, if that can be known before they are prepared. All

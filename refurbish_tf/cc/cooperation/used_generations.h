@@ -35,7 +35,7 @@ class UsedGenerations {
   // Counts a use. False if that generation is used up, or a newer one was used.
   bool Use(uint32_t index, Generation used) { return Add(index, used, 1); }
 
-  // The same for samples that are not kept, of which each generation is used
+  // The same for samples that are not kept: each of their generations is used
   // once. `NextUnused`: the least generation that may be used. `UseOnce`:
   // counts the use of a generation.
   Generation NextUnused(uint32_t index) const ABSL_LOCKS_EXCLUDED(mu_) {
@@ -71,7 +71,7 @@ class UsedGenerations {
   Uses Find(uint32_t index) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return index < uses_.size() ? uses_[index] : Uses();
   }
-  // Counts `count` uses. False if there may not be so many more.
+  // Counts `count` uses. False if that would be too many.
   bool Add(uint32_t index, Generation used, uint16_t count)
       ABSL_LOCKS_EXCLUDED(mu_) {
     std::lock_guard<std::mutex> lock(mu_);

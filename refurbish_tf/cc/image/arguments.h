@@ -13,11 +13,11 @@
 namespace refurbish_tf {
 
 // The caller must read each argument exactly once, then call `Check`. A read
-// that fails returns a valid placeholder. `Check` returns the first error: an
-// argument that is missing, malformed or unknown.
+// that fails returns a valid placeholder, and `Check` returns the first error:
+// an argument that is missing, malformed or unknown.
 class Arguments {
  public:
-  // `text` must outlive this.
+  // `text` must outlive this object.
   explicit Arguments(absl::string_view text);
 
   absl::string_view name() const {
@@ -30,7 +30,7 @@ class Arguments {
   int64_t Integer(absl::string_view key, int64_t lowest, int64_t highest);
   bool Boolean(absl::string_view key) { return Integer(key, 0, 1) != 0; }
   std::vector<double> Numbers(absl::string_view key);
-  // Two numbers in rising order. By default, both must be above 0.
+  // Two numbers, the smaller one first. By default, both must be above 0.
   std::array<double, 2> Range(
       absl::string_view key,
       double lowest = std::numeric_limits<double>::denorm_min(),

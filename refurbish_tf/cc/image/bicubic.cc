@@ -21,8 +21,8 @@ float Keys(float x) {
 
 FloatSpans BicubicSpans(int64_t size, int64_t part, int64_t corner) {
   const float scale = static_cast<float>(size) / static_cast<float>(part);
-  // TensorFlow's op has a translation as input, and multiplies it by the
-  // inverse scale. The same detour here rounds the same way.
+  // TensorFlow's op receives a translation, and multiplies it by the inverse
+  // scale. Doing the same here makes the rounding errors equal.
   const float translation = -static_cast<float>(corner) * scale;
   const float inverse = static_cast<float>(1.0 / scale);
   return SpansOf(size, size, inverse, -inverse * translation, kRadius, Keys);
@@ -59,7 +59,7 @@ Box BicubicBox(const int32_t* draws, ImageSize size) {
                     box_width <= width && box_width > 0;
   float unit_y = unit(2), unit_x = unit(3), more = 1;
   if (!fits) {
-    // The largest box with an allowed aspect ratio, in the middle.
+    // Uses the largest centered box with an allowed aspect ratio.
     constexpr float kWidest = static_cast<float>(4.0 / 3);
     box_height = std::min(height, std::nearbyint(width * kWidest));
     box_width = std::min(width, std::nearbyint(height * kWidest));

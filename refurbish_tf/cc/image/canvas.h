@@ -24,9 +24,9 @@ class Canvas {
   // The boxes whose area is above 0, if this canvas holds boxes.
   virtual std::vector<Edges> boxes() const { return {}; }
 
-  // Crops the image to a part, which may extend beyond the edges: `border` says
-  // what is there. `color` is for `kEmpty`. The image must have all pixels that
-  // are mirrored.
+  // Crops the image to a part, which may extend beyond the edges. `border` says
+  // what fills the space there: for `kEmpty`, it is `color`. A border can only
+  // mirror pixels that the image has.
   virtual void Crop(const Box& part, Border border, FillColor color) = 0;
   // Drops boxes whose center is not within the part.
   virtual void KeepWithin(const Box& /*part*/) {}
@@ -39,7 +39,7 @@ class Canvas {
   virtual void Resize(const Box& part, ImageSize size, bool antialias) = 0;
   // Resizes a part to the size of the whole image, by bicubic interpolation.
   virtual void ResizeBicubic(const Box& part) = 0;
-  // Blurs the image. Beyond its edges it is reflected at its outermost pixels.
+  // Blurs the image, after extending it by reflection at its outermost pixels.
   virtual void Blur(const Gaussian& gaussian) = 0;
   // The image must have three channels or one. Changes of color leave a single
   // channel unchanged. `fill` is the value of pixels from outside the image.

@@ -26,23 +26,23 @@ struct BlendPlan {
 };
 
 // A value becomes u * whole + (u * multiplier >> 16), at most 255, where u =
-// value - lowest. Numbers for each byte of a block, because channels differ.
+// value - lowest. Each byte has its own numbers, because channels differ.
 struct StretchPlan {
   alignas(32) uint8_t lowest[kBlock];
   alignas(32) uint16_t whole[kBlock];
   alignas(32) uint16_t multiplier[kBlock];
 };
 
-// What each value of each channel becomes.
+// The new value for each value of each channel.
 struct ValueTables {
   alignas(32) uint8_t of[kColors][256];
   // The same tables for `LookUp` in vector_distortions.cc, which looks up 16
-  // values per step. Each step is there twice, for both halves of a vector, and
-  // xored with the step before, except steps 0 and 8.
+  // values per step. Each step is stored twice, once for each half of a vector,
+  // and is xored with the previous step, except for steps 0 and 8.
   alignas(32) uint8_t steps[kColors][16][32];
 };
 
-// Locates the pixels of a row in the input. A loop uses only some members.
+// Locates the pixels of a row in the input. Each loop uses only some members.
 // `first`, `step` and coordinates of `turn` are in units of 1 / 65536 pixel.
 struct RowPlan {
   const uint8_t* image = nullptr;
@@ -52,9 +52,9 @@ struct RowPlan {
   // `move`: (x, y) comes from (x + (first + y * step >> 16), y + down).
   // `move_columns`: (x, y) comes from (x, y + (first + x * step >> 16)).
   int64_t first = 0, step = 0, down = 0;
-  // For `move_columns`: adjacent columns with the same offset are a span.
-  // `spans` has the first byte of each, and the end of the last. `longest`: in
-  // bytes.
+  // For `move_columns`: a span is adjacent columns with the same offset.
+  // `spans` has the first byte of each span, then the end of the last one.
+  // `longest` is the length in bytes of the longest span.
   absl::InlinedVector<int32_t, 128> spans;
   int64_t longest = 0;
   // `turn`: (x, y) comes from
@@ -70,13 +70,13 @@ struct RowPlan {
 };
 
 struct DistortionKernels {
-  // Whether `mask`, `solarize`, `stretch` and `blend`, which compute bytes,
-  // exist. Plain loops for them would be no faster than `look_up`.
+  // Whether `mask`, `solarize`, `stretch` and `blend`, which compute each byte,
+  // exist. As plain loops they would be no faster than `look_up`.
   bool has_arithmetic;
 
   // Bytes begin with the first channel of a pixel. `from` and `to` may be the
-  // same. Loops that do not mix channels treat images of one channel as if they
-  // had three; the last of these pixels may be incomplete.
+  // same. Loops that do not mix channels treat an image of one channel as if it
+  // had three; the last pixel may then be incomplete.
   void (*mask)(const uint8_t* from, int64_t bytes, uint8_t mask, uint8_t* to);
   void (*solarize)(const uint8_t* from, int64_t bytes, uint8_t threshold,
                    uint8_t* to);
@@ -142,7 +142,7 @@ inline void TurnHue(const uint8_t* from, int turn, uint8_t* to) {
   const int sixth = 16 * spread, circle = 6 * sixth;
   if (hue < 0) hue += circle;
   if (hue >= circle) hue -= circle;
-  // `distance`: between the hue and that of red, green or blue.
+  // `distance` is how far the hue is from pure red, green or blue.
   const auto channel = [=](int distance) {
     return static_cast<uint8_t>(
         (16 * most + 8 - std::clamp(distance - sixth, 0, sixth)) >> 4);
@@ -212,8 +212,8 @@ struct TurnedRow {
   Range inside;
 };
 
-// The spans of columns (see `RowPlan`) that come from inside the image, for a
-// row of the result. The offset changes by one from span to span.
+// For one row of the result: the spans of columns (see `RowPlan`) that come
+// from inside the image. The offset changes by one from span to span.
 struct ColumnSpans {
   int64_t from, to;
   // The row that span `from` comes from, and how it changes per span.
@@ -237,8 +237,8 @@ inline ColumnSpans InsideSpans(const RowPlan& plan, int64_t y, int64_t x,
   return {inside.from, inside.to, row + inside.from * direction, direction};
 }
 
-// The bytes, counted from the beginning of row y, of those pixels in [x, x +
-// count) that have eight neighbours.
+// The bytes of the pixels in [x, x + count) that have eight neighbours, counted
+// from the beginning of row y.
 inline Range InnerBytes(const RowPlan& plan, int64_t y, int64_t x,
                         int64_t count) {
   const int64_t pixel = plan.pixel_bytes;

@@ -38,12 +38,12 @@ struct Contrast {
     return static_cast<uint8_t>(Product(value, scale) - offset);
   }
 
-  // An m with Of(value) == u * whole + (u * m >> 16) for all values, where u =
-  // value - lowest; or -1 if no such m exists.
+  // Returns m such that Of(value) == u * whole + (u * m >> 16) for all values,
+  // where u = value - lowest, or -1 if there is no such m.
   int32_t Multiplier() const {
     if (span == 0) return 0;
-    // `Of` truncates a double, which may be just below u * 255 / span if that
-    // is whole. An m exists only if this happens for all such u or for none.
+    // `Of` truncates a double. Where u * 255 / span is whole, it may be just
+    // below. An m exists only if this happens for all such u or for none.
     int below = 0;
     for (int k = 1; k <= wholes; ++k) below += IsBelow(k) ? 1 : 0;
     if (below == 0) return (Fraction() + span - 1) / span;
@@ -272,7 +272,7 @@ void PixelStep::MakeEqualize(const uint8_t* image, int64_t pixels) {
       }
       continue;
     }
-    // How many pixels are darker, plus half a step. Adding a further half keeps
+    // The number of darker pixels, plus half a step. Adding another 0.5 keeps
     // quotients away from whole numbers, so rounding errors do not matter.
     int32_t darker[256];
     int32_t sum = static_cast<int32_t>(step / 2);
@@ -409,7 +409,7 @@ void RowStep::PrepareTurn(const PreparedDistortion& prepared) {
   const double from_x = static_cast<double>(move.x);
   const double from_y = static_cast<double>(move.y);
   const auto first = [&](double by_x, double by_y, double middle) {
-    // Pillow adds in this order, which determines the last digit.
+    // Pillow adds in this order, which affects the last digit.
     return Fixed((Product(by_x, from_x - x) + Product(by_y, from_y - y)) +
                  middle + by_x * 0.5 + by_y * 0.5);
   };
@@ -423,8 +423,8 @@ void RowStep::PrepareTurn(const PreparedDistortion& prepared) {
   plan_.inverse_yx = 1.0 / static_cast<double>(plan_.yx);
 }
 
-// Maps the middles of pixels. All numbers are doubled, so that half a pixel is
-// whole. Divisors have 16 more fraction bits than the other numbers, so
+// Maps the middles of pixels. All numbers are doubled, so half a pixel is a
+// whole number. Divisors have 16 more fraction bits than the other numbers, so
 // `ProjectRow` multiplies the quotients by 65536.
 void RowStep::PrepareProjection(const PreparedDistortion& prepared) {
   const auto fixed = [](double value, int bits) {

@@ -15,7 +15,7 @@ namespace refurbish_tf {
 
 class PixelStep {
  public:
-  // Whether it measures the image first: auto-contrast, equalize and contrast.
+  // True for auto-contrast, equalize and contrast, which measure the image.
   static bool NeedsImage(Distortion distortion);
 
   // The constructor reads `image`, which has three channels or one, only if
@@ -26,7 +26,7 @@ class PixelStep {
   bool changes_nothing() const { return form_ == Form::kNothing; }
 
   // Merges `next`, which is applied after this step, into this step. Returns
-  // false if it cannot, or if two steps are faster.
+  // false if that is impossible, or if two steps are faster.
   bool Compose(const PixelStep& next);
 
   // If the constructor measured an image, the pixels must be from that image.
@@ -72,8 +72,8 @@ class PixelStep {
 // Pixels from outside the image are `fill`.
 class RowStep {
  public:
-  // `image` must outlive this. `pixel_bytes` may be 3; also 4, except for
-  // sharpness; also 1, but only for sharpness, rotate, affine and perspective.
+  // `image` must outlive this. `pixel_bytes` may be 3; or 4, except for
+  // sharpness; or 1, but only for sharpness, rotate, affine and perspective.
   RowStep(const PreparedDistortion& prepared, uint8_t fill,
           const uint8_t* image, int64_t height, int64_t width, int pixel_bytes,
           const PixelKernels& kernels);

@@ -63,9 +63,9 @@ FloatSpans BilinearSpans(int64_t input, int64_t output, bool antialias);
 // Reverses the order of the output.
 void Reverse(FloatSpans* spans);
 
-// Resizes values in memory, of any number of channels. Sums are in double,
-// which holds the product of two float32 exactly. A compiler that fuses product
-// and sum thus changes nothing, unless `Value` is double.
+// Resizes values in memory, with any number of channels. Sums are in double,
+// which holds the product of two float32 exactly. So a compiler that fuses
+// product and sum changes nothing, unless `Value` is double.
 template <class Value>
 class ValueResizer : public Resizer {
  public:

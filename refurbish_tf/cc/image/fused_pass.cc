@@ -43,7 +43,7 @@ bool FusedPass::Crop(const Box& part, Border border, FillColor color,
 }
 
 bool FusedPass::CutOut(const Box& part, FillColor color) {
-  // Nested chains may contain more cutouts than this.
+  // Nested chains may contain more cutouts than a strip has bits for.
   if (plan_.num_cutouts == Strip::kMostCutouts || !Accepts(color)) return false;
   plan_.CutOut(part);
   return true;

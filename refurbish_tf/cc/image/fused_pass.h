@@ -47,8 +47,8 @@ class FusedPass {
   // Adds a step, which can follow any other steps.
   void Add(const PixelStep& step);
 
-  // Each adds a step, or returns false if it cannot follow those already added.
-  // The caller must then compute the image, and add the step to a new pass.
+  // Each adds a step, or returns false if the step cannot follow the earlier
+  // ones. The caller must then compute the image, and add it to a new pass.
   bool Crop(const Box& part, Border border, FillColor color,
             int64_t outermost = 1);
   bool Flip(bool vertically);
@@ -64,8 +64,8 @@ class FusedPass {
 
  private:
   using PixelSteps = absl::InlinedVector<PixelStep, 2>;
-  // A strip of columns of the result, in bytes. Where columns are empty depends
-  // on the cutouts that a row is in.
+  // A strip of columns of the result, in bytes. The cutouts that a row is in
+  // determine which of its columns are empty.
   struct Piece {
     bool is_empty() const { return from < 0; }
 

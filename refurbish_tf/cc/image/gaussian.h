@@ -21,8 +21,8 @@ class GaussianAxis {
   // The most points that contribute to one point.
   int64_t most() const { return most_; }
   int64_t FirstOf(int64_t i) const;
-  // The blurred point i is made of the points from `FirstOf(i)` on, with these
-  // weights. They add up to 1.
+  // Blurred point i is the sum of the points from `FirstOf(i)` on, multiplied
+  // by these weights. The weights add up to 1.
   std::vector<double> WeightsOf(int64_t i) const;
   // Whether point i needs no reflection. All such points have the same weights.
   bool IsInner(int64_t i) const { return i >= radius_ && i + radius_ < size_; }

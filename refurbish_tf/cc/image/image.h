@@ -39,7 +39,7 @@ struct Edges {
   }
   bool HasArea() const { return bottom > top && right > left; }
   double Area() const { return (bottom - top) * (right - left); }
-  // Width to height.
+  // The ratio of width to height.
   double Ratio() const { return (right - left) / (bottom - top); }
   // Whether the center of the other box is within this box, and not at an edge.
   bool HasMiddleOf(const Edges& other) const {
@@ -103,8 +103,8 @@ struct ImageSpec {
   // Set if a layer changed a size that may be unknown: comparing two unknown
   // sizes does not show the change.
   bool size_is_new = false;
-  // Whether the size depends on draws. It is unknown without them, unless a
-  // later layer makes all sizes equal.
+  // Whether the size depends on draws. If so, it is unknown without them,
+  // unless a later layer makes all sizes equal.
   bool size_is_drawn = false;
 
   ImageSpec OfDrawnSize() const {

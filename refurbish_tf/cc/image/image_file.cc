@@ -12,7 +12,7 @@ namespace {
 
 constexpr absl::string_view kExifPrefix("Exif\0\0", 6);
 
-// Bytes beyond the end of the file are zeros.
+// Bytes beyond the end of the file count as zeros.
 int64_t Byte(absl::string_view file, size_t at) {
   return at < file.size() ? static_cast<uint8_t>(file[at]) : 0;
 }
@@ -29,8 +29,8 @@ int64_t Big(absl::string_view file, size_t at, int bytes) {
   return value;
 }
 
-// Reads the segments itself: to report the size, libjpeg would prepare to
-// decode the file, and would decode most of a progressive one.
+// Does not use libjpeg: before it reports the size, it would prepare to decode
+// the file, and would decode most of a progressive one.
 void ReadJpeg(absl::string_view file, ImageFile* read) {
   absl::string_view exif;
   size_t at = 2;
@@ -81,8 +81,8 @@ void ReadPng(absl::string_view file, ImageFile* read) {
   }
 }
 
-// The position after a list of blocks. Each is a byte that says how many bytes
-// follow, and these bytes. An empty block ends the list.
+// Returns the position after a list of blocks. A block is a byte that says how
+// many bytes follow, then these bytes. An empty block ends the list.
 size_t BehindBlocks(absl::string_view file, size_t at) {
   while (at < file.size() && file[at] != 0) at += 1 + Byte(file, at);
   return at + 1;
@@ -145,7 +145,7 @@ void ReadBmp(absl::string_view file, ImageFile* read) {
 bool IsWebp(absl::string_view file) {
   if (!absl::StartsWith(file, "RIFF") || file.size() < 16) return false;
   const absl::string_view first = file.substr(12, 4);
-  // With another first chunk, libwebp would decode data that is in no chunk.
+  // If another chunk came first, libwebp would decode data outside all chunks.
   return file.substr(8, 4) == "WEBP" &&
          (first == "VP8X" || first == "VP8 " || first == "VP8L");
 }
@@ -183,7 +183,7 @@ std::string FirstPicture(absl::string_view file, const ImageFile& read) {
   std::string made =
       absl::StrCat(file.substr(0, read.colors_end), picture, ";");
   if (picture.size() < 10) return made;
-  // The screen gets the size of the picture, which moves to its corner.
+  // The screen gets the picture's size, and the picture moves to its corner.
   std::copy_n(picture.begin() + 5, 4, made.begin() + 6);
   std::fill_n(made.begin() + read.colors_end + 1, 4, '\0');
   return made;
@@ -224,7 +224,7 @@ int ExifOrientation(absl::string_view exif) {
   for (int64_t i = 0; i < entries && at + 12 <= exif.size(); ++i, at += 12) {
     if (number(at, 2) != kOrientation) continue;
     const int64_t type = number(at + 2, 2), count = number(at + 4, 4);
-    // The types of TIFF for a byte, a short and a long.
+    // TIFF's types for a byte, a short and a long.
     const int bytes = type == 1 ? 1 : type == 3 ? 2 : type == 4 ? 4 : 0;
     if (bytes == 0 || count != 1) return 1;
     const int64_t value = number(at + 8, bytes);

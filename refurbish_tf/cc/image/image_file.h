@@ -17,8 +17,8 @@ struct ImageFile {
   // The size that the file states; for a GIF, the size of its screen, enlarged
   // to contain the first picture. 0 x 0 if the file ends too early.
   ImageSize size = {0, 0};
-  // For a GIF: the place of its first picture on the screen, where that picture
-  // is in the file, and where the colors of the screen end.
+  // For a GIF: where its first picture is on the screen, which bytes of the
+  // file hold it, and the position in the file after the screen's colors.
   Box picture = {0, 0, 0, 0};
   size_t begin = 0, end = 0, colors_end = 0;
   // For a GIF: the position in the file of the color around the picture.
@@ -26,7 +26,7 @@ struct ImageFile {
   // For a BMP: the position of the palette, and the number of its entries.
   size_t palette = 0;
   int64_t num_colors = 0;
-  // The feature of a BMP that cannot be decoded, or empty.
+  // For a BMP: the feature that prevents decoding it, or empty.
   absl::string_view unknown;
   // Bits per value; 8 if the file has fewer.
   int bits = 8;

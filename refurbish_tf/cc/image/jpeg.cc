@@ -4,19 +4,19 @@ namespace refurbish_tf {
 namespace {
 
 // Scale 1 / ratio is used if each side of the box is at least `least` times as
-// long as that of the result.
+// long as the result's.
 struct Scale {
   int ratio;
   int64_t least;
 };
 
-// At 1/8, a decoded pixel is only the mean of 8 x 8 pixels. If there is one of
-// them per pixel of the result, photographs differ by 2.9 levels from a resize
-// of all pixels; with 1.5 per side, by 1.5 levels.
+// At 1/8, a decoded pixel is only the mean of 8 x 8 pixels. If there is one for
+// each pixel of the result, photographs differ by 2.9 levels from a resize of
+// all pixels; if there are 1.5 along each side, by 1.5 levels.
 constexpr Scale kScales[] = {{8, 12}, {4, 4}, {2, 2}};
 
 // Converts a range of pixels to the range of scaled pixels that it touches, and
-// says where in this range it exactly is.
+// says where in this range the exact one is.
 void ScaleStretch(int ratio, int64_t* begin, int64_t* length,
                   double* exact_begin, double* exact_length) {
   const int64_t end = *begin + *length;

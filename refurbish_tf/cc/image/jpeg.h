@@ -14,7 +14,7 @@ struct ScaledPart {
   ResizeWindow window;
 };
 
-// The part to decode for a box that is resized to `size`. It has the smallest
+// The part to decode for a box that is resized to `size`. It uses the smallest
 // scale that leaves at least as many pixels per side as `size` (at 1/8: 1.5
 // times as many).
 ScaledPart ScaledPartOf(const Box& box, ImageSize size);

@@ -20,14 +20,14 @@ enum class Stores { kCached, kPastCaches };
 
 // The scale and offset of consecutive values, beginning with the first channel.
 struct Pattern {
-  // One for each channel, or one for all.
+  // Takes one scale and offset for each channel, or one for all channels.
   Pattern(const std::vector<float>& scales, const std::vector<float>& offsets);
 
   // The pattern repeats after `length` values, a multiple of 8. Seven more
   // follow, so that a vector can be loaded from each of the first `length`.
   int64_t length;
   std::vector<float> scale, offset;
-  // An image with floats above it is in other units than mean and std.
+  // If a float is above this, the image is in other units than mean and std.
   float limit = std::numeric_limits<float>::infinity();
 };
 
@@ -87,7 +87,7 @@ struct PixelKernels {
 
   // Normalizes `count` values, beginning with the first channel. Returns the
   // largest float in `from` if it is above the pattern's limit, otherwise 0.
-  // `normalize` is indexed by the type of `from`, then that of `to`.
+  // `normalize` is indexed by the type of `from`, then by the type of `to`.
   using Normalize = float (*)(const void* from, int64_t count,
                               const Pattern& pattern, void* to);
   using NormalizeTo = std::array<Normalize, kNumTypes>;
@@ -97,7 +97,7 @@ struct PixelKernels {
   }
   using Normalizations = std::array<NormalizeTo, kNumTypes>;
   Normalizations normalize;
-  // The same, but storing past the caches if there is such a loop.
+  // The same, but storing past the caches where there is a loop that does.
   Normalizations normalize_past_caches;
   Normalize NormalizeOf(ValueType from, ValueType to, Stores stores) const {
     const Normalizations& all =
@@ -111,7 +111,7 @@ struct PixelKernels {
   void (*blend_rows)(const uint8_t* const* rows, const int16_t* weights,
                      int64_t pairs, int64_t count, int16_t* to);
 
-  // Makes bytes from the weighted sums of pixels, in two rows at a time, which
+  // Makes bytes from weighted sums of pixels, for two rows at a time, which
   // share `start` and `weights`. After each pixel that is read, kWordsBeyond
   // int16 values must be readable.
   using BlendColumns = void (*)(const std::array<const int16_t*, 2>& from,

@@ -55,7 +55,7 @@ class Layer {
   }
   // Whether these draws leave every image as it is.
   virtual bool ChangesNothing(const int32_t* /*draws*/) const { return false; }
-  // Applies the draws to a canvas. `Behind` must accept its image.
+  // Applies the draws to a canvas. `Behind` must accept the canvas's image.
   virtual void Apply(const int32_t* draws, Canvas* canvas) const = 0;
   // Whether the draws also depend on the boxes in the image. If so, `DrawFrom`
   // must complete the result of `Draw`.
@@ -66,14 +66,14 @@ class Layer {
     Apply(draws, boxes);
   }
 
-  // What it makes from `image`. Error messages continue "The image must ".
+  // What the layer makes from `image`. Errors continue "The image must ".
   virtual absl::StatusOr<ImageSpec> Behind(ImageSpec image) const {
     return image;
   }
   // The same for an image of known size and these draws.
   virtual absl::StatusOr<ImageSpec> Made(ImageSpec image,
                                          const int32_t* draws) const;
-  // Whether it may follow the layer `before`, or come first if that is null.
+  // Whether it can follow the layer `before`, or come first if that is null.
   virtual absl::Status MayFollow(const Layer* /*before*/) const {
     return absl::OkStatus();
   }
@@ -157,8 +157,8 @@ class FillValue {
   bool is_single_ = true;
 };
 
-// Why a layer refuses an image. If a nested layer refuses it, `inner` has the
-// names from that layer outwards, such as "cutout in ".
+// Why a layer refuses an image. If a nested layer refuses it, `inner` names the
+// layers from that one outwards, such as "cutout in ".
 struct Refusal {
   static Refusal Of(const absl::Status& status);
   absl::Status Within(absl::string_view name) const {
@@ -179,7 +179,7 @@ absl::StatusOr<ImageSpec> OfThreeColors(ImageSpec image);
 
 // The longest side that fits into 32 bits, with Pillow's 16 fraction bits.
 inline constexpr int64_t kMaxFixedSide = 32767;
-// Checks that no side is longer, for layers that rotate and shear.
+// Checks that no side is longer than that, for layers that rotate and shear.
 absl::Status CheckSides(const ImageSpec& image);
 
 // Checks that the sides are equal, for layers that may swap them.

@@ -11,7 +11,7 @@
 namespace refurbish_tf {
 namespace {
 
-// Returns a text per layer. Only its first word, the name, has no value.
+// Returns one text per layer. It begins at the name, the only word without `=`.
 std::vector<std::string> LayersOf(const std::vector<std::string>& pieces) {
   std::vector<std::string> layers;
   for (const std::string& piece : pieces) {

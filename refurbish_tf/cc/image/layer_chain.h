@@ -41,7 +41,7 @@ class LayerChain {
   // pieces at any space and before any comma.
   static absl::StatusOr<LayerChain> Parse(
       const std::vector<std::string>& pieces);
-  // Must be raised if a layer draws other numbers, or makes another image from
+  // Raise this if a layer draws other numbers, or makes another image from
   // them, because stores on disk keep the results of layers.
   static constexpr int kVersion = 2;
 
@@ -56,8 +56,8 @@ class LayerChain {
   static LayerChain Of(absl::string_view key, bool keeps_size,
                        Arguments* arguments);
 
-  // The size and format of what the layers make from `image`. With draws, the
-  // size of `image` must be known.
+  // The size and format of the image that the layers make from `image`. With
+  // draws, the size of `image` must be known.
   absl::StatusOr<ImageSpec> Behind(const ImageSpec& image,
                                    const int32_t* draws = nullptr) const;
   // The same for a chain nested in a layer, whose name is added to errors.

@@ -14,8 +14,8 @@ namespace {
 constexpr int32_t kOne = 1 << kLambdaBits;
 // Above all positions of layers, so mixing and layers draw independently.
 constexpr uint64_t kOwnPosition = uint64_t{1} << 40;
-// Which word of an image's seed is used for what. Lambda takes as many words as
-// it needs, so it comes last.
+// The words of an image's seed, by use. Lambda takes as many words as it needs,
+// so it comes last.
 constexpr uint64_t kSwitchWord = 0, kYWord = 1, kXWord = 2, kLambdaWord = 3;
 
 // base^exponent, for a base in (0, 1] and an exponent above 0.

@@ -1,6 +1,6 @@
-// The AVX2 intrinsics that the loops use, under Intel's names, written in NEON,
-// which every aarch64 CPU has. A vector of 32 bytes is two of 16: most AVX2
-// intrinsics treat both halves alike.
+// Implements the AVX2 intrinsics that the loops use, under Intel's names, with
+// NEON, which every aarch64 CPU has. A vector of 32 bytes is two of 16: most
+// AVX2 intrinsics treat both halves alike.
 #pragma once
 
 #include <arm_neon.h>
@@ -76,12 +76,12 @@ RTF_OF_TWO(min_epu8, i, uint8x16_t, vminq_u8(a, b))
 RTF_OF_TWO(max_epu8, i, uint8x16_t, vmaxq_u8(a, b))
 RTF_OF_TWO(min_epi16, i, int16x8_t, vminq_s16(a, b))
 RTF_OF_TWO(max_epi16, i, int16x8_t, vmaxq_s16(a, b))
-// The second operand if either is NaN or both are equal, as on x86.
+// Return the second operand if either is NaN or both are equal, as on x86.
 RTF_OF_TWO(min_ps, , float32x4_t, vbslq_f32(vcltq_f32(a, b), a, b))
 RTF_OF_TWO(max_ps, , float32x4_t, vbslq_f32(vcgtq_f32(a, b), a, b))
 RTF_OF_TWO(unpacklo_epi8, i, uint8x16_t, vzip1q_u8(a, b))
 RTF_OF_TWO(unpackhi_epi8, i, uint8x16_t, vzip2q_u8(a, b))
-// All indices are below 16, or negative, which yields 0.
+// All indices are below 16, or are negative, for which the result is 0.
 RTF_OF_TWO(shuffle_epi8, i, uint8x16_t, vqtbl1q_u8(a, b))
 RTF_OF_TWO(madd_epi16, i, int16x8_t,
            vpaddq_s32(vmull_s16(vget_low_s16(a), vget_low_s16(b)),

@@ -8,14 +8,14 @@ namespace refurbish_tf {
 namespace {
 
 // The polynomial for a standard deviation of 1, fitted to the quantiles of a
-// normal distribution. The distribution function is within 1.1e-4 of the normal
-// one, and no noise is beyond 5.3.
+// normal distribution. The distribution function of the noise is within 1.1e-4
+// of the normal one, and no noise is beyond 5.3.
 constexpr double kNoiseFactors[] = {3.3361117228142634, 0.31268683974899514,
                                     1.4296519373922978, -3.479164838328435,
                                     3.6930138362335114};
-// Beyond these, an image is probably not from 0 to 1. Images from 0 to 255 or
-// -1 to 1, and normalized images, almost always have such values. Images from 0
-// to 1 almost never do, even with noise.
+// An image with values beyond these is probably not from 0 to 1. Images from 0
+// to 255 or -1 to 1, and normalized images, almost always have such values.
+// Images from 0 to 1 almost never do, even with noise.
 constexpr float kSmallestWithNoise = -0.75f, kLargestWithNoise = 16;
 
 }  // namespace

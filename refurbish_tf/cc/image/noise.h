@@ -15,7 +15,7 @@
 namespace refurbish_tf {
 
 struct AddedNoise {
-  // For bytes, in units of 255.
+  // For bytes, both are fractions of 255.
   double mean, sigma;
   // Whether the result is clipped to 0 to 255 for bytes, or 0 to 1 for floats.
   bool clip;
@@ -40,7 +40,7 @@ struct NoisePlan {
 // The multipliers of a hash from Wellons' *hash-prospector*, and a third one,
 // which makes the fraction.
 inline constexpr uint32_t kNoiseHash[] = {0x21f0aaad, 0xd35a2d97, 0x9e3779b1};
-// sum << 8 | fraction is from 0 to twice this, and is scaled to about -1 to 1.
+// sum << 8 | fraction is at most 2 * kNoiseMiddle, and scaled to about -1 to 1.
 inline constexpr float kNoiseMiddle = (4 * 255 * 256 + 255) / 2.0f;
 inline constexpr float kNoiseScale = 1.0f / 131072;
 

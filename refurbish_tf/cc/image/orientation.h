@@ -21,7 +21,7 @@ class Orientation {
   bool changes_nothing() const {
     return !swaps_ && !flips_rows_ && !flips_columns_;
   }
-  // Converts the size of either image to that of the other.
+  // Converts the size of either image to the size of the other.
   ImageSize Turned(ImageSize size) const;
   // Where a box of the standing image is in the stored one, of size `stored`.
   Box StoredBox(const Box& box, ImageSize stored) const;

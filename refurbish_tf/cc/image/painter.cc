@@ -10,9 +10,9 @@
 namespace refurbish_tf {
 namespace {
 
-// Each thread keeps the memory of images between two passes, and reuses it for
-// its next image. If it were freed, memory of this size would go back to the
-// system, and getting it again takes as long as a pass.
+// Each thread keeps the memory of two images, of at most this many bytes each,
+// for its next image. If freed, memory of this size would go back to the
+// system, and getting it again would take as long as a pass.
 constexpr int64_t kMostSpare = 1 << 20;
 thread_local ImageMemory spare_memory, other_spare_memory;
 
@@ -97,7 +97,7 @@ void Painter::Resize(const Box& part, ImageSize size, bool antialias) {
   MakeNormalized();
   Box box = Enlarged(part);
   if (pass_->memory() == nullptr) {
-    // Only the part that is resized is made.
+    // Makes only the part that is resized.
     if (pass_->Crop(box, Border::kEmpty, kBlack)) box.y = box.x = 0;
     Make();
   }
@@ -219,7 +219,7 @@ void Painter::MakeRows(uint8_t* to) {
   }
 }
 
-// Overwrites the image before the current one, which no pass reads again.
+// Overwrites the previous image, which no pass reads again.
 uint8_t* Painter::Fresh(int64_t bytes) {
   Reserve(bytes, &other_memory_);
   return other_memory_.bytes.get();

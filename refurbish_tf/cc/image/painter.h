@@ -20,8 +20,8 @@ struct ImageMemory {
   int64_t size = 0;
 };
 
-// Values of images beyond the limits of a normalization (the largest) or of
-// noise (any), or 0. Such images are in other units than the layer expects.
+// Values beyond the limits: the largest one for a normalization, any one for
+// noise; otherwise 0. An image with such a value is in unexpected units.
 struct BeyondLimits {
   bool any() const { return normalized != 0 || noisy != 0; }
 
@@ -42,7 +42,7 @@ class Painter : private Canvas {
 
   // `chain.CheckDraws` must accept `draws`. `chain.Behind` says what `to` is.
   // `from` and `to` must not overlap, and must be aligned for their values.
-  // `kPastCaches` is for a `to` inside something larger than the caches.
+  // Use `kPastCaches` if `to` is part of something larger than the caches.
   void Paint(const void* from, const int32_t* draws, void* to,
              Stores stores = Stores::kCached);
   // The same, but calls `apply` with the canvas instead of applying the chain.
@@ -96,7 +96,7 @@ class Painter : private Canvas {
   // Makes all rows of the pass, a band at a time.
   void MakeRows(uint8_t* to);
   void MakeNormalizedRows(void* to, Stores stores = Stores::kCached);
-  // Memory for an image, not that of the image which the pass reads.
+  // Returns memory for an image, never the memory that the pass reads.
   uint8_t* Fresh(int64_t bytes);
 
   const LayerChain& chain_;

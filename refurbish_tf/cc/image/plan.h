@@ -10,8 +10,8 @@
 
 namespace refurbish_tf {
 
-// Consecutive rows or columns of the result, from `from`, `from + step`, ... of
-// the input. They are empty if `from` is `kNowhere` and `step` is 0.
+// Consecutive rows or columns of the result, made from `from`, `from + step`,
+// ... of the input. They are empty if `from` is `kNowhere` and `step` is 0.
 struct Strip {
   static constexpr int64_t kNowhere = -1;
   static Strip Empty(int64_t length) { return {length, kNowhere, 0, 0}; }
@@ -20,7 +20,7 @@ struct Strip {
   int64_t length;
   int64_t from;
   int64_t step;
-  // The cutouts that contain these points, a bit for each.
+  // The cutouts that contain these points, one bit for each cutout.
   static constexpr int kMostCutouts = 64;
   uint64_t cutouts;
 };

@@ -16,7 +16,7 @@ int64_t HalfToEven(double value) {
   return static_cast<int64_t>(std::nearbyint(value));
 }
 
-// Adds 1e-6, because a product that should be whole may be just below.
+// Adds 1e-6, because a product that should be whole may be slightly below.
 int64_t Truncated(double value) {
   return static_cast<int64_t>(value + std::copysign(1e-6, value));
 }
@@ -28,8 +28,8 @@ double RoundedToDigits(double value) {
   return std::strtod(text, nullptr);
 }
 
-// Whether the factor is a whole number of steps. Its product with a byte, and a
-// sum with that, are then exact in float32, and also in 16-bit words.
+// Whether the factor is a whole number of steps. If so, its products with
+// bytes, and sums with these, are exact in float32 and in 16-bit words.
 bool IsInSteps(float factor) {
   const float steps = factor * PreparedDistortion::kSteps;
   return steps == std::floor(steps);

@@ -68,7 +68,7 @@ struct Move {
 constexpr bool MovesPixels(Distortion distortion) {
   return distortion >= Distortion::kRotate;
 }
-// Whether it leaves images of one channel unchanged.
+// Whether the distortion leaves images of one channel unchanged.
 constexpr bool IsOfColors(Distortion distortion) {
   return distortion == Distortion::kColor || distortion == Distortion::kHue ||
          distortion == Distortion::kPermuteChannels;

@@ -38,8 +38,8 @@ struct PixelRows {
 };
 
 // Resizes a window of a box of the image, and reads nothing outside the box.
-// Bytes are resized in fixed point. Other types are resized as floats, and
-// `window` is ignored: it must be the whole box.
+// Bytes are resized in fixed point. Other types are resized as floats; then
+// `window` must be the whole box.
 std::unique_ptr<Resizer> MakeResizer(const PixelRows& image, const Box& box,
                                      const ResizeWindow& window, ImageSize size,
                                      bool antialias,

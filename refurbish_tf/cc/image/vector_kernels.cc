@@ -249,7 +249,7 @@ REFURBISH_TF_AVX2 inline __m256i AddProducts(__m256i sum, __m256i words,
   return _mm256_add_epi32(sum, _mm256_madd_epi16(words, pair));
 }
 
-// Stores 32-bit sums of a row blend as int16: halves at `to` and `to_high`.
+// Stores 32-bit sums of a row blend as int16: half of them at each address.
 REFURBISH_TF_AVX2 inline void StoreWords(__m256i one, __m256i other,
                                          int16_t* to, int16_t* to_high) {
   constexpr int kShift = kWeightBits - kFractionBits;
@@ -286,7 +286,7 @@ REFURBISH_TF_AVX2 void BlendRows(const uint8_t* const* rows,
   }
 }
 
-// Four pixels of both rows at a time, a row in each half of a vector.
+// Makes four pixels of both rows at a time, a row in each half of a vector.
 template <int channels>
 REFURBISH_TF_AVX2 void BlendColumns(const std::array<const int16_t*, 2>& from,
                                     int64_t /*channels*/, const int32_t* start,

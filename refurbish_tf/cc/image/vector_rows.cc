@@ -156,7 +156,7 @@ REFURBISH_TF_AVX2 void TurnRow(const RowPlan& plan, int64_t y, int64_t x,
     // of a chunk, and if the chunk reads the last pixel of the image.
     int64_t wide = n;
     if (pixel == 3) wide = _mm256_testz_si256(is_last, is_last) ? n - 1 : 0;
-    // Faster than gathers. Without unrolling it would be a third slower.
+    // Faster than gathers. Without unrolling, the loop would be a third slower.
 #pragma GCC unroll 4
     for (; i < wide; ++i) {
       std::memcpy(pixels + i * pixel, image + points[i], kWide);

@@ -21,22 +21,22 @@
 
 namespace refurbish_tf::vectors {
 
-// 16 words with arithmetic operators, which must not overflow.
+// 16 words. Their arithmetic operators must not overflow.
 using Words = int16_t __attribute__((vector_size(32)));
 
-// Byte i of the result is byte i + 1, and the last one is the first.
+// Byte i of the result is byte i + 1 of `value`; the last byte is the first.
 REFURBISH_TF_AVX2_INLINE inline __m256i MovedDown(__m256i value) {
   return _mm256_alignr_epi8(_mm256_permute2x128_si256(value, value, 0x01),
                             value, 1);
 }
 
-// Byte i of the result is byte i - 1, and the first one is the last.
+// Byte i of the result is byte i - 1 of `value`; the first byte is the last.
 REFURBISH_TF_AVX2_INLINE inline __m256i MovedUp(__m256i value) {
   return _mm256_alignr_epi8(value,
                             _mm256_permute2x128_si256(value, value, 0x01), 15);
 }
 
-// The 64-bit (32-bit) parts of `value`, by turns of its lower and upper lane.
+// The 64-bit (32-bit) parts of `value`, alternating between its two lanes.
 REFURBISH_TF_AVX2_INLINE inline __m256i Interleaved64(__m256i value) {
   return _mm256_permute4x64_epi64(value, 0xd8);
 }
@@ -123,7 +123,7 @@ REFURBISH_TF_AVX2_INLINE inline void StoreInOrder(uint8_t* to, Words first,
   Store(to, Interleaved64(Packed(first, second)));
 }
 
-// `WordBlend` and `FloatBlend` blend 16 words. Results may exceed 0 to 255.
+// `WordBlend` and `FloatBlend` blend 16 words. Results may be outside 0 to 255.
 struct WordBlend {
   REFURBISH_TF_AVX2_INLINE explicit WordBlend(const BlendPlan& plan)
       : whole(Repeated16(plan.whole)),

@@ -22,7 +22,7 @@ struct Result {
 };
 
 // The keys of a saved list of results: `number` is the key of its length, and
-// `each` is what the keys of the single results begin with.
+// `each` is the prefix of the keys of the single results.
 struct ResultsKey {
   const char* number;
   const char* each;

@@ -54,7 +54,7 @@ inline void SetNamedRows(OpKernelContext* ctx,
   ctx->set_output(1, numbers);
 }
 
-// The stage that the first input names. `kind`, say "refurbish", is for errors.
+// The stage that the first input names. Errors call it a `kind` stage.
 template <class Stage>
 absl::StatusOr<std::shared_ptr<Stage>> FindStage(OpKernelContext* ctx,
                                                  const char* kind) {

@@ -25,9 +25,9 @@ constexpr char kLayersOp[] = "RefurbishTf>ImageLayers";
 constexpr char kPixelsOp[] = "RefurbishTf>ImagePixels";
 
 // Components of batches that are larger than this are written past the CPU
-// caches, because they would leave the caches before they are read. This was
-// faster from sizes between 9 and 13 MB on. The reported size of the last-level
-// cache does not help: many more cores may share that cache.
+// caches, because they would leave the caches before they are read. In our
+// measurements, this became faster between 9 and 13 MB. The reported size of
+// the last-level cache does not help: many more cores may share that cache.
 constexpr int64_t kBytesPastCaches = 12 << 20;
 
 absl::string_view NodeOf(absl::string_view value) {
@@ -66,8 +66,8 @@ Origin OriginOf(const std::map<std::string, const NodeDef*>& nodes,
 }
 
 // Returns `function` without its node `layers`, which makes the result `image`.
-// That result becomes the input of `layers`, and the seed of `layers` is added
-// as the last result. Returns nothing if anything else uses their output.
+// That result becomes the input of `layers`, whose seed is added as the last
+// result. Returns nothing if anything else uses the output of `layers`.
 std::optional<FunctionDef> WithoutLayers(const FunctionDef& function,
                                          const std::string& image,
                                          const std::string& layers) {
@@ -180,7 +180,7 @@ absl::StatusOr<ImageSpec> ImageLayers::Behind(const Tensor& images,
         " pixels. Put resize((height, width)) after it in the same list, or "
         "the layers before batch."));
   }
-  // An empty batch has no draws. If its size depends on them, any will do.
+  // An empty batch has no draws. If they determine the size, any size will do.
   if (made.size.height == kUnknown) made.size = size;
   // A clip of few frames with many channels may be a channels-first volume.
   const bool is_odd = std::min(size.height, size.width) <= channels ||

@@ -39,9 +39,9 @@ bool IsRejection(const absl::Status& status) {
                                            "Single-threaded executor does not");
 }
 
-// The limit for one operation, or 0. Calls that run at once share the CPU
-// cores; if an operation also split its work, it would wake threads that find
-// no free core. With photographs that took a third more CPU time.
+// The most threads of one operation, or 0 for any. Calls that run at once share
+// the CPU cores. If an operation split its work, it would wake threads that
+// find no free core: with photographs, that took a third more CPU time.
 int MaxParallelism(IteratorContext* ctx, int num_calls) {
   const tensorflow::data::Options* options = ctx->options();
   if (options == nullptr ||
@@ -224,8 +224,8 @@ absl::Status InstantiatedInlineFunction::RunUpToLayers(
   } else if (!fell_back) {
     status =
         inline_->RunWithBorrowedArgs(&contexts->runs_inline, arguments, values);
-    // A rejected function has not run. One that has run must not run again for
-    // the same element, because it may have a state.
+    // A rejected function has not run. A function that has run must not run
+    // again for the same element, because it may have a state.
     fell_back = IsRejection(status);
     if (fell_back) TF_RETURN_IF_ERROR(FallBack(&contexts->usual));
     if (status.ok()) accepted_ = true;

@@ -32,11 +32,11 @@ class InlineFunctionMetadata {
       OpKernelConstruction* ctx, NameAttrList function,
       std::shared_ptr<const InlineFunctionMetadata>* metadata);
 
-  // False if the single-threaded executor is known to reject it. If true, it
-  // may still reject it when it is called.
+  // False if the single-threaded executor is known to reject the function. Even
+  // if this is true, the executor may reject it in a call.
   bool is_inline() const { return is_inline_; }
   bool calls_python() const { return calls_python_; }
-  // The native layers at its end, or null, and whether it does nothing else.
+  // The native layers at the end, or null; whether the function is only these.
   const LayersFunction* layers() const { return layers_.get(); }
   bool is_native() const { return layers_ != nullptr && layers_are_all_; }
 
@@ -47,7 +47,7 @@ class InlineFunctionMetadata {
   std::shared_ptr<FunctionMetadata> for_inline_;
   bool is_inline_ = true;
   bool calls_python_ = false;
-  // If the function does more, `for_inline_` is what comes before the layers.
+  // If it does more, `for_inline_` is only the part before the layers.
   std::unique_ptr<const LayersFunction> layers_;
   bool layers_are_all_ = false;
 };
@@ -134,7 +134,7 @@ class InstantiatedInlineFunction {
   absl::Status RunUpToLayers(FunctionContexts* contexts,
                              std::vector<Tensor>* values,
                              const LayersFunction** layers);
-  // All later calls run on the default executor.
+  // Makes all later calls run on the default executor.
   absl::Status FallBack(IteratorContext* ctx) ABSL_LOCKS_EXCLUDED(mu_);
 
   const InlineFunctionMetadata* metadata_ = nullptr;

@@ -48,10 +48,10 @@ class InputWork : public OrderedWorkers::Work {
   }
   int64_t Bytes(const OrderedWorkers::Piece&) const override { return 0; }
 
-  // Returns a snapshot of the input, if `TakeSnapshots` was called; otherwise,
-  // for a symbolic checkpoint, the input's changes since the last call;
-  // otherwise null, and the iterator saves the input itself. Called by one
-  // thread at a time, and never while an element is read.
+  // After `TakeSnapshots`, returns a snapshot of the input. Without snapshots,
+  // returns the input's changes since the last call if checkpoints are
+  // symbolic, otherwise null: then the iterator saves the input itself. Called
+  // by one thread at a time, and never while an element is read.
   std::unique_ptr<MemoryCheckpoint> Checkpoint() {
     if (takes_snapshots_) return Snapshot();
     if (!ctx_.symbolic_checkpoint()) return nullptr;
@@ -108,8 +108,8 @@ class InputWork : public OrderedWorkers::Work {
   std::atomic<bool> input_ended_{false};
 };
 
-// An iterator whose workers do `Work`, a subclass of InputWork. `Work` may only
-// use what it owns or the dataset owns: the members of the derived class are
+// An iterator whose workers do `Work`, a subclass of InputWork. `Work` must
+// only use what it or the dataset owns: the members of the derived class are
 // destroyed before the workers stop.
 template <class Dataset, class Work>
 class InputIterator : public WorkersIterator<Dataset> {
@@ -146,8 +146,8 @@ class InputIterator : public WorkersIterator<Dataset> {
     return IteratorContext(std::move(params));
   }
 
-  // Creates `work_`; called before `Start`. `arguments`: further arguments for
-  // the constructor of `Work`.
+  // Creates `work_`. Must be called before `Start`. `arguments`: further
+  // arguments for the constructor of `Work`.
   template <class... Arguments>
   void MakeWork(IteratorContext* ctx, Arguments&&... arguments)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
@@ -156,9 +156,9 @@ class InputIterator : public WorkersIterator<Dataset> {
                   std::forward<Arguments>(arguments)...);
   }
 
-  // Called after `MakeWork`. From now on a checkpoint holds a snapshot of the
-  // input as it was after the last element handed out, not the elements that
-  // were read ahead. Snapshots are cheap if the input buffers nothing.
+  // Must be called after `MakeWork`. From then on a checkpoint holds a snapshot
+  // of the input after the last element handed out, not the elements that were
+  // read ahead. Snapshots are cheap if the input buffers nothing.
   void TakeSnapshots() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     work_->TakeSnapshots(StagesUpstream(*this->dataset()->input()));
     snapshot_ = work_->Checkpoint();
@@ -169,7 +169,7 @@ class InputIterator : public WorkersIterator<Dataset> {
     workers_.Start(options, &*work_, &*input_ctx_, nullptr);
   }
 
-  // Notes that all elements before `checkpoint` are handed out. It may be null.
+  // Notes that all elements before `checkpoint`, unless null, are handed out.
   void HandOver(IteratorContext* ctx,
                 std::unique_ptr<MemoryCheckpoint> checkpoint)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {

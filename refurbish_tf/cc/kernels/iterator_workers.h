@@ -58,11 +58,11 @@ class IteratorWorkers {
 
   absl::Status Initialize(IteratorContext* ctx);
 
-  // To be passed to the functions that the workers run and to the iterator's
+  // Pass this to the functions that the workers run and to the iterator's
   // input, so that both are cancelled with the workers.
   CancellationManager* cancellation_manager() { return &cancellation_manager_; }
-  // The memory that the iterator's batches are allocated from, which keeps no
-  // spare memory after the iterator. `stage` names the stage in errors.
+  // Returns the allocator of the iterator's batches. It keeps no spare memory
+  // longer than the iterator lives. `stage` names the stage in errors.
   std::shared_ptr<BatchMemory> MemoryOfBatches(const char* stage,
                                                IteratorContext* ctx);
 

@@ -1,4 +1,4 @@
-// TensorFlow's names that several kernels use, and the includes they need.
+// TensorFlow's names that several kernels use, and the includes for them.
 #pragma once
 
 #include "absl/status/status.h"

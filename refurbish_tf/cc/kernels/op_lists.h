@@ -12,7 +12,7 @@ enum DatasetTrait : unsigned {
   // if the same is true of its inputs.
   kByIndex = 2,
   // It counts the elements that it yields, even with an index mapper, and ends
-  // or fails after its cardinality, even if an element came twice.
+  // or fails at its cardinality, even if an element came twice.
   kCounts = 4,
   // It is infinite if its inputs are, though it reports an unknown cardinality.
   kEndsWithInput = 8,
@@ -36,11 +36,11 @@ bool CallsPython(const std::string& op);
 // yields other elements in each pass.
 bool DrawsAnew(const std::string& op);
 
-// Whether `op` certainly yields the same for the same inputs and files: it has
-// no state that matters. Functions that it calls are checked separately.
+// Whether `op` certainly yields the same for the same inputs and files, because
+// it has no state that matters. Functions that it calls are checked separately.
 bool AlwaysDoesTheSame(const std::string& op);
 
-// Whether such an `op` yields only tensors that are part of the graph.
+// Whether an `op` that does this yields only tensors that are in the graph.
 bool YieldsWhatIsInGraph(const std::string& op);
 
 }  // namespace refurbish_tf

@@ -5,7 +5,7 @@
 // epoch, and a checkpoint then says nothing about the stage. The stage itself
 // knows which epoch it begins next, but when elements are read ahead, it may
 // have begun an epoch that the consumer has not reached. So an iterator that
-// reads ahead saves the number with each element, in snapshots and in symbolic
+// reads ahead saves the next epoch with each element, in snapshots and symbolic
 // checkpoints. Its key belongs to no iterator, so it is not dropped.
 #pragma once
 

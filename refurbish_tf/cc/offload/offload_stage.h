@@ -39,7 +39,7 @@ class OffloadStage : public CountsOfIterators<OffloadCounters> {
     int64_t epoch = 0;
     std::shared_ptr<OffloadCounters> counters;
   };
-  // Begins `epoch`, which a checkpoint continues, or by default the next one.
+  // Begins the next epoch, or continues `epoch`, which a checkpoint gives.
   Iteration BeginEpoch(std::optional<int64_t> epoch = std::nullopt)
       ABSL_LOCKS_EXCLUDED(mu_) {
     std::shared_ptr<OffloadCounters> counters = Begin();

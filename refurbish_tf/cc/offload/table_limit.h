@@ -17,9 +17,9 @@ namespace refurbish_tf {
 class TableLimit {
  public:
   // In each layer, at most `tables` of any `group` consecutive images get
-  // tables, wherever the first of them is: a batch is divided among replicas
-  // later, and each forms its groups from the first image that it gets. `chain`
-  // must outlive this.
+  // tables, wherever the group begins: a batch is divided among replicas later,
+  // and each replica forms its groups from its first image. `chain` must
+  // outlive this.
   TableLimit(const LayerChain& chain, int tables, int64_t group)
       : tables_(tables), group_(group) {
     for (const LayerChain::Link& link : chain.links()) {
@@ -33,8 +33,8 @@ class TableLimit {
     for (PolicyLayer& layer : layers_) layer.reserved.clear();
   }
   // Reserves a table for image `row` in each layer that needs one. Reserves
-  // none, and returns false, if one of these layers has none left. Rows of a
-  // batch come in rising order.
+  // nothing, and returns false, if one of these layers has no table left. Rows
+  // of a batch come in rising order.
   bool Reserve(int64_t row, const int32_t* draws) {
     const auto needs = [draws](const PolicyLayer& policy) {
       return policy.layer->NeedsTable(draws + policy.first_draw);

@@ -62,7 +62,7 @@ absl::Status CheckImages(InferenceContext* c, ShapeHandle images) {
 }
 
 // Sets the sides of `*image`, a second image whose sides are a multiple of the
-// first image's, to what the layers make of them.
+// first image's, to the sides that the layers make of them.
 absl::Status FollowerShape(InferenceContext* c, int lead, ImageSize given,
                            const ImageSpec& made, ShapeHandle* image) {
   const int64_t before[] = {given.height, given.width};
@@ -268,10 +268,10 @@ REGISTER_OP("RefurbishTf>ImageDraws")
 // batch of clips.
 // looks_at_channels: whether to warn if channels seem to come first.
 // targets: begin with the dimensions that the images have before their height.
-// kinds, names: of each target: its kind, as in `targets=` of
+// kinds, names: for each target, its kind, as in `targets=` of
 // `rtf.augment.compose`, and its name in errors.
 // Tmoved: as Ttargets, except for a second image, whose type the layers change
-// like that of the first.
+// as they change the first image's.
 IMAGE_OP("ImagePixels", "draws: int32").SetShapeFn(PixelsShape);
 
 // Applies a chain of layers: `ImagePixels` with the `ImageDraws` of `seed`.
@@ -281,17 +281,17 @@ IMAGE_OP("ImageLayers", "seed: Tseed")
 
 // What is known about a chain of layers before there is an image.
 //
-// S, shape: of the images, as far as they are known.
+// S, shape: the dtype and shape of the images, as far as they are known.
 // num_draws, is_policy: for each layer, how many numbers it draws for an image,
 // and whether `offload` may leave it to an accelerator.
-// type: of the result, as a DataType.
+// type: the type of the result, as a DataType.
 // problem, problem_layer: why a layer cannot take such images, to continue 'The
 // image must ', and which one; empty if all can.
 // version: raised whenever draws or pixels of any layer change.
 // moves: for each layer, whether it moves pixels.
 // row_changes: for each layer, what it may do to rows, to continue 'may ', or
 // empty.
-// refused_in: if a nested layer refused, where it is, such as "cutout in ".
+// refused_in: if a nested layer refuses, where it is, such as "cutout in ".
 REGISTER_OP("RefurbishTf>DescribeLayers")
     .Output("num_draws: int32")
     .Output("is_policy: bool")
@@ -339,8 +339,8 @@ REGISTER_OP("RefurbishTf>DecodeResized")
 // Mixes each image of a batch with another one. See
 // `refurbish_tf/cc/image/mixing.h`.
 //
-// lambdas: which fraction of each mixed image is of the image itself.
-// partners: the position of the image that each is mixed with.
+// lambdas: the fraction of each mixed image that is the image itself.
+// partners: for each image, the position of the image that it is mixed with.
 REGISTER_OP("RefurbishTf>MixImages")
     .Input("images: T")
     .Input("seed: Tseed")

@@ -36,8 +36,8 @@ REGISTER_OP("RefurbishTf>StageName")
     .SetShapeFn(ScalarShape);
 
 // How many bytes this process can still get, and how many of them the samples
-// must leave free. From then on /proc and /sys are read below `root`, which is
-// empty except in tests.
+// must leave free. From this call on, /proc and /sys are read below `root`,
+// which is empty except in tests.
 REGISTER_OP("RefurbishTf>Memory")
     .Input("root: string")
     .Output("free_and_reserve: int64")
@@ -147,7 +147,7 @@ OP_ON("stage", "RefurbishSetPosition")
     .SetShapeFn(NoOutputs);
 
 // Called after the iterators of a checkpoint were restored: the stage begins no
-// epoch before `next_epoch`. If it is negative, beginning an epoch fails.
+// epoch before `next_epoch`. If that is negative, it fails to begin any epoch.
 OP_ON("stage", "RefurbishKeepPosition")
     .Input("next_epoch: int64")
     .SetShapeFn(NoOutputs);
@@ -210,7 +210,7 @@ DATASET_OP("LoaderOutputDataset")
     .Attr("exclusive: bool");
 
 // Batches of images with the draws of their layers. Workers run the policy
-// layers, except for a fraction of each part, left to the accelerator.
+// layers, except on the images of each part that are left to the accelerator.
 //
 // eighths: the fraction of a part whose policy layers are left to the
 // accelerator, or -1 to adapt it.
@@ -218,7 +218,7 @@ DATASET_OP("LoaderOutputDataset")
 // on the accelerator.
 // image: the component of the input that is the image.
 // seeded: the last component of the input is the seed of the image's draws.
-// Otherwise it is made from `seed`, the epoch and the element's position.
+// Otherwise the seed is made from `seed`, the epoch and the element's position.
 // any_seed: the user gave no seed, so a checkpoint's seed may replace it.
 // components: what each component of a batch is: a component of the input, -1
 // for the images, -2 for the draws, -3 for the layers' fingerprint, a shape

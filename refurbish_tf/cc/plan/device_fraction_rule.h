@@ -13,13 +13,13 @@
 
 namespace refurbish_tf {
 
-// Counts in eighths. Reads no clock: the fractions depend only on what `Record`
-// is told. Not thread-safe.
+// Counts in eighths. Reads no clock: the fractions depend only on the arguments
+// of `Record`. Not thread-safe.
 class DeviceFractionRule {
  public:
   static constexpr int kAutotuned = -1;
   // The fractions of one batch that an accelerator can do. Other fractions are
-  // reached on average, by batches of different fractions.
+  // averages over batches that use different ones of these.
   static constexpr std::array<int, 5> kEighths = {0, 1, 2, 4, 8};
 
   // `fraction`: how many eighths of all batches, or kAutotuned.
@@ -91,8 +91,8 @@ class DeviceFractionRule {
   int num_batches_ = 0;
   int64_t time_ = 0;
   int64_t waited_ = 0;
-  // In how many windows in a row batches waited for training, and how many such
-  // windows make the fraction fall.
+  // In how many consecutive windows batches waited for training, and how many
+  // of these it takes for the fraction to fall.
   int num_punctual_ = 0;
   int patience_ = 1;
   bool has_fallen_ = false;  // Whether the last change was a fall.

@@ -81,8 +81,8 @@ uint32_t KeptSamples::NumberOf(uint32_t index) const {
 uint32_t KeptSamples::At(uint32_t number) const {
   if (!divides_) return number;
   const bool kept = number < num_kept_;
-  // How many samples of this kind, kept or not, are in a full chunk, and in
-  // each of the first chunks.
+  // How many samples of this kind, kept or not, a full chunk has, and how many
+  // the first chunks have, which keep one more row.
   const uint32_t each = kept ? num_rows_ : kChunkSize - num_rows_;
   const uint64_t each_first = kept ? each + 1 : each - 1;
   const uint64_t nth = kept ? number : number - num_kept_;

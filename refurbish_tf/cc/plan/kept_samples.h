@@ -1,10 +1,10 @@
-// Chooses which samples are kept if not all fit. The choice ranks all possible
-// samples, before it is known how many there are and how many fit.
+// Chooses which samples are kept if not all fit. All possible samples are
+// ranked, so the ranking does not depend on how many there are or how many fit.
 //
 // The source is divided into chunks of 2^16 samples. Each chunk has its own
-// permutation, which gives each sample a row. The first rows of all chunks are
-// kept and, to reach the exact number, one more row of the first few chunks.
-// The last chunk has fewer samples, so some of its rows are empty.
+// permutation, which gives each sample a row. Every chunk keeps its first rows.
+// To reach the exact number, the first few chunks keep one more row. The last
+// chunk has fewer samples, so some of its rows are empty.
 #pragma once
 
 #include <cstdint>
@@ -43,8 +43,8 @@ class KeptSamples {
   uint64_t seed_ = 0;
   uint32_t num_kept_ = 0;
   bool divides_ = false;  // False if all or none are kept.
-  // How many chunks have 2^16 samples, how many rows are kept of each of these,
-  // and of how many of them one more row is kept.
+  // How many chunks have 2^16 samples, how many rows each of these keeps, and
+  // how many of them keep one more row.
   uint32_t num_full_ = 0, num_rows_ = 0, num_longer_ = 0;
   // The last chunk: its samples in the order of their rows, the position of
   // each in this order, and how many are kept.

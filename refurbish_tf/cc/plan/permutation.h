@@ -2,8 +2,8 @@
 // looked up without computing the others.
 //
 // Small permutations are shuffled into a table, so that all permutations are
-// equally likely, which a computed one cannot ensure. Large ones are computed:
-// that takes no memory, and no thread waits for a table.
+// equally likely, which a formula cannot ensure. Large ones are computed by a
+// formula: it takes no memory, and no thread waits for a table.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ namespace refurbish_tf {
 
 // A Feistel network: a number has two halves, and each round adds a hash of one
 // half to the other. Its domain has up to 2 sqrt(size) more numbers than the
-// permutation; if it yields one of these, it runs again (Black and Rogaway,
-// 2002).
+// permutation; if it yields one of the extra numbers, it runs again (Black and
+// Rogaway, 2002).
 //
 // It needs more than six rounds: otherwise it can be distinguished from a
 // random permutation if all its values are known (Patarin, 2001).

@@ -27,8 +27,8 @@ EvictionHand HandAfter(Eviction policy, uint64_t count, uint64_t length,
 
 uint64_t EvictionsUntil(uint64_t count, uint64_t samples, double reuse_factor) {
   // A double is a whole number times a power of two, so the quotient can be
-  // computed in integers. Floating point would sometimes round it to the wrong
-  // side of a whole number, and a sample would be used once too often.
+  // computed in integers. In floating point it would sometimes be rounded
+  // across a whole number, and a sample would be used once too often.
   int exponent;
   const double fraction = std::frexp(reuse_factor, &exponent);
   const uint64_t mantissa = static_cast<uint64_t>(std::ldexp(fraction, 53));

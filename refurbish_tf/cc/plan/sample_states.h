@@ -14,8 +14,8 @@ enum class SampleState : uint8_t {
   // Not needed from the source: it was taken from the store, is being read from
   // the store or the ring, or was already yielded.
   kFound,
-  // Looked up in the store again when the order has been walked. Until then it
-  // is not taken from the source.
+  // To be looked up in the store again when the order has been walked. Until
+  // then, the sample is not taken from the source.
   kDeferred,
 };
 

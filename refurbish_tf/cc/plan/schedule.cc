@@ -51,9 +51,9 @@ Slot EpochSchedule::At(uint32_t position) const {
     fresh = nth < num_fresh_;
     if (!fresh) nth -= num_fresh_;
   } else {
-    // With F fresh ones among N samples, the k-th place is fresh if k * F / N +
-    // phase / N passes a whole number there, so every window of W places has W
-    // * F / N fresh ones, rounded up or down.
+    // With F fresh samples among N, place k is fresh if (k * F + phase) / N
+    // passes a whole number before place k + 1. So every window of W places has
+    // W * F / N fresh samples, rounded up or down.
     const uint64_t numerator =
         static_cast<uint64_t>(position) * num_fresh_ + phase_;
     const auto rank = static_cast<uint32_t>(numerator / num_samples_);
@@ -109,8 +109,8 @@ OrderWalk::OrderWalk(const EpochSchedule& order, std::vector<bool> has_come)
 Slot OrderWalk::Next() {
   Slot slot = order_->At(position_++);
   if (has_come_.empty() || !has_come_[slot.index]) return slot;
-  // The sample of this place has come already. For each such sample, an earlier
-  // place has a sample that did not come there.
+  // This place's sample has come already. For each sample that came early,
+  // there is an earlier place whose sample has not come yet.
   do {
     slot = order_->At(passed_++);
   } while (has_come_[slot.index]);

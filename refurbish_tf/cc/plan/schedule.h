@@ -31,9 +31,9 @@ struct ScheduleOptions {
 
 inline constexpr uint64_t kMaxSamples = std::numeric_limits<uint32_t>::max();
 inline constexpr int64_t kUnknownSamples = -1;
-// The most samples of a stage: at most kMaxSamples, and no more than fit this
-// machine's memory at `bytes_each`. The default is what a stage and an epoch of
-// a moved shard take for each sample (measured).
+// The most samples that a stage can have: at most kMaxSamples, and no more than
+// fit into this machine's memory at `bytes_each`. The default was measured:
+// what a stage and an epoch of a moved shard take for each sample.
 int64_t MostSamples(int64_t bytes_each = 5);
 // Epoch numbers are below this. A sample is evicted at most once an epoch, so
 // its generation is at most the epoch's number. Epoch numbers and generations
@@ -77,7 +77,7 @@ class EpochSchedule {
 
   uint64_t Generation(uint32_t index) const;
 
-  // Whether the next epoch uses the content that the sample has in this one.
+  // Whether the next epoch uses the content that the sample has in this epoch.
   bool Reused(uint32_t index) const;
 
   bool Kept(uint32_t index) const;
@@ -115,9 +115,9 @@ class EpochSchedule {
 class OrderWalk {
  public:
   explicit OrderWalk(const EpochSchedule& order) : order_(&order) {}
-  // Continues an order of which the samples in `has_come` have come. Some may
-  // have come before their places. At these places come samples that have not
-  // come although their places have passed.
+  // Continues an order in which the samples in `has_come` have come. Some of
+  // them may have come before their places; those places then get samples whose
+  // own places have passed but that have not come.
   OrderWalk(const EpochSchedule& order, std::vector<bool> has_come);
 
   // Must not be called after the last place.
@@ -127,7 +127,7 @@ class OrderWalk {
   const EpochSchedule* order_;
   std::vector<bool> has_come_;
   uint32_t position_ = 0;
-  // Every sample at a place before this has come, or was given another place.
+  // Every sample at a place before this one has come, or got another place.
   uint32_t passed_ = 0;
 };
 
@@ -141,15 +141,15 @@ class OrderWalk {
 // generation in closed form. The other samples are prepared in every epoch.
 //
 // The generation of a kept sample is `origin` plus the number of its evictions;
-// that of any other sample is the epoch. Two generations of a sample are two
-// different partially augmented samples.
+// the generation of any other sample is the epoch's number. Two generations of
+// a sample are two different partially augmented samples.
 //
 // Between two epochs the number of shards of the source may change. Each sample
 // then keeps its place in the eviction order of the shard that it was in when
-// the schedule began, and with it its generations: a shard follows one eviction
+// the schedule began, and so its generations: a shard follows one eviction
 // order for each former shard that its samples come from. These orders have one
-// of two lengths, and those of one length are equal. The schedule of a moved
-// shard sorts its samples, which takes time and four bytes a sample.
+// of two lengths, and orders of the same length are equal. A moved shard's
+// schedule sorts its samples, which takes time and four bytes a sample.
 class Schedule {
  public:
   Schedule(const ScheduleOptions& options, uint32_t num_samples,
@@ -182,8 +182,8 @@ class Schedule {
   friend class EpochSchedule;
 
   // The samples form two cycles: those that are kept, and the others. In a
-  // moved shard, which keeps all, the second cycle has the samples of those
-  // former shards that have one sample less than the first ones.
+  // moved shard, which keeps all, the second cycle has the samples of the
+  // former shards that had one sample less than the first ones.
   using Hands = std::array<EvictionHand, 2>;
   struct Standing {
     int cycle;
@@ -211,8 +211,8 @@ class Schedule {
   const uint64_t origin_;
   const std::optional<MovedShard> moved_;
   KeptSamples kept_;
-  // Eviction orders: the KeptSamples number at each rank, and the reverse by
-  // cycle. A moved shard has only ranks, those in the former shards' orders.
+  // Eviction orders: the KeptSamples number at each rank and, by cycle, the
+  // rank of each number. A moved shard has only ranks (of former shards).
   Permutation by_rank_;
   std::array<Permutation, 2> ranks_;
   // The samples of a moved shard, by cycle, in eviction order.

@@ -14,18 +14,18 @@ namespace refurbish_tf {
 struct SourceShard {
   std::string names;  // "0 of 2", comma-separated; empty for the whole source.
   int64_t num_shards = 1;
-  // Which samples of the whole source these are. Empty (unknown) if `shard`
-  // comes before stages that make other elements, as if it shards file names.
+  // Which samples of the whole source these are. Empty (unknown) if stages
+  // after `shard` make other elements, for example records of sharded files.
   std::optional<Shard> shard = Shard();
   int64_t whole = kUnknownSamples;  // How many samples the whole source has.
 
-  // Gives each sample its number in the whole source, so that workers agree on
-  // it. If that is unknown, gives it its number in the shard.
+  // Numbers samples as in the whole source, so that workers agree on the
+  // numbers. If these are unknown, numbers samples as in the shard.
   Shard numbering() const { return shard.value_or(Shard()); }
 };
 
 // The least number of samples that the whole source can have, given the size of
-// this shard, or kUnknownSamples.
+// this shard. kUnknownSamples if it is unknown.
 inline int64_t WholeOf(const SourceShard& shard, int64_t num_samples) {
   return num_samples <= 0
              ? shard.whole

@@ -8,9 +8,9 @@
 namespace refurbish_tf {
 namespace {
 
-// How much may be decided ahead for a source that asks ahead: the bytes of
-// samples from the store, and a constant for each of them. (`NotedReads::many`
-// limits reads from disk.)
+// How many bytes may be decided ahead for a source that asks ahead. Each sample
+// from the store counts its own bytes plus kLeastBytesAhead.
+// (`NotedReads::many` limits reads from disk.)
 constexpr int64_t kMostBytesAhead = 16 << 20;
 constexpr int64_t kLeastBytesAhead = 64;
 
@@ -103,7 +103,7 @@ Epoch::Step Epoch::Next(std::vector<Place>* places) {
   }
   if (bytes_ahead_ < bytes_ahead) changed_.notify_all();
   if (!places->empty()) return Step::kPlaces;
-  // A sample that is being read may be gone, and then is deferred too.
+  // A sample that is being read may turn out to be gone, and is then deferred.
   if (reads_.any()) return Step::kNotNow;
   while (!deferred_.empty()) {
     const uint32_t index = deferred_.back();

@@ -33,8 +33,8 @@ namespace refurbish_tf {
 
 // `epoch_decide.cc` decides where each sample comes from.
 //
-// Thread-safe. Lock order: `mu_`, then those of the `JobEpoch`, then those of
-// the store and its `ReadAhead`.
+// Thread-safe. Lock order: `mu_`, then the locks of the `JobEpoch`, then the
+// locks of the store and its `ReadAhead`.
 class Epoch {
  public:
   // `order` is empty while the number of samples is unknown. Every sample is
@@ -106,12 +106,12 @@ class Epoch {
     if (parts_.level == nullptr) return;
     parts_.level->Put(InWhole(index), generation, sample);
   }
-  // Notes that the sample at a place was handed out, or an error in its place.
+  // Notes that the sample at a place was handed out, or an error instead.
   // `index` is empty if the error belongs to no sample. Returns whether this
   // was the last place, as far as known. Called by one thread at a time.
   bool HandedOut(std::optional<uint32_t> index);
-  // `num_to_come`: how many samples are still to be handed out, at most.
-  // `WasHandedOut`: whether one was. Not to be called during `HandedOut`.
+  // `num_to_come`: at most how many samples are still to come. `WasHandedOut`:
+  // whether this sample was. Not to be called during `HandedOut`.
   int64_t num_to_come() const;
   bool WasHandedOut(uint32_t index) const {
     return index < yielded_.end() && yielded_.Has(index);
@@ -132,16 +132,16 @@ class Epoch {
       ABSL_LOCKS_EXCLUDED(mu_);
   // The source has read the first `num_read` requests. Called now and then.
   void NoteRead(size_t num_read) ABSL_LOCKS_EXCLUDED(mu_);
-  // Called before an input, an iterator of the source, is made, and before it
-  // is destroyed: one of its threads may be waiting in `Request`, which then
-  // fails.
+  // Called before an input (an iterator of the source) is made, and before it
+  // is destroyed. If a thread of the earlier input is waiting in `Request`,
+  // that call then fails.
   uint64_t NewInput() ABSL_LOCKS_EXCLUDED(mu_);
 
   // Stream: what to do with its next elements.
   Advance AdvanceStream() ABSL_LOCKS_EXCLUDED(mu_);
   // Called when a stream of unknown length has ended.
   void StreamEnded() ABSL_LOCKS_EXCLUDED(mu_);
-  // Called when, in addition, its last element has left the shuffle buffer.
+  // Called later, when its last element has left the shuffle buffer.
   void ArrivalsEnded() ABSL_LOCKS_EXCLUDED(mu_);
 
   // From now on `Request` fails instead of waiting.
@@ -154,7 +154,7 @@ class Epoch {
     kStream,    // The source, a stream, has reached it.
     kGone,      // It was found, but gone when it was to be read.
     kEnd,       // It was deferred; the walk has ended.
-    kReadAnew,  // The source is read again for all deferred ones.
+    kReadAnew,  // The source is read again for all deferred samples.
   };
 
   bool OrderIsWalked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
@@ -164,13 +164,13 @@ class Epoch {
   void AskAhead() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Decides places until there is one to return and the disk is kept busy.
   void DecideMore() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Decides the next places, at most `most`, of a store in memory.
+  // Decides the next places, at most `most`, if the store is in memory.
   void DecideFromMemory(uint32_t most) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void DecideNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Decides the place of a slot. Adds no place if its sample is deferred.
   void DecidePlace(const Slot& slot, Place place)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Decides the place of an unkept sample, at which any other may come.
+  // Decides the place of an unkept sample: any other one may come there.
   void DecideUnkept() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void AddPlace(Place place) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void AddFromSource(uint32_t index, bool missing)
@@ -248,9 +248,9 @@ class Epoch {
   int64_t largest_ ABSL_GUARDED_BY(mu_) = 0;
   NotedReads reads_ ABSL_GUARDED_BY(mu_);
 
-  // Samples that `Decide` deferred until the order is walked. Then those of
-  // them that are still not in the store, for which the source is read again,
-  // and how many of these were claimed.
+  // Samples that `Decide` deferred until the order is walked. `missing_`: those
+  // that are then still not in the store, so that the source is read again for
+  // them; and how many of these were claimed.
   std::vector<uint32_t> deferred_ ABSL_GUARDED_BY(mu_);
   std::vector<uint32_t> missing_ ABSL_GUARDED_BY(mu_);
   size_t num_missing_claimed_ ABSL_GUARDED_BY(mu_) = 0;

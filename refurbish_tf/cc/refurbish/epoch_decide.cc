@@ -12,16 +12,16 @@
 // `prefetch`. `Request` lets it wait once it is a certain number of bytes
 // ahead.
 //
-// At a place whose sample is prepared comes the next sample that the source
-// yields. A source with random access yields samples in the order of its
-// requests, which is the order of the claims, so the index is known from the
-// claim on. A stream has its own order.
+// A place whose sample is prepared gets the next sample that the source yields.
+// A source with random access yields samples in the order of its requests,
+// which is the order of the claims, so the index is known from the claim on. A
+// stream has its own order.
 //
 // Some samples are deferred to the end of the order: a sample that was in the
-// store when the stream passed it, and is gone; a sample whose record on disk
-// is gone or damaged; and, on a shared store, a kept sample that another job is
-// preparing, which is most likely stored by then. The source is read again for
-// those that are still not stored.
+// store when the stream passed it, and is now gone; a sample whose record on
+// disk is gone or damaged; and, on a shared store, a kept sample that another
+// job is preparing, which is most likely stored by then. The source is read
+// again for those that are still not stored.
 //
 // While other jobs are running on the store, any unkept sample may come at the
 // place of another one (`JobEpoch::NextUnkept`). Each of them still comes once.
@@ -42,8 +42,8 @@ namespace {
 // large as the largest one so far.
 constexpr int64_t kMostDecidedBytes = 1 << 20;
 
-// How many places may be decided only to keep the disk busy. Few, because
-// samples that are not stored yet may be by the time of their turn.
+// How many places may be decided only to keep the disk busy. Few, because a
+// sample that is not stored yet may be stored when its turn comes.
 constexpr size_t kMostDecidedToRead = 64;
 
 // How many places ahead the shared level is asked.
@@ -162,7 +162,7 @@ void Epoch::DecideUnkept() {
       job_->NextUnkept([this](uint32_t index) ABSL_NO_THREAD_SAFETY_ANALYSIS {
         return states_[index] == SampleState::kOpen;
       });
-  // It always has a value: there is an open sample for each such place.
+  // `next` always has a value: there is an open sample for each such place.
   if (!next.has_value()) return;
   const uint32_t index = next->index.value_or(0);
   if (!next->position.has_value()) {

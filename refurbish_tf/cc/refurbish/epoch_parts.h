@@ -42,8 +42,8 @@ struct EpochParts {
   uint64_t num_begun = 0;              // See `JobPlan::num_begun`.
   bool hands_on = false;               // See `JobPlan::hands_on`.
   std::shared_ptr<EpochCounters> counters;
-  // Shows the stage that the epoch still exists, and how many of its bytes grow
-  // with the number of samples.
+  // Lets the stage see whether the epoch still exists, and how many of its
+  // bytes grow with the number of samples.
   std::shared_ptr<std::atomic<int64_t>> alive;
 };
 

@@ -74,7 +74,7 @@ struct EpochPosition {
                                    tensorflow::TensorShape({0})};
   tensorflow::Tensor yielded_last{tensorflow::DT_UINT32,
                                   tensorflow::TensorShape({0})};
-  // Of a joined position: the shards whose position was lost. Their samples are
+  // In a joined position: the shards whose position was lost. Their samples are
   // yielded and prepared again.
   tensorflow::Tensor lost_shards{tensorflow::DT_INT64,
                                  tensorflow::TensorShape({0})};
@@ -134,10 +134,10 @@ void ForEachField(EpochPosition* position, const Field& field) {
   field("yielded_last", &position->yielded_last);
 }
 
-// Fails if only a damaged checkpoint can hold these values. Such a checkpoint
-// must not end the process, as reading a tensor of another type does, and must
-// not cause writes out of bounds. `num_samples`: how many the source has now,
-// if known.
+// Fails if only a damaged checkpoint can hold these values. A damaged
+// checkpoint must not end the process, as reading a tensor of another type
+// would, and must not cause writes out of bounds. `num_samples`: how many the
+// source has now, if known.
 absl::Status CheckSaved(const EpochPosition& saved, int64_t num_samples);
 
 }  // namespace refurbish_tf

@@ -40,7 +40,7 @@ void FirstPassSelection::Put(uint64_t seed, Generation generation,
   const uint64_t number = keys.InWhole(index);
   // While memory is short, a store in memory holds less than fits, so the bytes
   // of what fits are counted here. On disk they are not: records have other
-  // sizes there, and other jobs put too.
+  // sizes, and other jobs also put.
   const int64_t bytes = store.shared() ? 0 : sample_store.Bytes(sample);
   bool all_known = false;
   PutResult result;

@@ -1,8 +1,8 @@
 // Which samples are kept under a limit while it is unknown how many of them
 // fit.
 //
-// Every epoch prepares every sample while the number of samples is unknown, or
-// how many of varying size fit under `max_bytes`. The schedule begins after the
+// While the number of samples is unknown, or how many of varying size fit under
+// `max_bytes`, every epoch prepares every sample. The schedule begins after the
 // first whole pass. `KeptKey` decides which samples are kept, so the choice
 // does not depend on the order in which they come.
 #pragma once
@@ -27,7 +27,7 @@ namespace refurbish_tf {
 // it.
 class FirstPassSelection {
  public:
-  // `keys`: the numbers of samples in the store.
+  // `keys` maps samples to their numbers in the store.
   void Put(uint64_t seed, Generation generation, uint32_t index,
            const Sample& sample, const Shard& keys, SampleStore& sample_store)
       ABSL_LOCKS_EXCLUDED(mu_);

@@ -8,9 +8,9 @@ namespace refurbish_tf {
 //
 // A source that reads several elements at once requests their indices before it
 // has yielded the first of them. If it waited there for places to be claimed,
-// it might wait for a thread that itself waits for that first element. An
-// argument could not say so, because requests come through tf.data's index
-// mapper.
+// it might wait for a thread that itself waits for that first element. This
+// cannot be an argument of `Request`, because requests come through tf.data's
+// index mapper.
 class NonBlockingRequests {
  public:
   NonBlockingRequests() { ++depth(); }

@@ -63,7 +63,7 @@ absl::Status Stage::Agree(std::shared_ptr<const Schedule> schedule) {
     auto agreed = jobs.Agree(terms, schedule, kPatienceOfAStep);
     if (schedule != nullptr && absl::IsFailedPrecondition(agreed.status())) {
       // Another job has ended its first pass before this one, and its schedule
-      // differs. It is as good, so this stage follows it.
+      // differs. That one is as good, so this stage follows it.
       RTF_ASSIGN_OR_RETURN(schedule,
                            jobs.Agree(terms, nullptr, kPatienceOfAStep));
     } else if (agreed.ok()) {
@@ -203,8 +203,8 @@ absl::Status Stage::EndEpoch(const Epoch& epoch) {
 void Stage::LeaveEpoch(const Epoch& epoch) {
   absl::MutexLock lock(&mu_);
   const int64_t num_samples = options_.num_samples;
-  // The samples that were handed out before a restore were perhaps put by
-  // another process, so a resumed epoch does not count.
+  // Another process may have put the samples that were handed out before a
+  // restore, so a resumed epoch does not count.
   if (schedule_ != nullptr || epoch.resumed() || epoch.num_to_come() == 0 ||
       num_samples == kUnknownSamples) {
     return;
@@ -270,8 +270,8 @@ absl::Status Stage::PutPrepared(const Epoch& epoch, uint32_t index,
     };
     if (store.Put(key, generation, sample) == PutResult::kNewerKept &&
         !store.shared() && is_newest()) {
-      // A restore set the stage back to before the newer one was prepared, and
-      // no iterator is left that could use the newer one.
+      // The newer sample was prepared before a restore set the stage back, and
+      // no iterator is left that could use it.
       store.Remove(key, /*evict=*/false);
       store.Put(key, generation, sample);
     }

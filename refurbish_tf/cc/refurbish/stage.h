@@ -38,12 +38,12 @@ struct StageOptions {
   bool final_inline = true;
 };
 
-// TensorFlow rebuilds a dataset when it rewrites a graph, so the rebuilt one
-// finds its stage by its name. A worker of a tf.data service makes the stage
-// from the graph, in its own process.
+// TensorFlow rebuilds a dataset when it rewrites a graph. The rebuilt dataset
+// finds its stage by the stage's id. A worker of a tf.data service makes the
+// stage from the graph, in its own process.
 //
-// Lock order: `mu_`, then those of the job or `FirstPassSelection`, then that
-// of the store. Nothing accesses files, waits for other processes or puts
+// Lock order: `mu_`, then the lock of the job or `FirstPassSelection`, then the
+// store's lock. Nothing accesses files, waits for other processes or puts
 // samples while it holds `mu_`.
 class Stage : public std::enable_shared_from_this<Stage> {
  public:
@@ -58,19 +58,19 @@ class Stage : public std::enable_shared_from_this<Stage> {
   // numbered from 0 in each shard.
   absl::Status SetShard(const SourceShard& shard) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Called for each dataset object of the stage. The first call counts. It is
-  // replaced if the stage has not been used and a later call is the first that
-  // knows the number of samples: with SHARD_HINT, tf.data makes a dataset whose
-  // shard is not filled in before the one that counts.
+  // Called for each dataset object of the stage. The first call counts, unless
+  // a later one is the first that knows the number of samples and the stage has
+  // not been used yet: with SHARD_HINT, tf.data first makes a dataset whose
+  // shard is not filled in.
   absl::Status Configure(const StageOptions& options,
                          std::shared_ptr<SampleStore> store,
                          const SampleTypes& types) ABSL_LOCKS_EXCLUDED(mu_);
 
   absl::StatusOr<std::shared_ptr<Epoch>> StartEpoch() ABSL_LOCKS_EXCLUDED(mu_);
 
-  // An iterator has read `epoch` to its end.
+  // Called when an iterator has read `epoch` to its end.
   absl::Status EndEpoch(const Epoch& epoch) ABSL_LOCKS_EXCLUDED(mu_);
-  // An iterator of `epoch` was destroyed before its end.
+  // Called when an iterator of `epoch` was destroyed before its end.
   void LeaveEpoch(const Epoch& epoch) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Notes an error at the end of an epoch, which the next `StartEpoch` returns,
@@ -82,8 +82,8 @@ class Stage : public std::enable_shared_from_this<Stage> {
     end_error_ = error;
   }
 
-  // A checkpoint was restored that has no position of the stage, because
-  // TensorFlow's `batch` drops its iterator at the end of an epoch. Unless
+  // Called when a restored checkpoint lacks the stage's position, because
+  // TensorFlow's `batch` drops the iterator at the end of an epoch. Unless
   // `KeepPosition` or `Restore` gives the position, the next epoch is an error.
   void NoteLostPosition() ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
@@ -92,7 +92,7 @@ class Stage : public std::enable_shared_from_this<Stage> {
 
   // Sets the position that counts after a restore, because the restored
   // iterators know only their own epochs, may have begun the next one, or may
-  // be missing. If it is negative, the next epoch is an error.
+  // be missing. If `next_epoch` is negative, the next epoch is an error.
   void KeepPosition(int64_t next_epoch) ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     told_ = next_epoch < 0 ? Told::kLost : Told::kPosition;
@@ -102,8 +102,8 @@ class Stage : public std::enable_shared_from_this<Stage> {
   // The position of a stage that is in no epoch.
   EpochPosition Save() const ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Sets the stage to a position. If that is in an epoch, the iterator that
-  // begins next yields the rest of it. Running iterators end their epochs
+  // Sets the stage to a position. If the position is in an epoch, the iterator
+  // that begins next yields the rest of it. Running iterators end their epochs
   // undisturbed. Fails, and changes nothing, if the position is damaged or was
   // saved by another pipeline.
   //
@@ -152,8 +152,8 @@ class Stage : public std::enable_shared_from_this<Stage> {
   NamedNumbers Describe() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  // What an epoch is made from. It takes memory proportional to the number of
-  // samples, so it is made without the lock.
+  // What an epoch is made from. An epoch takes memory proportional to the
+  // number of samples, so it is made without the lock.
   struct ToMake {
     StageOptions options;
     EpochParts parts;
@@ -181,8 +181,8 @@ class Stage : public std::enable_shared_from_this<Stage> {
   // Whether the position was saved with another number of shards.
   bool IsMoved(const EpochPosition& saved) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Whether the position is for other samples: of another number of shards, of
-  // all workers or, between two epochs, of a shard of another size.
+  // Whether the position is for other samples: with another number of shards,
+  // for all workers or, between two epochs, for a shard of another size.
   bool IsOfOthers(const EpochPosition& saved) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Fails if the stage cannot continue from a position of other samples.
@@ -191,8 +191,8 @@ class Stage : public std::enable_shared_from_this<Stage> {
   // The part of a joined position that is about the stage's own samples.
   EpochPosition OwnPart(const EpochPosition& joined) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Whether the stage keeps its own order instead of the saved one, because
-  // each shard may have its own.
+  // Whether the stage keeps its own order instead of the saved order, because
+  // each shard may have its own order.
   bool KeepsOrder(const EpochPosition& saved) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Removes stored samples of workers whose position was lost. These samples
@@ -228,7 +228,7 @@ class Stage : public std::enable_shared_from_this<Stage> {
   // Makes the stage a job on its store, if it is not one yet.
   absl::Status JoinOthers() ABSL_LOCKS_EXCLUDED(mu_);
   // If there is no schedule yet, adopts the one that other jobs have begun or,
-  // if they have none, `schedule`, which they then follow. It may be null.
+  // if they have none, `schedule` (may be null), which they then follow.
   absl::Status Agree(std::shared_ptr<const Schedule> schedule)
       ABSL_LOCKS_EXCLUDED(mu_);
   // Begins the schedule. Under a limit, `fitting_` must have had every sample.

@@ -58,7 +58,7 @@ absl::Status Stage::Configure(const StageOptions& options,
   }
   const int64_t whole =
       WholeOf(shard.value_or(SourceShard()), options.num_samples);
-  // Seeds include a sample's number in the whole source, with 32 bits.
+  // Seeds include a sample's number in the whole source, as 32 bits.
   if (whole > static_cast<int64_t>(kMaxSamples)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "The source has ", whole,
@@ -127,7 +127,7 @@ std::optional<absl::Status> Stage::Reconfigure(const StageOptions& options) {
                                    counters_.empty();
   if (!configured_ || length_became_known) return std::nullopt;
   // TensorFlow may have fused `map` and `batch`, which loses random access.
-  // While a shard is not filled in, this cannot be seen.
+  // Until the shard is filled in, that cannot be seen.
   options_.random_access &=
       options.random_access || options.num_samples == kUnknownSamples;
   if (options.num_samples == kUnknownSamples ||

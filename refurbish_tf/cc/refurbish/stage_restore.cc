@@ -25,7 +25,7 @@ absl::Status CheckPolicy(const Policies<Policy>& policies, Policy given,
 EpochPosition Stage::Save() const {
   absl::MutexLock lock(&mu_);
   EpochPosition saved;
-  // If the rest of a restored epoch was not begun, that is still the position.
+  // Until the rest of a restored epoch is begun, the position is that rest.
   if (rest_.has_value()) saved = *rest_;
   saved.seed = static_cast<int64_t>(options_.schedule.seed);
   saved.order_seed = static_cast<int64_t>(*options_.schedule.order_seed);
@@ -144,9 +144,9 @@ std::shared_ptr<const Schedule> Stage::SavedSchedule(
   }
   if (!num_kept.has_value()) return nullptr;
   // If not every sample is kept, the former schedule does not determine which
-  // ones the new shard keeps. If the length of the whole source is unknown, it
-  // cannot be followed either. A new schedule begins, whose first epoch is all
-  // fresh.
+  // ones the new shard keeps. If the length of the whole source is unknown,
+  // that schedule cannot be followed either. So a new one begins, and all
+  // samples of its first epoch are fresh.
   const bool stays = keeps_all && follows_own;
   return std::make_shared<Schedule>(
       options_.schedule, own_size ? options_.num_samples : saved.num_samples,
@@ -265,7 +265,7 @@ absl::Status Stage::SetTo(const EpochPosition& saved) {
       }
     }
     // `ring_head` counts only for the store where it was saved: the job has
-    // used nothing in the ring of another one.
+    // used nothing in the ring of another store.
     const int64_t id = store_->cooperation().place().store_id;
     job_->Restore(next_epoch_, saved.store_id == id ? saved.ring_head : 0);
     next_epoch_ = saved.next_epoch;

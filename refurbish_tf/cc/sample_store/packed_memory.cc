@@ -22,14 +22,14 @@ namespace {
 constexpr size_t kSlotAlignment = tensorflow::Allocator::kAllocatorAlignment;
 // Smaller tensors are not packed: their bookkeeping takes more than the data.
 constexpr size_t kLeastPacked = 512;
-// Up to kMostOfAnySize bytes, tensors of any size are packed. Larger ones,
-// which exist with large pages, are packed if they have few sizes. With many,
+// Tensors of up to kMostOfAnySize bytes are packed. Larger ones, which only
+// large pages allow, are packed while they have few sizes: with many sizes,
 // most slots would stay empty, while the C library fills its holes.
 constexpr size_t kMostOfAnySize = 8192, kFewSizes = 16;
 constexpr size_t kSlabBytes = 1 << 20;
 static_assert(kRegionBytes % kSlabBytes == 0);
 
-// A slab's memory, aligned so that it is in one region. Null if there is none.
+// Memory for a slab, aligned so that it is in one region. Null without memory.
 char* MapSlab() {
   void* const mapped = mmap(nullptr, 2 * kSlabBytes, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

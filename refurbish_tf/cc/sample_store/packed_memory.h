@@ -14,9 +14,9 @@
 
 namespace refurbish_tf {
 
-// Consists of slabs, each divided into slots of one size. Without them, if
-// small samples of one size come and go, up to half of all memory is lost to
-// holes: the C library can reuse a freed block of aligned memory, such as
+// Consists of slabs, each divided into slots of one size. Without slabs, up to
+// half of all memory is lost to holes when small samples of one size come and
+// go: the C library can reuse a freed block of aligned memory, such as
 // TensorFlow's, only together with a neighbour. An empty slab goes back to the
 // system, unless it is the last one with room. Thread-safe. Must be held by a
 // shared pointer.
@@ -39,7 +39,7 @@ class PackedMemory : public std::enable_shared_from_this<PackedMemory> {
   Slab* Take(size_t bytes, char** slot) ABSL_LOCKS_EXCLUDED(mu_);
   void Return(Slab* slab, char* slot) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Larger ones are not packed: freed, they leave the system whole pages.
+  // Larger tensors are not packed: freeing one returns whole pages.
   const size_t most_packed_;
 
   std::mutex mu_;

@@ -46,7 +46,7 @@ inline constexpr uint64_t kRegionBytes = 1 << 21;
 uint64_t RegionOf(const std::vector<tensorflow::Tensor>& sample);
 
 // Gives the pages that only this sample uses back to the system. Called before
-// it is freed, because TensorFlow's pool of large tensors would keep them.
+// the sample is freed: TensorFlow's pool of large tensors would keep the pages.
 void ReturnPagesOf(const std::vector<tensorflow::Tensor>& sample);
 
 }  // namespace refurbish_tf

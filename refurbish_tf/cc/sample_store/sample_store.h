@@ -70,8 +70,8 @@ class SampleStore {
   virtual SampleMap<Sample>& store() = 0;
   virtual Cooperation& cooperation() = 0;
 
-  // How the store numbers the samples of a shard. In memory as the shard does;
-  // on disk by their numbers in the whole source, which still hold when the
+  // How the store numbers the samples of a shard: in memory as the shard does,
+  // on disk as the whole source does, because these numbers stay valid when the
   // source is divided differently.
   virtual Shard Keys(const Shard& /*shard*/) const { return Shard(); }
   // Puts a sample that is not kept into the ring, if there is one, for other
@@ -86,7 +86,7 @@ class SampleStore {
   virtual int64_t Bytes(const Sample& sample) const = 0;
   virtual int64_t FixedBytes(const SampleTypes& types) const = 0;
 
-  // How many samples it can hold, and how large each may be.
+  // How many samples the store can hold, and how large each may be.
   struct Limits {
     int64_t samples = kMaxSamples;
     int64_t bytes = std::numeric_limits<int64_t>::max();
@@ -120,8 +120,8 @@ class SampleStore {
   // and gives it the generation of the sample that it replaces.
   absl::Status Put(uint64_t index, Sample sample) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // The counts of `CacheStoreStats` in cache_store.py. Counts that only a disk
-  // has default to 0 there.
+  // The counts of `CacheStoreStats` in cache_store.py. Counts that only a store
+  // on disk has are 0 by default there.
   virtual NamedNumbers Counts();
   // Reads every record of a store on disk. Returns how many are intact, and how
   // many are damaged and count as missing from now on.

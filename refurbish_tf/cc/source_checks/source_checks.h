@@ -1,4 +1,4 @@
-// Checks by checksums whether a source yields the same elements as before.
+// Uses checksums to check whether a source yields the same elements as before.
 #pragma once
 
 #include <algorithm>
@@ -17,8 +17,8 @@
 
 namespace refurbish_tf {
 
-// The kind of a node in a source's graph. A source has the last kind, in this
-// order, of any of its nodes.
+// The kind of a node in a source's graph. The kind of a source is the last of
+// its nodes' kinds, in this order.
 enum class SourceKind {
   kInGraph,    // It yields tensors of its graph, unchanged.
   kRepeats,    // It is deterministic: if it differs, somebody changed it.
@@ -58,7 +58,7 @@ class ChecksumsInMemory {
   std::unordered_map<uint32_t, std::array<uint32_t, kPart>> parts_;
 };
 
-// Detects a source that never ends. Remembers the first different elements, and
+// Detects a source that never ends. Remembers the first distinct elements, and
 // notices when all of them come again and again. Thread-safe.
 class RepetitionWatch {
  public:
@@ -88,7 +88,7 @@ class RepetitionWatch {
     const bool may_end = period == 0 && seen_.size() < kFewValues;
     if (num_read_ < (may_end ? kLongForFewValues : kLong)) return {};
     for (const auto& each : seen_) {
-      // Each must have come often, and not only in a part of what was read.
+      // Each must have come often, and not only in one part of the elements.
       if (each.second.times <= kOften ||
           each.second.last - each.second.first <= num_read_ / 2) {
         return {};
@@ -118,9 +118,9 @@ class RepetitionWatch {
   bool told_ ABSL_GUARDED_BY(mu_) = false;
 };
 
-// The checksums of the elements from which one stage has prepared samples. If a
+// Checksums of the elements from which one stage has prepared samples. If a
 // sample was put into a store on disk, its checksum is in that store, under the
-// sample's number in the whole source. Others are in memory. Thread-safe.
+// sample's number in the whole source. Other sums are in memory. Thread-safe.
 class SourceChecks {
  public:
   // Called once the stage is configured, before elements are compared or noted.
@@ -143,8 +143,8 @@ class SourceChecks {
 
   // Whether elements are to be compared; false before `Begin`. A source in a
   // graph can differ only from an earlier run that has filled a store on disk.
-  // Without one it is not compared, because comparing takes 5 % of an epoch at
-  // 32x32 pixels.
+  // Without a store on disk it is not compared, because comparing takes 5 % of
+  // an epoch at 32x32 pixels.
   bool checks() const {
     return begun() && kind_ < SourceKind::kDraws &&
            (kind_ != SourceKind::kInGraph || on_disk_ != nullptr);
@@ -152,7 +152,7 @@ class SourceChecks {
   // Whether reading the source takes no time.
   bool in_graph() const { return begun() && kind_ == SourceKind::kInGraph; }
   bool draws() const { return begun() && kind_ == SourceKind::kDraws; }
-  // Whether the source may be endless, as long as its length is unknown.
+  // Whether the source may be endless, if its length is unknown.
   bool may_be_endless() const {
     return begun() && kind_ >= SourceKind::kMayChange;
   }

@@ -1,4 +1,4 @@
-// A checksum for each sample: that of the source element it was prepared from.
+// For each sample, the checksum of the source element it was prepared from.
 #pragma once
 
 #include <cstdint>

@@ -100,7 +100,7 @@ class LocalFileAccess : public FileAccess {
   absl::StatusOr<std::unique_ptr<RandomFile>> Open(
       const std::string& path) override {
     const std::string local = LocalPath(path);
-    // O_NONBLOCK: opening a pipe would wait for a writer.
+    // Without O_NONBLOCK, opening a pipe would wait for a writer.
     const int descriptor = static_cast<int>(TEMP_FAILURE_RETRY(
         open(local.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)));
     if (descriptor < 0) return SystemError("open", path);

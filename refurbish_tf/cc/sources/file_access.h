@@ -31,7 +31,7 @@ struct FileIdentity {
 class RandomFile {
  public:
   virtual ~RandomFile() = default;
-  // Reads `size` bytes, or fewer if the file ends before. Returns how many.
+  // Reads `size` bytes, or fewer if the file ends earlier. Returns how many.
   virtual absl::StatusOr<size_t> Read(uint64_t offset, size_t size,
                                       char* to) = 0;
   // Like `Read`, but into three buffers, which follow each other in the file.
@@ -59,8 +59,8 @@ class FileAccess {
   // NotFound if there is no such file; ResourceExhausted if it has more than
   // `most` bytes.
   absl::StatusOr<std::string> ReadWhole(const std::string& path, uint64_t most);
-  // Writes a file atomically: under a temporary name, and then renames it.
-  // Makes the file's directory if it is missing, but not that directory's
+  // Writes a file atomically: writes under a temporary name, and then renames
+  // it. Makes the file's directory if it is missing, but not that directory's
   // parents. `follow`: whether the directory may be a symbolic link.
   virtual absl::Status WriteWhole(const std::string& path,
                                   const std::string& content, bool follow) = 0;

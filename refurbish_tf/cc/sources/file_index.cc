@@ -23,8 +23,8 @@ struct IndexHeader {
 };
 static_assert(sizeof(IndexHeader) == 48, "is written as it is in memory");
 
-// How much is read at once to find headers. Over a network, also reading the
-// records between the headers costs less than one message per header.
+// How much is read at once to find headers. Over a network, reading the records
+// between the headers as well costs less than one message per header.
 constexpr size_t kRemoteBlock = 1 << 20;
 constexpr size_t kLocalBlock = 1 << 16;
 // After a record of this length or more, the next header of a local file is

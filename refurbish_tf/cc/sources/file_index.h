@@ -30,7 +30,7 @@ class FileIndex {
 
   // Includes a checksum and the identity of the file.
   std::string Serialize(const FileIdentity& identity) const;
-  // The index in `text`; empty if damaged or of another state of the file.
+  // The index in `text`; empty if damaged, or of another state of the file.
   static std::optional<FileIndex> Parse(absl::string_view text,
                                         const FileIdentity& identity);
   // The most bytes that the index of a file of this size can have.
@@ -50,9 +50,9 @@ class FileIndex {
 
 // Makes the index of a file of `size` bytes by reading its headers.
 //
-// InvalidArgument for a compressed file. DataLoss, with the offset, if it is
-// not a TFRecord file, or if the length of a record is damaged, so that the
-// records after it cannot be found.
+// InvalidArgument for a compressed file. DataLoss, with the offset, for a file
+// that is not a TFRecord file, or in which the length of a record is damaged,
+// so that the records after it cannot be found.
 absl::StatusOr<FileIndex> ScanRecords(RandomFile* file, uint64_t size,
                                       bool small_reads,
                                       const std::string& path);

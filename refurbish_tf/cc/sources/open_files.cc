@@ -123,7 +123,7 @@ absl::Status ReadRecord(OpenFiles* files, const RecordIndex::Location& location,
       size_t read,
       open->file->ReadFramed(location.span.offset, header, sizeof(header),
                              record, length, footer, sizeof(footer)));
-  // Checked before the checksums, because a changed file explains wrong ones.
+  // Checked before the checksums: a changed file explains wrong checksums.
   RTF_RETURN_IF_ERROR(files->CheckUnchanged(file, open.get(), since));
   if (read != length + kFrameSize) return Changed(file);
   uint64_t found;

@@ -1,4 +1,4 @@
-// Open files, a bounded number per process, and reading records from them.
+// Opens a bounded number of files per process, and reads records from them.
 //
 // The index is not trusted: a record is returned only if its header has the
 // index's length and both checksums are correct. A local file is checked for
@@ -73,11 +73,11 @@ class OpenFiles {
   uint64_t num_uses_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
-// Reads a record of a file into what `allocate` returns for its length. Checks
+// Reads a record into the memory that `allocate` returns for its length. Checks
 // both checksums, and that the file is still the one its index was made from.
 //
-// DataLoss, with file, record and offset, if the record is damaged; others can
-// still be read. `since` as in `CheckUnchanged`.
+// DataLoss, with file, record and offset, if the record is damaged; other
+// records can still be read. `since`: see `CheckUnchanged`.
 absl::Status ReadRecord(OpenFiles* files, const RecordIndex::Location& location,
                         int64_t since,
                         const std::function<char*(size_t)>& allocate);

@@ -28,7 +28,7 @@ uint64_t Hash(const std::string& text) {
 }
 
 // The present state of a file that is being indexed. Fails if the file was
-// removed, or is not in the `expected` state, if that is given.
+// removed, or if `expected` is given and the file is not in that state.
 absl::StatusOr<FileIdentity> CurrentIdentity(
     RandomFile& file, const std::string& path,
     const FileIdentity* expected = nullptr) {
@@ -160,8 +160,8 @@ std::string IndexPath(const std::string& path, const std::string& directory) {
   const std::string parent =
       slash == std::string::npos ? "." : path.substr(0, slash);
   std::string name = slash == std::string::npos ? path : path.substr(slash + 1);
-  // index_dir may hold the indices of files of one name from many directories,
-  // and long names must be cut, so a hash of the path makes them unique.
+  // index_dir may hold indices of files of one name from many directories, and
+  // long names must be cut, so a hash of the path makes them unique.
   if (!directory.empty() || name.size() > kLongestFileName) {
     name = absl::StrCat(name.substr(0, kLongestFileName - 32), "-",
                         absl::Hex(Hash(path), absl::kZeroPad16));
@@ -174,7 +174,7 @@ std::string IndexPath(const std::string& path, const std::string& directory) {
 absl::StatusOr<std::shared_ptr<const RecordIndex>> LoadOrMakeIndex(
     const std::vector<std::string>& paths, const IndexOptions& options) {
   std::vector<IndexedFile> files(paths.size());
-  // By file, so that of several errors the first file's is returned.
+  // One for each file: if several fail, the first file's error is returned.
   std::vector<absl::Status> statuses(paths.size());
   {
     std::atomic<size_t> next{0};

@@ -109,7 +109,7 @@ class SampleMap {
   // The indices of the stored samples. Only shared stores list them.
   virtual std::vector<uint64_t> Indices() const { return {}; }
 
-  // Stores `sample` in place of an older generation or, in memory, of the same
+  // Stores `sample`. It replaces an older generation or, in memory, the same
   // one. If there is no room, removes that generation, but no other sample.
   virtual PutResult Put(uint64_t index, Generation generation,
                         Sample sample) = 0;
@@ -130,7 +130,7 @@ class SampleMap {
   class ReadAhead {
    public:
     virtual ~ReadAhead() = default;
-    // How many more samples `Want` may get; 0 until a whole batch has room.
+    // How many more samples `Want` accepts; 0 until a whole batch has room.
     virtual size_t Room() const = 0;
     // Queues the reads of samples. Does no I/O.
     virtual void Want(const std::vector<WantedSample>& wanted) = 0;

@@ -1,5 +1,5 @@
 // Threads that each claim a piece of work and do it, whatever the work is. The
-// consumer gets the results in order, or as they are done.
+// consumer gets the results in order, or as they become ready.
 #pragma once
 
 #include <atomic>
@@ -20,21 +20,21 @@
 
 namespace refurbish_tf {
 
-// A piece of work is claimed, which decides its position among the results. If
-// it needs the input, it is then fetched. Finally, it is run. Only one thread
-// at a time claims, and only one fetches, in the order of the claims; many run.
-// So a slow source does not hold up pieces that need no input.
+// A piece of work is claimed, which decides its position among the results.
+// Then it is fetched, if it needs the input. Finally, it is run. Only one
+// thread at a time claims, and only one fetches, in the order of the claims;
+// many run. So a slow source does not hold up pieces that need no input.
 //
 // Waking a thread for each sample took half of the CPU time for 32x32 images,
-// so the threads avoid sleeping: - A thread sleeps only when enough results are
-// ready or nothing can be claimed. It is woken when half of the results are
-// gone. - A thread is started only when all others are busy. - A thread claims
-// and runs several short pieces with the lock taken once. - The consumer sleeps
-// only when its next result is not ready. While pieces take less than a few
-// milliseconds, it first does one itself, in place of the last thread. - While
-// claims find nothing to run, threads sleep and the consumer claims. - If the
-// lock is taken, or the input is busy with a short fetch, a thread spins for
-// some microseconds.
+// so threads seldom sleep or wake. A thread sleeps only when enough results are
+// ready or nothing can be claimed, and wakes when half of the results are gone.
+// A thread is started only when all others are busy. A thread takes the lock
+// once to claim several short pieces, and runs them together. The consumer
+// sleeps only when its next result is not ready. While pieces take less than a
+// few milliseconds, the consumer does pieces itself before it sleeps, and
+// replaces one thread. While claims find nothing to run, threads sleep and the
+// consumer claims. If the lock or the input is busy for a short time, a thread
+// spins for some microseconds.
 class OrderedWorkers {
  public:
   struct Piece {
@@ -76,10 +76,10 @@ class OrderedWorkers {
   struct Options : RoomAhead::Limits {
     // Whether results come in the order of the claims.
     bool in_order = true;
-    // Whether the consumer may do a piece itself before it sleeps.
+    // Whether the consumer may do pieces itself before it sleeps.
     bool consumer_helps = true;
-    // Sleeping threads are woken when less than one part in `wake_part` of each
-    // limit is in use.
+    // Sleeping threads are woken when less than 1 / `wake_part` of each limit
+    // is in use.
     int wake_part = 2;
   };
 
@@ -99,8 +99,8 @@ class OrderedWorkers {
   // The error for kCancelled and kStuck.
   static absl::Status ErrorOf(Next next);
   // Gets the next result. For one thread at a time. `*piece` may hold an
-  // earlier piece for reuse. `*waited_nanos`: how long the call took until the
-  // result was ready; 0 if it was already.
+  // earlier piece for reuse. `*waited_nanos`: how long the call waited until
+  // the result was ready; 0 if it did not wait.
   Next GetNext(std::unique_ptr<Piece>* piece, int64_t* waited_nanos)
       ABSL_LOCKS_EXCLUDED(mu_);
   // Takes further results that are ready now, and returns how many. Locks once,
@@ -108,8 +108,8 @@ class OrderedWorkers {
   size_t TakeReady(absl::Span<std::unique_ptr<Piece>> pieces)
       ABSL_LOCKS_EXCLUDED(mu_);
   // Whether `GetNext` would return at once. If nothing is under way, claims a
-  // piece for a thread to begin. For the thread that calls `GetNext`, and only
-  // if the consumer does not help.
+  // piece for a thread to begin. Only for the thread that calls `GetNext`, if
+  // the consumer does not help.
   bool IsNextReady() ABSL_LOCKS_EXCLUDED(mu_);
 
   // For a checkpoint: waits until all fetches and runs under way are done, and
@@ -125,8 +125,8 @@ class OrderedWorkers {
 
  private:
   enum class State { kToFetch, kToRun, kUnderWay, kDone, kDropped };
-  // While the piece is under way, only the thread that does it uses the fields
-  // other than `state`.
+  // While the piece is under way, only the thread that works on it uses the
+  // fields other than `state`.
   struct Entry {
     std::unique_ptr<Piece> piece;
     State state;
@@ -144,7 +144,7 @@ class OrderedWorkers {
   bool Step(Lock& lock) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool ClaimNext(Lock& lock, bool may_run) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Adds a claimed piece to the ring, and queues it if it needs work. If
-  // `group` is not null, a piece to run is added to that instead of a queue.
+  // `group` is not null, adds a piece to run to the group instead of a queue.
   // Returns false for kNotNow.
   bool Accept(Claimed claimed, std::unique_ptr<Piece> piece, Group* group)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -167,7 +167,7 @@ class OrderedWorkers {
   bool TakeReady(std::unique_ptr<Piece>* piece)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool IsUnderWay() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Whether another piece has room with all limits divided by `part`.
+  // Whether there is room for another piece with all limits divided by `part`.
   bool HasRoom(int part) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return room_.Has(ring_.size(), to_fetch_.size(), part);
   }
@@ -195,8 +195,8 @@ class OrderedWorkers {
   std::condition_variable wake_consumer_;
   // Claimed pieces that the consumer has not got yet, in the order of claims.
   std::deque<std::unique_ptr<Entry>> ring_ ABSL_GUARDED_BY(mu_);
-  // Entries and pieces for reuse. Freeing what another thread has allocated,
-  // with the lock held, would make all threads wait for malloc.
+  // Entries and pieces for reuse. Freeing another thread's memory while the
+  // lock is held would make all threads wait for malloc.
   std::vector<std::unique_ptr<Entry>> spares_ ABSL_GUARDED_BY(mu_);
   // Entries of the ring that are still to be fetched, or run, in order.
   std::deque<Entry*> to_fetch_ ABSL_GUARDED_BY(mu_);

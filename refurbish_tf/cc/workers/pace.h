@@ -24,8 +24,8 @@ class PieceTimes {
   // Whether a fetch takes less than putting a thread to sleep and waking it.
   bool short_fetches() const { return short_fetches_; }
   // Whether pieces are so long that waking a thread for each result costs
-  // little. False until each of `num_threads` could make a few runs, because a
-  // function's first calls take longer.
+  // little. False until each of `num_threads` could have made a few runs,
+  // because a function's first calls take longer.
   bool are_long(int num_threads) const {
     return num_runs_ >= kLeastRuns * num_threads &&
            total_ / num_runs_ >= kLongPiece;
@@ -54,7 +54,7 @@ class PieceTimes {
   bool short_fetches_ = true;
   int64_t num_runs_ = 0;
   Duration total_{0};
-  // The average time to run a piece, mostly of the last runs.
+  // An average of the time to run a piece, in which the last runs count most.
   Duration mean_ = kGroup;
   size_t at_once_ = 1;
 };
@@ -69,12 +69,12 @@ class RoomAhead {
     int max_calls = 1;
     size_t max_pieces = 16;
     int64_t max_bytes = 1 << 24;
-    // If larger than `max_bytes`, the limit on bytes rises to four of the
-    // largest results per call, but not above this. With less room, calls would
-    // stop whenever the consumer waits for one that takes longer than others.
+    // If this is above `max_bytes`, the limit on bytes rises to four of the
+    // largest results per call, but not above this. With less room, workers
+    // would stop whenever the consumer waits for an unusually long piece.
     int64_t max_large_bytes = 0;
-    // If larger than `max_pieces`, replaces it while the pieces hold less than
-    // 1 MiB. With more room, threads sleep less often.
+    // If this is above `max_pieces`, it replaces that limit while the pieces
+    // hold less than 1 MiB. With more room, threads sleep less often.
     size_t max_small_pieces = 0;
   };
 
@@ -82,8 +82,8 @@ class RoomAhead {
 
   size_t num_ready() const { return num_ready_; }
   // Called when a piece of `bytes` is ready, and when the consumer has got it.
-  // `Add` returns whether it is the first ever: its size may show that there is
-  // more room.
+  // `Add` returns whether this is the first piece ever: its size may show that
+  // there is more room.
   bool Add(int64_t bytes) {
     ++num_ready_;
     bytes_ += bytes;
@@ -101,7 +101,7 @@ class RoomAhead {
     const auto calls = static_cast<size_t>(limits_.max_calls);
     if (num_pieces < std::max<size_t>(1, calls / part)) return true;
     // No size is known yet. Claim no more than can run at once, because every
-    // claimed piece will take its memory, however much that is.
+    // claimed piece will take memory, however much it needs.
     if (!size_known_ && num_to_fetch + 1 >= calls) return false;
     const int64_t bytes =
         bytes_ + static_cast<int64_t>(num_pieces - num_ready_ + 1) * largest_;
@@ -122,7 +122,7 @@ class RoomAhead {
   const Limits limits_;
   size_t num_ready_ = 0;
   int64_t bytes_ = 0;
-  // The most that one piece ever held, and whether any was ever ready.
+  // The most bytes that a piece ever held, and whether any was ever ready.
   int64_t largest_ = 0;
   bool size_known_ = false;
 };

@@ -16,8 +16,8 @@ inline void Pause() {
 #endif
 }
 
-// Spins before it sleeps, because the lock is held for microseconds. Tries less
-// and less often, because a try takes the lock's cache line from its owner.
+// Spins before it sleeps, because the lock is held only for microseconds. Tries
+// less and less often: a try takes the lock's cache line from its owner.
 inline void Acquire(std::unique_lock<std::mutex>& lock) {
   for (int spins = 1; spins < kSpins; spins *= 2) {
     if (lock.try_lock()) return;

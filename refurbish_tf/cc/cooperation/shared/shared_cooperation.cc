@@ -19,12 +19,12 @@ constexpr char kSamplesSetting[] = "num_samples";
 constexpr char kKeptSetting[] = "num_kept_samples";
 constexpr char kOriginSetting[] = "first_epoch";
 constexpr char kShardSetting[] = "shard";
-// The number of samples of the undivided source, or "unknown"; always set with
-// a shard. And the number of shards when the schedule began, if it was another
-// one.
+// The number of samples of the undivided source, or "unknown"; always set
+// with a shard. Then the number of shards when the schedule began, if it
+// was different.
 constexpr char kWholeSetting[] = "num_samples_of_all_shards";
 constexpr char kFormerSetting[] = "shards_of_schedule";
-// The bytes of a stage and its job for each sample, measured.
+// The bytes that a stage and its job take for each sample (measured).
 constexpr int64_t kBytesPerSample = 13;
 
 // Replaces the reuse factor in a store of elements (`cached`).
@@ -187,7 +187,7 @@ absl::Status SharedCooperation::TakeOver(const Terms& terms,
                                          std::optional<uint32_t> num_kept) {
   if (!terms.shard.has_value()) return absl::OkStatus();
   const SourceShard& shard = *terms.shard;
-  // Agreeing on nothing reads the settings that other processes have written.
+  // Agreeing on no settings only reads what other processes have written.
   RTF_RETURN_IF_ERROR(AgreeAsStage({}));
   const Settings settings = disk_.settings();
   const auto text = [&settings](const char* name) -> std::string {
@@ -195,7 +195,7 @@ absl::Status SharedCooperation::TakeOver(const Terms& terms,
     return setting == settings.end() ? "" : setting->second;
   };
   const std::optional<Shard> former = ReadShard(text(kShardSetting));
-  // A stage whose shard tf.data had not filled in yet has written neither.
+  // A stage whose shard tf.data had not filled in has written neither setting.
   const bool undivided =
       settings.count(kShardSetting) + settings.count(kSamplesSetting) == 0;
   if (!HasStageSettings(settings) || HoldsElements(settings) || undivided ||

@@ -7,10 +7,10 @@
 namespace refurbish_tf {
 namespace {
 
-// How many claims of kept samples may be refused after `BeginDecisions`,
-// because each takes a system call. At this limit, samples are prepared
-// although another job is preparing them. It is sixteen times what a job
-// decides ahead to keep a disk busy, so sixteen jobs do not reach it.
+// The most claims of kept samples that may be refused after `BeginDecisions`.
+// Each takes a system call, so beyond this limit samples are prepared although
+// another job is preparing them. It is sixteen times what a job decides ahead
+// to keep a disk busy, so sixteen jobs do not reach it.
 constexpr uint32_t kMostRefusedToKeep = 1024;
 
 // Progress is noted each time this many samples were handed over.
@@ -59,8 +59,8 @@ bool SharedJobEpoch::OthersHandOn() {
 
 bool SharedJobEpoch::Claim(uint32_t index, bool also_claimed) {
   if (InRing(index)) return ClaimUnkept(index, also_claimed);
-  // Only kept samples are claimed here. Of the others, other jobs prepare other
-  // generations.
+  // Only kept samples are claimed here. Of unkept samples, other jobs
+  // prepare other generations.
   if (!also_claimed && plan_.schedule != nullptr &&
       plan_.schedule->Kept(index) && num_refused_ < kMostRefusedToKeep &&
       !shared_.job_->Claim(plan_.keys.InWhole(index),

@@ -21,7 +21,7 @@
 
 namespace refurbish_tf {
 
-// How many claims may be refused while one place is decided: each takes a
+// How many claims may be refused while one place is decided. Each takes a
 // system call, with the locks of the epoch and the workers held. After that, a
 // sample is prepared although another job prepares it. Sixteen jobs with 20
 // samples under way each had 4 claims refused on average and 300 at most.

@@ -47,7 +47,7 @@ class ColorJitter : public ColorLayer {
  public:
   using ColorLayer::ColorLayer;
 
-  // The order of the steps, then where in its range the amount of each is.
+  // Draws the order of the steps, then where in its range each amount is.
   int num_draws() const override { return 1 + kNumSteps; }
   int64_t EndOfDraw(int i, const int32_t* draws) const override {
     return i == 0 ? kOrders : Layer::EndOfDraw(i, draws);
@@ -56,7 +56,7 @@ class ColorJitter : public ColorLayer {
     std::array<int, kNumSteps> order = {0, 1, 2, 3};
     int32_t number = draws[0];
     for (int i = 0; i < kNumSteps; ++i) {
-      // The next one of the steps that are left.
+      // Chooses the next step among those that are left.
       const int left = kNumSteps - i;
       std::swap(order[i], order[i + number % left]);
       number /= left;
@@ -74,9 +74,9 @@ class RandomPhotometricDistort : public ColorLayer {
       : ColorLayer(arguments),
         below_(arguments.Integer("below", 0, kEndOfFraction)) {}
 
-  // Four draws say whether each step is done, and four where in its range its
-  // amount is. Then: whether contrast comes before saturation, whether the
-  // channels are permuted, and to which order.
+  // Four draws say which steps are done, and four say where in its range each
+  // amount is. The last three say whether contrast comes before saturation,
+  // whether the channels are permuted, and in which order.
   int num_draws() const override { return kOrder + 1; }
   int64_t EndOfDraw(int i, const int32_t* draws) const override {
     return i == kIsEarly ? 2

@@ -1,4 +1,4 @@
-// Blackens the part of a square around a random pixel that is in the image.
+// Blackens a square around a random pixel, as far as it is in the image.
 #include "refurbish_tf/cc/image/layer.h"
 
 namespace refurbish_tf {

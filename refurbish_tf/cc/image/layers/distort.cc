@@ -51,7 +51,7 @@ class DistortLayer : public ChanceLayer {
     if (range_[0] == range_[1]) only_.emplace(distortion, range_[0]);
   }
 
-  // Whether it is applied and, if there is a range, the place in that range.
+  // Draws whether to distort and, if there is a range, the place in the range.
   int num_draws() const override { return only_ ? 1 : 2; }
   Movement movement() const override { return Movement::kNone; }
   absl::StatusOr<ImageSpec> Behind(ImageSpec image) const override {
@@ -70,7 +70,7 @@ class DistortLayer : public ChanceLayer {
     if (distortion == Distortion::kSharpness) {
       return PreparedDistortion::InSteps(distortion, Between(range_, draw));
     }
-    // The other parameters are whole numbers, including both ends of the range.
+    // Other parameters are whole numbers; both ends of the range are possible.
     const double value = Between({range_[0], range_[1] + 1}, draw);
     return PreparedDistortion(distortion, std::floor(value));
   }

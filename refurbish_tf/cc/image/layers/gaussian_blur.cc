@@ -33,7 +33,7 @@ class GaussianBlur : public Layer {
   void Apply(const int32_t* draws, Canvas* canvas) const override {
     const double sigma = Between(sigma_, draws[0]);
     // A given kernel is cut off at 5 sigma: the weights beyond add up to less
-    // than a millionth. Otherwise 3 sigma are used, which is enough for bytes.
+    // than a millionth. Otherwise it ends at 3 sigma, enough for bytes.
     const int64_t reach =
         static_cast<int64_t>(std::ceil((kernel_ > 0 ? 5 : 3) * sigma));
     canvas->Blur({sigma, kernel_ > 0 ? std::min(kernel_ / 2, reach) : reach});
@@ -41,7 +41,7 @@ class GaussianBlur : public Layer {
 
  private:
   const std::array<double, 2> sigma_;
-  // The side of the kernel; 0 if sigma decides it.
+  // The side of the kernel; 0 if sigma determines it.
   const int64_t kernel_;
 };
 

@@ -13,7 +13,7 @@ class GaussianNoise : public Layer {
         sigma_(arguments.Range("sigma", 0, 1e6)),
         clip_(arguments.Boolean("clip")) {}
 
-  // A seed of two numbers for the noise, and where sigma is in its range.
+  // Draws a seed of two numbers for the noise, and sigma's place in its range.
   int num_draws() const override { return 3; }
   Movement movement() const override { return Movement::kNone; }
   void Apply(const int32_t* draws, Canvas* canvas) const override {

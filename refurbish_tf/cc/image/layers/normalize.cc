@@ -106,7 +106,7 @@ class NormalizeLayer : public Layer {
   static constexpr float kLargest = 16;
 
   Normalization normalization_;
-  // The length of mean and std. A length of 1 is for any number of channels.
+  // The length of mean and std. A length of 1 suits any number of channels.
   int64_t num_channels_;
 };
 

@@ -13,7 +13,7 @@ namespace refurbish_tf {
 namespace {
 
 constexpr int64_t kMaxEnd = (int64_t{1} << 31) - 1;
-// The mean color of ImageNet, with which Deep AutoAugment fills.
+// The mean color of ImageNet, which Deep AutoAugment uses as its fill.
 constexpr FillColor kMeanColor = {125, 123, 114, 0};
 
 // TensorFlow's stateless random numbers: the Philox generator (Salmon et al.,
@@ -47,7 +47,7 @@ PhiloxWords FirstWords(int64_t first, int64_t second) {
   return Philox({0, 0, mixed[2], mixed[3]}, {mixed[0], mixed[1]});
 }
 
-// The random operations of Deep AutoAugment, which draw numbers of their own.
+// The random operations of Deep AutoAugment, which draw further numbers.
 enum class RandomOperation { kNone, kFlip, kCrop, kCutout, kResizedCrop };
 
 // A distortion or a random operation.
@@ -55,7 +55,7 @@ struct PolicyOutcome {
   PreparedDistortion distortion{Distortion::kIdentity};
   RandomOperation random = RandomOperation::kNone;
   double parameter = 0;
-  // How many numbers its random operation draws, and their exclusive limit.
+  // How many numbers the random operation draws, and the limit they are below.
   int num_more_draws = 0;
   int64_t end_of_more = 1;
 
@@ -78,7 +78,7 @@ struct NamedOperation {
   absl::string_view name;
   Distortion distortion;
   double lowest, highest;
-  // As in PolicyOutcome, but `end_of_more` 0 stands for 2 * parameter + 1.
+  // As in PolicyOutcome, but an `end_of_more` of 0 means 2 * parameter + 1.
   RandomOperation random = RandomOperation::kNone;
   int num_more_draws = 0;
   int64_t end_of_more = 1;
@@ -169,7 +169,7 @@ class PolicyLayer : public Layer {
     if (edges_.back() != end_) arguments.Fail("the last edge must be the end");
   }
 
-  // One to select the outcome, and those that its random operation draws.
+  // One draw selects the outcome. The others are for its random operation.
   int num_draws() const override { return num_draws_; }
   // Draws from the seed as TensorFlow's stateless operations do.
   void Draw(const ImageSeed& seed, const int32_t* before,
@@ -183,7 +183,7 @@ class PolicyLayer : public Layer {
     std::fill(draws + 1, draws + num_draws_, 0);
     const PolicyOutcome& outcome = At(draws[0]);
     if (outcome.num_more_draws == 0) return;
-    // Another seed than that of the first draw, so the draws are independent.
+    // This seed is not the first draw's, so the draws are independent.
     const ImageSeed other(~first, ~second);
     if (outcome.random == RandomOperation::kFlip) {
       draws[1] = other.Below(0, 2);
@@ -192,8 +192,8 @@ class PolicyLayer : public Layer {
     const PhiloxWords words = FirstWords(~first, ~second);
     const uint32_t below = static_cast<uint32_t>(outcome.end_of_more);
     for (int i = 0; i < outcome.num_more_draws; ++i) {
-      // The lowest bits if `below` is a power of two, as in TensorFlow's
-      // floats.
+      // If `below` is a power of two, these are the lowest bits, which
+      // TensorFlow also uses for its floats.
       draws[1 + i] = static_cast<int32_t>(words[i] % below);
     }
   }
@@ -238,7 +238,7 @@ class PolicyLayer : public Layer {
     RTF_RETURN_IF_ERROR(CheckSides(made));
     return made;
   }
-  // A layer that continues the previous one must have the same end and groups.
+  // A layer that continues the previous one needs the same end and groups.
   absl::Status MayFollow(const Layer* before) const override {
     if (!goes_on_ || before == nullptr) return absl::OkStatus();
     const auto* const policy = dynamic_cast<const PolicyLayer*>(before);
@@ -270,14 +270,14 @@ class PolicyLayer : public Layer {
   }
 
   int32_t end_;
-  // The numbers of an AutoAugment sub-policy are a group. If `goes_on_`, the
-  // layer keeps the group of the previous layer, and draws a number within it.
+  // The numbers of one AutoAugment sub-policy are a group of this size. If
+  // `goes_on_`, the layer draws a number within the previous layer's group.
   int32_t group_;
   bool goes_on_;
   uint8_t fill_;
   int num_draws_ = 1;
   std::vector<PolicyOutcome> outcomes_;
-  // Outcome i is for numbers from edges_[i - 1] to below edges_[i].
+  // Outcome i has the numbers from edges_[i - 1] to below edges_[i].
   std::vector<int32_t> edges_;
 };
 

@@ -14,7 +14,7 @@ class RandomApply : public ChanceLayer {
         chain_(LayerChain::Of("layers", /*keeps_size=*/true, &arguments)) {}
 
   int num_draws() const override { return 1 + chain_.num_draws(); }
-  // The draws are zeros if the chain is not applied.
+  // If the chain is not applied, its draws are zeros.
   void Draw(const ImageSeed& seed, const int32_t* /*before*/,
             int32_t* draws) const override {
     draws[0] = seed.Fraction(0);

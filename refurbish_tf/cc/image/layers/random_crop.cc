@@ -92,7 +92,7 @@ class RandomCrop : public Layer {
 
   const int64_t padding_;
   const Border border_;
-  // The size of the crop; if not given, that of the image.
+  // The size of the crop. If not given, the crop is as large as the image.
   std::optional<ImageSize> size_;
   bool pads_if_needed_ = false;
 };

@@ -23,7 +23,7 @@ class RandomFlip : public Layer {
     }
   }
 
-  // For each axis, whether the image is mirrored along it.
+  // Draws for each axis whether the image is mirrored along it.
   int num_draws() const override { return has_both_ ? 2 : 1; }
   void Draw(const ImageSeed& seed, const int32_t* /*before*/,
             int32_t* draws) const override {

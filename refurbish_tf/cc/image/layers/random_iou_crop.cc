@@ -41,7 +41,7 @@ class RandomIouCrop : public Layer {
   }
 
  private:
-  // How many overlaps it draws before it gives up. torchvision never gives up.
+  // How many least overlaps it draws before giving up. torchvision never does.
   static constexpr int kMostRounds = 50;
 
   // In each round, one word of the seed selects the least overlap, and four

@@ -10,7 +10,7 @@ class RandomPerspective : public ChanceLayer {
       : ChanceLayer(arguments),
         scale_(arguments.Range("scale", 0, kMostScale)[1]) {}
 
-  // Whether it applies, and how far each corner moves inwards.
+  // Draws whether it applies, and how far each corner moves inwards.
   int num_draws() const override { return 1 + 2 * Corners::kNumber; }
   Movement movement() const override {
     return below() > 0 && scale_ > 0 ? Movement::kTurns : Movement::kKeepsRows;
@@ -46,7 +46,7 @@ class RandomPerspective : public ChanceLayer {
     }
     if (changes) canvas->Distort(PreparedDistortion(to, size), /*fill=*/0);
   }
-  // From 0 to `scale_` times half of the side, in whole pixels.
+  // Returns a move from 0 to `scale_` times half of the side, in whole pixels.
   int64_t Inwards(int32_t draw, int64_t side) const {
     const double most = scale_ * static_cast<double>(side / 2);
     return draw * (static_cast<int64_t>(most) + 1) >> 31;

@@ -15,8 +15,8 @@ class RandomZoomOut : public ChanceLayer {
         sides_(arguments.Range("sides", 1, kMost)),
         fill_("fill", arguments) {}
 
-  // Whether it applies, how much larger the result is, and where the image is
-  // in it: left, then top.
+  // Draws whether it applies, how much larger the result is, and where in the
+  // result the image is: left, then top.
   int num_draws() const override { return 4; }
   absl::StatusOr<ImageSpec> Behind(ImageSpec image) const override {
     RTF_RETURN_IF_ERROR(fill_.Check(image));

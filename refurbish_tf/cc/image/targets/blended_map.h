@@ -19,7 +19,7 @@ namespace refurbish_tf {
 template <class Value>
 class BlendedMap : public MapCanvas {
  public:
-  // The forms of these maps. Layers also change numbers that are directions:
+  // The forms of these maps. Numbers that are directions also change:
   // - kBlendedMap: numbers that mean the same everywhere.
   // - kFlow: optical flow, vectors of two channels, x before y, in pixels. They
   //   are rotated, mirrored and scaled with their images.
@@ -29,8 +29,8 @@ class BlendedMap : public MapCanvas {
   //   thing. If images are mirrored or rotated, they have no disparity.
   using Form = TargetKind::Form;
 
-  // `values`: those of `frames` maps of this size, which move in the same way.
-  // `rounded`: rounds to the nearest number that can be stored.
+  // `values`: the numbers of `frames` maps of this size, which all move in the
+  // same way. `rounded`: rounds to the nearest number that can be stored.
   BlendedMap(Form form, ImageSize size, int64_t channels, int64_t frames,
              std::vector<Value> values, Value (*rounded)(Value))
       : form_(form),

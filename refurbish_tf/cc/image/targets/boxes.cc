@@ -110,7 +110,7 @@ void Boxes::Write(Edges edges, double* box) const {
 
 void Boxes::MoveRow(const Projection& to, ImageSize before, double* box) {
   const Edges edges = Read(box, before);
-  // A box that was dropped (all zeros) stays so.
+  // A box that was dropped stays all zeros.
   if (!edges.HasArea()) return;
   const ImagePlace corners[] = {
       to({edges.top, edges.left}), to({edges.top, edges.right}),

@@ -13,7 +13,7 @@ namespace refurbish_tf {
 // For each pixel of the result, where it comes from.
 class MaskPoints : public MapCanvas {
  public:
-  // The most pixels of an image: 1 + each index fits into int32.
+  // The most pixels of an image, so that 1 + each index fits into int32.
   static constexpr int64_t kMost = (int64_t{1} << 31) - 2;
 
   MaskPoints(ImageSize size, const PixelKernels& kernels);
@@ -32,7 +32,7 @@ class MaskPoints : public MapCanvas {
  private:
   void Take(const Plan& plan) override;
   void MoveBy(const PreparedDistortion& distortion) override;
-  // The row, or column, that each one comes from; negative: none.
+  // For each row, or each column, where it comes from; negative if it is empty.
   using Line = std::vector<int32_t>;
 
   void Follow(const Line& rows, const Line& columns);

@@ -38,7 +38,7 @@ struct TargetKind {
            form == Form::kCenterAndSize;
   }
 
-  // The least and most dimensions, without those of batches and frames.
+  // The least and most dimensions, without the dimensions for batch and frames.
   int least_dims() const {
     return form == Form::kFlow || form == Form::kVectors || form == Form::kImage
                ? 3

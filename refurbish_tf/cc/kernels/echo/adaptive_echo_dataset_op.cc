@@ -30,8 +30,8 @@ constexpr char kMaxEchoingFactor[] = "max_echoing_factor";
 constexpr char kStage[] = "stage";
 constexpr ResultsKey kBuffered = {"num_buffered", "buffered"};
 
-// How many elements are read ahead. One is enough for the rate; the second
-// spares the reading thread a wait when elements come in bursts.
+// How many elements are read ahead. One is enough for the throughput; a second
+// one spares the reading thread a wait when elements come in bursts.
 constexpr size_t kBufferSize = 2;
 
 // What an iterator has yielded, and how long it waited for fresh elements.

@@ -167,11 +167,11 @@ class AugmentIterator : public ElementIterator<AugmentDataset, AugmentWork> {
     absl::MutexLock lock(&mu_);
     options_ = WorkerOptions(ctx, kAutotuneCalls, "default",
                              {dataset()->function_.get()});
-    // A symbolic checkpoint is a position in the input: results come in order.
+    // A symbolic checkpoint is an input position, so results must be in order.
     options_.in_order |= ctx->symbolic_checkpoint();
     if (dataset()->batches_.size > 0) {
-      // `in_order` is true even if results are not in order: then the consumer
-      // takes a row for each result when it arrives.
+      // Rows are always assigned in order: if results are not in order, the
+      // consumer takes a row for each result when it arrives.
       rows_ = MakeRows(dataset()->batches_, dataset(),
                        dataset()->input()->Cardinality(CardinalityOptions()),
                        /*in_order=*/true, workers_.MemoryOfBatches("echo", ctx),

@@ -1,10 +1,9 @@
 // Data echoing with a fixed factor: yields each element of the input several
 // times, without copying it.
-//
 // With a whole factor e, element p of the output is element p / e of the input,
-// so elements can be read by index. A symbolic checkpoint between two
-// repetitions resumes before the element: the input's symbolic checkpoint is
-// held back until the last repetition.
+// so elements can be read by index. With a symbolic checkpoint between two
+// repetitions, the input resumes before the repeated element: the input's
+// symbolic checkpoint is held back until the last repetition.
 #include <algorithm>
 #include <cstdint>
 #include <limits>
@@ -67,7 +66,7 @@ class EchoDataset : public UnaryDataset {
     if (!schedule_.is_whole()) return kUnknownCardinality;
     const int64_t repeated = tensorflow::MultiplyWithoutOverflow(
         cardinality, schedule_.Repetitions(0));
-    // It is negative if the result is finite but does not fit into int64.
+    // The product is negative if it does not fit into int64.
     return repeated < 0 ? kUnknownCardinality : repeated;
   }
 
@@ -175,8 +174,8 @@ class EchoIterator : public DatasetIterator<EchoDataset> {
         next = schedule.Repetitions(position_ + elements);
         if (repetitions + next > wanted) break;
       }
-      // Only `GetNext` updates a symbolic checkpoint, `Skip` does not. So the
-      // last of these elements, or the end, is read rather than skipped.
+      // Only `GetNext` updates a symbolic checkpoint, not `Skip`. So the last
+      // of these elements, or the end, is read rather than skipped.
       if (elements > 0 && ctx->symbolic_checkpoint()) --elements;
       if (elements > 0) {
         int skipped = 0;

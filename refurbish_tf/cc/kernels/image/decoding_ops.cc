@@ -258,8 +258,8 @@ class DecodeResizedOp : public OpKernel {
     const Box& box = resizing.part;
     ScaledPart part = {1, box, WholeOf(box)};
     if (resizes_) part = ScaledPartOf(box, orientation.Turned(resizing.size));
-    // One more column on each side is decoded, because the colours of the
-    // outermost columns also depend on their neighbours.
+    // One more column on each side is decoded, because the colors of the
+    // outermost columns also depend on their neighbors.
     const int64_t width = (read.size.width + part.ratio - 1) / part.ratio;
     const int64_t left = std::max<int64_t>(part.box.x - 1, 0);
     const int64_t right = std::min(part.box.x + part.box.width + 1, width);
@@ -357,8 +357,8 @@ class DecodeResizedOp : public OpKernel {
     }
     if (status.ok() && read.palette > 0) ApplyPalette(file, read, decoded);
     if (status.ok() || read.format != "WebP") return status;
-    // TensorFlow decodes a WebP file only with as many channels as the file
-    // has, so four are tried after three. It must not choose the number: for an
+    // TensorFlow decodes a WebP file only with as many channels as it has, so
+    // four are tried after three. TensorFlow must not choose the number: for an
     // animation without alpha it would write four into an image of three.
     if (!Decode(ctx, *with_alpha_, &given, decoded).ok()) return status;
     return DropAlpha(ctx, decoded);
@@ -405,7 +405,7 @@ class DecodeResizedOp : public OpKernel {
     return absl::OkStatus();
   }
 
-  // Replaces palette indices, which TensorFlow takes for grey levels.
+  // Replaces palette indices, which TensorFlow decodes as grey levels.
   static void ApplyPalette(absl::string_view file, const ImageFile& read,
                            Tensor* image) {
     uint8_t* pixel = BytesIn(*image);

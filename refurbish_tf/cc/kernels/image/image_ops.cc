@@ -3,10 +3,9 @@
 // Adjacent native layers are one op, which draws int32 numbers from the seed
 // and applies them to the image. Draws and pixels also have ops of their own,
 // so that draws can be sent to the device that has the pixels. Draws do not
-// depend on where they are made: image b of a batch has the seed `seed_at(seed,
-// b)`, and the layer at a position of `compose` has `seed_at` of that seed and
-// its position. The frames of a clip have the same draws. A batch is split
-// across the device's threads, an image is not.
+// depend on the device that makes them (image_seed.h). The frames of a clip
+// have the same draws. A batch is split across the device's threads, a single
+// image is not.
 #include <algorithm>
 #include <atomic>
 
@@ -117,9 +116,9 @@ class ImageOp : public OpKernel {
   const LayerChain& chain() const { return layers_.chain(); }
   bool IsBatch(const Tensor& images) const { return layers_.IsBatch(images); }
 
-  // Sets all outputs. `draws`: those of each image or clip, one after the
-  // other, which `CheckDraws` accepts; null if there are no images. Layers that
-  // look at boxes complete the draws.
+  // Sets all outputs. `draws`: the draws of each image or clip, one after the
+  // other, null if there are no images. `CheckDraws` must accept them. Layers
+  // that look at boxes complete the draws.
   void Make(OpKernelContext* ctx, const Tensor& images, int32_t* draws) {
     const auto draws_of = [this, draws](int64_t i) {
       return draws + i * chain().num_draws();
@@ -177,7 +176,7 @@ class ImageOp : public OpKernel {
       }
       if (painter.beyond().any()) beyond = painter.beyond();
     };
-    // Memory may lack, because an image between two layers may be large.
+    // Memory may run out, because an image between two layers may be large.
     OP_REQUIRES(ctx,
                 !ForEachPart(ctx, num_images, from_bytes + to_bytes, paint),
                 ImageLayers::NoMemory());

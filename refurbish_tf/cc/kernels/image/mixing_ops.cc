@@ -47,7 +47,7 @@ class MixImagesOp : public OpKernel {
     const char* const from = images.tensor_data().data();
     char* const to = const_cast<char*>(output->tensor_data().data());
     const int64_t bytes = images.TotalBytes() / batch_size;
-    // The result is not checked, because no memory is allocated here.
+    // Memory cannot run out here, because none is allocated.
     ForEachPart(ctx, batch_size, 3 * bytes, [&](int64_t begin, int64_t end) {
       const PixelKernels& kernels = BestKernels();
       for (int64_t i = begin; i < end; ++i) {

@@ -27,7 +27,7 @@ using Form = TargetKind::Form;
 
 constexpr absl::string_view kPrefix = "targets: ";
 
-// A target that is to be moved. `whose`: how its errors begin.
+// A target to be moved. `whose`: how error messages about it begin.
 struct Moving {
   OpKernelContext* ctx;
   const Tensor& given;
@@ -267,7 +267,7 @@ template <class Number>
 NumberType TypeOfNumbers() {
   using Limits = Eigen::NumTraits<Number>;
   if constexpr (std::is_integral_v<Number>) {
-    // Limits int64 and uint64 to 2^62: not every larger bound is a double.
+    // Limits int64 and uint64 to 2^62: doubles cannot hold every larger bound.
     static constexpr double kMost = static_cast<double>(int64_t{1} << 62);
     static const double lowest =
         std::max(-kMost, static_cast<double>(Limits::lowest()));
@@ -281,7 +281,7 @@ NumberType TypeOfNumbers() {
     return {[](double number) {
               return static_cast<double>(static_cast<Number>(number));
             },
-            // Eigen defines the epsilon of 16-bit types in another way.
+            // Eigen defines the epsilon of 16-bit types differently.
             std::is_same_v<Number, Eigen::half> ? 0x1p-10
             : std::is_same_v<Number, tensorflow::bfloat16>
                 ? 0x1p-7
@@ -459,7 +459,7 @@ absl::Status Targets::Move(OpKernelContext* ctx, int input, int output,
   try {
     for (size_t i = 0; i < kinds_.size(); ++i) {
       const int number = static_cast<int>(i);
-      // A call with `only_looks` has already moved it.
+      // An earlier call with `only_looks` has already moved this one.
       const bool is_done = ctx->mutable_output(output + number) != nullptr;
       if (is_done || (only_looks && !kinds_[i].is_boxes())) continue;
       const Moving move{ctx,

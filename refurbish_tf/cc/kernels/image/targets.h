@@ -21,7 +21,7 @@ struct ImageBatch {
   int64_t num_draws = 1, frames = 1;
   // The sizes before and after all layers.
   ImageSize size, made;
-  // Does to a canvas what the layers do to the images of this draw.
+  // Applies the layers, with these draws, to a canvas.
   std::function<void(int64_t draw, Canvas*)> apply;
   // The layers, the draws of all images, one after the other, and the pixels
   // that the layers are applied to.

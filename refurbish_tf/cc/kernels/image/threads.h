@@ -16,8 +16,8 @@ namespace refurbish_tf {
 inline constexpr int64_t kBytesForAThread = 1 << 18;
 
 // Calls work(begin, end) for parts of `count` pieces of work, on the device's
-// threads if that pays. `bytes`: how many a piece reads and writes. Returns
-// whether memory was lacking.
+// threads if that pays. `bytes`: how many bytes a piece reads and writes.
+// Returns whether memory was lacking.
 template <class Work>
 bool ForEachPart(OpKernelContext* ctx, int64_t count, int64_t bytes,
                  const Work& work) {

@@ -10,8 +10,8 @@
 // and takes a snapshot of the input after each element. A snapshot holds
 // nothing that was read ahead, and shares its tensors with the input. It is
 // cheap if the input buffers nothing, which the caller must know.
-// - Otherwise it holds the elements that are on their way, and what the input's
-// `prefetch` and the like have buffered.
+// - Otherwise a checkpoint holds the elements that are on their way, and those
+// that the input's `prefetch` and similar stages have buffered.
 // - A symbolic checkpoint has the input's position before these elements.
 #include <cstdint>
 #include <cstring>
@@ -37,7 +37,7 @@ constexpr char kNumAhead[] = "num_ahead";
 constexpr char kExclusive[] = "exclusive";
 constexpr ResultsKey kOnTheirWay = {"num_on_their_way", "on_their_way"};
 
-// Copies tensors that others also hold.
+// Copies the tensors whose memory others also hold.
 absl::Status MakeExclusive(IteratorContext* ctx, std::vector<Tensor>* element) {
   for (Tensor& tensor : *element) {
     if (tensor.RefCountIsOne() ||
@@ -162,7 +162,7 @@ class LoaderOutputIterator
     return dataset()->loader_output();
   }
 
-  // Notes that the user has all elements so far but the last `number`.
+  // Notes that the user has all elements so far, except the last `number`.
   void LeaveLast(IteratorContext* ctx, size_t number)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     while (on_their_way_.size() > number) {

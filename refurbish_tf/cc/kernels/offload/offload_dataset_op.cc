@@ -193,7 +193,7 @@ class OffloadIterator : public InputIterator<OffloadDataset, OffloadWork> {
     Start(workers);
   }
 
-  // Takes pieces until a batch is complete. The last may be shorter, or null.
+  // Takes pieces until a batch is complete. The last one may be short, or null.
   absl::Status Gather(IteratorContext* ctx, int64_t* waited_nanos,
                       std::shared_ptr<OffloadBatch>* batch)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
@@ -251,7 +251,7 @@ class OffloadIterator : public InputIterator<OffloadDataset, OffloadWork> {
     return SaveResults(writer, prefix(), kErrors, errors);
   }
 
-  // Reads saved batches. The input had yielded `position` elements then.
+  // Reads saved batches. `position`: how many elements the input had yielded.
   absl::Status ReadBatches(IteratorContext* ctx, const CheckpointReader& saved,
                            int64_t position,
                            std::deque<std::shared_ptr<OffloadBatch>>* batches)
@@ -306,9 +306,9 @@ class OffloadIterator : public InputIterator<OffloadDataset, OffloadWork> {
   // Restored from a checkpoint, and handed out first.
   std::deque<std::shared_ptr<OffloadBatch>> restored_ ABSL_GUARDED_BY(mu_);
   std::deque<Result> restored_errors_ ABSL_GUARDED_BY(mu_);
-  // How far the input was read at the end of the batch handed out last.
+  // How many input elements were read by the end of the batch handed out last.
   int64_t position_ ABSL_GUARDED_BY(mu_) = 0;
-  // The batch whose rows the consumer is gathering, or one to continue.
+  // The batch that the consumer is filling with rows, new or restored.
   std::shared_ptr<OffloadBatch> filling_ ABSL_GUARDED_BY(mu_);
   // When the last batch that the workers made was handed out.
   std::optional<std::chrono::steady_clock::time_point> last_

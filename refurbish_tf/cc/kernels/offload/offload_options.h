@@ -46,9 +46,9 @@ struct OffloadOptions {
   int64_t frames = 0;
 
   // `CheckAttributes` checks the attributes alone, `CheckComponents` the
-  // components against the input, because a loaded graph may be wrong. The
-  // latter also computes the output shapes, and uses the attribute only for
-  // what cannot be computed, such as the layers' fingerprint.
+  // components against the input, because a loaded graph may be wrong.
+  // `CheckComponents` also computes the output shapes. It uses the attribute
+  // only for shapes that it cannot compute, such as the fingerprint's.
   absl::Status CheckAttributes() const;
   absl::Status CheckComponents(const DatasetBase& input);
 

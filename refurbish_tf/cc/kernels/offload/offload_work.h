@@ -29,7 +29,7 @@ struct OffloadBatch {
   // elements it has yielded.
   std::unique_ptr<MemoryCheckpoint> checkpoint;
   int64_t position = 0;
-  // The first error of its rows; the batch is then dropped. For the consumer.
+  // The first error of its rows, which the consumer gets instead of the batch.
   absl::Status status;
 };
 
@@ -40,7 +40,7 @@ struct OffloadPiece : OrderedWorkers::Piece {
   std::vector<std::vector<Tensor>> elements;
   // The error of the element that follows the rows.
   absl::Status next_status;
-  absl::Status status;  // Of the rows.
+  absl::Status status;  // The error of the rows.
 };
 
 // Allocates the components of a batch of elements with the shapes of `element`.
@@ -53,7 +53,7 @@ absl::Status CompleteShortBatch(const OffloadOptions& options,
 
 class OffloadWork : public InputWork<OffloadPiece> {
  public:
-  // `batch`: a batch to continue, of which some rows are made, or null.
+  // `batch`: a batch to continue, some of whose rows are made, or null.
   // `position`: how many elements were read. The pointers and `options` must
   // outlive this object.
   OffloadWork(IteratorBase* input, IteratorContext* input_ctx,

@@ -1,4 +1,4 @@
-// The ops of `CacheStore`, and one that tells how much memory is left for it.
+// The ops of `CacheStore`, and an op that returns how much memory is left.
 #include <memory>
 #include <string>
 #include <utility>

@@ -11,7 +11,7 @@ namespace {
 
 constexpr char kEnded[] = "ended";
 
-// How many pieces are taken with one lock. More would save little.
+// How many pieces are taken with one lock. Taking more would save little.
 constexpr size_t kPiecesAtOnce = 64;
 
 }  // namespace
@@ -76,7 +76,7 @@ absl::Status RefurbishIterator::GetNextInternal(
   *end_of_sequence = ended_;
   if (ended_) return absl::OkStatus();
   if (epoch_ == nullptr) {
-    // If it was made for a restore, it had not begun when it was saved.
+    // An iterator made for a restore gets here if the saved one had no epoch.
     to_be_restored_ = false;
     absl::StatusOr<std::shared_ptr<Epoch>> epoch =
         dataset()->stage_->StartEpoch();
@@ -131,7 +131,7 @@ absl::Status RefurbishIterator::TakePiece(IteratorContext* ctx,
     if (static_cast<const SamplePiece&>(*pieces_[0]).fresh) {
       epoch_->counters().fresh_wait_nanos += waited_nanos;
     }
-    // Otherwise only puts check the memory, and a cached epoch has none.
+    // Without this, only puts check memory, and a cached epoch has no puts.
     epoch_->sample_store().store().LookAtMemory();
   }
   *piece = static_cast<SamplePiece*>(pieces_[next_piece_++].get());
@@ -139,8 +139,8 @@ absl::Status RefurbishIterator::TakePiece(IteratorContext* ctx,
 }
 
 absl::Status RefurbishIterator::HandOut(const SamplePiece& sample, bool* last) {
-  // If an element fails because its iterator is cancelled, the element is not
-  // counted as handed out.
+  // If an element fails because its iterator is cancelled, it is not counted as
+  // handed out.
   if (!sample.status.ok() && workers_.cancellation_manager()->IsCancelled()) {
     return sample.status;
   }
@@ -181,7 +181,7 @@ absl::Status RefurbishIterator::ReadBatch(IteratorContext* ctx,
     TF_RETURN_IF_ERROR(TakePiece(ctx, &sample));
     if (sample == nullptr) break;
     absl::Status status;
-    // Out of order, a sample is handed out with its batch, perhaps later.
+    // If samples are not in order, each is handed out later, with its batch.
     if (in_order || !sample->status.ok()) status = HandOut(*sample, last);
     if (status.ok()) Count(*sample);
     TF_RETURN_IF_ERROR(rows.Gather(std::move(status), sample->row,

@@ -79,7 +79,7 @@ class RefurbishIterator : public WorkersIterator<RefurbishDataset> {
   std::shared_ptr<Epoch> epoch_ ABSL_GUARDED_BY(mu_);
   Running running_ ABSL_GUARDED_BY(mu_);
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
-  // Whether this iterator was made for a restore that has not been done yet.
+  // Whether this iterator was made for a restore that has not happened yet.
   bool to_be_restored_ ABSL_GUARDED_BY(mu_) = false;
   // Whether the error of a changed source was returned in place of an element.
   bool told_ ABSL_GUARDED_BY(mu_) = false;

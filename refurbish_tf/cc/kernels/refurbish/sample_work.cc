@@ -19,7 +19,7 @@ std::array<int32_t, 2> SeedOf(const Epoch& epoch, Purpose purpose,
                        epoch.InWhole(*piece.place.index));
 }
 
-// Uses the piece's tensor again, unless a function holds it: allocating a
+// Reuses the piece's tensor unless a function holds it, because allocating a
 // tensor takes as long as a claim.
 const Tensor& SeedTensor(const Epoch& epoch, Purpose purpose, uint64_t time,
                          SamplePiece* piece) {
@@ -203,7 +203,7 @@ absl::Status SampleWork::CallFinal(SamplePiece* piece) {
   }
   TF_RETURN_IF_ERROR(
       Call(functions_.final, Purpose::kFinalFunction, epoch_->number(), piece));
-  // Results that go into a row are copied there.
+  // Results that go into a row need no buffers: they are copied there.
   if (rows_ == nullptr) OwnBuffers(&piece->tensors);
   return absl::OkStatus();
 }

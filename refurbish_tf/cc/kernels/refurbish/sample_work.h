@@ -46,8 +46,8 @@ class SampleWork : public OrderedWorkers::Work {
  public:
   struct Functions {
     StageFunction partial;
-    // Its function may be null. If `with_seed`, the seed that it would get is
-    // then yielded after the sample.
+    // The function may be null. If it is null and `with_seed` is set, the seed
+    // that it would get is yielded after the sample.
     StageFunction final;
     // The types and shapes of what the partial function returns.
     SampleTypes sample_types;

@@ -19,7 +19,7 @@
 
 namespace refurbish_tf {
 
-// When a stream's shuffle buffer is full. With one element, order is kept.
+// The size of a stream's full shuffle buffer. With one element, order is kept.
 struct ShuffleBufferSize {
   // 0 means the default.
   static ShuffleBufferSize FromArgument(int64_t elements) {
@@ -49,9 +49,9 @@ class SourceReader {
   SourceReader(const SourceReader&) = delete;
   SourceReader& operator=(const SourceReader&) = delete;
 
-  // Reads the next sample to prepare. `*index` is its index: for a source read
-  // by index, the caller sets it to that of the claimed place; for a stream, it
-  // is set here. Empty at the end, and with an error that belongs to no sample.
+  // Reads the next sample to prepare. For a source read by index, the caller
+  // sets `*index` to the claimed place's index; for a stream, this method sets
+  // it. It is empty at the end, and after an error that belongs to no sample.
   absl::Status Read(IteratorContext* ctx, std::vector<Tensor>* tensors,
                     std::optional<uint32_t>* index);
 

@@ -39,9 +39,9 @@ absl::Status FindGeneration(OpKernelContext* ctx) {
   return absl::OkStatus();
 }
 
-// TensorFlow measures how long each call takes that fetches an element from the
-// end of a pipeline, including calls within a graph, such as Keras' training
-// step. This op reads that metric.
+// TensorFlow measures the duration of each call that fetches an element from
+// the end of a pipeline, including calls within a graph, such as Keras'
+// training step. This op reads that metric.
 absl::Status InputWait(OpKernelContext* ctx) {
   constexpr char kMetric[] = "/tensorflow/data/getnext_duration";
   tensorflow::monitoring::CollectionRegistry::CollectMetricsOptions options;

@@ -15,14 +15,14 @@
 namespace refurbish_tf {
 namespace {
 
-// After a restore from a symbolic checkpoint, these read their current element
-// again and continue at their saved position within it.
+// After a restore from a symbolic checkpoint, these operations read their
+// current element again and continue at their saved position within it.
 bool ReadsAgain(const std::string& op) {
   return absl::StartsWith(op, "Unbatch") || absl::StartsWith(op, "FlatMap") ||
          absl::StrContains(op, "Interleave");
 }
 
-// A symbolic checkpoint of `interleave` lacks the elements that these have
+// A symbolic checkpoint of `interleave` lacks what these operations have
 // skipped: TensorFlow's iterators only note elements that are read.
 bool Skips(const std::string& op) {
   return absl::StartsWith(op, "Shard") || absl::StartsWith(op, "Skip");

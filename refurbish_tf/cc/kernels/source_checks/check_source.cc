@@ -50,7 +50,7 @@ bool AllowsReordering(const NodeDef& node) {
 
 // What was found in the graph of a source.
 struct Contents {
-  bool may_reorder = false;          // By deterministic=False.
+  bool may_reorder = false;          // If deterministic=False.
   std::set<std::string> file_lists;  // Lists of names, as list_files makes.
   bool has_batches = false;
   bool reads_files = false;  // Whole files, such as images.
@@ -194,7 +194,7 @@ std::pair<std::string, std::string> ReasonInFunction(
   for (const auto& [name, function] : functions) {
     std::set<std::string> called;
     AddCalled(functions, name, &called);
-    // `to_tf_dataset(shuffle=True)` of Hugging Face does this in each epoch.
+    // Hugging Face's `to_tf_dataset(shuffle=True)` draws a seed in each epoch.
     if (called.count("RandomIndexShuffle") > 0 &&
         std::any_of(called.begin(), called.end(), DrawsAnew)) {
       return {"an index_shuffle with a seed that is drawn in each epoch",

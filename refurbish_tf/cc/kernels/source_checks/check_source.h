@@ -18,8 +18,8 @@ struct SourceFacts {
 };
 
 // Fails if `source` is known to have no elements or no end, or to change its
-// order between iterations: a sample is identified by its position. `method`:
-// whose source it is, for the error.
+// order between iterations, because a sample is identified by its position.
+// `method`: whose source it is, for the error.
 //
 // The order is checked in the graph of the source. Only the graph has the
 // arguments of some stages, the stages within the functions of `interleave` and

@@ -8,9 +8,9 @@
 
 namespace refurbish_tf {
 
-// Empty if unknown. Known if element i is made from slice i of a tensor of
-// names, or by a source that knows its files, and the file exists. Slow,
-// because it looks for the file; only for error messages.
+// Returns "" if the file is unknown. It is known if it exists, and element i is
+// made from slice i of a tensor of names, or by a source that knows its files.
+// Slow, because it looks for the file: only for error messages.
 std::string FileOf(const DatasetBase* source, IteratorContext* ctx,
                    int64_t index);
 

@@ -5,9 +5,9 @@
 
 namespace refurbish_tf {
 
-// Of the datasets that make `dataset` a stream, the one nearest the files. Null
-// if it can be read by index: in any order that an index mapper gives, even if
-// elements are left out.
+// Returns the dataset, nearest the files, that makes `dataset` a stream.
+// Returns null if `dataset` can be read by index: in any order that an index
+// mapper gives, even if elements are left out.
 const DatasetBase* FirstStream(const DatasetBase* dataset);
 
 }  // namespace refurbish_tf

@@ -50,7 +50,7 @@ std::vector<uint32_t> ToProbe(const SourceChecks& checks,
   return known;
 }
 
-// How an element differs from the one that its sample was prepared from.
+// How an element differs from the element that its sample was prepared from.
 enum class Differs { kInLabels, kOneOfFew, kAsMost };
 
 // The message that the element at `index` in the source of `method` differs.
@@ -95,8 +95,8 @@ std::string WhatDiffers(const SourceChecks& checks, const char* method,
       kStartEmpty, ".");
 }
 
-// Warns once, and returns an error if `refused`. The error alone could be
-// hidden by `ignore_errors`.
+// Warns once, and returns an error if `refused`. It also warns then, because
+// `ignore_errors` could hide the error.
 absl::Status Tell(SourceChecks* checks, bool refused, const std::string& what) {
   if (checks->IsFirstWarning()) {
     const std::string text =
@@ -218,7 +218,7 @@ absl::Status ProbeSource(OpKernelContext* ctx, const DatasetBase* source,
   for (const uint32_t index : indices) {
     std::vector<Tensor> element;
     bool end = false;
-    // Not reported here: reading it fails again when it is prepared.
+    // Not reported here: the element fails again when it is prepared.
     if (!input->GetNext(&mapped, &element, &end).ok()) continue;
     if (end) break;
     ++num_compared;

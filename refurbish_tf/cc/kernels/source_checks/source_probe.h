@@ -10,16 +10,16 @@
 
 namespace refurbish_tf {
 
-// A checksum of types, shapes and contents, never 0. The upper half is of large
-// components such as images, the lower half of labels and weights. The contents
-// of ragged and similar components are left out. `whole`, if not null, gets 32
-// bits for all components, enough to distinguish millions of elements.
+// A checksum of types, shapes and contents, never 0. The upper half is for
+// large components such as images, the lower half for labels and weights. The
+// contents of ragged and similar components are left out. `whole`, if not null,
+// gets 32 bits for all components, enough to distinguish millions of elements.
 uint32_t ElementChecksum(const std::vector<Tensor>& element,
                          uint32_t* whole = nullptr);
 
 // A hash of what elements depend on besides the source: the version of
 // TensorFlow and, if floating-point numbers are computed, the CPU model and the
-// number of cores, because the last bits may differ.
+// number of cores, which may change the last bits.
 uint64_t Platform(bool computes_floats);
 
 // Compares `sum`, the checksum of an element, with an earlier one. `method`:

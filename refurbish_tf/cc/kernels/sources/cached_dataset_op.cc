@@ -76,7 +76,7 @@ class CachedDataset : public UnaryDataset {
     return absl::OkStatus();
   }
 
-  // The number of the source's own threads; 0 or -1: it uses tf.data's pool.
+  // How many threads the source has. If 0 or -1, it uses tf.data's pool.
   const int64_t num_parallel_reads_;
   const std::shared_ptr<CachedSource> elements_;
 };
@@ -240,8 +240,8 @@ class CachedIterator : public DatasetIterator<CachedDataset> {
     return absl::OkStatus();
   }
 
-  // Reads one element that the input leaves out, with an input of its own: the
-  // element's record on disk is damaged or was removed. Rare.
+  // Reads one element that the input leaves out, with an input of its own. This
+  // is needed only if the element's record on disk is damaged or was removed.
   absl::Status ReadAlone(IteratorContext* ctx, uint32_t index,
                          std::vector<Tensor>* element)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {

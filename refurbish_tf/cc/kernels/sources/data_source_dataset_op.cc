@@ -5,9 +5,9 @@
 // are read again one by one.
 //
 // TensorFlow knows the Python function by a name and a weak reference. The
-// dataset in Python, or the graph of the function that built it, keeps it
-// alive. `tf.numpy_function` would keep it alive, and with it the source, until
-// the process ends.
+// dataset in Python, or the graph of the function that built the dataset, keeps
+// the function alive. `tf.numpy_function` would keep it alive, and with it the
+// source, until the process ends.
 #include <cstdint>
 #include <memory>
 #include <utility>

@@ -1,7 +1,7 @@
 // Read-ahead follows whatever determines the next element: the position and the
 // step between the last two (`shard` always skips the same number), the splits
 // of a tf.data service, or an index mapper. If there are workers, only they
-// call the mapper, never the consumer, because it may wait (`Epoch::Request`).
+// call the mapper: it may wait (`Epoch::Request`), and the consumer must not.
 #include "refurbish_tf/cc/kernels/sources/indexed_dataset.h"
 
 #include <algorithm>
@@ -37,11 +37,11 @@ constexpr int64_t kMaxRequests = int64_t{1} << 62;
 // their results are dropped; after a longer `Skip` the workers are restarted.
 constexpr int64_t kMostPassed = 16;
 
-// If a reader reads several elements at once: about how many bytes.
+// About how many bytes a reader reads at once, if it reads several elements.
 constexpr size_t kMostBytesAtOnce = 16 << 20;
 
-// To find an element to read together with earlier ones, at most this many
-// positions are passed over that belong to other sources, as in `concatenate`.
+// When looking for more elements to read at once, a reader passes over at most
+// this many positions of other sources, as in `concatenate`.
 constexpr int kMostPassedAhead = 16;
 
 // Decides which element is next: sets its index, or an error. Returns false at
@@ -431,7 +431,7 @@ class IndexedIterator : public WorkersIterator<IndexedDataset> {
   int64_t last_step_ ABSL_GUARDED_BY(mu_) = 1;
   int64_t plan_step_ ABSL_GUARDED_BY(mu_) = 1;
   int64_t last_read_ ABSL_GUARDED_BY(mu_) = -1;
-  // With a mapper: how often it was asked, up to the element handed out last.
+  // With a mapper: how many requests it got up to the element handed out last.
   int64_t num_requests_ ABSL_GUARDED_BY(mu_) = 0;
   // With splits: their provider, otherwise null; and the elements of a
   // checkpoint that no thread has begun to read.

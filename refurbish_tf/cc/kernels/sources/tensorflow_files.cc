@@ -38,7 +38,7 @@ absl::StatusOr<FileIdentity> IdentityAt(const std::string& path) {
 }
 
 // TensorFlow 2.19 lacks the overload with a span; later versions have
-// deprecated the other one. An argument of 0 prefers the first, if it compiles.
+// deprecated the other one. The argument 0 selects the first if it compiles.
 template <class File>
 auto ReadAt(const File& file, uint64_t offset, absl::Span<char> to,
             absl::string_view* read, int /*preferred*/)

@@ -11,7 +11,7 @@ BufferPool& BufferPool::Global() {
 }
 
 size_t BufferPool::ClassOf(size_t size) {
-  // At least four times the alignment, so that every class is a multiple of it.
+  // At least four times kAlignment, so that each class has a multiple of it.
   const size_t last = std::max(size, 4 * kAlignment) - 1;
   const int power = 63 - __builtin_clzll(last);
   return 4 * power + (last >> (power - 2)) % 4;

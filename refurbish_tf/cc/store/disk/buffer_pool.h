@@ -14,8 +14,8 @@ namespace refurbish_tf {
 // would return large blocks to the system and request them again, with a page
 // fault for every page. Without the pool, reads of 3 KiB took 4 to 19 % more
 // CPU time. Reads of 150 KiB took 12 to 20 % more if several threads free what
-// others have allocated and the C library has not yet learnt to keep such
-// blocks.
+// others have allocated and the C library has not yet learnt to keep blocks of
+// that size.
 //
 // Thread-safe. `size` must be the same for `Allocate` and `Free`.
 class BufferPool {

@@ -52,7 +52,7 @@ std::set<SegmentKey> Compaction::Choose() {
     total_live += alive;
     candidates.emplace_back(static_cast<double>(alive) / bytes, key);
   }
-  // Segments with the smallest live part first.
+  // Segments with the smallest live fraction first.
   std::sort(candidates.begin(), candidates.end());
   for (const auto& [alive, key] : candidates) {
     if (total <= kMostOverhead * total_live) break;
@@ -90,7 +90,7 @@ void Compaction::Run(const std::function<bool()>& go_on) {
       all_moved = Move(index, word);
       if (!all_moved) break;  // The next compaction tries again.
     }
-    // A segment stays if a record could not be moved, as on a full disk.
+    // A segment stays if a record could not be moved: the disk may be full.
     if (!all_moved) continue;
     records_->segments().Delete(key);
     records_->counts().compactions += !of_segment.empty();

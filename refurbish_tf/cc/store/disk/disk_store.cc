@@ -228,7 +228,7 @@ PutResult DiskStore::Put(uint64_t index, Generation generation,
   if (record.data() == nullptr) return PutResult::kFailed;
   const PutResult result = writer_->buffer().Put(
       index, generation, sizeof(RecordHeader) + payload, std::move(record));
-  // Removes the older generation that this should have replaced.
+  // Removes the older generation that this put should have replaced.
   if (result == PutResult::kNoRoom) Remove(index, /*evict=*/true);
   return result;
 }
@@ -271,19 +271,19 @@ RecordBuffer DiskStore::MakeRecord(uint64_t index, Generation generation,
 
 absl::Status DiskStore::PlanTransit(int64_t bytes, int64_t record_bytes) {
   std::lock_guard<std::mutex> lock(plan_mu_);
-  // The ring gets only what the samples that are kept already leave free.
+  // The ring gets only the room that is left by the samples already kept.
   if (max_bytes_ != kUnlimited) {
     bytes = std::min(bytes, max_bytes_ - records_->state().bytes());
   }
   if (bytes <= 0 || ring_->IsOpen()) return absl::OkStatus();
   const int lock_fd = lock_file_->fd();
   // While this process holds the opening byte, no other opens the store, so a
-  // process that is alone stays alone until the ring is there. If another holds
-  // the byte, it is not waited for, because it may be suspended.
+  // process that is alone stays alone until the ring is there. If another
+  // process holds the byte, this one does not wait: the other may be suspended.
   const bool asked = directory_->env().TryLock(lock_fd, kOpeningByte);
   const bool alone = asked && LockWhole(lock_fd, LOCK_EX | LOCK_NB);
   absl::Status planned = ring_->Plan(bytes, record_bytes, alone);
-  // Takes the shared lock again: even a refused exclusive one has replaced it.
+  // Takes the shared lock again: even a refused exclusive lock releases it.
   if (asked && !ShareWhole(lock_fd)) planned = CannotLock(*directory_);
   if (asked) directory_->env().Unlock(lock_fd, kOpeningByte);
   LimitKept();

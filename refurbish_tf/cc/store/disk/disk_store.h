@@ -33,7 +33,7 @@
 namespace refurbish_tf {
 
 struct DiskStoreOptions {
-  // The limit on live records. Files may take twice as much for a while.
+  // The limit on live records. For a while, files may take twice as many bytes.
   int64_t max_bytes = kUnlimited;
   // Deletes what the directory holds.
   bool overwrite = false;
@@ -120,7 +120,7 @@ class DiskStore {
   }
 
   // Makes room for `num_samples` samples in the index and the claims, as far as
-  // the disk has any. Puts then need not do so, and other jobs see all claims.
+  // the disk has room. Then puts need not do so, and other jobs see all claims.
   void MakeRoomFor(uint64_t num_samples);
 
   // Sets the size of the ring: `bytes` of `max_bytes()`, in records of
@@ -186,7 +186,7 @@ class DiskStore {
   // Opens the files. `alone`: no other process has the directory open.
   absl::Status OpenFiles(DiskStoreOptions options, bool alone);
 
-  // Whether a payload of this size fits into a record. If not, warns once.
+  // Whether a sample can be stored at all. If not, warns once.
   bool CanStore(uint64_t index, Generation generation, size_t payload);
   RecordBuffer MakeRecord(uint64_t index, Generation generation,
                           absl::Span<const iovec> parts, size_t payload);

@@ -180,7 +180,7 @@ absl::Status MappedFile::Grow(uint64_t bytes, bool whole) {
 absl::Status MappedFile::Mend() {
   // Cleared first, because the file may be cut again. An exchange, not a store,
   // so that all chunks that were mapped before the fault are seen below, also
-  // on aarch64: it reads what the handler has set.
+  // on aarch64: the exchange reads what the handler has set.
   cut_.exchange(false);
   absl::Status mended = MapAgain();
   // An exchange: a store would break the synchronization with the handler.
@@ -199,8 +199,8 @@ absl::Status MappedFile::MapAgain() {
   for (uint64_t chunk = 0; chunk < end; ++chunk) {
     char* const data = chunks_[chunk].load(std::memory_order_relaxed);
     if (data == nullptr) continue;
-    // MAP_FIXED replaces the memory in one step, because other threads go on
-    // using it. (The thread sanitizer takes the C library's call for a write.)
+    // MAP_FIXED replaces the memory in one step, because other threads use it.
+    // (The thread sanitizer would report the C library's `mmap` as a write.)
     if (syscall(SYS_mmap, data, chunk_bytes_, PROT_READ | PROT_WRITE,
                 MAP_SHARED | MAP_FIXED, file_->fd(),
                 chunk * chunk_bytes_) == -1) {

@@ -12,8 +12,8 @@
 
 namespace refurbish_tf {
 
-// A file that all processes map, chunk by chunk as they need it. What one
-// process sets, the others see at once, and it stays when that process dies.
+// A file that all processes map, chunk by chunk as they need it. The others see
+// at once what a process sets, and it stays when that process dies.
 //
 // If somebody truncates the file (`> file`, `cp`, `rsync --inplace`), the
 // system would end processes that touch the lost part (SIGBUS). Instead, a

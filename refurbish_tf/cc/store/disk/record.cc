@@ -12,7 +12,7 @@ uint32_t HeaderCrc(const RecordHeader& header) {
   return Crc32c(&header, offsetof(RecordHeader, header_crc));
 }
 
-// How far the units of a large record must be shifted to fit into ten bits.
+// How far the number of units of a large record is shifted to fit in ten bits.
 int Shift(uint64_t units) {
   int shift = 0;
   while (((units - 1) >> shift) + 1 > kMaxMantissa) ++shift;

@@ -101,16 +101,16 @@ uint64_t RecordSpace(uint64_t record_size);
 
 // A location packed into a word, from the highest bit on: tag (15 bits), large
 // (1), segment (15), offset in units (20), size (13). The size of a small
-// record is in units; that of a large one has ten bits of units and a shift of
-// three bits. 0 is not a location.
+// record is in units; the size of a large one has ten bits of units and a shift
+// of three bits. 0 is not a location.
 uint64_t EncodeLocation(const Location& location);
 Location DecodeLocation(uint64_t word);
 
 inline uint32_t TagOf(Generation generation) { return generation % kNumTags; }
 inline uint32_t TagOfWord(uint64_t word) { return word >> 49; }
-// The generation with this tag that is nearest to `to`. It is the record's own
-// if that is less than half of all tags away. Only the record itself is
-// certain.
+// The generation with this tag that is nearest to `to`. It is the record's
+// generation if that is less than half of all tags away. Only the record itself
+// is certain.
 Generation NearestGeneration(uint32_t tag, Generation to);
 bool MayBeWanted(uint32_t tag, GenerationRange wanted);
 

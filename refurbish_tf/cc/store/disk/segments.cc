@@ -120,7 +120,7 @@ absl::StatusOr<std::shared_ptr<File>> Segments::Open(const SegmentKey& key,
   }
   if (!file.ok()) return file.status();
   std::lock_guard<std::mutex> lock(mu_);
-  // If this process has acquired it by now, the open file is the right one.
+  // If this process owns the segment by now, the open file is the right one.
   const auto open = open_.find(key);
   if (open != open_.end() && own_.count(key) > 0) return open->second;
   to_close = NoteOpen(key, *file);
@@ -196,7 +196,7 @@ absl::Status Segments::Acquire(const SegmentKey& key, int flags) {
   }
   if (!file.ok()) {
     Unlock(key);
-    // Somebody may have planted something under that name. It is then taken.
+    // Somebody may have planted something there. The name is then taken.
     return absl::IsFailedPrecondition(file.status())
                ? absl::AlreadyExistsError(file.status().message())
                : file.status();

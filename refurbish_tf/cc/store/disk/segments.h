@@ -36,7 +36,7 @@ class Segments {
   // How many are kept open. There may be more while segments are being read.
   static constexpr size_t kMostOpen = 256;
 
-  // `directory` must outlive this object. `*_segment`: a segment's most bytes.
+  // `directory` must outlive this object. `*_segment`: a segment's size limit.
   Segments(const Directory* directory, std::shared_ptr<File> lock_file,
            uint64_t small_segment, uint64_t large_segment);
 

@@ -193,7 +193,7 @@ std::optional<Generation> SharedState::Job::ClaimNext(uint64_t sample,
   Generation next;
   do {
     if (!also_claimed && IsOthers(word)) return std::nullopt;
-    // A claim has a generation + 1, so this is the one after the last begun.
+    // A claim has a generation + 1, so this is the generation after the last.
     const uint64_t after = word >> 32;
     next = after <= least + kMostAhead && after < kNoGeneration
                ? std::max<Generation>(after, least)

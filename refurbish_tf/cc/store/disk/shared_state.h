@@ -65,9 +65,9 @@ class SharedState {
   // process dies.
   class Job {
    public:
-    // Begins the job's first epoch and returns its number: that of the furthest
-    // living job, whose samples it can use, or, if there is none, the one after
-    // all epochs that were ever begun.
+    // Begins the job's first epoch and returns its number. It is the epoch of
+    // the furthest living job, whose samples it can use, or, if there is none,
+    // the epoch after all that were ever begun.
     uint64_t BeginFirstEpoch();
     void BeginEpoch(uint64_t epoch);
 
@@ -101,8 +101,8 @@ class SharedState {
    private:
     friend class SharedState;
     Job(SharedState* state, Index* claims, std::shared_ptr<File> file);
-    // Publish `begun`, one after the epoch that was begun. `PublishInSlot`
-    // tells the living jobs, `Publish` also later ones.
+    // Both publish `begun`, which is one after the epoch that was begun. Living
+    // jobs see it; after `Publish`, later jobs also do.
     void PublishInSlot(uint64_t begun);
     void Publish(uint64_t begun);
     bool IsAlive(int seat) const { return state_->IsAlive(*file_, seat); }

@@ -12,7 +12,7 @@
 namespace refurbish_tf {
 
 // The system calls with which the cache store makes and changes files. Tests
-// override them to let them fail, to act between them, or to record them.
+// override them to make them fail, to act between them, or to record them.
 // `directory` is the descriptor of an open directory. Errors carry the system's
 // message. Thread-safe.
 class StoreEnv {

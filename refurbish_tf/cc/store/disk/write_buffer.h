@@ -70,7 +70,7 @@ class WriteBuffer {
   bool Drop(uint64_t index) ABSL_LOCKS_EXCLUDED(mu_);
   void DropAll() ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Lowers the limit on the bytes of live records. Those stored already stay.
+  // Lowers the limit on the bytes of live records. Stored records stay.
   void Limit(int64_t max_bytes) {
     int64_t old = max_bytes_;
     while (max_bytes < old &&

@@ -8,7 +8,7 @@ namespace refurbish_tf {
 namespace {
 
 constexpr std::chrono::milliseconds kInterval{100};
-// The pause between two readings takes at least this many times as long as one.
+// The pause between readings is at least this many times as long as a reading.
 constexpr int kPause = 10;
 // Memory is read again after puts of 1 / kPart of what was free.
 constexpr int64_t kPart = 16;

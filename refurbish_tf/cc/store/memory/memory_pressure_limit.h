@@ -15,14 +15,14 @@
 
 namespace refurbish_tf {
 
-// While less than the reserve (`Memory::reserve`) is free, the store is limited
-// to the bytes that it held when this began. The limit ends when twice the
-// reserve is free. While less than half of the reserve is free, samples are
-// dropped.
+// While less than the reserve (`Memory::reserve`) is free, the store is
+// limited to the bytes that it held when the shortage began. The limit ends
+// when twice the reserve is free. While less than half of the reserve is free,
+// samples are dropped.
 //
 // No thread watches the memory. A thread that uses the store reads how much is
-// free when that is due: at first, after puts of a certain part of what was
-// free, and after a tenth of a second, because others also use memory.
+// free when a reading is due: at first, after puts of a certain fraction of
+// what was free, and after a tenth of a second, because others also use memory.
 class MemoryPressureLimit {
  public:
   using ReadFunction = std::function<Memory()>;

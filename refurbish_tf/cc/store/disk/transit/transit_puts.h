@@ -21,11 +21,11 @@ namespace refurbish_tf {
 // Records in transit that were put but are not in the file of the ring yet. Any
 // thread puts them; the writer's thread writes them in batches. Unlike in
 // WriteBuffer, a put never waits: a sample in transit only saves preparing it
-// again, so it is given up if the disk is too busy. Nor does a put compare it
-// with kept samples, or evict any. Thread-safe.
+// again, so it is given up if the disk is too busy. A put neither compares it
+// with kept samples nor evicts any. Thread-safe.
 class TransitPuts {
  public:
-  // The last three arguments are those of WriteBuffer.
+  // For the last three arguments, see WriteBuffer.
   TransitPuts(TransitRing* ring, Index* claims, Records* records, StoreEnv* env,
               size_t enough, std::chrono::milliseconds delay,
               std::function<void()> wake)

@@ -82,7 +82,7 @@ absl::Status TransitRing::Plan(int64_t bytes, int64_t record_bytes,
   uint64_t number = state_->Ring(SharedState::kGeometry);
   if (alone && number != own.number() &&
       state_->ExchangeRing(SharedState::kGeometry, &number, 0)) {
-    // Frees the old records, which nobody finds in another geometry.
+    // Frees the old records, which nobody can find in another geometry.
     (void)directory_->env().Truncate(files->records->fd(), 0);
   }
   absl::Status reserved = files->words->ReserveFirst(Agree(own).num_units);

@@ -21,17 +21,17 @@ namespace refurbish_tf {
 // num_units()`, until the entry of `position + num_units()` replaces it. Each
 // unit has a word, in a file that all processes map, and a part of the file of
 // records. A record takes one or more adjacent units, and as many positions;
-// its word is that of the first. A record that would cross the end of the ring
-// begins at the next round.
+// its word is the word of its first unit. A record that would cross the end of
+// the ring begins at the next round.
 //
 // To put a record, a process advances the head, marks the record's word as
-// pending, which clears the word before it, and later writes the record and
+// pending, which overwrites the earlier word, and later writes the record and
 // publishes the word. The process may die at any moment: a pending word stays
 // until it is replaced. A reader trusts a record only if its checksum, its
-// index and its generation are right. That alone makes it safe to write in
-// place. (A process may be stopped just before it writes a record, and continue
-// when others have used the same units. It then overwrites one of their
-// records, and whoever reads that record prepares its sample again.)
+// index and its generation are right. This check alone makes it safe to write
+// in place. (A process may be stopped just before it writes a record, and
+// continue when others have used the same units. It then overwrites one of
+// their records, and whoever reads that record prepares its sample again.)
 //
 // If the state is damaged or cut, the head may begin again at 0, and readers
 // that are beyond it go back to it. Thread-safe, without a lock.
@@ -42,9 +42,9 @@ class TransitRing {
   ~TransitRing() { delete files_.load(); }
 
   // Opens the files of a ring of `bytes`, in records of `record_bytes`, or -1
-  // if they vary. The geometry is that of the process that planned the ring
-  // first. But a process that is `alone` with the store replaces the geometry
-  // that an earlier run has left. For one thread at a time.
+  // if they vary. The process that first plans the ring sets the geometry. But
+  // a process that is `alone` with the store replaces the geometry that an
+  // earlier run has left. For one thread at a time.
   absl::Status Plan(int64_t bytes, int64_t record_bytes, bool alone);
   bool IsOpen() const { return files() != nullptr; }
   // The bytes of all units, in the agreed geometry.
