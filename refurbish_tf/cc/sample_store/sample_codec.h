@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "refurbish_tf/cc/sample_store/sample_store.h"
-#include "refurbish_tf/cc/store/disk/record.h"
+#include "refurbish_tf/cc/store/record.h"
 
 namespace refurbish_tf {
 

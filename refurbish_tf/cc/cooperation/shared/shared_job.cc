@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "refurbish_tf/cc/store/disk/record.h"
+#include "refurbish_tf/cc/store/disk/location.h"
 
 namespace refurbish_tf {
 namespace {

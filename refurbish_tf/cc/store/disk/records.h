@@ -8,8 +8,8 @@
 
 #include "refurbish_tf/cc/store/disk/directory.h"
 #include "refurbish_tf/cc/store/disk/index.h"
+#include "refurbish_tf/cc/store/disk/location.h"
 #include "refurbish_tf/cc/store/disk/read_queue.h"
-#include "refurbish_tf/cc/store/disk/record.h"
 #include "refurbish_tf/cc/store/disk/segments.h"
 #include "refurbish_tf/cc/store/disk/shared_state.h"
 #include "refurbish_tf/cc/store/disk/warning.h"

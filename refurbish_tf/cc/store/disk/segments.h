@@ -15,7 +15,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "refurbish_tf/cc/store/disk/directory.h"
-#include "refurbish_tf/cc/store/disk/record.h"
+#include "refurbish_tf/cc/store/disk/location.h"
 
 namespace refurbish_tf {
 

@@ -15,7 +15,7 @@
 #include "absl/strings/str_replace.h"
 #include "refurbish_tf/cc/base/crc32c.h"
 #include "refurbish_tf/cc/base/status_macros.h"
-#include "refurbish_tf/cc/store/disk/record.h"
+#include "refurbish_tf/cc/store/disk/location.h"
 
 namespace refurbish_tf {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "refurbish_tf/cc/base/crc32c.h"
 #include "refurbish_tf/cc/base/status_macros.h"
-#include "refurbish_tf/cc/store/disk/record.h"
+#include "refurbish_tf/cc/store/disk/location.h"
 
 namespace refurbish_tf {
 namespace {

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "refurbish_tf/cc/store/disk/record.h"
+#include "refurbish_tf/cc/store/disk/location.h"
 #include "refurbish_tf/cc/store/disk/records.h"
 #include "refurbish_tf/cc/store/sample_map.h"
 

@@ -12,8 +12,8 @@
 #include "gtest/gtest.h"
 #include "refurbish_tf/cc/base/crc32c.h"
 #include "refurbish_tf/cc/store/disk/disk_store.h"
+#include "refurbish_tf/cc/store/disk/location.h"
 #include "refurbish_tf/cc/store/disk/read_queue.h"
-#include "refurbish_tf/cc/store/disk/record.h"
 #include "refurbish_tf/cc/store/disk/settings_file.h"
 #include "tests/cc/store/disk/disk_store_testing.h"
 

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "refurbish_tf/cc/store/disk/location.h"
 #include "refurbish_tf/cc/store/disk/read_ahead.h"
-#include "refurbish_tf/cc/store/disk/record.h"
 #include "tests/cc/store/disk/disk_store_testing.h"
 
 namespace refurbish_tf {

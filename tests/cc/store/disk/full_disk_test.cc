@@ -17,7 +17,7 @@
 
 #include "gtest/gtest.h"
 #include "refurbish_tf/cc/store/disk/disk_store.h"
-#include "refurbish_tf/cc/store/disk/record.h"
+#include "refurbish_tf/cc/store/disk/location.h"
 #include "tests/cc/store/disk/disk_store_testing.h"
 
 namespace refurbish_tf {

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "refurbish_tf/cc/base/status_macros.h"
-#include "refurbish_tf/cc/store/disk/record.h"
+#include "refurbish_tf/cc/store/disk/location.h"
 #include "refurbish_tf/cc/store/disk/store_files.h"
 
 namespace refurbish_tf {

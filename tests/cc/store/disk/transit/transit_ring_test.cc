@@ -15,8 +15,8 @@
 
 #include "gtest/gtest.h"
 #include "refurbish_tf/cc/store/disk/disk_store.h"
+#include "refurbish_tf/cc/store/disk/location.h"
 #include "refurbish_tf/cc/store/disk/read_ahead.h"
-#include "refurbish_tf/cc/store/disk/record.h"
 #include "tests/cc/store/disk/transit/transit_testing.h"
 
 namespace refurbish_tf {

@@ -1,4 +1,4 @@
-#include "refurbish_tf/cc/store/disk/buffer_pool.h"
+#include "refurbish_tf/cc/store/buffer_pool.h"
 
 #include <algorithm>
 #include <cstdlib>

@@ -1,4 +1,4 @@
-#include "refurbish_tf/cc/store/disk/record.h"
+#include "refurbish_tf/cc/store/disk/location.h"
 
 #include <cstdint>
 #include <string>

@@ -1,0 +1,204 @@
+#include "refurbish_tf/cc/sample_store/shared_level.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <limits>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace refurbish_tf {
+namespace {
+
+using std::chrono::milliseconds;
+using tensorflow::DT_UINT8;
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
+
+extern "C" void refurbish_tf_level_copy_put(void* put, char* to);
+
+SampleTypes Bytes() { return {{DT_UINT8}, {tensorflow::PartialTensorShape()}}; }
+
+SharedLevel Level(const std::string& prefix, int64_t max_bytes = kUnlimited) {
+  return SharedLevel("address\n" + prefix, max_bytes, Bytes());
+}
+
+Sample SampleOf(uint8_t value, int64_t size = 100) {
+  Tensor tensor(DT_UINT8, TensorShape({size}));
+  tensor.flat<uint8_t>().setConstant(value);
+  return {tensor};
+}
+
+// The next record that is to be written; empty if there is none.
+std::string NextRecord(SharedLevel* level, bool* kept = nullptr) {
+  bool is_kept;
+  auto record = level->NextPut(milliseconds(0), kept ? kept : &is_kept);
+  if (record == nullptr) return "";
+  std::string bytes(sizeof(RecordHeader) + record->header.payload_size, 0);
+  refurbish_tf_level_copy_put(record.release(), bytes.data());
+  return bytes;
+}
+
+std::string RecordOf(const std::string& prefix, uint32_t index, Generation generation, const Sample& sample) {
+  SharedLevel writer = Level(prefix);
+  writer.Put(index, generation, sample);
+  return NextRecord(&writer);
+}
+
+std::vector<uint32_t> Asked(SharedLevel* level, int most = 100) {
+  std::vector<RefurbishTfAsked> asked(most);
+  asked.resize(level->NextAsked(milliseconds(0), std::chrono::hours(1), most, asked.data()));
+  std::vector<uint32_t> indices;
+  for (const auto& each : asked) indices.push_back(each.index);
+  return indices;
+}
+
+int Found(SharedLevel* level, uint32_t index, const std::string& record, uint64_t reader = 1) {
+  return level->Found(reader, index, record.data(), record.size());
+}
+
+TEST(SharedLevelTest, AsksInOrderAndOnlyOnce) {
+  SharedLevel level = Level("a");
+  SharedLevel::Reader reader(&level, 10);
+  for (const uint32_t index : {5, 3, 5, 4}) reader.Ask(index, 0);
+  EXPECT_EQ(Asked(&level, 2), (std::vector<uint32_t>{5, 3}));
+  EXPECT_EQ(Asked(&level), (std::vector<uint32_t>{4}));
+  EXPECT_EQ(Asked(&level), (std::vector<uint32_t>{}));
+}
+
+TEST(SharedLevelTest, GivesOutARecordOnceAndOnlyInAWantedGeneration) {
+  SharedLevel level = Level("a");
+  SharedLevel::Reader reader(&level, 10);
+  reader.Ask(5, 2);
+  EXPECT_EQ(Found(&level, 5, RecordOf("a", 5, 1, SampleOf(1))), 0);
+  EXPECT_EQ(Found(&level, 5, RecordOf("a", 5, 3, SampleOf(7))), 1);
+  Sample sample;
+  Generation found;
+  EXPECT_FALSE(reader.Take(5, {2, 2}, false, &sample, &found));
+  ASSERT_TRUE(reader.Take(5, {2}, false, &sample, &found));
+  EXPECT_EQ(found, 3u);
+  EXPECT_EQ(sample[0].flat<uint8_t>()(99), 7);
+  EXPECT_FALSE(reader.Take(5, {2}, false, &sample, &found));
+}
+
+TEST(SharedLevelTest, DamagedAndForeignRecordsAreRefused) {
+  SharedLevel level = Level("a");
+  SharedLevel::Reader reader(&level, 10);
+  reader.Ask(5, 0);
+  const std::string record = RecordOf("a", 5, 1, SampleOf(1, 300));
+  for (size_t i = 0; i < record.size(); ++i) {
+    std::string wrong = record;
+    wrong[i] ^= 1 << i % 8;
+    EXPECT_NE(Found(&level, 5, wrong), 1) << i;
+    EXPECT_NE(Found(&level, 5, record.substr(0, i)), 1) << i;
+  }
+  EXPECT_EQ(Found(&level, 5, record + "x"), -1);
+  EXPECT_EQ(Found(&level, 5, RecordOf("a", 6, 1, SampleOf(1))), -1);
+  EXPECT_EQ(Found(&level, 5, RecordOf("b", 5, 1, SampleOf(1))), -1);
+  const Sample other = {Tensor(tensorflow::DT_INT32, TensorShape({3}))};
+  EXPECT_EQ(Found(&level, 5, RecordOf("a", 5, 1, other)), -1);
+  EXPECT_EQ(Found(&level, 5, record), 1);
+}
+
+TEST(SharedLevelTest, WhatComesLateIsDropped) {
+  SharedLevel level = Level("a");
+  const std::string record = RecordOf("a", 5, 1, SampleOf(1));
+  {
+    SharedLevel::Reader reader(&level, 10);
+    reader.Ask(5, 0);
+    Sample sample;
+    Generation found;
+    EXPECT_FALSE(reader.Take(5, {0}, /*last=*/true, &sample, &found));
+    EXPECT_EQ(Found(&level, 5, record), 0);
+    reader.Ask(5, 0);
+  }
+  EXPECT_EQ(Found(&level, 5, record), 0);
+  EXPECT_EQ(Asked(&level), (std::vector<uint32_t>{}));
+}
+
+TEST(SharedLevelTest, BytesAreBounded) {
+  constexpr int64_t kLarge = 10 << 20;
+  SharedLevel level = Level("a");
+  SharedLevel::Reader reader(&level, 100);
+  for (int i = 0; i < 100; ++i) level.Put(i, 0, SampleOf(1, kLarge));
+  std::vector<std::string> records;
+  for (std::string record; !(record = NextRecord(&level)).empty();) {
+    records.push_back(record);
+  }
+  EXPECT_EQ(records.size(), 6u);
+  for (uint32_t i = 0; i < 100; ++i) reader.Ask(i, 0);
+  EXPECT_EQ(Asked(&level).size(), 6u);
+  for (uint32_t i = 0; i < 6; ++i) EXPECT_EQ(Found(&level, i, records[i]), 1);
+  EXPECT_EQ(Asked(&level).size(), 0u);
+  Sample sample;
+  Generation found;
+  ASSERT_TRUE(reader.Take(0, {0}, false, &sample, &found));
+  EXPECT_EQ(Asked(&level).size(), 1u);
+}
+
+TEST(SharedLevelTest, ALimitedLevelKeepsTheSameSamplesForAllJobs) {
+  std::vector<std::vector<uint32_t>> kept(2);
+  for (auto& of_job : kept) {
+    SharedLevel level = Level("a", 1000 * 260 / 4);
+    SharedLevel::Reader reader(&level, 1000);
+    for (uint32_t i = 0; i < 1000; ++i) {
+      level.Put(i, 0, SampleOf(1));
+      bool is_kept;
+      NextRecord(&level, &is_kept);
+      if (is_kept) of_job.push_back(i);
+    }
+  }
+  EXPECT_EQ(kept[0], kept[1]);
+  EXPECT_NEAR(kept[0].size(), 250, 50);
+}
+
+TEST(SharedLevelTest, ThreadsAndAForkedChildDoNotHang) {
+  SharedLevel level = Level("a");
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 2; ++i) {
+    threads.emplace_back([&] {
+      RefurbishTfAsked asked[8];
+      while (!stop) {
+        const int count = level.NextAsked(milliseconds(5), milliseconds(1), 8, asked);
+        for (int j = 0; j < count; ++j) {
+          Found(&level, asked[j].index, RecordOf("a", asked[j].index, asked[j].least, SampleOf(1)), asked[j].reader);
+        }
+        NextRecord(&level);
+      }
+    });
+  }
+  SharedLevel::Reader reader(&level, 1000);
+  int taken = 0;
+  for (uint32_t i = 0; i < 3000; ++i) {
+    Sample sample;
+    Generation found;
+    reader.Ask(i, 0);
+    level.Put(i, 0, SampleOf(1));
+    if (i >= 50) taken += reader.Take(i - 50, {0}, true, &sample, &found);
+    if (i % 50 == 0) std::this_thread::sleep_for(milliseconds(2));
+    if (i % 500 == 0) {
+      const pid_t child = fork();
+      if (child == 0) {
+        SharedLevel::Reader of_child(&level, 10);
+        of_child.Ask(1, 0);
+        level.Put(1, 0, SampleOf(1));
+        _exit(of_child.Take(1, {0}, true, &sample, &found));
+      }
+      int status = -1;
+      waitpid(child, &status, 0);
+      EXPECT_EQ(status, 0);
+    }
+  }
+  stop = true;
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_GT(taken, 0);
+}
+
+}  // namespace
+}  // namespace refurbish_tf
