@@ -10,8 +10,8 @@ check it. With any other TensorFlow the library is built from the sources in the
 
 For another machine, the headers and libraries come from TensorFlow's wheel for that machine.
 
-A library needs the symbol versions of the machine it is built on. If they are newer than in glibc 2.35 and GCC
-12, auditwheel rejects the wheel; then use `CXX=g++-12 python build_wheel.py`, or an older system.
+A library needs the symbol versions of the machine it is built on. If they are newer than those of glibc 2.35 and
+GCC 12, auditwheel rejects the wheel; then use `CXX=g++-12 python build_wheel.py`, or an older system.
 """
 
 import argparse
@@ -165,8 +165,7 @@ def copy_sources(to):
 
 
 def merge(wheels, directory, tools):
-  """Puts the libraries of all wheels, by minor, into the last one. `tools` is a Python. Returns the path of the new
-  wheel."""
+  """Puts the libraries of all `wheels` into the last one, with the Python `tools`. Returns the path of the new wheel."""
   trees = {}
   for minor, wheel in wheels.items():
     run(tools, "-m", "wheel", "unpack", "--dest", directory / minor, wheel)

@@ -45,7 +45,7 @@ myst_heading_anchors = 4
 nb_execution_mode = "off"
 # The tables of notebooks are Markdown.
 nb_render_markdown_format = "myst"
-# A notebook's license is above its title.
+# Caused by the license above a notebook's title.
 suppress_warnings = ["myst.header"]
 
 # A block that is not marked as Python is a directory tree or the output of a program.
@@ -71,8 +71,7 @@ def _without_license(app, name, source):
 
 
 def _as_restructured_text(app, what, name, obj, options, lines):
-  """Converts the Markdown in docstrings (`code`, tables, indented formulas) to the reStructuredText that autodoc
-  reads."""
+  """Converts the Markdown of docstrings (`code`, tables, indented formulas) to reStructuredText, for autodoc."""
   made, prose, literal, last_indent = [], [], None, 0
   for number, line in enumerate(lines):
     indent = len(line) - len(line.lstrip())

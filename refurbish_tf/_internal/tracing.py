@@ -37,7 +37,7 @@ def call(function, element, **seed):
 
 
 def traceable(function):
-  """Returns `function`, excluded from AutoGraph if AutoGraph would fail to convert it, with a warning of nine lines.
+  """Returns `function`, excluded from AutoGraph if converting it would fail: AutoGraph would warn in nine lines.
 
   AutoGraph cannot distinguish two lambdas with the same arguments in one line.
   """

@@ -131,8 +131,7 @@ class BackupAndRestore(StepCallback):
         "first epoch again. In a training loop of your own read rtf.jax_loader(dataset, sharding), and save the "
         "state_dict() of each process and the weights in one checkpoint of all, as orbax makes them."
       )
-    # Its own reference, because on JAX a callback that reads its `model` in a step takes the state of training from
-    # `fit`.
+    # Not `self.model`: on JAX, a callback that reads `model` during a step takes the state of training from `fit`.
     self._fitted = self.model
     # The backup to resume from, until this fit begins to read.
     self._saved = self._backup.state()

@@ -38,7 +38,7 @@ def of(stages, iterator, described, epoch, told):
   position, parts = positions.of(stages), []
   if iterator is not None:
     tensors = iterator._serialize_to_tensors()
-    # One by one, because a message cannot be larger than 2 GiB.
+    # Serialized one by one, because a protocol buffer cannot be larger than 2 GiB.
     parts = [tf.io.serialize_tensor(part).numpy() for part in tf.unstack(tensors["_STATE"])]
     if stages:
       position = json.loads(tensors["_STAGES"].numpy())

@@ -126,8 +126,7 @@ def _of_stage(stage, num_samples, num_epochs, swapped):
 def _first_elements(stage, seed, order_seed, num_samples, swapped):
   """Yields a sample's number and its source element, for the first samples of the first epoch, or of a stream."""
   source = _copied(stage._input_dataset, swapped)
-  # A second stage with the same order, which keeps nothing. The sample's number can be computed from its function's
-  # seed.
+  # A second stage with the same order, which keeps nothing and yields the seeds: they tell the samples' numbers.
   numbered = type(stage)(
     dataset_graph.without_autotuner(source),
     _with_seed,

@@ -228,7 +228,7 @@ class _Video:
       try:
         yield from packet.decode()
       except av.error.InvalidDataError:
-        # Frames stored after a key frame but shown before it may need frames from before it.
+        # Frames stored after a key frame but shown before it may need frames stored before it, which were not read.
         if key_time is None or packet.pts is None or packet.pts >= key_time:
           raise
 
