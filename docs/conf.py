@@ -18,7 +18,7 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 
-# So that autodoc finds the methods that the package adds to tf.data.Dataset.
+# Lets autodoc find the methods that the package adds to tf.data.Dataset.
 sys.modules.setdefault("tensorflow.data", tf.data)
 
 project = "refurbish_tf"
@@ -39,7 +39,7 @@ _setup.read(pathlib.Path(__file__).parent.parent / "setup.cfg")
 if _setup.has_option("metadata", "url"):
   html_theme_options = {"source_repository": _setup["metadata"]["url"], "source_branch": "main", "source_directory": ""}
 
-# A heading has the anchor that GitHub gives it.
+# Headings have the same anchors as on GitHub.
 myst_heading_anchors = 4
 # A notebook shows the outputs with which it was committed.
 nb_execution_mode = "off"

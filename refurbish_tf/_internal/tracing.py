@@ -87,7 +87,7 @@ def _put_cause_first(error):
 
 @contextlib.contextmanager
 def in_stage():
-  """Entered while functions of single samples are traced. Yields the list that `note_layer` fills."""
+  """A context for tracing functions of single samples. Yields the list that `note_layer` fills."""
   before, _tracing.layers = getattr(_tracing, "layers", None), []
   try:
     yield _tracing.layers

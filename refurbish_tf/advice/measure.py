@@ -81,7 +81,7 @@ class Costs:
   # Bytes per second from the disk, without the page cache.
   disk_rate: float = math.inf
   read: float = 0.0
-  # Wall-clock seconds to read an element, one after the other: the first time, and from the page cache.
+  # Wall-clock seconds to read an element, without parallel reads: the first time, and from the page cache.
   read_cold: float = 0.0
   read_warm: float = 0.0
   # Whether the files were read from the disk, not from the page cache; None if the source reads none.

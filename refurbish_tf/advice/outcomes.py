@@ -23,8 +23,8 @@ MOST_DRAWS = 4096
 def count_distinct(draws, fewest, is_time_up):
   """Returns how many values an iterator of draws can yield, whether there may be more, and the effective number.
 
-  All count as seen when each has come several times; if no two draws are the same, the number is unbounded. With as many
-  equally likely values as the effective number, two draws would be the same as often as here.
+  All count as seen when each has come several times; if no two draws are the same, the number is unbounded. If as many
+  values as the effective number were equally likely, two draws would be the same as often as here.
   """
   seen, number = collections.Counter(), 0
   end = fewest

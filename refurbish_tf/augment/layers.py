@@ -195,7 +195,7 @@ def checked_probability(whose, p, advice):
 
 
 def is_pair(values):
-  """Whether it is a list or tuple of two real numbers."""
+  """Whether `values` is a list or tuple of two real numbers."""
   return isinstance(values, (list, tuple)) and len(values) == 2 and all(map(is_real, values))
 
 

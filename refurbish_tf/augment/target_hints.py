@@ -137,7 +137,7 @@ def _may_hold(path, shape, dtype, lead):
 
 
 def warn_of_slices(found, shape, whose):
-  """Warns of components with as many parts as a volume has slices, or frames. `whose`: the layer that selects."""
+  """Warns of components with as many parts as a volume has slices, or frames. `whose`: the layer's name."""
   for path, value in found:
     there = tf.TensorShape(getattr(value, "shape", None))
     if there.rank and shape.rank and shape[0] is not None and there[0] == shape[0] > 1:

@@ -40,7 +40,7 @@ _STRIDES = (8, 4, 2, 1)
 
 
 def _which(todo):
-  """0 if nothing is to be done, otherwise the position in `_STRIDES`, from 1, of the least fraction that covers it."""
+  """0 if nothing is to do, otherwise the position in `_STRIDES`, from 1, of the least fraction that covers `todo`."""
   row = ops.arange(1, ops.shape(todo)[0] + 1, dtype="int32")
   beside = [ops.any(ops.logical_and(todo > 0, row % stride > 0)) for stride in _STRIDES[:-1]]
   return sum(ops.cast(each, "int32") for each in [ops.any(todo > 0), *beside])
@@ -344,7 +344,7 @@ def _tables(x, kinds):
 
 
 def _counts_below(values):
-  """How many values are below 0, ..., 255: int32 `[groups, num_tables, 3, pixels]` -> `[groups, num_tables, 3, 256]`."""
+  """How many values are below 0 to 255: int32 `[groups, num_tables, 3, pixels]` -> `[groups, num_tables, 3, 256]`."""
   _, num_tables, channels, size = values.shape
   place = values + ops.reshape(ops.arange(num_tables * channels, dtype="int32") * 256, (1, num_tables, channels, 1))
   place = ops.reshape(place, (-1, num_tables * channels * size))

@@ -124,7 +124,7 @@ class BackupAndRestore(StepCallback):
   def on_train_begin(self, logs=None):
     super().on_train_begin(logs)
     if getattr(keras.distribution.distribution(), "_is_multi_process", False):
-      # A process may be killed between its own backup and that of another.
+      # A process may be killed after its own backup, and before the backup of another process.
       raise RuntimeError(
         "BackupAndRestore cannot resume a fit that goes over several processes, as their backups may be of different "
         "steps. keras.callbacks.BackupAndRestore would lose the position in the data, and train on the samples of the "

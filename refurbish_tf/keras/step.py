@@ -64,7 +64,7 @@ class StepCallback(keras.callbacks.Callback):
     callbacks.append(self)
 
   def on_train_begin(self, logs=None):
-    self._step = None  # It may be left from a fit that was interrupted.
+    self._step = None  # A step may be left from a fit that was interrupted.
 
   def on_train_end(self, logs=None):
     if self._step is not None:

@@ -25,8 +25,8 @@ class Loader:
   def __init__(self, function: str, dataset: tf.data.Dataset[Any], mover: Any) -> None:
     """Makes a loader, as the user's `function` does, with a `mover` of tensors.
 
-    The mover's `begin(tensors)` starts to send them, `finish(begun)` returns what the user gets, `state(array)` converts
-    a uint8 array for the framework. Its `num_ahead` and `exclusive` are for `loader_output.pipeline`.
+    The mover's `begin(tensors)` starts to send them, `finish(begun)` returns what the user gets, `state(array)`
+    converts a uint8 array for the framework. Its `num_ahead` and `exclusive` are for `loader_output.pipeline`.
     """
     self._function = function
     self._mover = mover
@@ -98,7 +98,7 @@ class Loader:
       )
     with self._lock, checks.save_errors(self._function):
       if self._reads_endless_service:
-        # It cannot be saved, even between epochs: the stages that count epochs are on the workers.
+        # The service cannot be saved, even between epochs: the stages that count epochs are on the workers.
         raise tf.errors.UnimplementedError(None, None, "it reads a tf.data service that repeats without end.")
       if self._rest is not None:
         state = self._rest.state.copy()  # Its first batch may have been read, but was not handed out.
@@ -176,7 +176,7 @@ class Loader:
     return None if self._epoch is None else self._epoch.position()
 
   def _tell(self, number):
-    """Called when Lightning begins epoch `number`. If it does not know the number of batches, it has read one."""
+    """Called when Lightning begins epoch `number`. If Lightning does not know how many batches come, it has read one."""
     with self._lock:
       is_first, self._told = self._told is None, number
       if not is_first:

@@ -78,7 +78,7 @@ def _told(error):
 
 
 def _nearest(times, time):
-  """The position of the time that is nearest."""
+  """The position in `times` of the one nearest to `time`."""
   after = min(bisect.bisect_left(times, time), len(times) - 1)
   return after - (after > 0 and time - times[after - 1] <= abs(times[after] - time))
 

@@ -60,7 +60,7 @@ class Died(Exception):
 
 
 def pool_of(size):
-  """The pool of `size` processes. RuntimeError in a process that was forked from the one that uses it."""
+  """The pool of `size` processes. Raises RuntimeError in a process that was forked from the one that uses pools."""
   with _lock:
     is_forked = any(pool.parent != os.getpid() for pool in _pools.values())
     if not is_forked and size not in _pools:
@@ -154,7 +154,7 @@ class Pool:
           return
 
   def kill(self):
-    """Ends all processes, and so the calls that wait for them."""
+    """Ends all processes, which also ends the calls that wait for them."""
     for worker in self._workers:
       worker.kill()
 
