@@ -1,7 +1,6 @@
 """Fingerprints of the functions and files that samples are prepared with, by which a store on disk notices changes.
 
-The same code has the same fingerprint in every process. If that is not certain, there is no fingerprint, and no
-warning.
+The same code has the same fingerprint in every process. Without certainty there is no fingerprint, and no warning.
 """
 
 import contextlib

@@ -63,8 +63,7 @@ class RefurbishStage:
 class _CapturedStage(RefurbishStage):
   """A refurbish stage in the graph of a dataset, or of a dataset that its functions have captured.
 
-  `read_again_by` and `skipped_by` name operations after it that make a symbolic checkpoint wrong; empty if there are
-  none.
+  `read_again_by` and `skipped_by` name operations after it that make a symbolic checkpoint wrong, or are empty.
   """
 
   def __init__(self, name, read_again_by, skipped_by):

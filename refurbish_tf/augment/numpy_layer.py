@@ -232,8 +232,7 @@ class NumpyLayer:
 def _held_by_its_graph(call):
   """Returns a function that makes `call` as long as the graph that is being traced lives.
 
-  TensorFlow never frees a function that was given to `tf.numpy_function`, so the result must not hold the call and the
-  layer.
+  TensorFlow never frees a function that was given to `tf.numpy_function`, so the result must not hold call and layer.
   """
   graph = tf.compat.v1.get_default_graph()
   graph.refurbish_tf_calls = [*getattr(graph, "refurbish_tf_calls", ()), call]

@@ -252,12 +252,11 @@ def times(rows):
 
 
 def faster(rows, ratio, where, e):
-  """How many times as fast as the baseline with the same R a pipeline is, as `results.quotient`, and the prediction.
+  """A pipeline's speed relative to the baseline with the same R, as `results.quotient`, and the prediction of it.
 
-  The prediction is how many times fewer fresh samples it needs, times min(e, R) / e: beyond R, an echo's steps take
-  longer than reading. For AUTOTUNE and refurbish, and the baseline compared with them, all samples read count,
-  including those in buffers. None if not all trainings of both have reached the target, or the pipeline is the
-  baseline.
+  The prediction is how many times fewer fresh samples the pipeline needs, times min(e, R) / e: beyond R, an echo's
+  steps take longer than reading. For AUTOTUNE and refurbish, and the baseline compared with them, all samples that were
+  read count, including those in buffers. None for the baseline, or if not all trainings of both reached the target.
   """
   found = of_ways(rows)
   ones, others = (found.get((ratio, *way), ()) for way in (("baseline", 1), (where, e)))

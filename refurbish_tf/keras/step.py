@@ -8,8 +8,7 @@ Beyond Keras' public interface, the callbacks rely only on this:
 
 - `fit` calls `model.train_function`, on TensorFlow with the `tf.data` iterator. It begins with `model._initial_epoch`,
   if that is set. Each `fit` makes the list `History.epoch` again.
-- `model._symbolic_build(data_batch=...)` makes the variables of the metrics. `model._flatten_layers()` yields all
-  layers.
+- `model._symbolic_build(data_batch=...)` makes the metrics' variables. `model._flatten_layers()` yields all layers.
 - A local variable of `fit`, `epoch_iterator`, has `reset()`, which forgets how many steps an epoch has. On JAX and
   PyTorch it has `steps_per_epoch` and `data_adapter`, a `TFDatasetAdapter`. Whenever an epoch begins, the adapter
   iterates in Python over its `_dataset`, and reads at most one step ahead.

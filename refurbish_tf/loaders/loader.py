@@ -176,7 +176,7 @@ class Loader:
     return None if self._epoch is None else self._epoch.position()
 
   def _tell(self, number):
-    """Called when Lightning begins epoch `number`. If Lightning does not know how many batches come, it has read one."""
+    """Called when Lightning begins epoch `number`. If Lightning does not know the length, it has read one."""
     with self._lock:
       is_first, self._told = self._told is None, number
       if not is_first:

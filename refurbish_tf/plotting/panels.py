@@ -25,11 +25,10 @@ _USUAL = ((0, 1), (0, 1 / 255), (0.5, 0.5), (np.array([0.485, 0.456, 0.406]), np
 
 @dataclasses.dataclass
 class Panel:
-  """An image as the pipeline yields it, and what is drawn over it, in pixels. `maps`: pairs of a kind
-  and an array [height, width, channels]; `boxes`: a row's number, the corners x, y, x, y and a text; `points`: a row's
-  number and x, y.
+  """An image as the pipeline yields it, and what is drawn over it, in pixels.
 
-  `view`: panels with the same view have a common range of values.
+  `maps` are pairs of a kind and an array [height, width, channels]; `boxes` are a row's number, the corners x, y, x, y
+  and a text; `points` are a row's number and x, y. Panels with the same `view` have a common range of values.
   """
 
   image: np.ndarray
