@@ -35,7 +35,7 @@ _WAY_OUT = "Pass rtf.show the dataset from before it"
 class Samples:
   """The first samples of a dataset in its first epochs: for each epoch the samples, and whether they are fresh.
 
-  Also the stage that they come from, if any, its first sample as it yields it, and how many samples it has yielded.
+  Also their stage, if any, the first sample as the stage yields it, and how many samples the stage yielded.
   """
 
   epochs: list[list[Any]]
