@@ -10,8 +10,8 @@ check it. With any other TensorFlow the library is built from the sources in the
 
 For another machine, the headers and libraries come from TensorFlow's wheel for that machine.
 
-A library needs the symbol versions of the machine it is built on. If they are newer than in glibc 2.35 and GCC
-12, auditwheel rejects the wheel; then use `CXX=g++-12 python build_wheel.py`, or an older system.
+A library needs the symbol versions of the machine it is built on. If they are newer than those of glibc 2.35 and
+GCC 12, auditwheel rejects the wheel; then use `CXX=g++-12 python build_wheel.py`, or an older system.
 """
 
 import argparse
@@ -102,7 +102,7 @@ def create_environment(directory, *packages):
 
 def build(minor, machine, directory):
   """Builds the wheel for one minor of TensorFlow and a machine in a new environment. Returns its path."""
-  # As in pyproject.toml, except for the version.
+  # The requirements of pyproject.toml, but with this version of TensorFlow.
   tensorflow = f"tensorflow=={minor}.*"
   python = create_environment(directory / "venv", "setuptools>=70.1", *([tensorflow] if machine == HERE else []))
   # pip, the wheel's tag and `native.machine` use this as the machine.
@@ -165,8 +165,7 @@ def copy_sources(to):
 
 
 def merge(wheels, directory, tools):
-  """Puts the libraries of all wheels, by minor, into the last one. `tools` is a Python. Returns the path of the new
-  wheel."""
+  """Puts the libraries of all `wheels` into the last one, with the Python `tools`. Returns the new wheel's path."""
   trees = {}
   for minor, wheel in wheels.items():
     run(tools, "-m", "wheel", "unpack", "--dest", directory / minor, wheel)
@@ -215,7 +214,7 @@ def say(text):
 
 def run(*command, **more):
   """Runs a program of an environment as if it were activated, with `more` variables, and exits if it fails."""
-  # Other processes must not see what this one adds to Python's path, and auditwheel looks for patchelf on PATH.
+  # The program must not inherit what this process adds to Python's path, and auditwheel looks for patchelf on PATH.
   variables = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")} | more
   variables["PATH"] = os.pathsep.join([str(pathlib.Path(command[0]).parent), os.environ.get("PATH", os.defpath)])
   done = subprocess.run([str(part) for part in command], env=variables, check=False)

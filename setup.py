@@ -21,8 +21,7 @@ spec.loader.exec_module(native)
 
 
 class BuildNative(build_ext):
-  """Builds the library for the installed TensorFlow: in the wheel's tree or, for an editable install, in the sources'
-  tree."""
+  """Builds the library for the installed TensorFlow in the wheel's tree or, for an editable install, in the sources."""
 
   def run(self):
     import fcntl
@@ -31,7 +30,7 @@ class BuildNative(build_ext):
 
     directory = self._directory("refurbish_tf" if self.inplace else f"{self.build_lib}/refurbish_tf")
     try:
-      # A second process waits, and finds the library built; so does an install after the sources were built in place.
+      # A second process waits here, then finds the library built. An install after a build in place also finds it.
       with open(__file__, encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if self.force or not native.is_built(directory, tf.__version__, native.fingerprint()):
@@ -63,8 +62,7 @@ class BuildNative(build_ext):
 
 
 class PlatformWheel(bdist_wheel):
-  """A wheel that depends on the platform, but not on the version of Python. native.py checks the version of
-  TensorFlow."""
+  """A wheel for one platform and any version of Python. native.py checks the version of TensorFlow."""
 
   def get_tag(self):
     return ("py3", "none", super().get_tag()[2])

@@ -1,5 +1,4 @@
-"""Compares the files that git tracks with .ci/budgets. Prints a table of what exceeds its budget, and fails if anything
-does."""
+"""Compares the files that git tracks with .ci/budgets. Prints what exceeds its budget, and fails if anything does."""
 
 import pathlib
 import subprocess

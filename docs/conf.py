@@ -18,7 +18,7 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 
-# So that autodoc finds the methods that the package adds to tf.data.Dataset.
+# Lets autodoc find the methods that the package adds to tf.data.Dataset.
 sys.modules.setdefault("tensorflow.data", tf.data)
 
 project = "refurbish_tf"
@@ -39,13 +39,13 @@ _setup.read(pathlib.Path(__file__).parent.parent / "setup.cfg")
 if _setup.has_option("metadata", "url"):
   html_theme_options = {"source_repository": _setup["metadata"]["url"], "source_branch": "main", "source_directory": ""}
 
-# A heading has the anchor that GitHub gives it.
+# Headings have the same anchors as on GitHub.
 myst_heading_anchors = 4
 # A notebook shows the outputs with which it was committed.
 nb_execution_mode = "off"
 # The tables of notebooks are Markdown.
 nb_render_markdown_format = "myst"
-# A notebook's license is above its title.
+# Caused by the license above a notebook's title.
 suppress_warnings = ["myst.header"]
 
 # A block that is not marked as Python is a directory tree or the output of a program.
@@ -71,8 +71,7 @@ def _without_license(app, name, source):
 
 
 def _as_restructured_text(app, what, name, obj, options, lines):
-  """Converts the Markdown in docstrings (`code`, tables, indented formulas) to the reStructuredText that autodoc
-  reads."""
+  """Converts the Markdown of docstrings (`code`, tables, indented formulas) to reStructuredText, for autodoc."""
   made, prose, literal, last_indent = [], [], None, 0
   for number, line in enumerate(lines):
     indent = len(line) - len(line.lstrip())

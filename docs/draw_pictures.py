@@ -59,7 +59,7 @@ NO_LAYERS = (
   "seed_at",
   "split",
 )
-# The face, in the square that is drawn, for layers that need boxes.
+# The cat's face in the square photograph, for layers that need boxes.
 BOXES = {"random_iou_crop": [[32.0, 14, 110, 110]]}
 
 

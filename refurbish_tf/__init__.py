@@ -12,7 +12,7 @@ RandAugment, mixup), sources that are read by index in `rtf.sources`, and callba
 `rtf.keras`.
 """
 
-from refurbish_tf._internal import linux_only  # First, because on other systems TensorFlow may be missing.
+from refurbish_tf._internal import linux_only  # First: TensorFlow may be missing on other systems than Linux.
 
 import tensorflow as tf
 

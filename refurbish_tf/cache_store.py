@@ -15,11 +15,11 @@ from refurbish_tf._internal import checks, machine, native
 from refurbish_tf._internal.tensorflow_internals import nested_structure_coder, structure
 
 UNLIMITED = 2**63 - 1
-# The setting of a store on disk with the reuse factor, and its value in a store of `rtf.sources.cached`.
+# The setting of a store on disk that has the reuse factor. A store of `rtf.sources.cached` has `OF_ELEMENTS` instead.
 REUSE, OF_ELEMENTS = "r", "elements"
-# The settings with the versions of the layers that prepared the samples, and of the decoders if there were any.
+# Settings of a store on disk: the version of the layers that prepared the samples, and the decoders' version, if any.
 LAYERS, DECODERS = "layers", "decoders"
-# Raise it whenever decoders make other pixels of a file. A store with samples but without this setting has version 1.
+# Raise the version whenever the pixels of decoded files change. A store with samples but no `DECODERS` has version 1.
 DECODERS_VERSION = "version 3 of rtf.augment.decode"
 
 
@@ -259,7 +259,7 @@ class CacheStore:
     return right, wrong
 
   def _agree(self, settings, replace=False):
-    """Adds settings to those of a store on disk and returns all. ValueError if one differs, unless `replace`."""
+    """Adds settings to those of a store on disk and returns them all. ValueError if one differs, unless `replace`."""
     with tf.init_scope(), checks.build_errors():
       names, values = native.ops().refurbish_tf_cache_store_agree(
         store=self._id, names=list(settings), values=list(settings.values()), replace=replace
@@ -267,7 +267,7 @@ class CacheStore:
     return {name.decode(): value.decode() for name, value in zip(names.numpy(), values.numpy())}
 
   def _check_holds(self, elements):
-    """ValueError if a store on disk holds samples of `refurbish` but must hold elements of a source, or vice versa."""
+    """Raises ValueError if a store on disk holds samples of `refurbish` instead of `elements`, or vice versa."""
     held = self._agree({}).get(REUSE)
     if held is not None and (held == OF_ELEMENTS) != elements:
       kinds = ["samples of a refurbish stage", "elements of a source, which rtf.sources.cached has kept"]
@@ -277,8 +277,7 @@ class CacheStore:
       )
 
   def _check_versions(self, versions, filled):
-    """ValueError if other versions of the layers prepared a store's samples. A store that has the setting `filled` has
-    samples."""
+    """Raises ValueError if other `versions` prepared the samples. `filled`: a setting of every store with samples."""
     before = self._agree({})
     for name, version in versions.items():
       other = before.get(name, "version 1 of rtf.augment.decode" if filled in before else version)
@@ -300,12 +299,12 @@ class CacheStore:
   def _set_element_spec(self, spec, exact=False):
     """Fixes the structure of the samples; ValueError if a store on disk has another one.
 
-    All samples have one structure. They may differ in size, unless `exact`, which a stage asks for.
+    All samples have one structure. Their sizes may differ, unless `exact`, which stages set.
     """
     kind = tf.nest.map_structure(_any_size, spec)
     if self._path is not None:
       _check_storable(spec)
-      # Compared before the encoded form, so that errors show a readable one.
+      # The readable form is compared before the encoded one, so that an error shows it.
       settings = {"samples": _describe(kind)} | ({"element_spec": _describe(spec)} if exact else {})
       self._agree(settings)
       proto = nested_structure_coder.encode_structure(kind)
@@ -339,7 +338,7 @@ def checked_path(path, name="path"):
     )
   if "\0" in path:
     raise ValueError(f"{name} must be the name of a directory, got {path!r}, which contains a null character.")
-  # Absolute and without links, because the error may concern the directory to which a link leads.
+  # Links are resolved before the check, because the name of the directory that a link leads to must also be in UTF-8.
   path = os.path.realpath(os.path.expanduser(path))
   try:
     path.encode()
@@ -376,7 +375,7 @@ def describe_store(store):
 
 
 def describe_bytes(store, store_name, number, what, size, done):
-  """The memory that samples take, as text; empty on disk or if unknown. `done`: what is repeated without room."""
+  """The memory that samples take, as text; "" on disk or if unknown. `done`: what is done again without room."""
   if min(number, size) <= 0 or store is not None and store.path is not None:
     return ""
   if store is not None and store.max_bytes is not None:

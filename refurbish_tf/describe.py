@@ -66,7 +66,7 @@ def _described(stage, dataset):
 
 
 def _behind(stage, dataset):
-  """The methods that lead from `stage` to `dataset`, in order, with their number of elements if they have one."""
+  """The methods called after `stage` to make `dataset`, in order, with their number of elements if they have one."""
   found, behind = [], {id(stage)}
   for each in dataset_graph.upstream_first(dataset):
     if behind.isdisjoint(map(id, each._inputs())):

@@ -36,11 +36,11 @@ from numpy.typing import ArrayLike
 from refurbish_tf._internal import checks
 from refurbish_tf.refurbish_op import Eviction
 
-# Time grows with the epochs times the number of schedules that samples can have, at most one for each epoch.
+# The time is proportional to the epochs times the schedules that samples can have, which are at most one per epoch.
 MAX_EPOCHS = 10_000
-# From here on, not every whole number is a float.
+# From this number on, floats cannot represent every whole number.
 LARGEST_EXACT = 2**53
-# By name: what a number is, and what to do if it is below 1 or not finite.
+# For each argument: how errors describe it, and advice if it is below 1 or not finite.
 _NUMBERS = {
   "num_samples": ("num_samples, the number of samples in the data set,", ""),
   "num_outcomes": (
@@ -215,7 +215,7 @@ def sample_diversity_variance(
 
 
 def _by_schedule(function, outcomes, final_outcomes, epochs, r, eviction):
-  """The average of `function` over the samples. It is called once for all numbers of one schedule."""
+  """The average of `function` over the samples. `function` is called once for all numbers with one schedule."""
   checks.check_choice("eviction", eviction, ("balanced", "reference_count"))
   result = np.empty(outcomes.shape)
   for schedule in sorted(set(zip(epochs.flat, r.flat))):
@@ -232,7 +232,7 @@ def _first_evictions(epochs, r, eviction):
   if eviction == "reference_count":
     return np.array([r]), np.ones(1)
   # A sample's generation in epoch t depends on whether t modulo r is at least w, its number of epochs before the first
-  # eviction. So all w between two of these remainders are equivalent. A remainder of floats is exact.
+  # eviction. So all w between two of these remainders are equivalent. The remainder of two floats is exact.
   remainders = np.unique(np.fmod(np.arange(epochs), r))
   edges = np.append(remainders, r)
   return edges[1:], np.diff(edges) / r
@@ -257,7 +257,7 @@ def _expectation(outcomes, final_outcomes, epochs, r, first_evictions):
     drawn = -np.expm1(uses[evicted] * np.log1p(-1 / final_outcomes))
     log_missed[:, evicted] += np.log1p(-final_outcomes / outcomes * drawn)
 
-  with np.errstate(divide="ignore"):  # If there is one outcome alone, it is never missed: the logarithm of 0.
+  with np.errstate(divide="ignore"):  # If there is only one outcome, it is never missed: the logarithm of 0.
     for epoch, fresh in enumerate(_fresh(epochs, r, first_evictions)):
       if epoch:
         add(fresh)
@@ -276,13 +276,13 @@ def _variance(outcomes, final_outcomes, epochs, r, first_evictions):
   """
   shape = np.broadcast_shapes(outcomes.shape, first_evictions.shape)
   partial_outcomes = outcomes / final_outcomes
-  # How many final outcomes have been drawn with a given partial outcome, before the one in use came up.
+  # How many final outcomes had been drawn with a given partial outcome when the one in use was drawn.
   mean, variance = np.zeros(shape), np.zeros(shape)
   mean_c, variance_c, covariance, variance_u = (np.zeros(shape) for _ in range(4))
   for epoch, fresh in enumerate(_fresh(epochs, r, first_evictions)):
     if epoch:
       # The partial outcome that was in use is the given one with probability 1/|A_P|. The next one is drawn
-      # independently of the past, so it may also be any given one, and is one of |A_P| whose counts add up to u.
+      # independently of the past: its count is distributed like any outcome's, and all |A_P| counts add up to u.
       share = 1 / partial_outcomes
       step = mean_c[:, fresh] - mean[:, fresh]
       variance[:, fresh] += share * (variance_c[:, fresh] - variance[:, fresh]) + share * (1 - share) * step**2

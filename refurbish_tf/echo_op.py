@@ -74,8 +74,7 @@ def echo(
     TypeError, ValueError: an argument is not allowed; `where` lacks an argument, or one is given without it; the
       pipeline must be deterministic and `e` is `rtf.AUTOTUNE`.
     tf.errors.InvalidArgumentError: during an epoch, an option after `rtf.AUTOTUNE` makes the pipeline deterministic.
-    Errors of
-      the input come once and are not repeated; the iterator goes on with the next element.
+    Errors of the input come once and are not repeated; the iterator goes on with the next element.
 
   Implements Choi et al., *Faster Neural Network Training with Data Echoing*, 2019, section 2.
   """
@@ -114,7 +113,7 @@ def echo(
       checks.check_not_in_function("echo with a shuffle buffer or seeds", instead)
     if e == AUTOTUNE:
       _check_not_deterministic(dataset)
-    # Before other stages are built, because they also derive seeds from tf.random.set_seed, and each uses the next one.
+    # Taken before the other stages are built, because each stage takes the next seed from tf.random.set_seed.
     stage_seed = checks.stage_seed(seed)
 
     def repeat(dataset):
@@ -154,7 +153,7 @@ class _EchoDataset(batches.ReadsFewAhead, dataset_ops.UnaryUnchangedStructureDat
 
 
 class AugmentDataset(batches.MakesBatches, dataset_ops.UnaryDataset):
-  """Yields `function` of each element, run on workers of its own."""
+  """Yields `function(element)` for each element, called by the workers of the stage."""
 
   def __init__(self, input_dataset, function, name):
     self._name = name
@@ -164,7 +163,7 @@ class AugmentDataset(batches.MakesBatches, dataset_ops.UnaryDataset):
     super().__init__(input_dataset, self._variant())
 
   def _variant(self, batch_size=None, drop_remainder=None, of_batches=None):
-    """The dataset of this stage. `of_batches` has the structure of its batches."""
+    """The variant of this stage, or of its batches if `of_batches`, a dataset of their structure, is given."""
     ops, sizes = native.ops(), {}
     op = ops.refurbish_tf_augment_dataset
     if of_batches is not None:
@@ -191,7 +190,8 @@ class _AdaptiveEchoDataset(batches.ReadsFewAhead, dataset_ops.UnaryUnchangedStru
     self._input_dataset = input_dataset
     self._name = name
     self._max_e = max_e
-    # The op finds its counts by this name in every graph that it ends up in.
+    # By this name the op finds its counts in every graph into which it is copied. An op makes the name, because a stage
+    # built in a function, such as one passed to `interleave`, is a new stage at each call.
     self.echo_stage = native.ops().refurbish_tf_stage_name()
     with checks.build_errors():
       variant = native.ops().refurbish_tf_adaptive_echo_dataset(

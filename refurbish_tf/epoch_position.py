@@ -84,7 +84,7 @@ class EpochPosition(tf.train.experimental.PythonState):
       ValueError: there are not as many as there were workers; they are of different pipelines, seeds or epochs; a
         checkpoint cannot be read, or has no position, or several; or an operation after `refurbish` has a position of
         its own: `repeat(n)`, `take`, `concatenate`, `shuffle`, `prefetch` without
-          `options.experimental_symbolic_checkpoint`.
+        `options.experimental_symbolic_checkpoint`.
     """
     if isinstance(saved, (str, os.PathLike, Mapping, EpochPosition)) or not isinstance(saved, Sequence):
       raise TypeError(

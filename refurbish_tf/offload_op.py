@@ -16,9 +16,9 @@ from refurbish_tf.augment.native_layers import LayerChain
 from refurbish_tf.augment.targets import Following
 from refurbish_tf.echo_op import AUTOTUNE
 
-# The fractions of a batch that an accelerator may do, in eighths.
+# The allowed values of `device_fraction`, in eighths.
 _EIGHTHS = (0, 1, 2, 4, 8)
-# The entries of a batch that replace the image, and the numbers by which the op knows them.
+# The entries of a batch that replace the image, and the numbers that stand for them in the op's `components`.
 _ENTRIES = {"unfinished_image": -1, "draws": -2, "layers": -3}
 
 
@@ -211,7 +211,7 @@ class _OffloadDataset(batches.ReadsFewAhead, dataset_ops.UnaryDataset):
         "targets of offload need a refurbish stage without final_fn directly before offload, which moves them. Put "
         ".refurbish([lambda image: image], r=1, targets=...) there, or leave final_fn out."
       )
-    # Whether refurbish yields the seeds, and keeps the state.
+    # Whether a refurbish stage yields the seeds and has the position. Otherwise this stage has a state of its own.
     self.seeded = seeded = stage is not None
     if seeded:
       if seed is not None:
@@ -227,7 +227,7 @@ class _OffloadDataset(batches.ReadsFewAhead, dataset_ops.UnaryDataset):
       self.saved_state, self.restore_state = self._saved_state, self._restore_state
     chain = device_layers.chain_of(layers, first_position)
     num_policy_layers = self._layers.num_policy_layers
-    # Without policies there is nothing to divide.
+    # Without policy layers, host and accelerator have nothing to divide.
     self._eighths = eighths if num_policy_layers else 8
     batch = batch_size if drop_remainder else None
     entries = {
@@ -237,7 +237,7 @@ class _OffloadDataset(batches.ReadsFewAhead, dataset_ops.UnaryDataset):
     }
     others = nest.map_structure(lambda spec: tf.TensorSpec([batch, *spec.shape], spec.dtype), given)
     self._element_spec = _replaced(others, path, entries)
-    # The op finds its state by this name in every graph that it ends up in.
+    # By this name the op finds its state in every graph into which it is copied.
     self.offload_stage = native.ops().refurbish_tf_stage_name()
     with checks.build_errors():
       variant = native.ops().refurbish_tf_offload_dataset(
@@ -291,9 +291,9 @@ class _OffloadDataset(batches.ReadsFewAhead, dataset_ops.UnaryDataset):
 
 
 def _refurbish_stage(source, mover):
-  """The refurbish stage at the end of `source`, with seeds, and the number of layers before its final augmentation.
+  """The refurbish stage at the end of `source`, made to yield seeds, and its number of partial layers; or None and 0.
 
-  `mover`: None, or a function that makes the final function from that number.
+  `mover`: None, or a function that takes this number and returns the stage's final function.
   """
   stage = source
   while type(stage).__name__ == "_OptionsDataset":
@@ -308,7 +308,7 @@ def _refurbish_stage(source, mover):
 
 def _moving(layers, targets, moves, first_position):
   """A final function for a refurbish stage that moves the image's targets, and leaves the image to the accelerator."""
-  # The targets move with a blank image. It has one channel, unless a second image follows, which is also normalized.
+  # The targets move with a blank image of one channel. It has three if a target is an image: that is also normalized.
   channels = 3 if "image" in targets.values() else 1
   blank_layers = layers if channels == 3 else [layer for layer in layers if layer.text.split(" ")[0] != "normalize"]
   placed = [(layer, first_position + i) for i, layer in enumerate(blank_layers)]
@@ -362,7 +362,7 @@ def _at(element, path):
 
 
 def _replaced(element, path, entries):
-  """The element with entries of a dict in place of what is at `path`."""
+  """The element with the dict `entries`, or its entries, in place of the component at `path`."""
   if not path:
     return dict(entries)
   if isinstance(element, dict):
@@ -400,7 +400,7 @@ def _checked_image(spec, whose, batched, clips):
 
 
 def _is_usual(path):
-  """Whether layers look for the image there."""
+  """Whether layers find the image at `path` without being told."""
   return path in ((), (0,)) or path[-1] in target_kinds.IMAGE_NAMES
 
 

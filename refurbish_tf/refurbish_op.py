@@ -97,8 +97,7 @@ def refurbish(
     tf.errors.FailedPreconditionError: during an epoch, the order or an element of the source has changed, a restored
       checkpoint lost its position, or two shards of a `tf.data` service share a process or a store.
     tf.errors.InvalidArgumentError: during an epoch, a sample is larger than `store` allows, or has another structure
-    than
-      traced. Errors of the functions come with the index of their sample; the iterator goes on with the next one.
+      than traced. Errors of the functions come with the index of their sample; the iterator goes on with the next one.
 
   Implements Lee et al., *Refurbish Your Training Data*, USENIX ATC 2021, section 4, with balanced eviction (5.2) and
   cache-aware shuffle (5.3).
@@ -181,7 +180,7 @@ class _RefurbishDataset(positions.RefurbishStage, batches.MakesBatches, dataset_
     num_partial_layers,
   ):
     self._name = name
-    # The layers of a final augmentation are numbered from here.
+    # The position of the first final layer: seeds depend on positions among all layers.
     self.num_partial_layers = num_partial_layers
     # `rtf.show` and `RefurbishLogger` examine the lists of layers in these functions.
     self.given_functions = [function for function in (partial_fn, final_fn) if function is not None]
@@ -197,16 +196,14 @@ class _RefurbishDataset(positions.RefurbishStage, batches.MakesBatches, dataset_
     )
     self.python_layers = list(dict.fromkeys([*python_layers, *more]))
     if isinstance(num_parallel_calls, int) and num_parallel_calls == tf.data.AUTOTUNE:
-      # Each call waits for a process. With two per process, the next call is ready when one ends.
+      # Each call waits for a process. With two calls per process, the next one is ready when one ends.
       numbers = [2 * layer.processes for layer in self.python_layers if layer.processes]
       num_parallel_calls = max(numbers, default=num_parallel_calls)
     self._element_spec = sample_spec if final_fn is None else self._final.output_structure
     self._input_dataset = input_dataset
-    # The ops find the state of the stage by this name in every graph that they end up in. An op makes the name, because
-    # a stage built in a function, such as that of `interleave`, is a new stage at each call.
+    # By this name the ops find the state of the stage in every graph into which they are copied.
     self.refurbish_stage = native.ops().refurbish_tf_stage_name()
-    # The op holds the store itself. With this reference the store's name stays valid for a caller that holds only the
-    # dataset.
+    # The op holds the store itself. This reference keeps the store's name valid while a caller holds only the dataset.
     self._store = store
     on_disk = store is not None and store.path is not None
     if on_disk:
@@ -214,7 +211,7 @@ class _RefurbishDataset(positions.RefurbishStage, batches.MakesBatches, dataset_
       if dataset_graph.decodes(input_dataset, self._partial):
         versions[DECODERS] = DECODERS_VERSION
       store._check_versions(versions, LAYERS)
-      # Checked before the op records other settings, so that a rejected store keeps none of this stage.
+      # Checked before the op records its settings, so that a store that is rejected here gets none of them.
       store._set_element_spec(sample_spec, exact=True)
     self._op_arguments = {
       "stage": self.refurbish_stage,
@@ -233,14 +230,13 @@ class _RefurbishDataset(positions.RefurbishStage, batches.MakesBatches, dataset_
     self._op_arguments["final_seed"] = final_seed
     super().__init__(input_dataset, self._variant())
     if on_disk:
-      # Recorded only after the op has accepted the store: it rejects one that was filled by hand, and so has no
-      # versions.
+      # Recorded only after the op has accepted the store: it rejects one that the user filled, which has no versions.
       store._agree(versions)
     elif store is not None:
       store._set_element_spec(sample_spec, exact=True)
 
   def _variant(self, batch_size=0, drop_remainder=False, of_batches=None):
-    """The dataset of this stage. `of_batches` has the structure of its batches."""
+    """The variant of this stage, or of its batches if `of_batches`, a dataset of their structure, is given."""
     functions = self._functions()
     with checks.build_errors():
       return native.ops().refurbish_tf_refurbish_dataset(
@@ -308,7 +304,7 @@ class _RefurbishDataset(positions.RefurbishStage, batches.MakesBatches, dataset_
     order.append(f"seed {stage['seed']}")
     if stage["order_seed"] != stage["seed"]:
       order.append(f"order_seed {stage['order_seed']}")
-    # With balanced eviction, some samples have their last use in each epoch.
+    # With balanced eviction, a fraction 1/r of the samples is in its last use in each epoch, and is not held.
     held = num_kept if self._order["eviction"] == "reference_count" else round(num_kept * (1 - 1 / self._r))
     of_samples = (self._op_arguments["store"], held, "samples", stage["sample_bytes"], "prepared")
     kept = describe_store(self._store) + describe_bytes(self._store, *of_samples)
@@ -328,7 +324,7 @@ class _RefurbishDataset(positions.RefurbishStage, batches.MakesBatches, dataset_
     rows += [("python", stats.ProcessStats(**layer.counts())) for layer in self.python_layers]
     usual = " and ".join(name for name in ("partial_fn", "final_fn") if not stage[name.replace("fn", "inline")])
     if usual:
-      # The reason is old-style control flow, of tf.compat.v1.
+      # The reason is the old control flow of tf.compat.v1: see inline_function.h.
       rows.append(("calls", f"TensorFlow's default executor runs {usual}, which costs more"))
     title = f"{dataset_graph.stage_title('refurbish', self._name)}, r = {self._r:g}"
     return "\n".join([title, *(f"  {name:<7} {text}" for name, text in rows)])
@@ -356,7 +352,7 @@ class _RefurbishDataset(positions.RefurbishStage, batches.MakesBatches, dataset_
     return f"a stream{because}: {elements} are read in every epoch{_way_out(stream)}"
 
 
-# Hints, by the beginnings of names of TensorFlow's operations.
+# Hints for sources that are streams, by how the name of TensorFlow's operation begins.
 _WAYS_OUT = {
   ("TFRecord", "Interleave", "ParallelInterleave"): "rtf.sources.tfrecord reads TFRecord files by index",
   ("Repeat",): "echo(n) with a whole n is read by index, repeat(n) is not",
@@ -372,7 +368,7 @@ def _way_out(op):
 
 
 def _trace(function, element_spec, what, of):
-  """Returns the function as `map` traces it, whether it takes a seed, and its layers in Python.
+  """Returns the function as `map` traces it, whether it takes a seed, and its layers that run in Python.
 
   `of` describes its argument, for messages.
   """

@@ -59,7 +59,7 @@ class EchoStats:
 
 @dataclasses.dataclass(frozen=True)
 class OffloadStats:
-  """Counts of one epoch of a `offload` stage, or of all together.
+  """Counts of one epoch of an `offload` stage, or of all together.
 
   Attributes:
     batches: batches that were handed out.
@@ -243,7 +243,7 @@ class _Stages(list):
 
 
 def datasets(function, dataset):
-  """`dataset` and all that it is made from, as from `upstream_first`. Raises like `stats`, as `function`."""
+  """`dataset` and all datasets before it, upstream first. Raises the errors of `stats`, which name `function`."""
   if not isinstance(dataset, tf.data.Dataset):
     raise TypeError(
       f"dataset must be a tf.data.Dataset, got {type(dataset).__name__}: {function} looks for its stages."
@@ -262,7 +262,7 @@ def datasets(function, dataset):
 
 
 def _by_epoch(kind, counts):
-  """The counts that an op returned, as `kind`: those named `..._nanos` as seconds."""
+  """The counts that an op returned, as `kind`; counts named `..._nanos` are converted to seconds."""
   in_seconds = lambda name, value: 1e-9 * value if name.endswith("_nanos") else value
   named = lambda row: {name.removesuffix("_nanos"): in_seconds(name, value) for name, value in row.items()}
   return [kind(**named(row)) for row in native.rows(counts)]

@@ -7,17 +7,17 @@ from refurbish_tf._internal.tensorflow_internals import dataset_ops, debug_mode
 
 
 class ReadsFewAhead:
-  """A mixin for datasets without tf.data's autotuner, which alone bounds the memory of `prefetch(AUTOTUNE)`."""
+  """A mixin for datasets without tf.data's autotuner: their `prefetch(AUTOTUNE)` has a small, fixed buffer."""
 
   def prefetch(self, buffer_size, name=None):
-    """Like `tf.data.Dataset.prefetch`, but AUTOTUNE is two elements without the autotuner, which bounds the buffer."""
+    """Like `tf.data.Dataset.prefetch`, but without the autotuner AUTOTUNE is two elements, not a growing buffer."""
     if buffer_size is None or isinstance(buffer_size, int) and buffer_size == tf.data.AUTOTUNE:
       buffer_size = tf.data.AUTOTUNE if dataset_graph.given_autotune(self).enabled else 2
     return super().prefetch(buffer_size, name)
 
 
 class MakesBatches(ReadsFewAhead):
-  """A mixin for these stages, whose `_variant` takes what `_BatchDataset` passes."""
+  """A mixin for stages that can make batches. `_variant` takes the arguments that `_BatchDataset` passes."""
 
   def batch(self, batch_size, drop_remainder=False, num_parallel_calls=None, deterministic=None, name=None):
     """Like `tf.data.Dataset.batch`, but the workers of the stage write each element into its row."""

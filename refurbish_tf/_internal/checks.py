@@ -14,7 +14,7 @@ from refurbish_tf._internal.tensorflow_internals import random_seed
 
 @contextlib.contextmanager
 def build_errors():
-  """Turns errors that ops raise while a stage is built into ValueErrors: its arguments caused them."""
+  """Turns errors that ops raise while a stage is built into ValueErrors, because its arguments caused them."""
   try:
     yield
   except (tf.errors.InvalidArgumentError, tf.errors.FailedPreconditionError) as error:
@@ -23,7 +23,7 @@ def build_errors():
 
 @contextlib.contextmanager
 def save_errors(function):
-  """Adds advice to errors of writing a checkpoint. `function` is the name of what writes it."""
+  """Adds advice to errors of writing a checkpoint. `function`: the name of the function that writes it."""
   try:
     yield
   except (tf.errors.FailedPreconditionError, tf.errors.UnimplementedError) as error:
@@ -89,7 +89,7 @@ def check_not_in_function(method, after):
   )
 
 
-# Each read may occupy a thread.
+# Bounded, because each read may occupy a thread.
 MOST_READS = 1024
 
 

@@ -20,23 +20,22 @@ _READS = re.compile(
 
 
 def without_autotuner(dataset):
-  """Turns tf.data's autotuner off and bounds the memory of `prefetch(AUTOTUNE)`, unless its options set these.
+  """Turns tf.data's autotuner off and bounds the memory of `prefetch(AUTOTUNE)`, unless options set these.
 
   The destructor of an iterator waits for the autotuner's thread. That thread sleeps 10 ms at first and up to a minute
   later in the epoch, and misses the cancellation that should wake it. Keras destroys an iterator at the end of each
   epoch, which would take up to a second after an epoch of a few seconds and up to a minute after a long one.
 
   Without the autotuner, `prefetch(AUTOTUNE)` still doubles its buffer after each pause, within the autotuner's budget.
-  By default this is half of the machine's free memory, regardless of a container's limit and of what the stores will
-  keep.
+  By default the budget is half of the machine's free memory, whatever a container's limit and the stores' needs are.
   """
   given = given_autotune(dataset)
   options = tf.data.Options()
   if given.enabled is None:
     options.autotune.enabled = False
     if given.initial_parallelism is None:
-      # What AUTOTUNE means in other stages without the autotuner. They limit it to the threads of their pool; the
-      # default would be 16.
+      # How many calls AUTOTUNE means in other stages when the autotuner is off. They limit it to the threads of their
+      # pool; the default would be 16.
       options.autotune.initial_parallelism = 1024
   if not given.enabled and not given.ram_budget:
     options.autotune.ram_budget = machine.room_for_reading_ahead()

@@ -1,7 +1,6 @@
 """Fingerprints of the functions and files that samples are prepared with, by which a store on disk notices changes.
 
-The same code has the same fingerprint in every process. If that is not certain, there is no fingerprint, and no
-warning.
+The same code has the same fingerprint in every process. Without certainty there is no fingerprint, and no warning.
 """
 
 import contextlib
@@ -21,7 +20,7 @@ from refurbish_tf._internal import dataset_graph, pipeline_warnings, version
 from refurbish_tf._internal.processes import worker
 from refurbish_tf._internal.tensorflow_internals import context, script_ops
 
-# The setting of a store on disk with the fingerprints of what may have prepared its samples, as JSON.
+# The setting of a store on disk that has, as JSON, the fingerprints of the stages that may have prepared its samples.
 PREPARED_WITH = "prepared_with"
 OTHER_FUNCTION = (
   "store {path} holds samples that another partial_fn has prepared, and refurbish uses each of them until it is "
@@ -38,7 +37,7 @@ OTHER_FILES = (
 # Attributes of operations that differ from run to run, or between machines, for the same code.
 _PASSING = frozenset({"config", "config_proto", "container", "executor_type", "seed", "seed2", "shared_name", "token"})
 _CALLS_OF_PYTHON = frozenset({"EagerPyFunc", "PyFunc", "PyFuncStateless"})
-# A relative tolerance: statistics that are computed again in each run differ a little.
+# A relative tolerance, because statistics of a data set, computed again in each run, differ a little.
 _TOLERANCE = 1e-4
 # The number of weights is prime, so that the shape of an array is unlikely to have the same period.
 _WEIGHTS = np.cos(np.arange(65_537.0))
@@ -151,8 +150,7 @@ def _producer(name):
 
 
 def _value(array, constants):
-  """The digest of an array. For floating point it covers only dtype and shape; measures of the values go to
-  `constants`."""
+  """The digest of an array. For floats it covers only dtype and shape; measures of the values go to `constants`."""
   array = np.asarray(array)
   kind = f"{array.dtype} {array.shape}".encode()
   if array.dtype == object:
@@ -232,9 +230,9 @@ def _described(code, doc=None):
 
 
 def check_store(store, r, stage):
-  """Records in a store on disk what `of_stage` returned, and warns if the store may hold samples prepared otherwise.
+  """Records what `of_stage` returned in a store on disk, and warns if samples in it may have another origin.
 
-  Fingerprints belong to epochs, not to samples: every sample used in an epoch was prepared in it or in the last few.
+  Fingerprints belong to epochs, not to samples: every sample used in an epoch was prepared in it or in the few before.
   """
   with tf.init_scope():
     stats = store.stats()
@@ -242,7 +240,7 @@ def check_store(store, r, stage):
   # Pairs of a stage's first epoch and its fingerprints, oldest first.
   before = json.loads(settings.get(PREPARED_WITH, "[]")) if stats.entries else []
   ends = [min(since, stats.epochs) for since, _ in before[1:]] + [stats.epochs]
-  # The other stages prepared no samples, or none that are still in use.
+  # Stages that are not in `live` prepared no samples, or none that are still in use.
   oldest = stats.epochs - math.ceil(r) + 2
   live = [(since, what) for (since, what), end in zip(before, ends) if since < end and end >= oldest]
   if any(function_differs(what, stage) for _, what in live):

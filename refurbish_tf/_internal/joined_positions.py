@@ -92,8 +92,7 @@ def join(found):
 
 
 def _join_stage(states, num_workers, at_end):
-  """Joins the states of one stage. `at_end`: whether a worker that is between two epochs may have ended only its own
-  part of the epoch, without leaving the loop."""
+  """Joins the states of one stage. `at_end`: whether a worker may be at the end of its part, still in the loop."""
   if "num_shards" not in states[0]:
     _refuse(
       "only refurbish can continue in the middle of an epoch with another number of workers. Remove the offload stage "

@@ -49,7 +49,7 @@ def has_bfloat16() -> bool:
 
 
 def _of_cpu(pattern):
-  """What the group of `pattern` matches in /proc/cpuinfo, or None."""
+  """The text that the group of `pattern` matches in /proc/cpuinfo, or None."""
   found = re.search(pattern, _CPU.read_text(encoding="utf-8"), re.MULTILINE) if _CPU.is_file() else None
   return found and found[1]
 
@@ -76,7 +76,7 @@ def room_for_samples() -> int:
 
 
 def room_for_reading_ahead() -> int:
-  """The bytes that a pipeline's `prefetch(AUTOTUNE)` may hold: a quarter of what samples leave, at most 512 MiB."""
+  """The bytes that a pipeline's `prefetch(AUTOTUNE)` may hold: a quarter of what stores leave free, at most 512 MiB."""
   return min(_free_and_reserve()[1] // 4, 2**29)
 
 

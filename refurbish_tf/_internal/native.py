@@ -36,7 +36,7 @@ RECORD = "record.json"
 PACKAGE = pathlib.Path(__file__).resolve().parent.parent
 
 # -DNDEBUG: TensorFlow's wheel was built with it, and it changes the layout of classes in the headers.
-# -ffp-contract=off: a fused product and sum are rounded once, and give other bytes than TensorFlow.
+# -ffp-contract=off: a fused multiply-add rounds only once, so its results would differ from TensorFlow's.
 # -fvisibility=hidden: kernels register themselves when the library is loaded, so our symbols need not be visible.
 COMPILE_FLAGS = ("-O2", "-DNDEBUG", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off", "-Wall", "-Wextra")
 # -z defs: a function that TensorFlow's headers declare and its libraries lack fails the build, not the user's import.
@@ -300,7 +300,7 @@ def _rebuild(directory, version):
   """Builds into `directory` under a provisional name, then renames. The caller holds the lock."""
   provisional = directory.with_name(directory.name + ".part")
   log = directory.with_name(directory.name + ".log")
-  # Left by a killed process, or by somebody who deleted the library by hand.
+  # These remain if a process was killed, or if somebody deleted the library alone.
   for leftover in (provisional, directory):
     shutil.rmtree(leftover, ignore_errors=True)
   try:

@@ -28,7 +28,7 @@ SHARDED_BY_KERAS = (
   f"prepare all samples, silence this: {SILENCE}."
 )
 
-# Class names of datasets that yield batches, that pass on elements unchanged, that make one element of each, and that
+# Class names of datasets, by what they do: yield batches, pass on elements unchanged, make one element of each, and
 # yield stored elements one by one.
 _BATCHES = frozenset(
   "_BatchDataset _DenseToSparseBatchDataset _MapAndBatchDataset _PaddedBatchDataset _ParallelBatchDataset "
@@ -81,8 +81,7 @@ def _keeps_rows(given, made):
 
 
 def _seems_to_yield_batches(source):
-  """Whether elements of unknown origin seem to be batches, with several images and as many labels. A clip would have
-  one label."""
+  """Whether elements of unknown origin seem to be batches: several images and as many labels. A clip has one label."""
   kind, specs = _kind(source), _tensor_specs(source)
   if kind not in (None, "made") or 0 in [spec.shape.rank for spec in specs]:
     return False
@@ -149,7 +148,7 @@ def _has_batches_of_one(batches):
 
 
 def _stacklevel_of_user():
-  """The `stacklevel` for the caller: of the innermost line outside of this package, TensorFlow and Keras."""
+  """The `stacklevel`, for the caller, of the innermost line outside this package, TensorFlow and Keras."""
   frame, level = sys._getframe(1), 1
   while frame.f_back is not None and _package(frame) in ("refurbish_tf", "tensorflow", "keras"):
     frame, level = frame.f_back, level + 1

@@ -17,7 +17,7 @@ import tensorflow as tf
 from refurbish_tf._internal import dataset_graph, native
 from refurbish_tf._internal.tensorflow_internals import iterator_ops
 
-_FORMAT = 3  # Raise it for a change that other versions cannot read.
+_FORMAT = 3  # Raise this number for a change that other versions cannot read.
 _STATE, _STAGES = "_STATE", "_STAGES"
 _MOST_TRIES = 1000
 # The exceptions that reading a damaged position raises.
@@ -61,10 +61,9 @@ class RefurbishStage:
 
 
 class _CapturedStage(RefurbishStage):
-  """A stage of a dataset, or of a dataset that its functions have captured.
+  """A refurbish stage in the graph of a dataset, or of a dataset that its functions have captured.
 
-  `read_again_by` and `skipped_by` name operations after it that make a symbolic checkpoint wrong; empty if there are
-  none.
+  `read_again_by` and `skipped_by` name operations after it that make a symbolic checkpoint wrong, or are empty.
   """
 
   def __init__(self, name, read_again_by, skipped_by):
@@ -93,9 +92,9 @@ def _state(output):
 
 
 def stages_of(dataset):
-  """The stages of `dataset` that have a position, upstream first, with those that its functions have captured.
+  """The stages of `dataset` that have a position, upstream first, including those that its functions have captured.
 
-  Their names differ between processes, their order does not.
+  The stages' names differ between processes, their order does not.
   """
   stages = {}
   for each in dataset_graph.upstream_first(dataset):
@@ -156,7 +155,7 @@ def unchanged_on_error(stages):
 
 
 def in_epoch(position, checkpoint):
-  """The position of an iterator in an epoch, from the two tensors of its checkpoint, perhaps of another process."""
+  """The position of an iterator that is in an epoch, from its checkpoint's two tensors, perhaps of another process."""
   states = []
   for name, state in zip(position.get("names", ()), position["stages"], strict=True):
     *found, num_found, _ = native.ops().refurbish_tf_refurbish_saved_position(stage=name, checkpoint=checkpoint)
@@ -192,13 +191,13 @@ def _kinds(stages):
 def _not_movable(dataset, symbolic):
   """An operation whose own position would be lost if the stages' position were moved to other workers, or None.
 
-  Every element that has left the stages must have been handed out.
+  Moving the position is right only if every element that has left the stages was handed out.
   """
   if hasattr(dataset, "refurbish_stage"):
     return None
   is_known = type(dataset).__name__ in (_PASSES_ON_SYMBOLIC if symbolic else _PASSES_ON)
   counts = type(dataset).__name__ == "_RepeatDataset" and int(tf.get_static_value(dataset._count)) >= 0
-  # The end of a loader's pipeline may have an element on its way to a device.
+  # In a loader, an element may be on its way to a device: it has left the stages and was not handed out.
   if not is_known or counts or not (symbolic or getattr(dataset, "holds_nothing", True)):
     return dataset_graph.method_name(type(dataset).__name__)
   return next(filter(None, (_not_movable(upstream, symbolic) for upstream in dataset._inputs())), None)

@@ -56,8 +56,8 @@ def _merged(dataset):
 
 
 def _shard(stage):
-  """The number of shards and the stage's own: a sample's random numbers depend on its place in the whole source."""
-  with tf.init_scope():  # It may be read in a tf.function.
+  """The number of shards, and the stage's shard: a sample's random numbers depend on its place in the whole source."""
+  with tf.init_scope():  # The pipeline may be read in a tf.function.
     state = stage.saved_state()
   return (state["num_shards"], state["shard"]) if state["schedule_shards"] else (1, 0)
 

@@ -37,7 +37,7 @@ def call(function, element, **seed):
 
 
 def traceable(function):
-  """Returns `function`, excluded from AutoGraph if AutoGraph would fail to convert it, with a warning of nine lines.
+  """Returns `function`, excluded from AutoGraph if converting it would fail: AutoGraph would warn in nine lines.
 
   AutoGraph cannot distinguish two lambdas with the same arguments in one line.
   """
@@ -87,7 +87,7 @@ def _put_cause_first(error):
 
 @contextlib.contextmanager
 def in_stage():
-  """Entered while functions of single samples are traced. Yields the list that `note_layer` fills."""
+  """A context for tracing functions of single samples. Yields the list that `note_layer` fills."""
   before, _tracing.layers = getattr(_tracing, "layers", None), []
   try:
     yield _tracing.layers

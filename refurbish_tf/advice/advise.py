@@ -20,7 +20,7 @@ from refurbish_tf.augment import composition, device_layers
 from refurbish_tf.augment.target_kinds import checked_targets
 from refurbish_tf.augment.targets import layer_name
 
-# `advise` names a Python layer that takes more seconds than this in this process, because it holds up the others.
+# A Python layer that takes more seconds than this in this process holds up the others, so `advise` names it.
 LEAST_PYTHON = 5e-4
 
 
@@ -128,7 +128,7 @@ def advise(
     else getattr(layer, "outcomes", None) or ((1, 1) if each.is_pure and not each.takes_seed else None)
     for number, layer, each in zip(numbers, layers, traced)
   ]
-  # The seconds for counting outcomes. Measuring gets the rest, less what tracing has taken.
+  # The seconds for counting outcomes. Measuring gets the rest, minus the time that tracing took.
   counting = measure.COUNTING * max_seconds * known.count(None)
   measured = measure.Measurement(
     source,
@@ -166,7 +166,7 @@ def advise(
     disk_bytes,
     max(machine.free_memory(), memory),
     tuple(row.seconds if each.calls_python else 0.0 for row, each in zip(rows, traced)),
-    # A lower bound counts as unbounded: too few partial outcomes would overstate what standard training loses.
+    # A lower bound counts as unbounded: with too few partial outcomes, standard training would seem to repeat samples.
     tuple(strategies.UNBOUNDED if row.is_lower_bound else row.num_outcomes for row in rows),
     (*(row.effective_outcomes for row in rows), num_batched_outcomes),
   )
@@ -275,7 +275,7 @@ def _why_nothing(found, rows, setting, standard, min_diversity):
 
 def _hints(setting, best, can_offload):
   hints, costs = [], setting.costs
-  # The wall-clock seconds of reading what the strategy reads for a sample.
+  # The wall-clock seconds to read what the strategy reads for each sample.
   read = setting.read_seconds(False, best.kept_bytes) * min(1.0, best.read_bytes / costs.element_bytes["encoded"])
   if read > 1.2 * best.cpu_seconds / setting.processors and read > 1e-6:
     ratio = read / max(best.cpu_seconds / setting.processors, (setting.step_seconds or 0) / setting.batch_size)

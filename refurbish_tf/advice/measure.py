@@ -29,18 +29,18 @@ MOST_ROUNDS, FEWEST_ROUNDS = 7, 2
 # the outcomes of a layer.
 READING, EPOCH, COUNTING = 1 / 30, 1 / 60, 1 / 30
 # Reading is repeated to last SHORTEST_READING seconds. It is also measured within a pipeline if it takes less than
-# SLOW_READING epochs. An epoch lasts at most LONGEST_EPOCH seconds.
+# SLOW_READING times as long as an epoch. An epoch lasts at most LONGEST_EPOCH seconds.
 SHORTEST_READING, SLOW_READING, LONGEST_EPOCH = 0.05, 4, 0.08
 # A turn is a multiple of three epochs, in which each sample is fresh once with r = 3.
 LEAST_EPOCHS = 3
 # The most that is kept for measuring, in bytes and as a fraction of the free memory.
 MAX_BYTES, PART_OF_FREE = 2**30, 1 / 8
-# The most samples that are read; the most, and the fewest, of an epoch.
+# The most samples that are read; the most and the fewest in an epoch.
 MOST_READ, MOST_SAMPLES, FEWEST_SAMPLES = 4096, 2**16, 16
 # A reuse factor so large that no sample is evicted while measuring.
 NEVER = 1e6
-# How many elements are read at a time, how many first show how long all layers take, and of how many the outcomes are
-# counted. The element with the most outcomes decides, because a flat image hides what a layer does.
+# How many elements are read at a time, with how many the time of all layers is first estimated, and for how many the
+# outcomes are counted. The element with the most outcomes decides, because a uniform image hides what a layer does.
 WINDOW, TRIED_SAMPLES, COUNTED_SAMPLES = 64, 64, 3
 
 
@@ -51,7 +51,7 @@ class Form:
   name: str
   layers: tuple[Any, ...]
   prefix: int
-  # Whether `apart` split the first layer into two layers. Together they make other pixels than the one layer.
+  # Whether `apart` split the first layer into two layers. Together they make different pixels than the one layer.
   apart: bool = False
   kept: bool = True
 
@@ -68,7 +68,7 @@ class Costs:
   # On elements in memory: plain tf.data, and a stage that keeps nothing, by the name of the elements' form.
   standard: float = 0.0
   fresh: dict[str, float] = dataclasses.field(default_factory=dict)
-  # The same if the elements are not kept, and a map of the source applies the layers before them.
+  # Like `fresh`, but elements in this form are not kept: a map of the source applies the layers that make the form.
   missed: dict[str, float] = dataclasses.field(default_factory=dict)
   # By split: a cached sample, and a fresh one.
   hit: dict[int, float] = dataclasses.field(default_factory=dict)
@@ -81,7 +81,7 @@ class Costs:
   # Bytes per second from the disk, without the page cache.
   disk_rate: float = math.inf
   read: float = 0.0
-  # Wall-clock seconds, one element after the other: the first time, and from the page cache.
+  # Wall-clock seconds to read an element, without parallel reads: the first time, and from the page cache.
   read_cold: float = 0.0
   read_warm: float = 0.0
   # Whether the files were read from the disk, not from the page cache; None if the source reads none.
@@ -135,7 +135,7 @@ class Measurement:
     files, self._reads_files = dataset_graph.files_of(self._source)
     if self._reads_files:
       costs.disk_is_known = files is not None and machine.drop_from_page_cache(files[:number])
-    # `window` copies nothing and, unlike `skip`, lets no map leave its function out. The beginning of an epoch is
+    # `window` copies nothing and, unlike `skip`, lets no map leave its function out. The time to begin an epoch is
     # subtracted, because the epochs are short here. Both datasets are repeated equally often.
     read, one = (_plain(self._source.take(count).window(WINDOW)) for count in (number, 1))
     cold = _seconds_of(read)[1]
@@ -274,7 +274,7 @@ class Measurement:
     self._measured = {name: statistics.median(seconds) for name, seconds in measured.items()}
 
   def _count_beginnings(self):
-    """Turns costs of an epoch into costs per sample. Epochs are short here, so their beginning is subtracted."""
+    """Turns costs of an epoch into costs per sample. Epochs are short here, so the cost to begin one is subtracted."""
     costs, measured, number = self.costs, self._measured, self.num_samples
 
     def of_sample(name, beginning="beginning"):
@@ -288,7 +288,7 @@ class Measurement:
     costs.fresh = {form.name: of_sample(("fresh", form.name)) for form in self._forms}
     costs.missed = costs.fresh | {form.name: of_sample(("missed", form.name)) for form in self._forms[1:]}
     if "reading" in measured:
-      # Within a pipeline, reading cannot take more than reading alone.
+      # Within a pipeline, reading cannot cost more than it does alone.
       costs.read = min(costs.read, max(0.0, of_sample("reading", "beginning to read") - costs.fresh["encoded"]))
       costs.standard -= costs.read  # Reading is added to all strategies later.
     for at in self._splits:

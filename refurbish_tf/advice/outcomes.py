@@ -23,8 +23,8 @@ MOST_DRAWS = 4096
 def count_distinct(draws, fewest, is_time_up):
   """Returns how many values an iterator of draws can yield, whether there may be more, and the effective number.
 
-  All count as seen when each has come several times; if no two draws are the same, the number is unbounded. With as
-  many equally likely values as the effective number, two draws would be the same as often as they were.
+  All count as seen when each has come several times; if no two draws are the same, the number is unbounded. If as many
+  values as the effective number were equally likely, two draws would be the same as often as here.
   """
   seen, number = collections.Counter(), 0
   end = fewest
@@ -42,7 +42,7 @@ def count_distinct(draws, fewest, is_time_up):
   all_seen = min(seen.values()) >= EACH_DRAWN
   same = sum(times * (times - 1) for times in seen.values())
   effective = number * (number - 1) / same if same else math.inf
-  # Values this close to equally likely may well be so.
+  # Values that are this close to equally likely may well be equally likely.
   if effective > ALMOST_EQUAL * len(seen):
     effective = len(seen)
   return len(seen), not all_seen, effective

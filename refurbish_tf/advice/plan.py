@@ -32,7 +32,7 @@ class Plan:
     self._clips = rank == (1 if isinstance(image, tf.TensorSpec) and image.dtype == tf.string else 4)
 
   def apply(self, strategy, source):
-    # Not imported, because the package imports this module.
+    # Looked up, because this module cannot import the package, which imports this module.
     names = {"tf": tf, "rtf": sys.modules[__name__.partition(".")[0]]}
     names |= {"source": source, "layers": self._given, "targets": self._targets}
     exec(self.code(strategy), names)

@@ -16,9 +16,9 @@ UNBOUNDED = 1e12
 REUSE_FACTORS, FEW_SAMPLES = (2, 3), 10_000
 # The least gain over standard training that is worth a change of the pipeline. It exceeds the error of measurement.
 LEAST_GAIN = 1.1
-# Strategies that are at most this much slower than the fastest may be better in something else.
+# Among strategies with at least this fraction of the fastest one's speed, diversity and size decide.
 ALMOST_AS_FAST = 0.97
-# Keeping a smaller fraction of the elements is not worth it.
+# A store with room for a smaller fraction of the elements or samples is not worth it.
 LEAST_SHARE = 0.05
 # Costs of a sample in one epoch: CPU seconds, wall-clock seconds, wall-clock seconds of the input alone, bytes read.
 _Epoch = collections.namedtuple("_Epoch", ["cpu", "seconds", "input_seconds", "read_bytes"])
@@ -144,7 +144,7 @@ class Model:
     return [(place, room) for place, room in (("memory", self._given.memory), ("disk", self._given.disk)) if room > 0]
 
   def _with_elements(self, strategy):
-    """Yields the strategy with elements kept in the room that it leaves."""
+    """Yields the strategy with elements kept, in each form and place, in the room that its samples leave."""
     given = self._given
     if given.num_samples is None or given.epochs == 1 or not strategy.fits:
       return  # If the stage's own samples do not fit, they are worth more than elements.
@@ -217,7 +217,7 @@ class Model:
     )
 
   def _epoch(self, strategy, is_first, fresh, share, kept, on_disk):
-    """What a sample costs in an epoch that prepares `fresh` of all samples and finds `share` of the elements kept."""
+    """What a sample costs in an epoch. `fresh`, `share`: the fractions of samples to prepare and of elements kept."""
     given, costs = self._given, self._given.costs
     read = fresh * (1 - share) if given.is_by_index or strategy.elements else 1.0
     if strategy.kind == "standard":
@@ -263,16 +263,15 @@ class Model:
 
 
 def _limit(needed, room):
-  """The limit of a store: samples may be larger than those that were measured. None if that makes no difference."""
+  """The limit of a store; None if twice the need fits, because samples may be larger than the measured ones."""
   return None if needed <= room / 2 else int(room)
 
 
 def diversity_of(given, final, r):
   """The normalised diversity if the layers at the places in `final` are the final augmentation.
 
-  For the final augmentation the effective number of outcomes counts; for the partial one, their number: fewer would
-  overstate what standard training loses by rare outcomes. Each is limited, so that a float represents the product
-  exactly.
+  For the final augmentation the effective number of outcomes counts. For the partial one their number counts: a smaller
+  one would make standard training seem less diverse than it is. Each is limited, so that their product is exact.
   """
   partial = min(UNBOUNDED, math.prod(number for place, number in enumerate(given.outcomes) if place not in final))
   behind = min(UNBOUNDED, math.prod(given.effective[place] for place in final))
@@ -280,7 +279,7 @@ def diversity_of(given, final, r):
 
 
 def picked(strategies, min_diversity):
-  """The strategy to propose: of the fastest the most diverse, of those the smallest; standard if it gains little."""
+  """The strategy to propose: the most diverse of the fastest, then the smallest; standard if the gain is small."""
   standard = next(strategy for strategy in strategies if strategy.kind == "standard")
   allowed = [strategy for strategy in strategies if strategy.diversity >= min_diversity]
   most = max(strategy.samples_per_second for strategy in allowed)

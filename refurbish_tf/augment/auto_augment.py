@@ -65,7 +65,7 @@ POLICIES = {
     (("equalize", 8), ("equalize", 6)),
   ),
 }
-# How many equally likely draws each sub-policy has. Probabilities are whole tenths, half of them in either direction.
+# How many equally likely draws each sub-policy has. Probabilities are whole tenths, each divided between both signs.
 CELLS = 20
 
 

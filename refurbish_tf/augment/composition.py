@@ -80,10 +80,9 @@ def compose(
     TypeError: an argument has the wrong type, or, when the function is called, the seed or a target has.
     ValueError: `layers` is empty, or has a layer that would not move targets, or not all frames alike. When it is
       called: the seed or a target has another shape, a component or the image is missing, or one that looks like a
-        target is not declared.
+      target is not declared.
     tf.errors.InvalidArgumentError: when it runs, a box or point is not finite or not within the image, or a map has
-    another
-      size than its image.
+      another size than its image.
 
   Lee et al., *Refurbish Your Training Data*, USENIX ATC 2021, section 2.2: an augmentation is a sequence of layers.
   """
@@ -237,7 +236,7 @@ class _Part:
   def _applied(self, element, rest, seed):
     image = image_of(element)
     following = Following(self._targets, element, rest, image, self._moves)
-    # These two ops make the seeds of all layers.
+    # Two ops in all, not two for each layer.
     seeds = dict(zip(self._positions, tf.unstack(seed_at(seed, self._positions)))) if self._positions else {}
     for position, layer in self._steps:
       rank = shape_of(image).rank

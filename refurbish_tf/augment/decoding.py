@@ -165,7 +165,7 @@ class Decoder:
     self._shown += f", max_pixels={max_pixels}" if max_pixels != MAX_PIXELS else ""
     self._shown += ", dtype=tf.uint16" if dtype_name == "uint16" else ""
     self._shown = self._shown.removeprefix(", ")
-    # Whether pixels may move. They may also if the user has not said whether targets match turned photographs.
+    # Whether pixels may move. They may also move if the user has not chosen whether to turn photographs.
     self.moves_pixels = layer.takes_seed or resizes or self._turns is None
 
   def check_targets(self):

@@ -12,7 +12,7 @@ from .native_layers import NativeLayer, LayerChain, facts_of, pieces
 
 # Consecutive images that share tables on the accelerator: see `DeviceLayers.num_tables`.
 GROUP = 8
-# Up to this side, sums over the pixels of an image, and positions in it, fit into 32 bits.
+# For images with sides up to this, sums over all pixels, and positions in the image, fit into 32 bits.
 LARGEST_SIDE = 2048
 # The largest fraction of images that the host processes instead, because too many of their group need a table.
 _MOST_OVERFLOW = 0.005
@@ -149,7 +149,7 @@ def _parsed(text, known=True):
 
 
 def _num_tables(probability):
-  """The least number of tables for a group with which few images that need one do not get it."""
+  """The least number of tables for a group such that only few images that need one go without."""
   for num_tables in range(GROUP):
     overflow = sum(
       (number - num_tables) * math.comb(GROUP, number) * probability**number * (1 - probability) ** (GROUP - number)

@@ -356,7 +356,7 @@ def normalize(
 
 
 class _Normalize(NativeLayer):
-  """Its text omits max_pixel_value if it is 255 for uint8, or was not given for floats or for values within 0 to 1."""
+  """Its text omits max_pixel_value if it is 255 for uint8, or not given for floats or with mean and std in 0 to 1."""
 
   def __init__(self, mean, std, max_pixel_value, dtype):
     texts = [f"{key}={','.join(map(repr, values))}" for key, values in (("mean", mean), ("std", std))]

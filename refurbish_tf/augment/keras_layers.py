@@ -47,7 +47,7 @@ def check(what, layer, where=""):
 
 
 def draws(layer):
-  """Whether it is a Keras layer that draws with seed generators."""
+  """Whether `layer` is a Keras layer that draws with seed generators."""
   return is_keras(layer) and bool(_generators(layer))
 
 

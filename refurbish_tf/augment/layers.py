@@ -133,7 +133,7 @@ def way_to_channels(shape, most=None):
   if shape[-1] == 4:
     return "Leave the fourth channel out: image[..., :3]."
   ways = []
-  # The image has more channels than the layer takes, which is `most`.
+  # `most` is given if the image has more channels than that: the layer takes no more.
   if most:
     ways.append(
       f"If the last axis holds bands, make those after the first {most} a component of its own that follows the image: "
@@ -195,7 +195,7 @@ def checked_probability(whose, p, advice):
 
 
 def is_pair(values):
-  """Whether it is a list or tuple of two real numbers."""
+  """Whether `values` is a list or tuple of two real numbers."""
   return isinstance(values, (list, tuple)) and len(values) == 2 and all(map(is_real, values))
 
 

@@ -27,8 +27,8 @@ _LONGEST_PIECE = 79
 
 
 class Facts(NamedTuple):
-  """What layers report. Each: how many numbers it draws for an image, whether it is a policy, and whether it moves
-  pixels. All together: the dtype that they return, or why they refuse such images, and which layer does."""
+  """What layers report. For each layer: how many numbers it draws for an image, whether it is a policy, and whether it
+  moves pixels. For all together: the dtype that they return, or why they refuse the images, and which layer refuses."""
 
   num_draws: tuple[int, ...]
   is_policy: tuple[bool, ...]
@@ -38,7 +38,7 @@ class Facts(NamedTuple):
   problem_layer: int
   version: int
   refused_in: str  # Which inner layers of that layer refuse, such as "cutout in ".
-  row_changes: tuple[str, ...]  # Each: a change of rows that a disparity cannot follow, or "".
+  row_changes: tuple[str, ...]  # For each layer: a change of rows that a disparity cannot follow, or "".
 
 
 @functools.lru_cache(maxsize=4096)
@@ -103,8 +103,8 @@ class NativeLayer:
   """A layer that `compose` joins with adjacent ones into one op. This one takes no seed."""
 
   takes_seed = False
-  # How many outcomes it has for an image, and the effective number: of so many equally likely ones, two would be the
-  # same as often. None if they depend on the image.
+  # How many outcomes it has for an image, and the effective number: among that many equally likely outcomes, two draws
+  # would be the same as often as they are. None if the numbers depend on the image.
   outcomes: tuple[float, float] | None = (1, 1)
   # Equal texts of AutoAugment's two layers: the first passes its sub-policy to the second.
   hands_on: str | None = None
@@ -366,7 +366,7 @@ class LayerChain:
 
 
 def _has_more_channels_than_rows(shape):
-  """Whether this is probably no image: channels come first or are missing. None if its op must check at run time."""
+  """Whether channels probably come first, or are missing. None if the op must check this at run time."""
   *sides, channels = [None] * 3 if shape.rank is None else shape[-3:].as_list()
   if channels is not None and (channels <= 4 or any(side is not None and side <= channels for side in sides)):
     return channels > 4

@@ -19,7 +19,7 @@ from .other_libraries import adapted, check_is_decoded, keywords
 from .target_kinds import BOXES, KEY_POINTS, WITH_SIDES
 
 _MOST_PROCESSES = 1024
-# Held by functions that run in this process, because all threads share the states that they draw from.
+# Held while a function runs in this process, because all threads share the states that functions draw from.
 _here = threading.RLock()
 _UNSTEADY = (
   "fn of numpy_layer, {name}, has made two different results of one sample with one seed. What it draws from is not "
@@ -111,7 +111,7 @@ class NumpyLayer:
     self.fn, self._called, self._signature = fn, adapted(fn), output_signature
     self.processes = machine.processors() if processes is None else processes
     self.__name__ = name or getattr(self._called, "__name__", type(fn).__name__)
-    # Unknown, as for any function, and therefore False.
+    # Nobody knows whether a function moves pixels; True would mean that it certainly does.
     self.moves_pixels = False
     self._sent, self._here, self._has_warned = None, None, False
     # Seconds that the function took, added up over processes; when the first call began and the last one ended.
@@ -232,8 +232,7 @@ class NumpyLayer:
 def _held_by_its_graph(call):
   """Returns a function that makes `call` as long as the graph that is being traced lives.
 
-  TensorFlow never frees a function that was given to `tf.numpy_function`, so the result must not hold the call and the
-  layer.
+  TensorFlow never frees a function that was given to `tf.numpy_function`, so the result must not hold call and layer.
   """
   graph = tf.compat.v1.get_default_graph()
   graph.refurbish_tf_calls = [*getattr(graph, "refurbish_tf_calls", ()), call]

@@ -79,6 +79,6 @@ def rand_augment(num_ops: int = 2, magnitude: float = 9, *, ranges: Ranges = "pa
 def _layer(pairs, shown, **fill):
   unsigned = [(name, positive) for name, (positive, negative) in pairs.items() if negative is None and name != "invert"]
   signed = {name: pair for name, pair in pairs.items() if pair[1] is not None}
-  # Every distortion has two outcomes, which differ in the sign if it has one. So the sign needs no draw.
+  # Every distortion has two outcomes, which differ in the sign if it has one. So the sign needs no separate draw.
   outcomes = unsigned + unsigned + [(name, pair[sign]) for sign in (0, 1) for name, pair in signed.items()]
   return PolicyLayer("rand_augment", outcomes, range(1, len(outcomes) + 1), shown, **fill)

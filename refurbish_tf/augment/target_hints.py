@@ -66,7 +66,7 @@ def kind_by_name(path, value, lead):
   """The kind of a component that has a name of boxes or key points, otherwise None."""
   *holders, name = [key.lower() for key in path if isinstance(key, str)] or [""]
   shape = tf.TensorShape(getattr(value, "shape", None))
-  # In a dict with such a name only rows of four are boxes: the dict may also hold labels.
+  # In a dict that has a name of boxes, only rows of four are boxes, because the dict may also hold labels.
   is_row = bool(shape.rank) and shape[-1] == 4
   if name in BOX_NAMES or is_row and not set(BOX_NAMES).isdisjoint(holders):
     return "xyxy"
@@ -137,7 +137,7 @@ def _may_hold(path, shape, dtype, lead):
 
 
 def warn_of_slices(found, shape, whose):
-  """Warns of components with as many parts as a volume has slices, or frames. `whose`: the layer that selects."""
+  """Warns of components with as many parts as a volume has slices, or frames. `whose`: the layer's name."""
   for path, value in found:
     there = tf.TensorShape(getattr(value, "shape", None))
     if there.rank and shape.rank and shape[0] is not None and there[0] == shape[0] > 1:

@@ -125,7 +125,7 @@ class Following:
       self._kinds[path] = kind
       self._tensors[path] = self._dense(path, target_kinds.checked_dtype(path, kind, value))
       target_kinds.check_shape(path, kind, self._tensors[path], lead, shape_of(image))
-    # The components that `targets` does not declare:
+    # The components that `targets` does not declare, which are checked for what looks like a target.
     is_named = lambda path: path in self._kinds or not stays.isdisjoint(path[: k + 1] for k in range(len(path)))
     found = [] if targets == {} else target_hints.components(element, rest)
     self._others = [(path, value) for path, value in found if not is_named(path)]
@@ -211,7 +211,7 @@ class Following:
     return shape[:-3] if shape.rank is not None and shape.rank > 3 else tf.TensorShape([])
 
   def _component(self, path, kind):
-    """The path of a component and its value. Of a dict, it takes the entry that is named like boxes or points."""
+    """The path of a component and its value; for a dict, those of its only entry that is named like boxes or points."""
     name, *inner = path
     if isinstance(name, str):
       there = self._element if isinstance(self._element, dict) else {}

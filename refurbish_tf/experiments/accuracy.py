@@ -6,7 +6,7 @@ from refurbish_tf.experiments.pipelines import Pipelines
 
 MAGNITUDE = 9
 PADDING = 4
-# The keys of what `found` returns.
+# The keys of the dict that `found` returns.
 COLUMNS = ("steps", "fresh", "accuracy", "train_accuracy", "accuracies", "validation_images", "parameters", "seconds")
 # The augmentations in the package's table "accuracy".
 AUGMENTATIONS = ("RandAugment", "AutoAugment")

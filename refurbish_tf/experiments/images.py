@@ -336,9 +336,9 @@ def _from_tfds(builder, count):
       f"{builder.info.full_name} (TFDS): {counts['train']:,} of {sizes['train']:,} train images; "
       f"validation on {counts['test']:,} test images"
     ),
-    # TFDS's cache would warn that only a part of the set is read, so it is off for the validation images.
     note="",
     train=read("train"),
+    # TFDS's cache would warn that only a part of the set is read, so it is off for the validation images.
     validation=read("test", try_autocache=False),
     decode=_decoder(shape),
     shape=shape,

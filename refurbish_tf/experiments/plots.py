@@ -230,7 +230,7 @@ def split_policy(speeds, accuracies, trained, speed):
     axes.errorbar(x, means, yerr=spreads, color=color, marker=marker, ms=10, lw=2.5, capsize=4)
     mean, spread, _ = found["standard"]
     axes.axhspan(scale * (mean - spread), scale * (mean + spread), color="0.88", zorder=0)
-    # Here the text is between two error bars.
+    # Places the text between two error bars.
     axes.text(layers - 1.5, scale * (mean + spread), "standard", ha="center", va="bottom", color="0.3", fontsize=11)
     axes.set_xticks(x)
   speeds.set_ylim(0, None)

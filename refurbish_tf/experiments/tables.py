@@ -44,7 +44,7 @@ PAIRS = (
 SEEDS_OF_VOLUMES = (0, 1, 2, 3, 4)
 # The gain, in points, over crop and flip alone that a policy must have in the pilot of trainings/cifar10.py.
 LEAST_GAIN = 0.3
-# The parts of the plan of all images, in the order of their tables.
+# The comparisons of trainings/all_images.py, in the order of their tables.
 ALL_IMAGES = {
   "comparison": "CIFAR-10, convolutions",
   "network": "CIFAR-10, separable convolutions",
@@ -121,7 +121,7 @@ def reuse(rows, of_all_images=()):
 
 
 def all_images(rows):
-  """The pilot, and the comparison of each part of the plan. `rows` of trainings/all_images.py."""
+  """The pilot and each comparison of trainings/all_images.py. `rows` of that program."""
   if not rows:
     return NOT_YET
   parts = {what: [row for row in rows if row["what"] == what] for what in ("pilot", *ALL_IMAGES)}
@@ -252,12 +252,11 @@ def times(rows):
 
 
 def faster(rows, ratio, where, e):
-  """How many times as fast as the baseline with the same R a pipeline is, as `results.quotient`, and the prediction.
+  """A pipeline's speed relative to the baseline with the same R, as `results.quotient`, and the prediction of it.
 
-  The prediction is how many times fewer fresh samples it needs, times min(e, R) / e: beyond R, an echo's steps take
-  longer than reading. For AUTOTUNE and refurbish, and the baseline compared with them, all samples read count,
-  including those in buffers. None if not all trainings of both have reached the target, or the pipeline is the
-  baseline.
+  The prediction is how many times fewer fresh samples the pipeline needs, times min(e, R) / e: beyond R, an echo's
+  steps take longer than reading. For AUTOTUNE and refurbish, and the baseline compared with them, all samples that were
+  read count, including those in buffers. None for the baseline, or if not all trainings of both reached the target.
   """
   found = of_ways(rows)
   ones, others = (found.get((ratio, *way), ()) for way in (("baseline", 1), (where, e)))

@@ -14,7 +14,7 @@ from refurbish_tf._internal import checks, joined_positions, positions
 from refurbish_tf.keras import torch_state
 from refurbish_tf.stats import datasets
 
-_FORMAT = 4  # Format of backups. Raise it for a change that other versions cannot read.
+_FORMAT = 4  # Format of backups. Raise this number for a change that other versions cannot read.
 
 
 class Backup:
@@ -130,7 +130,7 @@ class Backup:
       values = iter([reader.get_tensor(_key(i)) for i in range(number)])
     except (OSError, ValueError, IndexError, RuntimeError, tf.errors.OpError) as error:
       self._refuse_damaged(error)
-    # First the position, before the model is changed: this fails if the backup is of another pipeline.
+    # The position is restored before the model is changed, because this fails if the backup is of another pipeline.
     if joined is None:
       tf.train.Checkpoint(iterator=iterator).read(str(path / "iterator")).assert_consumed()
     else:
@@ -152,7 +152,7 @@ class Backup:
 
   def delete(self):
     shutil.rmtree(self._previous, ignore_errors=True)
-    # Renamed first, so that it disappears at once: a partly deleted backup could not be restored.
+    # The backup is renamed first, so that it disappears at once: a partly deleted backup could not be restored.
     shutil.rmtree(self._new, ignore_errors=True)
     with contextlib.suppress(FileNotFoundError):
       self._latest.rename(self._new)
@@ -204,9 +204,9 @@ def _is_whole(path):
 
 
 def build_before_training(model, element_spec):
-  """Makes the layers' and the optimizer's variables before the first step: a resumed model may already have them.
+  """Makes the layers' and the optimizer's variables before the first step, so that the first backup has them.
 
-  Metrics begin with zero in any case.
+  A resumed model may already have them, and must match the backup. Metrics begin with zero in any case.
   """
   if all(layer.built for layer in model._flatten_layers()):
     _build_optimizers([model.optimizer], model)

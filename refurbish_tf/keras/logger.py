@@ -128,7 +128,7 @@ class RefurbishLogger(StepCallback):
       with self._writer.as_default():
         for group, scalars in values.items():
           for name, value in scalars.items():
-            # What tf.summary.scalar does, which would need TensorBoard to be installed.
+            # Like tf.summary.scalar, which cannot be used unless TensorBoard is installed.
             tf.summary.write(f"{group}/{name}", tf.constant(value, tf.float32), step=epoch, metadata=_SCALAR)
       self._writer.flush()
 
@@ -144,7 +144,7 @@ class RefurbishLogger(StepCallback):
 
 
 def _check_scale(model, dataset):
-  """Warns if a network that scales images of 0 to 255 itself gets a small range, which would look nearly uniform."""
+  """Warns if a network scales images of 0 to 255 itself, but gets images of a small range, nearly uniform to it."""
   ranges = []
   for stage in datasets("RefurbishLogger", dataset):
     if hasattr(stage, "given_functions"):

@@ -201,7 +201,7 @@ def with_offloaded(layers: Sequence[Any], model: keras.Model) -> keras.Model:
 # A class, because a functional model would silently cast float images to uint8, and match entries by name.
 @keras.saving.register_keras_serializable("refurbish_tf")
 class WithOffloaded(keras.Model):
-  """What `with_offloaded` returns."""
+  """The model that `with_offloaded` returns."""
 
   def __init__(self, finish, model, **kwargs):
     super().__init__(**kwargs)

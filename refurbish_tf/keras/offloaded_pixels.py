@@ -40,7 +40,7 @@ _STRIDES = (8, 4, 2, 1)
 
 
 def _which(todo):
-  """0 if nothing is to be done, otherwise the position in `_STRIDES`, from 1, of the least fraction that covers it."""
+  """0 if nothing is to do, otherwise the position in `_STRIDES`, from 1, of the least fraction that covers `todo`."""
   row = ops.arange(1, ops.shape(todo)[0] + 1, dtype="int32")
   beside = [ops.any(ops.logical_and(todo > 0, row % stride > 0)) for stride in _STRIDES[:-1]]
   return sum(ops.cast(each, "int32") for each in [ops.any(todo > 0), *beside])
@@ -256,7 +256,7 @@ def _distorted(x, ints, factors, group, num_tables):
     ops.right_shift(whole(0) * column + whole(1) * row + whole(2), 16),
     whole(FILL),
   )
-  # Joined between the steps, so that a step keeps at most one array, not three.
+  # Channels are packed again between the steps, so that a step keeps at most one array, not three.
   pixels = _joined([_solarized(value, whole(THRESHOLD)) & whole(MASK) for value in _planes(pixels)])
   if num_tables:
     tables = _image_tables(x, ints[:, TABLE], group, num_tables)
@@ -288,7 +288,7 @@ def _smoothed(x):
       for j in range(3):
         total = total + half[:, i : i + height - 2, j : j + width - 2]
     sums.append(ops.pad(total, [[0, 0], [1, 1], [1, 1]]))
-  # Rounded, without a division: right for every sum up to 13 * 255.
+  # A rounded division by 13, as a product and a shift: exact for every sum up to 13 * 255.
   return [
     ops.right_shift((2 * total + 13) * 40330, 20) for total in (sums[0] & 0xFFFF, sums[1], ops.right_shift(sums[0], 16))
   ]
@@ -317,8 +317,7 @@ def _image_tables(x, kinds, group, num_tables):
 
 
 def _tables(x, kinds):
-  """int32 `[groups, num_tables, pixels]`, `[groups, num_tables]` kinds -> the tables, int32
-  `[groups, num_tables, 3, 256]`."""
+  """The tables of images: int32 `[groups, num_tables, pixels]`, and kinds -> int32 `[groups, num_tables, 3, 256]`."""
   _, num_tables, size = x.shape
   every = ops.arange(256, dtype="int32")
   below = _counts_below(ops.stack(_planes(x), axis=2))
@@ -345,8 +344,7 @@ def _tables(x, kinds):
 
 
 def _counts_below(values):
-  """int32 `[groups, num_tables, 3, pixels]` -> int32 `[groups, num_tables, 3, 256]`: how many are below 0, 1, ...
-  255."""
+  """How many values are below 0 to 255: int32 `[groups, num_tables, 3, pixels]` -> `[groups, num_tables, 3, 256]`."""
   _, num_tables, channels, size = values.shape
   place = values + ops.reshape(ops.arange(num_tables * channels, dtype="int32") * 256, (1, num_tables, channels, 1))
   place = ops.reshape(place, (-1, num_tables * channels * size))

@@ -5,8 +5,7 @@ batch needs no branch. In offloaded_pixels.py, a distortion is
 
     pixel   = the pixel at 16.16 fixed-point affine (x, y), or the fill colour outside
     value   = ((pixel >= threshold ? pixel ^ 255 : pixel) & mask), looked up in the image's table if it has one
-    result  = clip(base + factor * (value - base)),  base: 0 | mean grey of the image | grey of the pixel | smoothed
-    pixel
+    result  = clip(base + factor * (value - base)),  base: 0 | mean grey of the image | grey of the pixel | smooth pixel
 
 and the row of a distortion makes the other parts of the formula do nothing.
 """

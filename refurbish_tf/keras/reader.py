@@ -12,7 +12,7 @@ class Reader:
   It calls `begin(iterator)` with the `tf.data` iterator of the first epoch. `begin` may restore it to a position in the
   epoch, and returns how many steps were done before. Before it reads the first batch of an execution of the training
   step, it calls `before(number, place, iterator)`: the number of the execution in this fit, its place in the epoch, and
-  the iterator. Its position then is the one between the execution before and this one, however far training is behind.
+  the iterator, which is then between this execution and the one before, however far training is behind.
 
   Attributes:
     num_read: the number of executions whose first batch has been read.
@@ -51,7 +51,7 @@ class Reader:
     """Called when execution `number` begins, with the arguments of the training step."""
     self._number = number
     if len(args) == 2 and args[1] is not self._batches:
-      # Keras has made another iterator, whose batches it has not read.
+      # Keras has made another iterator, and has read none of its batches yet.
       self._batches = args[1]
       self.num_read = number
 

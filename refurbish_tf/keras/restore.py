@@ -124,15 +124,14 @@ class BackupAndRestore(StepCallback):
   def on_train_begin(self, logs=None):
     super().on_train_begin(logs)
     if getattr(keras.distribution.distribution(), "_is_multi_process", False):
-      # A process may be killed between its own backup and that of another.
+      # A process may be killed after its own backup, and before the backup of another process.
       raise RuntimeError(
         "BackupAndRestore cannot resume a fit that goes over several processes, as their backups may be of different "
         "steps. keras.callbacks.BackupAndRestore would lose the position in the data, and train on the samples of the "
         "first epoch again. In a training loop of your own read rtf.jax_loader(dataset, sharding), and save the "
         "state_dict() of each process and the weights in one checkpoint of all, as orbax makes them."
       )
-    # Its own reference, because on JAX a callback that reads its `model` in a step takes the state of training from
-    # `fit`.
+    # Not `self.model`: on JAX, a callback that reads `model` during a step takes the state of training from `fit`.
     self._fitted = self.model
     # The backup to resume from, until this fit begins to read.
     self._saved = self._backup.state()

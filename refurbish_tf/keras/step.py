@@ -8,12 +8,10 @@ Beyond Keras' public interface, the callbacks rely only on this:
 
 - `fit` calls `model.train_function`, on TensorFlow with the `tf.data` iterator. It begins with `model._initial_epoch`,
   if that is set. Each `fit` makes the list `History.epoch` again.
-- `model._symbolic_build(data_batch=...)` makes the variables of the metrics. `model._flatten_layers()` yields all
-  layers.
+- `model._symbolic_build(data_batch=...)` makes the metrics' variables. `model._flatten_layers()` yields all layers.
 - A local variable of `fit`, `epoch_iterator`, has `reset()`, which forgets how many steps an epoch has. On JAX and
-  PyTorch it has `steps_per_epoch` and `data_adapter`, which is a `TFDatasetAdapter`: whenever an epoch begins it
-    iterates in Python over its
-  `_dataset`, and reads at most one step ahead.
+  PyTorch it has `steps_per_epoch` and `data_adapter`, a `TFDatasetAdapter`. Whenever an epoch begins, the adapter
+  iterates in Python over its `_dataset`, and reads at most one step ahead.
 - A distribution of `keras.distribution` over several processes has `_is_multi_process`.
 
 `StepCallback` checks the names when a callback is made, and `tests/keras/test_keras_versions.py` checks all of it with
@@ -45,7 +43,7 @@ class StepCallback(keras.callbacks.Callback):
 
   def _need(self, cls, method, *names):
     """Raises RuntimeError if a method of Keras does not use these names, which are not part of its interface."""
-    # All bases count, because a wrapper that others put around the method may not lead to it.
+    # All bases count, because a wrapper that another library put around the method may hide the original.
     functions = [inspect.unwrap(vars(base)[method]) for base in cls.__mro__ if method in vars(base)]
     codes = [function.__code__ for function in functions if isinstance(function, types.FunctionType)]
     missing = set(names).difference(*(code.co_names + code.co_varnames for code in codes))
@@ -65,7 +63,7 @@ class StepCallback(keras.callbacks.Callback):
     callbacks.append(self)
 
   def on_train_begin(self, logs=None):
-    self._step = None  # It may be left from a fit that was interrupted.
+    self._step = None  # A step may be left from a fit that was interrupted.
 
   def on_train_end(self, logs=None):
     if self._step is not None:

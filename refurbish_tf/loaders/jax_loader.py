@@ -81,8 +81,7 @@ def jax_loader(
 class _Mover:
   """Sends arrays to a device or a sharding.
 
-  JAX never writes into memory that it was given. So on the CPU an array is the pipeline's memory, which others may also
-  use.
+  On the CPU an array shares the pipeline's memory, which others may also use, because JAX never writes into it.
   """
 
   exclusive = False

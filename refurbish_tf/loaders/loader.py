@@ -25,8 +25,8 @@ class Loader:
   def __init__(self, function: str, dataset: tf.data.Dataset[Any], mover: Any) -> None:
     """Makes a loader, as the user's `function` does, with a `mover` of tensors.
 
-    Its `begin(tensors)` sends them on their way, `finish(begun)` returns what the user gets of them, `state(array)` a
-    uint8 array as the framework has it. `num_ahead` and `exclusive` are those of `loader_output.pipeline`.
+    The mover's `begin(tensors)` starts to send them, `finish(begun)` returns what the user gets, `state(array)`
+    converts a uint8 array for the framework. Its `num_ahead` and `exclusive` are for `loader_output.pipeline`.
     """
     self._function = function
     self._mover = mover
@@ -39,7 +39,7 @@ class Loader:
     self._described = {"elements": str(dataset.element_spec), "stages": len(self._stages)}
     self._epoch = None  # The newest `_Epoch`.
     self._next_number = 0  # The number of the epoch that begins next.
-    self._rest = None  # The rest of that epoch, if a state was loaded and is not read yet.
+    self._rest = None  # A `_Rest`: what is left of that epoch, if a state was loaded and is not read yet.
     self._told = None  # The number by which Lightning knows the epoch.
     self._is_read_early = False  # Whether Lightning reads one batch more than it trains on.
     self._num_loads = 0
@@ -98,7 +98,7 @@ class Loader:
       )
     with self._lock, checks.save_errors(self._function):
       if self._reads_endless_service:
-        # It cannot be saved, even between epochs: the stages that count epochs are on the workers.
+        # The service cannot be saved, even between epochs: the stages that count epochs are on the workers.
         raise tf.errors.UnimplementedError(None, None, "it reads a tf.data service that repeats without end.")
       if self._rest is not None:
         state = self._rest.state.copy()  # Its first batch may have been read, but was not handed out.
@@ -176,7 +176,7 @@ class Loader:
     return None if self._epoch is None else self._epoch.position()
 
   def _tell(self, number):
-    """Called when Lightning begins epoch `number`. Without the number of batches, it has read the first one."""
+    """Called when Lightning begins epoch `number`. If Lightning does not know the length, it has read one."""
     with self._lock:
       is_first, self._told = self._told is None, number
       if not is_first:

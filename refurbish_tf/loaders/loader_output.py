@@ -62,7 +62,7 @@ def pipeline(function, dataset, num_ahead, exclusive):
 
 
 def tell_of_gpu(function):
-  """Warns, once in a process, if TensorFlow sees a GPU, which it would fill when it first uses it."""
+  """Warns, once in a process, if TensorFlow sees a GPU: TensorFlow takes all of its memory at the first use."""
   global _told_of_gpu
   if not _told_of_gpu and tf.config.get_visible_devices("GPU"):
     _told_of_gpu = True
@@ -91,7 +91,7 @@ def _check_elements(function, element_spec):
 
 
 def _without_prefetch(dataset):
-  """The dataset before the `prefetch` at the end, and how many elements that reads ahead."""
+  """The dataset before the `prefetch` at the end, and how many elements the `prefetch` reads ahead."""
   upstream, most = dataset, 0
   while type(upstream).__name__ in ("_OptionsDataset", "_PrefetchDataset"):
     if type(upstream).__name__ == "_PrefetchDataset":
@@ -105,5 +105,5 @@ def _holds_nothing(dataset):
   if hasattr(dataset, "refurbish_stage"):
     return True
   if hasattr(dataset, "offload_stage"):
-    return dataset.seeded  # Otherwise its checkpoint contains the batches that are begun.
+    return dataset.seeded  # Otherwise its checkpoint contains the batches that have been begun.
   return type(dataset).__name__ in _HOLDS_NOTHING and all(map(_holds_nothing, dataset._inputs()))

@@ -13,7 +13,7 @@ import tensorflow as tf
 from refurbish_tf._internal import joined_positions, positions
 
 _MAGIC = b"rtf loader state"
-_FORMAT = 5  # Raise it for a change that other versions cannot read.
+_FORMAT = 5  # Raise this number for a change that other versions cannot read.
 _LEAST_BYTES = 1 << 16
 
 
@@ -21,7 +21,7 @@ class Saved(NamedTuple):
   """The contents of a state."""
 
   position: dict
-  iterator: list | None  # Parts of its checkpoint.
+  iterator: list | None  # Parts of the iterator's checkpoint.
   described: dict
   epoch: int
   told: int | None
@@ -38,7 +38,7 @@ def of(stages, iterator, described, epoch, told):
   position, parts = positions.of(stages), []
   if iterator is not None:
     tensors = iterator._serialize_to_tensors()
-    # One by one, because a message cannot be larger than 2 GiB.
+    # Serialized one by one, because a protocol buffer cannot be larger than 2 GiB.
     parts = [tf.io.serialize_tensor(part).numpy() for part in tf.unstack(tensors["_STATE"])]
     if stages:
       position = json.loads(tensors["_STAGES"].numpy())

@@ -35,8 +35,7 @@ _WAY_OUT = "Pass rtf.show the dataset from before it"
 class Samples:
   """The first samples of a dataset in its first epochs: for each epoch the samples, and whether they are fresh.
 
-  Also the stage that they come from, if any, the first sample as the stage yields it, and how many samples the stage
-  yielded.
+  Also their stage, if any, the first sample as the stage yields it, and how many samples the stage yielded.
   """
 
   epochs: list[list[Any]]
@@ -126,8 +125,7 @@ def _of_stage(stage, num_samples, num_epochs, swapped):
 def _first_elements(stage, seed, order_seed, num_samples, swapped):
   """Yields a sample's number and its source element, for the first samples of the first epoch, or of a stream."""
   source = _copied(stage._input_dataset, swapped)
-  # A second stage with the same order, which keeps nothing. The sample's number can be computed from its function's
-  # seed.
+  # A second stage with the same order, which keeps nothing and yields the seeds: they tell the samples' numbers.
   numbered = type(stage)(
     dataset_graph.without_autotuner(source),
     _with_seed,

@@ -25,11 +25,10 @@ _USUAL = ((0, 1), (0, 1 / 255), (0.5, 0.5), (np.array([0.485, 0.456, 0.406]), np
 
 @dataclasses.dataclass
 class Panel:
-  """An image as the pipeline yields it, with what is drawn over it: `maps` are pairs of a kind and an array [height,
-  width, channels], `boxes` of a row's number, the corners x, y, x, y and a text, `points` of a row's number and x, y,
-  all in pixels.
+  """An image as the pipeline yields it, and what is drawn over it, in pixels.
 
-  `view`: panels with the same view have a common range of values.
+  `maps` are pairs of a kind and an array [height, width, channels]; `boxes` are a row's number, the corners x, y, x, y
+  and a text; `points` are a row's number and x, y. Panels with the same `view` have a common range of values.
   """
 
   image: np.ndarray
@@ -40,7 +39,7 @@ class Panel:
 
 
 def kinds_of(targets, sample, of_stage=None):
-  """The kinds of `checked_targets` by path in a sample.
+  """The kinds of `targets`, which `checked_targets` returned, by path in a sample.
 
   With `of_stage`, a sample as the stage yields it, the targets are those of the stage. If a later function has moved a
   component, it is found by its values.

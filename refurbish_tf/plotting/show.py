@@ -148,7 +148,7 @@ def _drawn(rows, columns, normalization, class_names, figure):
   for number, (title, cells) in enumerate(rows):
     cells = [(*panels.panels_of(sample, kinds, class_names, most_frames), fresh) for sample, kinds, fresh in cells]
     for panel in (panel for found, *_ in cells for panel in found):
-      # Each layer may make another range of values. All samples of a dataset have the same.
+      # Each layer may make a different range of values. All samples of a dataset have the same range.
       panel.view = panel.view if title is None else (number, panel.view)
       views.setdefault(panel.view, []).append(panel.image)
     texts = {text for _, text, _ in cells}

@@ -12,7 +12,7 @@ from refurbish_tf._internal.tensorflow_internals import dataset_ops
 from refurbish_tf.cache_store import DECODERS, DECODERS_VERSION, REUSE, UNLIMITED, CacheStore
 from refurbish_tf.cache_store import check_store, describe_bytes, describe_store, opened_store
 
-# The setting of a store on disk that names the files whose contents it holds.
+# The setting of a store on disk that has the fingerprint of the files whose contents it holds.
 FILES = "files"
 
 
@@ -93,17 +93,16 @@ class _CachedDataset(dataset_ops.UnaryUnchangedStructureDataset):
   def __init__(self, input_dataset, store, num_parallel_reads):
     self._name = None
     self._input_dataset = input_dataset
-    # The op finds the kept elements by this name in every graph that it ends up in.
+    # By this name the op finds the kept elements in every graph into which it is copied.
     stage = native.ops().refurbish_tf_stage_name()
-    # The op holds the store itself. With this reference the store's name stays valid for a caller that holds only the
-    # dataset.
+    # The op holds the store itself. This reference keeps the store's name valid while a caller holds only the dataset.
     self._store = store
     self._store_name = stage if store is None else store._id
     on_disk = store is not None and store.path is not None
     if on_disk:
       store._check_holds(elements=True)
       if dataset_graph.decodes(input_dataset):
-        # Before the op records `REUSE`, by which `_check_versions` recognizes a store that already holds elements.
+        # Checked before the op records `REUSE`, by which `_check_versions` recognizes a store that holds elements.
         store._check_versions({DECODERS: DECODERS_VERSION}, REUSE)
         store._agree({DECODERS: DECODERS_VERSION})
       store._set_element_spec(input_dataset.element_spec, exact=True)

@@ -21,7 +21,7 @@ from refurbish_tf._internal.tensorflow_internals import dataset_ops, gen_script_
 from refurbish_tf._internal.tensorflow_internals import structured_function
 from . import elements
 
-# TensorFlow's limit: all components of a batch are outputs of one operation.
+# TensorFlow's limit on the outputs of an operation: one operation returns all components of a batch.
 _MOST_OUTPUTS = 65_536
 # Error codes, as in tf.errors.
 _OK, _UNKNOWN, _INVALID_ARGUMENT, _DATA_LOSS = 0, tf.errors.UNKNOWN, tf.errors.INVALID_ARGUMENT, tf.errors.DATA_LOSS

@@ -62,8 +62,7 @@ def image_folder(
       as that shuffles.
     num_parallel_reads: how many files are read at once, ahead of what is asked for: at most 1,024. tf.data.AUTOTUNE is
       16. Object storage that answers in 30 ms returns 500 files a second to 16 readers. Files that were read ahead but
-          are not
-      asked for are dropped. What lies ready takes at most 16 MiB, or a sixteenth of the memory if files are larger.
+      are not asked for are dropped. They take at most 16 MiB, or a sixteenth of the memory if files are larger.
 
   Returns:
     A `tf.data.Dataset` of `(file, label)`: the bytes, string `[]`, and the label, int32 `[]`. Its attributes
@@ -77,8 +76,7 @@ def image_folder(
       a name twice, or the name of no directory; `validation_split`, `subset` and `seed` do not go together;
       `num_parallel_reads` is out of range.
     tf.errors.NotFoundError and the like: when it runs, a file cannot be read, such as a link to what does not exist.
-    The
-      iterator goes on with the next file.
+      The iterator goes on with the next file.
   """
   num_parallel_reads = checks.check_parallel_reads(num_parallel_reads)
   found = class_folders.find(

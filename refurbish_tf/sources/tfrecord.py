@@ -11,7 +11,7 @@ import tensorflow as tf
 from refurbish_tf._internal import checks, native
 from refurbish_tf._internal.tensorflow_internals import dataset_ops
 
-# It is in the directory of the files, so a glob may match it.
+# The directory for indices. By default it is beside the files, so a glob for them may match it.
 INDEX_DIRECTORY = b".refurbish_tf"
 
 
@@ -76,9 +76,8 @@ def tfrecord(
     tf.errors.DataLossError: when it is built, a file is not a TFRecord file or ends within a record; when it runs, a
       record is damaged: the message has its file, number and offset. All other records can still be read.
     tf.errors.FailedPreconditionError: when it runs, a file was changed or replaced since the dataset was built, or its
-    links
-      or mode were. A local file is checked at each read, a remote one at the beginning of an iterator and every two
-      seconds.
+      links or mode were. A local file is checked at each read, a remote one at the beginning of an iterator and every
+      two seconds.
   """
   paths = _paths(files)
   if compression_type not in (None, ""):
@@ -149,7 +148,7 @@ def _path(path, name):
   if not isinstance(path, (str, bytes, os.PathLike)) or not os.fspath(path):
     kind = ValueError if isinstance(path, (str, bytes)) else TypeError
     raise kind(f"{name} must be paths, strings or os.PathLike that are not empty, got {path!r}.")
-  # A name need not be UTF-8; fsencode also returns the bytes of such names.
+  # A name need not be UTF-8: fsencode returns the bytes of any name.
   path = os.fsencode(path)
   checks.check_file_system(name, path)
   return checks.absolute_path(name, path)

@@ -98,9 +98,8 @@ def video_clips(
       at first.
     ImportError: PyAV is not installed.
     tf.errors.UnknownError: when it runs, a file is damaged, or has other frames than before; or a process that decodes
-    it has
-      died twice. The error names the file, and the iterator goes on with the next clip. Damage that FFmpeg does not
-      notice shows in the pixels.
+      it has died twice. The error names the file, and the iterator goes on with the next clip. Damage that FFmpeg does
+      not notice shows in the pixels.
   """
   span = _checked_span(num_frames, frame_step)
   step_between_clips = span if step_between_clips is None else step_between_clips
@@ -196,7 +195,7 @@ def _windows_of(counts, span, step):
 
 
 class _Module:
-  """Unpickled as a dict of what `video_frames.py` defines, without importing the package, and so TensorFlow."""
+  """Unpickled as a dict of what `video_frames.py` defines, without an import of the package and of TensorFlow."""
 
   def __reduce__(self):
     return runpy.run_path, (_FRAMES,)
@@ -265,8 +264,7 @@ class _Clips:
 
   def __init__(self, paths, labels, windows, counts, decoders, offsets):
     self.paths, self.labels, self.windows, self.decoders = paths, labels, windows, decoders
-    # The number of frames of each file, or None if they were not counted; the frames of a clip, relative to its first
-    # one.
+    # The number of frames of each file, or None if not counted; the frames of a clip, relative to its first one.
     self.counts, self.offsets = counts, offsets
 
   def __len__(self):

@@ -78,7 +78,7 @@ def _told(error):
 
 
 def _nearest(times, time):
-  """The position of the time that is nearest."""
+  """The position in `times` of the one nearest to `time`."""
   after = min(bisect.bisect_left(times, time), len(times) - 1)
   return after - (after > 0 and time - times[after - 1] <= abs(times[after] - time))
 
@@ -228,7 +228,7 @@ class _Video:
       try:
         yield from packet.decode()
       except av.error.InvalidDataError:
-        # Frames stored after a key frame but shown before it may need frames from before it.
+        # Frames stored after a key frame but shown before it may need frames stored before it, which were not read.
         if key_time is None or packet.pts is None or packet.pts >= key_time:
           raise
 

@@ -107,7 +107,7 @@ def _dtype(name):
   try:
     return np.dtype(name)
   except TypeError:
-    import ml_dtypes  # noqa: F401  bfloat16 and its like.
+    import ml_dtypes  # noqa: F401  Adds bfloat16 and similar types to NumPy.
 
     return np.dtype(name)
 
@@ -116,7 +116,7 @@ class Connection:
   """Sends and receives messages through a socket: tuples of numbers, strings and bytes."""
 
   def __init__(self, socket, process=None):
-    """`process`: a descriptor of the other process, whose death is noticed even if a third one has its socket."""
+    """`process`: a descriptor of the other process, to notice its death even if a third process holds its socket."""
     self.socket, self._process = socket, process
     self._poll = select.poll()
     self._poll.register(socket, select.POLLIN)

@@ -55,7 +55,7 @@ def pickled(fn, name):
 
 
 def _held_by_modules(cloudpickle, modules):
-  """Global variables of modules that cannot be pickled, as text: the first few that are found within some seconds."""
+  """The names of global variables that cannot be pickled, as text: the first few that are found in some seconds."""
   found, until = [], time.monotonic() + _SECONDS_OF_SEARCH
   for module in modules:
     for name, value in list(vars(module).items()):

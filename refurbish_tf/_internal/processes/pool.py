@@ -22,7 +22,7 @@ from . import channel
 # Processes end this many seconds after their last call, but not while a stage that has called them exists.
 IDLE_SECONDS = 300.0
 _WORKER = pathlib.Path(__file__).parent / "worker.py"
-# One thread each, so that the processes do not compete for the cores.
+# Limits libraries to one thread in each process, so that the processes do not compete for the cores.
 _ONE_THREAD = dict.fromkeys(
   "OMP_NUM_THREADS OPENBLAS_NUM_THREADS MKL_NUM_THREADS BLIS_NUM_THREADS VECLIB_MAXIMUM_THREADS NUMEXPR_NUM_THREADS "
   "OPENCV_FOR_THREADS_NUM".split(),
@@ -60,7 +60,7 @@ class Died(Exception):
 
 
 def pool_of(size):
-  """The pool of `size` processes. RuntimeError in a process that was forked from the one that uses it."""
+  """The pool of `size` processes. Raises RuntimeError in a process that was forked from the one that uses pools."""
   with _lock:
     is_forked = any(pool.parent != os.getpid() for pool in _pools.values())
     if not is_forked and size not in _pools:
@@ -154,7 +154,7 @@ class Pool:
           return
 
   def kill(self):
-    """Ends all processes, and so the calls that wait for them."""
+    """Ends all processes, which also ends the calls that wait for them."""
     for worker in self._workers:
       worker.kill()
 
@@ -196,7 +196,7 @@ class UnderWay:
 def _end():
   """Ends all processes, and waits until the remaining stages make no more calls: Python must not end during a call.
 
-  TensorFlow would wait for that call permanently.
+  TensorFlow would wait for that call forever.
   """
   global _ending
   _ending = True
@@ -210,7 +210,7 @@ def _end():
 
 
 def apart(call, processes, *arguments):
-  """Calls `call`, from the main thread in another one: Ctrl-C may interrupt the main one, and lose a process."""
+  """Calls `call`. If it uses processes, not in the main thread: Ctrl-C could interrupt it there, and lose a process."""
   if not processes or threading.current_thread() is not threading.main_thread():
     return call(*arguments)
   outcome = concurrent.futures.Future()
@@ -231,7 +231,7 @@ def told(code):
 
 
 class _Worker:
-  """A process, or the place for one that is not running."""
+  """A place for a process, which may not be running."""
 
   def __init__(self, functions):
     self._functions = functions
@@ -285,7 +285,7 @@ class _Worker:
         self._process.wait(_SELF_END)
       raise Died(self._end(), in_call) from None
     except BaseException:
-      # Nobody knows what the process is doing, so it is ended.
+      # The process may be in any state, so it is ended.
       self._end()
       raise
     if kind == "raised":
@@ -353,7 +353,7 @@ class _Worker:
 
 
 def _descriptor_of(process):
-  """A descriptor that can be read when the process has ended; None if the system has no such descriptors."""
+  """A descriptor that becomes readable when the process has ended; None if the system cannot make one."""
   try:
     return os.pidfd_open(process)
   except (AttributeError, OSError):

@@ -23,7 +23,7 @@ import numpy as np
 
 if __name__ == "__main__":
   _here = os.path.dirname(os.path.abspath(__file__))
-  # Functions must not import the modules of this folder, which Python may have added to the path.
+  # Python may have added this folder to the path, but functions must not import its modules.
   sys.path[:] = [path for path in sys.path if os.path.abspath(path) != _here]
   sys.path.insert(0, _here)
   import channel
@@ -45,7 +45,7 @@ class Seeder:
   """Finds the random states that a function uses besides its generator, and seeds them for each sample."""
 
   def __init__(self, function):
-    # Functions that seed a state with a number of 32 bits.
+    # For each state, a function that seeds it with a number of 32 bits.
     self._found = []
     # Objects by id. They are kept alive, because Python reuses the ids of deleted objects.
     self._seen = {}
@@ -88,7 +88,7 @@ class Seeder:
 
 
 def _inside(value):
-  """The objects that a search for random states finds in an object that is not a random state."""
+  """The objects that `value` holds or uses, in which the search for random states goes on."""
   inner = []
   if isinstance(value, dict):
     inner += itertools.islice(value.values(), _MOST_OF_EACH)
@@ -126,7 +126,7 @@ def _seed_of(value):
 
 
 def used_by(function):
-  """The global variables that a function uses, and what it uses of modules, also of those that it imports."""
+  """The global variables that a function uses, and what it uses of modules, including those that it imports."""
   names = sorted(names_in(function.__code__))
   found = [function.__globals__[name] for name in names if name in function.__globals__]
   found += [sys.modules[name] for name in names if name in sys.modules]
@@ -142,7 +142,7 @@ def used_by(function):
 
 
 def held_by(value):
-  """The attributes of an object by name, including those of its class if that is the user's own."""
+  """The attributes of an object by name, including those of its class if the class is the user's own."""
   held = dict(attribute_of(value, "__dict__") or {})
   for each in type(value).__mro__:
     slots = each.__dict__.get("__slots__", ())
@@ -179,7 +179,7 @@ def _is_own(kind):
 
 
 def names_in(code):
-  """The names that compiled code uses, and those of the functions in it."""
+  """The names that compiled code uses, including the functions in it."""
   return set(code.co_names).union(*(names_in(each) for each in code.co_consts if hasattr(each, "co_names")))
 
 
