@@ -7,7 +7,6 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
-#include <limits>
 
 #include "refurbish_tf/cc/base/crc32c.h"
 #include "refurbish_tf/cc/base/registry.h"
@@ -162,7 +161,7 @@ int SharedLevel::NextAsked(Millis wait, Millis again, int most,
 int SharedLevel::Found(uint64_t reader, uint32_t index, const char* data,
                        uint64_t size) {
   RecordHeader header;
-  if (size < sizeof(header)) return -1;
+  if (size < sizeof(header) || size > kMaxRecord) return -1;
   std::memcpy(&header, data, sizeof(header));
   if (!IsRecordHeader(header, record_id_, index) ||
       header.payload_size != size - sizeof(header)) {
@@ -218,7 +217,6 @@ std::unique_ptr<SharedLevel::Record> SharedLevel::NextPut(Millis wait,
     crc = Crc32c(part.iov_base, part.iov_len, crc);
     size += part.iov_len;
   }
-  if (size > std::numeric_limits<uint32_t>::max()) return nullptr;
   next->header = MakeRecordHeader(record_id_, next->header.index,
                                   next->header.generation, size, crc);
   return next;

@@ -25,6 +25,9 @@ struct RecordHeader {
 };
 static_assert(sizeof(RecordHeader) == 32, "");
 
+// The bytes of the largest record, which an index word on disk can express.
+inline constexpr uint64_t kMaxRecord = uint64_t{1023} << 17;
+
 RecordHeader MakeRecordHeader(uint64_t store_id, uint32_t index,
                               Generation generation, uint32_t payload_size,
                               uint32_t payload_crc);

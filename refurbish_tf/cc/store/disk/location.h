@@ -29,7 +29,6 @@ struct Location {
 inline constexpr uint64_t kSmallUnit = 64;
 inline constexpr uint64_t kLargeUnit = 4096;
 inline constexpr uint64_t kLargeRecord = 16 << 10;  // The smallest large one.
-inline constexpr uint64_t kMaxRecord = uint64_t{1023} << 17;
 inline constexpr uint64_t kMaxSmallSegment = kSmallUnit << 20;
 inline constexpr uint64_t kMaxLargeSegment = uint64_t{1} << 30;
 inline constexpr uint32_t kNumSegments = 1 << 15;
