@@ -31,7 +31,8 @@ struct StageOptions {
   int64_t sample_bytes = -1;           // -1 when samples differ in size.
   std::shared_ptr<SharedLevel> level;  // Null unless machines share samples.
   bool random_access = false;          // If false, the source is a stream.
-  // Whether no seed was given, so that the stage may adopt a checkpoint's.
+  // Whether no seed was given, so that the stage may adopt a checkpoint's. With
+  // a shared level, whose samples have the seed: no order_seed was given.
   bool any_seed = false;
   // Whether the functions run inline; for `Describe`.
   bool partial_inline = true;
@@ -185,7 +186,7 @@ class Stage : public std::enable_shared_from_this<Stage> {
   // for all workers or, between two epochs, for a shard of another size.
   bool IsOfOthers(const EpochPosition& saved) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Fails if the stage cannot continue from a position of other samples.
+  // If `IsOfOthers` is true: fails if the stage cannot continue from `saved`.
   absl::Status CheckOthers(const EpochPosition& saved) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The part of a joined position that is about the stage's own samples.

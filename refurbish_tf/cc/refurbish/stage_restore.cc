@@ -163,7 +163,9 @@ absl::Status Stage::CheckSeeds(const EpochPosition& saved) const {
       (saved.order_seed == order_seed || KeepsOrder(saved))) {
     return absl::OkStatus();
   }
-  if (!options_.any_seed) {
+  // A shared level has samples of this seed, so only the order may change.
+  if (!options_.any_seed ||
+      (options_.level != nullptr && saved.seed != seed)) {
     return saved.seed != seed
                ? OtherPipeline("seed", absl::StrCat(seed),
                                absl::StrCat(saved.seed))
@@ -189,10 +191,12 @@ void Stage::AdoptSeeds(const EpochPosition& saved) {
       order_seed == *options_.schedule.order_seed) {
     return;
   }
+  if (seed != options_.schedule.seed) {
+    store_->store().Clear();
+    fitting_.Clear();
+  }
   options_.schedule.seed = seed;
   options_.schedule.order_seed = order_seed;
-  store_->store().Clear();
-  fitting_.Clear();
   schedule_ = MakeSchedule(options_, shard_, *store_);
 }
 
