@@ -30,7 +30,7 @@ using Outcome = OrderedWorkers::Outcome;
 
 inline constexpr std::chrono::seconds kLimit(60);
 
-// What NextNumber() returns if the next result is not a piece.
+// Returned by NextNumber() if the next result is not a piece.
 inline constexpr int kEnd = -1;
 inline constexpr int kCancelled = -2;
 inline constexpr int kStuck = -3;
