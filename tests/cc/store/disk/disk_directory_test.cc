@@ -1,5 +1,5 @@
-// Directories that are not a cache store are refused and left unchanged, and killed processes leave no damage in a
-// store.
+// Directories that are not a cache store are refused and left unchanged. Processes that are killed leave no damage in
+// a store.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
