@@ -17,7 +17,7 @@ using tensorflow::tstring;
 
 constexpr int64_t kLarge = 1 << 18;
 
-// Counts allocations that are not freed. Fails while there are `most`.
+// Counts live allocations. Fails to allocate while there are `most` of them.
 class CountingAllocator : public tensorflow::Allocator {
  public:
   std::string Name() override { return "counting"; }
@@ -61,7 +61,7 @@ TEST_F(BatchMemoryTest, KeepsTwoBuffersPerSizeUntilItIsClosed) {
   EXPECT_NE(last, nullptr);
   memory_->Close();
   EXPECT_EQ(allocator_.held, 2);
-  // Batches outlive the iterator, which holds the `BatchMemory`.
+  // Batches may outlive the iterator, which holds the `BatchMemory`.
   memory_ = nullptr;
   std::memset(batches[0].data(), 1, kLarge);
   batches.clear();

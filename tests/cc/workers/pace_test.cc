@@ -64,7 +64,7 @@ RoomAhead::Limits MakeLimits(int max_calls) {
   return limits;
 }
 
-// How many pieces there is room for after one of `bytes` was taken.
+// The number of pieces that there is room for, once a piece of `bytes` bytes was made and taken.
 size_t RoomFor(const RoomAhead::Limits& limits, int64_t bytes, int part = 1) {
   RoomAhead room(limits);
   EXPECT_TRUE(room.Add(bytes));
