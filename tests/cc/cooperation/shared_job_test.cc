@@ -50,6 +50,12 @@ TEST(UsedGenerationsTest, GenerationsOfUnkeptSamplesAreUsedOnce) {
   EXPECT_EQ(used.NextUnused(5), 3u);
   EXPECT_TRUE(used.UseOnce(5, 4));
   EXPECT_EQ(used.NextUnused(5), 5u);
+  EXPECT_EQ(used.NextUnused(6), 0u);
+  // A generation that was used while its sample was kept is not used again.
+  EXPECT_TRUE(used.Use(8, 1));
+  EXPECT_FALSE(used.UseOnce(8, 1));
+  used.Clear();
+  EXPECT_EQ(used.NextUnused(5), 0u);
 }
 
 TEST(UsedGenerationsTest, ConcurrentThreadsUseEachGenerationRTimes) {

@@ -202,25 +202,6 @@ TEST_F(TransitOrderTest, LimitsRefusedClaimsPerDecision) {
   }
 }
 
-TEST(UsedGenerationsTest, UseOnceAcceptsOnlyNewerGenerations) {
-  UsedGenerations used(/*reuse_factor=*/3);
-  EXPECT_EQ(used.NextUnused(7), 0);
-  EXPECT_TRUE(used.UseOnce(7, 2));
-  EXPECT_EQ(used.NextUnused(7), 3);
-  EXPECT_FALSE(used.UseOnce(7, 2));
-  EXPECT_FALSE(used.UseOnce(7, 1));
-  EXPECT_EQ(used.NextUnused(7), 3);
-  EXPECT_TRUE(used.UseOnce(7, 3));
-  EXPECT_EQ(used.NextUnused(7), 4);
-  EXPECT_EQ(used.NextUnused(6), 0);
-  // A generation that was used while its sample was kept is not used again.
-  EXPECT_TRUE(used.Use(8, 1));
-  EXPECT_EQ(used.NextUnused(8), 2);
-  EXPECT_FALSE(used.UseOnce(8, 1));
-  used.Clear();
-  EXPECT_EQ(used.NextUnused(7), 0);
-}
-
 // A simulated job that keeps no samples.
 class Trainee {
  public:

@@ -197,7 +197,7 @@ TEST(EvictionsUntilTest, IsExact) {
   }
 }
 
-TEST(ScheduleTest, NoGenerationIsMistakenForNone) {
+TEST(ScheduleTest, AGenerationNeverEqualsKNoGeneration) {
   constexpr uint64_t kLast = kMaxEpochs - 1;
   for (const Eviction eviction : {Eviction::kBalanced, Eviction::kReferenceCount}) {
     for (const double reuse_factor : {1.0, 1.5, 3.0}) {
