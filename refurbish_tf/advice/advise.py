@@ -50,10 +50,10 @@ def advise(
   TensorShape([None, 32, 32, 3])
 
   It compares standard training by plain `tf.data` with elements kept as they are read, or after their first layers if
-  these are deterministic, such as decoded images (`rtf.sources.cached`); with `refurbish` after each layer; and with both;
-  each in memory and, with `disk`, on a disk. If memory is short, a part is kept. For each strategy it predicts the CPU
-  time of a sample, the bytes that are kept and read, the samples a second and the diversity (Lee et al., "Refurbish
-  Your Training Data", USENIX ATC 2021, section 4): means over all epochs, the first included.
+  these are deterministic, such as decoded images (`rtf.sources.cached`); with `refurbish` after each layer; and with
+  both; each in memory and, with `disk`, on a disk. If memory is short, a part is kept. For each strategy it predicts
+  the CPU time of a sample, the bytes that are kept and read, the samples a second and the diversity (Lee et al.,
+  "Refurbish Your Training Data", USENIX ATC 2021, section 4): means over all epochs, the first included.
   Times add up; the samples a second are the least of what CPU cores, disk and accelerator allow. The proposal is the
   fastest strategy with enough diversity, or standard training if no strategy is a tenth faster.
 
@@ -76,8 +76,8 @@ def advise(
       alone.
     min_diversity: the least normalised diversity, above 0 and up to 1, that of standard training.
     num_outcomes: how many different outputs each layer has for one input: a list with a number of at least 1, or None,
-      for each layer; `math.inf` for a continuous layer, 1 for a deterministic one, which may then come before
-      what is kept permanently. The layers of this package know their number. For others and None the outputs are counted, with
+      for each layer; `math.inf` for a continuous layer, 1 for a deterministic one, which may then come before what is
+      kept permanently. The layers of this package know their number. For others and None the outputs are counted, with
       many seeds on a few samples. The count is a lower bound if the result says so.
     num_batched_outcomes: the number of outcomes of the layers that you run on whole batches after all of these, such as
       162 for `random_crop(padding=4)` and `random_flip()`. It counts as a part of the final augmentation; its cost is
