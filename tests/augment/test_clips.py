@@ -123,7 +123,7 @@ def test_refurbish_treats_a_clip_as_one_sample(name):
 
 
 def test_a_batch_of_clips():
-  """Each clip has the draws of its place in the batch, and every split gives the same."""
+  """The draws of a clip depend on its place in the batch, and every split gives the same result."""
   layers = [*EVERY_LAYER["rand_augment"], *EVERY_LAYER["random_resized_crop"], augment.random_flip()]
   fn = augment.compose(layers, KINDS, clips=True)
   clips = [stacked([frame(3 * number + each) for each in range(3)]) for number in range(4)]

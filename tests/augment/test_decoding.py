@@ -119,8 +119,8 @@ def test_pixels_are_pillows(mode, options):
 class TestSize:
   @pytest.mark.parametrize("size", [(16, 16), (20, 14), (50, 60), (90, 70), (200, 300)])
   def test_result_is_the_resized_window(self, size):
-    """At full scale the result is within one level. At smaller scales it is at the same place to a fraction of a pixel,
-    which is what a ramp shows."""
+    """At full scale the result is within one level. At smaller scales its position is correct to a fraction of a pixel,
+    which the levels of a ramp show."""
     layer = augment.decode_random_resized_crop(size)
     for ramp in np.mgrid[:301, :403] * 0.6:
       file = tf.io.encode_jpeg(ramp.astype(np.uint8)[..., np.newaxis], quality=98)
@@ -208,7 +208,7 @@ def _formats():
 
 
 def _bmp(bits, columns, palette=b"", compression=0, masks=(), height=5, header=40, num_colors=0):
-  """A BMP file of 7 columns, whose rows have `columns` bytes."""
+  """A BMP file that is 7 pixels wide, with `columns` bytes per row."""
   pixels = np.random.default_rng(bits).integers(0, 256, [5, columns], np.uint8).tobytes()
   before = b"\0" * (header - 40) + struct.pack(f"<{len(masks)}I", *masks) + palette
   begin = 14 + 40 + len(before)
@@ -394,7 +394,7 @@ class TestBadFiles:
           pass
 
   def test_memory_of_the_decoder_is_freed(self, name):
-    """Decoding a progressive file takes 10 MB. A damaged file ends in the middle of it."""
+    """Decoding the whole progressive file takes 10 MB. The damaged file has only its first bytes."""
     whole = tf.io.encode_jpeg(tf.zeros([1300, 1300, 3], tf.uint8), progressive=True).numpy()
     damaged = whole[:400]
     before = None

@@ -16,8 +16,8 @@ pytestmark = cases.slow
 
 @pytest.fixture
 def clock(monkeypatch):
-  """A fake clock, which advances when something sleeps. With `together` it stands still, as if all sleeps began at
-  once."""
+  """A fake clock, which advances when something sleeps. If `together` is set it stops, as if all sleeps began at the
+  same time."""
   clock = types.SimpleNamespace(now=100.0, slept=[], together=False)
 
   def sleep(seconds):
@@ -130,7 +130,7 @@ def test_nothing_is_trained_before_the_clock_starts(small):
 
 @pytest.fixture
 def timed():
-  """Made-up rows of all parts: one way was faster, one was late, and one did not reach the target."""
+  """Made-up rows of all parts: one strategy was faster, one was late, and one did not reach the target."""
   rows = [
     {
       "what": "time",
@@ -251,8 +251,8 @@ def test_tables_of_incomplete_trainings_omit_comparisons(timed):
 
 
 def test_the_figure_of_the_clock(timed):
-  """It shows means with their intervals, the seconds that are needed at best, and how many trainings reached the
-  target."""
+  """The figure shows means with their intervals, the least possible seconds, and the number of trainings that reached
+  the target."""
   figure = plots.echoing_time(timed)
   seconds, best = figure.axes
   assert [tick.get_text() for tick in seconds.get_xticklabels()] == ["1", "4", "8", "e =\nAUTOTUNE", "r = 2"]
@@ -270,6 +270,6 @@ def test_the_figure_of_the_clock(timed):
 def test_the_quotient_of_means():
   middle, low, high = results.quotient([2.0, 8.0], [1.0, 1.0])
   assert middle == pytest.approx(4)
-  # By scipy.stats.t.interval(0.95, 1, loc=log(4), scale=log(2)): only the first list has a spread.
+  # Computed by scipy.stats.t.interval(0.95, 1, loc=log(4), scale=log(2)): only the first list has a spread.
   assert (low, high) == pytest.approx((4 / 2**12.7062, 4 * 2**12.7062), rel=1e-4)
   assert results.quotient([3.0], [2.0]) == (pytest.approx(1.5), None, None)

@@ -1,4 +1,4 @@
-"""`rtf.jax_loader` over several devices and processes, and its stages when an epoch is left early."""
+"""`rtf.jax_loader` over several devices and processes, and the position of its stages when an epoch is left early."""
 
 import pytest
 import tensorflow as tf

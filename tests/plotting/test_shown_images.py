@@ -28,8 +28,8 @@ def test_normalised_images_are_made_visible(normalize):
   plain = drawn(rtf.show(source().refurbish(PARTIAL, FINAL, r=3, seed=7), **few))
   for row, other in zip(drawn(rtf.show(train.batch(4), **few)), plain, strict=True):
     np.testing.assert_allclose([image for (image,) in row], [image for (image,) in other], atol=0.01)
-  # Also after a function that puts the images into another component. If a function has changed them, all samples share
-  # one range.
+  # This also works after a function that moves the images to another component. If a function has changed the images,
+  # all samples share one range.
   np.testing.assert_allclose(
     drawn(rtf.show(train.map(lambda image, label: {"image": image}), **few))[0][0][0], plain[0][0][0], atol=0.01
   )

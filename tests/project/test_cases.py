@@ -1,4 +1,4 @@
-"""Which tests are in the quick run, and which are in `.ci/run`."""
+"""The tests in the quick run, and the tests in `.ci/run`."""
 
 import collections
 import re
@@ -18,7 +18,7 @@ def test_ci_runs_the_quick_run_and_then_the_slow_tests():
 
 @pytest.fixture(scope="module")
 def runs():
-  """Which run each test of `.ci/run` is in, as pytest collects them."""
+  """Returns the run that each test of `.ci/run` is in, as pytest collects them."""
   collect = """
 import sys, pytest
 

@@ -45,7 +45,7 @@ def wheel(directory, name, files):
 
 @pytest.fixture
 def packed(offline, monkeypatch, tmp_path):
-  """The parts of two small wheels and of data."""
+  """Makes the parts of two small wheels and of data."""
   monkeypatch.setattr(offline, "PART_BYTES", 10_000)
   monkeypatch.setattr(
     offline,
@@ -108,7 +108,7 @@ def test_an_unpacked_package_can_be_imported(offline, packed, tmp_path):
   )
   assert str(there / "env.sh") in done.stdout
   files = {str(path.relative_to(there)) for path in there.rglob("*") if path.is_file()}
-  # Neither headers and scripts nor packages that the machine already has.
+  # Headers and scripts are left out, and so are packages that the machine already has.
   assert {name for name in files if name.startswith("site/")} == {
     "site/refurbish_tf/__init__.py",
     "site/refurbish_tf-1.5.dist-info/METADATA",
@@ -188,7 +188,7 @@ def is_running(pid):
 
 
 def script(text):
-  """A program for `Part.command`."""
+  """Returns a program for `Part.command`."""
   return lambda minutes, unpacked, table, quick: ["-c", text, str(table), f"{minutes:.2f}", str(unpacked), str(quick)]
 
 

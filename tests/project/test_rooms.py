@@ -36,7 +36,7 @@ CC_MAY_INCLUDE = {
 }
 # Folders within a room that are rooms of their own.
 CC_WITHIN = ("cooperation/shared", "store/memory", "store/disk")
-# The same for the folders in kernels/. "" stands for the files directly in it, which all of its folders share.
+# The same for the folders in kernels/. "" stands for the files directly in kernels/, which all of its folders share.
 KERNELS_MAY_INCLUDE = {
   "": (),
   "source_checks": ("",),
@@ -47,7 +47,7 @@ KERNELS_MAY_INCLUDE = {
   "loader": ("",),
   "offload": ("",),
 }
-# Modules and folders of the package, in lines: each may import those of earlier lines.
+# Modules and folders of the package, in lines. Each may import those of earlier lines.
 LAYERS = (
   ("_internal",),
   ("cache_store",),
@@ -99,7 +99,7 @@ def test_portable_code_calls_no_math_functions_of_the_c_library():
 
 
 def imported(path):
-  """The modules and folders of the package that a file imports anywhere; `__init__` for the package itself."""
+  """Returns the modules and folders of the package that a file imports anywhere; `__init__` for the package itself."""
   found = set()
   for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
     names = []

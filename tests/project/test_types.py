@@ -1,4 +1,4 @@
-"""What a type checker sees of the package: annotations everywhere, and none that reject valid code."""
+"""A type checker finds annotations on everything in the package, and none of them rejects valid code."""
 
 import importlib.util
 import inspect

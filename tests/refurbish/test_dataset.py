@@ -17,7 +17,7 @@ Point = collections.namedtuple("Point", ["x", "y"])
 
 
 def elements(dataset):
-  """All elements, sorted by value."""
+  """Returns all elements, sorted by value."""
   return sorted(repr([plain(value) for value in tf.nest.flatten(element)]) for element in dataset)
 
 
@@ -100,7 +100,7 @@ STRUCTURES = {
 
 
 def with_seed(function):
-  """The same function, but taking a seed and checking it."""
+  """Returns the function with an additional parameter `seed`, which it checks."""
 
   def wrapped(*args, seed):
     assert seed.dtype == tf.int32 and seed.shape == [2]
@@ -187,7 +187,7 @@ def test_functions_with_a_seed_parameter_get_a_seed(kind, place):
 
 
 def test_seeds_that_functions_return_stay_as_they_are():
-  """Also seeds in the store and in elements that the consumer still holds."""
+  """This includes seeds in the store and in elements that the consumer still holds."""
 
   def held(kept):
     dataset = Dataset.range(64).refurbish(

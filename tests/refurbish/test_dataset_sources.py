@@ -123,7 +123,7 @@ def test_sources(kind, warm_start):
   source = SOURCES[kind]()
   expected = list(source.map(to_text).as_numpy_iterator())
   store = rtf.CacheStore()
-  # Building a stage on batches warns: test_pipeline_warnings_in_sources.py.
+  # Building a stage on batches causes a warning, which test_pipeline_warnings_in_sources.py covers.
   with pytest.warns(rtf.PipelineWarning) if "batch" in kind and kind != "unbatch" else contextlib.nullcontext():
     dataset = with_options(source.refurbish(to_text, r=2, seed=1, store=store), experimental_warm_start=warm_start)
   for _ in range(2):
@@ -174,11 +174,11 @@ def test_a_cached_stream_is_read_to_its_end(capfd, parallel, final):
     read_from_source.assign_add(1)
     return x
 
-  # Because of the filter the cache knows only at the end that it has all elements.
+  # Because of the filter, the cache knows only at the end that it has all elements.
   source = (
     Dataset.range(64).map(count).filter(lambda x: True).cache().apply(tf.data.experimental.assert_cardinality(64))
   )
-  # With a prefetch or a larger shuffle buffer the stage would usually read the source to its end by itself.
+  # With a prefetch or a larger shuffle buffer, the stage would usually read the source to its end by itself.
   dataset = without_prefetch(
     source.refurbish(
       tf.identity, tf.identity if final else None, r=2, seed=1, num_parallel_calls=parallel, shuffle_buffer_size=1
@@ -280,7 +280,7 @@ def test_a_source_whose_length_changes(known, shuffle_buffer_size):
   number = [10]
   source = Dataset.from_generator(lambda: iter(range(number[0])), output_signature=tf.TensorSpec([], tf.int64))
   if known:
-    # A source that reports a wrong length, which assert_cardinality would detect.
+    # The source reports a wrong length. With assert_cardinality, TensorFlow would detect it.
     source = Dataset.zip(source, Dataset.range(10)).map(lambda x, _: x)
     source = source if source.cardinality() == 10 else source.map(tf.identity)
   dataset = source.refurbish(tf.identity, r=2, seed=1, shuffle_buffer_size=shuffle_buffer_size)
@@ -333,8 +333,8 @@ def test_a_source_that_has_grown_while_samples_are_removed():
 
 @pytest.mark.parametrize("ahead", [0, 4])
 def test_growth_is_noticed_by_readers_that_stop_at_the_known_length(ahead):
-  """Such as fit, which knows the number of batches and so misses an error that `prefetch` has read after them. The next
-  epoch begins with the error, once."""
+  """An example is fit, which knows the number of batches and so misses an error that `prefetch` has read after them.
+  The next epoch begins with the error, once."""
   number = [10]
   source = Dataset.from_generator(lambda: iter(range(number[0])), output_signature=tf.TensorSpec([], tf.int64))
   dataset = source.refurbish(tf.identity, r=2, seed=1, num_parallel_calls=None).batch(5)
@@ -383,7 +383,7 @@ def counted(elements, n, element=lambda x: x, broken=None):
 
 
 def in_the_buffer(dataset, elements, number):
-  """The number of elements in the buffer after `number` elements were handed out."""
+  """Returns the number of elements in the buffer after `number` elements were handed out."""
   elements.clear()
   iterator = iter(dataset)
   for _ in range(number):

@@ -21,7 +21,7 @@ from support.python_sources import Batched, Source
 from support.waiting import until_asleep
 
 data_source = rtf.sources.data_source
-# The thread that requests elements reads them, or 16 others read ahead of it.
+# Either the thread that requests elements reads them, or 16 others read ahead of it.
 each_reads = pytest.mark.parametrize("reads", [1, 16])
 # Seconds, more than anything here takes on a busy machine.
 MINUTES = 300
@@ -104,7 +104,7 @@ def read_samples_that_fill_what_may_be_taken_ahead(reads):
 
 @each_reads
 def test_samples_that_fill_the_read_ahead_limit_cause_no_deadlock(reads):
-  # In its own process, which ends after a while, because a request that waits would never end.
+  # Runs in its own process, which ends after a while, because a request that waits would never end.
   assert run_forked(read_samples_that_fill_what_may_be_taken_ahead, reads) == 0
 
 

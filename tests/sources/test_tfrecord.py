@@ -51,7 +51,7 @@ def contents(dataset):
 
 
 def read(dataset):
-  """All elements, with the type of the error in place of each element that fails."""
+  """Returns all elements, with the type of the error in place of each element that fails."""
   iterator, found = iter(dataset), []
   while True:
     try:
@@ -70,7 +70,7 @@ def damage(path, offset):
 
 
 def bytes_read():
-  """How many bytes this process has read, from files and everything else."""
+  """Returns how many bytes this process has read, from files and everything else."""
   return int(re.search(r"rchar: (\d+)", pathlib.Path("/proc/self/io").read_text(encoding="utf-8"))[1])
 
 
@@ -395,7 +395,7 @@ def test_service(tmp_path):
 
 
 class TfrecordCheckpointTest(checkpoint_test_base.CheckpointTestBase, parameterized.TestCase):
-  """TensorFlow's own checks of checkpoints."""
+  """Runs TensorFlow's own checks of checkpoints."""
 
   BUILDS = {
     "plain": lambda records: records,

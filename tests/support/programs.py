@@ -83,7 +83,7 @@ class Server:
         [sys.executable, "-c", SERVER, str(other.fileno())],
         pass_fds=[other.fileno()],
         stdin=subprocess.DEVNULL,
-        # TensorFlow would log the calls that are refused when a program ends.
+        # Otherwise TensorFlow would log the calls that are refused when a program ends.
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
       )
 

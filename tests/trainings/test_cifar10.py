@@ -51,8 +51,8 @@ def complete(directory, trainings, minutes):
 
 
 def test_the_plan():
-  """As many trainings as were planned before the first one: none is added once results are seen. Each sample is reused
-  r times."""
+  """There are as many trainings as were planned before the first one: none is added once results are seen. Each sample
+  is reused r times."""
   turns = PLAN.turns("RandAugment")
   assert [[(row["setting"], row["seed"]) for row in turn] for turn in turns] == [
     [
