@@ -249,7 +249,7 @@ class TestLists:
     assert [op.type for op in graph.get_operations() if "Refurbish" in op.type] == ["RefurbishTf>ImageLayers"]
 
   def test_functions_can_be_pickled(self):
-    """Spawned processes need this; the layers must allow it. The copy has the same draws, masks and seeds."""
+    """Spawned processes need this. It works if the layers can be pickled. A copy has the same draws and seeds."""
     image, mask = tf.constant(IMAGES["noise"]), tf.ones(IMAGES["noise"].shape[:2], tf.int32)
     functions = [
       *augment.split(PICKLED, 2),

@@ -158,7 +158,7 @@ class TestWebp:
   @pytest.mark.parametrize("options", [{"lossless": True}, {"quality": 90}, {"quality": 5}], ids=str)
   @pytest.mark.parametrize("alpha", [False, True])
   def test_is_pillows(self, options, alpha):
-    """The alpha channel is dropped, also for PNG."""
+    """The alpha channel is dropped, as it is for PNG."""
     image = _noise(45, 37)
     file = _saved(np.concatenate([image, image[..., :1]], axis=-1) if alpha else image, "WEBP", **options)
     expected = np.asarray(Image.open(io.BytesIO(file)))[..., :3]

@@ -29,8 +29,7 @@ def outcomes(layer):
     yield from [(name, float(parameter))] * (int(end) - int(start))
 
 
-# The results of torch.rand for the two directions. Translations to the left are positive here. In torchvision they are
-# negative.
+# Results of torch.rand for the two directions. Translations to the left are positive here, negative in torchvision.
 UP, DOWN = 0.75, 0.25
 
 

@@ -177,7 +177,7 @@ def test_a_checkpoint_does_not_wait_for_further_input():
 
 
 def test_random_functions_do_not_prevent_checkpoints(tmp_path):
-  """As for refurbish, a warning comes when the training is resumed."""
+  """As for refurbish, `BackupAndRestore` only warns about such functions."""
   train = (
     Dataset.range(40)
     .map(lambda x: (tf.cast(x[None], tf.float32), 0))

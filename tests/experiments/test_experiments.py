@@ -154,7 +154,7 @@ def test_a_file_that_is_not_a_matching_table_is_left_unchanged(tmp_path, content
 
 
 def test_a_table_knows_its_rows(tmp_path):
-  """It knows them also in another process, and however a number was written."""
+  """A table knows them even in another process, and however a number was written."""
   path = tmp_path / "some.csv"
   table = results.Table(path, ("rate", "setting"), ("accuracies",))
   table._provenance = {**table._provenance, "commit": "1e12345", "python": "3.11"}  # These must stay text.

@@ -83,12 +83,12 @@ def test_bfloat16_on_a_cpu_without_it_is_compiled(says, compiled, monkeypatch, t
   assert training.jit_compile() is False
   with training.computing_with("mixed_bfloat16"):
     assert training.jit_compile() is compiled
-  # A row's machine mentions it.
+  # The machine in a row says that bfloat16 is missing.
   assert results.provenance()["machine"].endswith("no bfloat16") == compiled
 
 
 def test_the_package_has_the_planned_trainings():
-  """They are those that docs/results.md planned before the first training, in that order: none was added later."""
+  """The trainings are those that docs/results.md planned before the first one, in that order: none was added later."""
   rows = results.read("comparison")
   assert [(row["seed"], row["setting"]) for row in rows] == [
     (seed, setting)

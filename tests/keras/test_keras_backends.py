@@ -78,8 +78,7 @@ class Fitted:
 
 
 def test_the_reader_knows_what_was_read_for_which_step():
-  """It knows this even if Keras drops an iterator after reading a batch for the next step, as if epochs differ in
-  length."""
+  """This holds even if Keras drops an iterator that has read a batch ahead, as when epochs differ in length."""
 
   def run(number, iterator, batches):
     reader.begin_execution(number, "state", iterator)

@@ -208,7 +208,7 @@ def test_integers_for_jax_must_fit():
 
 
 class FakeTorch:
-  """Replaces `torch` on a machine with a GPU, and records the calls."""
+  """A stand-in for `torch` on a machine with a GPU. Records the calls."""
 
   def __init__(self):
     self.log = []

@@ -213,7 +213,7 @@ def service():
     tf.data.experimental.service.WorkerConfig(dispatcher_address=dispatcher.target.split("://")[1])
   )
   yield dispatcher.target
-  # Otherwise each of the two would wait for the other.
+  # In another order, each would wait for the other.
   del worker
   del dispatcher
 

@@ -12,7 +12,7 @@ from test_docs import examples
 
 
 def test_masks_of_a_palette_keep_their_classes(tmp_path, monkeypatch):
-  """They keep them if the page's code is used. Alone, `decode_png` returns other values."""
+  """The masks keep their classes if the page's code is used. Alone, `decode_png` returns other values."""
   from PIL import Image
 
   page = (ROOT / "docs" / "targets.md").read_text(encoding="utf-8")

@@ -43,7 +43,7 @@ def test_names_used_from_the_package_exist(path):
   assert "rtf" in modules and "experiments" in modules
 
 
-# The smallest parameters that work, and values other than the defaults.
+# The smallest parameters, and values other than the defaults.
 OTHER = {
   "data_echoing": {
     "IMAGES": "256",

@@ -197,7 +197,7 @@ def slow(x):
 
 
 FAILING = threading.Event()
-# The first pipelines, as many as this, yield each of their 40 samples once.
+# The number of `pipelines`, from the first one on, that yield each of their 40 samples once.
 EPOCHS_OF_40 = 6
 
 

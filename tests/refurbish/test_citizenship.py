@@ -120,8 +120,7 @@ FREEZE = {
 
 @pytest.mark.parametrize("kind", FREEZE)
 def test_a_cache_after_the_stage_keeps_its_first_epoch(tmp_path, kind):
-  """As documented, the same whole epoch comes again, because the stage is not read again. Before the stage these
-  work."""
+  """As documented, the same whole epoch always comes, because the stage is not read again. Before it, caches work."""
   dataset = FREEZE[kind](Dataset.range(N).refurbish(tf.identity, r=2, seed=1), tmp_path)
   epochs = [flat(dataset) for _ in range(3)]
   assert sorted(epochs[0]) == list(range(N)) and epochs[1] == epochs[2]

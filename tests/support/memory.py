@@ -132,7 +132,7 @@ def control_group():
 
 
 def make_short_in(group, limit, usage):
-  """Returns a function that limits this process's group. Free memory is then `short` bytes less than half of the
+  """Returns a function that limits this process's group: free memory is then `short` bytes below half of the
   reserve."""
 
   def make_short(short):

@@ -7,8 +7,7 @@ import time
 
 
 def ends(function, limit):
-  """Returns whether a call ends within `limit` seconds. It runs in a thread, so that a test fails instead of
-  hanging."""
+  """Returns whether a call ends within `limit` seconds. A thread runs it, so a test fails instead of hanging."""
   thread = threading.Thread(target=function, daemon=True)
   thread.start()
   thread.join(limit)

@@ -155,8 +155,7 @@ def test_a_row_is_added_whole_or_not_at_all(trainings, tmp_path, monkeypatch):
 )
 @pytest.mark.parametrize("half, seeds", [(0.15, 8), (0.25, 10), (0.4, 12)])
 def test_the_plan(accuracies, policy, epochs, pilots, half, seeds, trainings):
-  """The pilot decides. Then the settings take turns by seed, and none are added once the intervals are narrow
-  enough."""
+  """The pilot decides. Then settings take turns by seed, and none is added once the intervals are narrow enough."""
   rows = []
   for row in trainings.planned(lambda: rows):
     # Accuracy grows by 0.1 points per 6 epochs. Pairs alternate, so that their spread is known.
