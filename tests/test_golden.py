@@ -1,8 +1,8 @@
 """For each seed, the native layers return exactly the bytes that were recorded in support/golden.json.
 
 The other tests compare the layers with other libraries and definitions, often within a level. This test lets no byte
-change. `python tests/test_golden.py` records the bytes again. Do so only after raising the version of a layer on
-purpose, which changes its bytes.
+change. `python tests/test_golden.py` records the bytes again, which is right only after a layer's version was
+raised on purpose.
 """
 
 import functools

@@ -132,8 +132,7 @@ def control_group():
 
 
 def make_short_in(group, limit, usage):
-  """Returns a function that limits this process's group: free memory is then `short` bytes below half of the
-  reserve."""
+  """Returns a function that limits this process's group so that free memory is `short` bytes below half the reserve."""
 
   def make_short(short):
     ctypes.CDLL(None).malloc_trim(0)
