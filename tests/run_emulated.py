@@ -31,7 +31,7 @@ TESTS = (
   "loaders/test_loader_restart.py",
 )
 PACKAGES = ("pip", "pytest", "pytest-xdist", "cloudpickle", "hypothesis", "pillow")
-# What the tests read from the root of the repository.
+# The files and folders that the tests read from the root of the repository.
 READ = ("pyproject.toml", "setup.cfg", "build_wheel.py", "tests")
 # Python calls itself by this file, so its subprocesses are emulated as well.
 INTERPRETER = """#!/bin/sh

@@ -342,7 +342,7 @@ def of_policies(kind):
     if name.startswith(kind):
       layers, function = make(), augment.compose(make())
       yield from of_sizes(name, function, channels=(3,))
-      # So many images that nearly all outcomes occur.
+      # There are so many images that nearly all outcomes occur.
       yield f"{name}, batches of 300", [function(pictures(16, 19, 3, 300), seed=seed) for seed in SEEDS[:2]]
       masked = augment.compose(layers, targets={1: "mask", 2: "mask"})
       yield (

@@ -102,7 +102,7 @@ def test_elements_are_kept_decoded_alone_or_after_their_first_layer():
   [
     (IMAGES.map(lambda image, label: {"image": image, "label": label}), CHEAP, {}),
     (IMAGES.map(lambda image, label: image), CHEAP, {}),
-    # A stream: either all elements are kept, or none.
+    # A stream is kept completely or not at all.
     (IMAGES.filter(lambda image, label: True).apply(tf.data.experimental.assert_cardinality(12)), CHEAP, {}),
     pytest.param(
       IMAGES.map(lambda image, label: (image, image[..., :1])),

@@ -323,7 +323,7 @@ def _pixels_of_epochs(*functions):
   [[tf.keras.layers.RandomFlip()], [augment.resize((8, 8)), tf.keras.layers.RandomBrightness(0.5), tf.identity]],
 )
 def test_keras_layers_alone_draw_without_a_seed(layers):
-  """They draw other numbers for each image and in each epoch, as they do by themselves in `Dataset.map`."""
+  """The layers draw other numbers for each image and in each epoch, as they do by themselves in `Dataset.map`."""
   image = np.random.default_rng(0).integers(0, 256, [8, 8, 3], np.uint8)
   mapped_images = tf.data.Dataset.from_tensors(image).repeat(20).map(augment.compose(layers))
   epochs = [{made.tobytes() for made in mapped_images.as_numpy_iterator()} for _ in range(2)]

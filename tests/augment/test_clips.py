@@ -311,7 +311,7 @@ class TestFiles:
         np.testing.assert_array_equal(found[key][number], expected)
 
   def test_a_vector_of_files_is_a_clip_and_not_a_batch(self):
-    """Otherwise the decoder would draw once for all files, and later layers for each."""
+    """As a batch, the files would be decoded with one draw for all, but later layers would draw once for each."""
     for clips in (None, False):
       fn = augment.compose([augment.decode_random_resized_crop(16), augment.random_flip()], clips=clips)
       with pytest.raises(

@@ -1,5 +1,5 @@
-"""Layers of colours, and `gaussian_blur`: compared with torchvision and Pillow, how often they act, and what they
-accept."""
+"""Layers of colours, and `gaussian_blur`: compared with torchvision and Pillow, how often they act, and which arguments
+they accept."""
 
 import functools
 import itertools

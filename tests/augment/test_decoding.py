@@ -1,4 +1,4 @@
-"""`decode_random_resized_crop` and `decode`: which part of a file is decoded, at which scale, and what is refused."""
+"""`decode_random_resized_crop` and `decode`: which part of a file is decoded, at which scale, and bad input."""
 
 import functools
 import io
@@ -22,7 +22,7 @@ SIZES = [(300, 400), (64, 48), (1, 1), (2, 3), (10, 200), (200, 10), (1, 77)]
 
 
 def _file(height, width, channels=3):
-  # Each pixel encodes its position, as far as JPEG keeps that.
+  # Each pixel encodes its position, as far as JPEG preserves it.
   rows, columns = np.mgrid[:height, :width]
   image = np.stack([rows % 256, columns % 256, (rows + columns) % 256][:channels], axis=-1)
   return tf.io.encode_jpeg(tf.constant(image, tf.uint8), quality=95)
@@ -407,7 +407,7 @@ class TestBadFiles:
 
 
 def test_a_jpeg_too_large_for_tf_io_is_refused():
-  """It is refused at every scale, before memory is allocated."""
+  """The file is refused at every scale, before memory is allocated."""
   file = bytearray(_file(30, 30).numpy())
   place = file.index(b"\xff\xc0") + 5
   file[place : place + 4] = (65_000).to_bytes(2, "big") * 2

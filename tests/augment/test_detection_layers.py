@@ -1,5 +1,5 @@
-"""`random_zoom_out`, `random_iou_crop` and `random_resize`: compared with torchvision, what is drawn, and images of
-many sizes."""
+"""`random_zoom_out`, `random_iou_crop` and `random_resize`: compared with torchvision, their draws, and images of
+several different sizes."""
 
 import json
 import math

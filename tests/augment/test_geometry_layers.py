@@ -1,4 +1,4 @@
-"""Layers of geometry: compared with torchvision, Pillow and albumentations; what they draw; what follows the image."""
+"""Layers of geometry: compared with torchvision, Pillow and albumentations; their draws; how targets follow."""
 
 import json
 import math
@@ -166,7 +166,7 @@ class TestDraws:
     assert augment.random_rotation(20).text == augment.random_rotation((-20, 20)).text
 
   def test_corners_are_uniform(self):
-    """Each moves by 0 to 5 pixels in 20 columns and 0 to 3 in 12 rows; none depends on another."""
+    """Each corner moves by 0 to 5 pixels in 20 columns and 0 to 3 in 12 rows. All moves are independent."""
     drawn = augment.random_perspective(0.5, p=1).draws([7, 0], 8000).numpy()
     assert chi_square(np.bincount(drawn[:, 1] * np.int64(6) >> 31, minlength=6)) < 5 + 4 * 10**0.5
     assert np.abs(np.corrcoef(drawn.T.astype(np.float64)) - np.eye(9)).max() < 5 / 8000**0.5
@@ -349,7 +349,7 @@ class TestRefuses:
     ],
   )
   def test_images(self, make, shape, dtype, error, match):
-    """They are refused at tracing, or at run time if their sizes are unknown at tracing."""
+    """Unsupported images are refused at tracing, or at run time if their sizes are unknown at tracing."""
     layer, image = make(), np.zeros(shape, dtype)
     seeds = {"seed": [7, 0]} if layer.takes_seed else {}
     with pytest.raises(error, match=f"image of {layer.__name__} must .*{match}"):

@@ -117,7 +117,7 @@ class Builder:
     libraries = ["-l:libtensorflow_cc.so.2"] if has_tensors else []
     flags = [SOME_CHECKS] if has_tensors and variant == "address_undefined" else []
     units = {f"{target}.o": tests + own} if name == "guards" else {f"{target}_tests.o": tests, f"{target}_own.o": own}
-    # First compiles what no other process is compiling, and then waits for the rest.
+    # The first pass compiles everything that no other process is compiling. The second one waits for the rest.
     for wait in (False, True):
       for unit, sources in units.items():
         self._make(pathlib.Path(unit), functools.partial(self._compile, variant, sources, more=flags), wait)
@@ -295,7 +295,7 @@ def run_program(program):
 @cases.slow
 @pytest.mark.parametrize("variant", ["plain", pytest.param("address_undefined", marks=cases.only_exhaustive), "thread"])
 def test_a_stage_in_memory_alone(builder, variant):
-  """It compiles, links and works without the code for other jobs and stores on disk."""
+  """A stage in memory compiles, links and works without the code for other jobs and stores on disk."""
   run_program(builder.alone_program(variant))
 
 

@@ -1,4 +1,4 @@
-"""`refurbish-tf demo`: what it measures and prints, and what it refuses."""
+"""`refurbish-tf demo`: its measurements, its output and bad input."""
 
 import io
 import os

@@ -1,4 +1,4 @@
-"""`refurbish-tf info`: the machine, and what is in a folder of images."""
+"""`refurbish-tf info`: facts about the machine and about a folder of images."""
 
 import importlib.metadata
 import re

@@ -105,7 +105,7 @@ def test_an_error_is_that_of_its_element():
 
 
 def test_an_out_of_range_error_does_not_end_the_epoch():
-  """As in `map`: a function's OutOfRange error is an error of its element."""
+  """A function's OutOfRange error is an error of its element, as it is in `map`."""
   found = read(iter(augmented(Dataset.range(4), lambda x: Dataset.range(x % 2).get_single_element() + x)))
   assert [isinstance(each, int) for each in found] == [False, True, False, True]
 
@@ -207,7 +207,7 @@ def test_a_source_of_refurbish():
 
 @pytest.mark.parametrize("where", ["input", "function"])
 def test_a_dropped_iterator_does_not_wait(where):
-  """It waits neither for a slow input nor for results that nobody requests any more."""
+  """Destroying an iterator waits neither for a slow input nor for results that nobody requests any more."""
   go, waiting = threading.Event(), threading.Event()
 
   def wait(x):

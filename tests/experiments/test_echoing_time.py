@@ -1,4 +1,4 @@
-"""Echoing by the clock: what is trained, how fast the disk is, and what tables and figures say."""
+"""Echoing by the clock: the trainings, the speed of the disk, and the contents of tables and figures."""
 
 import types
 
@@ -29,7 +29,7 @@ def clock(monkeypatch):
 
 
 def test_the_disk_keeps_its_rate(clock):
-  """It reads one file at a time, even if a sleep ends late, and does not make up for idle time."""
+  """The disk reads one file at a time, even if a sleep ends late, and does not make up for idle time."""
   disk = slow_disk.SlowDisk([bytes(100), bytes(300)], bytes_per_second=100, latency=2)
   read = lambda index: len(disk.read(tf.constant(index, tf.int64)).numpy())
   clock.together = True
@@ -109,7 +109,7 @@ def small(monkeypatch):
 
 
 def test_a_training_counts_its_reads_and_stops_without_the_target(small):
-  """It reads what it trains on and what fills its buffers."""
+  """A training reads the images that it trains on and those that fill its buffers."""
   found = echoing_time.train(images.shapes(64), "before_augment", 2, 4, 0.02, 1, 8, 4, 0)
   assert (found["steps"], found["fresh"], len(found["accuracies"].split())) == (8, -1, 2)
   assert 64 <= found["read"] <= 64 + 24 + 64
@@ -181,7 +181,7 @@ def test_the_tables_of_the_clock(timed):
       "4",
       "0.0 %",
     ],
-    # Its steps take twice as long as its reading.
+    # The steps of this training take twice as long as its reading.
     [
       "example echoing before augmentation, e = 8",
       "4",

@@ -359,7 +359,7 @@ def test_the_packaged_tables_are_whole(path):
 
 
 def test_the_figures_are_drawn(tmp_path, monkeypatch, capsys):
-  """One command draws them from the packaged tables, and writes the documentation's tables as they are."""
+  """One command draws the figures from the packaged tables, and reproduces the tables in the documentation."""
   (tmp_path / "docs").mkdir()
   names = ("README.md", "docs/results.md")
   pages = {name: (ROOT / name).read_text(encoding="utf-8") for name in names}
@@ -421,6 +421,6 @@ def test_networks(shapes):
   assert sum("conv" in layer.name for layer in resnet.layers) == 9  # Two of them are on the shortcuts.
   nine = training.resnet9(shapes)
   assert sum("conv" in layer.name for layer in nine.layers) == 8
-  # As in the original, which leaves out the last offset of the first layer's normalisation.
+  # The original also omits the last offset of the first layer's normalisation.
   assert sum(int(np.prod(weight.shape)) for weight in nine.trainable_weights) == 6_573_120
   assert resnet.output_shape == cnn.output_shape == nine.output_shape == (None, 10)

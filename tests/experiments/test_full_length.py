@@ -215,7 +215,7 @@ def test_the_comparison_marks_significant_differences(compared):
 
 
 def test_echoing_of_the_paper_is_compared_if_it_was_trained(compared):
-  """Its accuracy is compared, also with the paper's. Its seconds are not, because it was trained later."""
+  """The accuracy is compared, also with the paper's. The seconds are not, because this echoing was trained later."""
   later = [
     {**row, "setting": f"refurbish r={r} split 4", "accuracy": row["accuracy"] - 0.1 * r}
     for r in (2, 3)

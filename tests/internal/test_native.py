@@ -185,7 +185,7 @@ def test_without_compiler_one_sentence_names_all_versions_and_the_remedy(package
 
 
 def test_a_library_for_another_machine_is_named_and_not_loaded(package, no_compiler, monkeypatch):
-  """This is the case of a wheel that was copied from one machine to another."""
+  """A wheel that was copied from one machine to another has such a library."""
   monkeypatch.setattr(tf, "load_op_library", lambda path: pytest.fail(f"{path} was loaded"))
   package.pretend_built(VERSION, machine="riscv64")
   with pytest.raises(ImportError) as error:
@@ -362,7 +362,7 @@ def test_cache_that_cannot_be_written(package):
 
 
 def test_installed_copy_has_all_sources(tmp_path):
-  # The fingerprint of a copy that lacks a file would differ from that of the library shipped with it.
+  # If a copy lacked a file, its fingerprint would differ from that of the library shipped with it.
   subprocess.run(
     [
       sys.executable,

@@ -210,7 +210,7 @@ def make_folder(tmp_path_factory):
 
 
 def test_folder_of_keras(folder):
-  """Its default causes a warning with a remedy. Applying only part of the remedy still causes a warning."""
+  """The default of Keras' function causes a warning with a remedy. Applying only part of the remedy still causes it."""
 
   def read(**options):
     return keras.utils.image_dataset_from_directory(folder, image_size=(4, 4), verbose=False, **options)

@@ -118,7 +118,7 @@ def test_a_fit_killed_in_its_first_epoch_repeats_that_epoch(tmp_path, unbroken, 
 
 @pytest.mark.parametrize("inputs", [[], [keras.Input([4])]], ids=["unbuilt", "built"])
 def test_an_interrupted_fit_resumes_with_the_same_model_object(tmp_path, inputs):
-  """As in a notebook: the model already has all the variables that the first step creates."""
+  """In a notebook, the model already has all the variables that the first step creates."""
 
   def make():
     keras.utils.set_random_seed(1)

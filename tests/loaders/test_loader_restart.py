@@ -104,8 +104,8 @@ def test_the_state_of_every_step_restores_exactly_the_rest(make, num_ahead):
 
 @AHEAD
 def test_a_stream_and_a_small_store_resume_to_the_same_set(num_ahead):
-  """Their fresh samples may come in another order."""
-  sample = 12  # Its size in bytes.
+  """The fresh samples of such stages may come in another order."""
+  sample = 12  # The size of a sample in bytes.
   for make in (
     lambda: tf.data.Dataset.range(N).filter(lambda x: x >= 0).refurbish(partial, final, r=2, seed=7).batch(BATCH),
     lambda: refurbished(store=rtf.CacheStore(max_bytes=8 * sample)).batch(BATCH),
@@ -159,7 +159,7 @@ def test_iterators_made_before_the_state_is_loaded():
 
 @pytest.mark.parametrize("num_ahead", [0, 1])
 def test_a_state_holds_nothing_that_is_read_ahead(num_ahead):
-  """It has the same size at each step, because some libraries only restore into arrays of the same shape."""
+  """A state has the same size at each step, because some libraries only restore into arrays of the same shape."""
   noise = np.random.default_rng(7).integers(0, 256, [N, 100, 100, 3], np.uint8)  # Noise, because states are compressed.
   images = tf.data.Dataset.from_tensor_slices(noise)
   loader = numpy_loader(images.refurbish(lambda image: image, r=2, seed=7).batch(BATCH).prefetch(2), num_ahead)

@@ -124,7 +124,7 @@ def test_no_copy_where_none_is_needed(framework):
     "jax": lambda batch: batch.unsafe_buffer_pointer(),
   }[framework]
   addresses = [address_of(batch) for batch in batches]
-  # Not all 32: TensorFlow may keep an argument of a function for some microseconds after the function has returned.
+  # Fewer than 32 suffice: TensorFlow may keep an argument of a function for microseconds after the function returns.
   assert sum(address == own for address, own in zip(addresses, made, strict=True)) >= 16
 
 

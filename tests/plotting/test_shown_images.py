@@ -170,7 +170,7 @@ def test_clips_views_and_files(tmp_path):
 
 
 def test_second_images():
-  """They are images of their own, whatever their size, place and channels, and are not drawn over the first one."""
+  """Second images are shown separately, whatever their size, place and channels, and not drawn over the first one."""
   high = np.arange(12 * 32 * 48 * 5, dtype=np.float32).reshape(12, 32, 48, 5) / (12 * 32 * 48 * 5)
   train = tf.data.Dataset.from_tensor_slices({"high": high, "image": IMAGES / np.float32(255)}).refurbish(
     [rtf.augment.random_crop(8)], [rtf.augment.random_flip(p=1)], r=2, seed=7, targets={"high": "image"}

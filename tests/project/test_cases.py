@@ -51,8 +51,8 @@ def test_the_code_that_mutants_replace_exists():
 
 
 def test_the_quick_run_guards_each_guarantee(runs):
-  """It has every test of at least one Python file that ARCHITECTURE.md names for the guarantee. C++ tests do not count,
-  because they are skipped without GoogleTest."""
+  """The quick run has every test of at least one Python file that ARCHITECTURE.md names for the guarantee. C++ tests do
+  not count, because they are skipped without GoogleTest."""
   in_file = collections.defaultdict(lambda: collections.defaultdict(set))
   for name, run in runs.items():
     file, test = re.search(r"/(\w+\.py)::([^\[]*)", name).groups()

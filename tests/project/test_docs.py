@@ -310,7 +310,7 @@ def run_program_of(page, name, arguments=(), with_errors=False, program_argument
 
 
 def test_a_program_resumes_from_its_checkpoint(photographs):
-  """It resumes in the middle of its last epoch, with the batches and weights of the unbroken run."""
+  """The program resumes in the middle of its last epoch, with the batches and weights of the unbroken run."""
   unbroken, resumed = (run_program_of("torch_jax.md", "train_torch.py") for _ in range(2))
   assert "epoch 0" not in resumed
   assert re.search(r"epoch 1: loss [\d.]+\n", unbroken)[0] in resumed
@@ -325,7 +325,7 @@ def test_boxes_of_a_library_keep_their_labels(tmp_path, monkeypatch):
 
 @cases.slow
 def test_the_tutorial_resumes(photographs):
-  """It resumes in the epoch that was interrupted. The folder of this test has two steps per epoch."""
+  """The tutorial resumes in the interrupted epoch. The folder of this test has two steps per epoch."""
   # The program ends in the second step of the third epoch.
   stop = (
     "tf.keras.callbacks.LambdaCallback(on_train_batch_begin=lambda step, logs: model.optimizer.iterations == 5 "

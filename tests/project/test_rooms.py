@@ -8,7 +8,7 @@ from support import ROOT
 
 PACKAGE = ROOT / "refurbish_tf"
 
-# The folders of cc/ that each one may include from, besides itself.
+# The folders of cc/ that each folder may include from, in addition to itself.
 CC_MAY_INCLUDE = {
   "base": (),
   "plan": ("base",),
@@ -88,7 +88,7 @@ def test_includes_run_downward_only():
 
 
 def test_portable_code_calls_no_math_functions_of_the_c_library():
-  """base/elementary.h has such functions, made of operations that every machine rounds in the same way."""
+  """base/elementary.h has replacements, made of operations that every machine rounds in the same way."""
   used = re.compile(
     r"\b(std::|math\.|np\.)(exp2?|expm1|log(2|10|1p)?|pow(er)?|cbrt|hypot|a?(sin|cos|tan)h?|atan2|erfc?|[tl]gamma)f?\("
   )

@@ -61,7 +61,7 @@ def test_the_name_of_the_wheel_matches_the_docs():
 
 
 def test_a_cross_build_has_the_flags_of_tensorflow():
-  """It cannot ask the TensorFlow of another machine. A wrong flag would change the layout of classes."""
+  """A cross build cannot ask the TensorFlow of another machine. A wrong flag would change the layout of classes."""
   assert tuple(tf.sysconfig.get_compile_flags()[1:]) == build_wheel.TENSORFLOW_FLAGS
 
 
@@ -182,7 +182,7 @@ def test_the_page_of_the_package_index_has_no_broken_link(tmp_path, address):
 
 @cases.slow
 def test_the_source_distribution_builds_the_same_library(tmp_path):
-  """Its fingerprint shows that it has all sources, and twine accepts it."""
+  """The fingerprint of the distribution shows that it has all sources, and twine accepts it."""
   archive, unpacked = sdist(tmp_path)
   fingerprint = "import sys; sys.path.insert(0, 'refurbish_tf/_internal'); import native; print(native.fingerprint())"
   found = subprocess.run(

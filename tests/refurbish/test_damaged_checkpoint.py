@@ -67,7 +67,7 @@ def fixture_state(saved):
 
 
 def test_the_state_can_be_read_and_written(state):
-  """Otherwise the tests below would show nothing: a state that is written back unchanged can be restored."""
+  """A state that is written back unchanged can be restored. Otherwise the tests below would show nothing."""
   expected = take(iter(make(n=N, epochs=2)))
   assert tuple(state.values) == KEYS
   iterator = iter(make(n=N, epochs=None))
@@ -95,7 +95,7 @@ def assert_refused(state, message):
 DAMAGE = [
   ({"next_epoch": -1}, "next_epoch is -1, but must be at least 0"),
   ({"number": 2**50}, "number is 1125899906842624, but must be"),
-  # Its generations could not be distinguished from "none".
+  # The generations of this number could not be distinguished from "none".
   ({"number": 2**32 - 1}, "number is 4294967295, but must be"),
   ({"origin": 2**44}, "origin is 17592186044416"),
   ({"ring_head": -1}, "ring_head is -1, but must be at least 0"),
@@ -152,7 +152,7 @@ def test_a_missing_entry_is_named(state, key):
 
 @pytest.mark.parametrize("version", [5, 7])
 def test_another_version_is_refused(state, version, tmp_path, monkeypatch):
-  """This is also true of checkpoints that are read from disk."""
+  """This includes checkpoints that are read from disk."""
   state.values["version"] = np.int64(version)
   with monkeypatch.context() as patch:
     patch.setattr(gen_dataset_ops, "serialize_iterator", lambda *args, **kwargs: state.serialized())

@@ -299,7 +299,7 @@ DECORATED = {
 )
 @pytest.mark.parametrize("kind", DECORATED)
 def test_decorated_functions(kind, build):
-  """They are called as `map` calls them, whatever signature they claim. Functions that can take a seed get one."""
+  """The functions are called as `map` calls them, whatever signature they claim. Those that can take a seed get one."""
   function, is_seeded = DECORATED[kind]
   source = Dataset.range(8).map(lambda x: (x, x))
   found = {int(label): int(image) for image, label in build(source, function)}

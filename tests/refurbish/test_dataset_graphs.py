@@ -112,7 +112,7 @@ def test_deterministic_false():
 
 
 def test_an_option_that_lets_the_source_change_its_order_is_refused():
-  """It is also refused if it is set after the stage. Then creating an iterator raises the error."""
+  """The option is also refused if it is set after the stage. Then creating an iterator raises the error."""
   dataset = Dataset.range(10).map(plus_one, num_parallel_calls=2).refurbish(shuffled_by_time, r=2)
   with pytest.raises(tf.errors.InvalidArgumentError, match="deterministic=False.*argument of refurbish"):
     list(with_options(dataset, deterministic=False))
@@ -187,7 +187,7 @@ def test_a_function_reads_a_stage_from_outside():
 
 
 def test_a_stage_captured_by_a_function_of_a_dataset():
-  """One stage that an outer function iterates once for each of its elements: these are its epochs."""
+  """An outer function iterates one stage once for each of its elements. These iterations are the stage's epochs."""
   calls = []
   stage = Dataset.range(5).refurbish(in_python(lambda x: calls.append(x) or x), r=100, seed=1)
   outer = Dataset.range(3).flat_map(lambda i: stage.map(lambda x: x + 10 * i))

@@ -239,7 +239,7 @@ def test_bad_sources(kind):
   source, message = WAY_OUT[kind]
   with pytest.raises(ValueError, match=f"(?s){message}") as caught:
     source().refurbish(lambda *elements: elements)
-  assert "Op:" not in str(caught.value) and "{{" not in str(caught.value)  # Without TensorFlow's own decoration.
+  assert "Op:" not in str(caught.value) and "{{" not in str(caught.value)  # TensorFlow's decoration is removed.
   assert caught.value.__suppress_context__
 
 
@@ -326,7 +326,7 @@ def test_a_source_that_has_grown_while_samples_are_removed():
       raise AssertionError("The epoch does not end.")
     assert 1 <= len(errors) <= 2 and len(set(values)) == len(values)
     number[0] = 10
-    with contextlib.suppress(tf.errors.DataLossError):  # Unless an element has already raised it.
+    with contextlib.suppress(tf.errors.DataLossError):  # There is no error if an element has already raised it.
       next(iter(dataset))
     assert sorted(dataset.as_numpy_iterator()) == list(range(10))
 
@@ -402,7 +402,8 @@ def test_shuffle_buffer_size(size, held):
 
 
 def test_shuffle_buffer_of_large_elements():
-  """By default it holds 256 MB: after the third element of 100 MB no more are read. A given size is always used."""
+  """The default buffer holds 256 MB: after the third element of 100 MB no more are read. A given size is always
+  used."""
   elements = []
   source = counted(elements, 6, lambda x: tf.fill([100_000_000], tf.cast(x, tf.uint8)))
   for size, held in ((None, 2), (4, 3)):

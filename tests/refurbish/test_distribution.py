@@ -272,7 +272,7 @@ def test_shards_cannot_run_in_one_process():
 
 
 def test_functions_in_python_are_refused_with_the_reason(two_workers):
-  """They exist only in the process that built the pipeline."""
+  """Such functions exist only in the process that built the pipeline."""
 
   def same(index, rng):
     return index

@@ -204,7 +204,7 @@ def test_arrays_broadcast():
 
 
 def test_diversity_in_between_is_smooth():
-  """If |A_F| does not divide |A|, as on curves, the expectation is between those of its neighbours."""
+  """If |A_F| does not divide |A|, as when curves are drawn, the expectation is between those of neighbouring |A|."""
   curve = diversity.expected_unique_samples(60, np.linspace(1, 60, 200), 10, 3)
   assert np.all(np.diff(curve) > 0)
 

@@ -127,7 +127,7 @@ def test_any_history(kind, n, r, history, num_parallel_calls, eviction):
   """G1, G2 and identity hold whatever happens: early stops, two iterators at once, lost samples."""
   store = rtf.CacheStore()
   pipeline = Pipeline(kind, n, r, store=store, num_parallel_calls=num_parallel_calls, eviction=eviction)
-  epochs = {}  # By number; for stopped epochs, the part that was read.
+  epochs = {}  # By number. Stopped epochs have the part that was read.
   started = 0
 
   for event, argument in history:

@@ -161,7 +161,7 @@ def test_fit_of_a_stream_has_whole_epochs_after_the_rest_of_one(tmp_path):
 
 
 def test_samples_of_a_lost_worker_are_prepared_again(tmp_path):
-  """They may have had all their uses. The samples of the others are still in their store."""
+  """A lost worker's samples may have had all their uses. The samples of the others are still in their store."""
   make = lambda i: worker("range", 24, 2, i, 3, "loader", store=tmp_path / str(i))
   saved = [stop("loader", make(i), tmp_path, 1, 2)[1] for i in range(2)]
   gc.collect()  # Closing a store writes its samples in memory.

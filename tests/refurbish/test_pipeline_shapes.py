@@ -1,5 +1,5 @@
-"""G7, by the shape of the pipeline: a restored pipeline yields what the saved one would have, or an error says why
-not."""
+"""G7 for pipelines of all shapes: a restored pipeline yields the same elements as the saved one would have, or an error
+says why it cannot."""
 
 import collections
 import itertools

@@ -25,7 +25,7 @@ pytestmark = cases.slow  # A service starts processes.
 GUIDE = ROOT / "docs" / "workers.md"
 TRAINERS = "abcd"
 SHARE = N // 2
-# A trainer that is this number of elements behind on each worker loses none.
+# A trainer may be this number of elements behind on each worker without losing any.
 LAG = 60
 PAYLOAD = 100_000
 
@@ -77,7 +77,7 @@ def test_four_trainers_get_the_same_whole_epochs_prepared_once(cluster, store):
   found = cluster.read(job, dict.fromkeys(TRAINERS, epochs * N))
   assert all(by_worker(elements) == by_worker(found["a"]) for elements in found.values())
   for elements in found.values():
-    # One request at a time alternates between the workers.
+    # Because of one request at a time, elements come from the workers alternately.
     for begin in range(0, epochs * N, N):
       assert sorted(element.index for element in elements[begin : begin + N]) == list(range(N))
     assert uses(elements) == R
@@ -235,7 +235,7 @@ def run_program(directory, program, arguments, output):
 
 
 def test_the_guides_program_trains(tmp_path):
-  """As the guide says, on one machine instead of four. Trainers wait for a worker that starts late."""
+  """The program runs on one machine instead of the guide's four. Trainers wait for a worker that starts late."""
   page = GUIDE.read_text(encoding="utf-8")
   (program,) = re.findall(r"<!-- a program: machines.py -->\n```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
   ports = [free_port() for _ in range(3)]

@@ -183,7 +183,7 @@ def test_a_changed_shard_size_is_refused_if_the_source_has_changed_size():
 
 
 def test_more_samples_in_all_shards_than_there_are_seeds():
-  """They are refused when the stage is built, not when its checkpoint is restored. One sample less is accepted."""
+  """Too many are refused when the stage is built, not when its checkpoint is restored. One sample less is accepted."""
   rtf.EpochPosition(sharded(1 << 16, 0, 2, total=(1 << 32) - 1)).serialize()
   with pytest.raises(
     ValueError, match="has 4294967296 elements in all shards together; refurbish takes at most 4294967295. Divide"
@@ -192,7 +192,7 @@ def test_more_samples_in_all_shards_than_there_are_seeds():
 
 
 def test_samples_have_the_numbers_of_the_whole_source(tmp_path):
-  """So workers with one seed augment different samples differently, and one worker augments as several together do."""
+  """Workers with one seed augment different samples differently, and one worker augments as several together do."""
   whole, shards = Workers(1, 2), Workers(3, 2, tmp_path)
   for number in range(4):
     alone, shares = whole.epoch()[0], shards.epoch()
@@ -221,7 +221,7 @@ def test_samples_have_the_numbers_of_the_whole_source(tmp_path):
   ],
 )
 def test_numbers_in_the_whole_source_are_used_where_known(source, known):
-  """Otherwise a sample has its number among the elements that the stage reads."""
+  """If it is unknown, a sample has its number among the elements that the stage reads."""
 
   def number(source):
     seeds = {
@@ -310,7 +310,7 @@ def test_refused_with_another_source_or_seed(tmp_path):
 
 @pytest.mark.parametrize("why", ["limit", "stream", "stream, read before"])
 def test_a_new_schedule_begins_if_the_old_one_cannot_be_continued(tmp_path, why):
-  """With a limit, or while the length is unknown: every sample is prepared once more, and none is used too often."""
+  """With a limit, or while the length is unknown, every sample is prepared once more, and none is used too often."""
 
   def make(n, i):
     source = tf.data.Dataset.range(N)
@@ -324,7 +324,7 @@ def test_a_new_schedule_begins_if_the_old_one_cannot_be_continued(tmp_path, why)
       stage = make(n, i)
       if n == 2:
         if "before" in why:
-          assert len(list(stage)) == N // 2  # Now it knows the length of its shard, but not that of the source.
+          assert len(list(stage)) == N // 2  # The stage now knows its shard's length, but not its source's.
         assert list(restore(stage, paths[i])) == []
       for number in range(5):
         iterator = iter(stage)

@@ -404,7 +404,7 @@ def test_elements_after_a_missing_file_cause_no_alarm(tmp_path):
   paths = [tmp_path / f"{i}" for i in range(N)]
   for i, path in enumerate(paths):
     path.write_text(f"{i}")
-  # One error, and two elements are missing.
+  # The error of one file costs two elements.
   pairs = by_index([str(path) for path in paths]).batch(2).map(lambda pair: tf.map_fn(tf.io.read_file, pair))
   dataset = stage(pairs.unbatch(), r=1)
   epochs(dataset, 1)

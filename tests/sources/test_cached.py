@@ -29,7 +29,7 @@ def recorded(source=None, store=None, readers=None):
   """Returns a Python source that records its reads, and its dataset, cached."""
   source = source or Source(N)
   dataset = rtf.sources.cached(rtf.sources.data_source(source), store, num_parallel_reads=readers)
-  source.asked.clear()  # Forgets what was read for the spec.
+  source.asked.clear()  # Forgets the reads for the spec.
   return source, dataset
 
 

@@ -70,7 +70,7 @@ def test_the_next_run_reads_nothing(tmp_path):
 
 
 def test_the_store_is_read_ahead(tmp_path):
-  """It is read ahead even if more bytes are wanted than may be in progress. No element is read twice."""
+  """The store is read ahead even if more bytes are wanted than may be in progress. No element is read twice."""
   size = 1 << 20
   source = Dataset.range(N).map(lambda x: tf.fill([size // 8], x))
   filled(tmp_path, source)

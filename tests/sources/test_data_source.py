@@ -45,7 +45,7 @@ def test_elements_in_order(kind, reads):
   source = kind(150)
   dataset = data_source(source, num_parallel_reads=reads)
   assert len(dataset) == 150 and dataset.element_spec == tf.TensorSpec([], tf.int64)
-  assert source.asked == [0]  # It was read for the spec.
+  assert source.asked == [0]  # Element 0 was read for the spec.
   source.asked.clear()
   assert _values(dataset) == _values(dataset) == _squares(150)
   # The second iterator may begin while readers of the first one end.
@@ -244,7 +244,7 @@ def _raise(error):
   "fail", [lambda: _Lazy(index=3, image=3.0), lambda: _raise(SystemExit(1)), lambda: _raise(_Mute())]
 )
 def test_any_failure_is_an_error_of_its_own_element(kind, fail):
-  """Otherwise later elements would come, and be stored, with wrong indices."""
+  """Without this error, later elements would come, and be stored, with wrong indices."""
   # If a batch raises, its elements are read again one by one, so element 3 fails twice.
   failures = [2 if kind is Batched else 1]
 

@@ -190,7 +190,7 @@ def test_one_directory_around_the_class_directories_causes_a_warning(tmp_path):
 
 
 def test_a_class_without_images_is_an_error(tmp_path):
-  """It would shift the labels of later classes."""
+  """A class without images would shift the labels of later classes."""
   _write(tmp_path, ["b/1.png", "c/1.png", "c/.DS_Store"])
   for other in ("a", "readme/deep"):
     (tmp_path / other).mkdir(parents=True)

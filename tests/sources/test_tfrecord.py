@@ -134,7 +134,7 @@ def test_behaves_as_from_tensor_slices(tmp_path):
   ids=["shard", "skip", "take"],
 )
 def test_unrequested_records_are_not_read(tmp_path, build):
-  """At most the records in progress at one time are read in vain."""
+  """In addition, at most the records in progress at one time are read."""
   records = rtf.sources.tfrecord(write(tmp_path / "a", [os.urandom(100_000)] * 60), num_parallel_reads=2)
   wanted = len(build(records))
   before = bytes_read()
@@ -377,7 +377,7 @@ def test_only_reading_ahead_waits_for_the_limit(tmp_path):
 
 
 def test_service(tmp_path):
-  """With splits that the service distributes, each record comes once; without sharding, once per worker."""
+  """With splits that the service distributes, each record comes once. Without sharding, it comes once per worker."""
   service = tf.data.experimental.service
   files = write_files(tmp_path, 20, 15)
   wanted = sorted(contents(tf.data.TFRecordDataset(files)))

@@ -63,7 +63,7 @@ def test_a_stopped_lock_holder_delays_no_steps_and_no_stats(tmp_path, held):
 
 def test_an_epoch_ends_while_the_settings_are_locked(tmp_path, held):
   path = str(tmp_path / "store")
-  source = tf.data.Dataset.range(20).filter(lambda x: True)  # Of unknown length.
+  source = tf.data.Dataset.range(20).filter(lambda x: True)  # A source of unknown length.
   dataset = source.refurbish(lambda x: x, r=2, seed=1, store=path)
   holder = held(path)
   for _ in range(3):

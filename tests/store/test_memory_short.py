@@ -82,7 +82,7 @@ def test_the_same_samples_in_the_same_order(memory, free, stream):
 
 
 def test_short_memory_causes_one_python_warning(memory):
-  """A PipelineWarning says how many samples are kept and what to do. While memory is free there is none."""
+  """A PipelineWarning says how many samples are kept and what to do. While memory is free there is no warning."""
   dataset = stage()
   with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")

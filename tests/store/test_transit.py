@@ -152,7 +152,7 @@ def test_the_ring_is_used_after_the_first_pass_of_a_source_of_unknown_length(roo
 
 
 def test_a_stream_does_not_skip_samples_that_are_not_kept(root):
-  """It prepares a sample even if the store happens to have it."""
+  """A stream prepares a sample even if the store happens to have it."""
   path, n = new_path(root), 120
   job = Job(path, n, 2, 1, n // 2 * RECORD, random_access=False)
   store = rtf.CacheStore(path, max_bytes=n // 2 * RECORD)

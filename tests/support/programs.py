@@ -57,7 +57,7 @@ class Program:
       signal.pidfd_send_signal(self._handle, number)
 
   def wait(self, timeout):
-    """Waits for the end. Does not read stdout in the meantime."""
+    """Waits for the end, without reading stdout."""
     if not select.select([self._handle], [], [], timeout)[0]:
       raise TimeoutError(f"the program has not ended in {timeout} s")
 

@@ -194,7 +194,7 @@ def test_a_pilot_that_fails_ends_the_program(trainings):
 
 
 def test_the_packaged_table_is_of_the_plan(trainings):
-  """Each row is of one of its trainings, in its order."""
+  """Each row belongs to one of the plan's trainings, in the order of the plan."""
   if not (results.DIRECTORY / "all_images.csv").exists():
     pytest.skip("no training has been finished yet")
   rows = results.read("all_images")
