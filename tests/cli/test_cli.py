@@ -27,7 +27,7 @@ LAUNCH = "import sys, refurbish_tf_launcher; sys.exit(refurbish_tf_launcher.main
 
 @pytest.fixture
 def launched(tmp_path):
-  """Returns a function that launches a stand-in for our package, without TensorFlow, by the real startup.py."""
+  """Returns a function that launches, with the real startup.py, a stand-in for our package that needs no TensorFlow."""
   shutil.copy(refurbish_tf_launcher.__file__, tmp_path)
   package = tmp_path / "refurbish_tf"
   (package / "cli").mkdir(parents=True)

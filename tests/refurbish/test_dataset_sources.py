@@ -402,8 +402,7 @@ def test_shuffle_buffer_size(size, held):
 
 
 def test_shuffle_buffer_of_large_elements():
-  """The default buffer holds 256 MB: after the third element of 100 MB no more are read. A given size is always
-  used."""
+  """The default is 256 MB: no element is read after the third one of 100 MB. A given size is always used."""
   elements = []
   source = counted(elements, 6, lambda x: tf.fill([100_000_000], tf.cast(x, tf.uint8)))
   for size, held in ((None, 2), (4, 3)):
