@@ -193,7 +193,7 @@ def _advice(found, rows, layers, specs, traced, setting, min_diversity, can_offl
   elif setting.trains_on_cpu:
     input_seconds = standard.later_cpu_seconds / setting.processors
     share = input_seconds / (input_seconds + setting.step_seconds / setting.batch_size)
-    reasons.append(f"The processors train, too: standard training's input takes {100 * share:.0f} % of their time.")
+    reasons.append(f"The CPU also trains: standard training's input takes {100 * share:.0f} % of their time.")
   else:
     reasons.append(
       "step_seconds is not given: if your accelerator does not wait for its input, nothing of this makes it faster."

@@ -76,7 +76,7 @@ def image_folder(
       a subset; a class has no images, unless it is in `class_names` and has no files but hidden ones; `class_names` has
       a name twice, or the name of no directory; `validation_split`, `subset` and `seed` do not go together;
       `num_parallel_reads` is out of range.
-    tf.errors.NotFoundError and the like: when it runs, a file cannot be read, such as a link to what does not exist.
+    tf.errors.NotFoundError and the like: when it runs, a file cannot be read, such as a broken link.
       The iterator goes on with the next file.
   """
   num_parallel_reads = checks.check_parallel_reads(num_parallel_reads)

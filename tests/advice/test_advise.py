@@ -145,7 +145,7 @@ def test_no_change_is_advised_if_the_accelerator_does_not_wait(monkeypatch):
   assert "offload" not in str(rtf.advise(IMAGES, [*CHEAP, flip], step_seconds=1e-9, **QUICK))
   monkeypatch.setattr(machine, "has_accelerator", lambda: False)
   advice = rtf.advise(IMAGES, CHEAP, step_seconds=2.0, **QUICK)
-  assert advice.input_waits is None and "The processors train, too: standard training's input takes 0 %" in str(advice)
+  assert advice.input_waits is None and "The CPU also trains: standard training's input takes 0 %" in str(advice)
 
 
 @pytest.mark.parametrize("number, most_read, in_place", [(8, 4096, False), (64, 16, True)])

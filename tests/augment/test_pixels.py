@@ -136,7 +136,7 @@ def test_small_floats_can_only_be_moved():
     image = tf.cast(noise(np.float32, 7, 9, 3), dtype)
     np.testing.assert_array_equal(augment.random_flip()(image, [1, 0]), image[:, ::-1])
     for layer in (augment.resize((4, 4)), augment.normalize()):
-      with pytest.raises(TypeError, match=f"got dtype {dtype.name}. Put it before what makes that of it"):
+      with pytest.raises(TypeError, match=f"got dtype {dtype.name}. Put it before the layer that returns this dtype"):
         layer(image)
 
 

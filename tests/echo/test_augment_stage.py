@@ -396,7 +396,7 @@ def with_results():
     if state.values["num_ready"] == 3:
       return dataset, state
     time.sleep(0.01)
-  raise AssertionError(f"{state.values['num_ready']} results lie ready, and not 3")
+  raise AssertionError(f"{state.values['num_ready']} results are ready, and not 3")
 
 
 def test_results_that_are_restored():
