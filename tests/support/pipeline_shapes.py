@@ -125,7 +125,7 @@ def stop(way, shape, kind, symbolic, directory, step):
   """Reads `step` steps and saves. Returns the elements and the dataset."""
   dataset = build(shape, kind, symbolic)
   if way == "fit":
-    # The last step is trained again, from the backup before it.
+    # Each backup is saved before a step, so `fit` runs the last step again when it resumes.
     return Fit(dataset, directory / "backup", stop=step + 1).steps[:-1], dataset
   if way == "loader":
     loader = numpy_loader(dataset)

@@ -183,7 +183,7 @@ class Stage : public std::enable_shared_from_this<Stage> {
   // for all workers or, between two epochs, for a shard of another size.
   bool IsOfOthers(const EpochPosition& saved) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Fails if the stage cannot continue from a position of other samples.
+  // If `IsOfOthers` is true: fails if the stage cannot continue from `saved`.
   absl::Status CheckOthers(const EpochPosition& saved) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The part of a joined position that is about the stage's own samples.
