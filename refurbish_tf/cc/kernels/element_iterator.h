@@ -43,8 +43,8 @@ class ElementWork : public InputWork<ElementPiece> {
 // each element of the input.
 //
 // A checkpoint waits for the calls in progress, and includes the results that
-// are ready. A symbolic checkpoint instead has the position of the input after the last
-// element handed out, so elements read ahead are read again.
+// are ready. A symbolic checkpoint instead has the position of the input after
+// the last element handed out, so elements read ahead are read again.
 template <class Dataset, class Work>
 class ElementIterator : public InputIterator<Dataset, Work> {
  public:
