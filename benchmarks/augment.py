@@ -50,7 +50,7 @@ MOST_OF = {
 
 def measure(quick):
   """Yields the sections."""
-  # Checked before minutes of measuring: a module that cannot be imported leaves a row of each section empty.
+  # Checked once, before minutes of measuring. A module that cannot be imported leaves a row of each section empty.
   absent = peers.installed()
   for side in (32, 224) if quick else BATCHES:
     for batched in (False, True):
@@ -198,7 +198,7 @@ def _add_peers(calls, inputs, batched, absent):
 
 
 def _measured(title, prefix, calls, absent, rounds, count, most, most_of, definition, in_readme):
-  """The section of all calls, with the given bars and those of the peers."""
+  """The section of all calls, with the given bars, and a bar for each peer."""
   costs, failed = _costs(calls, rounds, count)
   absent = {**absent, **failed}
 

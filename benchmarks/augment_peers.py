@@ -1,4 +1,4 @@
-"""The peers of our layers: TensorFlow's operations, DALI, torchvision, Pillow, albumentations."""
+"""Libraries to compare our layers with: TensorFlow's operations, DALI, torchvision, Pillow, albumentations."""
 
 import dataclasses
 import importlib
@@ -36,11 +36,11 @@ PIPELINE = "RandAugment, crop, flip, normalize float32"
 
 @dataclasses.dataclass(frozen=True)
 class Peer:
-  """A library to compare ours with.
+  """A library that our layers are compared with.
 
   Attributes:
     modules: the modules that it needs.
-    batched: whether it takes batches, and only these.
+    batched: whether it takes batches, and nothing else.
     names: the operations that are compared.
     make: a function of `Inputs` that returns functions by these names, each of which augments all `count` images.
   """
@@ -79,7 +79,7 @@ def boxes(side):
 
 def installed():
   """The reasons why peers are missing, by name."""
-  # PyTorch works without Triton, which crashes together with TensorFlow: both contain LLVM.
+  # Hides Triton, which crashes together with TensorFlow, because both contain LLVM. PyTorch works without it.
   sys.modules.setdefault("triton", None)
   absent = {}
   for name, peer in PEERS.items():

@@ -30,13 +30,13 @@ PARALLEL_CALLS = dataset_graph.PLAIN_MAP_CALLS
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-  """One thing measured.
+  """One thing that was measured.
 
   Attributes:
     key: its name in the JSON.
     name: its name everywhere else.
     unit: the unit of the values; with a bar, what they are relative to.
-    values: the measurements; empty if it cannot be measured here, in which case the name says why.
+    values: the measurements; empty if this cannot be measured here; the name then says why.
     limit: the bar, which the median should not exceed. None: for information only.
   """
 
@@ -61,7 +61,7 @@ class Row:
 
   @property
   def brief(self):
-    """The text for README.md: quotients with their range, other figures without, and only bars that are missed."""
+    """The text for README.md: quotients with their range, other figures without it, and only bars that are missed."""
     number = "{:,.0f}" if self.median and abs(self.median) >= 100 else "{:,.3g}"
     is_quotient = self.limit is not None or re.match("of |over |gain|its limit|$", self.unit)
     return self._figures(number, with_range=is_quotient) + (
@@ -88,7 +88,7 @@ class Section:
   Attributes:
     title: what was measured.
     definition: how it was measured, in sentences.
-    rows: a list of `Row`s. Those with the same name are one line of the table, those with the same unit one column.
+    rows: a list of `Row`s. Rows with the same name form a line of the table, rows with the same unit a column.
     in_readme: a function that says whether a row is in README.md; None for no row.
   """
 
@@ -116,7 +116,7 @@ class Section:
 
 
 class Report:
-  """All sections of a benchmark, and where they were measured."""
+  """All sections of a benchmark, and the machine that measured them."""
 
   def __init__(self, name, quick):
     self._name = name
@@ -227,7 +227,7 @@ def cpu_of_epochs(datasets, rounds):
 def cpu_of_calls(calls, rounds):
   """CPU time of functions, in turns: each round calls every function once, in random order.
 
-  Each must have been called before, so that no round includes one-off work.
+  Each function must have been called before, so that no round includes one-off work.
 
   Returns:
     A dict of lists: seconds of CPU time, user and system, of all threads, for every round.
@@ -237,7 +237,7 @@ def cpu_of_calls(calls, rounds):
     for name in random.sample(list(calls), len(calls)):
       began = time.process_time()
       calls[name]()
-      # Work ahead in the background must not count for the next function.
+      # Background work that runs ahead must not count for the next function.
       wait_until_idle()
       costs[name].append(time.process_time() - began)
   return costs

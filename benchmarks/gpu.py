@@ -22,7 +22,7 @@ import samples
 TRAINING = pathlib.Path(__file__).resolve().parent / "gpu_training.py"
 # By name: Keras' model, the side of its images, and the batch size.
 MODELS = {"ResNet-50": ("ResNet50", 224, 128), "a small network": ("small", 32, 512)}
-# The steps of an epoch. The available images are repeated to fill them.
+# The steps of an epoch. The images are repeated to fill them.
 STEPS = 100
 # Trainings are measured with all cores, and with this number of cores.
 FEW = 4
@@ -33,8 +33,8 @@ LONGEST = 480
 
 
 def measure(quick, only="", photographs=None, minutes=None):
-  """Yields the sections. With `minutes`, only the most important ones, without figures for what does not end in
-  time."""
+  """Yields the sections. With `minutes`, yields only the most important ones, and leaves out figures of processes that
+  do not end in time."""
   with tempfile.TemporaryDirectory(prefix="refurbish-gpu-") as directory:
     kept = functools.cache(lambda side: _kept(directory, quick, photographs, side))
     # JAX stores what it compiles here, so that later processes need not compile it again.
@@ -77,12 +77,12 @@ class Budget:
 
 
 def _shares(title, quick):
-  """The weights by which the processes of a section divide its seconds. ResNet-50 needs three times as many."""
+  """The weights by which the processes of a section divide its seconds. ResNet-50 needs three times as many seconds."""
   return [3 if "ResNet" in title else 1] * (len(FRAMEWORKS) if "Loaders" in title else len(_processors(quick)))
 
 
 def _processors(quick):
-  """The numbers of cores: first all, because compiling then takes the least time."""
+  """The numbers of cores to measure with. All cores come first, because compiling is then fastest."""
   everything = len(os.sched_getaffinity(0))
   return [everything, FEW] if FEW < everything and not quick else [everything]
 

@@ -1,9 +1,9 @@
-"""The measurements of `gpu`, each in its own process: `python gpu_training.py SETTINGS`, a line of JSON for each
-result.
+"""The measurements of `gpu`, each in its own process. `python gpu_training.py SETTINGS` prints a line of JSON for
+each result.
 
 SETTINGS is JSON: the name of a function here, as "part", the number of cores, as "processors", and the function's
-arguments. Cores are chosen before TensorFlow and JAX are imported, which start a thread for each. `KERAS_BACKEND`
-selects the backend.
+arguments. Cores are chosen before TensorFlow and JAX are imported, because these start a thread for each core.
+`KERAS_BACKEND` selects the backend.
 """
 
 import collections

@@ -1,6 +1,6 @@
 """The cost of `torch_loader` and `jax_loader`, compared with iterating the pipeline itself.
 
-On the CPU. A loader whose framework is not installed is marked so.
+All of it runs on the CPU. If a loader's framework is not installed, its rows say so.
 """
 
 import importlib.util
@@ -21,7 +21,7 @@ SHAPE = (128, 224, 224, 3)
 MOST_MICROSECONDS, MOST_OF_MEMCPY = 100, 1.2
 SAMPLES = 1_000_000
 MOST_MEGABYTES, MOST_MILLISECONDS = 1, 20
-# Makes a pipeline endless in practice: loaders reject pipelines that are declared endless.
+# Makes a pipeline endless in practice, because loaders reject pipelines that are declared endless.
 REPEATED = 10**6
 
 

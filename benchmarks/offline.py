@@ -38,7 +38,7 @@ PRESET = 2
 UNUSED = ("libclang", "tensorboard", "tensorboard-data-server")
 # TensorFlow's headers, which are only needed to compile.
 LEFT_OUT = re.compile(r"tensorflow/include/|.*/__pycache__/")
-# pip matches each of these names exactly, so all that are allowed are listed.
+# pip matches these names exactly, so every allowed name is listed.
 PLATFORMS = tuple(
   f"{platform}_x86_64"
   for platform in ("manylinux1", "manylinux2010", "manylinux2014", *(f"manylinux_2_{minor}" for minor in range(5, 36)))
@@ -146,7 +146,7 @@ def unpack(parts, output):
   whole = io.BufferedReader(_Joined([parts / part["name"] for part in manifest["parts"]]))
   with lzma.open(whole) as stream, tarfile.open(fileobj=stream, mode="r|") as tar:
     for member in tar:
-      # The manifest was checked, so the parts are ours. Still, the filter keeps all files inside `output`.
+      # The parts match the manifest. Even so, the filter keeps all files inside `output`.
       tar.extract(member, output, filter="data")
   lines = [f"export {name}={shlex.quote(value)}" for name, value in environment(parts, output).items()]
   (output / "env.sh").write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -84,7 +84,7 @@ def _reuse(quick, files, whence):
     }
     took = {way: [] for way in batches}
     if train is None:
-      # The accelerator's times are fractions of the input's time for a batch. One epoch without a model measures it.
+      # The accelerator's times are fractions of the input's time for a batch, which one epoch without a model measures.
       cpu = _seconds(batches[WITHOUT], 2, steps)
       train, device = cpu / 4, cpu / 10
     for way in batches:  # Not measured: in the first epoch every sample is fresh.

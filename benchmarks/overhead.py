@@ -140,7 +140,7 @@ def first_element(quick):
     "refurbish": source.refurbish(identity, r=3),
   }
   waits = {name: [] for name in datasets}
-  # Not in turns: the baseline takes longer to free its memory than refurbish takes to begin.
+  # Not in turns, because the baseline takes longer to free its memory than refurbish takes to begin.
   for name, dataset in reversed(datasets.items()):
     for epoch in range(1 + common.rounds(quick, 5)):
       began = time.perf_counter()

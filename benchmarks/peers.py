@@ -1,7 +1,7 @@
 """Images per second with refurbish, with its loaders, and with other libraries that augment on the CPU.
 
-Each runs in its own process, see peer_pipelines/, with the same images in memory and all cores.
-`pip install -e '.[bench]'` installs the libraries; one that is missing or fails is marked so.
+Each pipeline runs in its own process (peer_pipelines/), with the same images in memory and all cores.
+`pip install -e '.[bench]'` installs the libraries; if one is missing or fails, its rows say so.
 """
 
 import contextlib
@@ -157,7 +157,7 @@ def _pipelines(kind):
 
 
 def _run(kind, images, rounds):
-  """Epochs of all pipelines in turns.
+  """Runs epochs of all pipelines in turns.
 
   Returns:
     A dict of lists of what `epochs.serve` answers for each epoch; and a dict of why other pipelines are missing.
@@ -183,7 +183,7 @@ def _run(kind, images, rounds):
 
 @contextlib.contextmanager
 def _started(key, kind, images_path, errors):
-  """The process of a pipeline, which runs an epoch for each line of its input."""
+  """Yields the process of a pipeline, which runs an epoch for each line of its input."""
   with open(errors, "w") as stderr:
     process = subprocess.Popen(
       [

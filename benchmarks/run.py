@@ -86,7 +86,7 @@ def main():
   for section in benchmark.measure(arguments.quick, **own.get(arguments.name, {})):
     report.add(section)
     print(f"\n{section}", flush=True)
-    # Sections already measured are kept if a later one is stopped.
+    # Written after each section, so that measured sections are kept if a later one is stopped.
     report.write_json(path)
   print(f"\n{report.verdict()}")
   if arguments.readme:

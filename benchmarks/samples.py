@@ -15,8 +15,8 @@ PHOTOGRAPHS = ("tf_flowers", "imagenette/320px-v2", "groceries")
 def small(count):
   """Images of 32x32: uint8 `[n, 32, 32, 3]`, at most `count`, and their origin in words.
 
-  CIFAR-10; or drawn shapes if TFDS can neither find nor download it, or if `count` is so small that only a test is
-  meant.
+  The images are CIFAR-10's. They are drawn shapes if TFDS can neither find nor download CIFAR-10, or if `count` is
+  below 1000, as in a test.
   """
   images = image_sets.load("cifar10" if count >= 1000 else "shapes", count)
   if images.note:
@@ -52,7 +52,7 @@ def photographs(count):
 
 
 def of_folder(folder):
-  """The same for the JPEG files in a folder and below it, in the order of their names."""
+  """The JPEG files in a folder and below it, in the order of their names, and their origin in words."""
   paths = sorted(path for path in pathlib.Path(folder).rglob("*") if path.suffix.lower() in (".jpg", ".jpeg"))
   if not paths:
     raise ValueError(f"there must be JPEG files, *.jpg or *.jpeg, in {folder} or below it; there are none")

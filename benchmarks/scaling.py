@@ -1,4 +1,4 @@
-"""The gain from many cores, without a model: images per second by their number, calls at work, and slow reads.
+"""The gain from many cores, without a model: images per second by number of cores, calls at work, and slow reads.
 
 Work and reads that only sleep show on any machine what many cores would do.
 """

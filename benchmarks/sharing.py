@@ -1,7 +1,7 @@
 """What training jobs save by sharing a cache store on disk (OneAccess: Kakaraparthi et al., HotCloud 2019).
 
-Each job is its own process, with the same functions, `r` and `seed`, and a different `order_seed`. They run at the same
-time on the cores of this machine, without a model. All sections take a quarter of an hour; `--only` selects some.
+Each job is its own process, with the same functions, `r` and `seed`, and a different `order_seed`. The jobs run at the
+same time on the cores of this machine, without a model. All sections take a quarter of an hour; `--only` selects some.
 """
 
 import dataclasses
@@ -43,7 +43,7 @@ class Topic:
   Attributes:
     key, title: of the section.
     cells: pairs of a case and its stores, which are pairs of `r` and the fraction of samples that is kept.
-    limit: the bar of the calls.
+    limit: the bar for the calls.
     paced: whether each step takes as long as on an accelerator.
   """
 
@@ -116,7 +116,7 @@ def measure(quick, only=""):
 
 
 def cells(quick, topic):
-  """The section of a topic."""
+  """Measures the cells of a topic. Returns their section."""
   n, laps = (512, 2) if quick else (10_000, 5)
   rows = []
   for case, stores in topic.cells:
@@ -155,7 +155,7 @@ def cells(quick, topic):
 
 
 def photographs(quick):
-  """Images per second with sharing, compared with those without."""
+  """Measures jobs on photographs: together on one store, apart, and with DataLoaders. Returns the section."""
   files, whence = samples.photographs(64 if quick else 1500)
   epochs, room = (2, 32) if quick else (4, ROOM)
   found = {APART: [], TOGETHER: [], **{way: [] for way in LOADERS}}
@@ -225,7 +225,7 @@ def count_of(job):
 
 
 def _run_loaders(path, files, epochs, role, has_producer):
-  """The batches of the jobs, with PyTorch's DataLoader; an empty list if a job got none."""
+  """Runs the jobs with PyTorch's DataLoader. Returns their batches, or an empty list if a job got none."""
   path.mkdir(exist_ok=True)
   script = pathlib.Path(__file__).parent / "peer_pipelines" / "with_tensorsocket.py"
   processes = [

@@ -18,9 +18,9 @@ import refurbish_tf as rtf
 BATCH = 32
 # More seconds than the jobs of any cell of the table take.
 PATIENCE = 900
-# RING: the fraction of the samples that the ring has room for at least. With r = 1 the whole room is the ring:
-# ROOM_OF_A_JOB samples per job are at least twice what it prepares, because a job short of CPU waits some 50 ms for a
-# core while others go on.
+# RING: the least fraction of the samples that the ring has room for. With r = 1 the ring takes the whole room, at least
+# ROOM_OF_A_JOB samples per job. These are twice what a job prepares at a time, or more, because a job short of CPU
+# waits some 50 ms for a core while the others go on.
 RING, ROOM_OF_A_JOB = 0.02, 128
 # What a job records of each sample that it gets.
 COLUMNS = ("index", "own", "when", "wait", "epoch")
@@ -32,8 +32,8 @@ class Case:
 
   Attributes:
     name: in words.
-    speeds: of each job, or a pair between which it is drawn twenty times per epoch. The first job is never slower than
-      another one, unless all vary.
+    speeds: the speed of each job, or the bounds between which it is drawn twenty times per epoch. The first job is
+      never slower than another one, unless all vary.
     starts: when each job begins. Empty: all at once.
   """
 
@@ -195,7 +195,7 @@ def _job(k, barrier, cell, path):
     if not cell.work:
       return element
     drawn = tf.random.stateless_uniform([cell.work], seed)
-    return element + tf.cast(tf.floor(tf.reduce_max(drawn)), tf.int64)  # It adds 0, but only after the work.
+    return element + tf.cast(tf.floor(tf.reduce_max(drawn)), tf.int64)  # Adds 0, but only after the work.
 
   store = rtf.CacheStore(
     path / "store", max_bytes=cell.room * record_bytes(tf.zeros([3], tf.int64), path / f"record-{k}")

@@ -1,7 +1,7 @@
 """How much of a source is read, and how long that takes: by index, as a stream, and from a cache.
 
-Writes some gigabytes below the directory for temporary files (TMPDIR) and deletes them. Reads count as cold after the
-files were dropped from the page cache by posix_fadvise.
+Writes some gigabytes below the directory for temporary files (TMPDIR) and deletes them. Reads count as cold if
+posix_fadvise has dropped the files from the page cache before.
 """
 
 import pathlib
@@ -39,7 +39,7 @@ def measure(quick):
 
 
 class _Written:
-  """The same records in every form, each in its own directory."""
+  """The same records in every form, with a directory for each form."""
 
   def __init__(self, directory, size, count):
     self.size, self.count = size, count

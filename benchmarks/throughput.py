@@ -1,7 +1,7 @@
 """Images per second with refurbish and its alternatives, compared with the limit.
 
-The limit is about images per CPU second, which depend little on other users of the machine; a training sees images per
-second. Both are measured in whole epochs after the first, which fills caches and the store.
+The limit applies to images per CPU second, which depend little on other users of the machine; a training sees images
+per second. Both are measured in whole epochs after the first, which fills caches and the store.
 """
 
 import dataclasses
@@ -34,8 +34,8 @@ GAIN, LIMIT, OVER = "gain", "its limit", "over t_p / r + t_f"
 OPS = "refurbish, r = {}, TensorFlow-op layers"
 # The column that README.md shows.
 IN_README = "RandAugment, images/CPU s"
-# Upper limits. The first two are for the cost of a stage relative to the sum of its parts: of each stage, and the
-# median. MOST_OF, for RandAugment, lists r, another pipeline, and the limit relative to that pipeline.
+# Upper limits. The first two limit the cost of a stage relative to the sum of its parts: of each stage, and the median.
+# MOST_OF, for RandAugment, lists r, another pipeline, and the limit relative to that pipeline.
 MOST_OF_PARTS, MEDIAN_OF_PARTS = 1.12, 1.05
 MOST_OF = {
   "rand_32": [(1, STANDARD_OPS, 0.32), (3, STANDARD_OPS, 0.26), (1, STANDARD, 1)],
@@ -50,7 +50,7 @@ class Augmentation:
   Attributes:
     key, name: its name in the JSON, and elsewhere.
     layers: all of them, in order.
-    in_ops: the same, but with TensorFlow's operations for the layers that the package once had as such operations.
+    in_ops: the same, but with TensorFlow's operations for the layers that once were such operations in the package.
     at: how many of the layers are the partial augmentation.
   """
 
@@ -102,7 +102,7 @@ def _policies(module, name):
 
 
 def decode_part(record, seed):
-  """What `decode_random_resized_crop(SIDE)` does, with TensorFlow's operations."""
+  """Does the same as `decode_random_resized_crop(SIDE)`, but with TensorFlow's operations."""
   begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
     tf.io.extract_jpeg_shape(record),
     tf.zeros([1, 0, 4]),
@@ -208,7 +208,7 @@ def pipelines(images, augmentation, complete, batch):
   layers, at, count = augmentation.layers, augmentation.at, len(images)
   partial_fn, final_fn = rtf.augment.split(layers, at)
   source = tf.data.Dataset.from_tensor_slices(images)
-  # Ready-made seeds, which are the cheapest: the functions need seeds, and only refurbish makes its own.
+  # The functions need seeds, and only refurbish makes its own. Ready-made seeds are the cheapest.
   seeds = np.random.default_rng(7).integers(2**31, size=[count, 2], dtype=np.int32)
   seeded = tf.data.Dataset.from_tensor_slices((images, seeds))
 
@@ -272,8 +272,8 @@ def pipelines(images, augmentation, complete, batch):
 def _measure(datasets, rounds):
   """Wall and CPU seconds of whole epochs: a list of pairs for each dataset.
 
-  Every round reads one epoch of each, in random order, so that a time in which the machine is slow affects all of them.
-  The first round is not counted.
+  Every round reads one epoch of each, in random order, so that a slow phase of the machine affects all of them. The
+  first round is not counted.
   """
   # One iterator for all epochs, because making one takes the same time for any number of images. No prefetch after
   # repeat, because it would work ahead during the turns of others.

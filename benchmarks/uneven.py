@@ -135,7 +135,7 @@ def _run(function, **arguments):
   return (
     (json.loads(done.stdout.splitlines()[-1]), "")
     if not done.returncode
-    else ([], f" (failed: {common.last_line(done.stderr[::-1])[::-1]})")
+    else ([], f" (failed: {common.last_line(done.stderr)})")
   )
 
 

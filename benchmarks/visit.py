@@ -6,11 +6,11 @@ It unpacks what `offline.py pack` wrote, then runs these parts, in the order of 
 
     check      imports everything, computes one step on the GPU, and prints the versions
     speed      4 1/2 minutes: benchmarks/run.py gpu, unless offline/landed/gpu.json has all of it
-    accuracy   the rest, some four visits in all: trainings/cifar10.py, which continues offline/landed/cifar10.csv
+    accuracy   all other minutes of some four visits: trainings/cifar10.py, which continues offline/landed/cifar10.csv
     scaling    4 minutes: benchmarks/run.py scaling, unless offline/landed/scaling.json has all of it
 
-Rows, JSON and a log of each part are in the output folder. It ends within its minutes: a part that would take longer is
-stopped. If a part fails, the next one still runs, and the exit status is 1. Back here, with results/ copied:
+Rows, JSON and a log of each part are in the output folder. The program ends within its minutes: a part that would take
+longer is stopped. If a part fails, the next one still runs, and the exit status is 1. Back here, with results/ copied:
 
     tail -n +2 results/cifar10.csv >> refurbish_tf/experiments/results/cifar10.csv    # the first time, copy it whole
     mkdir -p benchmarks/results && cp results/*.json benchmarks/results/
@@ -34,7 +34,7 @@ import offline
 
 # How many seconds beyond its minutes a part may run before it is stopped.
 GRACE = 30
-# A part does not begin with fewer minutes.
+# A part that would have fewer minutes is not started.
 LEAST_MINUTES = 1.0
 # A program needs this time to import everything and read its data before it begins to count its minutes.
 START_MINUTES = 0.5
@@ -67,7 +67,7 @@ class Part:
   command: object
 
   def is_missing(self, unpacked, landed):
-    """Whether there is something left to measure. `accuracy` finds out by itself."""
+    """Whether there is something left to measure. `accuracy` finds this out by itself."""
     table = pathlib.Path(self.table)
     if table.suffix != ".json":
       return True
@@ -105,7 +105,7 @@ def _accuracy(minutes, unpacked, table, quick):
 
 
 def _photographs(_, unpacked):
-  # With `pack --without-data` there are none, and `gpu` generates pictures.
+  # With `pack --without-data` there are no photographs, and `gpu` generates pictures.
   folder = unpacked / "data" / "photographs"
   return [f"--photographs={folder}"] if folder.exists() else []
 
@@ -160,7 +160,7 @@ def main(argv=None):
 
 
 def share(parts, left):
-  """How many of the `left` minutes the first of `parts`, the parts that are still to run, gets."""
+  """How many of the `left` minutes the first of `parts` gets. All of `parts` are still to run."""
   first, *others = parts
   rest = left - GRACE / 60 * len(parts)
   return max(
@@ -175,7 +175,7 @@ def _run(part, minutes, unpacked, landed, arguments, environment):
     return False
   table = arguments.output.resolve() / part.table
   if table.suffix == ".csv" and (landed / part.table).exists():
-    # Rows of earlier visits, under a name that `results.Table` also reads, so that the new ones are alone in `table`.
+    # Gives the rows of earlier visits a name that `results.Table` also reads, so that `table` has only the new rows.
     shutil.copy(landed / part.table, table.with_name(f"{table.stem}.0-0{table.suffix}"))
   say(f"{part.name}: {minutes:.1f} minutes")
   began = time.monotonic()
@@ -192,7 +192,7 @@ def _run(part, minutes, unpacked, landed, arguments, environment):
     try:
       status = process.wait(60 * minutes + GRACE)
     except subprocess.TimeoutExpired:
-      # Kills the whole process group: child processes would otherwise keep the GPU's memory.
+      # Kills the whole process group, because child processes would otherwise keep the GPU's memory.
       os.killpg(process.pid, signal.SIGKILL)
       process.wait()
       status = "stopped"

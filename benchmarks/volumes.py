@@ -18,7 +18,7 @@ PIPELINES = {"loader": "DataLoader", **{f"r{r}": f"refurbish, r = {r}" for r in 
 
 def transforms_of(side):
   """Ten transforms from MONAI's tutorials and nnU-Net, whose results are cached; and a cheap crop, flips and
-  intensities."""
+  intensities, which run at each use."""
   from monai import transforms
 
   both, modes = ["image", "mask"], ("bilinear", "nearest")
@@ -51,7 +51,7 @@ def transforms_of(side):
 
 def measure(quick):
   """Yields the section."""
-  import common  # It imports TensorFlow, after which some versions of MONAI crash, so `run` does not import it.
+  import common  # Imports TensorFlow, after which some versions of MONAI crash, so `run` does not import `common`.
 
   if importlib.util.find_spec("monai") is None:
     rows = [common.Row(key, f"{name}: not installed", "volumes/s", []) for key, name in PIPELINES.items()]

@@ -4,10 +4,9 @@ The folders mirror the package, and cc/ mirrors refurbish_tf/cc. refurbish/, ech
 the cache store, internal/ refurbish_tf/_internal, trainings/ the folder of that name, and project/ the rest of the
 repository. test_reference.py and test_golden.py fix the bytes of the elements. support/ has code that several files
 share. No two files have the same name. `pytest -n auto` is the quick run. It leaves out the tests marked `slow`, which
-`pytest -n auto -m slow` runs. Both have a sample of the cases (support/cases.py); `--exhaustive` has all tests with all
-cases. With pytest-xdist a test marked `alone` runs after the others, by itself. mutants.py breaks the package and names
-the test that each break must fail.
-"""
+`pytest -n auto -m slow` runs. Both run a sample of the cases (support/cases.py); `--exhaustive` runs all tests with all
+cases. With pytest-xdist, tests marked `alone` run one at a time, after the others. mutants.py breaks the package in
+many ways and checks that a test fails each time."""
 
 import collections
 import fcntl
@@ -19,7 +18,7 @@ import pytest
 
 from support import cases, wheels
 
-# No time limit for an example: on a machine with shared cores it would mean nothing.
+# Examples have no time limit, because it would mean nothing on a machine with shared cores.
 hypothesis.settings.register_profile("refurbish_tf", deadline=None)
 hypothesis.settings.load_profile("refurbish_tf")
 
@@ -45,7 +44,7 @@ def pytest_configure(config):
 
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory):
-  """The wheel of build_wheel.py, which takes minutes; pip must be able to fetch TensorFlow."""
+  """Builds the wheel with build_wheel.py, which takes minutes. pip must be able to fetch TensorFlow."""
   try:
     wheels.build_wheel.find_compiler()
   except SystemExit as error:
@@ -92,7 +91,7 @@ def pytest_terminal_summary(terminalreporter):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers():
-  """One more than the number of available cores, because many tests wait for another process or a thread."""
+  """Returns one more than the number of available cores, because many tests wait for another process or a thread."""
   return len(os.sched_getaffinity(0)) + 1
 
 

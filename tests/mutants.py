@@ -1,8 +1,8 @@
-"""Breaks each guarantee in named ways, one at a time, and checks that the test that each names fails.
+"""Breaks each guarantee in several ways, one at a time, and checks that the test named for each one fails.
 
-    python tests/mutants.py                 all of them: about ten minutes on two processors
+    python tests/mutants.py                 all of them: about ten minutes on two CPU cores
     python tests/mutants.py "eviction"      those whose names contain this
-    python tests/mutants.py --jobs 4        four at once; default: half of the processors
+    python tests/mutants.py --jobs 4        four at once; default: half of the CPU cores
 
 A mutant replaces a text in one file of a copy of the checkout. The named tests must pass without a mutant, each mutant
 must compile, and its text must occur exactly once. With ccache installed, only what a mutant changes is compiled. The
@@ -24,15 +24,14 @@ import time
 from concurrent import futures
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-# Longer than any of the tests takes, including a build; a mutant may hang.
+# No test takes this long, including a build, but a mutant may hang.
 LIMIT = 600
 TIMED_OUT = 124
 
 
 @dataclasses.dataclass(frozen=True)
 class Mutant:
-  """A text that occurs once in a file of refurbish_tf, what replaces it, and the test, in tests, that must fail
-  then."""
+  """A text that occurs once in a file of refurbish_tf, its replacement, and the test, in tests, that must then fail."""
 
   name: str
   file: str
@@ -41,7 +40,7 @@ class Mutant:
   test: str
 
   def original(self, root):
-    """The file, in which there must be just one place to be replaced."""
+    """Returns the file, in which there must be exactly one place to replace."""
     text = (root / "refurbish_tf" / self.file).read_text(encoding="utf-8")
     if text.count(self.old) != 1:
       sys.exit(f"{self.name}: {self.file} has this {text.count(self.old)} times, and not once:\n{self.old}")
@@ -328,7 +327,7 @@ class Copy:
       "TF_CPP_MIN_LOG_LEVEL": "2",
     }
     if shutil.which("ccache"):
-      # Shared by all copies: ccache goes by the contents.
+      # All copies share its cache, because ccache compares contents.
       self.environment |= {
         "REFURBISH_TF_SINGLE_FILES": "1",
         "CXX": f"ccache {os.environ.get('CXX', 'g++')}",
@@ -346,7 +345,7 @@ class Copy:
       return subprocess.CompletedProcess(error.cmd, TIMED_OUT, "", f"not ended after {LIMIT} s")
 
   def build(self):
-    """Builds the library if the mutant is in C++: with one that does not compile every test would fail."""
+    """Builds the library first, because every test would fail with a C++ mutant that does not compile."""
     return self.run("-c", "from refurbish_tf._internal import native; native.ops()")
 
   def test(self, *tests):
@@ -388,7 +387,7 @@ def main():
   if twice:
     parser.error(f"two mutants have the name: {'; '.join(twice)}")
   with tempfile.TemporaryDirectory() as directory:
-    # A snapshot: edits in the meantime do not matter.
+    # Mutants use a snapshot, so edits during the run do not matter.
     checkout = pathlib.Path(directory) / "now"
     copy_checkout(checkout)
     for mutant in chosen:

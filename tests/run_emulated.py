@@ -1,11 +1,11 @@
-"""Runs a part of the tests on an emulated aarch64 machine: five minutes on two idle processors. Prints a report.
+"""Runs a part of the tests on an emulated aarch64 machine: five minutes on two idle CPU cores. Prints a report.
 
     python build_wheel.py --machine aarch64
     python tests/run_emulated.py dist/refurbish_tf-*_aarch64.whl
 
-It runs on Debian and needs `apt-get install qemu-user`. The system stays as it is: Debian's Python for arm64 is
-unpacked into a folder, and pip puts the wheel and the packages for aarch64 beside it. The wheel is not built again, as
-no compiler is found.
+It runs on Debian and needs `apt-get install qemu-user`. The system is not changed: Debian's Python for arm64 is
+unpacked into a folder, and pip puts the wheel and the packages for aarch64 next to it. The wheel is not built again,
+because no compiler is found.
 """
 
 import argparse
@@ -31,7 +31,7 @@ TESTS = (
   "loaders/test_loader_restart.py",
 )
 PACKAGES = ("pip", "pytest", "pytest-xdist", "cloudpickle", "hypothesis", "pillow")
-# What the tests read from the root of the repository.
+# The files and folders that the tests read from the root of the repository.
 READ = ("pyproject.toml", "setup.cfg", "build_wheel.py", "tests")
 # Python calls itself by this file, so its subprocesses are emulated as well.
 INTERPRETER = """#!/bin/sh
@@ -108,7 +108,7 @@ def run(wheel, minor, tests, directory):
   for name in READ:
     copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
     copy(ROOT / name, directory / name)
-  # No path of this environment, and no compiler.
+  # No path of this environment is set, and no compiler.
   environment = {
     "PATH": "/usr/bin:/bin",
     "HOME": str(directory),

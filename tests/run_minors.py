@@ -4,8 +4,8 @@
     python tests/run_minors.py 2.19    this one
     python tests/run_minors.py 2.22.0rc0    a release candidate, which setup.cfg does not allow yet
 
-Each has a new environment and a copy of the checkout, in which the package is built. The exit status is 0 if all tests
-pass with each, and if pip finds that the packages fit each other.
+Each version has a new environment and a copy of the checkout, in which the package is built. The exit status is 0 if
+all tests pass with each version, and if pip finds that the packages fit each other.
 """
 
 import argparse
@@ -58,7 +58,7 @@ def run(version):
       status = subprocess.run(command, cwd=checkout, env=environment).returncode
       if status != 0:
         return status
-    # Restored, because tests read this file.
+    # Restores the requirement, because tests read this file.
     settings.write_text(required, encoding="utf-8")
     return subprocess.run([binaries / "pytest", "-n", "auto", "-m", ""], cwd=checkout, env=environment).returncode
 

@@ -25,7 +25,7 @@ def main():
       if cell.cell_type == "code":
         # Readers should not see TensorFlow's messages about this machine. The tests look for warnings.
         cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
-        # Nor should they see the earlier states of a progress bar.
+        # They should also not see the earlier states of a progress bar.
         for output in cell.outputs:
           if output.output_type == "stream":
             output.text = re.sub(r"[\r\b]+[^\n]*\n?", "", output.text)

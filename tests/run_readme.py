@@ -3,7 +3,7 @@
     python tests/run_readme.py      both, one after the other: some minutes each
     python tests/run_readme.py 1    the first, which installs and runs the demo; 2 installs and tests
 
-A clone has what is committed, and this environment is not seen in it. The exit status is 0 if each block ends with 0.
+A clone has only committed files, and does not see this environment. The exit status is 0 if each block ends with 0.
 """
 
 import argparse
@@ -22,7 +22,7 @@ HIDDEN = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "REFURBISH_TF_SINGLE_FILES"
 
 
 def blocks():
-  """The bash blocks of README.md, in their order."""
+  """Returns the bash blocks of README.md, in their order."""
   return re.findall(r"^```bash\n(.*?)^```$", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 
 

@@ -1,8 +1,8 @@
-"""What the native layers return by seed, byte for byte, as it was recorded in support/golden.json.
+"""For each seed, the native layers return exactly the bytes that were recorded in support/golden.json.
 
-The other tests compare the layers with other libraries and definitions, often within a level. This one does not let the
-bytes change.
-`python tests/test_golden.py` records them again: only after the version of a layer was raised on purpose.
+The other tests compare the layers with other libraries and definitions, often within a level. This test lets no byte
+change. `python tests/test_golden.py` records the bytes again, which is right only after a layer's version was
+raised on purpose.
 """
 
 import functools
@@ -29,7 +29,7 @@ signature = functools.cache(inspect.signature)
 
 @functools.cache
 def pictures(height, width, channels, number=3):
-  """A batch in which all values, a narrow range of them, and three values take turns, as tables depend on that."""
+  """Returns a batch in which all values, a narrow range of them, and three values take turns: tables depend on them."""
   images = np.random.RandomState(0).randint(0, 256, (number, height, width, channels), np.uint8)
   images[1::3] = images[1::3] // 3 + 70
   images[2::3] = images[2::3] % 3 * 90 + 10
@@ -56,7 +56,7 @@ def called(function, *components, seed):
 
 
 def by_seed(function, images, *masks):
-  """The results for each seed. The images take turns."""
+  """Returns the results for each seed. The images take turns."""
   return [called(function, *each, seed=seed) for each, seed in zip(itertools.cycle(zip(images, *masks)), SEEDS)]
 
 
@@ -342,7 +342,7 @@ def of_policies(kind):
     if name.startswith(kind):
       layers, function = make(), augment.compose(make())
       yield from of_sizes(name, function, channels=(3,))
-      # So many images that nearly all outcomes occur.
+      # There are so many images that nearly all outcomes occur.
       yield f"{name}, batches of 300", [function(pictures(16, 19, 3, 300), seed=seed) for seed in SEEDS[:2]]
       masked = augment.compose(layers, targets={1: "mask", 2: "mask"})
       yield (

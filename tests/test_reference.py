@@ -19,7 +19,7 @@ def final_fn(sample, seed):
   return tf.concat([sample, tf.random.stateless_uniform([2], seed, 0, 2**62, tf.int64)], axis=0)
 
 
-# For each epoch: how much of it is read, and whether the stored samples are lost before it.
+# For each epoch: how many of its elements are read, and whether the stored samples are lost before it.
 epochs = st.lists(st.tuples(st.one_of(st.none(), st.integers(1, 12)), st.booleans()), min_size=1, max_size=5)
 
 

@@ -50,7 +50,7 @@ MAIN = ("standard", "refurbish r=2", "refurbish r=3")
 MOMENTUM, WEIGHT_DECAY, LABEL_SMOOTHING = 0.85, 0.009, 0.2
 # The pilot chooses the first number of epochs that reaches the accuracy. All are multiples of 2 and of 3.
 EPOCHS, ACCURACY = (12, 18, 24), 0.9
-# The padding of all images; for photographs, the side that is cached and the side that the network sees.
+# The padding of CIFAR-10's images; for photographs, the side that is cached and the side that the network sees.
 PADDING, CACHED_SIDE, SIDE = 2, 112, 96
 # How many images determine the whitening and the standardization.
 SOME = 2_000
@@ -213,7 +213,7 @@ def _layers(row):
   )
   if row["dataset"] == "cifar10":
     return [], policy, final
-  # The policy's crop is replaced by one with another size.
+  # The policy's first layer, a crop, is replaced by a crop to another size.
   return (
     [augment.decode(), augment.resize((CACHED_SIDE, CACHED_SIDE)), augment.center_crop(SIDE)],
     [augment.decode_random_resized_crop(CACHED_SIDE, scale=(0.35, 1.0)), *policy[1:]],

@@ -5,7 +5,7 @@
 docs/results.md has the plan. A *turn* is one training in each setting with the same seed. The first turn is a pilot,
 which chooses the policy. A turn is written to the table when it is complete, so its trainings have one machine and one
 commit. The program begins no turn that it cannot end within its minutes; the same command continues with the next one.
-Nothing else should run on the machine, because a row also has CPU seconds.
+Nothing else should run on the machine, because a row also has seconds and CPU seconds.
 """
 
 import argparse
@@ -39,8 +39,8 @@ KEY = (
 )
 COLUMNS = (*accuracy.COLUMNS, "cpu_seconds")
 PRECISION = "mixed_bfloat16"
-# Page, 2018. Keras decays weights once per step; Page decays them through a momentum of 0.9, which is ten times as
-# much.
+# As in Page, 2018. Keras decays weights once per step; Page decays them through a momentum of 0.9, which is ten times
+# as much.
 LEARNING_RATE = 0.4
 WEIGHT_DECAY = 5e-3
 CROP_AND_FLIP = "simplified by 2"
@@ -52,13 +52,13 @@ POLICIES = ("RandAugment", "TrivialAugment")
 PILOT_SEED = 100
 # Estimates for one training of all images and for compiling the network, used until trainings have been measured.
 EXPECTED_SECONDS, COMPILING_SECONDS = 25, 60
-# How much longer than the longest one so far a training may take.
+# How many times as long as the longest training so far a training may take.
 MARGIN = 1.1
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-  """What is trained. The pilot trains on all but `held_out` of the `images`, and is validated on these."""
+  """What is trained. The pilot is validated on `held_out` of the `images`, and trained on the others."""
 
   images: int = 50_000
   held_out: int = 10_000
@@ -310,7 +310,7 @@ def _expected(keys, measured):
 
 
 def _is_too_late(needed, left):
-  """Whether a turn, or its rest, cannot end in time. Says so."""
+  """Returns whether a turn, or its rest, cannot end in time. If so, prints a message."""
   if needed <= left:
     return False
   print(

@@ -1,4 +1,4 @@
-"""Small networks for images of any size. Two cores train them on 50,000 images of 32 x 32 pixels in about a minute."""
+"""Small networks for images of any size. An epoch of 50,000 images of 32 x 32 pixels takes two cores about a minute."""
 
 import keras
 import numpy as np
@@ -17,7 +17,7 @@ def whitened(images, classes, widths=(32, 96, 128)):
     widths: the filters of the three groups.
   """
   inputs, x = _standardized(images)
-  # This layer is not trained. Each direction has both signs, so that no activation loses it.
+  # This layer is not trained. Each direction comes with both signs, so that the activation does not lose it.
   first = layers.Conv2D(24, 2, use_bias=False, trainable=False)
   first.build(x.shape)
   first.set_weights([_whitening(np.array(keras.Model(inputs, x)(images)))])

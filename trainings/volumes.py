@@ -2,11 +2,11 @@
 
     PYTHONPATH=. python trainings/volumes.py --output volumes.csv
 
-The noisy volumes have ellipsoids, which are to be found, and tubes of the same brightness. MONAI's transforms prepare
-them in processes; crop, flips and intensity are the final augmentation. Only r differs between trainings, and the
-values of r take turns. The program adds a row for each training, and continues where it was stopped. Only the seconds
-of training count: the clock pauses while the network is validated. It needs MONAI and cloudpickle, and an otherwise
-idle machine.
+The noisy volumes have ellipsoids, which the network must find, and tubes of the same brightness. MONAI's transforms
+prepare them in processes; crop, flips and intensity are the final augmentation. Only r differs between trainings, and
+the values of r take turns. The program adds a row for each training, and continues where it was stopped. Only the
+seconds of training count: the clock pauses while the network is validated. It needs MONAI and cloudpickle, and an
+otherwise idle machine.
 """
 
 import argparse
@@ -53,7 +53,7 @@ def draw(count, side, seed):
 
 def monai_layer(processes=None):
   """Returns the partial augmentation: eight transforms of MONAI."""
-  # Made in each process, because some versions of TensorFlow's and MONAI's libraries do not work in one process.
+  # Made in each worker process, because some versions of TensorFlow and MONAI do not work in one process.
   made = []
 
   def prepare(image, mask, rng):

@@ -19,12 +19,12 @@ BATCH = None
 PROCESSORS = len(os.sched_getaffinity(0))
 # ImageNet's mean and standard deviation, for values from 0 to 1. Photographs are normalised with them, to float32.
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
-# The resolution of the system's CPU times, in seconds: an epoch of a quick run may take less.
+# The resolution of the system's CPU times, in seconds. An epoch of a quick run may take less.
 CPU_RESOLUTION = 1 / os.sysconf("SC_CLK_TCK")
 
 
 def serve(**make):
-  """Runs an epoch for every line of the standard input. Answers its images, wall and CPU seconds, as a line of JSON.
+  """Runs an epoch for every line of standard input. Answers with its images, wall and CPU seconds in a line of JSON.
 
   Some pipelines work several batches ahead into the next epoch. So an epoch lasts until nothing is running any more,
   and as many batches are ready as at its beginning.

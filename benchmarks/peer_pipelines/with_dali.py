@@ -52,7 +52,7 @@ def large(files):
 def _augmented(images, side):
   """The augmentation without the flip."""
   images = rand_augment.rand_augment(images, n=2, m=MAGNITUDE, shape=[side, side], fill_value=0)
-  # The crop may reach as far outside the image as the crop of a padded image.
+  # The crop may reach outside the image, as far as the crop of a padded image would.
   places = [float(place) for place in range(-PADDING, PADDING + 1)]
   corner = fn.cast(fn.random.uniform(values=places, shape=[2]), dtype=types.INT32)
   return fn.slice(images, start=corner, shape=[side, side], axis_names="HW", out_of_bounds_policy="pad", fill_values=0)

@@ -1,7 +1,7 @@
 """Grain: a `MapDataset` with a worker process for each core.
 
-Grain has no augmentations of its own; by its documentation, users provide theirs, on arrays. These are the operations
-of RandAugment, and the others, with Pillow.
+Grain has no augmentations of its own: its documentation lets users write theirs, on arrays. Here Pillow does the
+operations of RandAugment and the resize, and NumPy does the rest.
 """
 
 import io

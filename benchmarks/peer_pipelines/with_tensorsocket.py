@@ -1,9 +1,9 @@
 """A job with a DataLoader, alone or with TensorSocket, for `sharing`:
 `with_tensorsocket.py ROLE JOBS FILES EPOCHS OUTPUT`.
 
-The producer prepares each batch once, in two processes, and sends uint8 to all consumers, which start first: on CPUs by
-TCP. It sends two batches at a time: in version 0.0.5 one is an error, and with more, each message has the memory of
-all.
+The producer prepares each batch once, in two processes, and sends it as uint8 to all consumers, on CPUs by TCP. The
+consumers start first. The producer sends two batches at a time: in version 0.0.5 one is an error, and with more, each
+message has the memory of all of them.
 """
 
 import json

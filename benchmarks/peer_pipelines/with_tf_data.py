@@ -1,4 +1,4 @@
-"""`tf.data` alone, with the layers of refurbish_tf as its map, and `refurbish` in its place.
+"""`tf.data` alone, with the layers of refurbish_tf in a map, or `refurbish` in place of the map.
 
 The third argument says which: "tf_data", "refurbish", or "torch_loader" and "jax_loader", which hand over batches of
 refurbish. With "_ops" the layers are TensorFlow's operations, as they once were in refurbish_tf; with "_decoded" the
@@ -18,8 +18,8 @@ import throughput
 from refurbish_tf._internal import dataset_graph
 
 ENDLESS = 10**9
-# A fixed number. Without its autotuner, tf.data doubles the buffer of AUTOTUNE whenever it was empty. Then an epoch
-# would make more batches than it yields, and the buffer would take gigabytes.
+# A fixed number, because tf.data without its autotuner doubles the buffer of AUTOTUNE whenever it was empty. Then an
+# epoch would make more batches than it yields, and the buffer would take gigabytes.
 BATCHES_AHEAD = 2
 KEY = sys.argv[3]
 IN_OPS, DECODED = KEY.endswith("_ops"), KEY.endswith("_decoded")

@@ -1,4 +1,4 @@
-"""The policies as TensorFlow operations, with the same values as the native layers, to compare these with.
+"""The policies as TensorFlow operations, for comparison with the native layers, which make the same values.
 
 The functions are named as in `rtf.augment` and return layers, `layer(image, seed)`, for `compose` and `split`.
 """

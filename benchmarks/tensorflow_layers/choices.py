@@ -33,7 +33,7 @@ def switch(chosen, choices, graph_functions, image, *rest):
 def distortions_at(level):
   """Returns a dict from name to the distortion at a level from 0 to 1, in either direction.
 
-  The values are pairs of functions of an image, twice the same function if there is only one direction.
+  The values are pairs of functions of an image, one for each direction. If there is only one, both are the same.
   """
   factor = 0.1 + 1.8 * level
   parameters = {

@@ -8,9 +8,9 @@
 
 Each takes an image, uint8 `[height, width, 3]` with sides of 1 to 32767 pixels, and at most one parameter, and returns
 an image of the same shape and dtype. The parameter is a Python number; or a float64 scalar if it is unknown while
-tracing, which costs a little more. The results have exactly Pillow's values: for colours those of `PIL.ImageOps` and
-`PIL.ImageEnhance`, and for geometry those of `PIL.Image.transform` with an affine matrix, the nearest pixel and `fill`
-from outside the image. AutoAugment and RandAugment were published with these operations (Cubuk et al., *AutoAugment*,
+tracing, which costs a little more. The results have exactly Pillow's values: `PIL.ImageOps` and `PIL.ImageEnhance`
+for colours, and for geometry `PIL.Image.transform` with an affine matrix, the nearest pixel and `fill` for pixels from
+outside the image. AutoAugment and RandAugment were published with these operations (Cubuk et al., *AutoAugment*,
 CVPR 2019, section 3 and appendix; *RandAugment*, NeurIPS 2020, section 3).
 
 The costs of TensorFlow's CPU kernels shape the code: an operation takes about 0.3 microseconds before it touches a
@@ -45,7 +45,7 @@ def auto_contrast(image):
 
   A channel of one value stays as it is.
   """
-  # float64, as in Pillow, which truncates: in another precision, a whole quotient could fall just below.
+  # float64, as in Pillow, which truncates: in another precision, a quotient could fall just below a whole number.
   darkest = tf.cast(tf.reduce_min(image, axis=[0, 1]), tf.float64)
   brightest = tf.cast(tf.reduce_max(image, axis=[0, 1]), tf.float64)
   span = brightest - darkest
@@ -75,7 +75,7 @@ def equalize(image):
 
 
 def invert(image):
-  """Turns every value into 255 less that value (`ImageOps.invert`)."""
+  """Subtracts every value from 255 (`ImageOps.invert`)."""
   return tf.bitwise.invert(image)
 
 
@@ -87,7 +87,7 @@ def solarize(image, threshold):
     return tf.identity(image)
   else:
     bright = tf.cast(image >= np.uint8(max(threshold, 0)), tf.uint8)
-  # An exclusive or with 255 inverts: a quarter of the time of `tf.where`.
+  # An exclusive or with 255 inverts, in a quarter of the time of `tf.where`.
   return tf.bitwise.bitwise_xor(image, bright * np.uint8(255))
 
 
@@ -109,7 +109,7 @@ def contrast(image, factor):
   pixels = _float_pixels(image)
   height, width = height_and_width(image)
   grey = _grey(pixels, columns=2)
-  # float32 holds the sum of one row exactly (2 * 32767 * 255 < 2**24), but not that of all of them.
+  # float32 holds the sum of one row exactly (2 * 32767 * 255 < 2**24), but not the sum of all rows.
   row_sums = tf.reduce_sum(tf.reshape(grey, [height, width * 2]), axis=1)
   mean = tf.reduce_sum(tf.cast(row_sums, tf.float64)) / tf.cast(tf.size(grey), tf.float64)
   return tf.reshape(_blend(tf.cast(tf.floor(mean + 0.5), tf.float32), pixels, factor), tf.shape(image))
@@ -193,7 +193,7 @@ def _float_pixels(image):
 def _grey(pixels, columns):
   """Returns the whole grey values of float32 `[n, 3]` pixels, repeated in each of the columns of `[n, columns]`.
 
-  No fewer than two columns: a product with a single one takes twice as long.
+  At least two columns, because a product with a single one takes twice as long.
   """
   weights = np.repeat(_GREY_WEIGHTS[:, np.newaxis], columns, axis=1)
   return tf.floor(tf.matmul(pixels, weights) + 0.5)
@@ -207,9 +207,9 @@ def _blend(degenerate, values, factor):
   return tf.cast(blended, tf.uint8)
 
 
-# Rows and columns that depend on a known side alone are computed by NumPy while tracing, because every node costs some
-# 80 microseconds whenever an iterator is made. Whole planes would make the graph too large, so TensorFlow folds them
-# into constants when it runs.
+# While tracing, NumPy computes the rows and columns that depend only on a known side, because every node costs some 80
+# microseconds whenever an iterator is made. Whole planes would make the graph too large, so TensorFlow folds them into
+# constants when it runs.
 
 
 def _range(size):

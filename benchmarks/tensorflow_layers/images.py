@@ -15,6 +15,6 @@ def height_and_width(image):
 
 
 def rows_of(image):
-  """Returns the image as `[height, width * 3]`: passes are cheap if the innermost dimension is long."""
+  """Returns the image as `[height, width * 3]`, because passes are cheap if the innermost dimension is long."""
   height, width = height_and_width(image)
   return tf.reshape(image, [height, width * 3])

@@ -15,7 +15,8 @@ PROCESSORS = machine.processors()
 PLAIN_MAP_CALLS = max(16, 2 * PROCESSORS)
 # Operations and datasets that read from a disk, or may do so.
 _READS = re.compile(
-  "ReadFile|.*(TFRecord|Tfrecord|ImageFiles|TextLine|FixedLengthRecord|DataSource|Csv|Sql|Snapshot|Load).*|(Eager)?PyFunc(Stateless)?"
+  "ReadFile|.*(TFRecord|Tfrecord|ImageFiles|TextLine|FixedLengthRecord|DataSource|Csv|Sql|Snapshot|Load).*"
+  "|(Eager)?PyFunc(Stateless)?"
 )
 
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from refurbish_tf._internal import pipeline_warnings, positions
 
-# Functions that return the position in the saved state of a loader or a callback, and None for anything else.
+# Each function returns the position in one form of saved state, and None for other forms. Other modules append them.
 READERS = []
 # The entries of a stage's state that must be the same for all workers.
 _SAME = ("seed", "reuse_factor", "eviction", "shuffle", "num_shards", "whole", "schedule_shards")

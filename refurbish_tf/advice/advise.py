@@ -50,11 +50,11 @@ def advise(
   TensorShape([None, 32, 32, 3])
 
   It compares standard training by plain `tf.data` with elements kept as they are read, or after their first layers if
-  these have no chance, such as decoded images (`rtf.sources.cached`); with `refurbish` after each layer; and with both;
-  each in memory and, with `disk`, on a disk. If memory is short, a part is kept. For each strategy it predicts the CPU
-  time of a sample, the bytes that are kept and read, the samples a second and the diversity (Lee et al., "Refurbish
-  Your Training Data", USENIX ATC 2021, section 4): means over all epochs, the first included.
-  Times add up; the samples a second are the least of what processors, disk and accelerator allow. The proposal is the
+  these are deterministic, such as decoded images (`rtf.sources.cached`); with `refurbish` after each layer; and with
+  both; each in memory and, with `disk`, on a disk. If memory is short, a part is kept. For each strategy it predicts
+  the CPU time of a sample, the bytes that are kept and read, the samples a second and the diversity (Lee et al.,
+  "Refurbish Your Training Data", USENIX ATC 2021, section 4): means over all epochs, the first included.
+  Times add up; the samples a second are the least of what CPU cores, disk and accelerator allow. The proposal is the
   fastest strategy with enough diversity, or standard training if no strategy is a tenth faster.
 
   It reads some hundreds of elements, runs the pipelines in turns, and keeps nothing. The process should do nothing else
@@ -68,7 +68,7 @@ def advise(
     batch_size: how many samples a step takes.
     step_seconds: the seconds of a step on such a batch if it need not wait: what Keras prints for one batch that is
       used again and again, as in `model.fit(batches.take(1).cache().repeat(100))`. With a GPU or TPU it says whether
-      the input is the bottleneck; if it is not, nothing is proposed. If the processors train, they do both.
+      the input is the bottleneck; if it is not, nothing is proposed. When training on the CPU, its cores do both.
     epochs: the number of training epochs, a whole number of up to 10,000.
     memory: bytes that may be used to keep samples. None for half of what is free, by the machine and its control
       groups.
@@ -76,8 +76,8 @@ def advise(
       alone.
     min_diversity: the least normalised diversity, above 0 and up to 1, that of standard training.
     num_outcomes: how many different outputs each layer has for one input: a list with a number of at least 1, or None,
-      for each layer; `math.inf` for a continuous layer, 1 for one without chance, which may then stand before what is
-      kept for ever. The layers of this package know their number. For others and None the outputs are counted, with
+      for each layer; `math.inf` for a continuous layer, 1 for a deterministic one, which may then come before what is
+      kept permanently. The layers of this package know their number. For others and None the outputs are counted, with
       many seeds on a few samples. The count is a lower bound if the result says so.
     num_batched_outcomes: the number of outcomes of the layers that you run on whole batches after all of these, such as
       162 for `random_crop(padding=4)` and `random_flip()`. It counts as a part of the final augmentation; its cost is
@@ -193,7 +193,7 @@ def _advice(found, rows, layers, specs, traced, setting, min_diversity, can_offl
   elif setting.trains_on_cpu:
     input_seconds = standard.later_cpu_seconds / setting.processors
     share = input_seconds / (input_seconds + setting.step_seconds / setting.batch_size)
-    reasons.append(f"The processors train, too: standard training's input takes {100 * share:.0f} % of their time.")
+    reasons.append(f"The CPU also trains: standard training's input takes {100 * share:.0f} % of their time.")
   else:
     reasons.append(
       "step_seconds is not given: if your accelerator does not wait for its input, nothing of this makes it faster."

@@ -107,7 +107,7 @@ def way_to_dtype(dtype, only_uint8):
   if dtype.is_complex:
     return "Take its magnitude, tf.abs(image), or its parts, as two channels, and cast them to tf.float32."
   if dtype.is_floating:
-    return "Put it before what makes that of it, or convert it with tf.cast(image, tf.float32)."
+    return "Put it before the layer that returns this dtype, or convert it with tf.cast(image, tf.float32)."
   return (
     "Convert values from 0 to 255 with tf.cast(image, tf.uint8), and others with tf.cast(image, tf.float32), to "
     "24 bits."

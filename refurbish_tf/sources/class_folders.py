@@ -146,7 +146,7 @@ class _Files:
       what = (
         "is not a directory"
         if self._path.exists(directory)
-        else ("does not exist" if remote or not os.path.islink(directory) else "is a link to what does not exist")
+        else ("does not exist" if remote or not os.path.islink(directory) else "is a broken link")
       )
       raise ValueError(
         f"directory must have a directory for each class, but {checks.printable_path(directory)} {what}."
@@ -159,9 +159,7 @@ class _Files:
       path = self.join(directory, name)
       # If the link were left out, a class would be missing, and the labels of later classes would shift.
       if self._os is os and not name.startswith(".") and os.path.islink(path) and not os.path.exists(path):
-        raise ValueError(
-          f"{checks.printable_path(path)} is a link to what does not exist. Remove it, or mount what it points to."
-        )
+        raise ValueError(f"{checks.printable_path(path)} is a broken link. Remove it, or mount what it points to.")
     return [
       name
       for name in names

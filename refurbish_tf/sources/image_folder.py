@@ -45,9 +45,10 @@ def image_folder(
   files one by one, so `refurbish` reads only fresh ones, and it does not decode them: decoding belongs in `partial_fn`:
   `rtf.augment.decode_random_resized_crop` and `rtf.augment.decode` decode all of them.
 
-  Each directory in `directory` is a class, except `__MACOSX`, `@eaDir` and those whose names begin with a dot. Its
-  files are those in it and below it whose names end in .bmp, .gif, .jpeg, .jpg, .png or .webp, in upper or lower case.
-  `rtf.describe` counts the others, which are left out, by extension. Links to directories below it are not followed.
+  Each directory in `directory` is a class, except those that operating systems add, such as `__MACOSX`, `@eaDir` and
+  `$RECYCLE.BIN`, and those whose names begin with a dot. Its images are all files in it and below it whose names end in
+  .bmp, .gif, .jpeg, .jpg, .png or .webp, in upper or lower case. `rtf.describe` counts the other files by extension.
+  Links to directories below it are not followed.
 
   Args:
     directory: a path, possibly on a remote file system that TensorFlow knows, such as gs://. A relative path starts
@@ -75,7 +76,7 @@ def image_folder(
       a subset; a class has no images, unless it is in `class_names` and has no files but hidden ones; `class_names` has
       a name twice, or the name of no directory; `validation_split`, `subset` and `seed` do not go together;
       `num_parallel_reads` is out of range.
-    tf.errors.NotFoundError and the like: when it runs, a file cannot be read, such as a link to what does not exist.
+    tf.errors.NotFoundError and the like: when it runs, a file cannot be read, such as a broken link.
       The iterator goes on with the next file.
   """
   num_parallel_reads = checks.check_parallel_reads(num_parallel_reads)

@@ -60,7 +60,7 @@ def tfrecord(
       them beside each file.
     num_parallel_reads: how many reads run at once, ahead of what is asked for, and how many files are indexed at once:
       at most 1,024. tf.data.AUTOTUNE is 16. Records that were read ahead but are not asked for are dropped; for each
-      read at most 4 records lie ready (16 at least), and not more than 16 MiB, or a sixteenth of the memory if they are
+      read at most 4 records are ready (16 at least), and not more than 16 MiB, or a sixteenth of the memory if they are
       larger.
     compression_type: None or "". Only there for an error: compressed records cannot be read by index.
 

@@ -1,4 +1,4 @@
-"""`rtf.advise`: measurements where the result is clear, the lines of code, bad input."""
+"""`rtf.advise`: measurements in clear cases, the code that it suggests, and bad input."""
 
 import importlib
 import math
@@ -14,7 +14,7 @@ from support import cases
 
 pytestmark = cases.slow
 
-# `refurbish_tf.advice.advise` would be the function, because it has the same name as its module.
+# As an attribute, `refurbish_tf.advice.advise` is the function, which hides the module of the same name.
 module = importlib.import_module("refurbish_tf.advice.advise")
 AUGMENT = rtf.augment
 IMAGES = tf.data.Dataset.from_tensor_slices(
@@ -33,8 +33,8 @@ QUICK = {"batch_size": 4, "max_seconds": 0.2}
 
 
 def busy(image, seed):
-  """Takes milliseconds, and adds one of three numbers. Runs in one thread, because threads that share work also count
-  the time in which they wait."""
+  """Takes milliseconds, and adds one of three numbers. Runs in one thread: if several threads shared the work, the time
+  that they spend waiting for each other would be counted as well."""
   number = tf.random.stateless_uniform([], seed, 0, 3, tf.int32)
   noise = tf.random.stateless_uniform([256, 256, 3], seed, 0, 256, tf.int32)
   zero = tf.minimum(0, tf.strings.length(tf.io.encode_png(tf.cast(noise, tf.uint8))))
@@ -90,7 +90,7 @@ def test_elements_are_kept_decoded_alone_or_after_their_first_layer():
   advice = rtf.advise(FILES, layers, memory=1e9, **QUICK)
   kept = next(strategy for strategy in advice.strategies if strategy.kind == "kept" and strategy.elements == "decoded")
   assert "source.map(rtf.augment.compose(layers[:2])" in kept.code and "source.refurbish(layers[2:], r=1)" in kept.code
-  # Nothing is kept permanently after a layer that has a state.
+  # No elements are kept after a layer with stateful randomness.
   found = rtf.advise(
     IMAGES, [lambda image: tf.image.random_flip_left_right(image), AUGMENT.random_crop(padding=2)], memory=1e9, **QUICK
   )
@@ -102,7 +102,7 @@ def test_elements_are_kept_decoded_alone_or_after_their_first_layer():
   [
     (IMAGES.map(lambda image, label: {"image": image, "label": label}), CHEAP, {}),
     (IMAGES.map(lambda image, label: image), CHEAP, {}),
-    # A stream: either all elements are kept, or none.
+    # A stream is kept completely or not at all.
     (IMAGES.filter(lambda image, label: True).apply(tf.data.experimental.assert_cardinality(12)), CHEAP, {}),
     pytest.param(
       IMAGES.map(lambda image, label: (image, image[..., :1])),
@@ -141,17 +141,17 @@ def test_no_change_is_advised_if_the_accelerator_does_not_wait(monkeypatch):
   assert str(advice).startswith("The input is not the bottleneck") and "Nothing to change" in str(advice)
   advice = rtf.advise(IMAGES, CHEAP, step_seconds=1e-9, **QUICK)
   assert advice.input_waits is True and "offload(layers)" in str(advice)
-  # `offload` would refuse a function of the user.
+  # `offload` refuses user functions, so it is not suggested.
   assert "offload" not in str(rtf.advise(IMAGES, [*CHEAP, flip], step_seconds=1e-9, **QUICK))
   monkeypatch.setattr(machine, "has_accelerator", lambda: False)
   advice = rtf.advise(IMAGES, CHEAP, step_seconds=2.0, **QUICK)
-  assert advice.input_waits is None and "The processors train, too: standard training's input takes 0 %" in str(advice)
+  assert advice.input_waits is None and "The CPU also trains: standard training's input takes 0 %" in str(advice)
 
 
 @pytest.mark.parametrize("number, most_read, in_place", [(8, 4096, False), (64, 16, True)])
 def test_an_epoch_is_long_enough_to_be_measured(monkeypatch, number, most_read, in_place):
-  """Few elements are measured several times. Of many, more are measured than were read at first, and from the source
-  itself."""
+  """Few elements are measured several times. If there are many, more are measured than were read at first, and they
+  come from the source itself."""
   found = {}
   pipelines = measure.Measurement._pipelines
 
@@ -163,7 +163,7 @@ def test_an_epoch_is_long_enough_to_be_measured(monkeypatch, number, most_read, 
   monkeypatch.setattr(measure.Measurement, "_pipelines", spied)
   source = tf.data.Dataset.from_tensor_slices(np.zeros([number, 8, 8, 3], np.uint8))
   rtf.advise(source, [AUGMENT.random_flip()], batch_size=4, max_seconds=2)
-  # An epoch is a whole number of rounds of the elements that were read, which are fewer on a busy machine.
+  # An epoch is a whole number of passes over the elements that were read. A busy machine reads fewer of them.
   assert found["samples"] % found["read"] == 0 and found["samples"] + found["read"] > 16
   assert found["in_place"] == in_place and (not in_place or found["samples"] <= number)
 

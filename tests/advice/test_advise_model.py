@@ -1,4 +1,4 @@
-"""`rtf.advise`: what is predicted for given costs, which strategy is picked, its lines of code, counting."""
+"""`rtf.advise`: predictions for given costs, the choice of a strategy, its code, and how outcomes are counted."""
 
 import itertools
 import math
@@ -93,7 +93,7 @@ def test_combined_strategy_saves_as_much_as_its_parts():
   alone = the(found, kind="refurbish", split=2, r=3)
   assert alone.later_cpu_seconds - both.later_cpu_seconds == pytest.approx((FRESH - DECODED) / 3)
   assert both.kept_bytes == pytest.approx(alone.kept_bytes + 20_000 * WHOLE)
-  # Decoded elements are not combined with a split after the decoding, whose samples are the same.
+  # Decoded elements are not combined with a split after decoding, because both would hold the same data.
   assert not [
     strategy for strategy in found if strategy.kind == "both" and strategy.elements == "decoded" and strategy.split == 1
   ]
@@ -107,11 +107,11 @@ def test_limited_memory_keeps_a_fraction_of_the_elements():
   assert kept.first_cpu_seconds == pytest.approx(MISSED + BATCH)
   assert kept.later_cpu_seconds == pytest.approx(BATCH + DECODED / 4 + MISSED * 3 / 4)
   assert max(strategy.kept_bytes for strategy in found) <= room + 1
-  # The samples of a stage come first; what they leave is for elements.
+  # Memory goes to the samples of a stage first. Elements get the rest.
   both = the(found, kind="both", elements="encoded", split=2, r=2)
   assert both.fits and both.elements_fraction == pytest.approx((room - 20_000 * 150 / 2) / (20_000 * ENCODED))
   tight = the(all_strategies(memory=1e6), kind="refurbish", split=2, r=3)
-  # Room for a third of the samples: two of three are fresh.
+  # There is room for a third of the samples, so two of three are fresh.
   assert tight.samples_limit == 1_000_000 and not tight.fits
   assert tight.later_cpu_seconds == pytest.approx(HIT[2] + (FRESH + 10e-6 - HIT[2]) * 2 / 3 + BATCH)
 
@@ -151,7 +151,7 @@ def test_the_slowest_resource_limits_the_throughput():
   assert the(all_strategies(measured), kind="kept", elements="encoded").samples_per_second == pytest.approx(
     10 / (2e-3 + 9 * (FRESH + BATCH) / 2)
   )
-  # Calls to Python take turns, regardless of the number of cores.
+  # Python functions run one at a time, regardless of the number of cores.
   slow = all_strategies(serial=(0.0, 5e-3, 0.0))
   assert the(slow, kind="standard").samples_per_second == pytest.approx(1 / 5e-3)
   assert the(slow, kind="refurbish", split=2, r=2).samples_per_second == pytest.approx(10 / (5e-3 + 9 * 2.5e-3))
@@ -180,7 +180,7 @@ def test_a_disk_costs_its_calls_and_its_bytes():
   "sizes, seconds, expected",
   [
     ({1: 100.0, 3: 1100.0}, {1: 3e-6, 3: 5e-6}, (2.8e-6, 2e-9)),  # a cost per sample and one per byte
-    ({1: 100.0, 3: 110.0}, {1: 3e-6, 3: 5e-6}, (0, 5e-6 / 110)),  # sizes too similar to separate the two
+    ({1: 100.0, 3: 110.0}, {1: 3e-6, 3: 5e-6}, (0, 5e-6 / 110)),  # sizes too similar to separate the two costs
     ({2: 400.0}, {2: 4e-6}, (0, 1e-8)),
     ({1: 100.0, 3: 1100.0}, {1: 5e-6, 3: 3e-6}, (5e-6, 0)),
     ({2: 400.0}, {2: -1e-6}, (0, 0)),
@@ -211,7 +211,7 @@ def test_the_picked_strategy_is_fast_and_diverse_enough():
   )
   # The least diversity is respected, even if other strategies are faster.
   assert all(strategies.picked(found, floor).diversity >= floor for floor in (0.9, 0.97, 1.0))
-  # Of equally fast strategies the most diverse one is picked, and of these the one with the fewest bytes.
+  # Ties in speed go to the most diverse strategy, and further ties to the one with the fewest bytes.
   limited = all_strategies(step_seconds=10.0)
   assert strategies.picked(limited, 0.95).kind == "standard"
   equal = all_strategies(step_seconds=0.004)
@@ -321,9 +321,9 @@ def test_an_order_that_would_help():
     "Another order would help: 2 flip, 3 rand_augment, 4 rand_augment, 1 crop, split after rand_augment (4), r = 3: "
     "about 367"
   )
-  # No hint, because the present order is as good, computed in the same way.
+  # There is no hint, because the same formula predicts that the present order is just as good.
   assert not better([*expensive_last[2:], *expensive_last[:2]])
-  # A layer that makes another type of image keeps its place.
+  # A layer that changes the type of the image keeps its place.
   image, decoded = tf.TensorSpec([], tf.string), tf.TensorSpec([None, None, 3], tf.uint8)
   assert not better([("decode", 20, 81), ("expensive", 500, 2)], [image, decoded, decoded])
 

@@ -24,7 +24,7 @@ NUMBERS = 2 * len(UNSIGNED) + 2 * len(SIGNED)
 
 
 def meaning(number, magnitude):
-  """The distortion, and its parameter, that a layer draws as `number`: from the paper's reference implementation."""
+  """Returns the distortion and its parameter for a drawn `number`, as in the paper's reference implementation."""
   level = magnitude / 10
   if number < 2 * len(UNSIGNED):
     name = UNSIGNED[number % len(UNSIGNED)]
@@ -50,7 +50,7 @@ def meaning(number, magnitude):
 
 
 def pixels(layer, image):
-  """By number: what the layer makes of the image."""
+  """Returns the layer's result for the image, for each drawn number."""
   return [layer.pixels(tf.constant(image), [number]).numpy() for number in range(NUMBERS)]
 
 
@@ -68,7 +68,7 @@ class TestDistortions:
         assert_equal(made, by_pillow(distortion, parameter, image), f"{distortion}({parameter}) of {name}")
 
   def test_inversion_and_black_fill_equal_pillow(self):
-    """Operations that RandAugment does not have, in a policy of their own."""
+    """RandAugment does not have these operations, so they are tested in a policy of their own."""
     (layer,) = augment.deep_auto_augment([[("invert", None, 0.5), ("rotate", 9, 0.5)]])
     for draw, name, parameter in ((0, "invert", None), (2**30, "rotate", 15), (2**31 - 2, "rotate", -15)):
       expected = by_pillow(name, parameter, TELLING, **({"fill": (0, 0, 0)} if parameter else {}))

@@ -65,7 +65,7 @@ class TestCompose:
     ],
   )
   def test_functions_with_a_stateful_seed_get_no_seed(self, layer):
-    """Functions of TensorFlow and Keras with a parameter `seed`, which is a number, unlike a seed of refurbish."""
+    """The parameter `seed` of these TensorFlow and Keras functions is a number, unlike the seeds of refurbish."""
     fn = augment.compose([layer, lambda image: tf.cast(image, tf.uint8), augment.random_flip()])
     dataset = tf.data.Dataset.from_tensors(np.zeros([4, 4, 3], np.uint8)).map(lambda image: fn(image, seed=[7, 0]))
     assert next(iter(dataset)).shape == [4, 4, 3]
@@ -228,7 +228,7 @@ def test_refuses_layers(whose, function, given, error, said):
 
 
 class TestLists:
-  """Lists within lists stand for their members, and two lists for the functions of a stage."""
+  """A nested list is equivalent to its members, and two lists are equivalent to a stage's two functions."""
 
   NESTED = [[_noisy, (_adding(3), [_noisy])], [], (augment.random_crop(padding=2),), augment.random_flip()]
 
@@ -249,7 +249,7 @@ class TestLists:
     assert [op.type for op in graph.get_operations() if "Refurbish" in op.type] == ["RefurbishTf>ImageLayers"]
 
   def test_functions_can_be_pickled(self):
-    """A spawned process needs this, if the layers can be pickled. The copy has the same draws, masks and seeds."""
+    """Spawned processes need this. It works if the layers can be pickled. A copy has the same draws and seeds."""
     image, mask = tf.constant(IMAGES["noise"]), tf.ones(IMAGES["noise"].shape[:2], tf.int32)
     functions = [
       *augment.split(PICKLED, 2),
@@ -323,7 +323,7 @@ def _pixels_of_epochs(*functions):
   [[tf.keras.layers.RandomFlip()], [augment.resize((8, 8)), tf.keras.layers.RandomBrightness(0.5), tf.identity]],
 )
 def test_keras_layers_alone_draw_without_a_seed(layers):
-  """They draw other numbers for each image and in each epoch, as they do by themselves in `Dataset.map`."""
+  """The layers draw other numbers for each image and in each epoch, as they do by themselves in `Dataset.map`."""
   image = np.random.default_rng(0).integers(0, 256, [8, 8, 3], np.uint8)
   mapped_images = tf.data.Dataset.from_tensors(image).repeat(20).map(augment.compose(layers))
   epochs = [{made.tobytes() for made in mapped_images.as_numpy_iterator()} for _ in range(2)]
@@ -357,7 +357,7 @@ class TestBatches:
     assert len({result.tobytes() for results in [*dataset, *dataset] for result in results.numpy()}) > 12
 
   def test_with_seeds_an_iterator_is_saved(self, tmp_path):
-    """As in docs/recipes.md. Without seeds TensorFlow refuses to save the iterator."""
+    """This is the recipe in docs/recipes.md. Without seeds TensorFlow refuses to save the iterator."""
     batched = batched_layers(2, 0.5, 0.25)
 
     def make():

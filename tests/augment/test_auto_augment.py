@@ -12,8 +12,8 @@ from refurbish_tf.augment.native_layers import HalfAugmented
 from support import cases
 from support.images import IMAGES, TELLING, by_pillow
 
-# The tables as in the authors' TensorFlow code. A line has two operations, each with its probability and magnitude. In
-# that code even operations that need no magnitude have one.
+# The tables are copied from the authors' TensorFlow code. A line has two operations, each with its probability and
+# magnitude. In that code even operations that need no magnitude have one.
 PUBLISHED = {
   "cifar10": """
         Invert 0.1 7 Contrast 0.2 6
@@ -68,7 +68,7 @@ PUBLISHED = {
         Color 0.6 4 Contrast 1.0 8
         Equalize 0.8 8 Equalize 0.6 3""",
 }
-# What each magnitude means, computed by hand from the same code: the name in `PILLOW`, and the parameters.
+# The meaning of each magnitude, computed by hand from the same code: the name in `PILLOW`, and the parameters.
 AT = {
   "AutoContrast": ("auto_contrast", lambda _: (None, None)),
   "Equalize": ("equalize", lambda _: (None, None)),
@@ -88,7 +88,7 @@ AT = {
 
 
 def _published(policy):
-  """The sub-policies: pairs of the results of an operation on `TELLING`, as a distribution {bytes: probability}."""
+  """Returns each sub-policy as a pair of distributions of an operation's results on `TELLING`, {bytes: probability}."""
   sub_policies = []
   for line in PUBLISHED[policy].strip().splitlines():
     words = line.split()
@@ -108,7 +108,7 @@ class TestPolicy:
   @pytest.mark.parametrize("policy", PUBLISHED)
   @pytest.mark.parametrize("position", [0, 1])
   def test_is_the_published_one(self, policy, position):
-    # All cells are equally likely, so that their counts are exactly the probabilities.
+    # A sub-policy has 20 equally likely draws, so the counts are exactly proportional to the probabilities.
     published = _published(policy)
     assert len(published) == 25
     layer = augment.auto_augment(policy)[position]

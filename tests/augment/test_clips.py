@@ -123,7 +123,7 @@ def test_refurbish_treats_a_clip_as_one_sample(name):
 
 
 def test_a_batch_of_clips():
-  """Each clip has the draws of its place in the batch, and every split gives the same."""
+  """The draws of a clip depend on its place in the batch, and every split gives the same result."""
   layers = [*EVERY_LAYER["rand_augment"], *EVERY_LAYER["random_resized_crop"], augment.random_flip()]
   fn = augment.compose(layers, KINDS, clips=True)
   clips = [stacked([frame(3 * number + each) for each in range(3)]) for number in range(4)]
@@ -311,7 +311,7 @@ class TestFiles:
         np.testing.assert_array_equal(found[key][number], expected)
 
   def test_a_vector_of_files_is_a_clip_and_not_a_batch(self):
-    """Otherwise the decoder would draw once for all files, and later layers for each."""
+    """As a batch, the files would be decoded with one draw for all, but later layers would draw once for each."""
     for clips in (None, False):
       fn = augment.compose([augment.decode_random_resized_crop(16), augment.random_flip()], clips=clips)
       with pytest.raises(

@@ -1,5 +1,5 @@
-"""Layers of colours, and `gaussian_blur`: compared with torchvision and Pillow, how often they act, and what they
-accept."""
+"""Layers of colours, and `gaussian_blur`: compared with torchvision and Pillow, how often they act, and which arguments
+they accept."""
 
 import functools
 import itertools
@@ -14,7 +14,7 @@ from support import cases
 from support.images import RIVAL_IMAGE as IMAGE, RIVALS, noise
 
 SEED = [7, 0]
-# Quarters of these ranges are whole steps of 1 / 4096, to which amounts are rounded.
+# Amounts are rounded to multiples of 1 / 4096. Quarters of these ranges are such multiples.
 JITTER = {"brightness": (0.25, 1.75), "contrast": (0.25, 3.25), "saturation": (0, 1.5), "hue": (-0.25, 0.5)}
 
 
@@ -50,7 +50,7 @@ class TestRivals:
 
 
 def blurred(image, sigma, radius):
-  """Blurs in double precision, without rounding. At its borders the image is reflected, as often as necessary."""
+  """Blurs in double precision, without rounding. The image is reflected at its borders, several times if necessary."""
   weights = np.exp(-0.5 * (np.arange(-radius, radius + 1) / sigma) ** 2)
   for _ in range(2):
     padded = np.pad(np.float64(image), [(radius, radius), (0, 0), (0, 0)], "reflect")
@@ -80,7 +80,7 @@ def test_blur_of_any_pixels(dtype, channels):
 
 
 def test_blur_leaves_constant_images_unchanged():
-  """Unchanged to the bit, because the weights add up to one."""
+  """Every bit stays the same, because the weights add up to one."""
   for sigma in (0.1, 0.8, 3, 40):
     assert (augment.gaussian_blur(sigma=sigma)(np.full([9, 50, 3], 251, np.uint8), SEED).numpy() == 251).all()
 

@@ -1,4 +1,4 @@
-"""`decode_random_resized_crop` and `decode`: which part of a file is decoded, at which scale, and what is refused."""
+"""`decode_random_resized_crop` and `decode`: which part of a file is decoded, at which scale, and bad input."""
 
 import functools
 import io
@@ -22,7 +22,7 @@ SIZES = [(300, 400), (64, 48), (1, 1), (2, 3), (10, 200), (200, 10), (1, 77)]
 
 
 def _file(height, width, channels=3):
-  # Each pixel encodes its position, as far as JPEG keeps that.
+  # Each pixel encodes its position, as far as JPEG preserves it.
   rows, columns = np.mgrid[:height, :width]
   image = np.stack([rows % 256, columns % 256, (rows + columns) % 256][:channels], axis=-1)
   return tf.io.encode_jpeg(tf.constant(image, tf.uint8), quality=95)
@@ -119,8 +119,8 @@ def test_pixels_are_pillows(mode, options):
 class TestSize:
   @pytest.mark.parametrize("size", [(16, 16), (20, 14), (50, 60), (90, 70), (200, 300)])
   def test_result_is_the_resized_window(self, size):
-    """At full scale the result is within one level. At smaller scales it is at the same place to a fraction of a pixel,
-    which is what a ramp shows."""
+    """At full scale the result is within one level. At smaller scales its position is correct to a fraction of a pixel,
+    which the levels of a ramp show."""
     layer = augment.decode_random_resized_crop(size)
     for ramp in np.mgrid[:301, :403] * 0.6:
       file = tf.io.encode_jpeg(ramp.astype(np.uint8)[..., np.newaxis], quality=98)
@@ -208,7 +208,7 @@ def _formats():
 
 
 def _bmp(bits, columns, palette=b"", compression=0, masks=(), height=5, header=40, num_colors=0):
-  """A BMP file of 7 columns, whose rows have `columns` bytes."""
+  """A BMP file that is 7 pixels wide, with `columns` bytes per row."""
   pixels = np.random.default_rng(bits).integers(0, 256, [5, columns], np.uint8).tobytes()
   before = b"\0" * (header - 40) + struct.pack(f"<{len(masks)}I", *masks) + palette
   begin = 14 + 40 + len(before)
@@ -394,7 +394,7 @@ class TestBadFiles:
           pass
 
   def test_memory_of_the_decoder_is_freed(self, name):
-    """Decoding a progressive file takes 10 MB. A damaged file ends in the middle of it."""
+    """Decoding the whole progressive file takes 10 MB. The damaged file has only its first bytes."""
     whole = tf.io.encode_jpeg(tf.zeros([1300, 1300, 3], tf.uint8), progressive=True).numpy()
     damaged = whole[:400]
     before = None
@@ -407,7 +407,7 @@ class TestBadFiles:
 
 
 def test_a_jpeg_too_large_for_tf_io_is_refused():
-  """It is refused at every scale, before memory is allocated."""
+  """The file is refused at every scale, before memory is allocated."""
   file = bytearray(_file(30, 30).numpy())
   place = file.index(b"\xff\xc0") + 5
   file[place : place + 4] = (65_000).to_bytes(2, "big") * 2

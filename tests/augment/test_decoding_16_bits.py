@@ -14,9 +14,9 @@ import refurbish_tf as rtf
 from support.images import decoded, make_seeds
 
 augment = rtf.augment
-# By a PNG file's number of channels: the channel that each channel of the image comes from.
+# For each number of channels of a PNG file: the file's channel that each channel of the image comes from.
 COLOURS = {1: [0, 0, 0], 2: [0, 0, 0], 3: [0, 1, 2], 4: [0, 1, 2]}
-# By EXIF orientation: makes the upright image from the stored one.
+# For each EXIF orientation: makes the upright image from the stored one.
 TURNED = {
   1: lambda image: image,
   2: lambda image: image[:, ::-1],

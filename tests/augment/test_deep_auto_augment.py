@@ -15,7 +15,7 @@ from support import cases
 from support.images import IMAGES, TELLING, assert_equal, by_pillow, make_seeds, mapped
 
 BLACK = {"fill": (0, 0, 0)}
-# What each magnitude from 0 to 12 means, computed by hand from the authors' implementation.
+# The meaning of each magnitude from 0 to 12, computed by hand from the authors' implementation.
 PARAMETERS = {
   "identity": None,
   "auto_contrast": None,
@@ -146,7 +146,7 @@ class TestPublishedPolicies:
   @pytest.mark.parametrize(
     "table, likeliest",
     [
-      # The paper's figure of the operations' distribution, in numbers.
+      # The distribution of operations that the paper shows in a figure.
       (
         policies.CIFAR,
         [

@@ -1,5 +1,5 @@
-"""`random_zoom_out`, `random_iou_crop` and `random_resize`: compared with torchvision, what is drawn, and images of
-many sizes."""
+"""`random_zoom_out`, `random_iou_crop` and `random_resize`: compared with torchvision, their draws, and images of
+several different sizes."""
 
 import json
 import math
@@ -52,7 +52,7 @@ def test_resize_is_torchvisions(case):
 
 @rivals("iou_crop")
 def test_iou_crop_is_torchvisions(case):
-  """For images of all kinds and their targets, with draws from the same seed in the same order."""
+  """Compares images of several kinds and their targets. The draws come from the same seed in the same order."""
   layer, draws, size = augment.random_iou_crop(**case["arguments"]), [*case["seed"], 0, 0, 0, 0], case["image"]
   top, left, height, width = case["crop"]
   for dtype, channels in ((np.uint8, 3), (np.uint8, 1), (np.float32, 5), (np.int16, 13)):
@@ -102,8 +102,8 @@ class TestDraws:
 
 
 def cropped(fn, size, boxes, seed):
-  """Applies `fn` to an image whose pixels are their own numbers. Returns the crop as left, top, right, bottom, and the
-  boxes."""
+  """Applies `fn` to an image in which each pixel's value is its index. Returns the crop as left, top, right, bottom,
+  and the boxes."""
   made = fn({"image": np.arange(size[0] * size[1], dtype=np.float32).reshape(*size, 1), "boxes": boxes}, seed=seed)
   top, left = divmod(int(made["image"][0, 0, 0]), size[1])
   return np.array([left, top, left + made["image"].shape[1], top + made["image"].shape[0]]), made["boxes"].numpy()
@@ -117,7 +117,7 @@ def overlap(crop, box):
 class TestIouCrop:
   @pytest.mark.parametrize("least", [0, 0.5, 0.9])
   def test_crops_meet_their_limits_of_size_ratio_and_overlap(self, least):
-    """In 200 trials, sides, ratio and overlap are within the limits. A box is where its pixels are, or 0 if its middle
+    """In 200 trials, sides, ratio and overlap are within the limits. A box is where its pixels are, or 0 if its center
     is outside the crop."""
     fn = augment.compose([augment.random_iou_crop(0.4, 0.9, 0.7, 1.5, [least], 60)], {"boxes": "rel_yxyx"})
     random, size, crops = np.random.default_rng(5), (50, 40), 0
@@ -150,13 +150,13 @@ class TestIouCrop:
       assert crop.tolist() == [0, 0, 30, 20] and found.tolist() == np.asarray(boxes).tolist()
 
   def test_the_image_stays_if_no_crop_is_possible(self):
-    """Here torchvision would try again without end: no crop has so much of the box, or such small sides."""
+    """Torchvision would retry forever here, because no crop contains that much of the box or has sides that small."""
     for size, options in (((30, 30), [0.99]), ((1, 1), [0]), ((3, 1), [0.2])):
       fn = augment.compose([augment.random_iou_crop(sampler_options=options, trials=7)], {"boxes": "xyxy"})
       assert cropped(fn, size, [[0.0, 0, 1, 1]], [7, 0])[0].tolist() == [0, 0, *size[::-1]]
 
   def test_uses_the_first_boxes_as_moved_by_earlier_layers(self):
-    """Also in a batch, whose images have their own boxes, and for all frames of a clip."""
+    """This holds also in a batch, where each image has its own boxes, and for all frames of a clip."""
     layers = [augment.random_zoom_out(p=1), augment.random_flip(p=1), CROP, augment.resize((16, 24))]
     kinds, one = {"boxes": "xyxy", "others": "xywh"}, [[2.0, 3, 14, 18]]
     fn, sized = augment.compose(layers, kinds), augment.compose(layers, kinds, clips=True)
@@ -241,7 +241,7 @@ class TestSizes:
 
   @pytest.mark.parametrize("at", [1, 2, 4])
   def test_in_a_stage(self, at):
-    """Several workers, also if they write rows of a batch, make the same images as one worker, in each epoch."""
+    """Several workers make the same images as one worker in each epoch, even if they write rows of a batch."""
     layers = [augment.random_zoom_out(p=0.8), CROP, augment.random_flip(), augment.resize((12, 15))]
     images, boxes = noise(np.uint8, 12, 20, 30, 3), np.float32([[[k, 2, k + 15, 18]] for k in range(12)])
     source = tf.data.Dataset.from_tensor_slices((images, boxes))

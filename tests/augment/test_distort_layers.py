@@ -1,4 +1,4 @@
-"""The policies' operations as layers of their own, orders of channels and SSD's distortions: compared with Pillow and
+"""The policies' operations as separate layers, orders of channels, and SSD's distortions: compared with Pillow and
 torchvision, draws, errors."""
 
 import itertools
@@ -17,7 +17,7 @@ from support.rival_distortions import array
 RIVALS = json.loads((ROOT / "tests" / "support" / "rival_distortions.json").read_text(encoding="utf-8"))
 IMAGE = array(RIVALS["image"])
 SEED = [7, 0]
-# By layer: its arguments before p, once for each case. A pair is a range of values.
+# For each layer: its arguments before p, one tuple per case. A pair is a range of values.
 ARGUMENTS = {
   "random_autocontrast": [()],
   "random_equalize": [()],
@@ -46,8 +46,8 @@ def levels_apart(made, expected):
 class TestRivals:
   @pytest.mark.parametrize("case", RIVALS["distorted"], ids=lambda case: f"{case['name']} {case['arguments']}")
   def test_distortions(self, case):
-    """Torchvision rounds autocontrast and sharpness of tensors differently from Pillow, with which test_augment.py
-    compares."""
+    """For tensors, torchvision rounds autocontrast and sharpness differently from Pillow. `test_augment.py` compares
+    with Pillow."""
     layer = getattr(augment, f"random_{case['name']}")(*case["arguments"], p=1)
     most = 1 if case["name"] in ("autocontrast", "adjust_sharpness") else 0
     for image, key in ((IMAGE, "colors"), (IMAGE[..., :1], "grey")):
@@ -129,8 +129,8 @@ class TestDistortions:
 
 class TestColors:
   def test_photometric_distort_is_its_steps(self):
-    """The result equals the drawn steps, with contrast second or last, and then an order of the channels. All amounts
-    are whole steps of 1 / 4096."""
+    """The result equals the drawn steps applied one by one, with contrast second or last, and then a reordering of the
+    channels. All amounts are multiples of 1 / 4096."""
     ranges = {"brightness": (0.25, 1.75), "contrast": (0.25, 3.25), "saturation": (0, 1.5), "hue": (-0.25, 0.5)}
     layer = augment.random_photometric_distort(**ranges, p=0.5)
     steps = [augment.color_jitter(**{name: (low + (high - low) * 0.75,) * 2}) for name, (low, high) in ranges.items()]

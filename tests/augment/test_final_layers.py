@@ -124,7 +124,7 @@ class TestSeeds:
     assert augment.seed_at([3, -4], tf.zeros([0], dtype)).shape == [0, 2]
 
   def test_are_all_different(self):
-    """Seeds of consecutive positions and seeds: all different, with half of their bits set."""
+    """The seeds for all pairs of seed and position are different, and half of their bits are set."""
     seeds = np.concatenate([augment.seed_at(seed, tf.range(200)) for seed in make_seeds(100)])
     assert len(np.unique(seeds, axis=0)) == 20_000
     set_bits = np.unpackbits(seeds.view(np.uint8), axis=1).mean(axis=0)
@@ -160,8 +160,8 @@ class TestDraws:
 
   @pytest.mark.parametrize("padding", cases.some([3, 1], 1))
   def test_all_places_and_directions_are_equally_likely(self, padding):
-    """For the images of a batch and for consecutive seeds. The outcomes of both layers are counted together, so crop
-    and flip must be independent."""
+    """This holds for the images of a batch and for consecutive seeds. The outcomes of both layers are counted together,
+    so crop and flip must be independent."""
     fn = augment.compose([augment.random_crop(padding=padding), augment.random_flip()])
     count = 200 * 2 * (2 * padding + 1) ** 2
     for drawn in (fn.draws([7, 0], count).numpy(), np.array([fn.draws(seed) for seed in make_seeds(count)])):
@@ -228,8 +228,8 @@ class TestPixels:
     [(4, None, None), (0, (3, 4), 9), (1, (3, 6), 15), (0, (8, 9), 16), (1, (8, 4), 10), (0, (5, 6), 1)],
   )
   def test_every_place_of_a_crop(self, mode, padding, to, places):
-    """An image that is too small is padded at both ends by what is missing, as in torchvision, so there are several
-    places."""
+    """If an image is too small, each of its ends is padded by all of the missing pixels, as in torchvision. So there
+    are several places."""
     image = noise(5, 6, 3)
     height, width = to or image.shape[:2]
     around = [padding + max(0, least - side - 2 * padding) for least, side in zip((height, width), image.shape)]
@@ -274,7 +274,7 @@ class TestPixels:
       assert_same(made[number], fn(images[number], seed=augment.seed_at([7, 1], number)))
 
   def test_the_input_is_not_modified(self):
-    """The output has the size and dtype of the input, so it could be written over the input."""
+    """The output has the size and dtype of the input, so a layer could overwrite its input by mistake."""
     fn = augment.compose([augment.random_crop(padding=4), augment.random_flip(), augment.cutout(3)])
     image = noise(9, 8, 3)
 
@@ -301,7 +301,7 @@ class TestResizedCrop:
     "height, width, expected", [(1, 40, (0, 19, 1, 1)), (40, 1, (19, 0, 1, 1)), (6, 30, (0, 11, 6, 8))]
   )
   def test_falls_back_to_the_middle(self, height, width, expected):
-    """No box with at least this fraction of the area is that close to a square."""
+    """No box with the full area is as close to a square as the ratios require."""
     image = noise(height, width, 3)
     y, x, h, w = expected
     assert_same(augment.random_resized_crop((h, w), scale=(1.0, 1.0))(image, [7, 0]), image[y : y + h, x : x + w])
@@ -394,11 +394,11 @@ class TestComposition:
 
 
 def _interrupted(layers, at):
-  """The layers with another function in between."""
+  """Composes the layers with another function in between."""
   return augment.compose([*layers[:at], functools.partial(tf.ensure_shape, shape=[None, None, 3]), *layers[at:]])
 
 
 def _ops(function, spec):
-  """The types of the nodes of the traced graph."""
+  """Returns the types of all nodes of the traced graph."""
   graph = tf.function(function, autograph=False).get_concrete_function(*spec).graph.as_graph_def()
   return [node.op for nodes in (graph.node, *(f.node_def for f in graph.library.function)) for node in nodes]

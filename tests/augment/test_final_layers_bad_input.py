@@ -1,4 +1,4 @@
-"""Bad input of the layers of a final augmentation: errors while tracing or, if it shows only then, while running."""
+"""Bad input of the layers of a final augmentation is refused at tracing if possible, and otherwise at run time."""
 
 import math
 
@@ -57,7 +57,7 @@ class TestEveryLayer:
 
   @pytest.mark.parametrize("rank", [None, 3, 4])
   def test_refuses_images_at_run_time_if_shapes_are_unknown(self, name, rank):
-    """With unknown dimensions of a known rank, and with an unknown rank (None)."""
+    """The images have unknown dimensions of a known rank, or an unknown rank (None)."""
     spec = tf.TensorSpec(None if rank is None else [None] * rank, tf.uint8)
     traced = tf.function(_applied(name), autograph=False).get_concrete_function(spec)
     for shape in ([4, 4], [4, 4, 65], [3, 4, 4, 0], [1, 2, 4, 4, 3], [0, 4, 3], [4, 0, 3]):
@@ -91,9 +91,9 @@ class TestEveryLayer:
       traced(tf.constant([7, 0]), tf.constant(-1, tf.int64))
 
   def test_draws_of_another_shape(self, name):
-    """With more or fewer numbers, more or fewer images, or another rank."""
+    """The draws have more or fewer numbers, more or fewer images, or another rank."""
     if name in SEEDLESS:
-      return  # It needs no draws and takes any.
+      return  # A layer without a seed needs no draws and accepts any.
     layer = LAYERS[name]
     number = layer.draws([7, 0]).shape[0]
     traced = tf.function(layer.pixels, autograph=False).get_concrete_function(
@@ -259,7 +259,7 @@ class TestArguments:
       augment.random_flip(*arguments)
 
   def test_repr_and_outcomes_describe_the_layers(self):
-    """`advise` uses the outcomes. It counts the places of a crop to a size by itself, as they depend on the image."""
+    """`advise` uses the outcomes. It counts the places of a crop to a size itself, because they depend on the image."""
     for layer, shown, outcomes in (
       (
         augment.random_crop(8, padding=2),

@@ -1,4 +1,4 @@
-"""`gaussian_noise`: its distribution, its independence of split, batch and place, and what it accepts."""
+"""`gaussian_noise`: its distribution, its independence of split, batch and place, and which arguments it accepts."""
 
 import math
 
@@ -21,7 +21,7 @@ def test_is_normal_with_the_given_mean_and_deviation():
   made = augment.gaussian_noise(0.1, 0.25, clip=False)(image, SEED).numpy()
   z = np.sort((made.ravel().astype(np.float64) - 0.6) / 0.25)
   below = np.array([normal(x) for x in z[::100]])
-  # Kolmogorov's distance of so many values exceeds this only once in a million times.
+  # For this many values, Kolmogorov's distance exceeds the limit only once in a million trials.
   assert np.abs(below - np.arange(0, z.size, 100) / z.size).max() < 2.7 / math.sqrt(z.size)
   assert abs(z.mean()) < 5 / math.sqrt(z.size) and abs(z.std() - 1) < 0.01
   # The noise of neighbouring values, and of other images, is independent.

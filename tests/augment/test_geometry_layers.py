@@ -1,4 +1,4 @@
-"""Layers of geometry: compared with torchvision, Pillow and albumentations; what they draw; what follows the image."""
+"""Layers of geometry: compared with torchvision, Pillow and albumentations; their draws; how targets follow."""
 
 import json
 import math
@@ -60,7 +60,7 @@ def check_followers(layer, draws, size, case):
 
 
 def drawn_of(name, case):
-  """The layer that does what a rival did, and its draws."""
+  """Returns the layer that does what a rival library did, and its draws."""
   if name == "center_crop":
     return augment.center_crop(case["size"]), NOTHING
   if name == "pad":
@@ -75,7 +75,7 @@ def drawn_of(name, case):
 
 
 def places_of(name, case):
-  """The places in the image, x and y in pixels, from which the centers of the result's pixels come, by definition."""
+  """Returns where in the image, by definition, the centers of the result's pixels come from: x and y in pixels."""
   height, width = case["image"]
   y, x = np.mgrid[:height, :width] + 0.5
   if name == "rotate":
@@ -91,7 +91,7 @@ def projected(matrix, x, y):
 
 
 def source_of(case):
-  """The matrix that maps (x, y, 1) in the result to where its pixel comes from in the image, for moved corners."""
+  """Returns the matrix that maps (x, y, 1) in the result to the place in the image it comes from, for moved corners."""
   height, width = case["image"]
   rows, given = [], []
   for (x1, y1), to in zip(case["corners"], [(0, 0), (width - 1, 0), (width - 1, height - 1), (0, height - 1)]):
@@ -104,7 +104,7 @@ def source_of(case):
   "name, number", [(name, number) for name in ("rotate", "perspective") for number in range(len(RIVALS[name]))]
 )
 def test_rotation_and_perspective_equal_torchvision_and_pillow(name, number):
-  """Except for pixels that come from so near to a border that rounding decides."""
+  """Pixels are not compared if rounding decides which pixel of the image they come from."""
   case = RIVALS[name][number]
   layer, draws = drawn_of(name, case)
   places = places_of(name, case)
@@ -120,8 +120,8 @@ def test_rotation_and_perspective_equal_torchvision_and_pillow(name, number):
 
 @pytest.mark.parametrize("move", RIVALS["moves"], ids=lambda move: f"{move['name']} {move['number']}")
 def test_boxes_and_points_go_where_torchvisions_go(move):
-  """Boxes that torchvision clips, and points: places with (0, 0) at the image's corner, unless the layer moves whole
-  pixels."""
+  """Boxes are clipped as in torchvision. Torchvision's points have (0, 0) at the image's corner, except for layers that
+  move whole pixels."""
   case = RIVALS[move["name"]][move["number"]]
   layer, draws = drawn_of(move["name"], case)
   boxes, points = np.array(move["boxes"]), np.array(move["points"])
@@ -166,7 +166,7 @@ class TestDraws:
     assert augment.random_rotation(20).text == augment.random_rotation((-20, 20)).text
 
   def test_corners_are_uniform(self):
-    """Each moves by 0 to 5 pixels in 20 columns and 0 to 3 in 12 rows; none depends on another."""
+    """Each corner moves by 0 to 5 pixels in 20 columns and 0 to 3 in 12 rows. All moves are independent."""
     drawn = augment.random_perspective(0.5, p=1).draws([7, 0], 8000).numpy()
     assert chi_square(np.bincount(drawn[:, 1] * np.int64(6) >> 31, minlength=6)) < 5 + 4 * 10**0.5
     assert np.abs(np.corrcoef(drawn.T.astype(np.float64)) - np.eye(9)).max() < 5 / 8000**0.5
@@ -227,7 +227,7 @@ class TestPerspective:
       expected = np.clip([*seen.min(1), *seen.max(1)], 0, [width, height] * 2)
       np.testing.assert_allclose(moved[0], expected, rtol=0, atol=1e-6)
       np.testing.assert_allclose(point[0] + 0.5, seen[:, 0], rtol=0, atol=1e-6)
-      # If the depths have two signs, one of the points is behind the viewer.
+      # If the two depths differ in sign, one of the points is behind the viewer.
       if (to[2] @ [*far, 1]) * (to[2] @ [width / 2, height / 2, 1]) > 0:
         np.testing.assert_allclose(far_point[0] + 0.5, projected(to, *far), rtol=1e-6, atol=1e-3)
       else:
@@ -236,7 +236,7 @@ class TestPerspective:
     assert min(empty, taken_from) > 1000 and behind
 
   def test_blended_maps_follow(self):
-    """The blended values of a smooth map are near to those of the nearest pixels."""
+    """The blended values of a smooth map are close to those of the nearest pixels."""
     layer = augment.random_perspective(0.4, p=1)
     depth = np.float32(np.add.outer(np.arange(40), np.arange(50)) + 1)
     for seed in make_seeds(10):
@@ -260,7 +260,7 @@ class TestPerspective:
   ],
 )
 def test_static_shapes(make, known, partly):
-  """A size that can be known before the layer runs is in its static shape, and is the size of the result."""
+  """If a size is known before the layer runs, it is in the static shape, and the result has that size."""
   layer = make()
   seeds = {"seed": [7, 0]} if layer.takes_seed else {}
   image = noise(np.uint8, 9, 11, 3)
@@ -349,7 +349,7 @@ class TestRefuses:
     ],
   )
   def test_images(self, make, shape, dtype, error, match):
-    """They are refused while a graph is traced, or when it runs if sizes are not known before."""
+    """Unsupported images are refused at tracing, or at run time if their sizes are unknown at tracing."""
     layer, image = make(), np.zeros(shape, dtype)
     seeds = {"seed": [7, 0]} if layer.takes_seed else {}
     with pytest.raises(error, match=f"image of {layer.__name__} must .*{match}"):

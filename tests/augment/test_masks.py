@@ -1,4 +1,4 @@
-"""Masks follow the geometry of their image. Other components neither move nor are missed silently."""
+"""Masks follow the geometry of their image. Other components do not move, and an undeclared mask is an error."""
 
 import functools
 

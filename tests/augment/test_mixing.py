@@ -23,7 +23,7 @@ def images_of(dtype, count=8, height=6, width=10):
 
 
 def drawn(images, alpha=1.0, switch_prob=0.0, seed=SEED):
-  """How much each image keeps of itself, and the number of its partner, for this seed."""
+  """Returns each image's weight in its mix and the number of its partner, for this seed."""
   _, lambdas, partners = native.ops().refurbish_tf_mix_images(
     images=images, seed=seed, mixup_alpha=alpha, cutmix_alpha=alpha, switch_prob=switch_prob
   )
@@ -31,7 +31,7 @@ def drawn(images, alpha=1.0, switch_prob=0.0, seed=SEED):
 
 
 def blended(lambdas, values, partners):
-  """The formula of `keras.layers.MixUp`."""
+  """Mixes by the formula of `keras.layers.MixUp`."""
   weight = lambdas.reshape([-1] + [1] * (values.ndim - 1))
   return weight * values + (1 - weight) * values[partners]
 
@@ -57,7 +57,7 @@ class TestMixup:
       np.testing.assert_array_equal(augment.mixup(1, 10)(images, given, seed=SEED)[1], labels)
 
   def test_scalar_labels_are_mixed(self):
-    """Labels of two classes, or quantities."""
+    """A scalar is a label of two classes, or a quantity."""
     lambdas, partners = drawn(images_of(np.uint8))
     for given in (LABELS.astype(np.float32), LABELS[:, np.newaxis].astype(np.float32)):
       _, labels = augment.mixup(1)(images_of(np.uint8), given, seed=SEED)
@@ -88,7 +88,7 @@ class TestEither:
     images = np.broadcast_to(np.arange(100, dtype=np.float32).reshape(100, 1, 1, 1), [100, 8, 8, 1])
     mixed = augment.mixup_or_cutmix(0.8, 1.0, 0.3)(images, seed=SEED).numpy()
     number = sum(len(np.unique(image)) == 2 for image in mixed)
-    # A box may be empty, or cover the whole image.
+    # A box can be empty or cover the whole image, so that only one value is left.
     assert 10 < number < 40
     np.testing.assert_array_equal(
       augment.mixup_or_cutmix(0.8, 1.0, 0)(images, seed=SEED), augment.mixup(0.8)(images, seed=SEED)
@@ -167,7 +167,7 @@ class TestComponents:
 
   @pytest.fixture
   def mixed(self, images):
-    """A function that mixes values in the same way as the images of the batch."""
+    """Returns a function that mixes values in the same way as the images of the batch."""
     lambdas, partners = drawn(images, 0.2)
     return lambda values: blended(lambdas, values, partners)
 

@@ -1,5 +1,5 @@
-"""What `normalize` divides by. It follows from the numbers, the dtype and `max_pixel_value`, and is part of the layer's
-text."""
+"""The number by which `normalize` divides. It depends on mean and std, the dtype and `max_pixel_value`, and is part of
+the layer's text."""
 
 import re
 
@@ -26,7 +26,7 @@ ROWS = [
   ("float32", "0", "255", "normalize(0.5, 0.25, max_pixel_value=255)", "-2 to 2"),
   ("bfloat16", "0", "1", "normalize(0.5, 0.25)", "an error: tf.cast(image, tf.float32) first"),
 ]
-# With this seed, a flip at the first position flips.
+# With this seed, a flip at the first position does flip.
 SEED = [7, 1]
 
 
@@ -35,7 +35,7 @@ SEED = [7, 1]
 )
 @pytest.mark.parametrize("made_dtype", ["float32", "bfloat16", "float16"])
 def test_each_dtype_is_normalized_to_its_documented_range(dtype, low, high, code, result, made_dtype):
-  """For an image, in a chain and in a stage."""
+  """Each range is checked for an image, in a chain and in a stage."""
   image = tf.cast(tf.reshape(tf.linspace(float(low), float(high), 5 * 9 * 3), [5, 9, 3]), dtype)
   layer = eval(f"augment.{code[:-1]}, dtype={made_dtype!r})")
   calls = [
@@ -59,8 +59,8 @@ def test_each_dtype_is_normalized_to_its_documented_range(dtype, low, high, code
 
 @pytest.mark.parametrize("channels", [1, 3, 4])
 def test_a_single_value_in_other_units_is_found_anywhere(channels):
-  """The value is found in a band, in a long row, within a vector and in the remainder after it, in any image of a
-  batch."""
+  """The value is found in a band, in a long row, inside a vector and in the remainder after the last vector, in any
+  image of a batch."""
   layer, fn = augment.normalize(0.5, 0.25), augment.compose([augment.random_flip(), augment.normalize(0.5, 0.25)])
   for height, width in ((3, 5), (40, 61), (2, 5000)):
     image = np.full([height, width, channels], 16, np.float32)
@@ -101,7 +101,7 @@ def layers_in_graph(dtype, *args, **options):
   ],
 )
 def test_fingerprint_texts_of_existing_layers_are_unchanged(dtype, numbers, options, unit):
-  """A store's fingerprint is of this text. Layers with unchanged results keep their text; others must change it."""
+  """Stores compare this text. Layers with unchanged results must keep it; all others must change it."""
   mean, std = map(float, numbers)
   assert (
     layers_in_graph(dtype, *numbers, **options) == f"normalize position=-1 dtype=float32 mean={mean} std={std}{unit}"

@@ -1,4 +1,4 @@
-"""Python in processes: the bytes do not depend on which process makes them, and nothing is lost or left behind."""
+"""Python functions in processes: any process makes the same bytes, and nothing is lost or left behind."""
 
 import functools
 import os
@@ -38,7 +38,7 @@ class TestBytes:
   )
   @pytest.mark.parametrize("fn, signature", [(noise, None), (draw, DRAWN)])
   def test_are_the_same_whichever_process_makes_them(self, fn, signature, lists, r):
-    """Also with other numbers of parallel calls, with r = 1 and 3, and in either of the lists."""
+    """The results also do not depend on the number of parallel calls, for r = 1 and 3, in either list."""
     expected = None
     for processes, calls in ((0, None), (1, None), (2, None), (2, 7), (4, tf.data.AUTOTUNE)):
       layer = augment.numpy_layer(fn, signature, processes=processes)
@@ -78,7 +78,7 @@ class TestBytes:
 
 
 class Transform:
-  """Like a transform of albumentations: called by keywords, with its own generator."""
+  """Like a transform of albumentations: called with keywords, and with its own generator."""
 
   def __init__(self):
     self.rng = np.random.default_rng()
@@ -157,7 +157,7 @@ class TestStatesOfLibraries:
 
 
 class Held:
-  """Has states in a class attribute and in a slot. A method draws from them."""
+  """Has states in a class attribute and in a slot, and a method that draws from both."""
 
   __slots__ = ("own",)
   shared = Transform()
@@ -327,7 +327,7 @@ class TestArrays:
     assert SOURCE.refurbish([declared]).element_spec == tf.TensorSpec([9, 11, 3], tf.uint8)
 
   def test_with_targets(self):
-    """The function is called by keywords, with the given names. Maps may change their size."""
+    """The function is called with the given names as keywords. It may change the size of maps."""
 
     def fn(image, mask, bboxes, keypoints, rng):
       assert isinstance(rng, np.random.Generator)
@@ -422,7 +422,7 @@ class TestErrors:
     ],
   )
   def test_an_error_of_the_function_fails_only_its_sample(self, made, said, processes):
-    """The error has the traceback and is of its sample alone, and the epoch continues."""
+    """The error has a traceback and affects only its own sample. The epoch continues."""
     broken = int(IMAGES[3].sum())
     layer = augment.numpy_layer(
       lambda image, rng: made(image, rng) if image.sum() == broken else image, processes=processes, name="mine"
@@ -446,7 +446,7 @@ class TestErrors:
     child = os.fork()
     if not child:
       try:
-        # `layer.call` does without TensorFlow, whose threads do not exist in the forked process.
+        # `layer.call` does not use TensorFlow, whose threads do not exist in the forked process.
         layer.call(sent, (7, 0), None, [IMAGES[0]])
       except RuntimeError as error:
         os._exit(42 if "forked" in str(error) else 1)

@@ -1,4 +1,4 @@
-"""Processes that call Python functions: none is lost with a sample, and none is left behind."""
+"""Processes that call Python functions: if one dies, no sample is lost, and no process is left behind."""
 
 import contextlib
 import functools
@@ -28,7 +28,7 @@ pytestmark = cases.slow
 
 
 def dies_at(folder, how, once):
-  """A function that ends its process at sample 5, the first time or always."""
+  """Returns a function that ends its process at sample 5, the first time or always."""
   broken, otherwise = int(IMAGES[5].sum()), noise
 
   def fn(image, rng):
@@ -76,7 +76,7 @@ class TestDeaths:
     assert found < N and sum(1 for _ in iterator) == N - 1 - found
 
   def test_an_interrupted_call_leaves_no_answer(self, monkeypatch):
-    """The next call would take that answer for its own."""
+    """Otherwise the next call would return that answer as its own."""
     layer = augment.numpy_layer(lambda image, rng: image, processes=1)
     layer(IMAGES[0], seed=[7, 0])
     receive = channel.Connection.receive
@@ -92,7 +92,7 @@ class TestDeaths:
     np.testing.assert_array_equal(layer(IMAGES[2], seed=[7, 0]), IMAGES[2])
 
   def test_a_death_is_noticed_although_a_fork_lives_on(self, tmp_path):
-    """The fork also has the socket, so the connection is not closed when the process dies."""
+    """The fork has also inherited the socket, so the connection stays open when the process dies."""
 
     def fn(image, rng):
       forked = os.fork()
@@ -111,7 +111,7 @@ class TestDeaths:
 
 
 def processes_of(parent):
-  """The ids of the living processes that this one has started to call functions."""
+  """Returns the ids of the living processes that `parent` has started to call functions."""
   found = []
   for entry in pathlib.Path("/proc").iterdir():
     try:
@@ -136,7 +136,7 @@ def assert_end(processes):
 
 
 def memory_files():
-  """The blocks of memory that this process shares with others."""
+  """Returns the blocks of memory that this process shares with others."""
   found = [os.readlink(each) for each in pathlib.Path("/proc/self/fd").iterdir() if each.is_symlink()]
   return [each for each in found if "refurbish_tf" in each and "memfd" in each]
 
@@ -144,7 +144,7 @@ def memory_files():
 class TestWhatIsGone:
   @pytest.mark.parametrize("is_traced", [True, False])
   def test_deleted_functions_are_released_in_all_processes(self, is_traced):
-    """As in a search over functions, each of which holds a table."""
+    """In a search over functions that each hold a table, the tables of deleted functions must not fill the memory."""
 
     def num_known(image, rng, table):
       return np.array(sum(type(each).__name__ == "Function" for each in gc.get_objects())) + table[0]
@@ -191,7 +191,7 @@ class TestWhatIsGone:
     layer = augment.numpy_layer(noise, name="mine", processes=2)
     variant = tf.data.experimental.to_variant(SOURCE.map(lambda image: layer(image, seed=[7, 0])))
     gc.collect()
-    # TensorFlow 2.22 also deletes functions of Python, which gives the second message.
+    # TensorFlow 2.22 also deletes the Python functions, which causes the second message.
     with pytest.raises(
       tf.errors.OpError,
       match="mine, is called for a tf.data.Dataset that is gone. Keep|Could not find callback with key",
@@ -240,7 +240,7 @@ class TestProcesses:
     ids=["end", "exit", "prefetch", "error", "ctrl-c", "kill", "_exit"],
   )
   def test_none_is_left_when_a_program_ends(self, programs, tmp_path, end, sent):
-    """The program also ends quickly, and after Ctrl-C it prints only the trainer's own traceback."""
+    """The program also ends quickly. After Ctrl-C it prints only the trainer's own traceback."""
     path = tmp_path / "train.py"
     path.write_text(PROGRAM.format(end=end))
     with programs.start(path) as program:
@@ -267,7 +267,7 @@ class TestProcesses:
     ids=["sleep", "in C code", "forked"],
   )
   def test_none_is_left_when_a_busy_trainer_is_killed(self, programs, tmp_path, call, before):
-    """Its processes are in a call at that time, which may not even run Python, or whose fork lives on."""
+    """The trainer's processes are in a call at that time. It may run C code, or have forked a process that lives on."""
     path = tmp_path / "train.py"
     path.write_text(
       PROGRAM.format(end="list(iterator)")
@@ -285,8 +285,8 @@ class TestProcesses:
     assert_end(left)
 
   def test_live_as_long_as_a_stage_and_not_much_longer(self, monkeypatch):
-    """A validation between two epochs does not end the processes. While they wait, they only check that the trainer
-    lives."""
+    """A validation between two epochs does not end the processes. While they wait, they wake only to check that the
+    trainer is alive."""
     for each in pool._pools.values():
       each.kill()
     monkeypatch.setattr(pool, "IDLE_SECONDS", 0.5)
@@ -329,12 +329,12 @@ class TestProcesses:
       return np.array([resident, int(status.split("Threads:")[1].split()[0]), "tensorflow" in sys.modules, large.size])
 
     found = augment.numpy_layer(facts, tf.TensorSpec([4], tf.int64), processes=2)(IMAGES[0], seed=[7, 0]).numpy()
-    # Besides the main thread there is the one that watches the trainer.
+    # Besides the main thread, one thread watches the trainer.
     assert found[0] < 60_000 and found[1] <= 3 and not found[2]
 
   def test_modules_go_by_value(self, programs, tmp_path):
-    """A script needs no `if __name__` guard, and a process does not import TensorFlow although the function's modules
-    do."""
+    """A script needs no `if __name__` guard, and a process does not import TensorFlow even if the function's modules
+    import it."""
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "__init__.py").write_text("import tensorflow as tf\nfrom mine.transforms import fn\n")
     (tmp_path / "mine" / "transforms.py").write_text(
@@ -363,7 +363,7 @@ class TestProcesses:
       assert program.stdout.read().splitlines() == ["{3}"] * 2, program.errors()[-3000:]
 
   def test_packages_installed_with_target_are_imported(self, monkeypatch, tmp_path):
-    """Such as by `pip install --target`. A module of the user's in the same folder goes by value."""
+    """An example is `pip install --target`. A user's own module in the same folder is sent by value."""
     (tmp_path / "its_library").mkdir()
     (tmp_path / "its_library" / "__init__.py").write_text(
       "import threading\nLOCK = threading.Lock()\ndef add(image):\n  with LOCK:\n    return image + 3\n"
@@ -381,7 +381,7 @@ class TestProcesses:
     np.testing.assert_array_equal(made, IMAGES[0] + np.uint8(3))
 
   def test_an_error_names_a_few_of_a_modules_variables(self, monkeypatch, tmp_path):
-    """The error stops at a few variables, because trying all of them may take minutes."""
+    """The error names only a few variables, because trying all of them can take minutes."""
     (tmp_path / "of_many.py").write_text(
       "TRIED = []\nclass Held:\n  def __reduce__(self):\n    TRIED.append(self)\n    raise ValueError('held')\n"
       "globals().update((f'V{i}', Held()) for i in range(100))\n"

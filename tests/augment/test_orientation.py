@@ -47,15 +47,15 @@ def _lying(image, kind, number, **options):
 
 
 def _turned(image, number):
-  """Turns the image with Pillow, by this EXIF orientation."""
+  """Turns the image by this EXIF orientation, with Pillow."""
   lying = Image.fromarray(np.asarray(image))
   lying.getexif()[TAG] = number
   return np.asarray(ImageOps.exif_transpose(lying))
 
 
 def _assert_stands(file, standing, size, seeds):
-  """Checks that both layers make the same of `file`, which needs to be turned, as of the upright file `standing`, to
-  the bit."""
+  """Checks that both layers make the same bytes from `file`, which has to be turned, as from the file `standing`, which
+  is upright."""
   made = augment.decode(size)(file)
   np.testing.assert_array_equal(made, augment.decode(size)(standing))
   for seed in make_seeds(seeds):
@@ -68,7 +68,7 @@ def _noise(height, width):
 
 
 def _blocks(height, width):
-  """A grey image, constant within each 8 x 8 pixels: JPEG loses nothing of it, at any scale."""
+  """A grey image that is constant within each block of 8 x 8 pixels, so JPEG loses nothing at any scale."""
   rows, columns = (height + 7) // 8, (width + 7) // 8
   levels = np.random.default_rng(height * width).integers(0, 256, (rows, columns, 1), np.uint8)
   return np.tile(levels.repeat(8, axis=0).repeat(8, axis=1), 3)[:height, :width]
@@ -105,7 +105,7 @@ class TestIsPillows:
   @pytest.mark.parametrize("kind", decoded(KINDS))
   @pytest.mark.parametrize("height, width", [(48, 64), (33, 47), (1, 9), (9, 2)])
   def test_at_full_size(self, kind, height, width, number):
-    """Equals `exif_transpose` and then the same crop, because the window is drawn for the upright photograph."""
+    """The result equals `exif_transpose` and then a crop, because the window is drawn for the upright photograph."""
     file = _lying(_noise(height, width), kind, number)
     decoded = augment.decode(apply_exif_orientation=False)(file).numpy()
     np.testing.assert_array_equal(decoded, Image.open(io.BytesIO(file)).convert("RGB"))
@@ -120,7 +120,7 @@ class TestIsPillows:
 
   @pytest.mark.parametrize("kind", decoded(KINDS))
   def test_resized(self, kind, number):
-    """At these sizes a JPEG file is decoded at full scale. The result equals that of the upright file, to the bit."""
+    """At these sizes a JPEG file is decoded at full scale. The result equals the upright file's result to the bit."""
     file = _lying(_noise(33, 47), kind, number)
     standing = _saved(_turned(augment.decode(apply_exif_orientation=False)(file), number), "PNG")
     for size in ((30, 27), (60, 20)):
@@ -128,7 +128,7 @@ class TestIsPillows:
 
   @pytest.mark.parametrize("size", [(20, 28), (9, 15), (4, 5)])
   def test_a_scaled_jpeg_is_turned_exactly(self, size, number):
-    """Equal to the bit at half, a quarter and an eighth of the size, because turning keeps JPEG's blocks."""
+    """The results are equal to the bit at 1/2, 1/4 and 1/8 of the size, because turning keeps JPEG's blocks."""
     image = _blocks(96, 128)
     file, standing = _lying(image, "JPEG", number), _saved(_turned(image, number), "JPEG")
     np.testing.assert_array_equal(augment.decode(apply_exif_orientation=False)(file), image)
@@ -158,7 +158,7 @@ class TestWebp:
   @pytest.mark.parametrize("options", [{"lossless": True}, {"quality": 90}, {"quality": 5}], ids=str)
   @pytest.mark.parametrize("alpha", [False, True])
   def test_is_pillows(self, options, alpha):
-    """The alpha channel is dropped, as with PNG."""
+    """The alpha channel is dropped, as it is for PNG."""
     image = _noise(45, 37)
     file = _saved(np.concatenate([image, image[..., :1]], axis=-1) if alpha else image, "WEBP", **options)
     expected = np.asarray(Image.open(io.BytesIO(file)))[..., :3]
@@ -170,8 +170,8 @@ class TestWebp:
         np.testing.assert_array_equal(made, augment.decode_random_resized_crop(size)(standing, seed=seed))
 
   def test_an_animated_file_gives_its_first_frame_or_an_error(self):
-    """With alpha, the first picture is decoded. Without alpha it is an error: TensorFlow would write beyond the end of
-    the image."""
+    """With alpha, the first frame is decoded. Without alpha, the file is refused, because TensorFlow would write beyond
+    the end of the image."""
     pictures = [_noise(40, 50) // part for part in (1, 2, 3)]
     opaque = _animated("WEBP", pictures, lossless=True)
     for layer in (augment.decode(), augment.decode((8, 8))):
@@ -194,7 +194,7 @@ def _chunk(name, data):
 
 
 def _png(height, width, before=b"", bits=8):
-  """A grey PNG file, complete only if it is small."""
+  """A grey PNG file. Large files are incomplete."""
   header = struct.pack(">IIBBBBB", width, height, bits, 0, 0, 0, 0)
   rows = zlib.compress(bytes(height * (1 + width * bits // 8) if height * width < 10_000 else 200_000))
   return b"\x89PNG\r\n\x1a\n" + before + _chunk(b"IHDR", header) + _chunk(b"IDAT", rows) + _chunk(b"IEND", b"")
@@ -206,7 +206,7 @@ def _with_sides(kind, place, form, *sides, **options):
   return bytes(file)
 
 
-# Files that claim more pixels than the default `max_pixels`, one of them more than fit into an int64.
+# Files that claim more pixels than the default `max_pixels`. One of them claims more than fit into an int64.
 HUGE = {
   "PNG": (_png(8115, 27_845), "8115 x 27845"),
   "PNG of the largest sides": (_png(2**32 - 1, 2**32 - 1), "4294967295 x 4294967295"),
@@ -222,7 +222,7 @@ HUGE = {
 
 @contextlib.contextmanager
 def _bounded_memory():
-  """Checks that the `with` block takes at most 50 MB more at any time."""
+  """Checks that memory grows by at most 50 MB at any time in the `with` block."""
 
   def peak():
     with open("/proc/self/status", encoding="ascii") as status:
@@ -238,7 +238,7 @@ def _bounded_memory():
 class TestMaxPixels:
   @pytest.mark.parametrize("name", HUGE)
   def test_applies_to_the_size_that_a_file_claims(self, name):
-    """These files are also damaged, but the size is refused first, before memory is allocated."""
+    """These files are also damaged, but their size is refused first, before memory is allocated."""
     file, sides = HUGE[name]
     match = (
       f"file of decode.* must have at most max_pixels=178956970 pixels, got a {re.split('[ ,]', name)[0]} "
@@ -265,7 +265,7 @@ class TestMaxPixels:
         layer(max_pixels=599)(file, **seed)
 
   def test_does_not_count_pictures_that_are_not_decoded(self):
-    """The 600 pictures of this GIF would take 600 MB, and the second one is damaged."""
+    """The 600 frames of this GIF would take 600 MB, and the second one is damaged."""
     one = _saved(np.zeros([1000, 1000], np.uint8), "GIF")
     begin = one.index(b",\0\0\0\0")
     many = one[:-1] + b",\0\0\0\0\xff\xff" + one[begin + 7 : -1] + one[begin:-1] * 600 + b";"
@@ -308,7 +308,7 @@ def test_arguments_are_shown():
 
 @pytest.mark.parametrize("make", [augment.decode, augment.decode_random_resized_crop])
 def test_targets_require_an_explicit_apply_exif_orientation(make):
-  """Also for nested targets. Labels are not targets."""
+  """This holds also for nested targets. Labels are not targets."""
   file = _lying(_noise(33, 47), "PNG", 6)
   seeds = {"seed": [7, 0]} if make is augment.decode_random_resized_crop else {}
   for layer in (make(), make(24)):

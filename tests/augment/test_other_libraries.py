@@ -28,7 +28,7 @@ def in_order(images):
   return np.array(sorted(images, key=lambda image: image.tobytes()))
 
 
-# Other libraries. Stand-ins show what their transforms are given, and what they return.
+# Other libraries. Stand-ins show what arguments a library's transforms get, and what they return.
 
 
 def of(module, call):
@@ -65,7 +65,7 @@ flipped.__module__ = "kornia.geometry"
   ],
 )
 def test_transforms_that_ignore_tensors_are_refused(layer, told):
-  """The error names the argument and the layer, also if the layer is given in place of a list."""
+  """The error names the argument and the layer, even if the layer is given instead of a list."""
   for what, build in (
     ("layers of refurbish", lambda: SOURCE.refurbish([augment.random_flip(), layer])),
     ("layers of compose", lambda: augment.compose([layer])),
@@ -171,7 +171,7 @@ def test_clips_are_refused_for_libraries_of_single_images():
 
 @cases.slow
 def test_torchvision_itself():
-  """Skipped unless torchvision can be imported: after TensorFlow, some versions crash."""
+  """Skipped if torchvision cannot be imported: some versions crash if they are imported after TensorFlow."""
   torch = pytest.importorskip("torch")
   transforms = pytest.importorskip("torchvision.transforms.v2")
   layer = transforms.Compose([transforms.RandomHorizontalFlip(p=1), transforms.ColorJitter(0.5)])
@@ -190,7 +190,7 @@ def test_user_functions_are_called_unchanged():
 
 
 class OfTheUsers(type(of("torch.nn", None))):
-  """A class of the user's that inherits from a library's class."""
+  """A user's class that inherits from a library's class."""
 
   def __call__(self, image, rng):
     return image[:, ::-1].copy()

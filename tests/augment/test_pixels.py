@@ -37,7 +37,7 @@ def assert_same(made, expected):
 @pytest.mark.parametrize("channels", CHANNELS)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_normalize_is_one_product_and_one_sum_in_float32(dtype, channels):
-  """The mean and the deviation are fractions of the largest pixel value, or in the image's own units."""
+  """The mean and the deviation are fractions of the largest pixel value, or are in the image's own units."""
   mean, std = np.linspace(0.1, 0.6, channels), np.linspace(0.2, 0.5, channels)
   unit = UNITS.get(dtype)
   for size in [*cases.some(SIZES, 2), *[(500, 333)] * (channels == 5)]:
@@ -54,7 +54,7 @@ def test_normalize_is_one_product_and_one_sum_in_float32(dtype, channels):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_sequences_are_one_operation(dtype):
-  """Also after a normalisation, whose floats later layers accept, and in a batch."""
+  """This includes layers after a normalisation, which accept its floats, and batches."""
   unit = UNITS.get(dtype)
   layers = [
     augment.random_crop(padding=2),
@@ -108,10 +108,10 @@ def test_nan_and_inf_stay_in_place():
   image = noise(np.float32, 13, 11, 2)
   image[4, 3, 1], image[0, 5, 0], image[7, 8, 0] = np.nan, np.nan, np.inf
   assert_same(augment.random_flip()(image, [1, 0]), image[:, ::-1])
-  # If the size stays the same, neighbours have no weight.
+  # If the size does not change, neighbours have no weight.
   for antialias in (False, True):
     np.testing.assert_array_equal(augment.resize((13, 11), antialias)(image), image)
-  # In the halved image, only the pixel that contains such a value has it.
+  # In the halved image, only a pixel that covers NaN or infinity becomes NaN or infinity.
   halved = augment.resize((6, 5), antialias=False)(image[:12, :10]).numpy()
   assert np.argwhere(np.isnan(halved)).tolist() == [[0, 2, 0], [2, 1, 1]] and np.argwhere(
     np.isinf(halved)
@@ -130,13 +130,13 @@ def test_color_layers_require_uint8():
 
 
 def test_small_floats_can_only_be_moved():
-  """Layers that only move pixels accept them, also in one chain with `normalize`, which makes small floats, and after
-  it."""
+  """Layers that only move pixels accept them, including in a chain with `normalize`, which makes small floats, and
+  after that chain."""
   for dtype in (tf.bfloat16, tf.float16):
     image = tf.cast(noise(np.float32, 7, 9, 3), dtype)
     np.testing.assert_array_equal(augment.random_flip()(image, [1, 0]), image[:, ::-1])
     for layer in (augment.resize((4, 4)), augment.normalize()):
-      with pytest.raises(TypeError, match=f"got dtype {dtype.name}. Put it before what makes that of it"):
+      with pytest.raises(TypeError, match=f"got dtype {dtype.name}. Put it before the layer that returns this dtype"):
         layer(image)
 
 

@@ -1,4 +1,4 @@
-"""`random_affine`: compared with torchvision and Pillow, the ranges of what is drawn, and what follows the image."""
+"""`random_affine`: compared with torchvision and Pillow, the ranges of its draws, and how targets follow."""
 
 import math
 
@@ -13,8 +13,8 @@ UNIT = 2**31
 
 
 def source_of(degrees, translate, scale, shear, size):
-  """The matrix that maps a place (x, y, 1) of the result to its place in the given image, in pixels, by torchvision's
-  definition."""
+  """Returns the matrix that maps a place (x, y, 1) of the result to its place in the given image, in pixels, by
+  torchvision's definition."""
   turn, shear_x, shear_y = (math.radians(angle) for angle in (degrees, *shear))
   rotated = np.array([[math.cos(turn), -math.sin(turn)], [math.sin(turn), math.cos(turn)]])
   slanted = np.array([[1, 0], [-math.tan(shear_y), 1]]) @ np.array([[1, -math.tan(shear_x)], [0, 1]])
@@ -35,7 +35,7 @@ def nearest(image, source):
   inside = (columns >= 0) & (columns < width) & (rows >= 0) & (rows < height)
   made = image[np.clip(rows, 0, height - 1), np.clip(columns, 0, width - 1)]
   made[~inside] = 0
-  # Also returns which pixels come from so near a border that rounding may decide.
+  # The second result marks pixels that come from so near a border that rounding may decide.
   return made, (np.abs(places - np.rint(places)) < 1e-3).any(0)
 
 
@@ -83,11 +83,11 @@ def test_a_number_is_a_range_around_zero():
 
 
 def test_targets_follow_the_image():
-  """A mask moves like the image's pixels. Boxes and key points are where the matrix takes them."""
+  """A mask moves like the image's pixels. Boxes and key points move as the matrix says."""
   layer = augment.random_affine((-40, 40), (0.2, 0.1), (0.7, 1.4), (-10, 10, -15, 15))
   fn = augment.compose([layer], {"mask": "mask", "depth": "bilinear", "boxes": "xyxy", "points": "rel_xy"})
   image = noise(40, 50, 1)
-  # A smooth map, so that blended pixels are near to the nearest ones.
+  # The map is smooth, so that blended pixels are close to the nearest ones.
   depth = np.float32(np.add.outer(np.arange(40), np.arange(50)))
   boxes, points = np.float32([[20, 15, 30, 22]]), np.float32([[0.5, 0.5], [0.4, 0.6]])
   for number in range(6):

@@ -1,4 +1,4 @@
-"""`random_apply`: all of its layers or none, as one layer, with targets and in splits."""
+"""`random_apply` applies all of its layers or none, as one layer, with targets and in splits."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 def test_is_all_of_its_layers_or_none():
-  """Also if layers are nested three deep. They draw the same numbers as in `compose`."""
+  """This holds even if layers are nested three deep. They draw the same numbers as in `compose`."""
   images, crop, jitter = noise(20, 9, 13, 3), augment.random_crop(padding=3), augment.color_jitter(0.4, hue=0.2)
   flip, cutout = augment.random_flip(), augment.cutout(4)
   nested = augment.random_apply([crop, augment.random_apply([jitter, cutout], 0.6), jitter], 0.7)

@@ -1,4 +1,4 @@
-"""`random_choice` and `random_order`: one of several layers, or all of them in any order, as one layer."""
+"""`random_choice` applies one of several layers, `random_order` all of them in any order. Each is one layer."""
 
 import json
 
@@ -16,8 +16,8 @@ FLIP, CROP, CUTOUT = augment.random_flip(), augment.random_crop(padding=3), augm
 
 
 def test_draws_are_those_of_the_layers_at_their_positions():
-  """Positions are counted through all choices, or all layers of an order, and also through orders in choices and the
-  other way around."""
+  """Positions are counted through all choices, and through all layers of an order, even if choices and orders are
+  nested in each other."""
   images, identity = noise(40, 9, 13, 3), augment.random_flip(p=0)
   inner = augment.random_order([[CUTOUT], [FLIP, CROP]])
   layer = augment.random_choice([CROP, [CUTOUT, FLIP], inner], [2, 0, 5])
@@ -72,7 +72,7 @@ def test_all_orders_are_equally_likely():
 
 
 def test_targets_follow_what_was_chosen():
-  """Choices may make other sizes. The mask shows where each pixel went."""
+  """Choices may have results of different sizes. The mask shows where each pixel went."""
   crops = [
     augment.random_crop(8),
     [augment.pad(2), augment.random_flip(p=1)],

@@ -1,4 +1,4 @@
-"""`random_erasing`: which rectangle, how often, and what it takes."""
+"""`random_erasing`: which rectangle it erases, how often, and which arguments it accepts."""
 
 import numpy as np
 import pytest
@@ -51,7 +51,7 @@ def test_rectangles_have_the_given_sizes_and_probability():
   shares = areas / 4800
   assert 0.015 < shares.min() < 0.025 and 0.32 < shares.max() < 0.345 and abs(shares.mean() - 0.175) < 0.015
   assert 0.27 < ratios.min() < 0.36 and 2.4 < ratios.max() < 3.7 and abs(np.log(ratios).mean()) < 0.1
-  # The rectangles are anywhere within the image.
+  # The rectangles can be anywhere within the image.
   tops, lefts = made.any(2).argmax(1)[erased], made.any(1).argmax(1)[erased]
   for starts, sizes, side in ((tops, heights, 60), (lefts, widths, 80)):
     assert starts.min() == 0 and (starts + sizes).max() == side and abs((starts / (side - sizes)).mean() - 0.5) < 0.03

@@ -1,4 +1,4 @@
-"""Training pipelines of other libraries, built from native layers alone: what they make, and that targets follow."""
+"""Training pipelines of other libraries, built only from native layers: their results, and that targets follow."""
 
 import inspect
 
@@ -17,19 +17,19 @@ PLUMBING = {"Placeholder", "Const", "Identity", "NoOp"}
 
 
 def ops_of(layers, image):
-  """The operations of a function of these layers, without those of `PLUMBING`."""
+  """Returns the operations of a function of these layers, without `PLUMBING`."""
   graph = tf.function(lambda: composed(layers, image)).get_concrete_function().graph
   return [node.op for node in graph.as_graph_def().node if node.op not in PLUMBING]
 
 
 def composed(layers, image):
-  """What the layers make of the image."""
+  """Applies the layers to the image."""
   fn = augment.compose(layers)
   return fn(image, seed=[1, 2]) if "seed" in inspect.signature(fn).parameters else fn(image)
 
 
 CLASSIFICATION = {
-  # references/classification of torchvision, with its TrivialAugment and erasing.
+  # torchvision's references/classification, with its TrivialAugment and erasing.
   "torchvision": [
     augment.random_resized_crop(224, antialias=True),
     augment.random_flip(),
@@ -37,7 +37,7 @@ CLASSIFICATION = {
     augment.normalize(),
     augment.random_erasing(p=0.1),
   ],
-  # create_transform(224, is_training=True) of timm, which jitters colours, with its options vflip, gaussian_blur_prob
+  # timm's create_transform(224, is_training=True), which jitters colours, with its options vflip, gaussian_blur_prob
   # and re_prob.
   "timm": [
     augment.random_resized_crop(224, antialias=True),
@@ -57,11 +57,11 @@ CLASSIFICATION = {
     augment.normalize(),
     augment.random_erasing(p=0.25),
   ],
-  # references/classification: the validation of torchvision's weights and, with crop_pct=0.875, of timm's.
+  # torchvision's references/classification: the validation of its weights, and of timm's with crop_pct=0.875.
   "validation": [augment.resize(256), augment.center_crop(224), augment.normalize()],
 }
 DETECTION = {
-  # references/detection, "ssd": photometric distortion, zoom out, crop by boxes, flip; then SSD300 resizes.
+  # torchvision's references/detection, "ssd": photometric distortion, zoom out, crop by boxes, flip. SSD300 resizes.
   "SSD": [
     augment.random_photometric_distort(),
     augment.random_zoom_out(),
@@ -73,8 +73,8 @@ DETECTION = {
   "SSDlite": [augment.random_iou_crop(), augment.random_flip(), augment.resize((320, 320))],
   # KerasHub's guide to object detection: a flip, and images that are resized with padding.
   "Keras": [augment.random_flip(), augment.resize((320, 320), pad_to_aspect_ratio=True)],
-  # references/detection, "multiscale": shortest sides of 480 to 800 for FCOS and RetinaNet. Here they are a third of
-  # that.
+  # torchvision's references/detection, "multiscale": shortest sides of 480 to 800 for FCOS and RetinaNet. Here they are
+  # a third of these.
   "multiscale": [augment.random_resize(160, 267), augment.random_flip()],
 }
 
@@ -91,8 +91,8 @@ class TestClassification:
     assert (made.shape, made.dtype) == ((224, 224, 3), tf.float32)
 
   def test_validation_is_that_of_torchvision(self):
-    """The middle of the photograph, after its shortest side became 256 pixels long. The expected values are worked out
-    by hand."""
+    """The result is the middle of the photograph after its shortest side became 256 pixels long. The expected values
+    are computed by hand."""
     image = np.zeros([512, 1024, 3], np.uint8)
     image[..., 0], image[..., 1] = np.arange(512)[:, None] // 2, np.arange(1024) // 4
     made = augment.compose([augment.resize(256), augment.center_crop(224)])(image).numpy()
@@ -104,7 +104,7 @@ class TestClassification:
 class TestDetection:
   @staticmethod
   def picture(number):
-    """A bright rectangle on black. Returns the image, the box as xyxy, and a row for a box that is not there."""
+    """Returns an image of a bright rectangle on black, and two boxes as xyxy: the rectangle and an empty row."""
     random = np.random.default_rng(number)
     size = random.integers(80, 200, 2)
     image = np.zeros([*size, 3], np.uint8)
@@ -129,14 +129,14 @@ class TestDetection:
         missing += 1
         continue
       ys, xs = np.nonzero(bright)
-      # After a resize, an edge between two pixels may be at any of several.
+      # After a resize, the edge of the rectangle can be at any of several pixels.
       reach = 1 + max(image.shape[:2]) / 80
       np.testing.assert_allclose(boxes[0], [xs.min(), ys.min(), xs.max() + 1, ys.max() + 1], atol=reach)
       assert not np.any(boxes[1])
     assert len(sizes) == (1 if layers is not DETECTION["multiscale"] else len(sizes)) and missing == 0
 
   def test_a_stage_of_ssd(self):
-    """Rows of boxes keep their labels through the stage, and an image without boxes is no error."""
+    """Rows of boxes keep their labels through the stage, and an image without boxes is not an error."""
     images, boxes = zip(*map(self.picture, range(12)))
     boxes = np.stack(boxes)
     boxes[5] = 0
@@ -163,7 +163,7 @@ class TestDetection:
 
 class TestSegmentation:
   def test_masks_are_where_their_images_are(self):
-    """references/segmentation: resized to 0.5 to 2 times the base size, flipped, and cropped."""
+    """As in torchvision's references/segmentation: resized to 0.5 to 2 times the base size, flipped, and cropped."""
     layers = [augment.random_resize(32, 128), augment.random_flip(), augment.random_crop(48, pad_if_needed=True)]
     assert ops_of([*layers, augment.normalize()], IMAGES[0]) == ["RefurbishTf>ImageLayers"]
     fn = tf.function(lambda image, mask, seed: augment.compose(layers, targets={1: "mask"})(image, mask, seed=seed))

@@ -1,4 +1,4 @@
-"""Fixes suggested by errors about images and targets: each is accepted, and keeps what the input held."""
+"""Fixes suggested by errors about images and targets: each is accepted, and keeps the input's content."""
 
 import re
 import warnings
@@ -20,7 +20,7 @@ SLICES = tf.data.Dataset.from_tensor_slices
 
 
 def of_values(values):
-  """An image with each of these values in three channels."""
+  """Returns an image with each of these values in three channels."""
   values = np.asarray(values)
   return np.repeat(values.reshape(4, -1, 1), 3, -1)
 
@@ -52,7 +52,7 @@ CAST = "tf.cast(image, tf.uint8)"
   "image, condition, remedy, expected",
   [
     (np.linspace(0, 1, 256, dtype=np.float32), "from 0 to 1", SCALED, np.arange(256)),
-    (np.linspace(-0.1, 1.1, 256).astype(np.float64), "from 0 to 1", SCALED, None),  # As after a cubic resize.
+    (np.linspace(-0.1, 1.1, 256).astype(np.float64), "from 0 to 1", SCALED, None),  # For example, after a cubic resize.
     (np.arange(256, dtype=np.float32) - np.float32(0.01), "from 0 to 255", ROUNDED, np.arange(256)),
     (
       np.arange(0, 65536, 256, dtype=np.uint16),
@@ -123,7 +123,7 @@ def test_remedies_for_image_shapes_work(call, image, remedies):
   ],
 )
 def test_remedies_for_suspicious_image_shapes_work(image, remedy):
-  """Channels that come first, or that are missing, cause only a warning, because any number of channels is allowed."""
+  """Channels that come first, or are missing, cause only a warning, because any number of channels is allowed."""
   with pytest.warns(rtf.PipelineWarning, match="taken for") as warned:
     CALLS["layer"](image)
   assert remedy in str(warned[0].message) and warned[0].filename == __file__

@@ -1,4 +1,4 @@
-"""Fixes suggested by errors of layers, stages, sources and stores: each is accepted, and keeps what the input held."""
+"""Fixes suggested by errors of layers, stages, sources and stores: each is accepted, and keeps the input's content."""
 
 import collections
 import sys

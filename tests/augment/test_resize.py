@@ -1,4 +1,4 @@
-"""`resize`: the pixels of `tf.image.resize`, and what it refuses; how `resize` and `decode` keep the aspect ratio."""
+"""`resize`: the pixels of `tf.image.resize`, and bad input; how `resize` and `decode` keep the aspect ratio."""
 
 import io
 
@@ -12,7 +12,7 @@ from refurbish_tf import augment
 from support import cases
 from support.images import noise
 
-# Height and width, before and after: larger, smaller, both, neither; one pixel; sides that are no multiple of a vector.
+# Heights and widths before and after: larger, smaller, both, neither, one pixel, not a multiple of a vector.
 TO_SIZES = [
   ((348, 348), (224, 224)),
   ((500, 333), (224, 150)),
@@ -52,7 +52,7 @@ def test_every_output_size_equals_tensorflow(side):
 
 
 def test_antialiasing_is_on_by_default():
-  """With antialiasing, white pixels away from the middle are part of the mean; without it they are not seen at all."""
+  """With antialiasing, white pixels away from the middle contribute to the mean. Without it they are ignored."""
   image = np.zeros([100, 100, 1], np.uint8)
   image[21:81:10, 21:81:10] = 255
   assert augment.resize((1, 1))(image).numpy() > 0
@@ -103,7 +103,7 @@ def fitting(height, width, shape):
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("known", [True, False])
 def test_the_shortest_side(size, known):
-  """As torchvision's `Resize(n)`: the other side is int(n * long / short)."""
+  """Compares with torchvision's `Resize(n)`: the other side is int(n * long / short)."""
   for shortest in (1, 16, 45):
     long = int(shortest * max(size) / min(size))
     expected = (shortest, long) if size[0] <= size[1] else (long, shortest)
@@ -140,7 +140,7 @@ def test_pad_to_aspect_ratio_adds_borders(size, to):
     expected = np.full([*to, 3], fill, np.uint8)
     expected[top : top + height, left : left + width] = augment.resize((height, width))(image)
     np.testing.assert_array_equal(augment.resize(to, pad_to_aspect_ratio=True, fill_value=fill)(image), expected)
-  # Keras pads before it resizes: its borders end within a pixel of ours, or two where a side was rounded down.
+  # Keras pads before it resizes. Its borders end within one pixel of ours, or two where a side was rounded down.
   theirs = (
     np.asarray(keras.layers.Resizing(*to, pad_to_aspect_ratio=True, fill_value=255)(np.zeros([*size, 1], np.float32)))[
       ..., 0
@@ -158,7 +158,7 @@ def test_pad_to_aspect_ratio_adds_borders(size, to):
 )
 @pytest.mark.parametrize("at", [1, 2])
 def test_targets_follow_at_every_split(options, at):
-  """The picture has a dark square on light ground, whose mask, box and middle must follow it."""
+  """The image has a dark square on a light background. Its mask, box and center must follow it."""
   for size, to in ((40, 60), (32, 32)), ((60, 40), (32, 48)), ((40, 60), 24):
     if isinstance(to, int) and options:
       continue
@@ -210,7 +210,7 @@ def test_decode_does_the_same(size, options):
   [(20, {}), ((33, 20), {"crop_to_aspect_ratio": True}), ((24, 40), {"pad_to_aspect_ratio": True, "fill_value": 77})],
 )
 def test_a_scaled_and_turned_jpeg_keeps_the_same_part(size, options, number):
-  """The result shows the same part as one of the whole upright photograph, with borders in the same place."""
+  """The result shows the same part as that of the whole upright photograph, with borders in the same place."""
   exif, file = Image.Exif(), io.BytesIO()
   exif[0x112] = number
   ramps = np.mgrid[:401, :303] * 0.6

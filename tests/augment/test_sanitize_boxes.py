@@ -12,7 +12,7 @@ from support.boxes import FORMATS, in_format
 
 SIZE = (20, 30)
 IMAGE = np.zeros([*SIZE, 3], np.uint8)
-# In this order: wide, narrow, without area, one pixel, flat.
+# Boxes that are wide, narrow, without area, one pixel, and flat.
 BOXES = np.array([[1, 2, 9, 8], [3, 3, 5, 19], [4, 4, 4, 9], [7, 7, 8, 8], [0, 0, 30, 1]])
 
 

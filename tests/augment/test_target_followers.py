@@ -1,4 +1,4 @@
-"""A second image goes where the pixels of the first one go; splits and pipelines with all that follows pixels."""
+"""A second image goes where the pixels of the first one go; splits and pipelines with all kinds of followers."""
 
 import functools
 import warnings
@@ -94,7 +94,7 @@ def called(fn, layers, *element, seed):
 class TestImage:
   @pytest.mark.parametrize("layers", EVERY, ids=range(len(EVERY)))
   def test_an_image_of_the_same_size_is_augmented_as_if_alone(self, layers):
-    """The tables of equalize and auto-contrast are of each image's own pixels."""
+    """Equalize and auto-contrast use tables computed from each image's own pixels."""
     fn, alone = augment.compose(layers, {1: "image"}), augment.compose(layers)
     first, second = noise(*SIZE, 3), noise(*SIZE, 3) // 2 + np.uint8(40)
     for seed in make_seeds(cases.examples(5)):
@@ -125,7 +125,7 @@ class TestImage:
     fn = augment.compose(layers, {1: "image"})
 
     def shaded(times):
-      """The channels encode the row, the column and 30, a value that no layer uses outside the image."""
+      """The channels encode the row, the column, and the constant 30, which no layer uses outside the image."""
       y, x = np.meshgrid(*((np.arange(side * times) + 0.5) / times for side in SIZE), indexing="ij")
       return np.uint8(np.rint(30 + 7 * np.stack([y, x, np.zeros_like(x)], -1)))
 
@@ -134,11 +134,11 @@ class TestImage:
       image, large = (each.numpy().astype(int) for each in called(fn, layers, shaded(1), shaded(4), seed=seed))
       assert large.shape == (4 * image.shape[0], 4 * image.shape[1], 3)
       blocks = large.reshape(image.shape[0], 4, image.shape[1], 4, 3)
-      # Edges, where one of the images may be outside, are left out.
+      # Edges, where one of the images may be outside, are not compared.
       whole = np.all(blocks[..., 2] == 30, (1, 3)) & (image[..., 2] == 30)
       whole[[0, -1]] = whole[:, [0, -1]] = False
       difference = np.abs(blocks.mean((1, 3)) - image)[whole]
-      assert difference.max(initial=0) <= 10  # One pixel is a difference of 7.
+      assert difference.max(initial=0) <= 10  # Moving by one pixel changes a value by 7.
       compared += len(difference)
     assert compared > 2000
 
@@ -366,7 +366,7 @@ def test_any_split_gives_the_same_bytes(layers):
 
 
 class TestPipelines:
-  """Pipelines of native layers alone."""
+  """Pipelines of native layers only."""
 
   def test_super_resolution(self):
     small = np.stack([noise(20, 26, 3) // (1 + number) for number in range(12)])
@@ -383,13 +383,13 @@ class TestPipelines:
     seen = set()
     for _ in range(2):
       for batch in stage.batch(4).as_numpy_iterator():
-        # Contrast is relative to the mean, which repeated pixels do not change.
+        # Contrast is relative to the mean, which does not change if each pixel is repeated.
         np.testing.assert_array_equal(batch["high"], enlarged(batch["image"], 4))
         seen.update(image.tobytes() for image in batch["image"])
     assert len(seen) > 20
 
   def test_optical_flow(self):
-    """The next frame is the first one moved to the right and down. Where both are known, the flow finds its pixels."""
+    """The next frame is the first one moved right and down. Where both are known, the flow leads to the same pixel."""
     frames = np.stack([np.kron(noise(10, 12, 3) // (1 + number), np.ones([6, 6, 1], np.uint8)) for number in range(8)])
     flow = np.broadcast_to(np.float32([4, 2]), [8, 60, 72, 2])
     source = tf.data.Dataset.from_tensor_slices(

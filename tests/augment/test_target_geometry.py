@@ -18,7 +18,7 @@ from support.images import make_seeds
 RIVALS = json.loads((ROOT / "tests" / "support" / "rival_targets.json").read_text(encoding="utf-8"))
 SIZE = (64, 72)
 TARGETS = {"mask": "mask", "dots": "mask", "boxes": "xyxy", "points": "xy"}
-# Layers whose effect on boxes in the middle of the image can be found again in the masks.
+# Layers after which boxes in the middle of the image can be found in the masks.
 LAYERS = {
   "random_crop": [augment.random_crop(padding=16)],
   "random_crop, reflected": [augment.random_crop(padding=5, padding_mode="reflect")],
@@ -56,7 +56,7 @@ TURNS = (
 
 
 def made_up(number):
-  """Boxes in the middle, which a distortion leaves in the image, and points."""
+  """Returns points, and boxes in the middle, which a distortion leaves in the image."""
   rng = np.random.default_rng(number)
   left, top, width, height = (
     rng.integers(20, 36, 3),
@@ -120,7 +120,7 @@ def test_targets_are_found_at_their_pixels_after_each_layer(name):
       element = step(element, **({"seed": seed} if layer.takes_seed else {}))
       seen += check_found(element, name in TURNS)
       moved += not np.array_equal(element["mask"], drawn)
-      # Targets are drawn again for the next layer, at whole numbers.
+      # For the next layer, targets are drawn again at whole numbers.
       size = element["mask"].shape[:2]
       boxes = np.rint(element["boxes"].numpy()).astype(np.int64)
       points = np.clip(np.rint(element["points"].numpy()).astype(np.int64), 2, [size[1] - 3, size[0] - 3, 2])
@@ -194,7 +194,7 @@ def assert_same(found, expected):
   ids=range(6),
 )
 def test_any_split_gives_the_same_bytes(layers):
-  """Also of targets of whole numbers or 16-bit floats, which are rounded after each layer."""
+  """Targets of whole numbers or 16-bit floats, which are rounded after each layer, are also the same."""
   whole = augment.compose(layers, EVERY)
   for number, seed in enumerate(make_seeds(12)):
     expected = whole(everything(number), seed=seed)
@@ -207,7 +207,7 @@ def test_any_split_gives_the_same_bytes(layers):
 @pytest.mark.parametrize("dtype", ["int32", "uint8", "float16", "bfloat16", "float32"])
 @pytest.mark.parametrize("name", [name for name in FORMATS if not name.startswith("rel_")])
 def test_any_split_gives_the_same_boxes_at_the_edges(name, dtype):
-  """At the edges, the sum of two rounded numbers may be beyond the image."""
+  """At the edges, the sum of two rounded numbers can exceed the image's size."""
   layers = [
     augment.random_resized_crop((33, 41), scale=(0.25, 1)),
     augment.random_crop(padding=4),
@@ -262,7 +262,7 @@ def test_a_batch_equals_its_images():
 
 
 def layer_of(move):
-  """The layer of rtf.augment that does a rival's move, and its draws."""
+  """Returns the layer of rtf.augment that makes a rival's move, and its draws."""
   (height, width), arguments = move["image"], move["arguments"]
   if move["operation"] == "horizontal_flip":
     return augment.random_flip(), [1]
@@ -297,8 +297,8 @@ def moved_by(move, targets):
 
 @pytest.mark.parametrize("number", range(len(RIVALS["moves"])))
 def test_boxes_and_points_equal_torchvisions(number):
-  """Points are places, with (0, 0) at the corner of the image, except for torchvision's flip and crop, which take them
-  for pixels."""
+  """Torchvision's points have (0, 0) at the corner of the image. Only its flip and crop treat points as pixels, whose
+  centers have whole numbers."""
   move = RIVALS["moves"][number]
   boxes, points = np.array(move["boxes"]), np.array(move["points"])
   exact = move["operation"] in ("horizontal_flip", "crop")
@@ -362,7 +362,7 @@ class TestBlendedMaps:
     image = np.random.default_rng(3).random([17, 23, 1])
     fn = augment.compose([augment.resize((9, 40))], {1: "bilinear", 2: "bilinear"})
     _, near, far = fn(np.zeros([17, 23, 3], np.uint8), image, image + 2**30)
-    # Weights are float32, and add up to 1 except for their last digit.
+    # Weights are float32. Their sum differs from 1 in the last digit only.
     np.testing.assert_allclose(
       far / (far.numpy().mean() - near.numpy().mean()) * 2.0**30 - 2**30, near, rtol=0, atol=200
     )

@@ -16,7 +16,7 @@ SEED = 7
 
 
 def with_rectangles(random, height, width):
-  """An image with a bright rectangle in each of its channels, which may overlap, and the boxes of these, xyxy."""
+  """Returns an image with a bright rectangle in each of its channels, and their boxes as xyxy. They may overlap."""
   image, boxes = np.zeros([height, width, 3], np.uint8), []
   for channel in range(3):
     size = random.integers([height // 4, width // 4], [height // 2, width // 2])
@@ -27,14 +27,14 @@ def with_rectangles(random, height, width):
 
 
 def shown_box(image, channel):
-  """Where a channel is bright, xyxy; zeros if it is nowhere."""
+  """Returns where a channel is bright, as xyxy, or zeros if it is nowhere bright."""
   ys, xs = np.nonzero(image[..., channel] > (127 if image.dtype == np.uint8 else 0.5))
   return [xs.min(), ys.min(), xs.max() + 1, ys.max() + 1] if len(xs) else [0] * 4
 
 
 def are_shown(image, boxes, channels):
-  """Whether the boxes are where their channels are bright, to a pixel. A channel without a box may show a little of
-  one."""
+  """Returns whether the boxes are where their channels are bright, to a pixel. A cropped box may leave a few bright
+  pixels in a channel without a box."""
   found = np.array([shown_box(image, channel) for channel in channels]).reshape([-1, 4])
   missing = np.array([shown_box(image, channel) for channel in range(3) if channel not in channels]).reshape([-1, 4])
   is_little = np.min(missing[:, 2:] - missing[:, :2], axis=1) <= 3
@@ -42,7 +42,7 @@ def are_shown(image, boxes, channels):
 
 
 def two_epochs(stage, train):
-  """The elements of two epochs, each of which has all samples. In the second, half of them are reused."""
+  """Returns the elements of two epochs, each of which has all samples. In the second epoch, half of them are reused."""
   elements = [list(train.as_numpy_iterator()) for _ in range(2)]
   total = rtf.stats(stage)[0].total
   assert (total.fresh, total.cached) == (N + N // 2, N // 2)
@@ -51,7 +51,7 @@ def two_epochs(stage, train):
 
 class TestSegmentation:
   def test_masks_follow_in_files_of_images_and_masks(self, tmp_path):
-    """As in "Image segmentation with a U-Net": photographs, and trimaps in PNG files, whose classes count from 1."""
+    """As in "Image segmentation with a U-Net": photographs, and trimaps in PNG files whose classes count from 1."""
     for number, (image, mask) in enumerate(zip(*PAIRS)):
       (tmp_path / f"{number:02}.jpg").write_bytes(tf.io.encode_jpeg(image, quality=100).numpy())
       (tmp_path / f"{number:02}.png").write_bytes(tf.io.encode_png(tf.cast(mask, tf.uint8)).numpy())
@@ -81,7 +81,7 @@ class TestSegmentation:
       assert {-1, 0, 3} <= set(np.unique([masks for _, masks in batches])) <= {-1, 0, 1, 2, 3}
 
   def test_masks_follow_in_dicts_of_tfds(self):
-    """Like the elements of TFDS's oxford_iiit_pet."""
+    """The elements are like those of TFDS's oxford_iiit_pet."""
     source = tf.data.Dataset.from_tensor_slices(
       {"image": PAIRS[0][:N], "segmentation_mask": PAIRS[1][:N].astype(np.uint8), "label": np.arange(N)}
     )
@@ -100,7 +100,7 @@ class TestSegmentation:
 class TestDetection:
   @staticmethod
   def tfds(number=N):
-    """A source of images of many sizes, with none to three boxes each, as TFDS yields voc and coco."""
+    """Returns a source of images of many sizes, with none to three boxes each, like voc and coco in TFDS."""
     random, elements = np.random.default_rng(5), []
     for each in range(number):
       height, width = random.integers(32, 60, 2)
@@ -119,7 +119,7 @@ class TestDetection:
 
   @staticmethod
   def preprocess(element, side=96):
-    """What Keras' example "Object Detection with RetinaNet" does after its random flip."""
+    """Does what Keras' example "Object Detection with RetinaNet" does after its random flip."""
     image, boxes = element["image"], element["objects"]["bbox"]
     shape = tf.cast(tf.shape(image)[:2], tf.float32)
     resized = tf.cast(tf.math.floor(side / tf.reduce_max(shape) * shape), tf.int32)
@@ -130,7 +130,7 @@ class TestDetection:
     return image / 255, tf.concat([center[:, ::-1], size[:, ::-1]], -1), tf.cast(element["objects"]["label"], tf.int32)
 
   def stage_of(self, source):
-    # The example crops nothing, so crops are added to its flip.
+    # The example has no crops, so they are added to its flip.
     return source.refurbish(
       [augment.random_crop(padding=9)],
       [augment.random_crop(padding=3), augment.random_flip()],
@@ -155,7 +155,7 @@ class TestDetection:
     "targets", [{"bounding_boxes": "xyxy"}, {"bounding_boxes": {"boxes": "xyxy"}}, {}], ids=range(3)
   )
   def test_boxes_follow_in_padded_dicts_of_keras(self, targets):
-    """As KerasHub's and KerasCV's models require: rows without a box are -1, in the input and in the output."""
+    """KerasHub's and KerasCV's models require that rows without a box are -1, in the input and in the output."""
     images, boxes = zip(*[with_rectangles(np.random.default_rng(number), 40, 56) for number in range(N)])
     padding = np.full([N, 2, 4], -1, np.float32)
     labels = np.tile(np.int32([0, -1, 1, 2, -1]), [N, 1])
@@ -241,11 +241,11 @@ class TestPose:
           is_labelled = row < 2 or element["id"] % 3
           before = self.IN_A_MIRROR[row] if is_mirror else row
           spot = shown_box(element["image"], before)
-          # The first crop may have cut off a spot. The second one may move its place back into the image, where nothing
-          # is seen.
+          # The first crop may have cut off a spot. The second one may move its place back into the image, where the
+          # spot is then missing.
           assert visible == ([2, 1, 2][before] if is_inside and is_labelled and any(spot) else 0)
           outside += not is_inside
-          # Near an edge a spot may be cut, which moves its middle.
+          # A spot at an edge can be cut, which moves its middle.
           if visible and 4 <= x < 44 and 4 <= y < 44:
             left, top, right, bottom = spot
             assert abs((left + right - 1) / 2 - x) <= 1 and abs((top + bottom - 1) / 2 - y) <= 1
@@ -269,8 +269,8 @@ class TestVideo:
     return tf.ensure_shape(clip[begin : begin + length], [length, None, None, 3])
 
   def begins(self, batches, size):
-    """Where the windows of all labels begin. Checks that each clip has consecutive frames, which are cropped and
-    flipped alike."""
+    """Returns where the windows of all labels begin. Checks that each clip has consecutive frames, which are cropped
+    and flipped alike."""
     found = {}
     for clips, labels in batches:
       assert clips.shape == (4, 4, *size, 3)
@@ -285,7 +285,7 @@ class TestVideo:
 
   @pytest.mark.parametrize("kind", ["files", "uint8"])
   def test_classification(self, kind):
-    """As in Keras' examples of video classification: a few consecutive frames of each clip, with its label."""
+    """As in Keras' examples of video classification, a few consecutive frames of each clip come with its label."""
     clips = self.clips()
     if kind == "files":
       clips = np.array([[tf.io.encode_png(frame).numpy() for frame in clip] for clip in clips])
@@ -302,7 +302,7 @@ class TestVideo:
     assert len(set(first.values())) > 3 and sum(first[label] != second[label] for label in first) > N // 2
 
   def test_boxes_of_each_frame(self):
-    """Tracking: an object keeps its row in all frames, even where it is not visible."""
+    """For tracking, an object keeps its row in all frames, even where it is not visible."""
     random, clips, boxes = np.random.default_rng(5), [], []
     for _ in range(N):
       frames = [with_rectangles(random, 40, 56) for _ in range(5)]

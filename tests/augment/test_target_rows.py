@@ -31,7 +31,7 @@ class TestRows:
     ],
   )
   def test_vertical_flips_and_crops_to_a_size(self, layer, draws, box, point, visibility):
-    """Worked out by hand, as torchvision's vertical_flip, pad and crop move boxes and points. It has no visibility."""
+    """The expected values follow by hand from torchvision's vertical_flip, pad and crop, which have no visibility."""
     found = layer._chain._made(
       tf.zeros([8, 10, 3], tf.uint8),
       tf.constant(draws),
@@ -128,7 +128,7 @@ class TestRows:
     assert found["boxes"].shape == (0, 4) and found["points"].shape == (0, 3)
 
   def test_ragged_rows(self):
-    """Rows of a batch, of the frames of clips, and of both keep their values and their spec."""
+    """Ragged rows of a batch, of the frames of clips, and of both keep their values and their spec."""
     fn = augment.compose([augment.resize((16, 20))], {1: "xyxy"})
     rows = tf.ragged.constant([[[1.0, 2, 4, 5]], [], [[0.0, 0, 10, 8], [1, 1, 2, 2]]], ragged_rank=1, inner_shape=(4,))
     moved = fn(np.zeros([3, 8, 10, 3], np.uint8), rows)[1]

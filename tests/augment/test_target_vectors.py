@@ -12,7 +12,7 @@ from test_target_followers import BETWEEN, SIZE, WHOLE, called, policy
 
 
 def inner(mask):
-  """The mask without two pixels at each edge."""
+  """Returns the mask without two pixels at each edge."""
   known = np.zeros(mask.shape, bool)
   known[2:-2, 2:-2] = mask[2:-2, 2:-2]
   return known
@@ -23,7 +23,7 @@ def places(height, width):
 
 
 def homography(given, moved):
-  """The projection that maps four points to where they moved."""
+  """Returns the projection that maps four points to where they moved."""
   rows = [
     row
     for (x, y), (u, v) in zip(given, moved)
@@ -38,8 +38,8 @@ def projected(matrix, points):
 
 
 class TestFlow:
-  # Without layers that mirror or repeat pixels at an edge, because a later layer may bring these pixels into the
-  # middle.
+  # Layers that mirror or repeat pixels at an edge are left out, because a later layer could bring these pixels into the
+  # middle of the image.
   MOVES = [
     *(layers for name, layers in WHOLE.items() if "reflected" not in name and "edge" not in name),
     *list(BETWEEN.values())[:-1],
@@ -71,7 +71,7 @@ class TestFlow:
       to = homography(corners, moved + 0.5)
       there = places(*image.shape[:2])
       expected = projected(to, projected(matrix, projected(np.linalg.inv(to), there))) - there
-      # Only away from edges, where a map is not blended.
+      # Compares only places away from the edges, because a map is not blended at an edge.
       known = inner(known)
       np.testing.assert_allclose(found[known], expected[known], rtol=0, atol=0.05)
       compared += known.sum()

@@ -169,7 +169,7 @@ class TestUnnamed:
   @pytest.mark.parametrize("name", ["boxes", "bbox", "bboxes", "bounding_boxes", "keypoints", "Boxes"])
   @pytest.mark.parametrize("nested", [False, True])
   def test_a_component_named_like_boxes_is_an_error(self, name, nested):
-    """It is an error only with layers that move pixels."""
+    """The error comes only with layers that move pixels."""
     held = {name: np.zeros([3, 4], np.float32)}
     source = tf.data.Dataset.from_tensors({"image": IMAGES[0], **({"objects": held} if nested else held)})
     path = f"'objects'\\['{name}'\\]" if nested else f"'{name}'"

@@ -264,7 +264,7 @@ class TestBadInput:
       (tf.function(run, input_signature=signature) if graph else run)(*given)
 
   def test_a_function_that_crops_images_of_unknown_size(self):
-    """It is noticed at run time."""
+    """The error comes at run time, because the sizes are unknown before."""
     for component, kind in ((self.MASK, "mask"), (self.BOX, "xyxy")):
       source = tf.data.Dataset.from_generator(
         lambda component=component: iter([(IMAGES[0], component)]),

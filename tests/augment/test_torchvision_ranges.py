@@ -1,5 +1,4 @@
-"""Policies with torchvision's ranges: bit for bit torchvision's results for a Pillow image, for everything that can be
-drawn."""
+"""Policies with torchvision's ranges: bit for bit torchvision's results for a Pillow image, for each possible draw."""
 
 import itertools
 
@@ -23,26 +22,25 @@ SIZES = (33, 331), (40, 50)
 
 
 def outcomes(layer):
-  """What a policy layer does for each number that it draws: pairs of a name and a parameter."""
+  """Yields the name and the parameter of a policy layer's operation for each number that the layer can draw."""
   told = dict(each.split("=") for each in layer.text.split(" ")[1:])
   names, parameters, edges = (told[name].split(",") for name in ("operations", "parameters", "edges"))
   for name, parameter, start, end in zip(names, parameters, [0, *edges], edges):
     yield from [(name, float(parameter))] * (int(end) - int(start))
 
 
-# What torch.rand returns for the two directions. Translations to the left are positive here, and negative in
-# torchvision.
+# Results of torch.rand for the two directions. Translations to the left are positive here, negative in torchvision.
 UP, DOWN = 0.75, 0.25
 
 
 def direction(name, is_first):
-  """What torch.rand returns for an operation's direction, in a list. The list is empty for an operation without one."""
+  """Returns a list of the number that torch.rand returns for an operation's direction, empty if it has none."""
   is_move = name.startswith(("truncate", "move"))
   return [] if torchvision_distortions(1, 30).get(name, "moves")[1] is None else [UP if is_first != is_move else DOWN]
 
 
 def compare(kinds):
-  """Compares images with torchvision's results. `kinds`: pairs of an image and a job of torchvision."""
+  """Compares images with torchvision's results. `kinds`: pairs of an image and the job that torchvision runs."""
   images, jobs = zip(*kinds)
   for image, job, expected in zip(images, jobs, torchvision_policies.made(jobs), strict=True):
     np.testing.assert_array_equal(image, expected, err_msg=f"{job[0]} {job[2:]}")
@@ -79,7 +77,7 @@ def test_trivial_augment():
 @cases.slow
 @pytest.mark.parametrize("policy", ["imagenet", "cifar10"])
 def test_auto_augment(policy):
-  """Each sub-policy, with each of the 20 draws of its operations, which are as probable as in torchvision."""
+  """Checks each sub-policy with each of the 20 draws of its operations, which are as probable as in torchvision."""
   layers, image = augment.auto_augment(policy, ranges="torchvision"), noise(40, 50, 3)
   found, kinds = [list(outcomes(layer)) for layer in layers], []
   for number, cell in itertools.product(range(25), range(20)):
@@ -97,7 +95,7 @@ def test_auto_augment(policy):
 
 
 def test_the_default_of_torchvision():
-  """Needs no torchvision: checks the parameters at magnitude 9, and that a translation is truncated to whole pixels in
+  """Needs no torchvision. Checks the parameters at magnitude 9, and that a translation is truncated to whole pixels in
   both directions."""
   found = torchvision_distortions(9, 30)
   expected = {

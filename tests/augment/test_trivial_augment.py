@@ -58,7 +58,7 @@ def test_distortions_and_their_strengths_are_equally_likely():
     shares[name] += end - start
   assert set(shares.values()) == {62}
   number, effective = layer.outcomes
-  # Identity, auto-contrast and equalize are one outcome each, and as likely as all strengths of another.
+  # Identity, auto-contrast and equalize each have one outcome, as likely as all strengths of another operation.
   assert 500 < number < 630 and 50 < effective < 70
 
 

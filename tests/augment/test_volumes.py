@@ -1,5 +1,5 @@
-"""Volumes: layers along their depth, floats of any range, and shapes and results of MONAI that are easily taken for
-others."""
+"""Volumes: layers along their depth, floats of any range, and shapes and results of MONAI that are easily mistaken for
+something else."""
 
 import importlib.util
 import warnings
@@ -60,7 +60,7 @@ def test_any_split_gives_the_same(at):
 
 
 def test_in_the_lists_of_refurbish():
-  """Checks static shapes, that the bytes are the same again, and that `describe` tells of the slices."""
+  """Checks static shapes, that the bytes are the same again, and that `describe` mentions the slices."""
 
   def stage():
     return (

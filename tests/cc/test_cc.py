@@ -40,10 +40,10 @@ for _name, _path in sorted(TESTS.items()):
     PROGRAMS["store" if "refurbish_tf/cc/store/disk/" in _path.read_text() else "rest"].append(_name)
 # The program of the quick run.
 PROGRAMS["guards"] = ["disk_damage_test", "ordered_workers_test", "schedule_test"]
-# Turns off checks. With them TensorFlow's headers do not compile: to GCC, comparing with null is then not constant.
+# Turns off checks with which TensorFlow's headers do not compile: GCC no longer finds comparisons with null constant.
 SOME_CHECKS = "-fno-sanitize=null,alignment,vptr,nonnull-attribute,returns-nonnull-attribute"
-# Warnings are errors, except with the address sanitizer, which causes false ones. Deprecations are not: the Abseil of
-# TensorFlow 2.22 deprecates locks of pointers, but that of 2.19 has no others.
+# Warnings are errors, except with the address sanitizer, which causes false warnings. Deprecations are not errors: the
+# Abseil of TensorFlow 2.22 deprecates locks of pointers, but the Abseil of 2.19 has no others.
 VARIANTS = {
   "plain": ["-Werror", "-Wno-error=deprecated-declarations"],
   # The checks that SOME_CHECKS turns off take half of the compile time, so only the exhaustive run has them. A null
@@ -117,7 +117,7 @@ class Builder:
     libraries = ["-l:libtensorflow_cc.so.2"] if has_tensors else []
     flags = [SOME_CHECKS] if has_tensors and variant == "address_undefined" else []
     units = {f"{target}.o": tests + own} if name == "guards" else {f"{target}_tests.o": tests, f"{target}_own.o": own}
-    # First compiles what no other process is compiling, and then waits for the rest.
+    # The first pass compiles everything that no other process is compiling. The second one waits for the rest.
     for wait in (False, True):
       for unit, sources in units.items():
         self._make(pathlib.Path(unit), functools.partial(self._compile, variant, sources, more=flags), wait)
@@ -125,7 +125,7 @@ class Builder:
     return target
 
   def fused_program(self):
-    """Builds the test of the distortions with plain loops alone, because vector loops never have fused operations."""
+    """Builds the test of the distortions with plain loops only, because vector loops never have fused operations."""
     target = self._directory / "fused"
     own = [
       ROOT / "refurbish_tf" / "cc" / f"{name}.cc"
@@ -189,7 +189,7 @@ class Builder:
     ]
     if all(CC in source.parents for source in sources):
       flags.append("-fno-exceptions")  # GoogleTest's macros make much code for exceptions, and no test throws.
-    # Relative paths, so that ccache finds the same files in another checkout.
+    # Paths are relative, so that ccache finds the same files in another checkout.
     *others, last = [source.relative_to(ROOT) for source in sources]
     for source in others:
       flags += ["-include", source]
@@ -295,7 +295,7 @@ def run_program(program):
 @cases.slow
 @pytest.mark.parametrize("variant", ["plain", pytest.param("address_undefined", marks=cases.only_exhaustive), "thread"])
 def test_a_stage_in_memory_alone(builder, variant):
-  """It compiles, links and works without the code for other jobs and stores on disk."""
+  """A stage in memory compiles, links and works without the code for other jobs and stores on disk."""
   run_program(builder.alone_program(variant))
 
 

@@ -27,7 +27,7 @@ LAUNCH = "import sys, refurbish_tf_launcher; sys.exit(refurbish_tf_launcher.main
 
 @pytest.fixture
 def launched(tmp_path):
-  """Returns a function that launches, with the real startup.py, a package in place of ours that needs no TensorFlow."""
+  """Returns a function that launches, with the real startup.py, a stand-in for our package that needs no TensorFlow."""
   shutil.copy(refurbish_tf_launcher.__file__, tmp_path)
   package = tmp_path / "refurbish_tf"
   (package / "cli").mkdir(parents=True)
@@ -52,7 +52,7 @@ def launched(tmp_path):
 
 
 def test_output_of_imports_is_suppressed(launched):
-  """Only output to the file descriptor, as from native libraries, and only while the package is imported."""
+  """Only output to the file descriptor is suppressed, which native libraries write, and only during the import."""
   done = launched("os.write(2, b'from a library\\n')", "os.write(2, b'from the command\\n'); print('result'); return 1")
   assert (done.returncode, done.stdout, done.stderr) == (1, "result\n", "from the command\n")
 
@@ -267,7 +267,7 @@ def test_prints_what_is_in_a_store(path, capsys):
   ]:
     assert fact in printed
   image = np.full(800, 7).tobytes()
-  for file in path.glob("*-*"):  # Every record of sample 7, because the order of writes decides which is in use.
+  for file in path.glob("*-*"):  # Damages all records of sample 7, because the order of writes decides which is in use.
     file.write_bytes(file.read_bytes().replace(image, b"\0" + image[1:]))
   assert startup.main(["store", str(path), "--verify"]) == 1
   assert "99 intact, 1 damaged" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""`refurbish-tf demo`: what it measures and prints, and what it refuses."""
+"""`refurbish-tf demo`: its measurements, its output and bad input."""
 
 import io
 import os
@@ -27,7 +27,7 @@ def printed(*arguments):
 
 
 def cells(output):
-  """The cells of the table by the name of the row."""
+  """Returns the cells of the table by the name of the row."""
   lines = output.splitlines()
   head = next(i for i, line in enumerate(lines) if re.fullmatch("-+", line))
   return {line[:15].strip(): line[15:].split() for line in lines[head + 1 : lines.index("", head)]}
@@ -46,7 +46,7 @@ def write_photographs(directory):
 
 
 def test_photographs_of_a_directory(tmp_path, monkeypatch):
-  """JPEG files of any size, also in subdirectories; files with only their suffix are skipped."""
+  """JPEG files of any size are found, also in subdirectories. Other files with their suffix are skipped."""
   write_photographs(tmp_path)
   (tmp_path / "page.jpg").write_text("<html>")
   found, measure = [], demo.measure

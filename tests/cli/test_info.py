@@ -1,4 +1,4 @@
-"""`refurbish-tf info`: the machine, and what is in a folder of images."""
+"""`refurbish-tf info`: facts about the machine and about a folder of images."""
 
 import importlib.metadata
 import re
@@ -44,7 +44,7 @@ def test_the_machine(capsys, monkeypatch, tmp_path):
 
 
 def exif(orientation):
-  """The bytes of a JPEG file with this orientation in EXIF."""
+  """Returns the bytes of a JPEG file with this orientation in EXIF."""
   tiff = b"II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0" + bytes([orientation]) + b"\0\0\0\0\0\0\0"
   block = b"Exif\0\0" + tiff
   file = tf.io.encode_jpeg(IMAGE, quality=95).numpy()

@@ -56,7 +56,7 @@ class Upstream:
 
 @pytest.fixture(name="upstream")
 def fixture_upstream():
-  """Ends the source with the test, however that ends. Otherwise destroying an iterator that reads the source would
+  """Ends the source with the test, even if the test fails. Otherwise destroying an iterator that reads the source would
   never return."""
   upstream = Upstream()
   yield upstream
@@ -72,7 +72,7 @@ def test_adaptive_repeats_while_nothing_is_ready(upstream):
   iterator = iter(dataset)
   upstream.put(10)
   assert take(iterator, 3) == [10] * 3
-  # No fourth time: the stage must wait for the next element, which is not there yet.
+  # It does not come a fourth time: the stage must wait for the next element, which is not there yet.
   came = []
   thread = threading.Thread(target=lambda: came.extend(take(iterator)))
   thread.start()
@@ -81,7 +81,7 @@ def test_adaptive_repeats_while_nothing_is_ready(upstream):
   upstream.put(11)
   thread.join(LIMIT)
   assert came == [11]
-  # 12 is ready: it comes at once, though 11 was used only once.
+  # 12 is ready, so it comes at once, although 11 was used only once.
   upstream.wait_until_asked()
   upstream.put(12)
   upstream.wait_until_asked()
@@ -185,7 +185,7 @@ def test_adaptive_does_not_spin_while_it_waits(upstream):
 
 
 def test_adaptive_echo_tells_how_long_it_waited():
-  """It waits for the first element, while it has nothing to repeat, and after max_e repetitions, but not otherwise."""
+  """It waits for the first element, when it has nothing to repeat, and after max_e repetitions, but not otherwise."""
 
   def slow(x):
     time.sleep(0.4)

@@ -47,7 +47,7 @@ def fails_at(*failures):
 
 
 def restored_after(step, dataset):
-  """The numbers before a checkpoint after `step` of them, and those that come once it is restored."""
+  """Returns the first `step` numbers, and those that come after a checkpoint at that step is restored."""
   iterator = iter(dataset)
   found = [int(next(iterator)) for _ in range(step)]
   saved = gen_dataset_ops.serialize_iterator(iterator._iterator_resource, external_state_policy=1)
@@ -79,7 +79,7 @@ def test_no_more_calls_at_once_than_threads():
 
 @pytest.mark.parametrize("deterministic, first", [(None, 0), (True, 0), (False, 1)])
 def test_order(deterministic, first):
-  """As in tf.data's parallel map the pipeline's option decides: in order, or as they are ready."""
+  """As for tf.data's parallel map, the pipeline's option decides whether results come in order or as they are ready."""
   go = threading.Event()
 
   def wait(x):
@@ -105,7 +105,7 @@ def test_an_error_is_that_of_its_element():
 
 
 def test_an_out_of_range_error_does_not_end_the_epoch():
-  """As in `map`: a function's OutOfRange error is an error of its element."""
+  """A function's OutOfRange error is an error of its element, as it is in `map`."""
   found = read(iter(augmented(Dataset.range(4), lambda x: Dataset.range(x % 2).get_single_element() + x)))
   assert [isinstance(each, int) for each in found] == [False, True, False, True]
 
@@ -154,7 +154,7 @@ def test_restored_in_a_global_shuffle(behind, symbolic):
 
 @pytest.mark.parametrize("symbolic", [False, True])
 def test_restored_where_the_order_is_free(symbolic):
-  """No element is lost or repeated, though results come as they are ready."""
+  """No element is lost or repeated, although results come as they are ready."""
   draw = np.random.default_rng(1).uniform(0, 0.003, 1000)
 
   def dawdle(x):
@@ -167,7 +167,7 @@ def test_restored_where_the_order_is_free(symbolic):
 
 
 def test_a_checkpoint_does_not_wait_for_further_input():
-  """It waits for the element that is being read, but a slow input is not read further."""
+  """A checkpoint waits for the element that is being read, but does not read more from a slow input."""
   read = CallsAtOnce(0.02)
   iterator = iter(augmented(Dataset.range(100).map(read), lambda x: x))
   next(iterator)
@@ -177,7 +177,7 @@ def test_a_checkpoint_does_not_wait_for_further_input():
 
 
 def test_random_functions_do_not_prevent_checkpoints(tmp_path):
-  """As with refurbish, a warning comes when such a training is resumed."""
+  """As for refurbish, `BackupAndRestore` only warns about such functions."""
   train = (
     Dataset.range(40)
     .map(lambda x: (tf.cast(x[None], tf.float32), 0))
@@ -191,7 +191,7 @@ def test_random_functions_do_not_prevent_checkpoints(tmp_path):
 
 
 def test_a_source_of_refurbish():
-  """As with `map`: read by index if the stages before it are, and refused if the order may change."""
+  """As for `map`, the source is read by index if the stages before it are, and refused if its order may change."""
   source = augmented(Dataset.range(40), lambda x: 10 * x)
   dataset = source.refurbish(lambda x: x + 1, r=2, seed=1)
   assert "by index" in rtf.describe(dataset)
@@ -207,7 +207,7 @@ def test_a_source_of_refurbish():
 
 @pytest.mark.parametrize("where", ["input", "function"])
 def test_a_dropped_iterator_does_not_wait(where):
-  """It waits neither for a slow input nor for results that nobody requests any more."""
+  """Destroying an iterator waits neither for a slow input nor for results that nobody requests any more."""
   go, waiting = threading.Event(), threading.Event()
 
   def wait(x):
@@ -243,7 +243,7 @@ def by_numbers(threads=4, deterministic=None):
 
 
 def of_images(threads=4):
-  """A stage of native layers alone. The elements have their own seeds."""
+  """Returns a stage of native layers only. The elements have their own seeds."""
   source = Dataset.range(23).map(lambda x: (image_of(x), tf.cast([x, 7], tf.int32), x))
   return augmented(source, lambda image, seed, x: (x, NATIVE(image, seed=seed)), threads=threads)
 
@@ -305,7 +305,7 @@ def test_an_error_drops_the_current_batch(failures, where, deterministic):
 @pytest.mark.parametrize("symbolic", [False, True])
 @pytest.mark.parametrize("deterministic", [None, False])
 def test_batches_are_restored(symbolic, deterministic):
-  """A checkpoint has the rows of the unfinished batch, or they are made again."""
+  """A checkpoint has the rows of the unfinished batch, or these rows are made again after a restore."""
   for taken in range(7):
     dataset = with_checkpoints(batched(by_numbers(deterministic=deterministic), 4), symbolic)
     iterator = iter(dataset)
@@ -330,7 +330,7 @@ def test_places_of_batches():
 
 
 class AugmentCheckpointTest(checkpoint_test_base.CheckpointTestBase, parameterized.TestCase):
-  """TensorFlow's own checks of checkpoints."""
+  """Runs TensorFlow's own checks of checkpoints."""
 
   @combinations.generate(
     cases.some(
@@ -387,7 +387,7 @@ def test_calls_in_progress_are_saved(taken):
 
 
 def with_results():
-  """A pipeline and its iterator's state, in which two results are ready; the second is an error."""
+  """Returns a pipeline and its iterator's state, in which three results are ready. The second one is an error."""
   dataset = augmented(Dataset.range(4), fails_at(2))
   iterator = iter(dataset)
   assert int(next(iterator)) == 100
@@ -396,7 +396,7 @@ def with_results():
     if state.values["num_ready"] == 3:
       return dataset, state
     time.sleep(0.01)
-  raise AssertionError(f"{state.values['num_ready']} results lie ready, and not 3")
+  raise AssertionError(f"{state.values['num_ready']} results are ready, and not 3")
 
 
 def test_results_that_are_restored():
@@ -427,7 +427,7 @@ def test_results_that_are_restored():
   ],
 )
 def test_nonsense_is_refused(values, message):
-  """tf.data's own reader of scalars aborts the process unless there is exactly one element."""
+  """tf.data's own reader of scalars aborts the process unless the tensor has exactly one element."""
   dataset, state = with_results()
   state.values |= {key: np.int64(value) if isinstance(value, int) else value for key, value in values.items()}
   iterator = iter(dataset)

@@ -121,7 +121,7 @@ def test_no_random_access_with_a_fraction():
     contents(global_shuffle_op._global_shuffle(tf.data.Dataset.range(4).echo(1.5)))
 
 
-# What can precede an echo with random access, and whether it can yield an element several times.
+# Stages that can precede an echo with random access, and whether they can yield an element several times.
 UPSTREAM = {
   "map": (lambda ds: ds.map(lambda x: x + 1), True),
   "parallel_map": (lambda ds: ds.map(lambda x: x + 1, num_parallel_calls=2), True),

@@ -19,7 +19,7 @@ pytestmark = cases.slow
 
 
 class EchoCheckpointTest(checkpoint_test_base.CheckpointTestBase, parameterized.TestCase):
-  """TensorFlow's own checks of checkpoints."""
+  """Runs TensorFlow's own checks of checkpoints."""
 
   FACTORS = [1, 2, 3, 1.5, math.pi]
 
@@ -126,7 +126,7 @@ class EchoCheckpointTest(checkpoint_test_base.CheckpointTestBase, parameterized.
     with tf.device("CPU"):
       iterator = iter(dataset_fn())
       assert next(iterator).numpy() == 0
-      # When the third is requested, the second, an error, is in the buffer.
+      # When the third element is requested, the second one, an error, is in the buffer.
       for _ in range(3):
         assert called.acquire(timeout=LIMIT)
       found = read(self._restored(iterator, dataset_fn))

@@ -15,7 +15,7 @@ from support.echoes import Calls, contents
 
 
 def stages(dataset):
-  """The names of the stages of a pipeline without branches, upstream first."""
+  """Returns the names of the stages of a pipeline without branches, upstream first."""
   inputs = dataset._inputs()
   assert len(inputs) <= 1
   return [*(stages(inputs[0]) if inputs else []), type(dataset).__name__]
@@ -53,7 +53,7 @@ def test_variants(where, order, calls, unique, e):
   assert set(collections.Counter(index for index, _ in outputs).values()) == {e}
   twice_in_a_batch = any(len({index for index, _ in batch}) < batch_size for batch in batches)
   assert twice_in_a_batch == (e > 1 and where != "after_batch")
-  # Batch echoing: the same batch several times in a row.
+  # Batch echoing repeats the same batch several times in a row.
   assert all(batches[k] == batches[k - k % e] for k in range(len(batches))) == (e == 1 or where == "after_batch")
   assert sorted(index for index, _ in outputs) != [index for index, _ in outputs]
 

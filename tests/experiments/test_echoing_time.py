@@ -1,4 +1,4 @@
-"""Echoing by the clock: what is trained, how fast the disk is, and what tables and figures say."""
+"""Echoing by the clock: the trainings, the speed of the disk, and the contents of tables and figures."""
 
 import types
 
@@ -16,8 +16,8 @@ pytestmark = cases.slow
 
 @pytest.fixture
 def clock(monkeypatch):
-  """A fake clock, which advances when something sleeps. With `together` it stands still, as if all sleeps began at
-  once."""
+  """A fake clock, which advances when something sleeps. If `together` is set it stops, as if all sleeps began at the
+  same time."""
   clock = types.SimpleNamespace(now=100.0, slept=[], together=False)
 
   def sleep(seconds):
@@ -29,7 +29,7 @@ def clock(monkeypatch):
 
 
 def test_the_disk_keeps_its_rate(clock):
-  """It reads one file at a time, even if a sleep ends late, and does not make up for idle time."""
+  """The disk reads one file at a time, even if a sleep ends late, and does not make up for idle time."""
   disk = slow_disk.SlowDisk([bytes(100), bytes(300)], bytes_per_second=100, latency=2)
   read = lambda index: len(disk.read(tf.constant(index, tf.int64)).numpy())
   clock.together = True
@@ -109,7 +109,7 @@ def small(monkeypatch):
 
 
 def test_a_training_counts_its_reads_and_stops_without_the_target(small):
-  """It reads what it trains on and what fills its buffers."""
+  """A training reads the images that it trains on and those that fill its buffers."""
   found = echoing_time.train(images.shapes(64), "before_augment", 2, 4, 0.02, 1, 8, 4, 0)
   assert (found["steps"], found["fresh"], len(found["accuracies"].split())) == (8, -1, 2)
   assert 64 <= found["read"] <= 64 + 24 + 64
@@ -130,7 +130,7 @@ def test_nothing_is_trained_before_the_clock_starts(small):
 
 @pytest.fixture
 def timed():
-  """Made-up rows of all parts: one way was faster, one was late, and one did not reach the target."""
+  """Made-up rows of all parts: one strategy was faster, one was late, and one did not reach the target."""
   rows = [
     {
       "what": "time",
@@ -181,7 +181,7 @@ def test_the_tables_of_the_clock(timed):
       "4",
       "0.0 %",
     ],
-    # Its steps take twice as long as its reading.
+    # The steps of this training take twice as long as its reading.
     [
       "example echoing before augmentation, e = 8",
       "4",
@@ -251,8 +251,8 @@ def test_tables_of_incomplete_trainings_omit_comparisons(timed):
 
 
 def test_the_figure_of_the_clock(timed):
-  """It shows means with their intervals, the seconds that are needed at best, and how many trainings reached the
-  target."""
+  """The figure shows means with their intervals, the least possible seconds, and the number of trainings that reached
+  the target."""
   figure = plots.echoing_time(timed)
   seconds, best = figure.axes
   assert [tick.get_text() for tick in seconds.get_xticklabels()] == ["1", "4", "8", "e =\nAUTOTUNE", "r = 2"]
@@ -270,6 +270,6 @@ def test_the_figure_of_the_clock(timed):
 def test_the_quotient_of_means():
   middle, low, high = results.quotient([2.0, 8.0], [1.0, 1.0])
   assert middle == pytest.approx(4)
-  # By scipy.stats.t.interval(0.95, 1, loc=log(4), scale=log(2)): only the first list has a spread.
+  # Computed by scipy.stats.t.interval(0.95, 1, loc=log(4), scale=log(2)): only the first list has a spread.
   assert (low, high) == pytest.approx((4 / 2**12.7062, 4 * 2**12.7062), rel=1e-4)
   assert results.quotient([3.0], [2.0]) == (pytest.approx(1.5), None, None)

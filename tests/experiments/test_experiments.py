@@ -31,14 +31,14 @@ def of_setting(shapes, setting, seed=1, layers=None, at=2):
 
 @pytest.mark.parametrize("setting", cases.some(accuracy.SETTINGS, 4))
 def test_every_setting_has_the_same_steps(shapes, setting):
-  """All settings have equally many steps per epoch and whole batches, with each label as often as it should be."""
+  """All settings have the same number of steps per epoch, whole batches, and the right number of each label."""
   pipeline = of_setting(shapes, setting)
   assert pipeline.element_spec[0].shape.as_list() == [None, 32, 32, 3]
   labels = [batch.numpy() for _, batch in pipeline]
   assert [len(batch) for batch in labels] == [128] * 6
   if setting.startswith("echo"):
     e = int(setting[-1])
-    # Only some of the samples come, and each a multiple of e times.
+    # Only some of the samples come. The number of times that each comes is a multiple of e.
     assert all(count % e == 0 for count in np.bincount(np.concatenate(labels)))
   else:
     assert (
@@ -51,7 +51,7 @@ def test_a_setting_reruns_the_right_layers(shapes):
   """Checks which layers run again for each use of a sample."""
 
   def ran(setting, at=2, epochs=4):
-    """How often each of four layers ran, of 768 images."""
+    """Returns how often each of four layers ran for 768 images."""
     counts = [tf.Variable(0, dtype=tf.int64) for _ in range(4)]
     layers = [lambda image, count=count: image + 0 * tf.cast(count.assign_add(1), tf.uint8) for count in counts]
     pipeline = of_setting(shapes, setting, layers=layers, at=at)
@@ -102,7 +102,7 @@ def test_echo_reads_all_parts(shapes):
 
 
 def test_a_measured_pipeline_prepares_nothing_between_its_turns():
-  """A pipeline has as much ready when its turn begins as when the last one ended, however long the others take."""
+  """A pipeline has as much ready when its turn begins as when its last turn ended, however long the others take."""
   calls = tf.Variable(0)
   counting = (
     tf.data.Dataset.range(64).map(lambda x: x + 0 * tf.cast(calls.assign_add(1), tf.int64)).batch(8).prefetch(2)
@@ -154,7 +154,7 @@ def test_a_file_that_is_not_a_matching_table_is_left_unchanged(tmp_path, content
 
 
 def test_a_table_knows_its_rows(tmp_path):
-  """Also in another process, and however a number was written."""
+  """A table knows them even in another process, and however a number was written."""
   path = tmp_path / "some.csv"
   table = results.Table(path, ("rate", "setting"), ("accuracies",))
   table._provenance = {**table._provenance, "commit": "1e12345", "python": "3.11"}  # These must stay text.
@@ -165,7 +165,7 @@ def test_a_table_knows_its_rows(tmp_path):
     assert not results.Table(path, ("rate", "setting"), ("accuracies",)).has(other)
   (row,) = results.read(path)
   assert (row["rate"], row["accuracies"], row["commit"], row["python"]) == (1, "0.1 0.2", "1e12345", "3.11")
-  # A row with other columns is an error before anything of it is written.
+  # A row with other columns is an error before any of it is written.
   before = path.read_bytes()
   for columns in ({"loss": 0.5}, {}, {"accuracies": "0.1", "loss": 0.5}):
     with pytest.raises(ValueError, match="must have the columns rate, setting, accuracies, command"):
@@ -213,7 +213,7 @@ def test_a_table_survives_a_kill(tmp_path, monkeypatch):
 
 @contextlib.contextmanager
 def room_for(size):
-  """In the `with` block, no file may become larger than `size` bytes."""
+  """Limits every file to `size` bytes in the `with` block."""
   before = resource.getrlimit(resource.RLIMIT_FSIZE)
   resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
   try:
@@ -223,7 +223,7 @@ def room_for(size):
 
 
 def test_a_row_that_cannot_be_written(tmp_path):
-  """After the error the table is as it was."""
+  """After the error, the table is unchanged."""
   path = tmp_path / "some.csv"
   table = results.Table(path, ("seed",), ("accuracy",))
   with room_for(9), pytest.raises(OSError, match="File too large"):
@@ -297,7 +297,7 @@ def test_fresh_samples_to_the_target(shapes, monkeypatch):
 
 
 def test_the_rows_of_a_figure():
-  """The rows that differ in one column, and the baseline of each bar."""
+  """A figure has the rows that differ in one column, and the baseline of each bar."""
   rows = results.read("echoing")
   for by, values in (("e", {2, 4, 8}), ("batch_size", {128, 512}), ("shuffle_buffer_size", {1, 1_000, 10_000})):
     of_figure = echoing.of_figure(rows, by)
@@ -348,7 +348,7 @@ def test_the_figure_of_fresh_samples():
 
 @pytest.mark.parametrize("path", sorted(results.DIRECTORY.glob("*.csv")), ids=lambda path: path.stem)
 def test_the_packaged_tables_are_whole(path):
-  """Each row is there once, with a commit that has the program that made it."""
+  """Each row is there once, and names the commit of the program that made it."""
   with path.open(newline="", encoding="utf-8") as file:
     lines = [*csv.DictReader(file)]
   rows = results.read(path.stem)
@@ -359,7 +359,7 @@ def test_the_packaged_tables_are_whole(path):
 
 
 def test_the_figures_are_drawn(tmp_path, monkeypatch, capsys):
-  """One command draws them from the packaged tables, and writes the documentation's tables as they are."""
+  """One command draws the figures from the packaged tables, and reproduces the tables in the documentation."""
   (tmp_path / "docs").mkdir()
   names = ("README.md", "docs/results.md")
   pages = {name: (ROOT / name).read_text(encoding="utf-8") for name in names}
@@ -414,13 +414,13 @@ def test_networks(shapes):
   resnet, cnn = training.small_resnet(shapes), training.small_cnn(shapes)
   with training.computing_with("mixed_bfloat16"):
     mixed = training.small_resnet(shapes)
-  # Weights, loss and what it is computed from stay float32.
+  # Weights, the loss and its inputs stay float32.
   assert {variable.dtype for variable in mixed.variables} == {"float32"} and mixed.output.dtype == "float32"
   assert {layer.compute_dtype for layer in mixed.layers if "conv" in layer.name} == {"bfloat16"}
   assert {layer.compute_dtype for layer in resnet.layers} == {"float32"}
   assert sum("conv" in layer.name for layer in resnet.layers) == 9  # Two of them are on the shortcuts.
   nine = training.resnet9(shapes)
   assert sum("conv" in layer.name for layer in nine.layers) == 8
-  # As in the original, which leaves out the last offset of the first layer's normalisation.
+  # The original also omits the last offset of the first layer's normalisation.
   assert sum(int(np.prod(weight.shape)) for weight in nine.trainable_weights) == 6_573_120
   assert resnet.output_shape == cnn.output_shape == nine.output_shape == (None, 10)

@@ -1,4 +1,4 @@
-"""Accuracy at full length: what the intervals of the results say."""
+"""Accuracy at full length: the intervals in the results."""
 
 import subprocess
 import types
@@ -16,8 +16,8 @@ pytestmark = cases.slow
 
 
 def test_a_row_names_the_commit_of_its_code(tmp_path, monkeypatch):
-  """With a plus if the code was changed; a longer table is no change. An environment variable gives the commit of a
-  copy without git."""
+  """The commit has a plus if the code was changed, but not if a table has more rows. An environment variable gives the
+  commit of a copy without git."""
   package = tmp_path / "package"
   (package / "experiments").mkdir(parents=True)
   for path in ("__init__.py", "experiments/results.py", "experiments/some.csv"):
@@ -33,7 +33,7 @@ def test_a_row_names_the_commit_of_its_code(tmp_path, monkeypatch):
     ).stdout.strip()
 
   git("init", "-q")
-  assert results.commit(package) == ""  # The checkout is of another project.
+  assert results.commit(package) == ""  # The checkout belongs to another project.
   git("add", ".")
   git("commit", "-qm", "first")
   assert results.commit(package) == git("rev-parse", "--short", "HEAD")
@@ -75,7 +75,7 @@ def test_models_are_compiled_on_other_backends(monkeypatch):
   ],
 )
 def test_bfloat16_on_a_cpu_without_it_is_compiled(says, compiled, monkeypatch, tmp_path):
-  """There TensorFlow takes ten times as long as XLA. Float32 is not compiled on any CPU."""
+  """On such a CPU, TensorFlow takes ten times as long as XLA. Float32 is not compiled on any CPU."""
   monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [])
   monkeypatch.setattr(machine, "_CPU", tmp_path / "cpuinfo")
   if says is not None:
@@ -83,12 +83,12 @@ def test_bfloat16_on_a_cpu_without_it_is_compiled(says, compiled, monkeypatch, t
   assert training.jit_compile() is False
   with training.computing_with("mixed_bfloat16"):
     assert training.jit_compile() is compiled
-  # A row says so of its machine.
+  # The machine in a row says that bfloat16 is missing.
   assert results.provenance()["machine"].endswith("no bfloat16") == compiled
 
 
 def test_the_package_has_the_planned_trainings():
-  """As docs/results.md planned before the first training, in that order: none was added after results had been seen."""
+  """The trainings are those that docs/results.md planned before the first one, in that order: none was added later."""
   rows = results.read("comparison")
   assert [(row["seed"], row["setting"]) for row in rows] == [
     (seed, setting)
@@ -155,7 +155,7 @@ def compared():
     "simplified by 2": (0.75,),
     "refurbish r=3": (0.78, 0.79, 0.8),
   }
-  # The processor was half as fast after the first seed, and not all settings have the later seeds.
+  # The CPU was half as fast after the first seed, and not all settings have the later seeds.
   return [
     {
       "setting": setting,
@@ -171,7 +171,7 @@ def compared():
 
 
 def plain(table):
-  """The table with spaces that allow a line break."""
+  """Replaces the spaces that prevent a line break."""
   return table.replace("\N{NO-BREAK SPACE}", " ")
 
 
@@ -215,7 +215,7 @@ def test_the_comparison_marks_significant_differences(compared):
 
 
 def test_echoing_of_the_paper_is_compared_if_it_was_trained(compared):
-  """Its accuracy is compared, also with the paper's. Its seconds are not, because it was trained later."""
+  """The accuracy is compared, also with the paper's. The seconds are not, because this echoing was trained later."""
   later = [
     {**row, "setting": f"refurbish r={r} split 4", "accuracy": row["accuracy"] - 0.1 * r}
     for r in (2, 3)
@@ -241,8 +241,8 @@ def test_echoing_of_the_paper_is_compared_if_it_was_trained(compared):
 
 
 def test_all_images_are_compared_by_pairs():
-  """Compared by equal seeds, because seeds may differ by more than strategies do. A seed that only one of two has is
-  left out. Each part has its own table."""
+  """Trainings with equal seeds are compared, because seeds may differ by more than strategies do. A seed that only one
+  of two has is left out. Each part has its own table."""
   assert tables.all_images([]) == "No training has been run yet."
   row = lambda what, setting, seed, accuracy, policy="some": {
     "what": what,
@@ -282,7 +282,7 @@ def test_prices_are_compared_with_the_same_seeds(compared):
 
 
 def test_the_figure_of_the_comparison(compared):
-  """Each way has its place. Significant differences have another marker, and distant ones are written at the margin."""
+  """Each strategy has its place. Significant differences have another marker, and distant ones are at the margin."""
   # The price of one input varies by seed, so that it has an interval.
   rows = [
     {**row, "input_cpu_seconds": row["input_cpu_seconds"] * (10 + row["seed"] * (row["setting"] == "refurbish r=2"))}

@@ -1,4 +1,4 @@
-"""Where the experiments' images come from."""
+"""The sources of the experiments' images."""
 
 import functools
 import sys
@@ -47,7 +47,7 @@ def absent(monkeypatch, tmp_path):
 
 
 def test_falls_back_at_once_without_a_network(absent, monkeypatch, tmp_path):
-  # A name look-up that hangs, which a socket timeout does not bound.
+  # A name lookup hangs, which a socket timeout does not bound.
   answered = threading.Event()
 
   def never(*_, **__):
@@ -72,7 +72,7 @@ def test_falls_back_when_the_download_fails(absent, monkeypatch):
 
 
 def test_no_other_images_than_asked_for(absent, monkeypatch):
-  """A table of CIFAR-10 must not come from shapes, or from fewer images."""
+  """A table about CIFAR-10 must not come from drawn shapes, or from fewer images."""
   monkeypatch.setattr(images, "_answers", lambda url: True)
   with pytest.raises(images.DatasetError, match="cifar10 .*downloaded"):
     images.load_all("cifar10", 768)
@@ -121,7 +121,7 @@ def test_what_cannot_be_loaded(monkeypatch):
     images.DatasetError, match="^TensorFlow Datasets cannot load 'cifer10': Dataset cifer10 not found"
   ):
     images.load("cifer10", 20)
-  # Without the extra `demo` one sentence says what to install.
+  # Without the extra `demo`, one sentence says what to install.
   monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
   with pytest.raises(
     images.DatasetError, match="tensorflow-datasets, which cannot be imported .*: install the extra `demo`"

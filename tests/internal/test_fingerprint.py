@@ -25,7 +25,7 @@ def fixture_made_here():
 
 @pytest.fixture(scope="module")
 def other_processes():
-  """The fingerprints of `traced_functions` in other processes, each with a different order and hash seed."""
+  """Returns the fingerprints of `traced_functions` in other processes, each with a different order and hash seed."""
   outputs = [
     processes.outputs_of(
       ["-m", "support.traced_functions", order],
@@ -38,7 +38,7 @@ def other_processes():
 
 
 def _run(path, function, source=None, epochs=1, **store):
-  """The number of warnings for a new stage, and the sorted first components of its elements in each epoch."""
+  """Returns the number of warnings for a new stage, and the sorted first components of its elements in each epoch."""
   source = tf.data.Dataset.range(N) if source is None else source
   made = []
 
@@ -73,7 +73,7 @@ def test_a_changed_function_has_a_different_fingerprint(change, made_here):
 
 def test_a_changed_function_causes_a_warning_until_its_old_samples_are_gone(tmp_path):
   path = stores.new_path(tmp_path)
-  # No warning, because nothing was prepared.
+  # There is no warning, because nothing was prepared.
   assert _run(path, _times(5), epochs=0)[0] == 0
   assert _run(path, _times(1))[0] == 0
   assert _run(path, _times(1), epochs=0)[0] == 0
@@ -120,7 +120,7 @@ def test_no_warning_if_fingerprints_are_not_comparable(tmp_path, monkeypatch):
 def test_no_warning_if_the_fingerprint_is_unknown(tmp_path):
   path = stores.new_path(tmp_path)
   _run(path, _times(1))
-  # As in a store written before fingerprints existed.
+  # Stores written before fingerprints existed are like this one.
   rtf.CacheStore(path)._agree({fingerprint.PREPARED_WITH: "[]"}, replace=True)
   assert _run(path, _times(2), epochs=0)[0] == 0
 
@@ -182,7 +182,7 @@ class TestFingerprint:
 
   @staticmethod
   def warned(path, *functions):
-    """Whether a store says that other functions prepared it."""
+    """Returns whether a store says that other functions prepared it."""
     for fn in functions:
       stage = SOURCE.refurbish([augment.numpy_layer(fn, processes=0)], seed=3, store=str(path))
       list(stage)

@@ -60,7 +60,7 @@ def offload(dataset=None, seeds=None, **changes):
 
 
 def outputs(position, dtype=None, shape=None):
-  """The output types and shapes of `offload` above, with one of them changed."""
+  """Returns the output types and shapes of `offload` above, with one of them changed."""
   specs = [
     tf.TensorSpec([4, 8, 24], tf.uint8),
     tf.TensorSpec([4, 3], tf.int32),

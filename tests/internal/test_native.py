@@ -93,7 +93,7 @@ def no_compiler(tmp_path, monkeypatch):
 
 
 def said(capfd):
-  """This package's lines on stderr."""
+  """Returns this package's lines on stderr."""
   return [line for line in capfd.readouterr().err.splitlines() if "refurbish_tf" in line]
 
 
@@ -124,7 +124,7 @@ def test_no_compiler_fuses_a_product_and_a_sum():
 
 
 def test_each_minor_has_a_directory():
-  """As in the wheel. A pre-release or nightly has a directory for that version only."""
+  """The directories are those in the wheel. A pre-release or nightly has a directory for that version only."""
   for version, name in (("2.20.0", "2.20"), ("2.21.3", "2.21"), ("2.21.0-rc1", "2.21.0-rc1")):
     assert native.packaged_directory(version, "somewhere") == pathlib.Path("somewhere", "_native", name)
   assert native.packaged_directory(VERSION).parent.parent == ROOT / "refurbish_tf"
@@ -185,7 +185,7 @@ def test_without_compiler_one_sentence_names_all_versions_and_the_remedy(package
 
 
 def test_a_library_for_another_machine_is_named_and_not_loaded(package, no_compiler, monkeypatch):
-  """A wheel that was copied from one machine to another."""
+  """A wheel that was copied from one machine to another has such a library."""
   monkeypatch.setattr(tf, "load_op_library", lambda path: pytest.fail(f"{path} was loaded"))
   package.pretend_built(VERSION, machine="riscv64")
   with pytest.raises(ImportError) as error:
@@ -244,7 +244,7 @@ def test_a_library_without_a_whole_record_counts_as_none(package, record):
 @needs_compiler
 def test_concurrent_processes_compile_once(package):
   program = (
-    "import sys, types; sys.modules['tensorflow'] = types.SimpleNamespace("  # A stand-in, as the import takes seconds.
+    "import sys, types; sys.modules['tensorflow'] = types.SimpleNamespace("  # A stand-in: the import takes seconds.
     f"__version__={VERSION!r}, sysconfig=types.SimpleNamespace(get_compile_flags=list, get_link_flags=lambda: "
     f"['-l:x']))\nsys.path.insert(0, {str(package.directory / '_internal')!r}); import native; "
     f"print(native.library({VERSION!r}))"
@@ -362,7 +362,7 @@ def test_cache_that_cannot_be_written(package):
 
 
 def test_installed_copy_has_all_sources(tmp_path):
-  # The fingerprint of a copy that lacks a file would differ from that of the library shipped with it.
+  # If a copy lacked a file, its fingerprint would differ from that of the library shipped with it.
   subprocess.run(
     [
       sys.executable,

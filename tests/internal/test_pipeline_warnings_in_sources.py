@@ -173,7 +173,7 @@ BEHIND = {
 
 @pytest.mark.parametrize("name", BEHIND)
 def test_operations_after_the_stage_cause_no_warning(name, tmp_path):
-  """It may be intended; `rtf.describe` shows it."""
+  """They may be intended, and `rtf.describe` shows them."""
   dataset = Dataset.range(40).refurbish(lambda x: x, r=2, seed=1)
   assert not told(lambda: BEHIND[name](dataset, *[tmp_path] * (name == "snapshot")))
 
@@ -210,7 +210,7 @@ def make_folder(tmp_path_factory):
 
 
 def test_folder_of_keras(folder):
-  """Its default causes a warning with a remedy. Applying only part of the remedy still causes a warning."""
+  """The default of Keras' function causes a warning with a remedy. Applying only part of the remedy still causes it."""
 
   def read(**options):
     return keras.utils.image_dataset_from_directory(folder, image_size=(4, 4), verbose=False, **options)
@@ -241,7 +241,7 @@ def test_error_for_other_shuffles_does_not_mention_list_files():
 
 @pytest.mark.parametrize("reads", [None, 2])
 def test_error_for_shuffled_records_does_not_mention_list_files(reads):
-  """The file names of `TFRecordDataset` are also a dataset."""
+  """The file names of `TFRecordDataset` are also a dataset, but not one of `list_files`."""
   with pytest.raises(ValueError, match="leave the shuffle out.*reshuffle_each_iteration=False") as caught:
     tf.data.TFRecordDataset(["a", "b"], num_parallel_reads=reads).shuffle(8).refurbish(lambda x: x)
   assert "list_files" not in str(caught.value)

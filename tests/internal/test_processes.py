@@ -26,7 +26,7 @@ class Spied:
 
 
 def test_each_byte_is_received_without_an_extra_copy():
-  """So the time to send a function is proportional to the size of the data it holds."""
+  """The time to send a function is therefore proportional to the size of the data it holds."""
   pair = socket.socketpair()
   pair[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 16)  # Otherwise a few receives may suffice.
   ours, theirs = map(Spied, pair)

@@ -25,7 +25,7 @@ HARMLESS = (
 
 
 def log_warnings(text):
-  """The lines of TensorFlow's C++ log that are warnings or worse."""
+  """Returns the lines of TensorFlow's C++ log that are warnings or worse."""
   return [line for line in text.splitlines() if re.match(r"[WEF]\d{4} |.*: [WEF] (tensorflow|external)/", line)]
 
 
@@ -74,7 +74,7 @@ def make_model():
 
 
 class Training:
-  """A pipeline of n samples that counts how often each is prepared and used, in variables because that is cheap."""
+  """A pipeline of n samples that counts how often each is prepared and used. Variables are a cheap way to count."""
 
   def __init__(self, n, source=None, **options):
     self.n = n
@@ -120,7 +120,7 @@ def test_fit(capfd, r, prefetch):
 
 
 def test_fit_with_validation_data(capfd):
-  """Reading validation data in between changes nothing, even if they are refurbished."""
+  """Reading validation data in between changes nothing, even if it is refurbished."""
   training, validation = Training(1000, r=2), Training(200, r=4)
   printed = fit(capfd, training.stage.batch(50), 20, 2, validation_data=validation.stage.batch(50))
   assert "val_loss" in printed
@@ -132,13 +132,13 @@ def test_fit_with_validation_data(capfd):
 
 @pytest.mark.parametrize("batch_first, ahead", [(False, True), (True, False)])
 def test_fit_with_repeat_and_steps_per_epoch(capfd, batch_first, ahead):
-  """Epochs of .repeat() are epochs of the stage, and the input never runs out. Without prefetch no call is
-  superfluous."""
+  """Epochs of .repeat() are epochs of the stage, and the input never runs out. Without prefetch, no more samples are
+  prepared than necessary."""
   n, batch, epochs = 1280, 64, 3
   training = Training(n, r=4)
   train = training.stage.batch(batch).repeat() if batch_first else training.stage.repeat().batch(batch)
   fit(capfd, train if ahead else without_prefetch(train), n // batch, epochs, steps_per_epoch=n // batch)
-  # The prefetch at the end has also read from the epoch after the last.
+  # The prefetch at the end has also read from the epoch after the last one.
   assert [epoch.fresh for epoch in training.stats.epochs[:epochs]] == [n] + [n // 4] * (epochs - 1)
   assert [epoch.fresh + epoch.cached for epoch in training.stats.epochs[:epochs]] == [n] * epochs
   calls = n + (epochs - 1) * n // 4
@@ -146,7 +146,7 @@ def test_fit_with_repeat_and_steps_per_epoch(capfd, batch_first, ahead):
 
 
 def test_fit_with_fewer_steps_than_an_epoch(capfd):
-  """Keras stops in the middle of an epoch and continues there in its next one: all samples come equally often."""
+  """Keras stops in the middle of an epoch and continues there in its next one, so all samples come equally often."""
   training = Training(1000, r=2)
   fit(capfd, training.stage.batch(100), 5, 4, steps_per_epoch=5)
   training.assert_whole(2)
@@ -154,7 +154,7 @@ def test_fit_with_fewer_steps_than_an_epoch(capfd):
 
 @pytest.mark.filterwarnings("ignore:Your input ran out of data")  # Keras' warning for any dataset of unknown length.
 def test_fit_on_a_source_of_unknown_length(capfd):
-  """The length is known after the first epoch: the next fit shows it from its first batch."""
+  """The length is known after the first epoch, so the next fit shows it from its first batch."""
   training = Training(1000, tf.data.Dataset.range(1000).filter(lambda index: True), r=2)
   train, model = training.stage.batch(100), make_model()
   model.fit(train, epochs=2, shuffle=False)

@@ -34,7 +34,7 @@ STEPS = N // 4
   ],
 )
 def test_a_killed_fit_ends_as_an_unbroken_one(tmp_path, backend, ahead, ends):
-  """Bit for bit, after SIGKILL in mid-epoch, at the last step of an epoch and between epochs. The logger also works."""
+  """The results are equal bit for bit after SIGKILL in mid-epoch, at an epoch's last step and between epochs."""
   pytest.importorskip(backend, reason=f"{backend} is not installed")
   assert f"on {backend}." in run_killed_fit(tmp_path, backend, ahead, ends)
 
@@ -78,7 +78,7 @@ class Fitted:
 
 
 def test_the_reader_knows_what_was_read_for_which_step():
-  """Even if Keras drops an iterator after reading a batch for the next step, for example if epochs differ in length."""
+  """This holds even if Keras drops an iterator that has read a batch ahead, as when epochs differ in length."""
 
   def run(number, iterator, batches):
     reader.begin_execution(number, "state", iterator)
@@ -161,8 +161,8 @@ else:
 
 @cases.only_exhaustive
 def test_keras_data_parallel_over_two_processes(tmp_path):
-  """As in docs/torch_jax.md: each process reads its shard, no sample comes twice, a batch is made of all processes'
-  parts."""
+  """As in docs/torch_jax.md, each process reads its shard, no sample comes twice, and a batch consists of the parts of
+  all processes."""
   pytest.importorskip("jax", reason="jax is not installed")
   port = free_port()
   first, second = outputs_of(

@@ -1,5 +1,5 @@
-"""`rtf.keras.BackupAndRestore` refuses backups of another fit, damaged ones, and state it cannot save. Nothing changes
-then."""
+"""`rtf.keras.BackupAndRestore` refuses backups of another fit, damaged backups, and state that it cannot save. A
+refusal changes nothing."""
 
 import contextlib
 import shutil
@@ -128,7 +128,7 @@ def test_epochs_and_versions_that_do_not_fit(backup):
 
 
 def two_fits(first, second, stop=None):
-  """The weights after a program of two fits, of which the second may be killed."""
+  """Returns the weights after a program of two fits. The second one is interrupted at step `stop`."""
   model, dataset = make_model(), make_dataset()
   how = {"delete_checkpoint": first == second}
   if first is not None:
@@ -168,7 +168,7 @@ def test_a_pipeline_that_cannot_be_saved_says_so_at_the_first_step(tmp_path):
 
 
 def test_stateful_random_functions_are_saved_with_a_warning(tmp_path):
-  """What most users write: Keras' random layers, tf.image.random_*."""
+  """Most users write functions like these: Keras' random layers, tf.image.random_*."""
   flip = keras.layers.RandomFlip()
   model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
   model.compile("sgd", "mse")

@@ -35,7 +35,7 @@ pytestmark = cases.slow
 
 @pytest.fixture(scope="module", name="unbroken")
 def fixture_unbroken(tmp_path_factory):
-  """The samples, history and weights of an unbroken fit, which depend neither on the source nor on how it is read."""
+  """Returns samples, history and weights of an unbroken fit. They do not depend on the source or on how it is read."""
   trained = {}
   history, weights = train(tmp_path_factory.mktemp("unbroken") / "none", trained)
   assert_epochs_whole(trained)
@@ -118,7 +118,7 @@ def test_a_fit_killed_in_its_first_epoch_repeats_that_epoch(tmp_path, unbroken, 
 
 @pytest.mark.parametrize("inputs", [[], [keras.Input([4])]], ids=["unbuilt", "built"])
 def test_an_interrupted_fit_resumes_with_the_same_model_object(tmp_path, inputs):
-  """As in a notebook: the model already has all the variables that the first step creates."""
+  """In a notebook, the model already has all the variables that the first step creates."""
 
   def make():
     keras.utils.set_random_seed(1)
@@ -264,7 +264,7 @@ def test_with_the_logger_the_order_of_the_callbacks_is_the_same(backup, reverse,
 
 
 def test_a_fit_ended_by_stop_training_keeps_its_backup(tmp_path, unbroken, monkeypatch):
-  """For example by a handler of SIGTERM, before a machine is shut down. The program may also change its directory."""
+  """A handler of SIGTERM does so before a machine is shut down. The program may also change its directory."""
 
   class Stop(keras.callbacks.Callback):
     def on_train_begin(self, logs=None):
@@ -304,7 +304,7 @@ def before_each_change(happen, setattr=setattr):
 
 @pytest.mark.parametrize("saves", [False, True])
 def test_a_fit_killed_while_it_deletes_or_saves_its_backup_leaves_a_whole_one(backup, tmp_path, monkeypatch, saves):
-  """It leaves no backup if it was deleting it."""
+  """A fit that is killed while it deletes its backup may also leave none."""
   files = {path.name for path in (backup / "refurbish_tf_backup").iterdir()}
   model, iterator = make_model(), iter(make_dataset())
   left = 0

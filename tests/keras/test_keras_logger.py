@@ -196,7 +196,7 @@ def test_the_echoing_factor_of_each_epoch():
 
 
 def scaling(*layers):
-  """A network whose inner part scales its input."""
+  """Returns a network whose inner part scales its input."""
   inner = keras.Sequential([keras.Input([4, 4, 3]), *layers, keras.layers.Flatten()])
   return keras.Sequential([keras.Input([4, 4, 3]), keras.layers.RandomFlip(), inner, keras.layers.Dense(1)])
 
@@ -236,7 +236,7 @@ def test_images_of_another_scale_than_the_network_expects(layers, normalize, is_
 
 
 def test_networks_with_unknown_layer_order_cause_no_warning():
-  """A subclass, several inputs, and layers with an attribute named `layers`."""
+  """Examples are a subclass, several inputs, and layers with an attribute named `layers`."""
 
   class Own(keras.Model):
     def __init__(self):

@@ -79,7 +79,7 @@ def test_a_removed_method_is_reported_and_a_wrapped_one_is_accepted(tmp_path, mo
 
 
 def assigned(keras_folder, path, function):
-  """The names that a function of Keras assigns, found in its source because a backend may not be installed."""
+  """Returns the names that a function of Keras assigns, found in its source because a backend may not be installed."""
   tree = ast.parse((keras_folder / "src" / path).read_text(encoding="utf-8"))
   (found,) = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == function)
   return {ast.unparse(target) for node in ast.walk(found) if isinstance(node, ast.Assign) for target in node.targets}

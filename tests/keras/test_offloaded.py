@@ -1,4 +1,4 @@
-"""The accelerator's pixels: `keras.ops` alone must make exactly the bytes that the layers make on the host."""
+"""The accelerator's pixels: with `keras.ops` alone, it must make exactly the bytes that the layers make on the host."""
 
 import keras
 import numpy as np
@@ -30,7 +30,7 @@ EVERYWHERE = [
   augment.random_flip(),
   augment.normalize(MEAN, STD),
 ]
-# One layer inverts all values, so the padding of a crop becomes white. Both ends of each argument's range.
+# One layer inverts all values, so the padding of a crop becomes white. Arguments are at both ends of their ranges.
 COLORS = [
   augment.random_crop(padding=3),
   augment.random_solarize(0, p=0.5),
@@ -131,7 +131,7 @@ def made_by(run, entries):
 
 
 def check(run, layers, images, draws=None, todo=1):
-  """Compares the images with those of the host."""
+  """Compares the images with the host's images."""
   entries, expected = unfinished.batch(layers, images, draws, todo)
   made = made_by(run, entries)
   assert made.dtype == expected.dtype and made.shape == expected.shape
@@ -140,12 +140,12 @@ def check(run, layers, images, draws=None, todo=1):
 
 
 def every(n, stride):
-  """1 for the images that `offload` leaves to the accelerator for a fraction of 1 / stride."""
+  """Returns 1 for each image that `offload` leaves to the accelerator for a fraction of 1 / stride, otherwise 0."""
   return (np.arange(1, n + 1) % stride == 0).astype(np.int32)
 
 
 def check_case(name, compiled):
-  """For each part of the batch left to the accelerator, and with more images that need tables than there are tables."""
+  """Checks each part of a batch left to the accelerator, and more images that need tables than there are tables."""
   layers, height, width, n = CASES[name]
   rng = np.random.default_rng(height)
   images = unfinished.images_like(rng, n, height, width)
@@ -156,7 +156,7 @@ def check_case(name, compiled):
   if name.startswith("each distortion"):
     operations = DeviceLayers.of(layers, "test").layers[0].arguments["operations"]
     check(run, layers, images, np.full([n, 2], operations.index("equalize"), np.int32))
-    # Each outcome, in an order in which those that need tables are spread out.
+    # All outcomes come, in an order in which those that need tables are spread out.
     drawn = [np.arange(n) % len(operations), rng.permutation(n) % len(operations)]
     check(run, layers, images, np.stack(drawn, axis=1).astype(np.int32))
 

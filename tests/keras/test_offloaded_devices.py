@@ -1,5 +1,5 @@
-"""`Offloaded` on Keras' other backends and on several devices: the same bytes, made on the device that has the
-images."""
+"""`Offloaded` on Keras' other backends and on several devices: the bytes are the same, and are made on the device that
+has the images."""
 
 import json
 import os

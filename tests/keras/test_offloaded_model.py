@@ -14,7 +14,7 @@ from support import unfinished
 pytestmark = cases.slow
 
 N, SIDE = 32, 8
-# Without a policy, because tracing one takes seconds.
+# There is no policy, because tracing one takes seconds.
 LAYERS = [augment.random_crop(padding=2), augment.random_flip(), augment.normalize(0.5, 0.25)]
 POLICIES = [*augment.rand_augment(1, 9), *LAYERS]
 IMAGES = unfinished.images_like(np.random.default_rng(0), N, SIDE, SIDE)

@@ -83,8 +83,8 @@ class Stopped(Exception):
 
 
 def train(loader, seen, stop=None):
-  """The loop of the guide. Records the batches of each epoch in `seen`, and calls `stop(epoch, step)` after each
-  batch."""
+  """Trains as the guide does. Records the batches of each epoch in `seen`, and calls `stop(epoch, step)` after each of
+  the batches."""
   for epoch in range(loader.epoch, EPOCHS):
     batches = seen.setdefault(epoch, [])
     for step, batch in enumerate(loader, 1):
@@ -99,8 +99,8 @@ def train(loader, seen, stop=None):
 
 
 def stopped_at(loader, seen, edge):
-  """The state saved at an edge: (epoch, step), where step None is after the loop over the epoch; edge None: before
-  reading."""
+  """Returns the state saved at an edge, (epoch, step). With step None it is after the loop over the epoch, with edge
+  None before any reading."""
 
   def stop(*at):
     if at == edge:
@@ -116,7 +116,7 @@ def stopped_at(loader, seen, edge):
 @EACH_LOADER
 @cases.each_value
 def test_epochs_resume_from_each_boundary(make, load, tmp_path):
-  """Before the first batch, at the last one, after one and two whole epochs, and in the middle of an epoch."""
+  """The state is saved before the first batch, at an epoch's last one, after one and two epochs, and in mid-epoch."""
   expected = {}
   train(load(make(str(tmp_path / "unbroken"))), expected)
   steps = len(expected[0])
@@ -143,7 +143,7 @@ def test_epochs_resume_from_each_boundary(make, load, tmp_path):
 
 @EACH_LOADER
 def test_peeking_at_a_batch_can_be_undone(load):
-  """As the guide says: epoch numbers and batches are then those of an unread loader."""
+  """As the guide says, epoch numbers and batches are then those of an unread loader."""
   seen, expected = {}, {}
   train(load(refurbished(by_index())), expected)
   loader = load(refurbished(by_index()))
@@ -216,7 +216,7 @@ def test_the_number_passed_to_set_epoch_determines_the_epoch(steps, told, left):
   "name", ["memory", "repeat", "disk", pytest.param("offload alone", marks=cases.only_exhaustive)]
 )
 def test_a_new_loader_begins_with_the_epoch_given_to_set_epoch(name, tmp_path):
-  """As after a checkpoint at an epoch's end, in a new process. The batches are those of the unbroken run."""
+  """As after a checkpoint at an epoch's end, in a new process, the batches are those of the unbroken run."""
   make = PIPELINES[name]
   expected = read(numpy_loader(make(str(tmp_path / "unbroken"))), 4)
   loader = numpy_loader(make(str(tmp_path / "resumed")))

@@ -1,5 +1,5 @@
-"""The state of a loader is its position after the last batch handed out; restoring it yields exactly the rest of the
-epoch."""
+"""A loader's state is its position after the last batch that was handed out. Restoring it yields exactly the rest of
+the epoch."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ def refurbished(n=N, **arguments):
 
 
 def offloaded(source):
-  """Offloads batches of the elements, each with an image whose layers have draws."""
+  """Offloads batches of the elements. Each element has an image, whose layers have draws."""
   layers = [*rtf.augment.rand_augment(1), rtf.augment.random_flip()]
   return source.map(
     lambda *element: (element[0], tf.zeros([4, 4, 3], tf.uint8) + tf.cast(element[0], tf.uint8))
@@ -75,7 +75,7 @@ def indices(batches):
 @EACH
 @pytest.mark.parametrize("num_ahead", [1, pytest.param(0, marks=cases.only_exhaustive)])
 def test_the_state_of_every_step_restores_exactly_the_rest(make, num_ahead):
-  """In the second epoch. The resuming loader may be in an epoch of its own, and its state is saved again."""
+  """Tests the second epoch. The resuming loader may be in an epoch of its own, and its state is saved again."""
   whole = numpy_loader(make(), num_ahead)
   list(whole)
   batches, states = iter(whole), [whole.state_dict()]
@@ -104,8 +104,8 @@ def test_the_state_of_every_step_restores_exactly_the_rest(make, num_ahead):
 
 @AHEAD
 def test_a_stream_and_a_small_store_resume_to_the_same_set(num_ahead):
-  """Their fresh samples may come in another order."""
-  sample = 12  # Its size in bytes.
+  """The fresh samples of such stages may come in another order."""
+  sample = 12  # The size of a sample in bytes.
   for make in (
     lambda: tf.data.Dataset.range(N).filter(lambda x: x >= 0).refurbish(partial, final, r=2, seed=7).batch(BATCH),
     lambda: refurbished(store=rtf.CacheStore(max_bytes=8 * sample)).batch(BATCH),
@@ -159,8 +159,8 @@ def test_iterators_made_before_the_state_is_loaded():
 
 @pytest.mark.parametrize("num_ahead", [0, 1])
 def test_a_state_holds_nothing_that_is_read_ahead(num_ahead):
-  """It has the same size at each step, because some libraries only restore into arrays of the same shape."""
-  noise = np.random.default_rng(7).integers(0, 256, [N, 100, 100, 3], np.uint8)  # As states are compressed.
+  """A state has the same size at each step, because some libraries only restore into arrays of the same shape."""
+  noise = np.random.default_rng(7).integers(0, 256, [N, 100, 100, 3], np.uint8)  # Noise, because states are compressed.
   images = tf.data.Dataset.from_tensor_slices(noise)
   loader = numpy_loader(images.refurbish(lambda image: image, r=2, seed=7).batch(BATCH).prefetch(2), num_ahead)
   sizes = [len(loader.state_dict()["state"])]

@@ -124,7 +124,7 @@ def test_no_copy_where_none_is_needed(framework):
     "jax": lambda batch: batch.unsafe_buffer_pointer(),
   }[framework]
   addresses = [address_of(batch) for batch in batches]
-  # Not all 32: TensorFlow may keep an argument of a function for some microseconds after the function has returned.
+  # Fewer than 32 suffice: TensorFlow may keep an argument of a function for microseconds after the function returns.
   assert sum(address == own for address, own in zip(addresses, made, strict=True)) >= 16
 
 
@@ -208,12 +208,12 @@ def test_integers_for_jax_must_fit():
 
 
 class FakeTorch:
-  """Replaces `torch` with a GPU, and records the calls."""
+  """A stand-in for `torch` on a machine with a GPU. Records the calls."""
 
   def __init__(self):
     self.log = []
     self.cuda = self
-    self.pending = []  # Events that have not come yet.
+    self.pending = []  # Events that are still to come.
 
   def Stream(self, device):
     assert device == "cuda:0"
@@ -362,7 +362,7 @@ def test_an_impending_triton_crash_causes_a_warning(version, imported, told, mon
 
 @pytest.mark.parametrize("num_ahead", [0, 1])
 def test_threads_may_share_an_epoch(num_ahead):
-  """Each batch goes to one of them, and all see the end."""
+  """Each batch goes to one of the threads, and all of them see the end."""
   batches, seen = iter(numpy_loader(tf.data.Dataset.range(300).batch(1).prefetch(2), num_ahead)), []
   with futures.ThreadPoolExecutor(4) as threads:
     interval = sys.getswitchinterval()

@@ -24,7 +24,7 @@ def needs(*modules):
 
 
 def make(n=N, batch_size=2):
-  """Batches of (index, seed of partial_fn, seed of final_fn). A new stage each time, as in a new process."""
+  """Makes batches of (index, seed of partial_fn, seed of final_fn), each time from a new stage, as in a new process."""
   return tf.data.Dataset.range(n).refurbish(partial_fn, final_fn, r=2, seed=1).batch(batch_size).prefetch(2)
 
 
@@ -80,7 +80,7 @@ def lightning_module(lightning, torch):
 
 
 def data_module(lightning, loader):
-  """From a checkpoint at the end of an epoch Lightning loads the state of a data module, but not that of a loader."""
+  """At the end of an epoch, Lightning restores the state of a data module, but not that of a loader."""
 
   class Data(lightning.LightningDataModule):
     def train_dataloader(self):
@@ -125,7 +125,7 @@ def steps_of(directory):
 
 
 def after(epochs, step):
-  """The batches of each epoch after `step`."""
+  """Returns the batches of each epoch after `step`."""
   before = itertools.accumulate(map(len, epochs), initial=0)
   return [epoch[max(0, step - begin) :] for begin, epoch in zip(before, epochs)]
 
@@ -140,7 +140,7 @@ quiet = pytest.mark.filterwarnings("ignore::UserWarning:lightning", "ignore::Fut
   [(False, {"every_n_train_steps": 1}), (True, {"every_n_train_steps": 1}), (True, {"save_on_train_epoch_end": False})],
 )
 def test_lightning_at_every_step(tmp_path, validates, when):
-  """Also after the last batch of an epoch, and after the validation that follows it."""
+  """This includes steps after the last batch of an epoch, and after the validation that follows."""
   needs("torch", "lightning")
   expected = read(rtf.torch_loader(make()), EPOCHS)
   assert fit(rtf.torch_loader(make()), directory=tmp_path, validates=validates, **when) == expected
@@ -164,7 +164,7 @@ def test_lightning_at_every_step(tmp_path, validates, when):
   ],
 )
 def test_lightning_at_the_end_of_an_epoch(tmp_path, saved, more):
-  """Lightning then loads no state of a loader, but passes the number of the epoch."""
+  """From these checkpoints Lightning loads no state of a loader, but it passes the number of the epoch."""
   needs("torch", "lightning")
   how = {key: value for key, value in more.items() if not key.startswith("every")}
   at_steps = "every_n_train_steps" in more

@@ -1,4 +1,4 @@
-"""`rtf.jax_loader` over several devices and processes, and its stages when an epoch is left early."""
+"""`rtf.jax_loader` over several devices and processes, and the position of its stages when an epoch is left early."""
 
 import pytest
 import tensorflow as tf
@@ -59,7 +59,7 @@ def make():
 
 
 def test_leaving_an_epoch_early_does_not_advance_the_stage():
-  """Otherwise its parallel map would begin the pipeline's second epoch after the state is loaded."""
+  """Otherwise the pipeline's parallel map would begin the second epoch after the state is loaded."""
 
   def new():
     return rtf.jax_loader(make().map(tf.identity, num_parallel_calls=2).repeat(2).batch(4).prefetch(1))

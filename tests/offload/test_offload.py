@@ -20,7 +20,7 @@ SHARES = [0, 1 / 8, 1 / 4, 1 / 2, 1, rtf.AUTOTUNE]
 
 
 def epochs(dataset, made_of=None, num_policy_layers=2, number=3):
-  """For each epoch, the finished images by label."""
+  """Returns the finished images of each epoch, by label."""
   made_of = made_of or layers()
   return [
     {
@@ -34,7 +34,7 @@ def epochs(dataset, made_of=None, num_policy_layers=2, number=3):
 
 @pytest.mark.parametrize("fraction", SHARES)
 def test_images_after_refurbish_equal_its_final_augmentation(fraction):
-  """For every fraction, in every epoch. The positions of the final layers begin after the partial ones."""
+  """This holds for every fraction in every epoch. The positions of the final layers begin after the partial ones."""
   first = [lambda image: tf.identity(image), augment.random_flip()]
   expected = source(N).refurbish(first, layers(), r=2, seed=3)
   expected = [{int(label): image.numpy().tobytes() for image, label in expected} for _ in range(3)]
@@ -103,7 +103,7 @@ def test_replicas_are_those_of_the_strategy(monkeypatch):
 
 @pytest.mark.parametrize("batch, replicas", [(24, 1), (24, 2), (20, 1), (36, 3)])
 def test_no_group_needs_more_tables_than_it_has(batch, replicas):
-  """Wherever the batch is divided and groups begin. The host finishes images that come too late for a table."""
+  """This holds however batch and groups are divided. The host finishes images that come too late for a table."""
   made_of = augment.rand_augment(2, 9)
   num_tables = device_layers.DeviceLayers.of(made_of, "offload").num_tables
   assert num_tables == 3
@@ -312,7 +312,6 @@ def test_finished_refuses_other_images():
 
 @pytest.mark.parametrize("fraction", cases.some([0, rtf.AUTOTUNE], 1))
 def test_a_rewritten_or_saved_graph_finds_the_same_stage(fraction):
-  """A dataset that TensorFlow has rewritten or saved as a graph finds the same stage."""
   dataset = source(N).refurbish(lambda *element: element, r=2, seed=3).offload(layers(), 8, device_fraction=fraction)
   graph = dataset._as_serialized_graph()
   copied = dataset_ops._VariantDataset(tf.raw_ops.DatasetFromGraph(graph_def=graph), dataset.element_spec)

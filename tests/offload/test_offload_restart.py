@@ -44,7 +44,7 @@ PIPELINES = {
   ),
   "source, symbolic": lambda: with_checkpoints(offloaded(source(N), seed=5).repeat(2)),
 }
-# The other pipelines cover what these cover.
+# The other pipelines cover the same cases.
 ALIKE = ("refurbish", "refurbish, epochs", "source, symbolic")
 
 
@@ -56,7 +56,7 @@ ALIKE = ("refurbish", "refurbish, epochs", "source, symbolic")
   ],
 )
 def test_at_every_step(make, tmp_path):
-  """Also if it is saved again after it was restored."""
+  """The rest is also exact if the iterator is saved again after it was restored."""
   expected = values(make())
   steps = range(len(expected) + 1)
   for step in cases.some(steps, 3):
@@ -128,7 +128,7 @@ def test_an_error_that_was_read_ahead_is_saved(tmp_path):
 
 
 def test_the_state_between_two_epochs():
-  """What `BackupAndRestore` and loaders save of a stage that makes its own seeds."""
+  """`BackupAndRestore` and loaders save this state of a stage that makes its own seeds."""
   dataset, other = offloaded(source(N), seed=5), offloaded(source(N), seed=5)
   list(dataset)
   other.restore_state(dataset.saved_state())
@@ -175,7 +175,7 @@ DAMAGE = [
 
 
 def made_up(values):
-  """The components of a batch, with `values` in place of some."""
+  """Returns the components of a batch, some of them replaced with `values`."""
   whole = {
     "unfinished_image": np.zeros([BATCH, 9, 21], np.uint8),
     "draws": np.zeros([BATCH, 6], np.int32),
@@ -215,5 +215,5 @@ def test_a_damaged_checkpoint_is_refused_and_changes_nothing(changes, message):
     tf.errors.OpError, match=f"checkpoint of offload is damaged: .*{message}|{message} for the offload stage"
   ):
     set_state(iterator, state)
-  # tf.data has cancelled the iterator, the stage is as before.
+  # tf.data has cancelled the iterator, but the stage is unchanged.
   assert values(dataset) == values(expected)

@@ -33,7 +33,7 @@ def images(*frames):
 
 
 def with_targets(*frames):
-  """Elements of an image, or a clip, and one target of each form."""
+  """Returns elements of an image, or a clip, and one target of each form."""
   rng = np.random.default_rng(2)
   corners = np.sort(rng.integers(0, SIDES[1], (N, *frames, 4, 2, 2)), axis=-2)
   return tf.data.Dataset.from_tensor_slices(
@@ -51,14 +51,14 @@ def with_targets(*frames):
 
 
 def by_label(elements):
-  """The bytes of each element without its label, by label."""
+  """Returns the bytes of each element without its label, by label."""
   return {
     int(element.pop("label")): [np.asarray(each).tobytes() for each in tf.nest.flatten(element)] for element in elements
   }
 
 
 def finished(dataset, layers):
-  """The elements of batches, with the images that `Offloaded` makes."""
+  """Yields the elements of batches, with the images that `Offloaded` makes."""
   finish = rtf.keras.Offloaded(layers)
   for batch in dataset:
     batch = {
@@ -85,7 +85,7 @@ def test_image_and_targets_are_those_of_refurbish(frames, layers):
 
 
 def test_labels_that_are_masks():
-  """Pairs as `fit` reads them. A target is also allowed if the only layer normalizes, which moves nothing."""
+  """Elements are pairs, as for `fit`. A target is also allowed if the only layer normalizes, which moves nothing."""
   pairs = with_targets().map(lambda element: (element["image"], element["mask"]))
   for layers in (LAYERS, LAYERS[-1:]):
     expected = pairs.refurbish([lambda image: image], layers, r=1, seed=3, targets={1: "mask"})
@@ -188,7 +188,7 @@ def test_clips_of_other_lengths_are_an_error():
 
 
 def photo():
-  """Elements whose image has an unusual name, with weights that do not move."""
+  """Returns elements whose image has an unusual name, with weights that do not move."""
   return with_targets().map(
     lambda element: ({"photo": element["image"], "w": element["depth"][..., 0]}, element["label"])
   )

@@ -18,8 +18,8 @@ IMAGES = np.random.default_rng(7).integers(0, 256, [2, 144, 144, 3], np.uint8)
 
 
 def test_page():
-  """It is what the script writes: each layer with its code and a picture. Functions that are left out make no images by
-  themselves."""
+  """The page is what the script writes: each layer with its code and a picture. Functions that are left out do not make
+  images by themselves."""
   assert (DOCS / "gallery.md").read_text(encoding="utf-8") == SCRIPT.page()
   assert NAMES == sorted(path.stem for path in (DOCS / "gallery").iterdir())
   assert {*rtf.augment.__all__} - {*NAMES} == {*SCRIPT.NO_LAYERS}

@@ -23,7 +23,7 @@ def source(n=12):
 
 
 def drawn(figure):
-  """The arrays of a figure's images, by row and column, without axes that have no image."""
+  """Returns the arrays of a figure's images, by row and column, without axes that have no image."""
   grid = {}
   for place in figure.axes:
     at = place.get_subplotspec()
@@ -33,7 +33,7 @@ def drawn(figure):
 
 
 def colours(figure):
-  """The colours of the frames, by row and column."""
+  """Returns the colours of the frames, by row and column."""
   grid = {}
   for place in figure.axes:
     grid.setdefault(place.get_subplotspec().rowspan.start, []).append(
@@ -80,14 +80,14 @@ def draw(x, seed):
   takes_seed=False,
 )
 def test_samples_are_those_of_the_first_epochs(n, r, seed, order_seed, capacity, eviction, shuffle, shards, takes_seed):
-  """They are shown in the order of the first epoch."""
+  """Samples are shown in the order of the first epoch."""
   n, prepared = n * shards, []
 
   def partial_fn(x, seed):
     return draw(tf.ensure_shape(tf.numpy_function(lambda x: prepared.append(int(x)) or x, [x], tf.int64), []), seed)
 
   def dataset():
-    # Room for `capacity` samples of two int64 each, and a little more.
+    # The store has room for `capacity` samples of two int64 each, and a little more.
     store = rtf.CacheStore(max_bytes=None if capacity is None else 16 * capacity + 9)
     return (
       tf.data.Dataset.range(100, 100 + n)
@@ -196,7 +196,7 @@ def test_plain_pipelines():
   """A row is one sample, although `shuffle` would mix them. Samples that `cache` keeps are the same in all epochs."""
 
   def change(image, label):
-    # The time, because random numbers would repeat in each epoch if an earlier test has set TensorFlow's seed.
+    # Uses the time, because random numbers repeat in each epoch if an earlier test has set TensorFlow's seed.
     return image + tf.cast(tf.cast(1e6 * tf.timestamp(), tf.int64) % 251, tf.uint8), label
 
   train = source().shuffle(12).map(change).batch(5).prefetch(1)

@@ -28,8 +28,8 @@ def test_normalised_images_are_made_visible(normalize):
   plain = drawn(rtf.show(source().refurbish(PARTIAL, FINAL, r=3, seed=7), **few))
   for row, other in zip(drawn(rtf.show(train.batch(4), **few)), plain, strict=True):
     np.testing.assert_allclose([image for (image,) in row], [image for (image,) in other], atol=0.01)
-  # Also after a function that puts the images into another component. If a function has changed them, all samples share
-  # one range.
+  # This also works after a function that moves the images to another component. If a function has changed the images,
+  # all samples share one range.
   np.testing.assert_allclose(
     drawn(rtf.show(train.map(lambda image, label: {"image": image}), **few))[0][0][0], plain[0][0][0], atol=0.01
   )
@@ -170,7 +170,7 @@ def test_clips_views_and_files(tmp_path):
 
 
 def test_second_images():
-  """They are images of their own, whatever their size, place and channels, and are not drawn over the first one."""
+  """Second images are shown separately, whatever their size, place and channels, and not drawn over the first one."""
   high = np.arange(12 * 32 * 48 * 5, dtype=np.float32).reshape(12, 32, 48, 5) / (12 * 32 * 48 * 5)
   train = tf.data.Dataset.from_tensor_slices({"high": high, "image": IMAGES / np.float32(255)}).refurbish(
     [rtf.augment.random_crop(8)], [rtf.augment.random_flip(p=1)], r=2, seed=7, targets={"high": "image"}

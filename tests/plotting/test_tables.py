@@ -1,5 +1,5 @@
-"""What notebooks show of descriptions, counts and advice: everything that is printed, as HTML. A terminal shows plain
-text."""
+"""Notebooks show descriptions, counts and advice as HTML, with everything that would be printed. A terminal shows them
+as plain text."""
 
 import html
 import re
@@ -17,7 +17,7 @@ def words(text):
 
 
 def shown(value):
-  """The tree of the HTML that a notebook shows, which must be well-formed, and its words."""
+  """Returns the tree and the words of the HTML that a notebook shows. The HTML must be well-formed."""
   tree = xml.etree.ElementTree.fromstring(f"<div>{value._repr_html_()}</div>")
   return tree, words(" ".join(tree.itertext()))
 

@@ -10,7 +10,7 @@ from support import ROOT, cases
 RUN = ROOT / "benchmarks" / "run.py"
 
 
-# By name: the number of rows with a limit.
+# For each benchmark: the number of rows with a limit.
 BENCHMARKS = {
   "augment": 22,
   "offload": 4,
@@ -67,8 +67,8 @@ def test_all_benchmarks_are_tested():
 
 
 def test_the_tables_go_into_the_page(tmp_path, monkeypatch):
-  """The tables name the commit and the machine, and replace the earlier ones of this benchmark. They have few rows,
-  ranges of quotients and missed limits."""
+  """The tables name the commit and the machine, and replace the earlier ones of this benchmark. This test's tables have
+  few rows, ranges of quotients and missed limits."""
   monkeypatch.syspath_prepend(str(RUN.parent))
   import common
 

@@ -1,4 +1,4 @@
-"""Which tests are in the quick run, and which are in `.ci/run`."""
+"""The tests in the quick run, and the tests in `.ci/run`."""
 
 import collections
 import re
@@ -18,7 +18,7 @@ def test_ci_runs_the_quick_run_and_then_the_slow_tests():
 
 @pytest.fixture(scope="module")
 def runs():
-  """Which run each test of `.ci/run` is in, as pytest collects them."""
+  """Returns the run that each test of `.ci/run` is in, as pytest collects them."""
   collect = """
 import sys, pytest
 
@@ -51,8 +51,8 @@ def test_the_code_that_mutants_replace_exists():
 
 
 def test_the_quick_run_guards_each_guarantee(runs):
-  """It has every test of at least one Python file that ARCHITECTURE.md names for the guarantee. C++ tests do not count,
-  because they are skipped without GoogleTest."""
+  """The quick run has every test of at least one Python file that ARCHITECTURE.md names for the guarantee. C++ tests do
+  not count, because they are skipped without GoogleTest."""
   in_file = collections.defaultdict(lambda: collections.defaultdict(set))
   for name, run in runs.items():
     file, test = re.search(r"/(\w+\.py)::([^\[]*)", name).groups()

@@ -1,4 +1,4 @@
-"""What CI runs: the commands of README.md, and workflows in which actionlint finds nothing."""
+"""CI runs the commands of README.md, and actionlint finds nothing in its workflows."""
 
 import re
 import shlex
@@ -17,7 +17,7 @@ def test_readme_has_a_block_to_use_and_one_to_test():
   use, test = run_readme.blocks()
   for block in (use, test):
     subprocess.run(["bash", "-n"], input=block, text=True, check=True)
-    # The block runs with an empty HOME, and must not use the user's files.
+    # The block is run with an empty HOME, and must not use the user's files.
     assert block.startswith("python3 -m venv .venv && . .venv/bin/activate") and "~" not in block
   command, *arguments = shlex.split(use.splitlines()[-1], comments=True)
   assert (command, arguments) == ("refurbish-tf", ["demo", "--photos"])
@@ -26,7 +26,7 @@ def test_readme_has_a_block_to_use_and_one_to_test():
 
 
 def test_workflows_call_existing_programs():
-  """They call programs of this repository, so that no step exists only in a workflow."""
+  """The programs are part of this repository, so no step exists only in a workflow."""
   called = "".join(path.read_text(encoding="utf-8") for path in (ROOT / ".github" / "workflows").glob("*.yml"))
   for program in (".ci/run", "tests/run_readme.py", "tests/run_minors.py", "build_wheel.py"):
     assert re.search(rf"- run: (python )?{re.escape(program)}\b", called) and (ROOT / program).exists()
@@ -36,7 +36,7 @@ def test_workflows_call_existing_programs():
 @pytest.mark.alone
 @pytest.mark.parametrize("minor", wheels.build_wheel.MINORS)
 def test_ci_passes_with_each_minor_of_tensorflow(minor):
-  """Also with the oldest Keras that works with this minor."""
+  """This includes the oldest Keras that works with this minor."""
   assert run_minors.run(minor) == 0
 
 

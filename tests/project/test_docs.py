@@ -21,7 +21,7 @@ from support import ROOT, cases
 from support.processes import TIMEOUT, end_of, environment, start_forked
 
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
-# Texts of examples that a test cannot wait for, and their replacements.
+# Texts in examples that a test cannot wait for, and their replacements.
 SMALLER = {
   "epochs=90, steps_per_epoch=391": "epochs=2, steps_per_epoch=2",
   "fit(train, epochs=90": "fit(train, epochs=2",
@@ -38,7 +38,7 @@ SMALLER = {
   '"imagenet/train"': '"photos"',
   "oxford_flowers102": "flowers",
 }
-# The same for the programs of docs/torch_jax.md. With the photographs of these tests, an epoch has three steps.
+# Replacements in the programs of docs/torch_jax.md. With the photographs of these tests, an epoch has three steps.
 SMALLER_PROGRAMS = {
   ".batch(128)": ".batch(8)",
   "range(loader.epoch, 90)": "range(loader.epoch, 2)",
@@ -53,8 +53,8 @@ PROGRAM = "<!-- a program: "
 
 
 def examples(page):
-  """The Python blocks of a page: the first line, the code, and the mark in the line before if the block is not run with
-  the others."""
+  """Yields the Python blocks of a page: the number of the first line, the code, and the mark in the line before, if the
+  block is not run with the others."""
   text = page.read_text(encoding="utf-8")
   for block in re.finditer(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
     before = text[: block.start()].rstrip("\n").rpartition("\n")[2]
@@ -95,8 +95,8 @@ def photographs(tmp_path, monkeypatch):
 
 @pytest.fixture
 def clips(photographs, tmp_path):
-  """Adds four clips of 16 to 19 frames to this directory: a folder of photographs for each clip, and a TFRecord file of
-  all."""
+  """Adds four clips of 16 to 19 frames to this directory: a folder of photographs for each clip, and one TFRecord file
+  of all clips."""
   frames = np.random.default_rng(7).integers(0, 256, [4, 19, 24, 32, 3], np.uint8)
   (tmp_path / "clips").mkdir()
   with tf.io.TFRecordWriter(str(tmp_path / "clips" / "0.tfrecord")) as writer:
@@ -138,7 +138,7 @@ def few_and_small(monkeypatch):
 
 @pytest.fixture
 def flowers(photographs, monkeypatch, tmp_path):
-  """A prepared data set of TFDS by this name, where `tfds.load` and `tfds.builder` look for it."""
+  """Prepares a TFDS data set of this name, where `tfds.load` and `tfds.builder` look for it."""
   tfds = pytest.importorskip("tensorflow_datasets", reason="tensorflow-datasets is not installed")
 
   class Flowers(tfds.core.GeneratorBasedBuilder, skip_registration=True):
@@ -171,7 +171,7 @@ def flowers(photographs, monkeypatch, tmp_path):
 
 @pytest.fixture
 def final_augmentations(monkeypatch):
-  """The `final_fn` of each `rtf.augment.split`, and of each `refurbish` of lists, except those that need targets."""
+  """Collects the `final_fn` of each `rtf.augment.split`, and of each `refurbish` of lists, unless they need targets."""
   found, split = [], composition._split
 
   def recorded(layers, at, targets, *args, **options):
@@ -185,8 +185,8 @@ def final_augmentations(monkeypatch):
 
 
 def has_many_outcomes(final_fn):
-  """Whether `final_fn` makes enough different results of an image: about 20, for a normalised diversity of 0.95 at r =
-  3."""
+  """Returns whether `final_fn` makes enough different results of an image: about 20 of them, which give a normalised
+  diversity of 0.95 with r = 3."""
   values = np.random.default_rng(7).integers(0, 256, [8, 64, 64, 13])
 
   def outcomes(image):
@@ -205,7 +205,7 @@ def has_many_outcomes(final_fn):
 
 @pytest.fixture
 def service():
-  """The address of a tf.data service of one worker, in this process."""
+  """Yields the address of a tf.data service with one worker, in this process."""
   dispatcher = tf.data.experimental.service.DispatchServer(
     tf.data.experimental.service.DispatcherConfig(worker_addresses=["localhost:%port%"])
   )
@@ -213,7 +213,7 @@ def service():
     tf.data.experimental.service.WorkerConfig(dispatcher_address=dispatcher.target.split("://")[1])
   )
   yield dispatcher.target
-  # Deleted in this order, because otherwise each would wait for the other.
+  # In another order, each would wait for the other.
   del worker
   del dispatcher
 
@@ -239,7 +239,7 @@ def test_examples_run(page, photographs, clips, few_and_small, final_augmentatio
     for given, run_here in SMALLER.items():
       example = example.replace(given, run_here)
     train, known = names.get("train"), len(final_augmentations)
-    # Compiled with its line number in the page, for tracebacks.
+    # The code is compiled with its line number in the page, for tracebacks.
     exec(compile("\n" * line + example, str(page), "exec"), names)
     # Datasets are also read, because many mistakes show only then.
     if names.get("train") is not train:
@@ -248,7 +248,7 @@ def test_examples_run(page, photographs, clips, few_and_small, final_augmentatio
       # `advise` tries splits, which are not examples of the page.
       del final_augmentations[known:]
     final_augmentations += [names["final_fn"]] if names.get("final_fn") else []
-  # An example must not have a flip alone, which has only two outcomes.
+  # An example must not have only a flip, which has two outcomes.
   assert all(map(has_many_outcomes, set(final_augmentations)))
 
 
@@ -261,7 +261,7 @@ def run_program(program, number, output):
 
 
 def test_four_processes_search_hyperparameters(tmp_path):
-  """As the guide says: they share one study and one store."""
+  """As the guide says, they share one study and one store."""
   import optuna
 
   page = ROOT / "docs" / "search.md"
@@ -310,7 +310,7 @@ def run_program_of(page, name, arguments=(), with_errors=False, program_argument
 
 
 def test_a_program_resumes_from_its_checkpoint(photographs):
-  """It resumes in the middle of its last epoch, with the batches and weights of the unbroken run."""
+  """The program resumes in the middle of its last epoch, with the batches and weights of the unbroken run."""
   unbroken, resumed = (run_program_of("torch_jax.md", "train_torch.py") for _ in range(2))
   assert "epoch 0" not in resumed
   assert re.search(r"epoch 1: loss [\d.]+\n", unbroken)[0] in resumed
@@ -325,7 +325,7 @@ def test_boxes_of_a_library_keep_their_labels(tmp_path, monkeypatch):
 
 @cases.slow
 def test_the_tutorial_resumes(photographs):
-  """It resumes in the epoch that was interrupted. The folder of this test has two steps per epoch."""
+  """The tutorial resumes in the interrupted epoch. The folder of this test has two steps per epoch."""
   # The program ends in the second step of the third epoch.
   stop = (
     "tf.keras.callbacks.LambdaCallback(on_train_batch_begin=lambda step, logs: model.optimizer.iterations == 5 "
@@ -397,7 +397,7 @@ def test_imagenet_needs_the_memory_and_disk_that_the_guide_says(tmp_path):
   assert f"{number:,}" in page and f"{224 * 224 * 3:,} bytes" in page
 
   def planned(r, store=None):
-    """The percentage that is prepared in each epoch, and the GB in memory."""
+    """Returns the percentage that is prepared in each epoch, and the GB in memory."""
     plan = str(
       rtf.describe(source.refurbish([rtf.augment.rand_augment()], [rtf.augment.random_flip()], r, store=store))
     )
@@ -422,7 +422,7 @@ def test_imagenet_needs_the_memory_and_disk_that_the_guide_says(tmp_path):
 
 
 def test_keras_example_takes_three_statements():
-  """Not counting the imports, which are those of the example in Keras' documentation."""
+  """The imports do not count: they are those of the example in Keras' documentation."""
   page = ROOT / "docs" / "migrate.md"
   (example,) = [example for _, example, _ in examples(page) if "train_ds" in example]
   assert len(ast.parse(example).body) == 3

@@ -80,7 +80,7 @@ def test_coco(coco, capsys):
 
 
 def test_tfds(tmp_path, monkeypatch, capsys):
-  """VOC's features, read from files that TFDS has written."""
+  """The features are VOC's, read from files that TFDS has written."""
   tfds = pytest.importorskip("tensorflow_datasets")
 
   class Voc(tfds.core.GeneratorBasedBuilder):

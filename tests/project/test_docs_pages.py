@@ -1,4 +1,4 @@
-"""The pages: their links work, their examples are Python, and Sphinx gives no warnings."""
+"""The pages have working links and valid Python examples, and Sphinx gives no warnings."""
 
 import ast
 import configparser
@@ -64,7 +64,7 @@ def test_readme_is_short_enough_to_be_read():
 
 @functools.lru_cache
 def anchors(path):
-  """The anchors that GitHub, and Sphinx with `myst_heading_anchors`, give to the headings of a file."""
+  """Returns the anchors that GitHub, and Sphinx with `myst_heading_anchors`, give to the headings of a file."""
   text = re.sub(r"^```.*?^```$", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
   headings = re.findall(r"^#+ +(.*)$", text, re.MULTILINE)
   return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in headings}

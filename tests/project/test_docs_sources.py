@@ -67,8 +67,8 @@ def write_hugging_face():
 
 def write_tar_files(long=True):
   os.mkdir("photos")
-  # A directory has dots, files have several, and some names are longer than an old header can hold, which wids cuts
-  # off.
+  # A directory's name has dots, file names have several, and some names are longer than an old header can hold; wids
+  # cuts these off.
   names = [f"v1.0/{'x' * 120 * (long and index % 2)}{index:03}" for index in range(N)]
   for number, begin in enumerate(range(0, N, 20)):
     with tarfile.open(f"photos/{number}.tar", "w") as tar:
@@ -99,7 +99,7 @@ print("records read:", [epoch.fresh for epoch in rtf.stats(train)[0].epochs])
 
 
 def block(name):
-  """The block of this name; skips the test if the package that it needs is not installed."""
+  """Returns the block of this name, or skips the test if the package that it needs is not installed."""
   ((text, needed),) = [
     (text, mark.removeprefix(f"{PROGRAM}{name}, needs: ").removesuffix(" -->"))
     for _, text, mark in examples(PAGE)
@@ -111,7 +111,7 @@ def block(name):
 
 
 def program(name):
-  """The text of a program, as a reader would put it together."""
+  """Returns the text of a program, as a reader would put it together."""
   layers = [line for _, text, _ in examples(PAGE) for line in text.splitlines() if re.match("(partial|final) = ", line)]
   text = block(name)
   if "train = " not in text:
@@ -166,7 +166,7 @@ def assert_a_third_is_read(asked):
 
 
 def parts(name):
-  """A program without and with its training."""
+  """Returns a program without and with its training."""
   text = program(name)
   return text, text + TRAINING
 
@@ -202,7 +202,7 @@ def test_records_are_what_was_written(name):
 
 
 def test_how_many_row_groups_are_read(tmp_path, monkeypatch):
-  """At most as many as rows, and each once for a batch of reads."""
+  """At most as many row groups are read as rows, and each is read once for a batch of reads."""
   monkeypatch.chdir(tmp_path)
   write_parquet()
   names = {}
@@ -225,7 +225,7 @@ def test_how_many_row_groups_are_read(tmp_path, monkeypatch):
 def test_parquet_with_small_row_groups(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   (rewrite,) = re.findall(r"`(pq.write_table\(.*?16\))`", PAGE.read_text(encoding="utf-8"))
-  # A table like those on the Hugging Face Hub.
+  # The table is like those on the Hugging Face Hub.
   table = pyarrow.table(
     {"image": pyarrow.array([{"bytes": file, "path": None} for file in FILES], STRUCT), "label": LABELS}
   )

@@ -12,7 +12,7 @@ from test_docs import examples
 
 
 def test_masks_of_a_palette_keep_their_classes(tmp_path, monkeypatch):
-  """They do as the guide says. By itself, `decode_png` leaves other values."""
+  """The masks keep their classes if the page's code is used. Alone, `decode_png` returns other values."""
   from PIL import Image
 
   page = (ROOT / "docs" / "targets.md").read_text(encoding="utf-8")
@@ -56,7 +56,7 @@ def test_masks_of_a_palette_keep_their_classes(tmp_path, monkeypatch):
   ids=["mirrored", "upside down", "turned", "larger"],
 )
 def test_left_and_right_and_angles_follow(layer, is_mirror, turn):
-  """As the guide says: a mirror image is not the same as an image that is upside down because of a rotation."""
+  """As the guide says, a mirror image is not the same as an image that is upside down because of a rotation."""
   marks, boxes = [
     program
     for _, program, _ in examples(ROOT / "docs" / "targets.md")

@@ -20,7 +20,7 @@ def lacks(*modules):
 @cases.slow
 @pytest.mark.skipif(lacks("monai", "nibabel") is not None, reason=f"not installed: {lacks('monai', 'nibabel')}")
 def test_nifti_files_with_monai(tmp_path, monkeypatch):
-  """Scans of any size and orientation, even smaller than a patch. A mask of another scan is an error."""
+  """Scans have any size and orientation, and may be smaller than a patch. A mask of another scan is an error."""
   import nibabel
 
   monkeypatch.chdir(tmp_path)

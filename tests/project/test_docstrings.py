@@ -1,4 +1,4 @@
-"""The examples in docstrings run and give what they say."""
+"""The examples in docstrings run and give the results that they show."""
 
 import doctest
 import importlib

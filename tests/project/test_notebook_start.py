@@ -52,7 +52,7 @@ def test_the_first_cell_is_the_same_everywhere_and_matches_setup_cfg():
 
 @pytest.fixture
 def chosen(tmp_path, monkeypatch):
-  """A function that runs the cell in an empty folder of `tmp_path`, and returns what `pip` is given, or None."""
+  """Returns a function that runs the cell in an empty folder of `tmp_path`. It returns what `pip` is given, or None."""
   monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
   (tmp_path / "notebooks").mkdir()
   monkeypatch.chdir(tmp_path / "notebooks")
@@ -88,7 +88,7 @@ def test_an_installed_package_comes_first(chosen, tmp_path):
   put_clone(tmp_path)
   open(WHEEL, "w").close()
   assert chosen("refurbish_tf", "matplotlib", "tensorflow_datasets", "importlib_resources", "tensorflow") is None
-  # If packages of its extra are missing, only these are installed.
+  # If packages of the extra are missing, only these packages are installed.
   assert chosen("refurbish_tf", "tensorflow_datasets") == ["matplotlib", "importlib_resources"]
 
 
@@ -172,7 +172,7 @@ def folder(tmp_path):
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory):
-  """A clone, which has only what is committed."""
+  """A clone, which has only committed files."""
   path = tmp_path_factory.mktemp("clone") / "refurbish_tf"
   subprocess.run(["git", "clone", "--quiet", ROOT, path], check=True)
   return path
@@ -191,7 +191,7 @@ def test_runs_with_an_installed_package(wheel, folder, tmp_path):
 @cases.only_exhaustive
 @pytest.mark.parametrize("tensorflow", [(), ("tensorflow==2.20.*",)], ids=["nothing", "TensorFlow"])
 def test_runs_with_a_wheel_and_no_compiler(wheel, folder, tmp_path, tensorflow):
-  """Also if TensorFlow 2.20 is there already, as in Colab."""
+  """This works also if TensorFlow 2.20 is already installed, as in Colab."""
   shutil.copy(wheel, folder)
   environment = new_environment(tmp_path / "venv", *KERNEL, *tensorflow)
   check_begun(run_beginning(folder, environment), environment, "2.20." if tensorflow else "")

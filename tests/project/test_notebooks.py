@@ -27,7 +27,7 @@ def code(path):
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_names_used_from_the_package_exist(path):
-  """Whether they work together is seen only when the notebook runs."""
+  """Whether they work together can be seen only when the notebook runs."""
   modules = {}
   for cell in code(path):
     for node in ast.walk(ast.parse(re.sub(r"^( *)%.*", r"\1pass", cell, flags=re.MULTILINE))):
@@ -43,7 +43,7 @@ def test_names_used_from_the_package_exist(path):
   assert "rtf" in modules and "experiments" in modules
 
 
-# The smallest parameters, and other values of parameters.
+# The smallest parameters, and values other than the defaults.
 OTHER = {
   "data_echoing": {
     "IMAGES": "256",
@@ -54,7 +54,7 @@ OTHER = {
     "SEEDS": "1",
   },
   "data_refurbishing": {"IMAGES": "128", "EPOCHS": "2", "R": "2", "SEEDS": "2"},
-  # It would measure for 20 s, however few samples there are, and these layers take seconds to trace each time.
+  # With its own parameters it would measure for 20 s, and its layers take seconds to trace each time.
   "quickstart": {
     "IMAGES": "20",
     "EPOCHS": "2",
@@ -140,7 +140,7 @@ def test_parameters_are_checked_before_anything_is_done(path):
 
 
 def test_form():
-  """They have the form of TensorFlow's notebooks, with a license, and outputs for those who only read."""
+  """The notebooks have the form of TensorFlow's notebooks, with a license, and outputs for users who only read."""
   paths = [str(path.relative_to(path.parent.parent)) for path in NOTEBOOKS]
   for tool, arguments in (
     ("nbfmt", ["--test"]),

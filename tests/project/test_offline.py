@@ -45,7 +45,7 @@ def wheel(directory, name, files):
 
 @pytest.fixture
 def packed(offline, monkeypatch, tmp_path):
-  """The parts of two small wheels and of data."""
+  """Makes the parts of two small wheels and of data."""
   monkeypatch.setattr(offline, "PART_BYTES", 10_000)
   monkeypatch.setattr(
     offline,
@@ -92,7 +92,7 @@ def refusal(offline, capsys, *arguments):
 
 
 def test_an_unpacked_package_can_be_imported(offline, packed, tmp_path):
-  """It is imported by a Python that finds nothing else. `pack` also copies the program that unpacks the parts."""
+  """A Python that finds nothing else imports it. `pack` also copies the program that unpacks the parts."""
   manifest = read_manifest(packed)
   assert len(manifest["parts"]) > 2 and {part["bytes"] for part in manifest["parts"][:-1]} == {10_000}
   assert manifest["wheels"] == [
@@ -108,7 +108,7 @@ def test_an_unpacked_package_can_be_imported(offline, packed, tmp_path):
   )
   assert str(there / "env.sh") in done.stdout
   files = {str(path.relative_to(there)) for path in there.rglob("*") if path.is_file()}
-  # Neither headers and scripts nor packages that the machine already has.
+  # Headers and scripts are left out, and so are packages that the machine already has.
   assert {name for name in files if name.startswith("site/")} == {
     "site/refurbish_tf/__init__.py",
     "site/refurbish_tf-1.5.dist-info/METADATA",
@@ -164,7 +164,7 @@ def test_parts_that_do_not_fit_are_refused(offline, packed, tmp_path, capsys):
 
 @cases.only_exhaustive
 def test_a_real_package_can_be_imported(offline, monkeypatch, tmp_path):
-  """It is imported in an empty environment, and packed without the data. pip must be able to fetch TensorFlow."""
+  """The package is packed without the data. An empty environment imports it. pip must be able to fetch TensorFlow."""
   monkeypatch.setattr(results, "commit", lambda root=None: "abc1234")
   offline.main(["pack", "--python", HERE, "--without-data", "--output", str(tmp_path / "offline")])
   for part in read_manifest(tmp_path / "offline")["parts"]:
@@ -188,7 +188,7 @@ def is_running(pid):
 
 
 def script(text):
-  """A program for `Part.command`."""
+  """Returns a program for `Part.command`."""
   return lambda minutes, unpacked, table, quick: ["-c", text, str(table), f"{minutes:.2f}", str(unpacked), str(quick)]
 
 

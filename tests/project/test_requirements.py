@@ -1,4 +1,4 @@
-"""What the package needs to be installed: `pip install .` brings TensorFlow, Keras and NumPy, and that is enough."""
+"""`pip install .` brings TensorFlow, Keras and NumPy, and the package needs nothing else."""
 
 import configparser
 import re

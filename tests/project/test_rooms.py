@@ -8,7 +8,7 @@ from support import ROOT
 
 PACKAGE = ROOT / "refurbish_tf"
 
-# The folders of cc/ that each one may include from, besides itself.
+# The folders of cc/ that each folder may include from, in addition to itself.
 CC_MAY_INCLUDE = {
   "base": (),
   "plan": ("base",),
@@ -36,7 +36,7 @@ CC_MAY_INCLUDE = {
 }
 # Folders within a room that are rooms of their own.
 CC_WITHIN = ("cooperation/shared", "store/memory", "store/disk")
-# The same for the folders in kernels/. "" stands for the files directly in it, which all of its folders share.
+# The same for the folders in kernels/. "" stands for the files directly in kernels/, which all of its folders share.
 KERNELS_MAY_INCLUDE = {
   "": (),
   "source_checks": ("",),
@@ -47,7 +47,7 @@ KERNELS_MAY_INCLUDE = {
   "loader": ("",),
   "offload": ("",),
 }
-# Modules and folders of the package, in lines: each may import those of earlier lines.
+# Modules and folders of the package, in lines. Each may import those of earlier lines.
 LAYERS = (
   ("_internal",),
   ("cache_store",),
@@ -88,7 +88,7 @@ def test_includes_run_downward_only():
 
 
 def test_portable_code_calls_no_math_functions_of_the_c_library():
-  """base/elementary.h has such functions, made of operations that every machine rounds in the same way."""
+  """base/elementary.h has replacements, made of operations that every machine rounds in the same way."""
   used = re.compile(
     r"\b(std::|math\.|np\.)(exp2?|expm1|log(2|10|1p)?|pow(er)?|cbrt|hypot|a?(sin|cos|tan)h?|atan2|erfc?|[tl]gamma)f?\("
   )
@@ -99,7 +99,7 @@ def test_portable_code_calls_no_math_functions_of_the_c_library():
 
 
 def imported(path):
-  """The modules and folders of the package that a file imports anywhere; `__init__` for the package itself."""
+  """Returns the modules and folders of the package that a file imports anywhere; `__init__` for the package itself."""
   found = set()
   for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
     names = []

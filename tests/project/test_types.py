@@ -1,4 +1,4 @@
-"""What a type checker sees of the package: annotations everywhere, and none that reject valid code."""
+"""A type checker finds annotations on everything in the package, and none of them rejects valid code."""
 
 import importlib.util
 import inspect
@@ -149,7 +149,7 @@ HAS_STUBS = any((pathlib.Path(path) / "tensorflow-stubs").is_dir() for path in s
   not installed("mypy") or not HAS_STUBS, reason="needs mypy and types-tensorflow: pip install '.[typing]'"
 )
 def test_mypy_strict(tmp_path):
-  """It accepts the valid part and finds each mistake. If the package were untyped to mypy, it would find none."""
+  """mypy accepts the valid part and finds each mistake. If the package were untyped to mypy, it would find none."""
   right, wrong = write(tmp_path, "right.py", RIGHT), write(tmp_path, "wrong.py", WRONG)
   # The packages of extras would take longer to check than everything else.
   skipped = ",".join(f"{name}.*" for name in ("jax", "torch", "IPython", "matplotlib", "PIL", "tensorflow_datasets"))

@@ -61,7 +61,7 @@ def test_the_name_of_the_wheel_matches_the_docs():
 
 
 def test_a_cross_build_has_the_flags_of_tensorflow():
-  """It cannot ask the TensorFlow of another machine. A wrong flag would change the layout of classes."""
+  """A cross build cannot ask the TensorFlow of another machine. A wrong flag would change the layout of classes."""
   assert tuple(tf.sysconfig.get_compile_flags()[1:]) == build_wheel.TENSORFLOW_FLAGS
 
 
@@ -102,7 +102,7 @@ def test_a_missing_compiler_is_reported_at_once(tmp_path, monkeypatch):
 
 
 def test_pip_install_without_a_compiler_names_one_and_the_wheel(tmp_path):
-  """They are named in the last line before those of pip."""
+  """The last line before pip's own lines names them."""
   build_wheel.copy_sources(tmp_path / "sources")
   # A stand-in for TensorFlow, whose import takes seconds.
   (tmp_path / "modules").mkdir()
@@ -176,13 +176,13 @@ def test_the_page_of_the_package_index_has_no_broken_link(tmp_path, address):
   if rendered is None:
     pytest.skip("not installed: `pip install 'readme_renderer[md]'` does it")
   links = re.findall(r'(?:src|href)="([^"]*)"', rendered)
-  # Without the links of headings to themselves.
+  # Links of headings to themselves do not count.
   assert [link for link in links if not link.startswith("#user-content-")] == targets
 
 
 @cases.slow
 def test_the_source_distribution_builds_the_same_library(tmp_path):
-  """Its fingerprint shows that it has all sources, and twine accepts it."""
+  """The fingerprint of the distribution shows that it has all sources, and twine accepts it."""
   archive, unpacked = sdist(tmp_path)
   fingerprint = "import sys; sys.path.insert(0, 'refurbish_tf/_internal'); import native; print(native.fingerprint())"
   found = subprocess.run(
@@ -213,7 +213,7 @@ def test_the_source_distribution_builds_in_a_new_environment(tmp_path):
 
 @cases.only_exhaustive
 def test_a_cross_build_is_for_the_other_machine(tmp_path, monkeypatch):
-  """pip must be able to fetch TensorFlow; tests/run_emulated.py runs the wheel."""
+  """pip must be able to fetch TensorFlow. tests/run_emulated.py runs the wheel."""
   (other,) = set(build_wheel.MACHINES) - {build_wheel.HERE}
   if not shutil.which(f"{other}-linux-gnu-g++"):
     pytest.skip(f"there is no {other}-linux-gnu-g++: `apt-get install g++-{other.replace('_', '-')}-linux-gnu`")
@@ -247,7 +247,7 @@ def test_the_wheel_has_all_its_files(wheel):
 @cases.only_exhaustive
 @pytest.mark.parametrize("minor", build_wheel.MINORS)
 def test_it_trains_without_a_compiler(wheel, tmp_path, minor):
-  """In a new environment, from the library in the wheel: nothing is built."""
+  """The environment is new, and the library comes from the wheel: nothing is built."""
   binaries, environment = new_environment(tmp_path / "venv", wheel, f"tensorflow=={minor}.*")
   environment["XDG_CACHE_HOME"] = str(tmp_path / "cache")
   # Nothing that is installed with the wheel is too new for this TensorFlow, as protobuf could be.

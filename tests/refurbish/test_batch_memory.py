@@ -1,4 +1,4 @@
-"""The memory of batches is aligned and reused, and too little of it is an error."""
+"""The memory of batches is aligned and reused. If there is too little memory, an error says so."""
 
 import os
 import subprocess
@@ -66,12 +66,12 @@ def test_samples_that_come_and_go_leave_no_holes(batch):
       ).all()
   kept = stats(stage).total.bytes
   assert kept >= number // 2 * np.prod(shape)
-  # Without slots it would be twice as much. Other code in this process uses memory, too.
+  # Without slots it would be twice as much. Other code in this process also uses memory.
   assert resident() - before < 1.6 * kept
 
 
 def test_memory_is_aligned_and_used_again():
-  """Frameworks use it without a copy, and it is not allocated for each batch. Here no thread begins a batch ahead."""
+  """Frameworks can use it without a copy, and it is not allocated for each batch. No thread begins a batch ahead."""
   images = np.zeros([400, 64, 64, 3], np.uint8)
   stage = tf.data.Dataset.from_tensor_slices(images).refurbish(NATIVE, NATIVE, 2, seed=1, num_parallel_calls=None)
   batches = of_stage(stage, 40)

@@ -201,7 +201,7 @@ def failing(fails, where="final", **options):
 
 
 def outcomes(dataset, number=2):
-  """Elements and errors, in order."""
+  """Returns elements and errors, in order."""
   found = []
   for _ in range(number):
     iterator = iter(dataset)
@@ -304,7 +304,7 @@ def test_layers_called_directly_do_what_their_function_does(own_seed, frames):
 
 
 def test_layers_called_directly_for_a_new_generation():
-  """The same for layers called in partial_fn, which runs for each new generation of samples."""
+  """Here the layers are in partial_fn, which runs for each new generation of samples."""
   layers = rtf.augment.compose(NATIVE)
 
   def make(beside):
@@ -335,7 +335,7 @@ def test_layers_called_directly_on_batches():
 
 
 def test_functions_before_layers_called_directly_run_once():
-  """The function before them is in Python and has its own seed."""
+  """The function before the layers is in Python and has its own seed."""
   calls = []
 
   def flipped(image, seed):
@@ -357,7 +357,7 @@ def test_functions_before_layers_called_directly_run_once():
 
 
 def test_functions_before_images_without_pixels_run_once():
-  """The function before them may have a state."""
+  """The function before the layers may have a state, so it must not run twice."""
   calls = []
 
   def counted(number):

@@ -59,7 +59,7 @@ class Gate:
 
 
 def order(dataset, epoch=0):
-  """The order of the elements in the dataset's first epoch. It depends only on the seed."""
+  """Returns the order of the elements in an epoch of the dataset. It depends only on the seed."""
   return [list(dataset.as_numpy_iterator()) for _ in range(epoch + 1)][-1]
 
 
@@ -73,10 +73,9 @@ def until(value):
 
 def destroy_while_blocked(dataset, gate, read, blocked):
   """Drops an iterator after `read(iterator)`, which reads the elements that pass the gate, while `blocked` calls wait
-  there.
+  at the gate.
 
-  Returns how many calls began after that.
-  """
+  Returns how many calls began after the iterator was dropped."""
   # Destroying an iterator waits for its calls, so another thread does it.
   commands = queue.Queue()
   dropping, destroyed = threading.Event(), threading.Event()
@@ -160,7 +159,7 @@ def test_refurbish_in_the_source(kind):
   assert sorted(dataset.as_numpy_iterator()) == list(range(40))
 
 
-# The adaptive stage repeats an element an unknown number of times, but reads two ahead of the newest one.
+# The adaptive stage repeats an element an unknown number of times, but reads only two elements ahead.
 @cases.each_value
 @pytest.mark.parametrize("e, read", [(2, elements(10)), (rtf.AUTOTUNE, until(3))], ids=["number", "adaptive"])
 @pytest.mark.parametrize("parallel", [None, 2])
@@ -181,7 +180,7 @@ def test_offload(behind):
   )
   offloaded = source.map(lambda x: (tf.zeros([2, 2, 3], tf.uint8), x)).offload([rtf.augment.random_flip()], 4)
   dataset = offloaded.map(lambda batch, x: x).prefetch(1)
-  # The third batch waits for its second element. The second batch may wait, too, because the consumer helps.
+  # The third batch waits for its second element. The second batch may also wait, because the consumer helps.
   assert destroy_while_blocked(dataset, gate, elements(1), 1) == 0
   assert sorted(x for batch in dataset.as_numpy_iterator() for x in batch) == list(range(40))
 
@@ -198,7 +197,7 @@ def slow(x):
 
 
 FAILING = threading.Event()
-# This number of `pipelines`, the first ones, yield each of their 40 samples once.
+# The number of `pipelines`, from the first one on, that yield each of their 40 samples once.
 EPOCHS_OF_40 = 6
 
 

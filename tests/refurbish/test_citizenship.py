@@ -58,7 +58,7 @@ def legacy_interleave(dataset):
   return dataset.apply(tf.data.experimental.parallel_interleave(Dataset.from_tensors, cycle_length=2, sloppy=True))
 
 
-# Each yields the elements of its input, in some order and structure.
+# Each of these yields the elements of its input, in some order and structure.
 AROUND = {
   "assert_cardinality": lambda ds: ds.apply(tf.data.experimental.assert_cardinality(N)),
   "batch, rebatch": lambda ds: ds.batch(4).rebatch(3),
@@ -120,7 +120,7 @@ FREEZE = {
 
 @pytest.mark.parametrize("kind", FREEZE)
 def test_a_cache_after_the_stage_keeps_its_first_epoch(tmp_path, kind):
-  """As documented: always the same whole epoch, because the stage is never read again. Before the stage these work."""
+  """As documented, the same whole epoch always comes, because the stage is not read again. Before it, caches work."""
   dataset = FREEZE[kind](Dataset.range(N).refurbish(tf.identity, r=2, seed=1), tmp_path)
   epochs = [flat(dataset) for _ in range(3)]
   assert sorted(epochs[0]) == list(range(N)) and epochs[1] == epochs[2]
@@ -170,7 +170,7 @@ def test_iterators_in_functions():
 
 
 def epochs_known(name):
-  """How many epochs the stage of this name has begun; 0 when it no longer exists."""
+  """Returns how many epochs the stage of this name has begun, or 0 if it no longer exists."""
   return len(native.rows(native.ops().refurbish_tf_refurbish_counts(stage=name)))
 
 
@@ -262,7 +262,7 @@ def test_many_datasets_leave_nothing(tmp_path, kind):
   del dataset
 
   def make_and_read(number):
-    # From a graph, because tracing would use memory of TensorFlow's.
+    # A graph is used, because tracing would take memory in TensorFlow.
     for i in range(number):
       dataset = dataset_ops._VariantDataset(tf.raw_ops.DatasetFromGraph(graph_def=graph), spec)
       iterator = iter(dataset)

@@ -53,7 +53,7 @@ KEYS = (
 
 @pytest.fixture(scope="module", name="saved")
 def fixture_saved():
-  """The state in the middle of the second epoch."""
+  """Returns the state in the middle of the second epoch."""
   dataset = make(n=N, epochs=None)
   take(iter(dataset))
   iterator = iter(dataset)
@@ -67,7 +67,7 @@ def fixture_state(saved):
 
 
 def test_the_state_can_be_read_and_written(state):
-  """Otherwise the tests below would show nothing: a state that is written back unchanged can be restored."""
+  """A state that is written back unchanged can be restored. Otherwise the tests below would show nothing."""
   expected = take(iter(make(n=N, epochs=2)))
   assert tuple(state.values) == KEYS
   iterator = iter(make(n=N, epochs=None))
@@ -95,7 +95,7 @@ def assert_refused(state, message):
 DAMAGE = [
   ({"next_epoch": -1}, "next_epoch is -1, but must be at least 0"),
   ({"number": 2**50}, "number is 1125899906842624, but must be"),
-  # Its generations could not be distinguished from "none".
+  # The generations of this number could not be distinguished from "none".
   ({"number": 2**32 - 1}, "number is 4294967295, but must be"),
   ({"origin": 2**44}, "origin is 17592186044416"),
   ({"ring_head": -1}, "ring_head is -1, but must be at least 0"),
@@ -133,7 +133,7 @@ def test_nonsense_is_refused(state, changes, message):
 
 
 def test_more_samples_than_memory_holds_are_refused():
-  """Before any memory is allocated. The checkpoint of a source of unknown length may contain any number of samples."""
+  """The error comes before memory is allocated. If the length is unknown, a checkpoint may claim any number."""
   most = min(2**32 - 1, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE") // 5)
   dataset = make("stream", N, epochs=None)
   state = state_of(iter(dataset))
@@ -152,7 +152,7 @@ def test_a_missing_entry_is_named(state, key):
 
 @pytest.mark.parametrize("version", [5, 7])
 def test_another_version_is_refused(state, version, tmp_path, monkeypatch):
-  """Also when a checkpoint is read from disk."""
+  """This includes checkpoints that are read from disk."""
   state.values["version"] = np.int64(version)
   with monkeypatch.context() as patch:
     patch.setattr(gen_dataset_ops, "serialize_iterator", lambda *args, **kwargs: state.serialized())
@@ -169,7 +169,7 @@ def test_a_checkpoint_of_a_pipeline_without_the_stage_is_refused(tmp_path):
 
 
 def test_the_last_possible_epoch_can_be_restored(state):
-  """A checkpoint may restore it. The next one is an error, because the store would take its generation for "none"."""
+  """A checkpoint may restore it. The next epoch is an error, because the store would take its generation for "none"."""
   state.values["next_epoch"] = np.int64(2**32 - 2)
   dataset = make(n=N, epochs=None)
   iterator = iter(dataset)

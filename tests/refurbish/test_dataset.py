@@ -17,7 +17,7 @@ Point = collections.namedtuple("Point", ["x", "y"])
 
 
 def elements(dataset):
-  """All elements, sorted by value."""
+  """Returns all elements, sorted by value."""
   return sorted(repr([plain(value) for value in tf.nest.flatten(element)]) for element in dataset)
 
 
@@ -100,7 +100,7 @@ STRUCTURES = {
 
 
 def with_seed(function):
-  """The same function, but taking a seed and checking it."""
+  """Returns the function with an additional parameter `seed`, which it checks."""
 
   def wrapped(*args, seed):
     assert seed.dtype == tf.int32 and seed.shape == [2]
@@ -187,7 +187,7 @@ def test_functions_with_a_seed_parameter_get_a_seed(kind, place):
 
 
 def test_seeds_that_functions_return_stay_as_they_are():
-  """Also seeds in the store and in elements that the consumer still holds."""
+  """This includes seeds in the store and in elements that the consumer still holds."""
 
   def held(kept):
     dataset = Dataset.range(64).refurbish(
@@ -256,7 +256,7 @@ def test_functions_are_called_as_by_map():
 
 @pytest.mark.parametrize("kind", ["partial_fn", "final_fn", "ragged final_fn", "echo", "echo by index"])
 def test_python_may_write_into_its_argument(kind):
-  """It gets a copy, not the memory of the source or the store. tf.data itself does not copy an aligned element."""
+  """Python gets a copy, not the memory of the source or the store. tf.data itself does not copy an aligned element."""
 
   def write(x):
     x += 1
@@ -361,7 +361,7 @@ def test_cardinality_is_that_of_the_source():
 
 
 def test_cardinality_is_known_after_the_first_pass():
-  """An unknown length stays unknown after a partial pass; after a whole pass it is known, also to later operations."""
+  """An unknown length stays unknown after a partial pass. After a whole pass, later operations also know the length."""
   dataset = stream(7).refurbish(tf.identity, tf.identity)
   batched = dataset.batch(2).prefetch(1)
   assert dataset.cardinality() == tf.data.UNKNOWN_CARDINALITY

@@ -130,7 +130,7 @@ def test_one_sample_fails(where, streamed, options):
 
 
 def test_final_fn_fails():
-  """The error is that of `map`; the sample stays cached, and this epoch and later ones continue."""
+  """The error is the same as in `map`; the sample stays cached, and this epoch and later ones continue."""
   switch = Switch(4)
   calls = []
   dataset = Dataset.range(10).refurbish(in_python(lambda x: calls.append(x) or x), switch, r=100, seed=1)
@@ -232,7 +232,7 @@ def test_functions_that_cannot_be_called(kind):
 
 
 def of_the_image(function):
-  """A decorator that claims the parameters of the decorated function, but has others."""
+  """A decorator that claims the parameters of the decorated function, but has different ones."""
 
   @functools.wraps(function)
   def of_both(*sample):
@@ -299,7 +299,7 @@ DECORATED = {
 )
 @pytest.mark.parametrize("kind", DECORATED)
 def test_decorated_functions(kind, build):
-  """They are called as `map` calls them, whatever signature they claim. Functions that can take a seed get one."""
+  """The functions are called as `map` calls them, whatever signature they claim. Those that can take a seed get one."""
   function, is_seeded = DECORATED[kind]
   source = Dataset.range(8).map(lambda x: (x, x))
   found = {int(label): int(image) for image, label in build(source, function)}
@@ -307,7 +307,7 @@ def test_decorated_functions(kind, build):
   if not is_seeded:
     assert found == {int(label): int(image) for image, label in source.map(function)}
   else:
-    # Each has its own draw.
+    # Each sample has its own draw.
     assert len({image - label for label, image in found.items()}) > 4
 
 

@@ -20,7 +20,7 @@ Dataset = tf.data.Dataset
 
 
 def rebuilt(dataset):
-  """The dataset that TensorFlow builds from this dataset's graph, as it does for rewrites."""
+  """Returns the dataset that TensorFlow builds from this dataset's graph, as it does for rewrites."""
   graph = dataset._as_serialized_graph(external_state_policy=tf.data.experimental.ExternalStatePolicy.FAIL)
   return dataset_ops._VariantDataset(tf.raw_ops.DatasetFromGraph(graph_def=graph), dataset.element_spec)
 
@@ -78,7 +78,7 @@ def test_a_graph_for_another_process_must_not_call_python(kind):
 )
 @pytest.mark.parametrize("name", OPTIONS)
 def test_options(name, source):
-  """With any option of the pipeline epochs are whole and counts unchanged; all rewritten copies are one stage."""
+  """With any option of the pipeline, epochs are whole and counts unchanged; all rewritten copies are one stage."""
   dataset = source().refurbish(lambda x: 2 * x, lambda x: x + 1, r=2, seed=1).map(tf.identity).map(tf.identity)
   dataset = with_options(dataset.repeat(1).batch(3).prefetch(2), **OPTIONS[name])
   for _ in range(3):
@@ -95,7 +95,7 @@ def shuffled_by_time(x):
 
 
 def test_deterministic_false():
-  """By argument or by option: both functions may finish samples in any order; contents and epochs stay the same."""
+  """By argument or by option, both functions may finish samples in any order; contents and epochs stay the same."""
   for source in (Dataset.range(24), stream(24)):
     for of_stage, whole in (({"deterministic": False}, {}), ({}, {"deterministic": False})):
       store = rtf.CacheStore()
@@ -112,7 +112,7 @@ def test_deterministic_false():
 
 
 def test_an_option_that_lets_the_source_change_its_order_is_refused():
-  """Also if it is set after the stage; then creating an iterator raises the error."""
+  """The option is also refused if it is set after the stage. Then creating an iterator raises the error."""
   dataset = Dataset.range(10).map(plus_one, num_parallel_calls=2).refurbish(shuffled_by_time, r=2)
   with pytest.raises(tf.errors.InvalidArgumentError, match="deterministic=False.*argument of refurbish"):
     list(with_options(dataset, deterministic=False))
@@ -164,13 +164,13 @@ def test_an_echo_that_draws_nothing_may_be_in_a_function():
 
 
 def test_a_stage_of_a_graph_is_refused():
-  """Each initialization of an iterator would make a new one."""
+  """Each initialization of an iterator would make a new stage."""
   with tf.Graph().as_default(), pytest.raises(ValueError, match="graph of TensorFlow 1"):
     Dataset.range(10).refurbish(lambda x: 2 * x)
 
 
 def test_a_function_reads_a_stage_from_outside():
-  """Each loop is an epoch."""
+  """Each loop over the stage is an epoch."""
   stage = Dataset.range(5).refurbish(tf.identity, r=100, seed=1)
 
   @tf.function
@@ -187,7 +187,7 @@ def test_a_function_reads_a_stage_from_outside():
 
 
 def test_a_stage_captured_by_a_function_of_a_dataset():
-  """One stage that an outer function iterates once for each of its elements: these are its epochs."""
+  """An outer function iterates one stage once for each of its elements. These iterations are the stage's epochs."""
   calls = []
   stage = Dataset.range(5).refurbish(in_python(lambda x: calls.append(x) or x), r=100, seed=1)
   outer = Dataset.range(3).flat_map(lambda i: stage.map(lambda x: x + 10 * i))

@@ -123,7 +123,7 @@ def test_sources(kind, warm_start):
   source = SOURCES[kind]()
   expected = list(source.map(to_text).as_numpy_iterator())
   store = rtf.CacheStore()
-  # Building a stage on batches warns: test_pipeline_warnings_in_sources.py.
+  # Building a stage on batches causes a warning, which test_pipeline_warnings_in_sources.py covers.
   with pytest.warns(rtf.PipelineWarning) if "batch" in kind and kind != "unbatch" else contextlib.nullcontext():
     dataset = with_options(source.refurbish(to_text, r=2, seed=1, store=store), experimental_warm_start=warm_start)
   for _ in range(2):
@@ -174,11 +174,11 @@ def test_a_cached_stream_is_read_to_its_end(capfd, parallel, final):
     read_from_source.assign_add(1)
     return x
 
-  # Because of the filter the cache knows only at the end that it has all elements.
+  # Because of the filter, the cache knows only at the end that it has all elements.
   source = (
     Dataset.range(64).map(count).filter(lambda x: True).cache().apply(tf.data.experimental.assert_cardinality(64))
   )
-  # With a prefetch or a larger shuffle buffer the stage would usually read the source to its end by itself.
+  # With a prefetch or a larger shuffle buffer, the stage would usually read the source to its end by itself.
   dataset = without_prefetch(
     source.refurbish(
       tf.identity, tf.identity if final else None, r=2, seed=1, num_parallel_calls=parallel, shuffle_buffer_size=1
@@ -239,7 +239,7 @@ def test_bad_sources(kind):
   source, message = WAY_OUT[kind]
   with pytest.raises(ValueError, match=f"(?s){message}") as caught:
     source().refurbish(lambda *elements: elements)
-  assert "Op:" not in str(caught.value) and "{{" not in str(caught.value)  # Without TensorFlow's own decoration.
+  assert "Op:" not in str(caught.value) and "{{" not in str(caught.value)  # TensorFlow's decoration is removed.
   assert caught.value.__suppress_context__
 
 
@@ -280,7 +280,7 @@ def test_a_source_whose_length_changes(known, shuffle_buffer_size):
   number = [10]
   source = Dataset.from_generator(lambda: iter(range(number[0])), output_signature=tf.TensorSpec([], tf.int64))
   if known:
-    # A source that reports a wrong length, which assert_cardinality would detect.
+    # The source reports a wrong length. With assert_cardinality, TensorFlow would detect it.
     source = Dataset.zip(source, Dataset.range(10)).map(lambda x, _: x)
     source = source if source.cardinality() == 10 else source.map(tf.identity)
   dataset = source.refurbish(tf.identity, r=2, seed=1, shuffle_buffer_size=shuffle_buffer_size)
@@ -326,15 +326,15 @@ def test_a_source_that_has_grown_while_samples_are_removed():
       raise AssertionError("The epoch does not end.")
     assert 1 <= len(errors) <= 2 and len(set(values)) == len(values)
     number[0] = 10
-    with contextlib.suppress(tf.errors.DataLossError):  # Unless an element has already raised it.
+    with contextlib.suppress(tf.errors.DataLossError):  # There is no error if an element has already raised it.
       next(iter(dataset))
     assert sorted(dataset.as_numpy_iterator()) == list(range(10))
 
 
 @pytest.mark.parametrize("ahead", [0, 4])
 def test_growth_is_noticed_by_readers_that_stop_at_the_known_length(ahead):
-  """Such as fit, which knows the number of batches and so misses an error that `prefetch` has read after them. The next
-  epoch begins with the error, once."""
+  """An example is fit, which knows the number of batches and so misses an error that `prefetch` has read after them.
+  The next epoch begins with the error, once."""
   number = [10]
   source = Dataset.from_generator(lambda: iter(range(number[0])), output_signature=tf.TensorSpec([], tf.int64))
   dataset = source.refurbish(tf.identity, r=2, seed=1, num_parallel_calls=None).batch(5)
@@ -383,7 +383,7 @@ def counted(elements, n, element=lambda x: x, broken=None):
 
 
 def in_the_buffer(dataset, elements, number):
-  """The number of elements in the buffer after `number` elements were handed out."""
+  """Returns the number of elements in the buffer after `number` elements were handed out."""
   elements.clear()
   iterator = iter(dataset)
   for _ in range(number):
@@ -402,7 +402,7 @@ def test_shuffle_buffer_size(size, held):
 
 
 def test_shuffle_buffer_of_large_elements():
-  """By default it holds 256 MB: after the third element of 100 MB no more are read. A given size is always used."""
+  """The default is 256 MB: no element is read after the third one of 100 MB. A given size is always used."""
   elements = []
   source = counted(elements, 6, lambda x: tf.fill([100_000_000], tf.cast(x, tf.uint8)))
   for size, held in ((None, 2), (4, 3)):

@@ -128,7 +128,7 @@ def refurbish(source, **options):
 
 
 def by_worker(elements):
-  """The elements of each worker, in order, as (index, generation)."""
+  """Returns the elements of each worker, in order, as (index, generation)."""
   workers = collections.defaultdict(list)
   for worker, index, generation in elements:
     workers[worker].append((index, generation))
@@ -206,7 +206,7 @@ def test_hint_works_on_file_names(two_workers, files):
 
 
 def test_hint_works_where_the_source_has_as_many_elements_as_there_are_workers(two_workers):
-  """TensorFlow reports two elements, sharded by a hint, as infinitely many."""
+  """TensorFlow reports an infinite length for two elements that are sharded by a hint."""
   dataset = refurbish(tf.data.Dataset.range(2).shard(SHARD_HINT, SHARD_HINT))
   assert dataset.cardinality() == tf.data.UNKNOWN_CARDINALITY
   elements = two_workers.read(Policy.HINT, dataset.repeat(3))
@@ -272,7 +272,7 @@ def test_shards_cannot_run_in_one_process():
 
 
 def test_functions_in_python_are_refused_with_the_reason(two_workers):
-  """They exist only in the process that built the pipeline."""
+  """Such functions exist only in the process that built the pipeline."""
 
   def same(index, rng):
     return index

@@ -168,11 +168,11 @@ print(json.dumps(result))
 )
 
 
-# In addition to the policies above and the shards in test_distribution.py, it tests TensorFlow's own strategy.
+# Tests TensorFlow's own strategy, in addition to the policies above and the shards in test_distribution.py.
 @cases.only_exhaustive
 def test_multi_worker_mirrored_strategy(files, tmp_path):
-  """Sharded before the stage, each worker has whole epochs of its shard. With auto-sharding only all workers together
-  do."""
+  """If sharded before the stage, each worker has whole epochs of its shard. With auto-sharding, only all workers
+  together have whole epochs."""
   n = 40
   with killed_at_the_end() as processes:
     addresses = [f"localhost:{free_port()}" for _ in range(2)]

@@ -56,11 +56,11 @@ def assert_moments(unique, expectation, variance):
 
 
 def exact_moments(num_outcomes, num_final_outcomes, epochs, r, eviction):
-  """Expectation and variance for one sample and a whole r, as fractions, by inclusion and exclusion."""
+  """Returns expectation and variance for one sample and a whole r, as fractions, by inclusion and exclusion."""
   share = fractions.Fraction(num_final_outcomes, num_outcomes)
 
   def missed(uses, count):
-    """The probability that `uses` uses of a partial outcome draw none of `count` given final outcomes."""
+    """Returns the probability that `uses` uses of a partial outcome draw none of `count` given final outcomes."""
     return (1 - fractions.Fraction(min(count, num_final_outcomes), num_final_outcomes)) ** uses
 
   expectation = variance = 0
@@ -121,7 +121,7 @@ def test_simulation(number):
 )
 @pytest.mark.parametrize("eviction", EVICTION)
 def test_outputs_of_refurbish(numbers, eviction):
-  """Distinct outputs of a discrete augmentation. A sample is a vector, each component of which is a separate run."""
+  """Counts distinct outputs of a discrete augmentation. Each component of a sample, a vector, is a separate run."""
   num_outcomes, num_final_outcomes, epochs, r = numbers
   num_samples, num_runs = 60, 2000
 
@@ -204,7 +204,7 @@ def test_arrays_broadcast():
 
 
 def test_diversity_in_between_is_smooth():
-  """If |A_F| does not divide |A|, as on curves, the expectation is between those of its neighbours."""
+  """If |A_F| does not divide |A|, as when curves are drawn, the expectation is between those of neighbouring |A|."""
   curve = diversity.expected_unique_samples(60, np.linspace(1, 60, 200), 10, 3)
   assert np.all(np.diff(curve) > 0)
 

@@ -18,7 +18,7 @@ IMAGES = np.random.default_rng(0).integers(0, 256, [N, 8, 8, 3], np.uint8)
 
 
 def shuffled(value):
-  """A different order each time, even if another test has called `tf.random.set_seed`."""
+  """Returns a different order each time, even if another test has called `tf.random.set_seed`."""
   return tf.raw_ops.RandomShuffle(value=value, seed=0, seed2=0)
 
 

@@ -127,7 +127,7 @@ def test_any_history(kind, n, r, history, num_parallel_calls, eviction):
   """G1, G2 and identity hold whatever happens: early stops, two iterators at once, lost samples."""
   store = rtf.CacheStore()
   pipeline = Pipeline(kind, n, r, store=store, num_parallel_calls=num_parallel_calls, eviction=eviction)
-  epochs = {}  # By number; for stopped epochs, the part that was read.
+  epochs = {}  # By number. Stopped epochs have the part that was read.
   started = 0
 
   for event, argument in history:
@@ -274,8 +274,8 @@ def test_max_bytes_of_equal_samples(kind, n, r, data):
 )
 @example(kind="range", r=2, sizes=[100] * 20, room=1000, stop=None)
 def test_max_bytes_of_samples_of_different_size(kind, r, sizes, room, stop):
-  """G8 if only the first pass shows how many fit: never too many bytes, and later the same number prepared per
-  epoch."""
+  """G8 if only the first pass shows how many samples fit: the bytes never exceed the limit, and later epochs prepare
+  equally many samples."""
   store = rtf.CacheStore(max_bytes=room)
   pipeline = Pipeline(kind, len(sizes), r, store=store, sizes=sizes)
   uses = Uses(r)

@@ -22,7 +22,7 @@ pytestmark = cases.slow
 
 
 def worker(kind, total, n, i, r, way="checkpoint", **options):
-  """Batches whose elements have their index in the whole source and the seed of their generation."""
+  """Makes batches whose elements have their index in the whole source and the seed of their generation."""
   source = make_source(kind, total)
   options = {"seed": 1, "order_seed": i, **options}
   dataset = (source.shard(n, i) if n > 1 else source).refurbish(partial_fn, r=r, **options).batch(2).prefetch(2)
@@ -49,7 +49,7 @@ def stop(way, dataset, directory, epochs, steps):
 
 
 def resume(way, dataset, directory, saved, position, epochs):
-  """The samples of the rest of the epoch and of `epochs` epochs after it."""
+  """Returns the samples of the rest of the epoch and of `epochs` epochs after it."""
   if way == "fit":
     fit = Fit(dataset, directory, epochs=position.epoch + 1 + epochs, former_dirs=saved)
     return [samples(batches) for batches in fit.epochs]
@@ -114,7 +114,7 @@ def test_random_stops(tmp_path, way):
 
 
 def test_a_worker_without_work_left_and_one_that_has_not_begun(tmp_path):
-  """The first worker has finished the epoch."""
+  """The first worker has finished the epoch, and the second one has not begun it."""
   before = [stop("loader", worker("range", 12, 2, i, 2, "loader"), tmp_path, 0, steps) for i, steps in ((0, 3), (1, 0))]
   loader = numpy_loader(worker("range", 12, 2, 0, 2, "loader"))
   first = samples(list(loader))
@@ -135,7 +135,7 @@ def test_a_worker_without_work_left_and_one_that_has_not_begun(tmp_path):
 
 @pytest.mark.parametrize("read_on", [False, True])
 def test_a_lost_worker_while_all_others_have_come_to_their_end(tmp_path, read_on):
-  """It may not have finished, so its samples are yielded again, unless the others have left the loop over the epoch."""
+  """It may not have finished, so its samples come again, unless the other workers have left the loop over the epoch."""
   loader = numpy_loader(worker("range", 12, 2, 0, 2, "loader"))
   list(loader)
   iterator = iter(loader)
@@ -161,7 +161,7 @@ def test_fit_of_a_stream_has_whole_epochs_after_the_rest_of_one(tmp_path):
 
 
 def test_samples_of_a_lost_worker_are_prepared_again(tmp_path):
-  """They may have had all their uses. The samples of the others are still in their store."""
+  """A lost worker's samples may have had all their uses. The samples of the others are still in their store."""
   make = lambda i: worker("range", 24, 2, i, 3, "loader", store=tmp_path / str(i))
   saved = [stop("loader", make(i), tmp_path, 1, 2)[1] for i in range(2)]
   gc.collect()  # Closing a store writes its samples in memory.
@@ -190,7 +190,7 @@ def test_another_pipeline_is_refused(tmp_path):
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
       position.restore(loader)
     assert len(samples(list(loader))) == len(range(0, arguments["total"], 3))
-  # One position without those of the other workers.
+  # This is one worker's position, without those of the others.
   with pytest.raises(tf.errors.InvalidArgumentError, match="join them by rtf.EpochPosition.joined"):
     numpy_loader(worker("range", 12, 3, 0, 2, "loader")).load_state_dict(saved[0])
 

@@ -1,4 +1,4 @@
-"""Many samples: computed orders, memory, checkpoints."""
+"""Stages of many samples: their computed orders, memory and checkpoints."""
 
 import itertools
 
@@ -12,7 +12,7 @@ from support import schedule
 from support.checkpoint_states import state_of
 from support.checkpoints import restore, save, with_checkpoints
 
-# Large enough that orders are computed, not shuffled.
+# So many samples that orders are computed instead of shuffled.
 N = 70_000
 
 
@@ -36,7 +36,7 @@ def bytes_beside_store(dataset):
 
 
 def test_computed_orders_match_their_epochs(tmp_path):
-  """Including after a restore to another epoch."""
+  """This includes orders after a restore to another epoch."""
   dataset = make()
   specified = schedule.Schedule(1, N, 3)
   epochs = [epoch(dataset) for _ in range(4)]

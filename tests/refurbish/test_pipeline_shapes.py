@@ -1,5 +1,5 @@
-"""G7, by the shape of the pipeline: a restored pipeline yields what the saved one would have, or an error says why
-not."""
+"""G7 for pipelines of all shapes: a restored pipeline yields the same elements as the saved one would have, or an error
+says why it cannot."""
 
 import collections
 import itertools
@@ -36,7 +36,7 @@ def outcome(case, expected, before, after):
 
 
 def why_refused(shape, kind):
-  """The reason why a symbolic checkpoint is refused, or None."""
+  """Returns the reason why a symbolic checkpoint is refused, or None."""
   if kind != "range" and "unbatch" in shape:
     return "unbatch after refurbish reads an element again"
   if "interleave" in shape and "shard" in shape[shape.index("interleave") :]:
@@ -49,7 +49,7 @@ def flat(element):
 
 
 def print_table(outcomes):
-  """By way of saving and operation: how many restores were exact, refused, wrong."""
+  """Prints, for each way of saving and each operation, how many restores were exact, refused and wrong."""
   rows = collections.defaultdict(collections.Counter)
   for (way, shape, *_), result in outcomes:
     for name in ("all", *sorted(set(shape))):

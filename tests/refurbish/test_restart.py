@@ -96,7 +96,7 @@ def test_resumes_with_damaged_records(tmp_path):
 
 def test_a_warm_store_avoids_preparing_samples_again(tmp_path):
   """Lost samples are prepared again, and no others."""
-  # Large compared with the samples that tf.data had read ahead when it was saved.
+  # The number is large compared with the samples that tf.data had read ahead when it was saved.
   n = 1000
   how = {"n": n, "r": 4, "parallel": 1, "buffer": 1}
   iterator = iter(make(**how, store=tmp_path / "store"))

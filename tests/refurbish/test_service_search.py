@@ -25,19 +25,19 @@ pytestmark = cases.slow  # A service starts processes.
 GUIDE = ROOT / "docs" / "workers.md"
 TRAINERS = "abcd"
 SHARE = N // 2
-# A trainer that is this number of elements behind on each worker loses none.
+# A trainer may be this number of elements behind on each worker without losing any.
 LAG = 60
 PAYLOAD = 100_000
 
 
 def cache_bytes(lag, element_bytes):
-  """The cache size that docs/workers.md recommends."""
+  """Returns the cache size that docs/workers.md recommends."""
   return lag * (element_bytes * 7 // 6 + 1000)
 
 
 @pytest.fixture(scope="module", name="cluster")
 def fixture_cluster(tmp_path_factory):
-  # Worker 0 has too little for `test_a_trainer_that_falls_behind`, and enough for the others.
+  # Worker 0 has too little cache for `test_a_trainer_that_falls_behind`, but enough for the other tests.
   sizes = cache_bytes(LAG // 2, PAYLOAD), cache_bytes(LAG, PAYLOAD)
   with contextlib.closing(Cluster(tmp_path_factory.mktemp("cluster"), sizes)) as cluster:
     for name in ("dispatcher", 0, 1, *TRAINERS):
@@ -46,7 +46,7 @@ def fixture_cluster(tmp_path_factory):
 
 
 def by_worker(elements):
-  """The elements by worker and start of the worker, in order."""
+  """Returns the elements by worker and start of the worker, in order."""
   found = collections.defaultdict(list)
   for element in elements:
     found[element.worker, element.start].append(element)
@@ -63,7 +63,7 @@ def whole(elements, samples):
 
 
 def uses(elements):
-  """The maximum number of uses of any version of a sample."""
+  """Returns the maximum number of uses of any version of a sample."""
   return max(collections.Counter((element.index, element.version) for element in elements).values())
 
 
@@ -77,7 +77,7 @@ def test_four_trainers_get_the_same_whole_epochs_prepared_once(cluster, store):
   found = cluster.read(job, dict.fromkeys(TRAINERS, epochs * N))
   assert all(by_worker(elements) == by_worker(found["a"]) for elements in found.values())
   for elements in found.values():
-    # One request at a time alternates between the workers.
+    # Because of one request at a time, elements come from the workers alternately.
     for begin in range(0, epochs * N, N):
       assert sorted(element.index for element in elements[begin : begin + N]) == list(range(N))
     assert uses(elements) == R
@@ -89,8 +89,8 @@ def test_four_trainers_get_the_same_whole_epochs_prepared_once(cluster, store):
 
 
 def test_a_trainer_that_falls_behind(cluster):
-  """It loses elements that a worker's cache no longer holds. The cache size that docs/workers.md calculates avoids
-  that."""
+  """The trainer loses elements that a worker's cache no longer holds. With the cache size that docs/workers.md
+  calculates, it loses none."""
   job = Job("after", "OFF", payload=PAYLOAD)
   first = cluster.read(job, {"b": 2})["b"]
   ahead = by_worker(cluster.read(job, {"a": 2 * LAG})["a"])
@@ -152,7 +152,7 @@ def _extend(found, more):
 
 @pytest.fixture(name="own_service")
 def fixture_own_service():
-  """The function that distributes a dataset by a service of one worker, in this process."""
+  """Yields a function that distributes a dataset by a service of one worker, in this process."""
   dispatcher = services.service.DispatchServer()
   worker = services.service.WorkerServer(
     services.service.WorkerConfig(dispatcher_address=dispatcher.target.split("://")[1], heartbeat_interval_ms=200)
@@ -235,7 +235,7 @@ def run_program(directory, program, arguments, output):
 
 
 def test_the_guides_program_trains(tmp_path):
-  """As the guide says, on one machine instead of four. Trainers wait for a worker that starts late."""
+  """The program runs on one machine instead of the guide's four. Trainers wait for a worker that starts late."""
   page = GUIDE.read_text(encoding="utf-8")
   (program,) = re.findall(r"<!-- a program: machines.py -->\n```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
   ports = [free_port() for _ in range(3)]

@@ -47,7 +47,7 @@ class Workers:
     self.iterators = []
 
   def epoch(self):
-    """The samples of each worker, as {index: seed}. Checks that every sample comes once."""
+    """Returns the samples of each worker, as {index: seed}. Checks that every sample comes once."""
     self.iterators = [iter(stage) for stage in self.stages]
     shares = [[element.numpy().tolist() for element in iterator] for iterator in self.iterators]
     assert sorted(index for share in shares for index, *_ in share) == list(range(self.total))  # G1.
@@ -67,7 +67,7 @@ class Workers:
 
 
 def moved(n, m):
-  """The samples that move to another worker when n shards become m."""
+  """Returns the samples that move to another worker when n shards become m."""
   return {index for index in range(N) if index % n != index % m}
 
 
@@ -183,7 +183,7 @@ def test_a_changed_shard_size_is_refused_if_the_source_has_changed_size():
 
 
 def test_more_samples_in_all_shards_than_there_are_seeds():
-  """Refused when the stage is built, not when its checkpoint is restored. One sample less is accepted."""
+  """Too many are refused when the stage is built, not when its checkpoint is restored. One sample less is accepted."""
   rtf.EpochPosition(sharded(1 << 16, 0, 2, total=(1 << 32) - 1)).serialize()
   with pytest.raises(
     ValueError, match="has 4294967296 elements in all shards together; refurbish takes at most 4294967295. Divide"
@@ -192,7 +192,7 @@ def test_more_samples_in_all_shards_than_there_are_seeds():
 
 
 def test_samples_have_the_numbers_of_the_whole_source(tmp_path):
-  """So workers with one seed augment different samples differently, and one worker augments as several together do."""
+  """Workers with one seed augment different samples differently, and one worker augments as several together do."""
   whole, shards = Workers(1, 2), Workers(3, 2, tmp_path)
   for number in range(4):
     alone, shares = whole.epoch()[0], shards.epoch()
@@ -221,7 +221,7 @@ def test_samples_have_the_numbers_of_the_whole_source(tmp_path):
   ],
 )
 def test_numbers_in_the_whole_source_are_used_where_known(source, known):
-  """Otherwise a sample has its number among the elements that the stage reads."""
+  """If it is unknown, a sample has its number among the elements that the stage reads."""
 
   def number(source):
     seeds = {
@@ -245,7 +245,7 @@ def positions(stage):
 
 
 def test_a_checkpoint_of_another_worker_is_accepted_only_between_epochs(tmp_path):
-  """Each has its own order. This also holds with the same number of workers, as after any restart."""
+  """Each worker has its own order. This also holds with the same number of workers, as after any restart."""
   first, second = sharded(2, 0, 2), sharded(2, 1, 2)
   expected = [list(map(tuple, second.as_numpy_iterator())) for _ in range(3)]
   assert len([list(first) for _ in range(2)]) == 2
@@ -310,7 +310,7 @@ def test_refused_with_another_source_or_seed(tmp_path):
 
 @pytest.mark.parametrize("why", ["limit", "stream", "stream, read before"])
 def test_a_new_schedule_begins_if_the_old_one_cannot_be_continued(tmp_path, why):
-  """With a limit, or while the length is unknown: every sample is prepared once more, and none is used too often."""
+  """With a limit, or while the length is unknown, every sample is prepared once more, and none is used too often."""
 
   def make(n, i):
     source = tf.data.Dataset.range(N)
@@ -324,7 +324,7 @@ def test_a_new_schedule_begins_if_the_old_one_cannot_be_continued(tmp_path, why)
       stage = make(n, i)
       if n == 2:
         if "before" in why:
-          assert len(list(stage)) == N // 2  # Now it knows the length of its shard, but not that of the source.
+          assert len(list(stage)) == N // 2  # The stage now knows its shard's length, but not its source's.
         assert list(restore(stage, paths[i])) == []
       for number in range(5):
         iterator = iter(stage)
@@ -362,7 +362,7 @@ def test_a_store_on_disk_continues_without_a_checkpoint(tmp_path):
 
 
 def foreign(path, n):
-  """The number of samples in the store that do not belong to shard 0 of n."""
+  """Returns the number of samples in the store that do not belong to shard 0 of n."""
   store = rtf.CacheStore(path)
   return sum(i in store for i in range(KILLED_N) if i % n)
 
@@ -417,7 +417,7 @@ def test_a_new_store_keeps_the_schedule_of_a_restored_checkpoint(tmp_path):
 
 
 def test_a_store_without_the_number_of_all_samples(tmp_path):
-  """Written by an older version, which numbered samples within their shard."""
+  """An older version wrote such stores. It numbered samples within their shard."""
   list(sharded(3, 1, 2, store=tmp_path))
   gc.collect()
   forge_settings(tmp_path, num_samples_of_all_shards=None)

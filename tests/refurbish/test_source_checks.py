@@ -103,7 +103,7 @@ def test_changed_files_are_refused_and_named(tmp_path):
     (folder / "cats" / f"{i}.png").write_bytes(b"%d" % i)
   filled(path, rtf.sources.image_folder(folder))
   (folder / "cats" / "3.png").write_bytes(b"another image")
-  # The probe finds it if the sample is kept; otherwise preparing it does.
+  # The probe finds the change if the sample is kept. Otherwise preparing the sample finds it.
   with pytest.raises((ValueError, tf.errors.FailedPreconditionError), match=rf"the file {folder}/cats/3.png,"):
     epochs(stage(rtf.sources.image_folder(folder), path))
 
@@ -332,7 +332,7 @@ def with_variable():
 
 DRAWS = {
   "op": lambda: Dataset.range(N).map(lambda x: tf.random.uniform([])),
-  # Whichever element is read gets the next number.
+  # The next number goes to whichever element is read.
   "op with a seed": lambda: Dataset.range(N).map(lambda x: (x, tf.random.uniform([], seed=3))),
   "image op": lambda: arrays().map(lambda x, y: (tf.image.random_flip_left_right(x), y)),
   "generator": lambda: Dataset.range(N).map(lambda x, g=tf.random.Generator.from_seed(1): g.uniform([])),
@@ -385,7 +385,7 @@ def test_an_unchanged_source_causes_no_alarm(name, tmp_path):
     dataset = stage(SAME[name](), store)
     assert not told(lambda dataset=dataset: epochs(dataset, 4))
     assert "not checked" not in rtf.describe(dataset)
-  # Neither after an early stop nor with two iterators at once.
+  # An early stop or two iterators at once cause no alarm either.
   dataset = stage(SAME[name]())
   next(iter(dataset))
   assert not told(lambda: list(zip(dataset, dataset)))
@@ -404,7 +404,7 @@ def test_elements_after_a_missing_file_cause_no_alarm(tmp_path):
   paths = [tmp_path / f"{i}" for i in range(N)]
   for i, path in enumerate(paths):
     path.write_text(f"{i}")
-  # One error, and two elements are missing.
+  # The error of one file costs two elements.
   pairs = by_index([str(path) for path in paths]).batch(2).map(lambda pair: tf.map_fn(tf.io.read_file, pair))
   dataset = stage(pairs.unbatch(), r=1)
   epochs(dataset, 1)

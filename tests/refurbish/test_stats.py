@@ -1,4 +1,4 @@
-"""What `rtf.stats` counts, which is what really ran, and what `rtf.describe` says."""
+"""`rtf.stats` counts what really ran. `rtf.describe` describes the stages and their sources."""
 
 import dataclasses
 import time
@@ -135,7 +135,7 @@ def test_several_stages():
   # zip stops when its shortest input ends, so epochs of `first` stop at 10 of 12, two in each epoch.
   assert len(found[0].epochs) == 4
   assert [(epoch.fresh, epoch.cached) for epoch in found[1].epochs] == [(10, 0), (2, 8)]
-  # A stage is found upstream of any other dataset, and if built by `apply`.
+  # A stage is found upstream of any other dataset, and also if it was built by `apply`.
   stage = tf.data.Dataset.range(12).apply(rtf.refurbish(tf.identity, r=2, name="here"))
   for dataset in (
     stage,
@@ -180,8 +180,8 @@ def test_printing():
 
 
 def test_waits(tmp_path):
-  """The seconds that the consumer waited for fresh samples and for a store on disk. A store in memory causes no
-  wait."""
+  """Counts the seconds that the consumer waited for fresh samples and for a store on disk. With a store in memory there
+  are no waits."""
 
   def slow(index):
     time.sleep(0.02)
@@ -259,7 +259,7 @@ def test_description(tmp_path):
   ],
 )
 def test_description_of_samples_in_transit(tmp_path, r, sizes, expected):
-  """The part of a store's limit for samples in transit."""
+  """The description says which part of a store's limit is for samples in transit."""
   record = 128  # The bytes of a record of one number.
   store = rtf.CacheStore(tmp_path / "store", max_bytes=300 * record)
   stage = tf.data.Dataset.range(1000).refurbish(lambda x: x if sizes == 1 else tf.range(x % 2), r=r, store=store)
@@ -267,7 +267,7 @@ def test_description_of_samples_in_transit(tmp_path, r, sizes, expected):
 
 
 def test_description_of_the_following_operations():
-  """The following operations in order, for the given pipeline and for the stage alone."""
+  """Lists the following operations in order, for the given pipeline and for the stage alone."""
   stage = tf.data.Dataset.range(40).take(30).refurbish(lambda x: x)
   for behind, expected in (
     (stage.skip(8).take(8).cache().prefetch(1), "skip(8), take(8), cache, prefetch"),
@@ -282,8 +282,8 @@ def test_description_of_the_following_operations():
 
 
 def test_description_of_sources(tmp_path):
-  """Whether it is read by index, otherwise which dataset prevents that and what to use instead; how much of it is
-  read."""
+  """Says whether the source is read by index, otherwise which dataset prevents this and what to use instead, and how
+  much of the source is read."""
 
   def source(dataset, r=3):
     (line,) = [

@@ -1,5 +1,5 @@
-"""The functions of `refurbish` run on the stage's workers: number at once, executor, and everything that `map`
-allows."""
+"""The functions of `refurbish` run on the stage's workers: how many at once, on which executor, and everything that
+`map` allows."""
 
 import os
 import pathlib
@@ -263,7 +263,7 @@ def test_op_determinism():
 
 
 def seconds_by_thread():
-  """CPU seconds by thread number."""
+  """Returns CPU seconds by thread number."""
   found = {}
   for thread in pathlib.Path("/proc/self/task").iterdir():
     user, system = (thread / "stat").read_text(encoding="ascii").rpartition(") ")[2].split()[11:13]
@@ -274,7 +274,7 @@ def seconds_by_thread():
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="with one processor nothing is cut in pieces")
 @pytest.mark.parametrize("options", [{}, {"max_intra_op_parallelism": 1}])
 def test_operations_are_not_split_while_calls_run_in_parallel(options):
-  """Splitting would only wake TensorFlow's other threads. Tested with and without the option."""
+  """Splitting would only wake TensorFlow's other threads. The test runs with and without the option."""
 
   def work(x):
     y = tf.fill([1_000_000], tf.cast(x, tf.float32))
@@ -332,7 +332,7 @@ def test_a_stage_without_a_seed_takes_that_of_the_checkpoint(tmp_path):
   assert sorted(first + found) == list(range(20))
   seed = rtf.describe(dataset).split("seed ")[1].split("\n")[0]
   assert f"seed {seed}\n" in rtf.describe(other)
-  # Refused while an iterator is in an epoch, or if a seed was given.
+  # A restore is refused while an iterator is in an epoch, or if another seed was given.
   other = make()
   busy = iter(other)
   next(busy)

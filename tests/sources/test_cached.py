@@ -1,4 +1,4 @@
-"""`rtf.sources.cached` in memory: what is read and when, order and content, checkpoints, errors."""
+"""`rtf.sources.cached` in memory: which elements are read and when, order and content, checkpoints, errors."""
 
 import itertools
 import threading
@@ -21,15 +21,15 @@ SQUARES = [i * i for i in range(N)]
 
 
 def limited(number):
-  """A store with room for that many numbers."""
+  """Returns a store with room for that many numbers."""
   return rtf.CacheStore(max_bytes=8 * number)
 
 
 def recorded(source=None, store=None, readers=None):
-  """A Python source that records its reads, and its dataset, cached."""
+  """Returns a Python source that records its reads, and its dataset, cached."""
   source = source or Source(N)
   dataset = rtf.sources.cached(rtf.sources.data_source(source), store, num_parallel_reads=readers)
-  source.asked.clear()  # Forgets what was read for the spec.
+  source.asked.clear()  # Forgets the reads for the spec.
   return source, dataset
 
 
@@ -38,7 +38,7 @@ def values(dataset):
 
 
 def asked_by(source, dataset):
-  """What one pass over the dataset reads from the source, in order. Checks the elements that it yields."""
+  """Returns what one pass over the dataset reads from the source, in order. Checks the elements that it yields."""
   source.asked.clear()
   assert sorted(values(dataset)) == SQUARES
   return list(source.asked)

@@ -29,7 +29,7 @@ def make(path, numbers=NUMBERS):
 
 
 def values(dataset):
-  """The numbers, or the first one of each vector."""
+  """Returns the numbers, or the first number of each vector."""
   return [int(np.ravel(x)[0]) for x in dataset]
 
 
@@ -70,7 +70,7 @@ def test_the_next_run_reads_nothing(tmp_path):
 
 
 def test_the_store_is_read_ahead(tmp_path):
-  """Also if more bytes are wanted than may be in progress. No element is read twice."""
+  """The store is read ahead even if more bytes are wanted than may be in progress. No element is read twice."""
   size = 1 << 20
   source = Dataset.range(N).map(lambda x: tf.fill([size // 8], x))
   filled(tmp_path, source)

@@ -21,7 +21,7 @@ from support.python_sources import Batched, Source
 from support.waiting import until_asleep
 
 data_source = rtf.sources.data_source
-# The thread that requests elements reads them, or 16 others read ahead of it.
+# Either the thread that requests elements reads them, or 16 others read ahead of it.
 each_reads = pytest.mark.parametrize("reads", [1, 16])
 # Seconds, more than anything here takes on a busy machine.
 MINUTES = 300
@@ -45,7 +45,7 @@ def test_elements_in_order(kind, reads):
   source = kind(150)
   dataset = data_source(source, num_parallel_reads=reads)
   assert len(dataset) == 150 and dataset.element_spec == tf.TensorSpec([], tf.int64)
-  assert source.asked == [0]  # It was read for the spec.
+  assert source.asked == [0]  # Element 0 was read for the spec.
   source.asked.clear()
   assert _values(dataset) == _values(dataset) == _squares(150)
   # The second iterator may begin while readers of the first one end.
@@ -104,7 +104,7 @@ def read_samples_that_fill_what_may_be_taken_ahead(reads):
 
 @each_reads
 def test_samples_that_fill_the_read_ahead_limit_cause_no_deadlock(reads):
-  # In its own process, which ends after a while, because a request that waits would never end.
+  # Runs in its own process, which ends after a while, because a request that waits would never end.
   assert run_forked(read_samples_that_fill_what_may_be_taken_ahead, reads) == 0
 
 
@@ -244,7 +244,7 @@ def _raise(error):
   "fail", [lambda: _Lazy(index=3, image=3.0), lambda: _raise(SystemExit(1)), lambda: _raise(_Mute())]
 )
 def test_any_failure_is_an_error_of_its_own_element(kind, fail):
-  """Otherwise later elements would come, and be stored, with wrong indices."""
+  """Without this error, later elements would come, and be stored, with wrong indices."""
   # If a batch raises, its elements are read again one by one, so element 3 fails twice.
   failures = [2 if kind is Batched else 1]
 

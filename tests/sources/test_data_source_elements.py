@@ -188,7 +188,7 @@ def test_an_array_without_a_length_has_a_shape():
 
 
 def _named(module, name):
-  """An object of a class like a library's, which need not be installed."""
+  """Returns an object of a class like a library's. The library need not be installed."""
   return type(name, (list,), {"__module__": module})([1, 2])
 
 

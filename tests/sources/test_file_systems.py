@@ -17,7 +17,7 @@ ENTRIES = {
   "directory": rtf.sources.image_folder,
   "log_dir": lambda path: rtf.keras.RefurbishLogger(DATA.refurbish(lambda x: x), path),
 }
-# These need what only local disks have, whatever file systems TensorFlow knows.
+# These require features that only local disks have, whatever file systems TensorFlow knows.
 LOCAL = {
   "path": rtf.CacheStore,
   "store": lambda path: DATA.refurbish(lambda x: x, store=path),
@@ -82,7 +82,7 @@ def test_file_systems_of_tensorflow():
 @pytest.mark.parametrize("error", [tf.errors.FailedPreconditionError, tf.errors.PermissionDeniedError])
 @pytest.mark.parametrize("function", ["isdir", "listdir", "walk"])
 def test_a_remote_file_system_that_does_not_answer(tmp_path, monkeypatch, function, error):
-  """Such as gs:// without a network or credentials."""
+  """An example is gs:// without a network or credentials."""
   (tmp_path / "a").mkdir()
   (tmp_path / "a/1.png").touch()
 

@@ -80,7 +80,7 @@ def test_files_are_those_of_keras_in_the_same_order(tmp_path_factory, tree, spli
       image_folder(directory, seed=seed, **arguments)
     return
   if split and not int(split * number) or not number:
-    # With too few files for one validation file Keras takes all of them.
+    # If there are too few files for one validation file, Keras takes all of them.
     with pytest.raises(ValueError, match="^directory .*no images|^validation_split"):
       image_folder(directory, seed=seed, **arguments)
     return
@@ -155,7 +155,7 @@ def test_omitted_files_are_counted_by_extension(tmp_path):
 
 
 def test_many_extensions_are_counted_together(tmp_path):
-  """Such as those of names with a number after their dot."""
+  """For example, names with a number after the dot have many different extensions."""
   _write(tmp_path, ["a/1.png", *(f"a/subject.{i}" for i in range(9)), "a/b.5"])
   assert rtf.describe(image_folder(tmp_path)).splitlines()[1] == (
     "  files   1 listed; left out: 2 .5, 1 .0, 1 .1, 1 .2, 1 .3, 4 others"
@@ -190,7 +190,7 @@ def test_one_directory_around_the_class_directories_causes_a_warning(tmp_path):
 
 
 def test_a_class_without_images_is_an_error(tmp_path):
-  """It would shift the labels of later classes."""
+  """A class without images would shift the labels of later classes."""
   _write(tmp_path, ["b/1.png", "c/1.png", "c/.DS_Store"])
   for other in ("a", "readme/deep"):
     (tmp_path / other).mkdir(parents=True)
@@ -432,7 +432,7 @@ def test_a_class_that_is_a_broken_link_is_an_error(tmp_path):
   (tmp_path / ".hidden").symlink_to("gone")
   assert image_folder(tmp_path).class_names == ["a", "c"]
   (tmp_path / "b").symlink_to("gone")
-  with pytest.raises(ValueError, match="/b is a link to what does not exist. Remove it"):
+  with pytest.raises(ValueError, match="/b is a broken link. Remove it"):
     image_folder(tmp_path)
 
 
@@ -485,7 +485,7 @@ def test_directories_without_images(tmp_path):
   with pytest.raises(ValueError, match="^directory .*null character"):
     image_folder("a\0b")
   (tmp_path / "broken").symlink_to("gone")
-  with pytest.raises(ValueError, match="^directory .*/broken is a link to what does not exist"):
+  with pytest.raises(ValueError, match="^directory .*/broken is a broken link"):
     image_folder(tmp_path / "broken")
   with pytest.raises(ValueError, match="^directory .*http://a/b.*get_file"):
     image_folder("http://a/b")

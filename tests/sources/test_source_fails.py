@@ -32,7 +32,7 @@ def reads_ahead(dataset):
   return dataset.prefetch(5)
 
 
-# By name: a function that makes a source of N numbers and calls `check` for each, and how many numbers an element has.
+# For each name: a function that makes a source of N numbers and calls `check` for each, and the numbers per element.
 SOURCES = {
   "elements": (lambda check: Dataset.range(N).map(check), 1),
   "threads": (lambda check: reads_ahead(Dataset.range(N).map(check, num_parallel_calls=2)), 1),
@@ -57,7 +57,7 @@ FAIL_AT = [(i,) for i in range(N)] + [(0, 1), (2, 3), (0, 7, 8), (9, 10, 11)]
 
 
 def epoch_of(dataset):
-  """The elements of an epoch, and how many errors came between them."""
+  """Returns the elements of an epoch, and how many errors came between them."""
   iterator, elements, errors = iter(dataset), [], 0
   for _ in range(3 * N):
     try:

@@ -73,18 +73,17 @@ def sorted_by_class():
 
 
 def classes_per_batch(dataset):
-  """The number of classes in each batch of 100."""
+  """Returns the number of classes in each batch of 100."""
   batches = list(dataset.batch(100).as_numpy_iterator())
   assert sorted(np.concatenate(batches)) == sorted(list(range(CLASSES)) * OF_EACH)
   return [len(set(batch)) for batch in batches]
 
 
 def test_sorted_data_give_mixed_batches():
-  """From the first epoch on: fresh samples are read in random order by index, or drawn from the shuffle buffer of a
-  stream.
+  """This holds from the first epoch on: fresh samples are read in random order by index, or drawn from the shuffle
+  buffer of a stream.
 
-  All ten classes need a buffer as large as the source, and so the default is here.
-  """
+  To mix all ten classes, a buffer must be as large as the source. Here the default is that large."""
   stream = sorted_by_class().filter(lambda label: True)
   for source in (sorted_by_class().map(tf.identity), stream):
     train = source.refurbish(tf.identity, r=3, seed=1)

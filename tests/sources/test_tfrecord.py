@@ -51,7 +51,7 @@ def contents(dataset):
 
 
 def read(dataset):
-  """All elements, with the type of the error in place of each element that fails."""
+  """Returns all elements, with the type of the error in place of each element that fails."""
   iterator, found = iter(dataset), []
   while True:
     try:
@@ -70,7 +70,7 @@ def damage(path, offset):
 
 
 def bytes_read():
-  """How many bytes this process has read, from files and everything else."""
+  """Returns how many bytes this process has read, from files and everything else."""
   return int(re.search(r"rchar: (\d+)", pathlib.Path("/proc/self/io").read_text(encoding="utf-8"))[1])
 
 
@@ -134,7 +134,7 @@ def test_behaves_as_from_tensor_slices(tmp_path):
   ids=["shard", "skip", "take"],
 )
 def test_unrequested_records_are_not_read(tmp_path, build):
-  """At most the records in progress at one time are read in vain."""
+  """In addition, at most the records in progress at one time are read."""
   records = rtf.sources.tfrecord(write(tmp_path / "a", [os.urandom(100_000)] * 60), num_parallel_reads=2)
   wanted = len(build(records))
   before = bytes_read()
@@ -377,7 +377,7 @@ def test_only_reading_ahead_waits_for_the_limit(tmp_path):
 
 
 def test_service(tmp_path):
-  """With splits that the service distributes, each record comes once; without sharding, once per worker."""
+  """With splits that the service distributes, each record comes once. Without sharding, it comes once per worker."""
   service = tf.data.experimental.service
   files = write_files(tmp_path, 20, 15)
   wanted = sorted(contents(tf.data.TFRecordDataset(files)))
@@ -395,7 +395,7 @@ def test_service(tmp_path):
 
 
 class TfrecordCheckpointTest(checkpoint_test_base.CheckpointTestBase, parameterized.TestCase):
-  """TensorFlow's own checks of checkpoints."""
+  """Runs TensorFlow's own checks of checkpoints."""
 
   BUILDS = {
     "plain": lambda records: records,

@@ -46,7 +46,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def opened(monkeypatch):
-  """The files that this process opens."""
+  """Records the files that this process opens."""
   found, begin = [], video_frames._Video._open
 
   def counted(video):
@@ -91,7 +91,7 @@ def test_trimmed_frames_are_not_counted(tmp_path):
 
 @pytest.mark.parametrize("kind", ["closed.mp4", "open.mkv"])
 def test_frame_rate_selects_frames_by_their_times(kind, tmp_path):
-  """Also if the file's own rate varies, or is the same as the given one."""
+  """This holds even if the file's own rate varies, or is the same as the given rate."""
   times = np.cumsum(np.random.default_rng(3).integers(10, 90, 60)).tolist()
   for own, rate in [(None, 30), (None, 12), (None, 29.97), (times, 10), (times, 50)]:
     path = videos.write(tmp_path / kind, kind=kind, times=own)
@@ -250,7 +250,7 @@ class TestFolders:
       video_clips(folder, 61, processes=0)
 
   def test_a_store_knows_its_files(self, folder, tmp_path):
-    """It depends on the names within the directory, which may move, and on what the clips are."""
+    """The fingerprint depends on the names within the directory, which may move, and on the clips' contents."""
     shutil.copytree(folder, tmp_path / "moved")
     known = video_clips(folder, 5, processes=0).files_fingerprint()
     assert known == video_clips(tmp_path / "moved", 5, processes=2).files_fingerprint()

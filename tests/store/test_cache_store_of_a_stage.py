@@ -120,8 +120,8 @@ def test_two_stages_at_once_are_refused():
 
 @pytest.mark.parametrize("stream", cases.some([False, True], 1))
 def test_a_store_whose_stage_is_gone(stream):
-  """It can be read, and used by another stage, which never gets the former stage's samples and may have another
-  type."""
+  """The store can be read, and used by another stage. That stage never gets the former stage's samples and may have
+  another type."""
   store = rtf.CacheStore()
   first = Stage(store, r=100, stream=stream)
   first.epoch()
@@ -152,8 +152,8 @@ def test_a_stage_keeps_the_store_alive():
 
 
 def test_max_bytes_smaller_than_a_sample():
-  """Refused with both numbers and a remedy: when the stage is built if the size is known, otherwise at the first
-  sample."""
+  """The error has both numbers and a remedy. It comes when the stage is built if the size is known, otherwise at the
+  first sample."""
   with pytest.raises(ValueError, match="8 bytes.*max_bytes=7"):
     Stage(rtf.CacheStore(max_bytes=7))
   store = rtf.CacheStore(max_bytes=31)
@@ -219,7 +219,7 @@ def test_a_cached_view_does_not_keep_its_base_alive(view):
   for dataset in (
     source.refurbish(sample, r=100, store=store, num_parallel_calls=None),
     source.refurbish(tf.identity, sample, num_parallel_calls=None),
-    # Also through the shuffle buffer of a stream.
+    # The same holds through the shuffle buffer of a stream.
     source.map(sample).filter(lambda *_: True).refurbish(lambda *x: x if x[1:] else x[0], num_parallel_calls=None),
   ):
     for value in dataset:

@@ -217,7 +217,7 @@ def test_sticky_directory_is_taken(tmp_path):
 @needs_root
 @pytest.mark.parametrize("name", ["", "index", "lock", "small-00007"])
 def test_directories_and_files_of_another_user_are_refused(tmp_path, name):
-  """The directory itself, or a file in a sticky directory."""
+  """The other user owns the directory itself, or a file in a sticky directory."""
   if name:
     os.chmod(tmp_path, 0o1777)
     (tmp_path / name).write_bytes(b"")

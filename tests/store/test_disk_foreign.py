@@ -1,4 +1,4 @@
-"""Forged stores on disk, whose checksums are right."""
+"""Forged stores on disk whose checksums are right."""
 
 import gc
 import pathlib
@@ -52,7 +52,7 @@ N = 16
 
 
 def images(kind):
-  """A function that makes images; `kind` says how they differ from the right ones. Some records have another size."""
+  """Returns a function that makes images. `kind` says how they differ from the right ones; some have another size."""
   return {
     "right": lambda index: tf.fill([8, 8, 3], tf.cast(index, tf.uint8)),
     "type": lambda index: tf.fill([8, 8, 3], tf.cast(index, tf.int8)),
@@ -138,7 +138,7 @@ def read_what_follows(path, then):
 
 @pytest.mark.parametrize("then", ["batch", "offload"])
 def test_later_operations_get_no_sample_of_another_kind(root, then):
-  """In a separate process, because a failure would crash it."""
+  """Runs in a separate process, because a failure would crash it."""
   assert run_forked(read_what_follows, forged(root, "large type"), then) == 0
 
 
@@ -148,7 +148,7 @@ LARGE, CLAIMED = 64 << 20, 1 << 24
 
 
 def claiming(kind):
-  """The payload, in the format of sample_codec.cc, of a sample that claims more than its bytes can hold."""
+  """Returns the payload, in the format of sample_codec.cc, of a sample that claims more than its bytes can hold."""
   if kind == "components":
     return struct.pack("<Q", LARGE) + bytes(LARGE - 8)
   tensor = tf.make_tensor_proto(["a"] * 600)

@@ -74,5 +74,5 @@ assert len(list(dataset)) == 300
 
 
 def test_a_resource_shortage_gives_no_error_or_a_clear_one(tmp_path):
-  """There is no error, or one that says what is missing. The process goes on."""
+  """The process goes on without an error, or with an error that says what is missing."""
   outputs_of(["-c", PREPARE, tmp_path, MEMORY, FILES, LENGTH, HANDLER])

@@ -29,7 +29,7 @@ SOME = settings(max_examples=cases.examples(6), derandomize=True)
   large=st.booleans(),
 )
 def test_runs_continue_where_the_last_one_stopped(root, kind, n, r, runs, large):
-  """G1, G2, G3 and G5 over several runs, as if they were one."""
+  """G1, G2, G3 and G5 hold over several runs, as if the runs were one."""
   path = new_path(root)
   uses, total, number = Uses(r), 0, 0
   for epochs in runs:
@@ -58,7 +58,7 @@ def test_runs_continue_where_the_last_one_stopped(root, kind, n, r, runs, large)
   data=st.data(),
 )
 def test_early_stops_removals_and_lost_stores(root, kind, n, r, data):
-  """G1 and G2 whatever happens to the store; a sample that is prepared again is the same."""
+  """G1 and G2 hold whatever happens to the store. A sample that is prepared again is the same."""
   path = new_path(root)
   store = rtf.CacheStore(path)
   pipeline = Pipeline(kind, n, r, store=store)

@@ -211,7 +211,7 @@ def test_bad_store_of_a_stage(store, error):
 
 
 def test_directory_that_leads_to_a_name_that_is_not_in_utf_8(root):
-  """In any part of the path, even if only following links reveals it."""
+  """The name is refused in any part of the path, even if only following links reveals it."""
   strange = os.fsdecode(os.fsencode(root) + b"/\xff")
   os.mkdir(strange)
   link = root / "link"

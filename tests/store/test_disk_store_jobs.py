@@ -24,7 +24,7 @@ class Job:
   """A stage on a shared store, which records its uses of each partially augmented sample."""
 
   def __init__(self, path, n, r, order_seed, kind="range"):
-    # No shuffle buffer and no parallel calls: other jobs would wait in vain for the samples in them.
+    # There is no shuffle buffer and no parallel call: other jobs would wait in vain for the samples in them.
     self.pipeline = Pipeline(
       kind, n, r, seed=5, order_seed=order_seed, store=path, num_parallel_calls=None, shuffle_buffer_size=1
     )
@@ -81,7 +81,7 @@ def test_jobs_prepare_together_what_one_prepares_alone(root, kind, r, same_order
 
 @pytest.mark.parametrize("kind", cases.some(["range", "stream of known length"], 1))
 def test_job_far_behind_harms_none(root, kind):
-  """It uses the samples that the others have left, of any generation, each at most r times."""
+  """The slow job uses the samples that the others have left, of any generation, each at most r times."""
   path = new_path(root)
   ahead, behind = Job(path, 60, 2, 1, kind), Job(path, 60, 2, 2, kind)
   slow = behind.epochs(3)

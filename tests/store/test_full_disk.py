@@ -1,4 +1,4 @@
-"""On a full disk samples that do not fit are prepared again, and nothing else changes."""
+"""On a full disk, samples that do not fit are prepared again, and nothing else changes."""
 
 import gc
 import subprocess
@@ -12,7 +12,7 @@ from support.datasets import fresh
 
 N, R, EPOCHS = 300, 2.5, 8
 KEPT = 0.6
-# The files of a store that hold no samples: index, claims and state.
+# The bytes of the files of a store that hold no samples: index, claims and state.
 FILES = 1030 << 10
 
 
@@ -42,7 +42,7 @@ def small_disk(tmp_path):
 
 
 def trained(store, size):
-  """The samples of each epoch with their contents, and how many of them were fresh."""
+  """Returns the samples of each epoch with their contents, and how many of them were fresh."""
 
   def partial_fn(index, seed):
     return index, tf.random.stateless_uniform([size // 4], seed, 0, 99, tf.int32)
@@ -54,7 +54,7 @@ def trained(store, size):
 
 @pytest.mark.parametrize("size", cases.some([2_000, 8_000, 80_000], 2))
 def test_samples_that_do_not_fit_are_prepared_again(small_disk, capfd, size):
-  """Each epoch has the same samples as with room for all, but more of them are fresh. One warning."""
+  """Each epoch has the same samples as with room for all, but more of them are fresh. There is one warning."""
   expected, _ = trained(None, size)
   capfd.readouterr()
   got, prepared = trained(small_disk(int(KEPT * N * size) + FILES) / "store", size)

@@ -26,8 +26,8 @@ os.kill(os.getpid(), signal.SIGSTOP)
 
 @pytest.fixture
 def held(tmp_path):
-  """Stops a process that holds the locks of a store. After a minute it is killed, which a test detects if it had to
-  wait."""
+  """Stops a process that holds the locks of a store. The process is killed after a minute, so a test can tell whether
+  it had to wait."""
   with killed_at_the_end() as processes:
     timers = []
 
@@ -47,7 +47,7 @@ def held(tmp_path):
 
 
 def test_a_stopped_lock_holder_delays_no_steps_and_no_stats(tmp_path, held):
-  n = 70_000  # More than one of the steps in which files are extended.
+  n = 70_000  # Larger than the step in which files are extended.
   path = str(tmp_path / "store")
   dataset = tf.data.Dataset.range(n).refurbish(lambda x: x, r=2, seed=1, store=path)
   holder = held(path)
@@ -63,7 +63,7 @@ def test_a_stopped_lock_holder_delays_no_steps_and_no_stats(tmp_path, held):
 
 def test_an_epoch_ends_while_the_settings_are_locked(tmp_path, held):
   path = str(tmp_path / "store")
-  source = tf.data.Dataset.range(20).filter(lambda x: True)  # Of unknown length.
+  source = tf.data.Dataset.range(20).filter(lambda x: True)  # A source of unknown length.
   dataset = source.refurbish(lambda x: x, r=2, seed=1, store=path)
   holder = held(path)
   for _ in range(3):

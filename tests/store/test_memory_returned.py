@@ -1,4 +1,4 @@
-"""G8: memory of dropped large samples goes back to the system. In separate processes."""
+"""G8: memory of dropped large samples goes back to the system. Each test runs in a separate process."""
 
 import os
 import subprocess

@@ -53,10 +53,9 @@ def epochs_of(dataset):
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("free", [SHORT, NONE])
 def test_the_same_samples_in_the_same_order(memory, free, stream):
-  """G1, G2, G6, G7, whatever is kept. Dropped samples are prepared again until memory is free again.
+  """G1, G2, G6 and G7 hold, whatever is kept. Dropped samples are prepared again until memory is free again.
 
-  In a stream, a sample that is prepared again comes at its position in the stream.
-  """
+  In a stream, a sample that is prepared again comes at its position in the stream."""
   same = sorted if stream else list
   plain, short = stage(stream), stage(stream)
   expected = [epoch(plain) for _ in range(8)]
@@ -83,7 +82,7 @@ def test_the_same_samples_in_the_same_order(memory, free, stream):
 
 
 def test_short_memory_causes_one_python_warning(memory):
-  """A PipelineWarning says how many samples are kept and what to do. While memory is free there is none."""
+  """A PipelineWarning says how many samples are kept and what to do. While memory is free there is no warning."""
   dataset = stage()
   with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
@@ -186,7 +185,7 @@ def test_the_memory_of_the_samples_is_predicted(memory):
   assert machine.free_memory() == pytest.approx(SHORT, abs=2**26) and machine.room_for_samples() == 0
 
 
-# Small samples are in slabs. Large ones are in a pool of TensorFlow's, which keeps freed memory.
+# Small samples are in slabs. Large ones are in TensorFlow's own pool, which keeps freed memory.
 @pytest.mark.parametrize("size", [3_000, 150_000, 600_000])
 def test_drops_as_many_bytes_as_memory_is_short(memory, size):
   machine_memory.check_dropped(size, lambda short: memory.set(2 * 2**30 - short))

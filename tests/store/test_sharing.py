@@ -30,8 +30,8 @@ class Cell:
   limit: float
 
 
-# The ring has a quarter of the room, 83 of 333 samples; with r = 1 it has all. Without it, 4 jobs would make 3 to 4
-# times the calls of one.
+# The ring has a quarter of the room, 83 of 333 samples; with r = 1 it has all of it. Without the ring, 4 jobs would
+# make 3 to 4 times the calls of one.
 CELLS = {
   "together": Cell((1,) * 4, (0,) * 4, r=1, room=64, kept=0, limit=1.05),
   "half an epoch apart": Cell((1,) * 2, (0, N // 2 // TURN), r=2, room=333, kept=250, limit=1.1),
@@ -79,7 +79,7 @@ def test_each_sample_is_prepared_about_once_for_all(root, name):
         job.turn()
     store.verify()  # Writes the samples that were put, so that other jobs see them.
   calls = sum(job.calls for job in jobs) - before
-  # The calls of the fastest job alone, which prepares all samples in its first epoch.
+  # The calls of the fastest job if it ran alone. It prepares all samples in its first epoch.
   first = N - begin * TURN
   alone = first + (LAPS * N - first) * (1 - cell.kept / N * (1 - 1 / cell.r))
   assert 0.95 * alone <= calls <= cell.limit * alone

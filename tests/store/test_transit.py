@@ -38,7 +38,7 @@ class Job:
   def __init__(self, path, n, r, order_seed, max_bytes, *, random_access=True, parallel=None, **options):
     self.n, self.r = n, r
     self.uses = collections.Counter()
-    # No shuffle buffer: other jobs would wait for the samples in it.
+    # There is no shuffle buffer, because other jobs would wait for the samples in it.
     kind = {True: "range", False: "stream of known length", "unknown": "stream"}[random_access]
     self.dataset = make_source(kind, n).refurbish(
       partial_fn,
@@ -152,7 +152,7 @@ def test_the_ring_is_used_after_the_first_pass_of_a_source_of_unknown_length(roo
 
 
 def test_a_stream_does_not_skip_samples_that_are_not_kept(root):
-  """It prepares a sample even if the store happens to have it."""
+  """A stream prepares a sample even if the store happens to have it."""
   path, n = new_path(root), 120
   job = Job(path, n, 2, 1, n // 2 * RECORD, random_access=False)
   store = rtf.CacheStore(path, max_bytes=n // 2 * RECORD)
@@ -185,7 +185,7 @@ def test_a_single_job_behaves_as_without_a_ring(root):
 
 
 def test_a_job_with_a_uniform_shuffle_takes_no_part(root):
-  """Even if the job took over settings from other jobs."""
+  """This holds even if the job took over settings from other jobs."""
   path, n = new_path(root), 300
   other = Job(path, n, 2, 1, n // 2 * RECORD)
   beside = other.epoch()
@@ -345,7 +345,7 @@ def elements(job):
 
 
 def num_kept_by(job):
-  """The number of kept samples that `describe` reports."""
+  """Returns the number of kept samples that `describe` reports."""
   return int(re.search(r"([\d,]+) of [\d,]+ samples kept", rtf.describe(job.dataset))[1].replace(",", ""))
 
 
@@ -363,7 +363,7 @@ def attack(path, chance):
       opened.truncate(chance.randrange(size + 1))
       return
     for _ in range(chance.choice([1, 10, 200])):
-      # Near the beginning, where the file has data.
+      # The file has its data near the beginning.
       opened.seek(chance.randrange(min(size, chance.choice([64, 4096, 2**20])) or 1))
       opened.write(chance.randbytes(chance.choice([1, 8, 64])))
 
@@ -371,8 +371,8 @@ def attack(path, chance):
 @hypothesis.settings(max_examples=cases.examples(4), deadline=None, derandomize=True)
 @hypothesis.given(st.randoms(use_true_random=False), st.booleans())
 def test_jobs_keep_the_guarantees_whatever_happens(root, chance, attacked):
-  """G1, G2, G9 with random limits, joins, kills, restores and attacks. (With attacks, a restored job may use a sample
-  again, because the record of used samples may be lost.)"""
+  """G1, G2 and G9 hold with random limits, joins, kills, restores and attacks. (After an attack, a restored job may use
+  a sample again, because the record of used samples may be lost.)"""
   n, r, path = chance.choice([30, 120, 250]), chance.choice([1, 1.5, 2, 3]), new_path(root)
   options = {
     "max_bytes": chance.choice([None, *(round(n * share) * RECORD for share in (0.05, 0.3, 0.7))]),

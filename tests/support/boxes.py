@@ -19,7 +19,7 @@ def in_format(boxes, name, size):
 
 
 def drawn_boxes(boxes, size):
-  """A mask with one channel per box. Boxes have whole numbers."""
+  """Returns a mask with one channel per box. Boxes have whole numbers."""
   mask = np.zeros([*size, len(boxes)], np.uint8)
   for number, (left, top, right, bottom) in enumerate(np.asarray(boxes, np.int64)):
     mask[top:bottom, left:right, number] = 1
@@ -27,7 +27,7 @@ def drawn_boxes(boxes, size):
 
 
 def found_boxes(mask):
-  """Left, top, right and bottom of the pixels set in each channel; zeros for an empty channel."""
+  """Returns left, top, right and bottom of the pixels set in each channel; zeros for an empty channel."""
   found = []
   for number in range(mask.shape[-1]):
     rows, columns = np.nonzero(mask[..., number])
@@ -41,6 +41,6 @@ def drawn_points(points, size):
 
 
 def found_points(mask):
-  """The middle of the pixels set in each channel, or None if they are fewer than 2 x 2."""
+  """Returns the middle of the pixels set in each channel, or None if they are fewer than 2 x 2."""
   found = found_boxes(mask)
   return [(box[:2] + box[2:] - 1) / 2 if np.all(box[2:] - box[:2] >= 2) else None for box in found]

@@ -23,7 +23,7 @@ each_value = pytest.mark.each_value
 
 
 def some(cases, number):
-  """All cases in the exhaustive run; otherwise `number` of them, spread evenly, including the first and the last."""
+  """Returns all cases in the exhaustive run; otherwise `number` of them, spread evenly, with the first and the last."""
   cases = list(cases)
   if exhaustive or number >= len(cases):
     return cases
@@ -39,9 +39,8 @@ def examples(number):
 def with_each_value(combinations):
   """Chooses a few combinations (dicts: parameter name -> value) such that each value is in one of them.
 
-  Returns their positions. Greedy: takes the combination with the most missing values, and among equals the one whose
-  values have been taken least often.
-  """
+  Returns their positions. Greedy: each step takes the combination with the most missing values. Ties go to the one
+  whose values have been taken least often."""
   missing = {pair for combination in combinations for pair in combination.items()}
   taken, times = [], collections.Counter()
   while missing:
@@ -56,7 +55,7 @@ def with_each_value(combinations):
 
 
 def left_out(items):
-  """The collected tests that only the exhaustive run executes."""
+  """Returns the collected tests that only the exhaustive run executes."""
   leaves, by_function = [], {}
   for item in items:
     if any(EXHAUSTIVE in marker.args for marker in item.iter_markers("slow")):

@@ -1,4 +1,4 @@
-"""Reads and edits what tf.data saves of a stage in a checkpoint of an iterator."""
+"""Reads and edits the state that tf.data saves for a stage in the checkpoint of an iterator."""
 
 from google.protobuf.internal import decoder
 import tensorflow as tf

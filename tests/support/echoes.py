@@ -1,4 +1,4 @@
-"""Datasets and functions whose elements and errors show what echoing did with them."""
+"""Datasets and functions whose elements and errors show how they were echoed."""
 
 import threading
 

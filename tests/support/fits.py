@@ -11,7 +11,7 @@ from support.checkpoints import with_checkpoints
 
 N, BATCH, EPOCHS = 20, 4, 4
 BACKEND = keras.backend.backend()
-# How many epochs of a stage `fit` begins before training: except on TensorFlow, it reads a batch to build the model.
+# How many epochs of a stage `fit` begins before training. Except on TensorFlow, it reads a batch to build the model.
 NUM_BUILT = int(BACKEND != "tensorflow")
 not_torch = pytest.mark.skipif(BACKEND == "torch", reason="PyTorch's executions have one step")
 only_tensorflow = pytest.mark.skipif(BACKEND != "tensorflow", reason="what only Keras on TensorFlow does")

@@ -26,7 +26,7 @@ DTYPES = (
   tf.complex64,
   tf.complex128,
 )
-# The loader "numpy" hands over the memory itself, and its users may write into it, as with PyTorch.
+# The loader "numpy" hands over the memory itself. As with PyTorch, its users may write into the memory.
 FRAMEWORKS = [
   "numpy",
   *(

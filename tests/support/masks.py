@@ -27,8 +27,8 @@ SOURCE = tf.data.Dataset.from_tensor_slices((IMAGES, MASKS, np.arange(len(IMAGES
 
 
 def aligned(image, mask, share=1.0):
-  """Whether each part of the mask, or `share` of it, has one colour in the image, except for edges and cut-out
-  regions."""
+  """Returns whether each part of the mask, or `share` of it, has one colour in the image, except for edges and regions
+  that were cut out."""
   mask = mask[..., 0]
   assert image.shape[:2] == mask.shape
   shifts = [shift for shift in range(-_MIXED, _MIXED + 1) if shift]

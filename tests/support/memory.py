@@ -112,7 +112,7 @@ def check_dropped(size, make_short, held=300 * MIB, short=100 * MIB):
 
 @contextlib.contextmanager
 def control_group():
-  """A control group for memory, and the names of its files for limit and usage."""
+  """Yields a control group for memory, and the names of its files for limit and usage."""
   for folder, limit, usage in (
     ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
     ("/sys/fs/cgroup", "memory.max", "memory.current"),
@@ -132,7 +132,7 @@ def control_group():
 
 
 def make_short_in(group, limit, usage):
-  """A function that limits this process's group so that free memory is `short` bytes less than half of the reserve."""
+  """Returns a function that limits this process's group so that free memory is `short` bytes below half the reserve."""
 
   def make_short(short):
     ctypes.CDLL(None).malloc_trim(0)

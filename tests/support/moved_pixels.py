@@ -16,7 +16,7 @@ def noise(dtype, *shape):
 
 
 def taken(image, sources, fill=0):
-  """The pixels with these numbers, counted row by row from 1; `fill` for 0."""
+  """Returns the pixels with these numbers, counted row by row from 1; `fill` for 0."""
   height, width, channels = image.shape
   flat = np.concatenate([np.full([1, channels], fill, image.dtype), image.reshape(height * width, channels)])
   return flat[np.asarray(sources)]
@@ -44,7 +44,7 @@ def check_pixels(layer, draws, size, sources, fill=0):
 
 
 def followers(layer, draws, image, *targets):
-  """The targets, given as pairs of kind and value, after a layer with these draws."""
+  """Returns the targets, given as pairs of kind and value, after a layer with these draws."""
   _, moved = layer._chain._made(
     tf.constant(image), tf.constant(draws, tf.int32), [("it", kind, tf.constant(value)) for kind, value in targets]
   )

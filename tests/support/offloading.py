@@ -41,7 +41,7 @@ def labels_of(batches):
 
 
 def unfinished(batch):
-  """Column 0 of the draws: 1 for an image whose policy layers are left to the device, otherwise 0."""
+  """Returns column 0 of the draws: 1 for an image whose policy layers are left to the device, otherwise 0."""
   return batch["draws"].numpy()[:, 0].tolist()
 
 
@@ -59,5 +59,5 @@ def finished_by_host(batch, made_of, num_policy_layers):
 
 
 def values(batches):
-  """The labels of each batch and its images as the accelerator makes them."""
+  """Returns the labels of each batch, and its images as the accelerator makes them."""
   return [(labels.numpy().tolist(), finished_by_host(batch, layers(), 2).tobytes()) for batch, labels in batches]

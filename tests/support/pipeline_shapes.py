@@ -1,4 +1,4 @@
-"""Pipelines by shape, which is the operations that follow a stage. Stops them, and resumes them."""
+"""Stops and resumes pipelines of all shapes. A shape is the operations that follow a stage."""
 
 import collections
 import functools
@@ -43,7 +43,7 @@ def all_shapes(number, seed=0):
 
 @functools.cache
 def runs(shape):
-  """Whether TensorFlow can run these operations after a `map` that yields the same elements as the stage."""
+  """Returns whether TensorFlow can run these operations after a `map` that yields the same elements as the stage."""
   dataset = tf.data.Dataset.range(N).map(lambda index: tf.fill([5], index))
   try:
     collections.deque(after(dataset, shape), maxlen=0)
@@ -125,7 +125,7 @@ def stop(way, shape, kind, symbolic, directory, step):
   """Reads `step` steps and saves. Returns the elements and the dataset."""
   dataset = build(shape, kind, symbolic)
   if way == "fit":
-    # The last step is trained again, from the backup before it.
+    # Each backup is saved before a step, so `fit` runs the last step again when it resumes.
     return Fit(dataset, directory / "backup", stop=step + 1).steps[:-1], dataset
   if way == "loader":
     loader = numpy_loader(dataset)
@@ -140,8 +140,8 @@ def stop(way, shape, kind, symbolic, directory, step):
 
 
 def resume(way, shape, kind, symbolic, directory, dataset=None):
-  """The elements after the stop, or the text of the error if resuming is refused. `dataset`: given in the same
-  process."""
+  """Returns the elements after the stop, or the text of the error if resuming is refused. `dataset`: the stopped one,
+  in the same process."""
   dataset = build(shape, kind, symbolic) if dataset is None else dataset
   try:
     if way == "fit":
@@ -161,7 +161,7 @@ def resume(way, shape, kind, symbolic, directory, dataset=None):
 
 
 def resume_all(directory):
-  """In a new process: resumes each of the directories that stops.json lists, and writes the elements."""
+  """Runs in a new process. Resumes each of the directories that stops.json lists, and writes the elements."""
   directory = pathlib.Path(directory)
   results = [resume(*case, pathlib.Path(path)) for *case, path in json.loads((directory / "stops.json").read_text())]
   (directory / "resumed.json").write_text(json.dumps(results))

@@ -75,7 +75,7 @@ class Pipeline:
     return np.array(list(dataset.as_numpy_iterator())).reshape([-1, 5])
 
   def calls(self):
-    """How often partial_fn has run since the last call."""
+    """Returns how often partial_fn has run since the last call."""
     calls, self.prepared = collections.Counter(self.prepared), []
     return calls
 

@@ -57,7 +57,7 @@ class Program:
       signal.pidfd_send_signal(self._handle, number)
 
   def wait(self, timeout):
-    """Waits for the end. Does not read stdout in the meantime."""
+    """Waits for the end, without reading stdout."""
     if not select.select([self._handle], [], [], timeout)[0]:
       raise TimeoutError(f"the program has not ended in {timeout} s")
 
@@ -83,7 +83,7 @@ class Server:
         [sys.executable, "-c", SERVER, str(other.fileno())],
         pass_fds=[other.fileno()],
         stdin=subprocess.DEVNULL,
-        # TensorFlow would log the calls that are refused when a program ends.
+        # Otherwise TensorFlow would log the calls that are refused when a program ends.
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
       )
 

@@ -75,7 +75,7 @@ def of(function, element_spec=IMAGE):
 
 
 if __name__ == "__main__":
-  # In another order than they are defined, so that tokens and numbers of functions differ.
+  # Traces them in a different order than they are defined, so that tokens and numbers of functions differ.
   for name, function in list(functions().items())[:: int(sys.argv[1])]:
     result = of(function)
     print(name, result["function"], result["constants"], sep="\t")

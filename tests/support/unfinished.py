@@ -11,8 +11,8 @@ MEAN, STD = [0.491, 0.482, 0.447], [0.247, 0.243, 0.262]
 
 
 def every_outcome():
-  """A layer with each distortion at each magnitude from 0 to 10, in both directions. As in RandAugment, few need
-  tables."""
+  """Returns a layer with each distortion at each magnitude from 0 to 10, in both directions. As in RandAugment, few of
+  them need tables."""
   pairs = [distortions_at(magnitude / 10) for magnitude in range(11)]
   outcomes = [(name, value) for pair in pairs for name, values in pair.items() for value in values if value is not None]
   return PolicyLayer("every_outcome", outcomes, range(1, len(outcomes) + 1))
@@ -34,7 +34,7 @@ def images_like(rng, n, height, width):
 
 
 def without_table(layers, draws, todo):
-  """The images of a batch that come too late for a table in their group, so that the host must finish them."""
+  """Returns which images of a batch come too late for a table in their group, so that the host must finish them."""
   on_device, column, late = device_layers.DeviceLayers.of(layers, "test"), 0, np.zeros(len(draws), bool)
   for layer in on_device.layers:
     if layer.kind == "policy":

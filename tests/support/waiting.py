@@ -7,7 +7,7 @@ import time
 
 
 def ends(function, limit):
-  """Whether a call ends within `limit` seconds. It runs in its own thread, so that a test fails instead of hanging."""
+  """Returns whether a call ends within `limit` seconds. A thread runs it, so a test fails instead of hanging."""
   thread = threading.Thread(target=function, daemon=True)
   thread.start()
   thread.join(limit)
@@ -15,7 +15,7 @@ def ends(function, limit):
 
 
 def until(condition, limit):
-  """Whether the condition holds within `limit` seconds."""
+  """Returns whether the condition holds within `limit` seconds."""
   deadline = time.monotonic() + limit
   while not (holds := condition()) and time.monotonic() < deadline:
     time.sleep(0.001)

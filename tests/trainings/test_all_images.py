@@ -1,5 +1,5 @@
-"""The trainings on all images: what is trained in which order, and that a killed one continues as if it had not
-been."""
+"""The trainings on all images: what is trained in which order, and that a killed training continues as if it had not
+been killed."""
 
 import all_images
 import cifar10
@@ -43,8 +43,8 @@ def trainings(monkeypatch):
 
 @pytest.fixture
 def followed(trainings, monkeypatch):
-  """A function that runs a tiny plan, killed where it is told, until it is complete. It returns weights and samples by
-  epoch."""
+  """Returns a function that runs a tiny plan until it is complete, killed at the given places. That function returns
+  weights and samples by epoch."""
   fit, evaluate, epoch = keras.Model.fit, keras.Model.evaluate, trainings.Samples.epoch
 
   def follow(state, setting, kills=()):
@@ -117,8 +117,8 @@ def followed(trainings, monkeypatch):
   ],
 )
 def test_a_killed_training_continues_as_if_nothing_had_happened(setting, followed, tmp_path):
-  """After an epoch, in the middle of the next one and before the row is written: the same weights, the same samples in
-  the same order."""
+  """The training is killed after an epoch, in the middle of the next one, and before the row is written. Weights,
+  samples and their order stay the same."""
   weights, samples = followed(tmp_path / "unbroken", setting)
   again, same = followed(tmp_path / "killed", setting, [("after", 0), ("within", 1), ("within", 3), ("after", 3)])
   assert same == samples and len({batch for epoch in samples.values() for batch in epoch}) == EPOCHS * IMAGES / 20
@@ -155,10 +155,10 @@ def test_a_row_is_added_whole_or_not_at_all(trainings, tmp_path, monkeypatch):
 )
 @pytest.mark.parametrize("half, seeds", [(0.15, 8), (0.25, 10), (0.4, 12)])
 def test_the_plan(accuracies, policy, epochs, pilots, half, seeds, trainings):
-  """The pilot decides. Then the settings take turns by seed, and none is added once the intervals are narrow enough."""
+  """The pilot decides. Then settings take turns by seed, and none is added once the intervals are narrow enough."""
   rows = []
   for row in trainings.planned(lambda: rows):
-    # 0.1 points more for each 6 epochs. Pairs alternate, so that their spread is given.
+    # Accuracy grows by 0.1 points per 6 epochs. Pairs alternate, so that their spread is known.
     found = accuracies.get(row["policy"], 0.9) + 0.001 * (row["epochs"] // 6 - 2)
     rows.append({**row, "accuracy": found + half * (-1) ** row["seed"] / 100 * (row["setting"] != "standard")})
   found = [(row["what"], row["setting"], row["seed"]) for row in rows]
@@ -194,7 +194,7 @@ def test_a_pilot_that_fails_ends_the_program(trainings):
 
 
 def test_the_packaged_table_is_of_the_plan(trainings):
-  """Each row is of one of its trainings, in its order."""
+  """Each row belongs to one of the plan's trainings, in the order of the plan."""
   if not (results.DIRECTORY / "all_images.csv").exists():
     pytest.skip("no training has been finished yet")
   rows = results.read("all_images")

@@ -1,5 +1,5 @@
-"""All of CIFAR-10 on a GPU: what is trained in which order, that it stops in time and continues, and what the pilot
-decides."""
+"""All of CIFAR-10 on a GPU: the order of the trainings, that the program stops in time and continues, and which policy
+the pilot chooses."""
 
 import dataclasses
 import itertools
@@ -51,8 +51,8 @@ def complete(directory, trainings, minutes):
 
 
 def test_the_plan():
-  """As many trainings as were planned before the first one: none is added once results are seen. Each sample is reused
-  r times."""
+  """There are as many trainings as were planned before the first one: none is added once results are seen. Each sample
+  is reused r times."""
   turns = PLAN.turns("RandAugment")
   assert [[(row["setting"], row["seed"]) for row in turn] for turn in turns] == [
     [
@@ -139,7 +139,7 @@ def small_network(images, *width):
 
 
 def test_every_setting_trains(tmp_path, monkeypatch, capsys):
-  """Runs the whole program at a tiny size. Fresh samples and steps are those of the settings."""
+  """Runs the whole program at a tiny size. Fresh samples and steps match the settings."""
   if not cases.exhaustive:
     monkeypatch.setattr(training, "resnet9", small_network)
   path = tmp_path / "cifar10.csv"
@@ -159,7 +159,7 @@ def test_every_setting_trains(tmp_path, monkeypatch, capsys):
 
 
 def test_trainings_of_one_shape_begin_alike_and_compile_once(monkeypatch):
-  """Each begins with the weights of its seed, and nothing of the previous training is left."""
+  """Each training begins with the weights of its seed, and nothing of the previous training is left."""
   made = []
   monkeypatch.setattr(training, "resnet9", lambda *how: made.append(how) or small_network(*how))
   plan = dataclasses.replace(cifar10.QUICK, epochs=2)

@@ -1,4 +1,4 @@
-"""The experiment of volumes: what a training returns, and what its table says of trainings."""
+"""The experiment of volumes: the results of a training, and the table of trainings."""
 
 import numpy as np
 import volumes

@@ -97,8 +97,8 @@ class Cooperation {
   virtual absl::StatusOr<std::shared_ptr<Job>> Join(double /*reuse_factor*/) {
     return std::make_shared<Job>();
   }
-  // Makes room for the elements of `cached`, which is not a job, so that no put
-  // extends the store's index.
+  // For `cached`, which is not a job: extends the store's index for all of its
+  // elements at once, so that no put has to. (A job does this for itself.)
   virtual void MakeRoomFor(uint64_t /*num_elements*/) {}
 
   // Sets the size of the ring in bytes. `sample_bytes`: -1 if samples vary in

@@ -54,8 +54,8 @@ class FusedPass {
   bool Flip(bool vertically);
   bool CutOut(const Box& part, FillColor color);
 
-  // This must be the first step. The image must be in memory, and `RowStep`
-  // must accept its pixels; if `Add` follows, they must have one or three
+  // Must be the first step, so `memory()` must not be null. `RowStep` must
+  // accept the image's pixels; if `Add` follows, they must have one or three
   // bytes.
   void Distort(const PreparedDistortion& distortion, uint8_t fill);
 

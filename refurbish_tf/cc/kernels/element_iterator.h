@@ -39,12 +39,12 @@ class ElementWork : public InputWork<ElementPiece> {
   }
 };
 
-// An iterator that hands out what `Work`, a subclass of ElementWork, makes of
+// An iterator that yields the result of `Work`, a subclass of ElementWork, for
 // each element of the input.
 //
-// Saving waits for the calls in progress, and saves the results that are ready.
-// A symbolic checkpoint instead has the position of the input after the last
-// element handed out, so elements read ahead are read again.
+// A checkpoint waits for the calls in progress, and includes the results that
+// are ready. A symbolic checkpoint instead has the position of the input after
+// the last element handed out, so elements read ahead are read again.
 template <class Dataset, class Work>
 class ElementIterator : public InputIterator<Dataset, Work> {
  public:

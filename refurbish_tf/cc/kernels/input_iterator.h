@@ -30,8 +30,8 @@ class InputWork : public OrderedWorkers::Work {
   InputWork(IteratorBase* input, IteratorContext* ctx)
       : input_(*input), ctx_(*ctx) {}
 
-  // From now on, `Checkpoint` takes snapshots of the input, which include the
-  // next epochs of `stages`, the refurbish stages that the input reads.
+  // From now on, `Checkpoint` takes snapshots of the input. Each includes the
+  // number of the next epoch of every stage in `stages`, which the input reads.
   void TakeSnapshots(std::vector<std::shared_ptr<Stage>> stages) {
     takes_snapshots_ = true;
     stages_ = std::move(stages);

@@ -47,7 +47,7 @@ class FirstPassSelection {
       ++num_seen_;
     }
   }
-  // How many different samples the epochs of `NoteSeen` have handed out.
+  // How many different samples `NoteSeen` has noted, over all epochs.
   int64_t num_seen() const { return num_seen_; }
 
   void Clear() ABSL_LOCKS_EXCLUDED(mu_);

@@ -53,7 +53,7 @@ TEST_F(MemoryTest, TheReserveLeavesRoomInASmallContainer) {
   EXPECT_EQ(reserve(2 << 10), 512);
 }
 
-// The memory is not freed, because its allocator might keep freed memory.
+// The memory stays allocated, so that the test can read it after its pages were returned.
 TEST(ReturnPagesTest, ReturnsWholePagesAndNothingElse) {
   const int64_t page = sysconf(_SC_PAGESIZE);
   std::vector<char> memory(20 * page, 'a');
@@ -76,7 +76,7 @@ TEST_F(MemoryTest, IsLimitedByAllEnclosingCgroups) {
   Expect(1'000'000, 500'000);
   Write("sys/fs/cgroup/outer/inner/memory.max", "max\n");
   Expect(1'000'000, 500'000);
-  // Other processes of the outer group count, and may use more.
+  // Other processes of the outer group use its memory, so less may be free than the inner limit allows.
   Write("sys/fs/cgroup/outer/inner/memory.max", "800000\n");
   Write("sys/fs/cgroup/outer/inner/memory.current", "200000\n");
   Expect(800'000, 500'000);

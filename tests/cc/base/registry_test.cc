@@ -27,7 +27,7 @@ Object Unwanted() {
   return nullptr;
 }
 
-// A thread that is making an object until the test calls `Finish`.
+// A thread that makes an object, and does not finish before the test calls `Finish`.
 class Maker {
  public:
   Maker(Objects* objects, const std::string& id, Object object)

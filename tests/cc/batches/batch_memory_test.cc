@@ -17,7 +17,7 @@ using tensorflow::tstring;
 
 constexpr int64_t kLarge = 1 << 18;
 
-// Counts allocations that are not freed. Fails while there are `most`.
+// Counts live allocations. Fails to allocate while there are `most` of them.
 class CountingAllocator : public tensorflow::Allocator {
  public:
   std::string Name() override { return "counting"; }
@@ -51,17 +51,15 @@ TEST_F(BatchMemoryTest, KeepsTwoBuffersPerSizeUntilItIsClosed) {
   std::vector<Tensor> batches;
   for (int i = 0; i < 5; ++i) batches.push_back(Make(kLarge));
   batches.push_back(Make(2 * kLarge));
-  const void* const last = batches[4].data();
   EXPECT_EQ(allocator_.held, 6);
   batches.clear();
   EXPECT_EQ(allocator_.held, 3);
   for (int i = 0; i < 2; ++i) batches.push_back(Make(kLarge));
   EXPECT_EQ(allocator_.held, 3);
   EXPECT_NE(batches[0].data(), batches[1].data());
-  EXPECT_NE(last, nullptr);
   memory_->Close();
   EXPECT_EQ(allocator_.held, 2);
-  // Batches outlive the iterator, which holds the `BatchMemory`.
+  // Batches may outlive the iterator, which holds the `BatchMemory`.
   memory_ = nullptr;
   std::memset(batches[0].data(), 1, kLarge);
   batches.clear();

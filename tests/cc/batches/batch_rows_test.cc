@@ -82,7 +82,7 @@ struct Made {
 
 enum Outcome { kResult, kError, kNothing };
 
-// The batches of the results in order. An error drops the results gathered for its batch before.
+// The expected batches, in order. An error drops the results that were gathered for its batch before.
 std::vector<std::vector<int64_t>> Expected(const std::vector<Outcome>& outcomes, size_t size, bool drop_remainder) {
   std::vector<std::vector<int64_t>> batches(1);
   for (size_t i = 0; i < outcomes.size(); ++i) {
@@ -153,7 +153,7 @@ TEST(BatchRowsTest, ConcurrentWritesProduceBatchesInOrder) {
   }
 }
 
-// Out of order, each result and its index are in exactly one batch.
+// If the order does not matter, each result and its index are still in exactly one batch.
 TEST(BatchRowsTest, UnorderedBatchesContainEachResultOnce) {
   std::mt19937 random(2);
   for (int round = 0; round < Rounds(); ++round) {

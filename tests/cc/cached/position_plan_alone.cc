@@ -27,7 +27,7 @@ class PositionPlanTest : public testing::Test {
     source_->Put(index, 0, &element);
   }
 
-  // The order has the elements backwards. Every fifth position belongs to another source.
+  // Maps positions to the elements, last to first. Every fifth position belongs to another source.
   static bool IsElsewhere(size_t position) { return position % 5 == 4; }
   static absl::StatusOr<size_t> Map(size_t position) {
     if (position >= 5 * kElements / 4) return absl::OutOfRangeError("The end.");
@@ -58,7 +58,7 @@ TEST_F(PositionPlanTest, LoadsKeptElementsAndReadsTheOthers) {
   }
   ASSERT_TRUE(plan->GetNext(&next).ok());
   EXPECT_EQ(next.from, PositionPlan::From::kEnd);
-  // Requests that come after the consumer find that earlier elements were read, and that there are no others.
+  // Requests that come after the consumer are told that it has read an element, or that there are no more.
   EXPECT_TRUE(absl::IsNotFound(plan->Request(num_read - 2).status()));
   EXPECT_TRUE(absl::IsOutOfRange(plan->Request(num_read).status()));
 }
@@ -93,7 +93,7 @@ TEST_F(PositionPlanTest, RequestsExactlyTheElementsThatAreRead) {
     std::thread source([&] {
       for (size_t n = 0;; ++n) {
         const absl::StatusOr<size_t> index = plan->Request(n);
-        // The consumer has already read it.
+        // The consumer has already read this element.
         if (absl::IsNotFound(index.status())) continue;
         if (!index.ok()) break;
         asked.push_back(static_cast<uint32_t>(*index));

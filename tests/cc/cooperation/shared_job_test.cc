@@ -1,4 +1,4 @@
-// Which generations a job on a shared store may use, and how it claims samples; also from several threads.
+// Which generations a job on a shared store may use, and how jobs claim samples, including from several threads.
 #include "refurbish_tf/cc/cooperation/shared/shared_job.h"
 
 #include <array>
@@ -35,7 +35,7 @@ TEST(UsedGenerationsTest, AGenerationIsUsedAtMostRTimesAndNeverAfterANewerOne) {
     EXPECT_FALSE(used.Use(7, 4));
     EXPECT_EQ(used.Wanted(7, 9).least, 9u);  // The schedule wants a newer one.
     EXPECT_TRUE(used.Use(7, 6));
-    EXPECT_EQ(used.Wanted(6, 4).least, 4u);  // Another sample.
+    EXPECT_EQ(used.Wanted(6, 4).least, 4u);  // Sample 6 has its own generations.
     used.Clear();
     EXPECT_EQ(used.Wanted(7, 0).least, 0u);
   }
@@ -50,6 +50,12 @@ TEST(UsedGenerationsTest, GenerationsOfUnkeptSamplesAreUsedOnce) {
   EXPECT_EQ(used.NextUnused(5), 3u);
   EXPECT_TRUE(used.UseOnce(5, 4));
   EXPECT_EQ(used.NextUnused(5), 5u);
+  EXPECT_EQ(used.NextUnused(6), 0u);
+  // A generation that was used while its sample was kept is not used again.
+  EXPECT_TRUE(used.Use(8, 1));
+  EXPECT_FALSE(used.UseOnce(8, 1));
+  used.Clear();
+  EXPECT_EQ(used.NextUnused(5), 0u);
 }
 
 TEST(UsedGenerationsTest, ConcurrentThreadsUseEachGenerationRTimes) {
@@ -107,7 +113,7 @@ TEST_F(SharedJobTest, EachSampleIsClaimedByExactlyOneJob) {
     for (uint32_t index = 0; index < kSamples; ++index) num_claimed[index] += epochs[i]->Claim(index, false);
   });
   for (const std::atomic<int>& number : num_claimed) EXPECT_EQ(number, 1);
-  // At the end of the order a job prepares samples that others claimed but did not put.
+  // At the end of the order, a job also prepares samples that other jobs claimed but have not put.
   for (uint32_t index = 0; index < kSamples; ++index) EXPECT_TRUE(epochs[0]->Claim(index, true));
 }
 

@@ -48,17 +48,17 @@ TEST(StoreRoomTest, AllSamplesAreKeptIfTheyFit) {
 TEST(StoreRoomTest, TheRingHoldsAFiftiethOfTheSamplesAndAtLeastThoseInFlight) {
   EXPECT_EQ(NumKept(RoomFor(5'000)), Kept(5'000 - 256));
   EXPECT_EQ(Transit(RoomFor(5'000)), 25'600);
-  EXPECT_EQ(NumKept(RoomFor(400)), Kept(200));  // The ring has a fiftieth of all samples.
-  EXPECT_EQ(NumKept(RoomFor(200)), Kept(0));    // The ring takes all room.
+  EXPECT_EQ(NumKept(RoomFor(400)), Kept(200));  // The ring has room for a fiftieth of all samples.
+  EXPECT_EQ(NumKept(RoomFor(200)), Kept(0));    // The ring takes all the room.
   EXPECT_EQ(Transit(RoomFor(200)), 20'000);
   RoomOptions many = RoomFor(500'000);
   many.num_samples = 1'000'000;
   EXPECT_EQ(NumKept(many), Kept(480'000));
   RoomOptions few = RoomFor(100);
   few.num_samples = 200;
-  EXPECT_EQ(NumKept(few), Kept(75));  // The ring has a quarter of the room.
+  EXPECT_EQ(NumKept(few), Kept(75));  // The ring takes a quarter of the room.
   few.max_bytes = 2'000;
-  EXPECT_EQ(NumKept(few), Kept(20));  // A ring of so few records is useless.
+  EXPECT_EQ(NumKept(few), Kept(20));  // A ring this small would be useless, so there is none.
   EXPECT_EQ(Transit(few), 0);
 }
 
@@ -67,11 +67,11 @@ TEST(StoreRoomTest, WithoutReuseTheRingUsesAllRoom) {
   EXPECT_EQ(Transit(RoomFor(5'000, 1)), 500'000);
   RoomOptions unlimited = RoomFor(20'000, 1);
   EXPECT_EQ(NumKept(unlimited), Kept(0));
-  EXPECT_EQ(Transit(unlimited), 1'000'000);  // As much as all 10,000 samples take.
+  EXPECT_EQ(Transit(unlimited), 1'000'000);  // The space of all 10,000 samples.
   unlimited.max_bytes = kUnlimited;
   EXPECT_EQ(NumKept(unlimited), Kept(0));
   EXPECT_EQ(Transit(unlimited), 1'000'000);
-  unlimited.sample_bytes = -1;  // Then the size of a ring is unknown.
+  unlimited.sample_bytes = -1;  // The size of a ring would be unknown, so all samples are kept.
   EXPECT_EQ(NumKept(unlimited), Kept(10'000));
   EXPECT_EQ(Transit(unlimited), 0);
   RoomOptions stream = RoomFor(5'000, 1);
@@ -94,7 +94,7 @@ TEST(StoreRoomTest, TheRingGetsAFractionOfTheBytesIfSampleSizesVary) {
 
 TEST(StoreRoomTest, TheRingUsesTheRoomLeftByTheAgreedKeptSamples) {
   EXPECT_EQ(TransitBeside(RoomFor(5'000), 4'990), 1'000);
-  EXPECT_EQ(TransitBeside(RoomFor(5'000), 4'996), 0);  // A ring of so few records is useless.
+  EXPECT_EQ(TransitBeside(RoomFor(5'000), 4'996), 0);  // A ring this small would be useless.
   EXPECT_EQ(TransitBeside(RoomFor(5'000), 5'000), 0);
   EXPECT_EQ(TransitBeside(RoomFor(5'000, 1), 4'000), 100'000);
   RoomOptions unlimited = RoomFor(5'000);

@@ -1,4 +1,4 @@
-// The rule by which jobs use samples in transit, on a real store, with jobs of one process that run alternately.
+// The rule by which jobs use samples in transit, on a real store. The jobs are in one process and take turns.
 #include "refurbish_tf/cc/cooperation/shared/transit_order.h"
 
 #include <algorithm>
@@ -90,7 +90,7 @@ TEST_F(TransitOrderTest, TakesPendingSamplesOnceTheyAreWritten) {
   EXPECT_EQ(OldestIndex(*fast, order), -1);
   PutNow(*fast, 3, 0);
   slow->Flush();
-  EXPECT_EQ(OldestIndex(*fast, order), 1);  // Put before sample 3.
+  EXPECT_EQ(OldestIndex(*fast, order), 1);  // Sample 1 was put before sample 3.
   EXPECT_EQ(OldestIndex(*fast, order), 3);
 }
 
@@ -110,7 +110,7 @@ TEST_F(TransitOrderTest, SkipsSamplesPutBeforeACheckpoint) {
   PutNow(*store, 2, 0);
   TransitOrder order(store->transit(), head, 0, 0);
   EXPECT_EQ(OldestIndex(*store, order), 2);
-  // While the ring's head is behind the checkpoint, as in a restored copy of the store, nothing is used.
+  // While the ring's head is behind the one in the checkpoint, as in a restored copy of the store, no sample is used.
   TransitOrder ahead(store->transit(), head + 5, 0, 0);
   EXPECT_EQ(OldestIndex(*store, ahead), -1);
   for (uint32_t index = 3; index < 8; ++index) PutNow(*store, index, 0);
@@ -132,9 +132,9 @@ TEST_F(TransitOrderTest, PostponesSamplesThatOtherJobsPrepare) {
   };
   EXPECT_EQ(next(), Own(3));
   claimed.erase(1);
-  EXPECT_EQ(next(), Own(1));  // Free again, and before 5 in its order.
+  EXPECT_EQ(next(), Own(1));  // No longer claimed, and before 5 in the order.
   EXPECT_EQ(next(), Own(5));
-  // At the end of the order, samples that other jobs are preparing also come.
+  // At the end of the order, samples that other jobs are preparing are also returned.
   EXPECT_EQ(next(), Own(0));
   used[3] = false;
   order.GiveBack(3);
@@ -202,25 +202,6 @@ TEST_F(TransitOrderTest, LimitsRefusedClaimsPerDecision) {
   }
 }
 
-TEST(UsedGenerationsTest, UseOnceAcceptsOnlyNewerGenerations) {
-  UsedGenerations used(/*reuse_factor=*/3);
-  EXPECT_EQ(used.NextUnused(7), 0);
-  EXPECT_TRUE(used.UseOnce(7, 2));
-  EXPECT_EQ(used.NextUnused(7), 3);
-  EXPECT_FALSE(used.UseOnce(7, 2));
-  EXPECT_FALSE(used.UseOnce(7, 1));
-  EXPECT_EQ(used.NextUnused(7), 3);
-  EXPECT_TRUE(used.UseOnce(7, 3));
-  EXPECT_EQ(used.NextUnused(7), 4);
-  EXPECT_EQ(used.NextUnused(6), 0);
-  // A generation that was used when its sample was kept is not used again.
-  EXPECT_TRUE(used.Use(8, 1));
-  EXPECT_EQ(used.NextUnused(8), 2);
-  EXPECT_FALSE(used.UseOnce(8, 1));
-  used.Clear();
-  EXPECT_EQ(used.NextUnused(7), 0);
-}
-
 // A simulated job that keeps no samples.
 class Trainee {
  public:
@@ -285,8 +266,8 @@ class Trainee {
   std::optional<TransitOrder> order_of_epoch_;
 };
 
-// Runs jobs that begin at these fractions of an epoch, with these speeds. Returns the number of samples prepared while
-// all jobs run, divided by the number that the fastest job would prepare alone.
+// Runs jobs that begin at these fractions of an epoch, at these speeds. Returns the number of samples that they prepare
+// while all of them run, divided by the number that the fastest job would prepare alone.
 double Quotient(DiskStore& store, const std::vector<double>& starts, const std::vector<double>& speeds) {
   constexpr uint32_t kSamples = 600;
   constexpr int kEpochs = 4;

@@ -1,4 +1,4 @@
-// The distortions, plain and in AVX2, compared with the simplest implementation.
+// The distortions, with and without AVX2, compared with the simplest implementation.
 #include "refurbish_tf/cc/image/distortions.h"
 
 #include <algorithm>
@@ -50,7 +50,7 @@ TEST(DistortionsTest, RotationReadsTheLastPixelAnywhereInARow) {
   }
 }
 
-// Rounding the cosines of these angles to 15 digits changes their whole units of 1 / 65536, as calculated in Python.
+// Rounding the cosines of these angles to 15 digits changes them by one unit of 1 / 65536, as calculated in Python.
 TEST(DistortionsTest, RotationIsExactOrRoundedTo15Digits) {
   struct Angle {
     double degrees;
@@ -81,7 +81,7 @@ TEST(DistortionsTest, BlendMatchesTheReferenceForAllPairsOfValues) {
   Dice dice(5);
   Values all(3 * 256), expected(all.size());
   for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<uint8_t>(i);
-  // With the last two factors, a sum is rounded up to a whole number.
+  // With 0.135 and 1.07, some sums are rounded up to a whole number.
   std::vector<double> factors = {RollReal(dice, 0.1, 1.9), RollReal(dice, 0.1, 1.9), 0.135, 1.07};
   for (int i = 0; i <= 20; ++i) factors.push_back(0.1 + 1.8 * (0.05 * i));
   int in_words = 0, others = 0;
@@ -97,7 +97,7 @@ TEST(DistortionsTest, BlendMatchesTheReferenceForAllPairsOfValues) {
       blend(all.data(), 3 * 256, plan, static_cast<uint8_t>(grey), made.data());
       ASSERT_EQ(made, expected) << plan.factor;
       if (!plan.in_words || grey % 8 != 0) continue;
-      // The same factor, but computed in floats.
+      // Blends in floats with the same factor, which must make the same bytes.
       BlendPlan by_floats;
       by_floats.factor = plan.factor;
       blend(all.data(), 3 * 256, by_floats, static_cast<uint8_t>(grey), made.data());
@@ -119,7 +119,7 @@ TEST(DistortionsTest, BrightnessMatchesTheReferenceForAnyFactor) {
   }
 }
 
-// The checksum was recorded on a CPU without fused products and sums.
+// The checksum was recorded on a CPU without fused multiply-add.
 TEST(DistortionsTest, PerspectiveIsBitIdenticalOnAllPlatforms) {
   Dice dice(8);
   uint64_t sum = 0;

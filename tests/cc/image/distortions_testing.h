@@ -30,7 +30,7 @@ inline double RollReal(Dice& dice, double low, double high) {
   return low + (high - low) * (static_cast<double>(dice() >> 11) / (int64_t{1} << 53));
 }
 
-// A block of exactly this length, so that the sanitizer reports accesses beyond it.
+// A copy in a block of exactly the same length, so that the sanitizer reports accesses beyond it.
 inline std::unique_ptr<uint8_t[]> Block(const Values& values) {
   std::unique_ptr<uint8_t[]> block(new uint8_t[values.size()]);
   std::copy(values.begin(), values.end(), block.get());
@@ -61,7 +61,7 @@ inline Picture RollPicture(Dice& dice, int64_t height, int64_t width, int pixel_
   return picture;
 }
 
-// Storing the value rounds it, so that the compiler cannot fuse operations.
+// Storing a value in memory rounds it, and keeps the compiler from fusing two operations.
 inline float InFloat(float value) {
   volatile float rounded = value;
   return rounded;
@@ -263,7 +263,7 @@ inline double RollParameter(Dice& dice, Distortion distortion) {
       return sign * level * (dice() % 4 == 0 ? 1 : 0.3);
     case Distortion::kTranslateX:
     case Distortion::kTranslateY:
-      // A quarter of a side may be half a pixel, which is rounded.
+      // A quarter of a side may end in half a pixel, which must be rounded.
       return sign * (dice() % 2 == 0 ? level * 150 / 331 : 0.25 * static_cast<double>(Roll(dice, 0, 5)));
     case Distortion::kMoveX:
     case Distortion::kMoveY:
@@ -281,7 +281,7 @@ inline std::string Name(Distortion distortion, double parameter, const Picture& 
          std::to_string(picture.pixel_bytes) + (kernels == &PlainKernels() ? ", plain" : "");
 }
 
-// Applies the step to random parts of the picture, and randomly in place.
+// Applies the step to the picture in parts of random length, in place in half of the cases.
 inline Values Applied(Dice& dice, const PixelStep& step, const Picture& picture) {
   Values result;
   const bool in_place = dice() % 2 == 0;

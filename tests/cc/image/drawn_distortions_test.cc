@@ -13,7 +13,7 @@ namespace refurbish_tf {
 namespace distortions_testing {
 namespace {
 
-// Turns the hue of a pixel by `sixths` of the color circle, by the definition of HSV, in doubles.
+// Turns the hue of a pixel by `sixths` of the color circle, by the definition of HSV, in double precision.
 std::array<double, 3> HueTurned(const std::array<double, 3>& pixel, double sixths) {
   const auto [red, green, blue] = pixel;
   const double most = std::max({red, green, blue}), spread = most - std::min({red, green, blue});
@@ -68,7 +68,7 @@ TEST(DrawnDistortionsTest, QuantizedFactorsMatchTheReference) {
   EXPECT_GT(in_words, 100);
 }
 
-// For any matrix and pixel size, each pixel is the source pixel at its middle, computed in units of 1 / 65536.
+// For any matrix and pixel size: each pixel is the source pixel that its middle maps to, in units of 1 / 65536 pixel.
 TEST(DrawnDistortionsTest, AffineUsesTheNearestPixel) {
   Dice dice(11);
   int empty = 0, taken = 0;

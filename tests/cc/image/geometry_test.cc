@@ -29,7 +29,7 @@ struct MovedImage {
   std::vector<uint8_t> bytes;
 };
 
-// The coordinate from which padding takes the value at `i`, which may be beyond the ends; -1 if the pixel is empty.
+// The coordinate that padding copies to `i`, which may be beyond the ends; -1 if it leaves the pixel empty.
 int64_t PointBeyond(absl::string_view mode, int64_t i, int64_t size) {
   if (i >= 0 && i < size) return i;
   if (mode == "edge") return i < 0 ? 0 : size - 1;
@@ -38,7 +38,7 @@ int64_t PointBeyond(absl::string_view mode, int64_t i, int64_t size) {
   return -1;
 }
 
-// `source(y, x)`: the place of a pixel in `from`; a negative coordinate means that the pixel is empty.
+// `source(y, x)` returns where in `from` a pixel comes from; a negative coordinate leaves the pixel empty.
 template <class Source>
 MovedImage MovedBy(const MovedImage& from, ImageSize size, uint8_t fill, const Source& source) {
   MovedImage made = {size, from.pixel, std::vector<uint8_t>(size.height * size.width * from.pixel.bytes(), fill)};
@@ -162,7 +162,7 @@ TEST(GeometryTest, ChainsMatchReferenceLayersAppliedOneByOne) {
     MovedImage image = {{DieFrom(dice, 1, 14), DieFrom(dice, 1, dice() % 5 == 0 ? 90 : 14)}, pixel, {}};
     if (dice() % 2 == 0) image.size.width = image.size.height;
     image.bytes.resize(image.size.height * image.size.width * pixel.bytes());
-    // Floats made of such bytes are not too large to be resized.
+    // Bytes below 64 make floats that are small enough to be resized.
     for (uint8_t& byte : image.bytes) byte = dice() % 64;
     MovedImage expected = image;
     std::vector<std::string> texts;
@@ -186,7 +186,7 @@ TEST(GeometryTest, ChainsMatchReferenceLayersAppliedOneByOne) {
   }
 }
 
-// Leaves out layers that hide, blend or add to pixels, because such a layer does not show in a mask.
+// Leaves out layers that hide, blend or add to pixels, because a mask does not show what they do.
 TEST(GeometryTest, MasksMoveWithTheirImage) {
   MoveDice dice(2);
   int compared = 0;

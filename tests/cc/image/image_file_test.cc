@@ -1,4 +1,4 @@
-// What image files claim in their headers, including forged and damaged ones, and how photographs are turned.
+// The headers of image files, including forged and damaged ones, and how the orientation in them turns photographs.
 #include "refurbish_tf/cc/image/image_file.h"
 
 #include <algorithm>
@@ -46,7 +46,7 @@ struct ExifBlock {
            entry(0x131, 2, 4, "def") + std::string(4, '\0');
   }
 };
-// Where the orientation's value begins in the block.
+// The offset of the orientation's value in the block.
 constexpr size_t kBeforeOrientation = 8 + 2 + 12 + 8;
 
 // A copy of exactly the same length, so that the sanitizer reports reads beyond it.
@@ -65,7 +65,7 @@ TEST(ExifOrientationTest, IsFoundForEachByteOrderAndType) {
         ExifBlock exif;
         exif.little = little, exif.type = type, exif.value = value;
         EXPECT_EQ(OrientationIn(exif.Made()), value);
-        // The entries may begin anywhere in the block, and be cut off after the orientation.
+        // The entries may begin anywhere in the block, and the block may be cut off after the orientation.
         exif.offset = 11;
         EXPECT_EQ(OrientationIn(exif.Made().insert(8, 3, '?')), value);
         exif.offset = 8;
@@ -108,7 +108,7 @@ TEST(ExifOrientationTest, IsNormalForDamagedBlocks) {
   }
 }
 
-// Changes some bytes, and may cut off the end.
+// Changes some bytes, and in half of the cases cuts off the end.
 std::string SpoiledFile(std::string bytes, size_t first, std::mt19937_64& random) {
   const char extremes[] = {'\0', '\x7f', '\x80', '\xff'};
   for (size_t count = 1 + random() % 5; count > 0; --count) {
@@ -263,7 +263,7 @@ TEST(ReadImageFileTest, ReportsNoFormatForFilesThatAreNotImages) {
   for (const std::string& file :
        {std::string(), Literal("\xff\xd8"), Literal("\x89PNG\r\n\x1a"), Literal("GIF"), Literal("B"),
         std::string("RIFF"),
-        // In these files libwebp would decode the data after the first twelve bytes, if it is an image.
+        // libwebp would skip the first twelve bytes of these files, and decode the rest if it is an image.
         WebpFile(LossyFrame(300, 400)), WebpFile(LosslessFrame(300, 400)), WebpFile("JUNK"), WebpFile("VP8a"),
         WebpFile("VP8"), "RIFX" + std::string(40, '\0')}) {
     EXPECT_EQ(ReadCopy(file).format, "") << file;
@@ -293,7 +293,7 @@ TEST(ReadImageFileTest, ReadsDamagedFilesSafely) {
 }
 
 TEST(ReadImageFileTest, TerminatesForAnyChunkLength) {
-  // Lengths of chunks, including some that would end before they begin if positions had 32 bits.
+  // Lengths of chunks. Some chunks would end before they begin if positions had 32 bits.
   for (const uint64_t length : {0u, 1u, 0x7fffffffu, 0x80000000u, 0xfffffff4u, 0xfffffff8u, 0xffffffffu}) {
     const std::string exif = PngChunk("eXIf", ExifBlock().Made());
     EXPECT_EQ(ReadCopy(kPngStart + Ihdr(3, 4) + BigEndian(length, 4) + "IDAT" + exif).orientation, 1) << length;
@@ -333,7 +333,7 @@ TEST(OrientationTest, FollowsTheExifDefinition) {
     orientation.Turn(from.data(), stored, stride, 2, to.data());
     for (int64_t y = 0; y < standing.height; ++y) {
       for (int64_t x = 0; x < standing.width; ++x) {
-        // As EXIF defines it by the stored image's first row and first column.
+        // EXIF defines an orientation by the sides on which the stored image's first row and column are seen.
         const std::pair<int64_t, int64_t> places[] = {{y, x}, {y, 4 - x}, {2 - y, 4 - x}, {2 - y, x},
                                                       {x, y}, {2 - x, y}, {2 - x, 4 - y}, {x, 4 - y}};
         const auto& [row, column] = places[number - 1];

@@ -115,7 +115,7 @@ Pixel RandomPixel(Random& random) {
 }
 
 TEST(DrawsTest, MatchTheSpecification) {
-  // The expected numbers were calculated in Python, with whole numbers of any size.
+  // The expected numbers were calculated in Python, whose integers do not overflow.
   const LayerChain chain =
       Parsed({"random_crop position=-1 padding=4 reflect=0", "random_flip position=1", "cutout position=7 side=3"});
   ASSERT_EQ(chain.num_draws(), 5);
@@ -158,7 +158,7 @@ TEST(PainterTest, MatchesLayersAppliedPixelByPixel) {
   }
 }
 
-// Converts values of a type to float32, exactly.
+// Converts a value of this type to float32, exactly.
 float AsFloat(ValueType type, const uint8_t* bytes) {
   uint32_t bits;
   if (type == ValueType::kFloat32) {
@@ -225,7 +225,7 @@ TEST(PainterTest, NormalizesPaintedPixels) {
       const float product = bytes.data[i] * scale[i % channels];
       const float expected = product + offset[i % channels];
       const float found = AsFloat(type, plain.data.get() + value_size * i);
-      // Rounding to 8 (bfloat16) or 11 (float16) binary digits changes half a unit at most; float32 must be equal.
+      // Rounding to 8 (bfloat16) or 11 (float16) binary digits changes at most half a unit; float32 must be equal.
       const float most = type == ValueType::kFloat32 ? 0 : type == ValueType::kBfloat16 ? 1.0f / 256 : 1.0f / 2048;
       ASSERT_LE(std::abs(found - expected), most * std::abs(expected) + (type == ValueType::kFloat16 ? 3e-8f : 0.0f));
     }
@@ -308,7 +308,7 @@ TEST(PainterTest, NormalizesEveryTypeIdenticallyWithAllKernels) {
   }
 }
 
-// Computes `tf.image.resize` in double.
+// Computes `tf.image.resize` in double precision.
 double Resized(const Image& image, const Box& box, int64_t out_height, int64_t out_width, bool antialias, int64_t y,
                int64_t x, int64_t c) {
   const auto weights = [antialias](int64_t in, int64_t out, int64_t i) {

@@ -1,4 +1,4 @@
-// Reads the header of a JPEG file, chooses the part and scale to decode, and resizes a window of it.
+// Reading the header of a JPEG file, choosing the part and scale to decode, and resizing a window of that part.
 #include "refurbish_tf/cc/image/jpeg.h"
 
 #include <algorithm>
@@ -27,7 +27,7 @@ std::string Segment(char marker, size_t length) {
 }
 
 TEST(JpegHeaderTest, IsFoundAfterOtherSegments) {
-  // A frame may have other markers. Of the markers in their range, c4, c8 and cc are not frames.
+  // Several markers can begin a frame. In their range, c4, c8 and cc begin other segments.
   for (const std::string& before :
        {std::string(), Segment('\xe0', 16), Segment('\xe1', 5000) + Segment('\xdb', 67), Segment('\xc4', 30),
         Segment('\xc8', 30), Segment('\xcc', 30), std::string("\xff\xff\xff"), std::string("\xff\x01\xff\xd0"),

@@ -1,4 +1,4 @@
-// Noise, plain and in AVX2, compared with its definition.
+// Noise, with and without AVX2, compared with its definition.
 #include "refurbish_tf/cc/image/noise.h"
 
 #include <algorithm>

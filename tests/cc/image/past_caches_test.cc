@@ -1,4 +1,4 @@
-// Normalizing with stores that bypass the caches makes the same bytes as with ordinary ones, at any address.
+// Stores that bypass the caches normalize to the same bytes as ordinary ones, at any address.
 #include <algorithm>
 #include <numeric>
 #include <string>
@@ -14,7 +14,7 @@ namespace refurbish_tf {
 namespace {
 
 TEST(NonTemporalStoresTest, WriteTheSameBytesAndNoOthers) {
-  // Ordinary stores, stores past the caches, plain kernels. All memory is compared, to find writes beyond an image.
+  // For ordinary stores, stores past the caches, and plain kernels. Comparing all of it finds writes beyond an image.
   alignas(64) static uint8_t memory[3][1 << 16];
   for (const ValueType type : {ValueType::kFloat32, ValueType::kBfloat16, ValueType::kFloat16}) {
     // With five channels, the pattern of means repeats after the most bytes.
@@ -24,7 +24,7 @@ TEST(NonTemporalStoresTest, WriteTheSameBytesAndNoOthers) {
           *LayerChain::Parse({"random_flip position=-1", absl::StrCat("normalize position=-1 dtype=", NameOf(type),
                                                                       " mean=", mean, " std=", mean)});
       for (int64_t width = 1; width <= 70; ++width) {
-        // One row is normalized in place. Forty rows are flipped, in bands if they are long.
+        // One row is normalized straight from the image. Forty rows are flipped first, in bands if they are long.
         for (const int64_t height : {1, 40}) {
           const int32_t flips = height > 1 ? 1 : 0;
           std::vector<uint8_t> from(height * width * channels);
@@ -42,7 +42,7 @@ TEST(NonTemporalStoresTest, WriteTheSameBytesAndNoOthers) {
       }
     }
   }
-  // Without vector kernels both are the same loop.
+  // Without vector kernels, both kinds of stores use the same loop.
   const auto loop = [](Stores to) { return BestKernels().NormalizeOf(ValueType::kUint8, ValueType::kFloat32, to); };
   EXPECT_EQ(loop(Stores::kPastCaches) != loop(Stores::kCached), VectorKernels() != nullptr);
 }

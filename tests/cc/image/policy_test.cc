@@ -206,7 +206,7 @@ TEST(PolicyTest, RejectsInvalidPolicies) {
   EXPECT_FALSE(chain.Behind({{1, 32768}, kRgb8}).ok());
   EXPECT_FALSE(chain.Behind({{1, 1}, {ValueType::kUint8, 1}}).ok());
   EXPECT_FALSE(chain.Behind({{1, 1}, {ValueType::kUint16, 3}}).ok());
-  // If the channels of the image are not yet known, they are known after the policy.
+  // A policy takes only three channels, so their number is known after it, even if it was not known before.
   EXPECT_EQ(chain.Behind({{1, 1}, {ValueType::kUint8, kUnknown}})->pixel.channels, 3);
   for (const int32_t draw : {-1, 2}) EXPECT_FALSE(chain.CheckDraws(&draw).ok()) << draw;
   // A policy with goes_on=1 must have the same groups as the policy before it.

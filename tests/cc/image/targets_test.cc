@@ -1,4 +1,4 @@
-// Targets follow their image: places, boxes, key points and blended maps go where its pixels go.
+// Targets follow their image: masks, boxes, key points and blended maps go where its pixels go.
 #include <algorithm>
 #include <random>
 #include <string>
@@ -63,7 +63,7 @@ Drawn DrawChain(std::mt19937_64& random, size_t most) {
   return drawn;
 }
 
-// Each pixel of the result shows where it comes from; the key point of that place must be at the pixel.
+// Each pixel of the moved mask shows where it comes from; the key point of that place must be at the pixel.
 TEST(TargetsTest, KeyPointsMoveWithTheirPixels) {
   std::mt19937_64 random(1);
   int64_t compared = 0;
@@ -134,8 +134,8 @@ TEST(TargetsTest, BoxesStayInTheImageAndKeepTheirOrder) {
   }
 }
 
-// `DrawFrom` moves boxes while layers draw from them. Applying the resulting draws to other boxes must move them to the
-// same places, and make the same size.
+// `DrawFrom` moves boxes while layers draw from them. Applying the resulting draws to copies of the boxes must move
+// these to the same places and make an image of the same size.
 TEST(TargetsTest, DrawsMadeFromBoxesApplyToAllTargets) {
   std::mt19937_64 random(5);
   int crops = 0;

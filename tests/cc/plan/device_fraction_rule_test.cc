@@ -16,7 +16,7 @@ using Batch = DeviceFractionRule::Batch;
 constexpr int64_t kTurn = 1000;  // The time from one batch to the next.
 constexpr int64_t kLong = kTurn / 5, kMiddling = kTurn / 10, kShort = kTurn / 20;
 
-// Plans and records batches, for each of which training waited for `waited`. Returns the fraction after them.
+// Begins and records batches, for each of which training waited `waited`. Returns the fraction for the next batch.
 int Record(int num_batches, int64_t waited, DeviceFractionRule* rule) {
   for (int i = 0; i < num_batches; ++i) rule->Record(rule->Begin(), kTurn, waited);
   return rule->Begin().fraction;
@@ -90,8 +90,8 @@ TEST(DeviceFractionRuleTest, RevertedDecreasesAreRetriedLessAndLessOften) {
   EXPECT_EQ(Record(16, 0, &rule), 1);
 }
 
-// A CPU that makes batches, a stage with room for some, a prefetch after it that the rule cannot see, and a device that
-// trains. The unit of time is the CPU's time for a whole batch.
+// A simulated pipeline: the CPU makes batches, the stage has room for some, a prefetch that the rule cannot see
+// follows, and a device trains. The unit of time is the CPU's time for a whole batch.
 struct Pipeline {
   double train;
   double device;  // The device's time if it does all policy layers.
@@ -99,13 +99,13 @@ struct Pipeline {
   double cpu = 1, other_cpu = 1;
   int change_at = std::numeric_limits<int>::max();  // From this batch on the CPU needs `other_cpu`.
 
-  static constexpr double kFixed = 0.02;  // The CPU's time per batch for any fraction.
+  static constexpr double kFixed = 0.02;  // The part of the CPU's time per batch that no fraction saves.
   static constexpr int kRoom = 2;
 };
 
 struct Simulated {
   std::vector<int> fractions;
-  std::vector<double> trained;  // When each batch was trained on.
+  std::vector<double> trained;  // When the training on each batch ended.
   double Throughput(int from) const { return (trained.size() - from) / (trained.back() - trained[from - 1]); }
 };
 
@@ -151,7 +151,7 @@ std::vector<Pipeline> Pipelines() {
   return pipelines;
 }
 
-// A long prefetch may cost more: the rule learns nothing until its queue is full or empty.
+// A long prefetch may make the rule worse, because it learns nothing until the prefetch's queue is full or empty.
 TEST(DeviceFractionRuleTest, IsNearlyAsFastAsTheBestFixedFraction) {
   for (const Pipeline& pipeline : Pipelines()) {
     double best = 0;

@@ -69,8 +69,8 @@ TEST(PermutationTest, SmallPermutationsAreEquallyLikely) {
   EXPECT_LT(Deviation(counts, counts.size() - 1), 5);
 }
 
-// Over many keys: the place of a number, of a pair of neighbours, and their distance. Within one permutation: how far
-// numbers move, the distance of neighbours, the places of three neighbours, and the low bits of two.
+// Over many keys, tests the places of a number and of two neighbours, and their distance. Within one permutation, tests
+// how far numbers move, the distance of neighbours, the places of three, and the low bits of two.
 TEST(PermutationTest, ComputedPermutationsLookRandom) {
   constexpr int kParts = 40, kKeys = 4000;
   const auto part = [](uint64_t number, uint64_t size) { return static_cast<int>(number * kParts / size); };
@@ -108,7 +108,7 @@ TEST(PermutationTest, ComputedPermutationsLookRandom) {
   }
 }
 
-// With too few rounds, pairs of numbers that share a half before the permutation often share one after it.
+// A Feistel network with too few rounds often maps two numbers that have one half in common to two such numbers.
 TEST(PermutationTest, CommonHalvesAreNotPreserved) {
   constexpr uint32_t kSize = 1 << 18, kHalf = 1 << 9;
   for (const bool inverse : {false, true}) {
@@ -125,7 +125,7 @@ TEST(PermutationTest, CommonHalvesAreNotPreserved) {
           }
           for (const auto& counts : {of_upper, of_lower}) {
             for (const int count : counts) kept += count * (count - 1) / 2;
-            // In a random permutation: all pairs, times the probability that both numbers have the same half.
+            // In a random permutation: the number of pairs, times the probability that both numbers have the same half.
             expected += kHalf * (kHalf - 1) / 2 * (kHalf - 1.0) / (kSize - 1);
           }
         }
@@ -137,7 +137,7 @@ TEST(PermutationTest, CommonHalvesAreNotPreserved) {
 
 TEST(PermutationTest, DifferentKeysAreIndependent) {
   for (const uint32_t size : {1000u, kComputed}) {
-    // The number of equal places of two permutations is nearly Poisson distributed, with mean 1.
+    // The number of places where two random permutations agree is nearly Poisson distributed, with mean 1.
     int common = 0;
     for (int key = 0; key < 100; ++key) {
       const Permutation one = PermutationOf(key, size), other = PermutationOf(key + 1, size);

@@ -135,8 +135,8 @@ TEST_P(BalancedScheduleTest, EvictionsCycleThroughOnePermutation) {
       before[i] = order.Generation(i);
     }
   }
-  // In each round every kept sample is evicted once before any is evicted again. Two samples evicted in one order in a
-  // round are never evicted strictly in the other order in the next.
+  // In each round every kept sample is evicted once, before any is evicted again. If one sample is evicted in an
+  // earlier epoch than another in one round, it is not evicted in a later epoch than the other in any round.
   std::vector<std::vector<uint64_t>> when(samples_);
   for (const auto& [epoch, index] : stream) when[index].push_back(epoch);
   for (uint32_t i = 0; i < samples_; ++i) {
@@ -159,8 +159,8 @@ TEST_P(BalancedScheduleTest, EvictionsCycleThroughOnePermutation) {
 TEST_P(BalancedScheduleTest, EveryWindowHasItsShareOfFreshSamples) {
   for (uint64_t epoch = origin_; epoch < origin_ + NumEpochs(); ++epoch) {
     const EpochSchedule order = schedule_.Epoch(epoch);
-    // With N samples: N times the surplus of fresh ones among the first k places. The surplus of any window is the
-    // difference of two of these.
+    // `more` is N times the surplus of fresh samples among the first k of N places. The surplus of any window is the
+    // difference of two such values.
     int64_t more = 0, least = 0, most = 0;
     for (uint32_t k = 0; k < samples_; ++k) {
       more += int64_t{samples_} * order.At(k).fresh - order.num_fresh();
@@ -187,8 +187,8 @@ TEST(EvictionsUntilTest, IsExact) {
   EXPECT_EQ(EvictionsUntil(1, 10, 1e300), 0u);
   EXPECT_EQ(EvictionsUntil(kMaxEpochs, 4000000000u, 1), 4000000000ULL * kMaxEpochs);
   EXPECT_EQ(EvictionsUntil(kMaxEpochs, kMaxSamples, 1), kMaxSamples * kMaxEpochs);
-  // As a double, 1.1 is a little more than 11 / 10, so the quotient is below the whole number, to which floating point
-  // would round it up.
+  // As a double, 1.1 is a little more than 11 / 10, so the exact quotient is just below 10,000,000. A floating-point
+  // division would round it up.
   EXPECT_EQ(EvictionsUntil(11, 1000000, 1.1), 9999999u);
   for (uint64_t r = 1; r <= 9; ++r) {
     for (uint64_t t = 0; t < 40; ++t) {
@@ -197,7 +197,7 @@ TEST(EvictionsUntilTest, IsExact) {
   }
 }
 
-TEST(ScheduleTest, NoGenerationIsMistakenForNone) {
+TEST(ScheduleTest, AGenerationNeverEqualsKNoGeneration) {
   constexpr uint64_t kLast = kMaxEpochs - 1;
   for (const Eviction eviction : {Eviction::kBalanced, Eviction::kReferenceCount}) {
     for (const double reuse_factor : {1.0, 1.5, 3.0}) {
@@ -251,7 +251,7 @@ double ChiSquared(const std::vector<int>& counts) {
   return sum / expected;
 }
 
-// Guarantee G6: over many seeds, all samples come equally often at each place, and all pairs at the first two places.
+// Guarantee G6: over many seeds, each sample is equally often at each place, and each pair at the first two places.
 TEST(OrderTest, IsUniformlyRandom) {
   constexpr uint32_t kSamples = 6;
   constexpr int kTrials = 6000;
@@ -268,7 +268,7 @@ TEST(OrderTest, IsUniformlyRandom) {
       }
       ++pair[order.At(0).index * kSamples + order.At(1).index];
     }
-    // Each row and column has a fixed sum, so there are 25 degrees of freedom, for which 60 is exceeded once in 10,000.
+    // Each row and column has a fixed sum, so there are 25 degrees of freedom; by chance 60 is exceeded once in 10,000.
     EXPECT_LT(ChiSquared(place), 60);
     for (uint32_t i = 0; i < kSamples; ++i) pair[i * (kSamples + 1)] = -1;
     pair.erase(std::remove(pair.begin(), pair.end(), -1), pair.end());
@@ -341,7 +341,7 @@ TEST(OrderWalkTest, EachRemainingSampleComesOnceAfterARestore) {
   constexpr uint32_t kSamples = 1000;
   const Schedule schedule(OptionsOf(3), kSamples, kSamples);
   const EpochSchedule order = schedule.Epoch(1);
-  // With a source with random access, the samples at the first places have come; with a stream, others.
+  // From a source with random access, the samples at the first places have come; from a stream, other samples.
   for (const bool others : {false, true}) {
     std::vector<bool> has_come(kSamples);
     for (uint32_t k = 0; k < 400; ++k) has_come[others ? k : order.At(k).index] = true;

@@ -45,8 +45,8 @@ class EpochTest : public testing::Test {
     store_->store().Put(index, epoch.PreparedGeneration(index), {tensorflow::Tensor(int64_t{index})});
   }
 
-  // Reads an epoch by index: a source requests ahead, and workers claim one after the other, then prepare and keep
-  // samples at the same time. Claims nothing more after `most` samples. Returns the samples in order.
+  // Reads an epoch by index. A source requests ahead. Workers claim one after the other, then prepare and keep samples
+  // at the same time. Claims nothing more after `most` samples. Returns the samples in order.
   std::vector<uint32_t> Read(Epoch& epoch, uint32_t most = kEpochSamples) {
     std::mutex claims, mu;
     std::condition_variable changed;
@@ -132,7 +132,7 @@ TEST_F(EpochTest, ResumesAtTheSavedPosition) {
 
 TEST_F(EpochTest, RequestsWaitForClaimsUntilTheEpochIsClosed) {
   Read(*Begin(0, /*random_access=*/true));
-  // Samples of 1 MiB in the store, of which few are loaded ahead.
+  // With samples of 1 MiB in the store, only a few are read ahead.
   for (uint32_t i = 0; i < kEpochSamples; ++i) {
     store_->store().Put(i, 0, {tensorflow::Tensor(tensorflow::DT_UINT8, {1 << 20})});
   }
@@ -156,7 +156,7 @@ TEST_F(EpochTest, RequestsWaitForClaimsUntilTheEpochIsClosed) {
   EXPECT_TRUE(absl::IsCancelled(epoch->Request(kEpochSamples, input).status()));
 }
 
-// A stream has its own order. A sample that was skipped because it was stored, and then lost, is read again.
+// A stream has its own order. A sample that was skipped because it was stored is read again if the store loses it.
 TEST_F(EpochTest, StreamedSamplesComeOnceEvenIfAStoredOneIsLost) {
   for (uint64_t number = 0; number < 3; ++number) {
     const auto epoch = Begin(number, /*random_access=*/false);

@@ -1,4 +1,4 @@
-// A stage whose store is in memory. Linked with TensorFlow, but without the code for other jobs and stores on disk.
+// A stage whose store is in memory. This test is linked with TensorFlow, but without other jobs and stores on disk.
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr uint32_t kSamples = 30;
 
-// Replaces other jobs, and runs a function while the schedule is agreed on.
+// A cooperation without other jobs, which runs a function while the stage agrees on a schedule.
 class Interruption : public Cooperation {
  public:
   absl::StatusOr<std::shared_ptr<const Schedule>> Agree(const Terms&, std::shared_ptr<const Schedule> schedule,
@@ -83,7 +83,7 @@ class StageAloneTest : public testing::Test {
     return fresh;
   }
 
-  // For a stream whose length is unknown at first: the next element to read, or nothing after `kSamples`.
+  // Returns the next element to read of a stream whose length is unknown at first, or nothing after `kSamples`.
   static std::optional<uint32_t> ReadStream(Epoch& epoch) {
     while (true) {
       const Advance advance = epoch.AdvanceStream();

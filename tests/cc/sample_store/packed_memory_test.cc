@@ -27,11 +27,11 @@ Tensor TensorOf(int64_t bytes, char content = 0) {
   return tensor;
 }
 
-// With pages of 64 KiB, tensors of 20 KiB must also be packed: a freed one leaves no whole page that could be returned.
+// With pages of 64 KiB, tensors of 20 KiB must also be packed: freeing one would not free a whole page.
 TEST(PackedMemoryTest, PacksTensorsOfFewSizesThatWouldNotFreeWholePages) {
   for (const size_t page_bytes : {4 << 10, 64 << 10}) {
     const auto memory = std::make_shared<PackedMemory>(page_bytes);
-    std::vector<Tensor> kept;  // Keeps their slots in use.
+    std::vector<Tensor> kept;  // Keeps the tensors' slots in use.
     const auto is_packed = [&](int64_t bytes) {
       const Tensor tensor = TensorOf(bytes);
       kept.push_back(memory->Copy(tensor));
@@ -61,7 +61,7 @@ TEST(PackedMemoryTest, MemoryOfAFreedRegionIsReturnedToTheSystem) {
     const uintptr_t page = reinterpret_cast<uintptr_t>(data) / 4096 * 4096;
     return mincore(reinterpret_cast<void*>(page), 1, pages) == 0 || errno != ENOMEM;
   };
-  // The last region may have a slab with free slots, which stays.
+  // The last region may have a slab with free slots, which is not returned.
   for (auto region = regions.begin(); region != std::prev(regions.end()); ++region) {
     std::vector<void*> slots;
     for (const Tensor& tensor : region->second) slots.push_back(tensor.data());
@@ -70,7 +70,7 @@ TEST(PackedMemoryTest, MemoryOfAFreedRegionIsReturnedToTheSystem) {
     region->second.clear();
     int mapped = 0;
     for (void* const slot : slots) mapped += is_mapped(slot);
-    // One free slab is kept.
+    // The memory keeps one free slab.
     EXPECT_LE(mapped, (1 << 20) / 3008) << region->first;
   }
 }

@@ -23,7 +23,7 @@ using tensorflow::Variant;
 
 constexpr int64_t kBytes = 100'000;
 
-// Like the memory of an accelerator, which may still read it.
+// Simulates the allocator of an accelerator, which may still be reading the memory.
 class OtherAllocator : public tensorflow::Allocator {
  public:
   std::string Name() override { return "other"; }
@@ -98,7 +98,7 @@ TEST(SampleMemoryTest, KeepsMemoryOfOtherAllocatorsAndStrings) {
   for (int i = 0; i < 10'000; ++i) ASSERT_EQ(sample[1].flat<tstring>()(i), std::string(30, 'a'));
 }
 
-// Dropping frees the large part, wherever the tensor objects themselves are.
+// Dropping a sample frees mainly its largest part, wherever the tensor objects themselves are.
 TEST(SampleMemoryTest, ASampleBelongsToTheRegionOfItsLargestPart) {
   const Tensor large = Filled(tensorflow::cpu_allocator(), 3 * kRegionBytes);
   const Tensor strings = Strings({"a", std::string(4 * kRegionBytes, 'b')});

@@ -8,7 +8,7 @@
 namespace refurbish_tf {
 namespace {
 
-// Returns what a RepetitionWatch reports for elements with these checksums; empty if nothing.
+// Returns what a RepetitionWatch reports for elements with these checksums, if it reports anything.
 template <class SumOf>
 std::optional<uint32_t> Watch(uint32_t num_elements, SumOf sum_of) {
   RepetitionWatch watch;

@@ -1,4 +1,4 @@
-// Indices of TFRecord files, and reading records with them.
+// Making indices of TFRecord files, and reading records with them.
 #include "refurbish_tf/cc/sources/record_index.h"
 
 #include <sys/stat.h>
@@ -80,7 +80,7 @@ class FakeFiles : public FileAccess {
   int num_open = 0;
   int num_written = 0;
   int num_looks = 0;
-  // After this many calls of `Identity` files are gone. Below 0: never.
+  // All files vanish after this many calls of `Identity`; never if below 0.
   int looks_left = -1;
 
  private:
@@ -167,7 +167,7 @@ TEST(RecordIndexTest, IndexesEveryRecordOfAllFiles) {
       files.Put(paths.back(), FileOf(own));
       records.insert(records.end(), own.begin(), own.end());
     }
-    // The index is made, and the second time read from its file.
+    // The first call makes the index; the second reads it from its file.
     for (int time = 0; time < 2; ++time) {
       absl::StatusOr<Index> index = Make(&files, paths);
       ASSERT_TRUE(index.ok()) << index.status();
@@ -237,7 +237,7 @@ TEST(RecordIndexTest, UsesOnlyACompleteIndexOfTheSameFile) {
     ++field;
     EXPECT_FALSE(FileIndex::Parse(right, other).has_value());
   }
-  // A truncated index is made again; another file is not overwritten.
+  // A truncated index is made again; a file that is not an index is not overwritten.
   files.files[kept]->text = right.substr(0, right.size() - 1);
   EXPECT_EQ((*Make(&files, {"d/a"}))->num_records(), 3);
   EXPECT_EQ(files.files[kept]->text, right);
@@ -376,7 +376,7 @@ TEST(OpenFilesTest, AChangedFileIsAnError) {
   for (int i = 0; i < 2; ++i) {
     EXPECT_TRUE(absl::IsFailedPrecondition(Read(&open, *index, i).status()));
   }
-  // Also for a file that was not open before, and for one that was deleted.
+  // It is also an error for a file that was not open before, and for a deleted file.
   OpenFiles others = NewOpenFiles();
   EXPECT_TRUE(absl::IsFailedPrecondition(Read(&others, *index, 0).status()));
   files.files.clear();

@@ -1,4 +1,4 @@
-// Workers that are cancelled or destroyed at any moment: nothing begins or is handed out afterwards. Uses std::thread.
+// Workers can be cancelled or destroyed at any moment; nothing begins or is handed out afterwards. Uses std::thread.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -36,7 +36,7 @@ TEST_F(OrderedWorkersTest, CanBeCancelledAtAnyMoment) {
       Dawdle(Draw(random + 2, number));
       return Draw(random + 2, number) / 64 % 5 == 0 ? Outcome::kDropped : Outcome::kDone;
     };
-    // Cancels at a random number of claims, or somewhat later.
+    // Cancels after a random number of claims, or a little later.
     const int claims = random / 1600 % 60;
     std::thread canceller([&] {
       while (workers.num_claims() < claims) std::this_thread::yield();

@@ -1,4 +1,4 @@
-// The workers run ahead as far as there is room, and no further. AllKinds() lists the kinds of workers. Uses
+// The workers work ahead as far as there is room, and no further. AllKinds() lists the kinds of workers. Uses
 // std::thread, for which test_cc.py searches this file.
 #include <algorithm>
 #include <cstdint>
@@ -20,7 +20,7 @@ TEST_P(AllWorkersTest, NeverHoldsMorePiecesThanThereIsRoomFor) {
     workers.claim = [](int number) { return Draw(16, number) % 2 == 0 ? Claimed::kRun : Claimed::kFetch; };
     int taken = 0;
     for (int round = 0; round < 10; ++round) {
-      // Takes enough to wake the threads, which then must use exactly the free room.
+      // Takes enough results to wake the threads, which must then fill exactly the free room.
       do {
         ASSERT_GE(workers.NextNumber(), 0);
         ++taken;
@@ -76,7 +76,7 @@ TEST_F(OrderedWorkersTest, EveryCallHasRoomForLargePieces) {
     workers.claim = [](int) { return Claimed::kRun; };
     workers.bytes = [](int) { return kBytes; };
     ASSERT_EQ(workers.NextNumber(), 0);
-    // Piece 0 may have been taken when all room was used, or before.
+    // Piece 0 may have been taken before or after the room was full, so there may be one claim more.
     Await([&] { return workers.num_claims() >= room; });
     Await([&] { return workers.all_threads_asleep(); });
     ASSERT_LE(workers.num_claims(), room + 1);
@@ -159,7 +159,7 @@ TEST_F(OrderedWorkersTest, DroppedPiecesTakeNoRoom) {
   Await([&] { return workers.num_runs() > 20; });
 }
 
-// Until a size is known, no more pieces are claimed than calls may run.
+// Until the size of a piece is known, the workers claim no more pieces than may run at once.
 TEST_F(OrderedWorkersTest, TheByteLimitAppliesToFetchedPieces) {
   Options options = MakeOptions(/*max_calls=*/2, /*helps=*/false, true);
   options.max_bytes = 100;
@@ -175,7 +175,7 @@ TEST_F(OrderedWorkersTest, TheByteLimitAppliesToFetchedPieces) {
   EXPECT_LE(workers.num_runs() - 1, 3) << "of 100 bytes each";
 }
 
-// While nothing is ready, all calls run, regardless of room.
+// While nothing is ready, all calls run, even if there is no room for their results.
 TEST_F(OrderedWorkersTest, AllCallsRunWhileNothingIsReady) {
   constexpr int kCalls = 6;
   Options options = MakeOptions(kCalls, /*helps=*/false, true);

@@ -1,4 +1,4 @@
-// All kinds of workers return each piece once and lose no wake-up. Uses std::thread, for which test_cc.py searches.
+// All kinds of workers return each piece once and lose no wake-up. Uses std::thread, which test_cc.py searches for.
 #include "refurbish_tf/cc/workers/ordered_workers.h"
 
 #include <algorithm>
@@ -35,7 +35,7 @@ TEST_P(AllWorkersTest, EachPieceComesOnce) {
 
 TEST_P(AllWorkersTest, DroppedPiecesAreSkipped) {
   constexpr int kPieces = 400;
-  // The last pieces are all dropped, and there are long gaps before them.
+  // The last 50 pieces are dropped, and so are some long runs of pieces before them.
   const auto is_dropped = [](int number) {
     return number >= kPieces - 50 || Draw(5, number) % 3 == 0 || Draw(6, number / 40) % 4 == 0;
   };
@@ -77,7 +77,7 @@ TEST_P(AllWorkersTest, ReturnsNothingIfAllPiecesAreDropped) {
   }
 }
 
-// As with a source of unknown length, which is read until it ends.
+// A source of unknown length is read until a fetch finds its end.
 TEST_P(AllWorkersTest, EndsWhenAFetchFindsTheEnd) {
   for (const int pieces : {0, 1, 7, 200}) {
     Counter ended;
@@ -177,7 +177,7 @@ TEST_P(AllWorkersTest, RunsTheMaximumNumberOfCallsAtOnce) {
 TEST_F(OrderedWorkersTest, AThreadStartsWhenAllOthersAreBusy) {
   for (const bool helps : {false, true}) {
     for (const Claimed claimed : {Claimed::kRun, Claimed::kFetch}) {
-      // Three calls that wait for each other; then one call after the other, although many threads would be allowed.
+      // Three calls wait for each other. Then calls run one at a time, although many threads would be allowed.
       Counter begun;
       Counter ended;
       Workers workers(MakeOptions(/*max_calls=*/500, helps, /*in_order=*/true));
@@ -213,7 +213,7 @@ TEST_P(AllWorkersTest, NoWakeUpIsLost) {
         if (number == kPieces) return Claimed::kEnd;
         const uint64_t random = Draw(seed, number);
         if (random % 8 == 0 && ended < number) return Claimed::kNotNow;
-        // Half of the pieces are of the same kind for 30 numbers.
+        // Half of the pieces have the kind of their group of 30, which makes long runs of one kind.
         const uint64_t kind = random / 8 % 2 == 0 ? random : Draw(1, number / 30);
         if (kind / 16 % 3 == 0) {
           ended.Add(1);
@@ -271,13 +271,13 @@ TEST_P(AllWorkersTest, CanSettleAtAnyMoment) {
     Dawdle(Draw(seed + 3, number));
     EXPECT_EQ(workers.num_claims(), claims);
     workers.Resume();
-    // Out of order, pieces made from now on may come first.
+    // If results are not in order, pieces that are made after `Resume` may come first.
     for (const int next : options().in_order ? ready : std::vector<int>()) {
       EXPECT_EQ(number = workers.NextNumber(), next);
       results.push_back(number);
     }
   }
-  // Settling gives up only pieces that were claimed and not begun.
+  // Settling gives up only pieces that were claimed but not begun.
   for (const int given_up : workers.never_fetched()) results.push_back(given_up);
   for (int i = 0; i < kPieces; ++i) {
     const bool dropped = Claimed(Draw(seed, i) % 3) != Claimed::kDone && Draw(seed + 1, i) % 5 == 0;

@@ -30,12 +30,12 @@ using Outcome = OrderedWorkers::Outcome;
 
 inline constexpr std::chrono::seconds kLimit(60);
 
-// Results of NextNumber() other than numbers.
+// Returned by NextNumber() if the next result is not a piece.
 inline constexpr int kEnd = -1;
 inline constexpr int kCancelled = -2;
 inline constexpr int kStuck = -3;
 
-// Relaxed, because atomic operations that order threads would hide races of the workers from the sanitizer.
+// Relaxed, because operations that order threads would hide the workers' races from the sanitizer.
 class Counter {
  public:
   int Add(int n) { return value_.fetch_add(n, std::memory_order_relaxed) + n; }
@@ -79,7 +79,7 @@ inline void Dawdle(uint64_t random) {
   }
 }
 
-// None of the fields is atomic, so that the sanitizer checks that the workers pass pieces between threads safely.
+// No field is atomic, so the sanitizer checks that the workers pass pieces between threads safely.
 struct NumberedPiece : OrderedWorkers::Piece {
   NumberedPiece(int number, Counter* alive, std::vector<int>* never_fetched)
       : number(number), alive(alive), never_fetched(never_fetched) {
@@ -101,7 +101,7 @@ struct NumberedPiece : OrderedWorkers::Piece {
   bool is_done = false;
 };
 
-// Workers whose work is defined by a test. Checks what must hold in every test.
+// Workers whose work a test defines. Checks what must hold in every test.
 class Workers : public OrderedWorkers::Work {
  public:
   explicit Workers(const Options& options) : options_(options) {
@@ -140,7 +140,7 @@ class Workers : public OrderedWorkers::Work {
     return taken.number;
   }
 
-  // The remaining results. The end must stay the end.
+  // The remaining results. Once the end is reached, each further call must also return it.
   std::vector<int> AllNumbers() {
     std::vector<int> numbers;
     int number;
@@ -151,7 +151,7 @@ class Workers : public OrderedWorkers::Work {
     return numbers;
   }
 
-  // Settles. Returns the numbers of the results that come next; none if cancelled.
+  // Settles. Returns the numbers of the results that come next, or nothing if the workers were cancelled.
   std::vector<int> Settle() {
     std::vector<const OrderedWorkers::Piece*> ready;
     if (!workers_->Settle(&ready)) return {};
@@ -188,14 +188,14 @@ class Workers : public OrderedWorkers::Work {
   int calls() const { return calls_; }
   int consumer_calls() const { return consumer_calls_; }
   int alive() const { return alive_; }
-  // Pieces that were given up.
+  // Pieces that were claimed for a fetch, but given up before it.
   const std::vector<int>& never_fetched() const { return never_fetched_; }
   int threads_started() const { return threads_started_; }
   int threads_asleep() const { return threads_asleep_; }
   int wakes() const { return wakes_; }
   bool consumer_asleep() const { return consumer_asleep_ > 0; }
   bool all_threads_asleep() const { return threads_asleep_ == threads_started_; }
-  // All threads but the calling one; there must be some.
+  // Whether there are threads besides the calling one, and all of them are asleep.
   bool all_others_asleep() const { return threads_asleep_ > 0 && threads_asleep_ == threads_started_ - !is_consumer(); }
   bool is_consumer() const { return std::this_thread::get_id() == consumer_; }
 
@@ -258,7 +258,7 @@ class Workers : public OrderedWorkers::Work {
     return bytes(done.number);
   }
 
-  // Called under the lock. A thread that is counted as asleep waits, unless it has just been woken.
+  // Called under the workers' lock. A thread that is counted as asleep is waiting, unless it has just been woken.
   void Sleeps(bool begins) override {
     Counter& asleep = is_consumer() ? consumer_asleep_ : threads_asleep_;
     if (!begins && !is_consumer()) wakes_.Add(1);
@@ -307,14 +307,14 @@ class Workers : public OrderedWorkers::Work {
   Counter threads_asleep_;
   Counter consumer_asleep_;
   Counter wakes_;
-  // Not atomic: only used by calls that must not overlap.
+  // Not atomic, because only calls that must not overlap use them.
   bool claims_ended_ = false;
   int last_fetched_ = -1;
   std::vector<int> never_fetched_;
   std::unique_ptr<OrderedWorkers> workers_;
 };
 
-// Ends a test that hangs: most errors of the workers are deadlocks.
+// Aborts a test that hangs, because most bugs in the workers are deadlocks.
 class Watchdog {
  public:
   Watchdog() : thread_([this] { Watch(); }) {}

@@ -1,5 +1,5 @@
-// Nothing is idle needlessly, and no thread is woken in vain. Uses std::thread, for which test_cc.py searches this
-// file.
+// Neither threads nor the input are idle without need, and no thread is woken in vain. Uses std::thread, for which
+// test_cc.py searches this file.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -41,7 +41,7 @@ TEST_F(OrderedWorkersTest, ABlockedPieceDoesNotDelayOthers) {
   }
 }
 
-// Many short pieces are claimed at once, but never together with a long one.
+// The workers claim many short pieces at once, but never a long one together with them.
 TEST_F(OrderedWorkersTest, ALongPieceDoesNotDelayShortOnes) {
   constexpr int kPieces = 1200, kLong = 1000;
   for (const bool by_fetch : {false, true}) {
@@ -62,7 +62,7 @@ TEST_F(OrderedWorkersTest, ALongPieceDoesNotDelayShortOnes) {
   }
 }
 
-// A fetched piece runs while the next one is fetched, although all other threads sleep.
+// While a fetched piece runs, a sleeping thread is woken to fetch the next one.
 TEST_F(OrderedWorkersTest, FetchesTheNextPieceWhileOneRuns) {
   for (const bool helps : {false, true}) {
     Workers workers(MakeOptions(/*max_calls=*/3, helps, /*in_order=*/true));
@@ -81,7 +81,7 @@ TEST_F(OrderedWorkersTest, FetchesTheNextPieceWhileOneRuns) {
   }
 }
 
-// While a piece is waited for in order, the others run.
+// While the consumer waits for a piece in order, the other pieces run.
 TEST_F(OrderedWorkersTest, OtherPiecesRunWhileTheNextInOrderIsBlocked) {
   constexpr int kPieces = 16;
   for (const bool helps : {false, true}) {
@@ -128,7 +128,7 @@ TEST_F(OrderedWorkersTest, TheConsumerHelpsWhileItWaits) {
   for (const bool in_order : {false, true}) {
     Workers workers(MakeOptions(/*max_calls=*/2, /*helps=*/true, in_order));
     workers.claim = [](int number) { return number == 8 ? Claimed::kEnd : Claimed::kRun; };
-    // The first piece of the thread lasts until the consumer has run three.
+    // The thread's first piece lasts until the consumer has run three.
     workers.run = [&](int) {
       if (workers.is_consumer()) {
         Await([&] { return workers.num_runs() > workers.consumer_calls(); });
@@ -155,7 +155,7 @@ TEST_F(OrderedWorkersTest, ThreadsStayAsleepWhileNoPieceNeedsWork) {
     };
     Counter begun;
     workers.run = [&](int number) {
-      // All threads must be woken again.
+      // These pieces wait for each other, so all threads must be woken again.
       if (number >= kPieces && number < kPieces + options.max_calls) {
         begun.Add(1);
         Await([&] { return begun == options.max_calls; });
@@ -169,7 +169,7 @@ TEST_F(OrderedWorkersTest, ThreadsStayAsleepWhileNoPieceNeedsWork) {
       ASSERT_EQ(workers.NextNumber(), i);
       ASSERT_EQ(workers.num_claims(), i + 1);
     }
-    // Each thread may have been woken before, and not have run yet.
+    // A thread that was woken earlier may be counted only now.
     EXPECT_LE(workers.wakes(), wakes + workers.threads_started());
     for (int i = kPieces; i < kPieces + 100; ++i) ASSERT_EQ(workers.NextNumber(), i);
     EXPECT_EQ(workers.NextNumber(), kEnd);
@@ -186,7 +186,7 @@ TEST_F(OrderedWorkersTest, ThreadsAreWokenWhenHalfOfTheRoomIsFree) {
       Workers workers(options);
       workers.claim = [](int) { return Claimed::kRun; };
       workers.run = [&](int number) {
-        // Makes sure that all threads have started.
+        // The first pieces wait for each other, so all threads start.
         begun.Add(1);
         if (number < options.max_calls) {
           Await([&] { return begun >= options.max_calls; });
@@ -200,7 +200,7 @@ TEST_F(OrderedWorkersTest, ThreadsAreWokenWhenHalfOfTheRoomIsFree) {
         // A woken thread needs time to be counted.
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
       };
-      // Threads that have not slept yet cannot have been woken. From then on all are woken together, once per round.
+      // No thread is woken before it first sleeps. After that, each round wakes all threads once.
       take();
       for (int round = 0; round < 5; ++round) {
         const int threads = workers.threads_started();
@@ -221,14 +221,14 @@ TEST_F(OrderedWorkersTest, ThreadsAreWokenWhenHalfOfTheRoomIsFree) {
   }
 }
 
-// If the consumer ran long pieces, results would be ready before it could return them.
+// If the consumer ran a long piece, it could not return results that are ready before it ends.
 TEST_F(OrderedWorkersTest, TheConsumerLeavesLongPiecesToTheThreads) {
   constexpr int kCalls = 3;
   for (const bool is_long : {false, true}) {
     Workers workers(MakeOptions(kCalls, /*helps=*/true, /*in_order=*/true));
     workers.claim = [](int) { return Claimed::kRun; };
     workers.run = [&](int number) {
-      // A first call is often slow.
+      // The first call of a function is often slow, which does not make its pieces long.
       const bool sleeps = is_long || number == 0;
       std::this_thread::sleep_for(std::chrono::milliseconds(sleeps ? 10 : 0));
       return Outcome::kDone;
@@ -236,7 +236,7 @@ TEST_F(OrderedWorkersTest, TheConsumerLeavesLongPiecesToTheThreads) {
     for (int i = 0; i < 100; ++i) ASSERT_EQ(workers.NextNumber(), i);
     EXPECT_EQ(workers.threads_started(), is_long ? kCalls : kCalls - 1);
     if (is_long) {
-      // PieceTimes decides after four runs for each call, whoever runs them.
+      // PieceTimes decides after four runs for each call, including the consumer's runs.
       EXPECT_LE(workers.consumer_calls(), 4 * kCalls);
     }
   }
@@ -269,7 +269,7 @@ TEST_F(OrderedWorkersTest, RetriesANotNowClaimWhileTheConsumerSleeps) {
   }
 }
 
-// Work that breaks its contract ends in an error after the earlier results, not in a consumer that polls forever.
+// If the work breaks its contract, the consumer gets the earlier results and then an error, instead of polling forever.
 TEST_F(OrderedWorkersTest, NotNowWithNothingInProgressIsAnError) {
   for (const int max_calls : {0, 1, 3}) {
     for (const Claimed claimed : {Claimed::kDone, Claimed::kRun}) {
@@ -284,7 +284,7 @@ TEST_F(OrderedWorkersTest, NotNowWithNothingInProgressIsAnError) {
   }
 }
 
-// Dropped pieces may reveal the end while the consumer sleeps.
+// The workers may reach the end by dropping pieces while the consumer sleeps.
 TEST_F(OrderedWorkersTest, TheEndWakesTheConsumer) {
   for (const bool in_order : {false, true}) {
     Counter ended;
@@ -293,7 +293,7 @@ TEST_F(OrderedWorkersTest, TheEndWakesTheConsumer) {
       ended.Set(number == 2);
       return ended ? Claimed::kEnd : Claimed::kRun;
     };
-    // The piece at the consumer's place is dropped when nothing else is left.
+    // The piece that the consumer waits for in order is dropped last, when no other piece is left.
     workers.run = [&](int number) {
       Await([&] { return workers.consumer_asleep() && (number == 1 || ended); });
       return Outcome::kDropped;
@@ -324,12 +324,12 @@ TEST_F(OrderedWorkersTest, MeasuresHowLongTheConsumerWaited) {
   EXPECT_EQ(waited, 0);
 }
 
-// While the only thread runs, the sleeping consumer must be woken to fetch, so that the input is not idle.
+// While the only thread runs a piece, the sleeping consumer must be woken to fetch. Otherwise the input would be idle.
 TEST_F(OrderedWorkersTest, TheConsumerIsWokenToFetch) {
   Workers workers(MakeOptions(/*max_calls=*/2, /*helps=*/true, true));
   workers.claim = [](int) { return Claimed::kFetch; };
   workers.fetch = [&](int number) {
-    if (number == 0) {  // By the consumer. The thread must fetch the next piece.
+    if (number == 0) {  // The consumer fetches this piece. The thread must fetch the next one.
       return Outcome::kRun;
     }
     if (!workers.is_consumer() && number < 5) {
@@ -340,7 +340,7 @@ TEST_F(OrderedWorkersTest, TheConsumerIsWokenToFetch) {
   Counter thread_runs;
   workers.run = [&](int number) {
     if (workers.is_consumer()) {
-      // Until the thread has fetched or is fetching.
+      // Waits until the thread has begun to fetch.
       if (workers.num_fetches() == 1) Await([&] { return workers.num_fetches() > 1; });
       return Outcome::kDone;
     }

@@ -11,7 +11,7 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-TEST(PieceTimesTest, AsManyAreDoneAtOnceAsTakeFiftyMicroseconds) {
+TEST(PieceTimesTest, ShortPiecesRunTogetherForFiftyMicroseconds) {
   PieceTimes times;
   EXPECT_EQ(times.at_once(), 1u);
   for (int i = 0; i < 100; ++i) times.Ran(times.at_once(), times.at_once() * microseconds(5));
@@ -22,7 +22,7 @@ TEST(PieceTimesTest, AsManyAreDoneAtOnceAsTakeFiftyMicroseconds) {
   EXPECT_EQ(times.at_once(), PieceTimes::kMostAtOnce);
 }
 
-TEST(PieceTimesTest, OneFetchSaysWhetherTheNextIsShort) {
+TEST(PieceTimesTest, TheLastFetchPredictsWhetherTheNextIsShort) {
   PieceTimes times;
   EXPECT_TRUE(times.short_fetches());
   times.Fetched(2, microseconds(10));
@@ -64,7 +64,7 @@ RoomAhead::Limits MakeLimits(int max_calls) {
   return limits;
 }
 
-// How many pieces there is room for after one of `bytes` was taken.
+// The number of pieces that there is room for, once a piece of `bytes` bytes was made and taken.
 size_t RoomFor(const RoomAhead::Limits& limits, int64_t bytes, int part = 1) {
   RoomAhead room(limits);
   EXPECT_TRUE(room.Add(bytes));
@@ -104,7 +104,7 @@ TEST(RoomAheadTest, SmallPiecesHaveMoreRoom) {
   EXPECT_EQ(RoomFor(limits, 200'000), 10u);
 }
 
-TEST(RoomAheadTest, UntilASizeIsKnownOnlyTheCallsAreFetched) {
+TEST(RoomAheadTest, WithoutAKnownSizeOnlyOnePieceACallIsFetched) {
   RoomAhead room(MakeLimits(3));
   EXPECT_TRUE(room.Has(5, /*num_to_fetch=*/1, 1));
   EXPECT_FALSE(room.Has(5, /*num_to_fetch=*/2, 1));
@@ -114,7 +114,7 @@ TEST(RoomAheadTest, UntilASizeIsKnownOnlyTheCallsAreFetched) {
   EXPECT_TRUE(room.Has(5, /*num_to_fetch=*/2, 1));
 }
 
-TEST(RoomAheadTest, TheLargestPieceSoFarStandsForThoseUnderWay) {
+TEST(RoomAheadTest, PiecesInProgressCountAsTheLargestSoFar) {
   RoomAhead room(MakeLimits(2));
   room.Add(60);
   room.Add(10);

@@ -52,7 +52,7 @@ class ClaimingJob {
 
 class ClaimingProcess {
  public:
-  // Must be made before there are threads. `fork` runs a body in a new process, and returns its id.
+  // Make it before any thread starts, because it forks. `fork` runs a body in a new process, and returns its id.
   template <class Fork>
   ClaimingProcess(const Fork& fork, const std::string& path, StoreEnv* env) {
     int requests[2], answers[2];
@@ -164,7 +164,7 @@ TEST_F(DiskFuzzTest, ClaimsWorkDespiteClockJumpsAndDyingJobs) {
         }
       }
     }
-    // Closes all pipes first, because later processes also have the pipes of earlier ones open.
+    // Closes all pipes first, because each process also holds the pipes of earlier ones open.
     for (auto& [number, process] : processes) process->Close();
     for (auto& [number, process] : processes) {
       EXPECT_EQ(Join(process->process()), 0);

@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 // A small store, damaged in one place at a time.
 class DiskDamageTest : public StoreDirectoryTest {
  protected:
-  // This much of the index is saved and restored; the rest is zeros.
+  // Only this much of the index is saved and restored; the rest is zeros.
   static constexpr size_t kIndexBytes = 4096;
   static constexpr Generation kGeneration = 5;
   static constexpr uint64_t kAbsent = 3;  // Never put.
@@ -77,7 +77,7 @@ class DiskDamageTest : public StoreDirectoryTest {
     }
   }
 
-  // Without the settings file the origin of the samples is unknown: nothing is changed, and the error says what to do.
+  // Without valid settings the origin of the samples is unknown: nothing is changed, and the error says what to do.
   void ExpectRefused(const std::string& damage) {
     const auto before = ReadFiles(directory_);
     const absl::Status status = DiskStore::Open(directory_, {}).status();
@@ -99,7 +99,7 @@ class DiskDamageTest : public StoreDirectoryTest {
   // Opens the store after files were damaged, and checks everything. Returns the number of samples present.
   int Examine(const std::string& damage) {
     DiskStoreOptions options;
-    // At most one thread, because thousands of stores are opened.
+    // At most one thread that reads, because thousands of stores are opened.
     options.read_queue = std::make_unique<ReadQueue>(1);
     auto opened = DiskStore::Open(directory_, std::move(options));
     EXPECT_TRUE(opened.ok()) << damage << ": " << opened.status().ToString();
@@ -179,7 +179,7 @@ TEST_F(DiskDamageTest, RefusesAnyFlippedBitInTheSettings) {
   }
 }
 
-// Flips bits of counts, epochs and jobs, and the last bit.
+// Flips bits of counts, epochs and jobs, and the last bit of the file.
 TEST_F(DiskDamageTest, SurvivesAnyFlippedBitInTheState) {
   for (size_t bit = 0; bit < 64 * 6; bit += kStep) FlipAndExamine("state", bit);
   FlipAndExamine("state", 8 * files_["state"].size() - 1);

@@ -1,5 +1,5 @@
-// Directories that are not a cache store are refused and left unchanged, and killed processes leave no damage in a
-// store.
+// Directories that are not a cache store are refused and left unchanged. Processes that are killed leave no damage in
+// a store.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -110,8 +110,8 @@ TEST_F(DiskDirectoryTest, IsAccessibleOnlyToItsOwner) {
   directory_ = fs::path(directory_).parent_path().parent_path();
 }
 
-// Two processes at a time put, get and compact, and are killed. Samples that they have flushed, which they report
-// through a pipe, must be there.
+// Two processes at a time put, get and compact, until they are killed. Samples that they have flushed, which they
+// report through a pipe, must be there.
 TEST_F(DiskDirectoryTest, KilledProcessesLeaveNoDamageAndNoGarbage) {
   constexpr uint64_t kSamples = 64;
   const int rounds = Rounds(6);
@@ -177,7 +177,7 @@ TEST_F(DiskDirectoryTest, KilledProcessesLeaveNoDamageAndNoGarbage) {
       close(fds[i][1]);
     }
     for (int i = 0; i < 2; ++i) {
-      // Killed during some operation, after a random number of flushes.
+      // Kills the process during some operation, after a random number of flushes.
       for (int k = random() % 12; k >= 0; --k) {
         Flushed flushed;
         ASSERT_EQ(read(fds[i][0], &flushed, sizeof(flushed)), static_cast<ssize_t>(sizeof(flushed)));
@@ -206,7 +206,7 @@ TEST_F(DiskDirectoryTest, KilledProcessesLeaveNoDamageAndNoGarbage) {
   EXPECT_LE(most_segments, 16);
 }
 
-// A process that dies while it makes the store leaves nothing that disturbs others.
+// A process that dies while it creates the store leaves nothing that disturbs other processes.
 TEST_F(DiskDirectoryTest, CanBeOpenedConcurrentlyWhileAProcessIsKilled) {
   for (int round = 0; round < Rounds(6); ++round) {
     fs::remove_all(directory_);

@@ -1,4 +1,4 @@
-// Rounds in which the files of a store are damaged and replaced, and its disk is full (disk_fuzz_testing.h). Each user
+// Rounds in which the files of a store are damaged and replaced, or its disk fills up (disk_fuzz_testing.h). Each user
 // has its own store object; threads that share one are in disk_store_races_test.cc, for the thread sanitizer.
 #include <fcntl.h>
 #include <sched.h>
@@ -38,7 +38,7 @@ std::vector<std::string> Names(const std::string& directory) {
 
 constexpr off_t kHuge = off_t{1} << 30;
 
-// Damages files as tools and people do, who may have an older copy.
+// Damages files as tools and people do, for example by restoring an older copy.
 class Injury {
  public:
   explicit Injury(std::string directory) : directory_(std::move(directory)) {}
@@ -61,7 +61,7 @@ class Injury {
         EXPECT_EQ(ftruncate(fd, random() % 2 == 0 ? 0 : offset), 0);
         break;
       case 1: {
-        // Some files become huge, but not the index and the claims: they are scanned to their ends.
+        // Some files become huge, but not the index and the claims, because these are scanned to their ends.
         const bool may_be_huge = Rounds(0) > 0 && name != "index" && name != "claims";
         EXPECT_EQ(ftruncate(fd, size + random() % (uint64_t{1} << (may_be_huge ? 40 : 21))), 0);
         break;
@@ -89,15 +89,15 @@ class Injury {
       case 7:
         copies_[name] = ReadStartOf(path);
         break;
-      case 8:  // What cp does.
+      case 8:  // As cp does.
         EXPECT_EQ(ftruncate(fd, 0), 0);
         Write(fd, 0, Copy(name));
         break;
-      case 9:  // What rsync --inplace does.
+      case 9:  // As rsync --inplace does.
         Write(fd, 0, Copy(name));
         EXPECT_EQ(ftruncate(fd, Copy(name).size()), 0);
         break;
-      case 10: {  // What rsync does.
+      case 10: {  // As rsync does.
         const std::string other = directory_ + "/../copy" + std::to_string(getpid()) + std::to_string(random());
         std::ofstream(other, std::ios::binary) << Copy(name);
         fs::permissions(other, fs::perms(0600));
@@ -191,7 +191,7 @@ TEST_F(DiskFuzzTest, SurvivesPlantedLinksAndPipes) {
     Use(random, &StoreEnv::Default(), plant);
     EXPECT_EQ(ReadStartOf(victims + "/file"), content);
     EXPECT_EQ(Names(victims), std::vector<std::string>({"file"}));
-    // Removes foreign files, as the error message says.
+    // Removes foreign files, as the error message advises.
     for (const std::string& name : Names(store_)) {
       const fs::path path = store_ + "/" + name;
       if (!fs::is_regular_file(fs::symlink_status(path)) || fs::hard_link_count(path) > 1) {
@@ -235,7 +235,7 @@ TEST_F(DiskFuzzTest, RecoversFromAFullDisk) {
         random, &env, [&](Random& random) { env.is_full = random() % 2 == 0; },
         [&](User& first, User& second) {
           env.is_full = false;
-          // Users that were refused before are not refused now.
+          // Users whose store could not be opened on the full disk can open it now.
           for (User* user : {&first, &second}) {
             if (user->store() == nullptr) user->Run();
             ASSERT_NE(user->store(), nullptr);
@@ -247,8 +247,8 @@ TEST_F(DiskFuzzTest, RecoversFromAFullDisk) {
   });
 }
 
-// Mounts a small file system, if permitted, which ends with the process. The mapped files also get holes, because
-// touching one on a full disk kills a process.
+// Mounts a small file system, if permitted; it ends with the process. Also punches holes into the mapped files, because
+// touching a hole on a full disk kills a process.
 TEST_F(DiskFuzzTest, RecoversFromAFullRealDisk) {
   const std::string disk = directory_ + "/round";
   RunRounds([&](Random& random) {

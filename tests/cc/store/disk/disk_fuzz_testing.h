@@ -29,7 +29,7 @@ using Random = std::mt19937;
 using Harm = std::function<void(Random&)>;
 
 inline constexpr int kSteps = 120;
-// The limit of a round in seconds. It takes a fraction of one.
+// The limit of a round, in seconds. A round usually takes less than one.
 inline constexpr unsigned kLongestRound = 60;
 inline constexpr int kSkipped = 77;
 
@@ -92,7 +92,7 @@ inline void ExpectWorks(const std::vector<DiskStore*>& stores) {
   EXPECT_EQ(stores[0]->Verify(), std::make_pair(int64_t{kSamples}, int64_t{0}));
 }
 
-// Opens a store that nobody else has open, and puts it to use. It may have to be overwritten.
+// Opens a store that nobody else has open, overwrites it if that is necessary, and uses it.
 inline void ExpectWorksAnew(const std::string& path) {
   StoreEnv* const env = &StoreEnv::Default();
   auto store = OpenStore(path, env);
@@ -113,7 +113,7 @@ inline void ExpectWorksAnew(const std::string& path) {
   EXPECT_TRUE((*store)->Join().ok());
 }
 
-// A user of a store, in its own thread, with the operations of an epoch and those that people use by hand.
+// A user of a store, in its own thread, who performs the operations of an epoch and those that people start by hand.
 class User {
  public:
   User(std::string path, StoreEnv* env, uint32_t seed, Harm harm)
@@ -142,7 +142,7 @@ class User {
     store_.reset();
   }
 
-  // Opening may be refused, and other users may have the store open.
+  // The store may refuse to be opened, and other users may have it open.
   void OpenAnew() {
     Close();
     auto store = OpenStore(path_, env_);

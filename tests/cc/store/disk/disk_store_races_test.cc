@@ -42,7 +42,7 @@ class FaultyReadQueue : public ReadQueue {
   const std::atomic<bool>* const failing_;
 };
 
-// Runs a function once before a write, a lock or an open: what another process may do at that moment.
+// Runs a function once before a write, a lock or an open, as if another process acted at that moment.
 class HookedEnv : public StoreEnv {
  public:
   absl::Status Write(int fd, uint64_t offset, std::vector<iovec> parts) override {
@@ -58,7 +58,7 @@ class HookedEnv : public StoreEnv {
     return StoreEnv::TryLock(fd, byte);
   }
 
-  // Must be set while the writer is idle.
+  // Set these only while the writer is idle.
   std::function<void()> before_write;
   std::function<void()> before_lock;
   std::function<void()> before_open;
@@ -98,7 +98,7 @@ TEST_F(DiskStoreTest, ASampleReplacedWhileItIsReadIsReadAgain) {
   }
 }
 
-// Claims call `Want` while they hold locks that all threads need, so it must not touch the disk.
+// Claims call `Want` while they hold locks that all threads need, so `Want` must not touch the disk.
 TEST_F(DiskStoreTest, WantDoesNotTouchTheDiskBeforeStart) {
   {
     auto other = Open();
@@ -136,7 +136,7 @@ TEST_F(DiskStoreTest, WantDoesNotTouchTheDiskBeforeStart) {
   go_on.set_value();
   starting.join();
   EXPECT_GT(reads, 0);
-  // One of the two calls of `Start` has started the reads that were wanted in between.
+  // One of the two calls of `Start` has started the reads that were wanted between them.
   before_read = nullptr;
   for (uint64_t i = 0; i < 20; ++i) {
     RecordBuffer record;
@@ -158,7 +158,7 @@ TEST_F(DiskStoreTest, CompactionDoesNotOverwriteConcurrentChanges) {
     options.write_buffer = 16 << 10;
     options.env = &env;
     auto store = Open(std::move(options));
-    // A few segments, too few for the background thread. Everything but one sample of the first segment is dead.
+    // Too few segments for the background thread to compact. Everything but one sample of the first segment is dead.
     for (uint64_t i = 0; i <= 40; ++i) Put(*store, i, 0, Content(i, 0, kSize));
     store->Flush();
     for (uint64_t i = 1; i <= 40; ++i) store->Remove(i, false);
@@ -177,7 +177,7 @@ TEST_F(DiskStoreTest, CompactionDoesNotOverwriteConcurrentChanges) {
   }
 }
 
-// Another process may adopt a segment that has been made and is not yet locked.
+// Another process may adopt a segment that has been created but not yet locked.
 TEST_F(DiskStoreTest, ANewSegmentDoesNotOverwriteRecordsOfAnotherProcess) {
   HookedEnv env;
   DiskStoreOptions options;
@@ -405,7 +405,7 @@ TEST_F(DiskStoreTest, ConcurrentThreadsAndProcessesStayWithinTheLimit) {
         const size_t size = kSizes[random() % 3];
         Put(store, index, generation, Content(index, generation, size));
         if (random() % 10 == 0) store.Remove(random() % kSamples, true);
-        // The counted bytes are at least the live bytes.
+        // The store counts at least the live bytes, so this also limits them.
         most = std::max<int64_t>(most, store.state().bytes());
       }
     });

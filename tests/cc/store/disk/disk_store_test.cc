@@ -163,7 +163,7 @@ class BlockEnv : public StoreEnv {
 // Balanced eviction with r = 2: each epoch puts a newer generation of every other sample, in random order. The first
 // epoch's segments hold both halves.
 TEST_F(DiskStoreTest, SpaceAndWriteAmplificationAreBounded) {
-  // With pages of 64 KiB, file systems may only free that much at a time.
+  // On a machine with pages of 64 KiB, file systems may be able to free only whole pages.
   constexpr uint64_t kPage = 4096, kLargePage = 64 << 10;
   for (const auto& [size, block] :
        {std::pair<size_t, uint64_t>(3'000, kPage), {40'000, kPage}, {40'000, kLargePage}, {150'000, kLargePage}}) {
@@ -205,7 +205,7 @@ TEST_F(DiskStoreTest, SpaceAndWriteAmplificationAreBounded) {
   }
 }
 
-// Four jobs, each in its own order, each putting the samples that the others have not yet put.
+// Four jobs, each in its own order. Each puts the samples that the others have not put yet.
 TEST_F(DiskStoreTest, SpaceAndWriteAmplificationAreBoundedForFourProcesses) {
   constexpr size_t kSamples = 8'000;
   constexpr size_t kSize = 3'000;
@@ -302,7 +302,7 @@ TEST_F(DiskStoreTest, RefusesInvalidAndOversizedSamples) {
     EXPECT_EQ(Get(*store, 3), "");
     EXPECT_EQ(store->StoredGeneration(1), kNoGeneration - 1);
   }
-  // It is too large, so its data is not read.
+  // The sample is too large, so its data is not read.
   std::vector<char> byte(1);
   const iovec huge = {byte.data(), kMaxRecord};
   EXPECT_EQ(store->Put(4, 0, {&huge, 1}), PutResult::kFailed);
@@ -324,7 +324,7 @@ TEST_F(DiskStoreLimitTest, HoldsExactlyAsManySamplesAsFit) {
     const int64_t space = RecordSpace(sizeof(RecordHeader) + size);
     auto store = Open(Limit(10 * space + space / 2));
     EXPECT_EQ(store->max_bytes() / space, 10);
-    // Replacing an older generation needs no room, in memory or on disk.
+    // Replacing an older generation needs no additional room, in the write buffer or on disk.
     for (Generation generation = 0; generation < 4; ++generation) {
       for (uint64_t i = 0; i < 10; ++i) {
         EXPECT_EQ(Put(*store, i, generation, Content(i, generation, size)), PutResult::kStored);

@@ -91,7 +91,7 @@ class Quiet {
   const int stderr_;
 };
 
-// Runs a function before reads.
+// Runs a function, if one is set, before reads begin.
 class HookedReads : public ReadQueue {
  public:
   explicit HookedReads(const std::function<void()>* before) : ReadQueue(8), before_(before) {}

@@ -58,7 +58,7 @@ TEST_F(FullDiskTest, KeepsStoredSamplesWhenFilesCannotGrow) {
   getrlimit(RLIMIT_FSIZE, &before);
   const rlimit limit = {768 << 10, before.rlim_max};
   setrlimit(RLIMIT_FSIZE, &limit);
-  // Captured text goes to a file, which may not grow beyond the limit either.
+  // Captured text goes to a file, to which the limit also applies.
   testing::internal::CaptureStderr();
   constexpr int64_t kFailed = 60;
   const uint64_t tried = Fill(*store, kFailed);
@@ -109,7 +109,7 @@ TEST_F(SmallDiskTest, KeepsWorkingWhenFullAndStoresAgainWhenSpaceIsFreed) {
   auto store = Open();
   testing::internal::CaptureStderr();
   const uint64_t tried = Fill(*store, 20);
-  // There is no room for its index word either.
+  // There is also no room for this sample's index word.
   EXPECT_EQ(Put(*store, 1 << 20, 0, "far away"), PutResult::kFailed);
   const std::string warnings = testing::internal::GetCapturedStderr();
   EXPECT_EQ(std::count(warnings.begin(), warnings.end(), '\n'), 1) << warnings;
@@ -119,7 +119,7 @@ TEST_F(SmallDiskTest, KeepsWorkingWhenFullAndStoresAgainWhenSpaceIsFreed) {
   EXPECT_GT(stored, 200);
   // Another process can use the stored samples.
   EXPECT_EQ(CountRight(*Open(), tried), stored);
-  // The space of large samples is free immediately.
+  // Removing a large sample frees its space immediately.
   for (uint64_t i = 0; i < tried; i += 4) store->Remove(i, /*evict=*/true);
   for (uint64_t i = 0; i < 20; i += 4) {
     EXPECT_EQ(Put(*store, i, 1, Content(i, 1, Size(i))), PutResult::kStored);
@@ -211,7 +211,7 @@ TEST_F(SmallDiskTest, OpeningFailsWithoutFreeSpace) {
   EXPECT_TRUE(DiskStore::Open(path, {}).ok());
 }
 
-// A disk with room for a limited number of bytes of small records.
+// A disk on which no file can be written beyond a limit.
 class LimitedEnv : public StoreEnv {
  public:
   absl::Status Write(int fd, uint64_t offset, std::vector<iovec> parts) override {

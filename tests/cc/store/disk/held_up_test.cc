@@ -1,4 +1,4 @@
-// A process that is stopped while it holds all locks of a store blocks no other process. Forks.
+// A process that is stopped while it holds all locks of a store blocks no other process. The test forks.
 #include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>

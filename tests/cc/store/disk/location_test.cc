@@ -71,7 +71,7 @@ TEST_F(GenerationsTest, CanExceedTheNumberOfTags) {
       if (written) store->Flush();
       EXPECT_EQ(Get(*store, 1, {generation, generation}), Content(1, generation, 100));
       EXPECT_EQ(Get(*store, 1, AtLeast(generation + 1)), "absent");
-      // Until it is written, the store also has the previous generation.
+      // Until the new generation is written, the store also has the previous one.
       if (written) {
         EXPECT_EQ(Get(*store, 1, {before, before}), "absent");
       }

@@ -92,7 +92,7 @@ TEST_F(MappedChecksumsTest, RemovingASampleForgetsItsChecksumButEvictingDoesNot)
   EXPECT_EQ(sums.Find(2, kPlatform), 0u);
 }
 
-// A disk on which, if it is full, files cannot be extended.
+// A disk that can be full, so that files cannot be extended.
 class NoRoom : public StoreEnv {
  public:
   absl::Status Allocate(int fd, uint64_t offset, uint64_t size) override {

@@ -1,8 +1,8 @@
-// Whatever part of a store has reached the disk when the power fails, a sample is right for the settings that the store
-// then has, or absent.
+// Whatever part of a store has reached the disk when the power fails, a sample is absent, or right for the settings
+// that the store then has.
 //
-// A short run is recorded, operation by operation. For a loss of power between any two operations, the test creates and
-// opens each state that the disk may be in.
+// The test records a short run, operation by operation. For a loss of power between any two, it creates and opens
+// states that the disk may be in: all of them if few operations can be lost, otherwise some.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -35,7 +35,7 @@ class PowerLossTest : public StoreDirectoryTest {
  protected:
   // If no more than this many operations can be lost, all combinations of them are tested.
   const size_t most_for_all_ = Rounds(0) > 0 ? 8 : 4;
-  // One in this number of examined stores is also put to use.
+  // One in this many examined stores is also used further.
   static constexpr int kUseEvery = 16;
 
   static constexpr uint64_t kSamples = 8;
@@ -45,7 +45,7 @@ class PowerLossTest : public StoreDirectoryTest {
   // Spreads the samples, so that no two have their index words in one sector.
   static uint64_t IndexOf(uint64_t i) { return i * kSector / sizeof(uint64_t); }
 
-  // The size is the same for each seed, so that a record in a new store is where the old store had one of that sample.
+  // The size does not depend on the seed, so a record of a new store is where the old store had that sample's record.
   static const std::string& ContentOf(const std::string& seed, uint64_t i, Generation generation) {
     static auto* const contents = new std::map<std::tuple<std::string, uint64_t, Generation>, std::string>;
     std::string& content = (*contents)[{seed, i, generation}];
@@ -96,7 +96,7 @@ class PowerLossTest : public StoreDirectoryTest {
     }
   }
 
-  // Records a run: opens a store, uses and closes it, and does so once more.
+  // Records a run that opens, uses and closes a store twice.
   void Use(bool overwrite, const std::string& seed) {
     promises_.push_back({env_.Now(), {}});
     env_.NumberSegmentsFrom(0);
@@ -182,7 +182,7 @@ class PowerLossTest : public StoreDirectoryTest {
     return present;
   }
 
-  // Without a seed every sample must be absent, because nothing is known to be right.
+  // Returns whether sample `i` is present. Without a seed none may be, because nothing is known to be right.
   bool ExpectRightOrAbsent(DiskStore& store, uint64_t i, const std::string& seed) {
     static const std::vector<GenerationRange> ranges = {{1, 1}, kAny,       {0, 0},
                                                         {2, 2}, AtLeast(1), AtLeast(kGenerations)};
@@ -196,7 +196,7 @@ class PowerLossTest : public StoreDirectoryTest {
       EXPECT_TRUE(wanted.Contains(generation)) << "sample " << i;
       EXPECT_FALSE(seed.empty()) << "sample " << i << " is of nobody knows what";
       if (seed.empty() || generation >= kGenerations) continue;
-      // EXPECT_EQ would print the bytes, which say little.
+      // Not EXPECT_EQ, which would print the bytes.
       EXPECT_TRUE(std::string(record.payload(), record.payload_size()) == ContentOf(seed, i, generation))
           << "sample " << i << " of generation " << generation << " is wrong for seed " << seed;
     }
@@ -267,7 +267,7 @@ TEST_F(PowerLossTest, SamplesAreCorrectOrAbsentAfterAnyPowerLoss) {
       Examine(disk.Make(done, fates, &random), done, "random " + std::to_string(k));
     }
   }
-  // Some states have samples.
+  // Otherwise the test would have compared nothing.
   EXPECT_GT(present_["1"], 0);
   EXPECT_GT(present_["2"], 0);
 }

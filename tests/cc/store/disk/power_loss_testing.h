@@ -1,5 +1,5 @@
-// Computes the states of a disk after a loss of power from the operations on its files and the synchronised part of
-// them, as ALICE (Pillai et al., OSDI 2014) and CrashMonkey (Mohan et al., OSDI 2018) do.
+// Computes the states that a disk may be in after a loss of power, from the operations on its files and how far these
+// were synchronised, as ALICE (Pillai et al., OSDI 2014) and CrashMonkey (Mohan et al., OSDI 2018) do.
 #pragma once
 
 #include <fcntl.h>
@@ -59,7 +59,7 @@ class RecordingEnv : public StoreEnv {
  public:
   struct Mapped {
     int fd;
-    // Versions of its first page, each with the number of operations done before.
+    // Versions of the file's first page, each with the number of operations done before it.
     std::vector<std::pair<size_t, std::string>> versions;
   };
 
@@ -84,7 +84,7 @@ class RecordingEnv : public StoreEnv {
     return log_.size();
   }
 
-  // These may be read when no more operations follow.
+  // Call these only after the last operation, because they take no lock.
   const std::vector<Operation>& log() const { return log_; }
   const std::map<int, Mapped>& mapped() const { return mapped_; }
   // What unwritten blocks of a file may contain: the content of the last deleted file of the same name.
@@ -242,7 +242,7 @@ struct Image {
 };
 using State = std::map<std::string, Image>;
 
-// What has reached the disk of an operation that was not synchronised.
+// Which part of an unsynchronised operation has reached the disk.
 struct Fate {
   bool lost = false;
   // The missing part of a write, as a range of the file.
@@ -289,7 +289,7 @@ class PowerLoss {
     return unknown;
   }
 
-  // Lost in `lost_of_16` of 16 cases, and sometimes only in part.
+  // The operation is lost in `lost_of_16` of 16 cases. A write may also be lost in part.
   static Fate RandomFate(const Operation& operation, uint32_t lost_of_16, std::mt19937* random) {
     Fate fate;
     fate.lost = (*random)() % 16 < lost_of_16;
@@ -373,7 +373,7 @@ class PowerLoss {
     }
   }
 
-  // A mapped page; each of its sectors may be of any version.
+  // The first page of a mapped file. With `random`, each of its sectors may have any version so far.
   std::string PageOf(int file, size_t done, std::mt19937* random) const {
     const auto& versions = env_->mapped().at(file).versions;
     size_t count = 1;

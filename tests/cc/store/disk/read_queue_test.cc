@@ -50,7 +50,7 @@ class ReadQueueTest : public testing::Test {
     if (fd_ >= 0) close(fd_);
   }
 
-  // The next reads go to the disk, if the file system has one.
+  // Makes the next reads go to the disk, if the file system has one.
   void DropCache() const {
     ASSERT_EQ(fsync(fd_), 0);
     ASSERT_EQ(posix_fadvise(fd_, 0, 0, POSIX_FADV_DONTNEED), 0);
@@ -61,7 +61,7 @@ class ReadQueueTest : public testing::Test {
   int fd_ = -1;
 };
 
-// Reads with buffers that are a little longer, to find writes beyond the end.
+// Reads into buffers that are a little too long, to find writes beyond the end.
 class Reads {
  public:
   explicit Reads(size_t count) : reads_(count), buffers_(count) {
@@ -78,7 +78,7 @@ class Reads {
     reads_[i].size = size;
   }
 
-  // Ranges anywhere in the file, some of them across or past its end.
+  // Sets ranges anywhere in the file, some of them across or past its end.
   void SetRandom(int fd, std::mt19937* random, size_t max_size) {
     for (size_t i = 0; i < size(); ++i) {
       const size_t size = (*random)() % max_size;
@@ -155,7 +155,7 @@ TEST_F(ReadQueueTest, ReturnsErrors) {
   const int closed = dup(fd_);
   close(closed);
   char buffer[10];
-  // Valid reads before, between and after the others succeed.
+  // Valid reads before, between and after the failing ones succeed.
   const int fds[] = {fd_, -1, fd_, closed, directory, write_only, fd_};
   const int64_t results[] = {10, -EBADF, 10, -EBADF, -EISDIR, -EBADF, 10};
   std::vector<Read> reads(std::size(fds));
@@ -178,7 +178,7 @@ TEST_F(ReadQueueTest, ReturnsErrors) {
   close(write_only);
 }
 
-// procfs does not support reads without waiting, and does not fill a buffer in one read.
+// procfs does not support reads that never wait, and does not fill a buffer in one read.
 TEST_F(ReadQueueTest, ReadsFromAnyFileSystem) {
   std::string content;
   const int fd = open("/proc/filesystems", O_RDONLY | O_CLOEXEC);
@@ -201,7 +201,7 @@ TEST_F(ReadQueueTest, ReadsFromAnyFileSystem) {
   close(fd);
 }
 
-// Most network file systems cannot tell either whether data is cached. Their reads take long, so many must run at once.
+// Like procfs, most network file systems cannot tell whether data is cached. Many of their slow reads must run at once.
 TEST_F(ReadQueueTest, RunsDepthReadsAtOnceIfCachedDataCannotBeDetected) {
   auto queue = std::make_unique<ReadQueue>(2 * kDepth);
   const int fd = open("/proc/filesystems", O_RDONLY | O_CLOEXEC);

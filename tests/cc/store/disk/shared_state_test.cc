@@ -73,7 +73,7 @@ TEST_F(SharedStateTest, EachClaimOfAnUnkeptSampleGetsANewGeneration) {
   EXPECT_EQ(second->ClaimNext(7, 9, false), std::nullopt);
   EXPECT_EQ(second->ClaimNext(7, 3, true), 4);
   EXPECT_EQ(first->ClaimNext(7, 3, false), std::nullopt);
-  // The first release is not of the generation that was claimed last.
+  // This release is ignored, because the last claim was of generation 4.
   SharedState::Release(claims_.get(), 7, 3);
   EXPECT_EQ(first->ClaimNext(7, 3, false), std::nullopt);
   SharedState::Release(claims_.get(), 7, 4);
@@ -83,7 +83,7 @@ TEST_F(SharedStateTest, EachClaimOfAnUnkeptSampleGetsANewGeneration) {
   first.reset();
   EXPECT_EQ(second->ClaimNext(7, 3, false), 7);  // Claims of dead jobs do not count.
   EXPECT_EQ(second->ClaimNext(8, 9, false), 9);
-  // A claim so far ahead is not valid.
+  // A claim of a generation this far ahead is not valid.
   uint64_t word = 0;
   ASSERT_TRUE(claims_->CompareExchange(9, &word, uint64_t{1} << 63 | uint64_t{1} << 31));
   EXPECT_EQ(second->ClaimNext(9, 5, false), 5);
@@ -174,7 +174,7 @@ TEST_F(SharedStateTest, AJobBeginsAtTheEpochOfTheFurthestLiveJob) {
   third.reset();
   EXPECT_EQ(JoinState(*state)->BeginFirstEpoch(), 1);  // The epoch of `second`.
   second.reset();
-  // No job lives, so it begins with the epoch after all others.
+  // No job is alive, so the new one begins with the epoch after all others.
   EXPECT_EQ(JoinState(*state)->BeginFirstEpoch(), 3);
   state.reset();
   state = OpenState();

@@ -22,7 +22,7 @@
 namespace refurbish_tf {
 namespace {
 
-// A disk on which writes wait while it is closed.
+// A disk whose writes wait while it is closed.
 class SlowEnv : public StoreEnv {
  public:
   absl::Status Write(int fd, uint64_t offset, std::vector<iovec> parts) override {
@@ -45,7 +45,7 @@ class SlowEnv : public StoreEnv {
     is_waiting_ = false;
     changed_.notify_all();
   }
-  // Lets one more write through.
+  // Closes the disk after one more write.
   void CloseAfterOne() {
     std::lock_guard<std::mutex> lock(mu_);
     close_after_ = writes_ + 1;
@@ -180,7 +180,7 @@ TEST_F(WriterTest, ClosingDoesNotWaitForCompaction) {
     env_.AwaitWrite();
     const int before = env_.writes();
     std::thread ending([&] { store.reset(); });
-    // Time for the closing thread to stop the compaction. A few more moved records do not matter.
+    // Gives the closing thread time to stop the compaction. A few more moved records do not matter.
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     env_.Close(false);
     ending.join();

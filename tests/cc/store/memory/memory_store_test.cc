@@ -138,7 +138,7 @@ TEST(MemoryStoreTest, NeverHoldsMoreThanItsLimit) {
   EXPECT_EQ(store.Put(1, 0, MakeSample("123456")), PutResult::kStored);
   EXPECT_EQ(store.Put(2, 0, MakeSample("1")), PutResult::kNoRoom);
   EXPECT_EQ(store.Stats().bytes, 10);
-  // A sample that has grown is not kept, and its old version is not handed out either.
+  // A sample whose new version is too large is not kept, and its old version is not handed out either.
   EXPECT_EQ(store.Put(0, 1, MakeSample("12345")), PutResult::kNoRoom);
   EXPECT_EQ(store.StoredGeneration(0), kNoGeneration);
   EXPECT_EQ(store.Stats().bytes, 6);
@@ -179,7 +179,7 @@ TEST(MemoryStoreTest, DoesNotGrowWhileMemoryIsShort) {
   EXPECT_EQ(machine.Put(10), PutResult::kMemoryShort);
   EXPECT_FALSE(machine.store.HasRoom(1));
   EXPECT_EQ(machine.store.max_bytes(), kUnlimited);
-  // Two samples make room for two others.
+  // Removing two samples makes room for two others.
   machine.store.Remove(0, /*evict=*/false);
   machine.store.Remove(1, /*evict=*/true);
   EXPECT_TRUE(machine.store.HasRoom(kGiB));
@@ -296,7 +296,7 @@ TEST(MemoryStoreTest, IsNotShortOfMemoryIfFreeMemoryIsUnknown) {
   for (int i = 0; i < 100; ++i) EXPECT_EQ(store.Put(i, 0, MakeSample("a")), PutResult::kStored);
 }
 
-// Puts make a reading due whenever they have used a part of the free memory, however fast they are.
+// However fast puts are, they make a reading due whenever they have used a part of the free memory.
 TEST(MemoryStoreTest, ChecksMemoryAgainBeforeMuchOfItIsUsed) {
   Machine machine;
   for (int i = 0; i < 1000; ++i) machine.Put(i);

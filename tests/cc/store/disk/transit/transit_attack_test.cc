@@ -43,8 +43,8 @@ class SignalledEnv : public StoreEnv {
 
 class TransitAttackTest : public TransitTest {
  protected:
-  // Starts a process that prepares samples from 100 on, and gets a signal before its n-th write to shared memory. It
-  // begins when a byte is written to `go`.
+  // Starts a process that prepares samples from 100 on, and gets a signal before its `before`-th write to shared
+  // memory. It begins when a byte is written to `go`.
   pid_t Sibling(int signal, int before, int* go) {
     int fds[2];
     EXPECT_EQ(pipe(fds), 0);
@@ -114,7 +114,7 @@ TEST_F(TransitAttackTest, SurvivesAProcessKilledBetweenAnyTwoSteps) {
     // At most the last sample of the killed process is missing.
     size_t puts = 1;
     for (uint64_t i = 100; i < 103; ++i) {
-      // The claims of the killed process do not count any more.
+      // The claims of the killed process no longer count.
       const std::optional<Generation> next = job->ClaimNext(i, 1, false);
       ASSERT_TRUE(next.has_value());
       puts += *next > 1;
@@ -159,13 +159,13 @@ TEST_F(TransitAttackTest, SurvivesAProcessStoppedBetweenAnyTwoSteps) {
     EXPECT_EQ(CountRight(*store), kSlots);
     ASSERT_EQ(kill(child, SIGCONT), 0);
     EXPECT_EQ(Join(child), 0);
-    // The continued process was too late for the sample that it had begun, and has put the rest.
+    // The continued process was too late for the sample that it had begun, but has put the others.
     EXPECT_EQ(CountRight(*store), kSlots);
     EXPECT_EQ(store->counts().corrupt, 0);
   }
 }
 
-// Whatever is done to the files, all samples found are right. Afterwards the ring works.
+// Whatever is done to the files, all samples found are right. Afterwards the ring works again.
 TEST_F(TransitAttackTest, SurvivesDamagedAndTruncatedFiles) {
   for (int round = 0; round < Rounds(8); ++round) {
     SCOPED_TRACE(round);
@@ -200,7 +200,7 @@ TEST_F(TransitAttackTest, SurvivesDamagedAndTruncatedFiles) {
     const auto injure = [&] {
       const std::string path = directory_ + "/" + std::vector<std::string>{"ring", "transit", "state"}[below(3)];
       const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
-      // How much of the file has data.
+      // The number of bytes at the start of the file that have data.
       const uint64_t bytes = path.back() == 'g' ? 8 * 32 : std::filesystem::file_size(path);
       if (below(4) == 0) {
         EXPECT_EQ(ftruncate(fd, below(3) == 0 ? 0 : below(bytes + 1)), 0);

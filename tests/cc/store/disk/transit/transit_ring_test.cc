@@ -99,7 +99,7 @@ TEST_F(TransitRingTest, AnEntryReplacedBeforeOrDuringAReadIsNeverWrong) {
     // The old bytes can be read until the new record is written over them.
     EXPECT_EQ(Get(*store, 1, 1), written ? "absent" : Content(1, 1, 3'000));
     EXPECT_EQ(Get(*store, 2, 2), Content(2, 1, 3'000));
-    // Replaced after the read, before `Get`.
+    // Sample 2 is replaced after it was read ahead, but before `Get`.
     DiskReadAhead ahead(store.get());
     ahead.Want({{0, 3, kAny, 3}, {1, 2, kAny, 2}});
     ahead.Start();
@@ -142,7 +142,7 @@ TEST_F(TransitRingTest, APositionThatWasNeverMarkedIsGone) {
   auto store = OpenRing(8, 3'000);
   for (uint64_t i = 0; i < 8; ++i) PutInTransit(*store, i, 1, Content(i, 1, 3'000));
   store->Flush();
-  // As if a process had died after it advanced the head.
+  // Simulates a process that died after it advanced the head.
   uint64_t head = 8;
   ASSERT_TRUE(store->state().ExchangeRing(SharedState::kHead, &head, 10));
   EXPECT_EQ(store->transit()->At(8).state, State::kGone);

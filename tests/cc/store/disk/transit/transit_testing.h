@@ -53,7 +53,7 @@ class RingEnv : public StoreEnv {
 
   std::atomic<bool> full{false};
   std::atomic<int> writes{0};
-  std::atomic<int64_t> fits{-1};  // Bytes that can still be written.
+  std::atomic<int64_t> fits{-1};  // Bytes that can still be written; below 0, any number.
 
  private:
   std::atomic<int> records_{-1};

@@ -29,7 +29,7 @@ TEST_F(TransitUseTest, ClearEmptiesTheRingAndVerifyIgnoresIt) {
   ahead.Start();
   two->Clear();
   const std::string read = Get(ahead, 4, 4);
-  EXPECT_TRUE(read == "absent" || read == Content(4, 1, 3'000));  // It was read in time, or not.
+  EXPECT_TRUE(read == "absent" || read == Content(4, 1, 3'000));  // The read may have been in time.
   EXPECT_TRUE(Walk(*one).empty());
   EXPECT_GE(one->transit()->head(), 5 + 8);
   PutInTransit(*two, 7, 1, Content(7, 1, 3'000));
@@ -91,7 +91,7 @@ TEST_F(TransitUseTest, ConcurrentPutsAndGetsReturnCorrectSamples) {
         for (const Found& there : Walk(store)) {
           DiskReadAhead ahead(&store);
           RecordBuffer record;
-          // A sample that has replaced it since has another generation.
+          // A sample that has replaced this one since has another generation.
           const GenerationRange wanted = {there.tag, there.tag};
           if (!ahead.Get({0, there.index, wanted, there.position}, &record)) continue;
           EXPECT_EQ(std::string(record.payload(), record.payload_size()), Content(there.index, there.tag, 1'000));
@@ -103,7 +103,7 @@ TEST_F(TransitUseTest, ConcurrentPutsAndGetsReturnCorrectSamples) {
   one->Flush();
   two->Flush();
   EXPECT_EQ(Walk(*one).size(), 32);
-  // No other thread writes any more.
+  // Now that no other thread writes, the sample must be found.
   PutInTransit(*one, 9, 0, Content(9, 0, 1'000));
   one->Flush();
   EXPECT_EQ(Get(*two, Walk(*two).back().position, 9), Content(9, 0, 1'000));
