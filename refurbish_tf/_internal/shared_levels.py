@@ -1,0 +1,425 @@
+"""The level of a `CacheStore` that machines share: in Redis, in an object store, or in an object of the user.
+
+The C++ part (sample_store/shared_level.h) decides which samples are read and written; it makes and checks their
+records. It announces each level once, also in a worker of a tf.data service, which has only the graph. From then on
+threads of this module read what it asks for and write what it passes on. They hold the GIL briefly.
+
+Exceptions of client libraries may show a password, so messages contain only their types.
+"""
+
+import atexit
+import contextlib
+import ctypes
+import datetime
+import json
+import os
+import re
+import struct
+import threading
+import time
+import urllib.parse
+import uuid
+
+import numpy as np
+
+from refurbish_tf._internal import pipeline_warnings
+
+_ADDRESS = re.compile(
+  r"(redis|valkey)s?://(\[[^/\]]+\]|[^/:\[\]]+)(:\d+)?(/\d*)?|unix:///.+|(s3|gs|az)://[^/].*|file:///.*"
+)
+_HEADER_BYTES = 32
+_WAIT_MS = 200
+_MOST_BYTES_OF_WRITES = 2**23
+_MOST_SECONDS = 2  # Of the check at the start, and of the last writes at the end.
+
+_functions = None  # Those of the C++ library.
+# The objects of users by address, until the process ends: a stage may live on in C++ alone.
+_objects = {}
+_threads = []
+_ending = False
+
+
+class _UnusableError(Exception):
+  """A level that cannot be used, in a sentence of ours."""
+
+
+class _Redis:
+  """Redis or Valkey.
+
+  All clients have these attributes and methods. `readers` and `writers` say how many threads call `read` and `write`,
+  and `most` with how many records at a time. The results may contain exceptions.
+  """
+
+  readers, writers, most, again_ms, has_ranges, expires = 2, 2, 32, 20, True, True
+  advice = "Check that the server runs and has room, and REFURBISH_TF_SHARED_USERNAME and REFURBISH_TF_SHARED_PASSWORD"
+
+  def __init__(self, address):
+    import hiredis  # noqa: F401, redis uses it if it is there.
+    import redis
+
+    self._client = redis.Redis.from_url(
+      re.sub("^valkey", "redis", address),
+      username=os.environ.get("REFURBISH_TF_SHARED_USERNAME") or None,
+      password=os.environ.get("REFURBISH_TF_SHARED_PASSWORD") or None,
+      **dict(socket_timeout=1, socket_connect_timeout=1, socket_read_size=2**18),
+      retry=redis.retry.Retry(redis.backoff.NoBackoff(), 0),
+    )
+
+  def _pipelined(self, call, *arguments):
+    with self._client.pipeline(transaction=False) as pipeline:
+      for each in zip(*arguments):
+        call(pipeline, *each)
+      return pipeline.execute(raise_on_error=False)
+
+  def read(self, keys, sizes):
+    """The first bytes of the values, or None for those that are missing."""
+    found = self._pipelined(lambda pipeline, key, size: pipeline.getrange(key, 0, size - 1), keys, sizes)
+    # A key of another type than a string counts as missing.
+    is_other = lambda each: isinstance(each, Exception) and str(each).startswith("WRONGTYPE")
+    return [None if not each or is_other(each) else each for each in found]
+
+  def write(self, records):
+    """Writes tuples of a key, a value, and whether it stays."""
+    call = lambda pipeline, key, value, stays: pipeline.set(key, value, px=None if stays else 60_000)
+    return self._pipelined(call, *zip(*records))
+
+  def names(self, root):
+    """Yields the keys below `root`, and the sizes of their values."""
+    for keys in _divided(self._client.scan_iter(f"{root}/*", count=1000)):
+      sizes = self._pipelined(lambda pipeline, key: pipeline.strlen(key), keys)
+      yield from ((key.decode("utf-8", "replace"), size) for key, size in zip(keys, sizes) if isinstance(size, int))
+
+  def delete(self, keys):
+    for some in _divided(keys):
+      self._client.unlink(*some)
+
+  def warning(self, address):
+    with contextlib.suppress(Exception):  # A server may not tell its users.
+      memory = self._client.info("memory")
+      if memory["maxmemory"] and memory["maxmemory_policy"].startswith("allkeys"):
+        return (
+          f"shared level {address} has the maxmemory-policy {memory['maxmemory_policy']}, which may evict any sample: "
+          "jobs then prepare several times as many. Run CONFIG SET maxmemory-policy noeviction, or volatile-ttl, and "
+          "give CacheStore a shared_max_bytes below maxmemory."
+        )
+
+
+class _Objects:
+  """An object store. Many threads wait for it without the GIL: asynchronous calls need four times the CPU time."""
+
+  readers, writers, most, again_ms, has_ranges, expires = 64, 16, 1, 500, True, False
+  advice = "Check the bucket, its region and endpoint, and the variables of the cloud, such as AWS_ACCESS_KEY_ID"
+  process = None  # The one that used obstore first.
+
+  def __init__(self, address):
+    import obstore
+
+    if _Objects.process not in (None, os.getpid()):
+      raise _UnusableError(
+        f"shared level {address} cannot be used in a process that was forked from one that uses an object store: "
+        "obstore would never answer. Start processes by spawn."
+      )
+    self._obstore, _Objects.process = obstore, os.getpid()
+    self._store = self._opened(address)
+
+  def _opened(self, address):
+    options = {"timeout": "1s", "connect_timeout": "1s", "allow_http": True}
+    retries = {"max_retries": 0, "retry_timeout": datetime.timedelta(seconds=1)}
+    return self._obstore.store.from_url(address, client_options=options, retry_config=retries)
+
+  def read(self, keys, sizes):
+    return [_result_of(self._read, key, size) for key, size in zip(keys, sizes)]
+
+  def _read(self, key, size):
+    try:
+      return self._obstore.get(self._store, key, options={"range": (0, size)}).bytes()
+    except FileNotFoundError:
+      return None
+    except Exception:
+      if self._obstore.head(self._store, key)["size"]:
+        raise
+      return None  # An empty object has no range.
+
+  def write(self, records):
+    put = lambda key, value: self._obstore.put(self._store, key, value, use_multipart=False)
+    return [_result_of(put, key, value) for key, value, _ in records]
+
+  def names(self, root):
+    for some in self._obstore.list(self._store, root):
+      yield from ((each["path"], each["size"]) for each in some)
+
+  def delete(self, keys):
+    for some in _divided(keys):
+      self._obstore.delete(self._store, some)
+
+
+class _Directory(_Objects):
+  """A directory that machines have mounted."""
+
+  again_ms, advice = 50, "It must be a directory that exists and can be written"
+
+  def _opened(self, address):
+    path = urllib.parse.unquote(address.removeprefix("file://"))
+    os.listdir(path)  # A missing one is not made: the path may be a mistake, or is not mounted.
+    return self._obstore.store.LocalStore(path, automatic_cleanup=True)
+
+
+class _Own:
+  """An object of the user. It gets copies, because it may keep them."""
+
+  readers, writers, most, again_ms, has_ranges, expires = 2, 2, 32, 100, False, False
+  advice = "Its get_many(keys) must return a list with bytes or None for each key"
+
+  def __init__(self, address):
+    if address not in _objects:
+      raise _UnusableError("shared is an object of another process. Give an address, which any process can use.")
+    self._object = _objects[address]
+
+  def read(self, keys, sizes):
+    found = list(self._object.get_many(list(keys)))
+    if len(found) != len(keys):
+      raise TypeError
+    return [None if each is None else _result_of(lambda each: bytes(memoryview(each)), each) for each in found]
+
+  def write(self, records):
+    return [_result_of(self._object.put, key, bytes(value)) for key, value, _ in records]
+
+
+def _kind(address):
+  kinds = {"s3": _Objects, "gs": _Objects, "az": _Objects, "file": _Directory, "object": _Own}
+  return kinds.get(address.partition(":")[0], _Redis)
+
+
+def _result_of(function, *arguments):
+  try:
+    return function(*arguments)
+  except BaseException as error:  # Also the panics of libraries in Rust.
+    return error
+
+
+def _checked(results):
+  for each in results:
+    if isinstance(each, BaseException):
+      raise each
+  return results
+
+
+def _divided(keys):
+  keys = list(keys)
+  return [keys[start : start + 1000] for start in range(0, len(keys), 1000)]
+
+
+def address_of(shared, name="shared"):
+  """The address of a level; `shared` is what the user gave as `name`. TypeError or ValueError if it is not allowed."""
+  forms = (
+    "redis://host:6379/0, unix:///path/of/socket, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or "
+    "file:///mnt/nfs/directory"
+  )
+  if isinstance(shared, str):
+    if shared.isprintable() and _ADDRESS.fullmatch(shared) and not re.search("[@?#]", shared):
+      return shared
+    # The rest of the text is not shown, because it may contain a password.
+    scheme, found, _ = shared.partition("://")
+    got = f"another form after {scheme + found!r}" if found else "a text without '://'"
+    raise ValueError(
+      f"{name} must be an address such as {forms}, without user name, password and options, got {got}. Passwords come "
+      "from REFURBISH_TF_SHARED_USERNAME and REFURBISH_TF_SHARED_PASSWORD for Redis, and from the variables of the "
+      "cloud, such as AWS_ACCESS_KEY_ID, for an object store."
+    )
+  if not all(callable(getattr(shared, method, None)) for method in ("get_many", "put")):
+    raise TypeError(
+      f"{name} must be an address such as {forms}, or an object with the methods get_many(keys) and put(key, value), "
+      f"got {type(shared).__name__}."
+    )
+  address = next((each for each in _objects if _objects[each] is shared), f"object:{uuid.uuid4().hex}")
+  _objects[address] = shared
+  return address
+
+
+def check(address):
+  """ValueError unless the level reads, writes and deletes a small value within two seconds."""
+  key, value = f"refurbish/check/{uuid.uuid4().hex}", b"refurbish_tf"
+
+  def tried(client):
+    if isinstance(client, _Own):
+      return _checked(client.read([key], [1])) and None
+    _checked(client.write([(key, value, False)]))
+    (found,) = _checked(client.read([key], [len(value)]))
+    client.delete([key])
+    if bytes(found or b"") != value:
+      raise LookupError
+    return client.warning(address) if isinstance(client, _Redis) else None
+
+  outcome = []
+  _started(lambda: outcome.append(_result_of(called, address, tried))).join(_MOST_SECONDS)
+  _checked(outcome or [ValueError(_unusable(address, TimeoutError()))])
+  if outcome[0]:
+    pipeline_warnings.warn(outcome[0])
+
+
+def write_about(address, prefix, about):
+  """Begins to write what the command `refurbish-tf store` prints of a prefix. Does not wait, and does not fail."""
+  record = (f"{prefix}/about", json.dumps(about).encode(), True)
+  _started(lambda: _result_of(called, address, lambda client: client.write([record])))
+
+
+def called(address, function):
+  """Calls a function with a new client. ValueError, of one sentence, if the level cannot be used."""
+  try:
+    return function(_kind(address)(address))
+  except BaseException as error:
+    raise ValueError(_unusable(address, error)) from None
+
+
+def _unusable(address, error, what="be read and written"):
+  if isinstance(error, _UnusableError):
+    return str(error)
+  if isinstance(error, ImportError):
+    return f"shared needs the package {error.name}: pip install 'refurbish-tf[cluster]'."
+  shown = "shared, the object," if _kind(address) is _Own else f"shared level {address}"
+  return f"{shown} cannot {what} ({type(error).__name__}). {_kind(address).advice}."
+
+
+class _Asked(ctypes.Structure):
+  """A sample that a window of places wants, of the generation `least` or a later one."""
+
+  _fields_ = [("window", ctypes.c_uint64), ("index", ctypes.c_uint32), ("least", ctypes.c_uint32)]
+
+
+class _Served:
+  """A level that this process serves. Its name, for C++, is the op's input: address and prefix."""
+
+  def __init__(self, name, address, prefix):
+    self._name, self._address, self._prefix = name, address, prefix
+    self._client = _kind(address)(address)
+    # How often the last calls have failed, and when the last one did.
+    self._failures = {"be read": (0, 0.0), "be written": (0, 0.0)}
+    for _ in range(self._client.readers):
+      _started(lambda: self._run("be read", self._asked, self._read))
+    for _ in range(self._client.writers):
+      _started(lambda: self._run("be written", self._given, self._client.write))
+
+  def _run(self, what, take, work):
+    """A thread: works on what `take` returns, until that is None. Pauses after repeated failures."""
+    while True:
+      failures, failed_at = self._failures[what]
+      if failures > 1 and not _ending and time.monotonic() < failed_at + min(0.1 * 2 ** min(failures - 2, 6), 5):
+        time.sleep(0.05)
+        continue
+      taken = take()
+      if taken is None or _ending and (failures or not taken):
+        return
+      began = time.monotonic()
+      try:
+        if taken:
+          _checked(work(taken))
+          self._failures[what] = 0, 0.0
+      except BaseException as error:
+        failures, failed_at = self._failures[what]
+        # Calls that failed at the same time count once. A first failure may be an accident.
+        if began >= failed_at:
+          if failures == 1 and all(number < 2 for number, _ in self._failures.values()):
+            _warn(f"{_unusable(self._address, error, what)} Until it works, each job prepares all samples itself.")
+          self._failures[what] = failures + 1, time.monotonic()
+
+  def _key(self, index):
+    return f"{self._prefix}/{index // 1024}/{index}"
+
+  def _asked(self):
+    """The samples that C++ wants; None at the end."""
+    most, asked = self._client.most, (_Asked * self._client.most)()
+    number = _functions.refurbish_tf_level_asked(self._name, _WAIT_MS, self._client.again_ms, most, asked)
+    return None if number < 0 or _ending else asked[:number]
+
+  def _read(self, asked):
+    """Reads the headers of samples, then the records of those that are new enough."""
+    headers, sizes = [], [1] * len(asked)
+    if self._client.has_ranges:
+      headers = self._client.read([self._key(each.index) for each in asked], [_HEADER_BYTES] * len(asked))
+      sizes = list(map(self._size, asked, headers))
+    wanted = [(each, size) for each, size in zip(asked, sizes) if size]
+    records = self._client.read(*zip(*((self._key(each.index), size) for each, size in wanted))) if wanted else []
+    for (each, _), record in zip(wanted, records):
+      self._found(each, record)
+    return [*headers, *records]
+
+  def _size(self, asked, header):
+    """The size of the record to be read, or 0."""
+    if header is None or isinstance(header, BaseException):
+      return 0
+    index, generation, size = struct.unpack_from("<III", header, 4) if len(header) == _HEADER_BYTES else (-1, 0, 0)
+    if index != asked.index:  # Cut or foreign. C++ counts it; the rest, which may be large, is not read.
+      self._found(asked, header)
+    return _HEADER_BYTES + size if index == asked.index and generation >= asked.least else 0
+
+  def _found(self, asked, record):
+    if record is not None and not isinstance(record, BaseException) and len(record):
+      data, large = np.frombuffer(record, np.uint8), ctypes.c_uint64
+      _functions.refurbish_tf_level_found(self._name, large(asked.window), asked.index, data.ctypes, large(data.size))
+
+  def _given(self):
+    """The samples to be written, as a client's `write` takes them; None at the end."""
+    index, stays, put = ctypes.c_uint32(), ctypes.c_int(), ctypes.c_void_p()
+    records, left = [], _MOST_BYTES_OF_WRITES
+    while len(records) < self._client.most and left > 0:
+      pointers = map(ctypes.byref, (index, stays, put))
+      size = _functions.refurbish_tf_level_next_put(self._name, 0 if records or _ending else _WAIT_MS, *pointers)
+      if size <= 0:
+        return records if records or size == 0 else None
+      if not stays.value and not self._client.expires:
+        _functions.refurbish_tf_level_copy_put(put, None)
+        continue
+      record = np.empty(size, np.uint8)
+      _functions.refurbish_tf_level_copy_put(put, record.ctypes)
+      records.append((self._key(index.value), memoryview(record), bool(stays.value)))
+      left -= size
+    return records
+
+
+def _started(function):
+  """Starts a thread that does not keep the process from ending, and returns it."""
+  thread = threading.Thread(target=function, name="refurbish_tf shared level", daemon=True)
+  _threads[:] = [*(each for each in _threads if each.is_alive()), thread]
+  thread.start()
+  return thread
+
+
+def _warn(text):
+  # If warnings are errors, or the interpreter ends, the thread goes on without it.
+  with contextlib.suppress(Exception):
+    pipeline_warnings.warn(text)
+
+
+def _serve(name):
+  address, prefix = name.decode().split("\n")
+  error = _result_of(_Served, name, address, prefix)
+  if isinstance(error, BaseException) and not _ending:
+    _warn(_unusable(address, error))
+
+
+@ctypes.CFUNCTYPE(None, ctypes.c_char_p)
+def _on_new(name):
+  """C++ calls this in any of its threads."""
+  # While the interpreter ends, it starts no threads.
+  with contextlib.suppress(RuntimeError):
+    if not _ending:
+      _started(lambda: _serve(name))
+
+
+def listen(library):
+  """Serves the levels of the C++ library at the path `library` from now on."""
+  global _functions
+  _functions = ctypes.CDLL(library)
+  _functions.refurbish_tf_level_next_put.restype = ctypes.c_int64
+  _functions.refurbish_tf_level_on_new(_on_new)
+  atexit.register(_stop)
+
+
+def _stop():
+  """Ends the threads. They write what is pending; and a library in Rust must not return after the interpreter's end."""
+  global _ending
+  _ending = True
+  _functions.refurbish_tf_level_on_new(None)
+  until = time.monotonic() + _MOST_SECONDS
+  for thread in list(_threads):
+    thread.join(max(0, until - time.monotonic()))
