@@ -1,13 +1,20 @@
-"""The command `refurbish-tf store PATH`: prints the contents of a cache store on disk, and which jobs use it."""
+"""The command `refurbish-tf store PATH`: prints the contents of a cache store on disk, and which jobs use it.
 
+For the address of a shared level it prints or deletes what that holds.
+"""
+
+import json
 import pathlib
+import re
 import textwrap
 
 import tensorflow as tf
 
 from refurbish_tf import cache_store
-from refurbish_tf._internal import checks, machine, native
+from refurbish_tf._internal import checks, machine, native, shared_levels
 from refurbish_tf.cli.startup import stderr_held_back
+
+_PREFIX = "refurbish/[0-9a-f]{20}"
 
 
 def run(args):
@@ -15,6 +22,10 @@ def run(args):
   parser = args.parser
   if not args.path:  # An unset shell variable, for example.
     parser.error("PATH must be the name of a directory, got ''")
+  if "://" in args.path:
+    return _of_level(args)
+  if args.delete:
+    parser.error("--delete needs the address of a shared level, such as redis://host:6379/0, in place of a directory")
   try:
     path = pathlib.Path(cache_store.checked_path(args.path, "PATH"))
     # Opening a missing store would make one.
@@ -82,3 +93,41 @@ def _of(settings):
     return ""
   kept, total = int(settings.get("num_kept_samples", settings["num_samples"])), int(settings["num_samples"])
   return f" of {total:,}" + (f", of which at most {kept:,} are kept" if kept < total else "")
+
+
+def _of_level(args):
+  """Prints what a shared level holds, or deletes a prefix of it. Returns the exit status."""
+  if args.verify:
+    args.parser.error("--verify needs a directory: jobs check each sample that they take from a shared level")
+  if args.delete and not re.fullmatch(_PREFIX, args.delete):
+    args.parser.error(f"--delete must be a prefix as this command prints it, got {args.delete!r}")
+  try:
+    address = shared_levels.address_of(args.path, "PATH")
+    if args.delete:
+      print(f"{shared_levels.called(address, lambda level: _deleted(level, args.delete)):,} values deleted")
+    else:
+      print("\n".join([f"shared level {address}", *shared_levels.called(address, _contents)]))
+  except ValueError as error:
+    args.parser.error(str(error))
+  return 0
+
+
+def _deleted(level, prefix):
+  keys = list(dict(level.names(prefix)))
+  level.delete(keys)
+  return len(keys)
+
+
+def _contents(level):
+  """A line for each prefix of a shared level."""
+  sizes = {}
+  for key, size in level.names("refurbish"):
+    if found := re.fullmatch(rf"({_PREFIX})/\d+/(\d+)", key):
+      sizes.setdefault(found[1], {})[found[2]] = size  # Redis may list a key twice.
+  for prefix, each in sizes.items():
+    try:
+      about = json.loads(bytes(level.read([f"{prefix}/about"], [2**16])[0]))
+      told = f"version {about['version']!r}, {about['element_spec']!s:.60}"
+    except (KeyError, TypeError, ValueError):
+      told = "version unknown"
+    yield f"  {prefix}  {len(each):,} samples, {machine.size_of(sum(each.values()))}, {told}"
