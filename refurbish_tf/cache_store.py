@@ -143,9 +143,10 @@ class CacheStore:
 
     Raises:
       ValueError: `shared` is not read and written within 2 seconds, or has no `version`; `max_bytes` is not positive or
-        above 2**63 - 1; `path` is not in UTF-8, is not a directory, cannot be written, or holds other files than those of a cache store, or samples of another `version` or `element_spec`;
-        its file system has no locks or cannot map files into memory, such as a network mount; with `overwrite`, it is
-        in use; the directory was deleted while this process uses a store in it.
+        above 2**63 - 1; `path` is not in UTF-8, is not a directory, cannot be written, or holds
+        other files than those of a cache store, or samples of another `version` or `element_spec`; its file system has
+        no locks or cannot map files into memory, such as a network mount; with `overwrite`, it is in use; the directory
+        was deleted while this process uses a store in it.
       TypeError: an argument is of the wrong type.
     """
     path = checked_path(path)
@@ -406,15 +407,11 @@ def opened_store(store):
 def describe_store(store):
   """Where a stage keeps its samples, and the limit."""
   place = "memory" if store is None or store.path is None else store.path
-  limit = "without a limit" if store is None or store.max_bytes is None else f"at most {store.max_bytes:,} bytes"
-  return f"{place}, {limit}"
+  return f"{place}, {describe_limit(None if store is None else store.max_bytes)}"
 
 
-def describe_shared(store, prefix):
-  """Where machines share the samples of a stage, and the limit."""
-  place = store._shared_address if isinstance(store.shared, str) else type(store.shared).__name__
-  limit = f"at most {store._shared_max_bytes:,} bytes" if store._shared_max_bytes else "without a limit"
-  return f"{place}, {prefix}, {limit}"
+def describe_limit(max_bytes):
+  return "without a limit" if max_bytes is None else f"at most {max_bytes:,} bytes"
 
 
 def describe_bytes(store, store_name, number, what, size, done):

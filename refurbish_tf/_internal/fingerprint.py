@@ -68,10 +68,7 @@ def of_stage(source, partial_fn):
 
 
 def digest(stage, *more):
-  """A digest of what `of_stage` returned and of `more`: equal in all processes that may share samples.
-
-  Floating-point constants are rounded, because statistics that are computed again in each run differ a little.
-  """
+  """A digest of what `of_stage` returned, with rounded constants, and of `more`."""
   sizes, places = stage["constants"][::2], stage["constants"][1::2]
   rounded = [*(f"{size:.3g}" for size in sizes), *(round(place, 3) + 0.0 for place in places)]
   return of_strings(json.dumps([{**stage, "constants": rounded}, *more], sort_keys=True).encode())

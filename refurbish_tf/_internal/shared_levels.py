@@ -75,8 +75,7 @@ class _Redis:
     """The first bytes of the values, or None for those that are missing."""
     found = self._pipelined(lambda pipeline, key, size: pipeline.getrange(key, 0, size - 1), keys, sizes)
     # A key of another type than a string counts as missing.
-    is_other = lambda each: isinstance(each, Exception) and str(each).startswith("WRONGTYPE")
-    return [None if not each or is_other(each) else each for each in found]
+    return [None if not each or isinstance(each, Exception) and "WRONGTYPE" in str(each) else each for each in found]
 
   def write(self, records):
     """Writes tuples of a key, a value, and whether it stays."""
@@ -98,9 +97,8 @@ class _Redis:
       memory = self._client.info("memory")
       if memory["maxmemory"] and memory["maxmemory_policy"].startswith("allkeys"):
         return (
-          f"shared level {address} has the maxmemory-policy {memory['maxmemory_policy']}, which may evict any sample: "
-          "jobs then prepare several times as many. Run CONFIG SET maxmemory-policy noeviction, or volatile-ttl, and "
-          "give CacheStore a shared_max_bytes below maxmemory."
+          f"shared level {address} has the maxmemory-policy {memory['maxmemory_policy']}, which evicts samples that "
+          "jobs need. Set it to noeviction or volatile-ttl, and give CacheStore a shared_max_bytes below maxmemory."
         )
 
 
@@ -115,10 +113,8 @@ class _Objects:
     import obstore
 
     if _Objects.process not in (None, os.getpid()):
-      raise _UnusableError(
-        f"shared level {address} cannot be used in a process that was forked from one that uses an object store: "
-        "obstore would never answer. Start processes by spawn."
-      )
+      told = "cannot be used in a process that was forked from one that uses an object store. Start processes by spawn."
+      raise _UnusableError(f"shared level {address} {told}")
     self._obstore, _Objects.process = obstore, os.getpid()
     self._store = self._opened(address)
 
@@ -133,12 +129,10 @@ class _Objects:
   def _read(self, key, size):
     try:
       return self._obstore.get(self._store, key, options={"range": (0, size)}).bytes()
-    except FileNotFoundError:
-      return None
-    except Exception:
-      if self._obstore.head(self._store, key)["size"]:
-        raise
-      return None  # An empty object has no range.
+    except Exception as error:
+      if isinstance(error, FileNotFoundError) or not self._obstore.head(self._store, key)["size"]:
+        return None  # An empty object has no range.
+      raise
 
   def write(self, records):
     put = lambda key, value: self._obstore.put(self._store, key, value, use_multipart=False)
@@ -149,8 +143,7 @@ class _Objects:
       yield from ((each["path"], each["size"]) for each in some)
 
   def delete(self, keys):
-    for some in _divided(keys):
-      self._obstore.delete(self._store, some)
+    self._obstore.delete(self._store, keys)
 
 
 class _Directory(_Objects):
@@ -212,8 +205,7 @@ def _divided(keys):
 def address_of(shared, name="shared"):
   """The address of a level; `shared` is what the user gave as `name`. TypeError or ValueError if it is not allowed."""
   forms = (
-    "redis://host:6379/0, unix:///path/of/socket, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or "
-    "file:///mnt/nfs/directory"
+    "redis://host:6379/0, unix:///path/of/socket, s3://bucket/prefix, gs://..., az://... or file:///mnt/nfs/folder"
   )
   if isinstance(shared, str):
     if shared.isprintable() and _ADDRESS.fullmatch(shared) and not re.search("[@?#]", shared):
@@ -281,17 +273,19 @@ def _unusable(address, error, what="be read and written"):
 
 
 class _Asked(ctypes.Structure):
-  """A sample that a window of places wants, of the generation `least` or a later one."""
-
+  # A sample that a window of places wants, of the generation `least` or a later one.
   _fields_ = [("window", ctypes.c_uint64), ("index", ctypes.c_uint32), ("least", ctypes.c_uint32)]
 
 
 class _Served:
   """A level that this process serves. Its name, for C++, is the op's input: address and prefix."""
 
-  def __init__(self, name, address, prefix):
-    self._name, self._address, self._prefix = name, address, prefix
-    self._client = _kind(address)(address)
+  def __init__(self, name):
+    self._name, (self._address, self._prefix) = name, name.decode().split("\n")
+    try:
+      self._client = _kind(self._address)(self._address)
+    except BaseException as error:
+      return _warn(_unusable(self._address, error))
     # How often the last calls have failed, and when the last one did.
     self._failures = {"be read": (0, 0.0), "be written": (0, 0.0)}
     for _ in range(self._client.readers):
@@ -390,20 +384,13 @@ def _warn(text):
     pipeline_warnings.warn(text)
 
 
-def _serve(name):
-  address, prefix = name.decode().split("\n")
-  error = _result_of(_Served, name, address, prefix)
-  if isinstance(error, BaseException) and not _ending:
-    _warn(_unusable(address, error))
-
-
 @ctypes.CFUNCTYPE(None, ctypes.c_char_p)
 def _on_new(name):
   """C++ calls this in any of its threads."""
   # While the interpreter ends, it starts no threads.
   with contextlib.suppress(RuntimeError):
     if not _ending:
-      _started(lambda: _serve(name))
+      _started(lambda: _Served(name))
 
 
 def listen(library):

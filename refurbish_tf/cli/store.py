@@ -97,37 +97,35 @@ def _of(settings):
 
 def _of_level(args):
   """Prints what a shared level holds, or deletes a prefix of it. Returns the exit status."""
-  if args.verify:
-    args.parser.error("--verify needs a directory: jobs check each sample that they take from a shared level")
-  if args.delete and not re.fullmatch(_PREFIX, args.delete):
-    args.parser.error(f"--delete must be a prefix as this command prints it, got {args.delete!r}")
+  if args.verify or args.delete and not re.fullmatch(_PREFIX, args.delete):
+    wrong = f"--delete must be a prefix as this command prints it, got {args.delete!r}"
+    args.parser.error("--verify needs a directory: jobs check each sample of a shared level" if args.verify else wrong)
   try:
     address = shared_levels.address_of(args.path, "PATH")
-    if args.delete:
-      print(f"{shared_levels.called(address, lambda level: _deleted(level, args.delete)):,} values deleted")
-    else:
-      print("\n".join([f"shared level {address}", *shared_levels.called(address, _contents)]))
+    told = shared_levels.called(address, lambda level: _delete(level, args.delete) if args.delete else _listed(level))
   except ValueError as error:
     args.parser.error(str(error))
+  print("\n  ".join([f"shared level {address}", *told]))
   return 0
 
 
-def _deleted(level, prefix):
+def _delete(level, prefix):
   keys = list(dict(level.names(prefix)))
   level.delete(keys)
-  return len(keys)
+  return [f"{len(keys):,} values deleted"]
 
 
-def _contents(level):
+def _listed(level):
   """A line for each prefix of a shared level."""
-  sizes = {}
+  sizes, told = {}, []
   for key, size in level.names("refurbish"):
     if found := re.fullmatch(rf"({_PREFIX})/\d+/(\d+)", key):
       sizes.setdefault(found[1], {})[found[2]] = size  # Redis may list a key twice.
   for prefix, each in sizes.items():
     try:
       about = json.loads(bytes(level.read([f"{prefix}/about"], [2**16])[0]))
-      told = f"version {about['version']!r}, {about['element_spec']!s:.60}"
+      version = f"version {about['version']!r}, {about['element_spec']!s:.60}"
     except (KeyError, TypeError, ValueError):
-      told = "version unknown"
-    yield f"  {prefix}  {len(each):,} samples, {machine.size_of(sum(each.values()))}, {told}"
+      version = "version unknown"
+    told.append(f"{prefix}: {len(each):,} samples, {machine.size_of(sum(each.values()))}, {version}")
+  return told or ["no samples"]
