@@ -10,7 +10,6 @@ Exceptions of client libraries may show a password, so messages contain only the
 import atexit
 import contextlib
 import ctypes
-import datetime
 import json
 import os
 import re
@@ -44,13 +43,9 @@ class _UnusableError(Exception):
 
 
 class _Redis:
-  """Redis or Valkey.
+  """Redis or Valkey. All clients have these attributes and methods; `most` records are read or written at a time."""
 
-  All clients have these attributes and methods. `readers` and `writers` say how many threads call `read` and `write`,
-  and `most` with how many records at a time. The results may contain exceptions.
-  """
-
-  readers, writers, most, again_ms, has_ranges, expires = 2, 2, 32, 20, True, True
+  readers, writers, most, again_ms, expires = 2, 2, 32, 20, True
   advice = "Check that the server runs and has room, and REFURBISH_TF_SHARED_USERNAME and REFURBISH_TF_SHARED_PASSWORD"
 
   def __init__(self, address):
@@ -66,31 +61,33 @@ class _Redis:
     )
 
   def _pipelined(self, call, *arguments):
-    with self._client.pipeline(transaction=False) as pipeline:
-      for each in zip(*arguments):
-        call(pipeline, *each)
-      return pipeline.execute(raise_on_error=False)
+    rows, results = list(zip(*arguments)), []
+    for start in range(0, len(rows), 1000):
+      with self._client.pipeline(transaction=False) as pipeline:
+        for each in rows[start : start + 1000]:
+          call(pipeline, *each)
+        results += pipeline.execute(raise_on_error=False)
+    return results
 
   def read(self, keys, sizes):
-    """The first bytes of the values, or None for those that are missing."""
+    """The first bytes of the values; None for those that are missing; exceptions for those that cannot be read."""
     found = self._pipelined(lambda pipeline, key, size: pipeline.getrange(key, 0, size - 1), keys, sizes)
     # A key of another type than a string counts as missing.
     return [None if not each or isinstance(each, Exception) and "WRONGTYPE" in str(each) else each for each in found]
 
   def write(self, records):
-    """Writes tuples of a key, a value, and whether it stays."""
+    """Writes tuples of a key, a value, and whether it stays. The result may contain exceptions."""
     call = lambda pipeline, key, value, stays: pipeline.set(key, value, px=None if stays else 60_000)
     return self._pipelined(call, *zip(*records))
 
   def names(self, root):
-    """Yields the keys below `root`, and the sizes of their values."""
-    for keys in _divided(self._client.scan_iter(f"{root}/*", count=1000)):
-      sizes = self._pipelined(lambda pipeline, key: pipeline.strlen(key), keys)
-      yield from ((key.decode("utf-8", "replace"), size) for key, size in zip(keys, sizes) if isinstance(size, int))
+    """A dict of the keys below `root`, with the sizes of their values."""
+    keys = {key.decode("utf-8", "replace") for key in self._client.scan_iter(f"{root}/*", count=1000)}
+    sizes = zip(keys, self._pipelined(lambda pipeline, key: pipeline.strlen(key), keys))
+    return {key: size for key, size in sizes if isinstance(size, int)}
 
   def delete(self, keys):
-    for some in _divided(keys):
-      self._client.unlink(*some)
+    _checked(self._pipelined(lambda pipeline, key: pipeline.unlink(key), keys))
 
   def warning(self, address):
     with contextlib.suppress(Exception):  # A server may not tell its users.
@@ -105,7 +102,7 @@ class _Redis:
 class _Objects:
   """An object store. Many threads wait for it without the GIL: asynchronous calls need four times the CPU time."""
 
-  readers, writers, most, again_ms, has_ranges, expires = 64, 16, 1, 500, True, False
+  readers, writers, most, again_ms, expires = 64, 16, 1, 500, False
   advice = "Check the bucket, its region and endpoint, and the variables of the cloud, such as AWS_ACCESS_KEY_ID"
   process = None  # The one that used obstore first.
 
@@ -120,8 +117,7 @@ class _Objects:
 
   def _opened(self, address):
     options = {"timeout": "1s", "connect_timeout": "1s", "allow_http": True}
-    retries = {"max_retries": 0, "retry_timeout": datetime.timedelta(seconds=1)}
-    return self._obstore.store.from_url(address, client_options=options, retry_config=retries)
+    return self._obstore.store.from_url(address, client_options=options, retry_config={"max_retries": 0})
 
   def read(self, keys, sizes):
     return [_result_of(self._read, key, size) for key, size in zip(keys, sizes)]
@@ -139,8 +135,7 @@ class _Objects:
     return [_result_of(put, key, value) for key, value, _ in records]
 
   def names(self, root):
-    for some in self._obstore.list(self._store, root):
-      yield from ((each["path"], each["size"]) for each in some)
+    return {each["path"]: each["size"] for some in self._obstore.list(self._store, root) for each in some}
 
   def delete(self, keys):
     self._obstore.delete(self._store, keys)
@@ -160,7 +155,7 @@ class _Directory(_Objects):
 class _Own:
   """An object of the user. It gets copies, because it may keep them."""
 
-  readers, writers, most, again_ms, has_ranges, expires = 2, 2, 32, 100, False, False
+  readers, writers, most, again_ms, expires = 2, 2, 32, 100, False
   advice = "Its get_many(keys) must return a list with bytes or None for each key"
 
   def __init__(self, address):
@@ -172,7 +167,8 @@ class _Own:
     found = list(self._object.get_many(list(keys)))
     if len(found) != len(keys):
       raise TypeError
-    return [None if each is None else _result_of(lambda each: bytes(memoryview(each)), each) for each in found]
+    # An empty value counts as missing.
+    return [_result_of(lambda each: bytes(memoryview(each or b"")), each) or None for each in found]
 
   def write(self, records):
     return [_result_of(self._object.put, key, bytes(value)) for key, value, _ in records]
@@ -195,11 +191,6 @@ def _checked(results):
     if isinstance(each, BaseException):
       raise each
   return results
-
-
-def _divided(keys):
-  keys = list(keys)
-  return [keys[start : start + 1000] for start in range(0, len(keys), 1000)]
 
 
 def address_of(shared, name="shared"):
@@ -235,7 +226,10 @@ def check(address):
   def tried(client):
     if isinstance(client, _Own):
       return _checked(client.read([key], [1])) and None
-    _checked(client.write([(key, value, False)]))
+    written = client.write([(key, value, False)])
+    if type(written[0]).__name__ == "OutOfMemoryError":
+      return f"shared level {address} is full: jobs can read it, but not write. Delete a prefix or raise its maxmemory."
+    _checked(written)
     (found,) = _checked(client.read([key], [len(value)]))
     client.delete([key])
     if bytes(found or b"") != value:
@@ -285,7 +279,8 @@ class _Served:
     try:
       self._client = _kind(self._address)(self._address)
     except BaseException as error:
-      return _warn(_unusable(self._address, error))
+      _warn(_unusable(self._address, error))
+      return
     # How often the last calls have failed, and when the last one did.
     self._failures = {"be read": (0, 0.0), "be written": (0, 0.0)}
     for _ in range(self._client.readers):
@@ -327,29 +322,23 @@ class _Served:
 
   def _read(self, asked):
     """Reads the headers of samples, then the records of those that are new enough."""
-    headers, sizes = [], [1] * len(asked)
-    if self._client.has_ranges:
-      headers = self._client.read([self._key(each.index) for each in asked], [_HEADER_BYTES] * len(asked))
-      sizes = list(map(self._size, asked, headers))
-    wanted = [(each, size) for each, size in zip(asked, sizes) if size]
-    records = self._client.read(*zip(*((self._key(each.index), size) for each, size in wanted))) if wanted else []
-    for (each, _), record in zip(wanted, records):
-      self._found(each, record)
+    headers, wanted = self._client.read([self._key(each.index) for each in asked], [_HEADER_BYTES] * len(asked)), []
+    for each, header in zip(asked, headers):
+      if header is not None and not isinstance(header, BaseException):
+        index, generation, size = struct.unpack_from("<III", header, 4) if len(header) == _HEADER_BYTES else (-1, 0, 0)
+        if index != each.index:  # Whole, of a client without ranges; or cut or foreign: C++ counts it.
+          self._found(each, header)
+        elif generation >= each.least:
+          wanted.append((each, self._key(index), _HEADER_BYTES + size))
+    records = self._client.read(*list(zip(*wanted))[1:]) if wanted else []
+    for (each, *_), record in zip(wanted, records):
+      if record is not None and not isinstance(record, BaseException):
+        self._found(each, record)
     return [*headers, *records]
 
-  def _size(self, asked, header):
-    """The size of the record to be read, or 0."""
-    if header is None or isinstance(header, BaseException):
-      return 0
-    index, generation, size = struct.unpack_from("<III", header, 4) if len(header) == _HEADER_BYTES else (-1, 0, 0)
-    if index != asked.index:  # Cut or foreign. C++ counts it; the rest, which may be large, is not read.
-      self._found(asked, header)
-    return _HEADER_BYTES + size if index == asked.index and generation >= asked.least else 0
-
   def _found(self, asked, record):
-    if record is not None and not isinstance(record, BaseException) and len(record):
-      data, large = np.frombuffer(record, np.uint8), ctypes.c_uint64
-      _functions.refurbish_tf_level_found(self._name, large(asked.window), asked.index, data.ctypes, large(data.size))
+    data, large = np.frombuffer(record, np.uint8), ctypes.c_uint64
+    _functions.refurbish_tf_level_found(self._name, large(asked.window), asked.index, data.ctypes, large(data.size))
 
   def _given(self):
     """The samples to be written, as a client's `write` takes them; None at the end."""

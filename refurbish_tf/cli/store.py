@@ -102,30 +102,27 @@ def _of_level(args):
     args.parser.error("--verify needs a directory: jobs check each sample of a shared level" if args.verify else wrong)
   try:
     address = shared_levels.address_of(args.path, "PATH")
-    told = shared_levels.called(address, lambda level: _delete(level, args.delete) if args.delete else _listed(level))
+    told = shared_levels.called(address, lambda level: _told(level, args.delete))
   except ValueError as error:
     args.parser.error(str(error))
   print("\n  ".join([f"shared level {address}", *told]))
   return 0
 
 
-def _delete(level, prefix):
-  keys = list(dict(level.names(prefix)))
-  level.delete(keys)
-  return [f"{len(keys):,} values deleted"]
-
-
-def _listed(level):
-  """A line for each prefix of a shared level."""
-  sizes, told = {}, []
-  for key, size in level.names("refurbish"):
-    if found := re.fullmatch(rf"({_PREFIX})/\d+/(\d+)", key):
-      sizes.setdefault(found[1], {})[found[2]] = size  # Redis may list a key twice.
-  for prefix, each in sizes.items():
+def _told(level, deleted):
+  """A line for each prefix of a shared level, or one for the prefix that was deleted."""
+  names, by_prefix, told = level.names(deleted or "refurbish"), {}, []
+  if deleted:
+    level.delete(list(names))
+    return [f"{len(names):,} values deleted"]
+  for key, size in names.items():
+    if found := re.fullmatch(rf"({_PREFIX})/\d+/\d+", key):
+      by_prefix.setdefault(found[1], []).append(size)
+  for prefix, sizes in by_prefix.items():
     try:
       about = json.loads(bytes(level.read([f"{prefix}/about"], [2**16])[0]))
       version = f"version {about['version']!r}, {about['element_spec']!s:.60}"
     except (KeyError, TypeError, ValueError):
       version = "version unknown"
-    told.append(f"{prefix}: {len(each):,} samples, {machine.size_of(sum(each.values()))}, {version}")
+    told.append(f"{prefix}: {len(sizes):,} samples, {machine.size_of(sum(sizes))}, {version}")
   return told or ["no samples"]
