@@ -99,8 +99,6 @@ class CacheStore:
   With `shared`, machines also share the samples that their `refurbish` stages have prepared: each job uses what others
   have put there, and prepares what it does not find. The methods here concern only the store of this machine.
 
-  >>> store = rtf.CacheStore(shared=f"file://{tempfile.mkdtemp()}", version="photos of May")
-
   The store of Revamper (Lee et al., "Refurbish Your Training Data", USENIX ATC 2021, section 5.1), shared as in
   OneAccess (Kakaraparthi et al., "The Case for Unifying Data Loading in Machine Learning Clusters", HotCloud 2019).
   """
@@ -166,9 +164,9 @@ class CacheStore:
     self._shared_address = "" if shared is None else shared_levels.address_of(shared)
     if shared is not None:
       if not version:
+        why = "jobs whose functions look the same and read other data would mix their samples"
         raise ValueError(
-          "shared needs a version, a string for the data and all that the functions read, such as 'photos of May': "
-          "jobs whose functions look the same and read other data would mix their samples. Give version."
+          f"shared needs a version, a string for the data, such as 'photos of May': {why}. Give version."
         )
       shared_levels.check(self._shared_address)
     self._element_spec = None

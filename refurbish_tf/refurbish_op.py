@@ -135,17 +135,14 @@ def refurbish(
     if on_disk:
       kept._check_holds(elements=False)
     if kept is not None and kept.shared is not None:
-      # A checkpoint may replace a random `order_seed`, but no other seed: it is a part of the keys. The stage makes one
-      # of its functions if none is given, so that jobs share.
+      # A checkpoint may replace a random `order_seed`, and never `seed`, which is a part of the keys. Without one the
+      # stage derives it from the functions, so that jobs share.
       order = int.from_bytes(os.urandom(7), "little") if order_seed is None else int(order_seed)
-      seeds = {"seed": None if seed is None else int(seed), "order_seed": order, "any_seed": order_seed is None}
+      seeds = {"seed": seed, "order_seed": order, "any_seed": order_seed is None}
     else:
       stage_seed = checks.stage_seed(_seed_of(kept) if seed is None and on_disk else seed)
-      seeds = {
-        "seed": stage_seed,
-        "order_seed": stage_seed if order_seed is None else int(order_seed),
-        "any_seed": seed is None and not on_disk,
-      }
+      order = stage_seed if order_seed is None else int(order_seed)
+      seeds = {"seed": stage_seed, "order_seed": order, "any_seed": seed is None and not on_disk}
     dataset = _RefurbishDataset(
       dataset_graph.without_autotuner(source),
       partial_fn,
@@ -223,8 +220,7 @@ class _RefurbishDataset(positions.RefurbishStage, batches.MakesBatches, dataset_
         versions[DECODERS] = DECODERS_VERSION
     if self._is_shared:
       digest = fingerprint.digest(self.fingerprint_of_samples(), store._version, str(sample_spec), versions)
-      if seeds["seed"] is None:
-        seeds["seed"] = int(digest[:15], 16)
+      seeds["seed"] = int(digest[:15], 16) if seeds["seed"] is None else int(seeds["seed"])
       self._prefix = f"refurbish/{fingerprint.of_strings(digest.encode(), str(seeds['seed']).encode())[:20]}"
     if on_disk:
       store._check_versions(versions, LAYERS)

@@ -1,10 +1,8 @@
 """The level of a `CacheStore` that machines share: in Redis, in an object store, or in an object of the user.
 
-The C++ part (sample_store/shared_level.h) decides which samples are read and written; it makes and checks their
-records. It announces each level once, also in a worker of a tf.data service, which has only the graph. From then on
-threads of this module read what it asks for and write what it passes on. They hold the GIL briefly.
-
-Exceptions of client libraries may show a password, so messages contain only their types.
+The C++ part (sample_store/shared_level.h) decides which samples are read and written, and checks their records. It
+announces each level once, also in a worker of a tf.data service, which has only the graph. Then threads here read what
+it asks for and write what it passes on. Messages show only the types of exceptions, whose texts may have a password.
 """
 
 import atexit
@@ -38,8 +36,8 @@ _threads = []
 _ending = False
 
 
-class _UnusableError(Exception):
-  """A level that cannot be used, in a sentence of ours."""
+class _UnusableError(Exception):  # In a sentence of ours.
+  pass
 
 
 class _Redis:
@@ -92,10 +90,10 @@ class _Redis:
   def warning(self, address):
     with contextlib.suppress(Exception):  # A server may not tell its users.
       memory = self._client.info("memory")
-      if memory["maxmemory"] and memory["maxmemory_policy"].startswith("allkeys"):
+      if memory["maxmemory"] and (policy := memory["maxmemory_policy"]).startswith("allkeys"):
+        way_out = "Set it to noeviction or volatile-ttl, and give CacheStore a shared_max_bytes below maxmemory."
         return (
-          f"shared level {address} has the maxmemory-policy {memory['maxmemory_policy']}, which evicts samples that "
-          "jobs need. Set it to noeviction or volatile-ttl, and give CacheStore a shared_max_bytes below maxmemory."
+          f"shared level {address} has the maxmemory-policy {policy}, which evicts samples that jobs need. {way_out}"
         )
 
 
@@ -142,8 +140,6 @@ class _Objects:
 
 
 class _Directory(_Objects):
-  """A directory that machines have mounted."""
-
   again_ms, advice = 50, "It must be a directory that exists and can be written"
 
   def _opened(self, address):
@@ -164,10 +160,9 @@ class _Own:
     self._object = _objects[address]
 
   def read(self, keys, sizes):
-    found = list(self._object.get_many(list(keys)))
+    found = self._object.get_many(list(keys))
     if len(found) != len(keys):
       raise TypeError
-    # An empty value counts as missing.
     return [_result_of(lambda each: bytes(memoryview(each or b"")), each) or None for each in found]
 
   def write(self, records):
@@ -198,9 +193,14 @@ def address_of(shared, name="shared"):
   forms = (
     "redis://host:6379/0, unix:///path/of/socket, s3://bucket/prefix, gs://..., az://... or file:///mnt/nfs/folder"
   )
-  if isinstance(shared, str):
-    if shared.isprintable() and _ADDRESS.fullmatch(shared) and not re.search("[@?#]", shared):
-      return shared
+  if not isinstance(shared, str):
+    if not all(callable(getattr(shared, method, None)) for method in ("get_many", "put")):
+      told = f"or an object with the methods get_many(keys) and put(key, value), got {type(shared).__name__}"
+      raise TypeError(f"{name} must be an address such as {forms}, {told}.")
+    address = next((each for each in _objects if _objects[each] is shared), f"object:{uuid.uuid4().hex}")
+    _objects[address] = shared
+    return address
+  if not shared.isprintable() or not _ADDRESS.fullmatch(shared) or re.search("[@?#]", shared):
     # The rest of the text is not shown, because it may contain a password.
     scheme, found, _ = shared.partition("://")
     got = f"another form after {scheme + found!r}" if found else "a text without '://'"
@@ -209,14 +209,7 @@ def address_of(shared, name="shared"):
       "from REFURBISH_TF_SHARED_USERNAME and REFURBISH_TF_SHARED_PASSWORD for Redis, and from the variables of the "
       "cloud, such as AWS_ACCESS_KEY_ID, for an object store."
     )
-  if not all(callable(getattr(shared, method, None)) for method in ("get_many", "put")):
-    raise TypeError(
-      f"{name} must be an address such as {forms}, or an object with the methods get_many(keys) and put(key, value), "
-      f"got {type(shared).__name__}."
-    )
-  address = next((each for each in _objects if _objects[each] is shared), f"object:{uuid.uuid4().hex}")
-  _objects[address] = shared
-  return address
+  return shared
 
 
 def check(address):
@@ -281,8 +274,7 @@ class _Served:
     except BaseException as error:
       _warn(_unusable(self._address, error))
       return
-    # How often the last calls have failed, and when the last one did.
-    self._failures = {"be read": (0, 0.0), "be written": (0, 0.0)}
+    self._failures = {"be read": (0, 0.0), "be written": (0, 0.0)}  # Their number, and the time of the last.
     for _ in range(self._client.readers):
       _started(lambda: self._run("be read", self._asked, self._read))
     for _ in range(self._client.writers):

@@ -84,10 +84,8 @@ def cached(
   checks.check_not_in_function("rtf.sources.cached", "rtf.sources.cached(files.interleave(read_file))")
   check_store(store)
   if isinstance(store, CacheStore) and store.shared is not None:
-    raise ValueError(
-      f"store must be one without shared, got {store!r}: machines share the samples of refurbish, and not the elements "
-      "of a source. Give shared to the store of refurbish."
-    )
+    way_out = "Machines do not share elements of a source: give shared to the store of refurbish."
+    raise ValueError(f"store must be one without shared, got {store!r}. {way_out}")
   reads = 0 if num_parallel_reads is None else checks.check_parallel_reads(num_parallel_reads)
   return _CachedDataset(_without_fusion(source), opened_store(store), reads)
 
