@@ -141,10 +141,10 @@ class CacheStore:
 
     Raises:
       ValueError: `shared` is not read and written within 2 seconds, or has no `version`; `max_bytes` is not positive or
-        above 2**63 - 1; `path` is not in UTF-8, is not a directory, cannot be written, or holds
-        other files than those of a cache store, or samples of another `version` or `element_spec`; its file system has
-        no locks or cannot map files into memory, such as a network mount; with `overwrite`, it is in use; the directory
-        was deleted while this process uses a store in it.
+        above 2**63 - 1; `path` is not in UTF-8, is not a directory, cannot be written, or holds other files than those
+        of a cache store, or samples of another `version` or `element_spec`; its file system has no locks or cannot map
+        files into memory, such as a network mount; with `overwrite`, it is in use; the directory was deleted while this
+        process uses a store in it.
       TypeError: an argument is of the wrong type.
     """
     path = checked_path(path)
@@ -164,10 +164,8 @@ class CacheStore:
     self._shared_address = "" if shared is None else shared_levels.address_of(shared)
     if shared is not None:
       if not version:
-        why = "jobs whose functions look the same and read other data would mix their samples"
-        raise ValueError(
-          f"shared needs a version, a string for the data, such as 'photos of May': {why}. Give version."
-        )
+        why = "as jobs whose functions look alike would otherwise mix samples of different data"
+        raise ValueError(f"shared needs a version, a string such as 'photos of May', {why}. Give version.")
       shared_levels.check(self._shared_address)
     self._element_spec = None
     self._id = path or f"CacheStore-{uuid.uuid4().hex}"
@@ -336,8 +334,9 @@ class CacheStore:
     All samples have one structure. They may differ in size, unless `exact`, which a stage asks for.
     """
     kind = tf.nest.map_structure(_any_size, spec)
-    if self._path is not None:
+    if self._path is not None or self._shared is not None:
       _check_storable(spec)
+    if self._path is not None:
       # Compared before the encoded form, so that errors show a readable one.
       settings = {"samples": describe_spec(kind)} | ({"element_spec": describe_spec(spec)} if exact else {})
       self._agree(settings)
@@ -405,11 +404,8 @@ def opened_store(store):
 def describe_store(store):
   """Where a stage keeps its samples, and the limit."""
   place = "memory" if store is None or store.path is None else store.path
-  return f"{place}, {describe_limit(None if store is None else store.max_bytes)}"
-
-
-def describe_limit(max_bytes):
-  return "without a limit" if max_bytes is None else f"at most {max_bytes:,} bytes"
+  limit = "without a limit" if store is None or store.max_bytes is None else f"at most {store.max_bytes:,} bytes"
+  return f"{place}, {limit}"
 
 
 def describe_bytes(store, store_name, number, what, size, done):
@@ -445,7 +441,7 @@ def _check_storable(spec):
     storable = isinstance(component, (tf.TensorSpec, tf.RaggedTensorSpec, tf.SparseTensorSpec))
     if not storable or component.dtype in (tf.resource, tf.variant):
       raise ValueError(
-        f"store on disk cannot keep {component}, a component of the partially augmented samples. Let partial_fn "
+        f"store on disk or with shared cannot keep {component}, a component of the partially augmented samples. Let partial_fn "
         "return dense, ragged or sparse tensors, or keep the samples in memory with store=None."
       )
 

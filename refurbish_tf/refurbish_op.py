@@ -17,8 +17,8 @@ from refurbish_tf._internal import positions, shared_levels, tracing
 from refurbish_tf._internal.tensorflow_internals import dataset_ops, structure
 from refurbish_tf.augment import composition, native_layers
 from refurbish_tf.cache_store import DECODERS, DECODERS_VERSION, LAYERS, UNLIMITED, CacheStore
-from refurbish_tf.cache_store import check_store, describe_bytes, describe_limit, describe_spec
-from refurbish_tf.cache_store import describe_store, opened_store
+from refurbish_tf.cache_store import check_store, describe_bytes, describe_spec, describe_store
+from refurbish_tf.cache_store import opened_store
 
 Eviction = Literal["balanced", "reference_count"]
 Shuffle = Literal["cache_aware", "uniform"]
@@ -338,7 +338,9 @@ class _RefurbishDataset(positions.RefurbishStage, batches.MakesBatches, dataset_
     rows += [("fresh", self._describe_fresh(random_access)), ("store", kept)]
     if self._is_shared:
       place = self._store.shared if isinstance(self._store.shared, str) else type(self._store.shared).__name__
-      rows.append(("shared", f"{place}, {self._prefix}, {describe_limit(self._store._shared_max_bytes)}"))
+      limit = self._store._shared_max_bytes
+      limit = "without a limit" if limit is None else f"at most {limit:,} bytes"
+      rows.append(("shared", f"{place}, {self._prefix}, {limit}"))
     if stage["bytes_beside_store"] >= 2**19:
       rows.append(("memory", f"{stage['bytes_beside_store']:,} bytes beside the store"))
     if self._described_clip:

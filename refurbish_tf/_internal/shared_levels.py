@@ -26,7 +26,6 @@ _ADDRESS = re.compile(
 )
 _HEADER_BYTES = 32
 _WAIT_MS = 200
-_MOST_BYTES_OF_WRITES = 2**23
 _MOST_SECONDS = 2  # Of the check at the start, and of the last writes at the end.
 
 _functions = None  # Those of the C++ library.
@@ -190,9 +189,7 @@ def _checked(results):
 
 def address_of(shared, name="shared"):
   """The address of a level; `shared` is what the user gave as `name`. TypeError or ValueError if it is not allowed."""
-  forms = (
-    "redis://host:6379/0, unix:///path/of/socket, s3://bucket/prefix, gs://..., az://... or file:///mnt/nfs/folder"
-  )
+  forms = "redis://host:6379/0, unix:///path, s3://bucket/prefix, gs://..., az://... or file:///mnt/nfs/folder"
   if not isinstance(shared, str):
     if not all(callable(getattr(shared, method, None)) for method in ("get_many", "put")):
       told = f"or an object with the methods get_many(keys) and put(key, value), got {type(shared).__name__}"
@@ -223,9 +220,9 @@ def check(address):
     if type(written[0]).__name__ == "OutOfMemoryError":
       return f"shared level {address} is full: jobs can read it, but not write. Delete a prefix or raise its maxmemory."
     _checked(written)
-    (found,) = _checked(client.read([key], [len(value)]))
+    found = _checked(client.read([key], [len(value)]))
     client.delete([key])
-    if bytes(found or b"") != value:
+    if bytes(found[0] or b"") != value:
       raise LookupError
     return client.warning(address) if isinstance(client, _Redis) else None
 
@@ -335,7 +332,7 @@ class _Served:
   def _given(self):
     """The samples to be written, as a client's `write` takes them; None at the end."""
     index, stays, put = ctypes.c_uint32(), ctypes.c_int(), ctypes.c_void_p()
-    records, left = [], _MOST_BYTES_OF_WRITES
+    records, left = [], 2**23  # Bytes.
     while len(records) < self._client.most and left > 0:
       pointers = map(ctypes.byref, (index, stays, put))
       size = _functions.refurbish_tf_level_next_put(self._name, 0 if records or _ending else _WAIT_MS, *pointers)
@@ -360,16 +357,14 @@ def _started(function):
 
 
 def _warn(text):
-  # If warnings are errors, or the interpreter ends, the thread goes on without it.
-  with contextlib.suppress(Exception):
+  with contextlib.suppress(Exception):  # It is an error if the user says so, and when the interpreter ends.
     pipeline_warnings.warn(text)
 
 
 @ctypes.CFUNCTYPE(None, ctypes.c_char_p)
 def _on_new(name):
   """C++ calls this in any of its threads."""
-  # While the interpreter ends, it starts no threads.
-  with contextlib.suppress(RuntimeError):
+  with contextlib.suppress(RuntimeError):  # While the interpreter ends, it starts no threads.
     if not _ending:
       _started(lambda: _Served(name))
 

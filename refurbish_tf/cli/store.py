@@ -1,7 +1,4 @@
-"""The command `refurbish-tf store PATH`: prints the contents of a cache store on disk, and which jobs use it.
-
-For the address of a shared level it prints or deletes what that holds.
-"""
+"""The command `refurbish-tf store PATH`: prints what a cache store or a shared level holds, and which jobs use it."""
 
 import json
 import pathlib
