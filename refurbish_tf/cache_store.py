@@ -441,8 +441,8 @@ def _check_storable(spec):
     storable = isinstance(component, (tf.TensorSpec, tf.RaggedTensorSpec, tf.SparseTensorSpec))
     if not storable or component.dtype in (tf.resource, tf.variant):
       raise ValueError(
-        f"store on disk or with shared cannot keep {component}, a component of the partially augmented samples. Let partial_fn "
-        "return dense, ragged or sparse tensors, or keep the samples in memory with store=None."
+        f"store on disk or with shared cannot keep {component}, a component of the partially augmented samples. Let "
+        "partial_fn return dense, ragged or sparse tensors, or keep the samples in memory with store=None."
       )
 
 

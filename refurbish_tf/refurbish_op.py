@@ -338,8 +338,7 @@ class _RefurbishDataset(positions.RefurbishStage, batches.MakesBatches, dataset_
     rows += [("fresh", self._describe_fresh(random_access)), ("store", kept)]
     if self._is_shared:
       place = self._store.shared if isinstance(self._store.shared, str) else type(self._store.shared).__name__
-      limit = self._store._shared_max_bytes
-      limit = "without a limit" if limit is None else f"at most {limit:,} bytes"
+      limit = f"at most {self._store._shared_max_bytes:,} bytes" if self._store._shared_max_bytes else "without a limit"
       rows.append(("shared", f"{place}, {self._prefix}, {limit}"))
     if stage["bytes_beside_store"] >= 2**19:
       rows.append(("memory", f"{stage['bytes_beside_store']:,} bytes beside the store"))

@@ -296,9 +296,10 @@ class _Served:
         failures, failed_at = self._failures[what]
         # Calls that failed at the same time count once. A first failure may be an accident.
         if began >= failed_at:
-          if failures == 1 and all(number < 2 for number, _ in self._failures.values()):
-            _warn(f"{_unusable(self._address, error, what)} Until it works, each job prepares all samples itself.")
+          is_told = failures != 1 or any(number > 1 for number, _ in self._failures.values())
           self._failures[what] = failures + 1, time.monotonic()
+          if not is_told:
+            _warn(f"{_unusable(self._address, error, what)} Until it works, each job prepares all samples itself.")
 
   def _key(self, index):
     return f"{self._prefix}/{index // 1024}/{index}"
