@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <thread>
 
 #include "refurbish_tf/cc/base/crc32c.h"
 #include "refurbish_tf/cc/base/registry.h"
@@ -83,7 +84,7 @@ void SharedLevel::Reader::Ask(uint32_t index, Generation least) {
   std::lock_guard<std::mutex> lock(level_.mu_);
   auto [entry, added] = level_.by_index_.try_emplace({number_, index});
   if (!added) return;
-  if (level_.requests_.empty()) level_.asked_.notify_one();
+  level_.asked_.notify_one();
   entry->second = level_.requests_.insert(level_.requests_.end(),
                                           {{number_, index}, least});
   if (level_.requests_.size() > kMostRequests) {
@@ -142,6 +143,7 @@ int SharedLevel::NextAsked(Millis wait, Millis again, int most,
   std::unique_lock<std::mutex> lock(mu_);
   while (true) {
     const Clock::time_point now = Clock::now();
+    Clock::time_point next = end;
     int64_t bytes = bytes_come_;
     int count = 0;
     for (Request& request : requests_) {
@@ -149,12 +151,17 @@ int SharedLevel::NextAsked(Millis wait, Millis again, int most,
       bytes += largest_;
       // The first one is asked for however large it is.
       if (count == most || (bytes > kMostLevelBytes && bytes > largest_)) break;
+      next = std::min(next, request.again);
       if (request.again > now) continue;
       request.again = now + again;
       asked[count++] = {request.of.first, request.of.second, request.least};
     }
     if (count > 0 || now >= end) return count;
-    asked_.wait_until(lock, requests_.empty() ? end : now + kTogether);
+    asked_.wait_until(lock, next);
+    if (most == 1) continue;
+    lock.unlock();
+    std::this_thread::sleep_for(kTogether);
+    lock.lock();
   }
 }
 
