@@ -4,7 +4,7 @@
 #include <cstring>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/base/status_macros.h"
 #include "tensorflow/core/util/batch_util.h"
 
 namespace refurbish_tf {
@@ -30,15 +30,14 @@ void Shorten(int64_t num_rows, std::vector<Tensor>* components) {
 absl::Status Batches::Check(
     const std::vector<PartialTensorShape>& shapes) const {
   if (size < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("batch_size must be at least 1, got ", size, "."));
+    return InvalidArgument("batch_size must be at least 1, got ", size, ".");
   }
   if (size == 0) return absl::OkStatus();
   for (PartialTensorShape row : shapes) {
     const bool is_batch = row.dims() > 0;
     if (is_batch) row.RemoveDim(0);
     if (!is_batch || !row.IsFullyDefined()) {
-      return absl::InvalidArgumentError(
+      return InvalidArgument(
           "The components of a batch must have rows of known shapes.");
     }
   }
@@ -98,12 +97,12 @@ absl::Status BatchRows::CheckRow(int number, DataType type,
   if (type == options_.types[number] && shape == options_.shapes[number]) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrCat(
+  return InvalidArgument(
       "component ", number, " is ", DataTypeString(type), shape.DebugString(),
       ", but a row of its batch is ", DataTypeString(options_.types[number]),
       options_.shapes[number].DebugString(),
       ". Make it what element_spec says, or leave the shape of that component "
-      "unknown."));
+      "unknown.");
 }
 
 absl::Status BatchRows::Check(const std::vector<Tensor>& result) const {

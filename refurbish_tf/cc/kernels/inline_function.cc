@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/kernels/op_lists.h"
 #include "refurbish_tf/cc/sample_store/sample_store.h"
 #include "tensorflow/core/framework/dataset_options.pb.h"
@@ -124,11 +123,11 @@ absl::Status CheckResultTypes(const OpKernelConstruction* ctx, const char* name,
     }
   }
   if (returned == types && num_shapes == types.size()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      name, " returns components of ",
-      tensorflow::DataTypeVectorString(returned), ", but the dataset has ",
-      tensorflow::DataTypeVectorString(types), " and ", num_shapes,
-      " shapes. Both must be the same."));
+  return InvalidArgument(name, " returns components of ",
+                         tensorflow::DataTypeVectorString(returned),
+                         ", but the dataset has ",
+                         tensorflow::DataTypeVectorString(types), " and ",
+                         num_shapes, " shapes. Both must be the same.");
 }
 
 FunctionContexts::FunctionContexts(IteratorContext* ctx,
@@ -237,8 +236,8 @@ absl::Status InstantiatedInlineFunction::RunUpToLayers(
   // If it fell back, the default executor has run the layers as well.
   if (status.ok() && !is_native() && !fell_back) *layers = metadata_->layers();
   if (!absl::IsOutOfRange(status)) return status;
-  return absl::InvalidArgumentError(absl::StrCat(
-      "The function produced OutOfRangeError: ", status.message()));
+  return InvalidArgument("The function produced OutOfRangeError: ",
+                         status.message());
 }
 
 }  // namespace refurbish_tf

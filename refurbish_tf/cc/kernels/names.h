@@ -2,6 +2,7 @@
 #pragma once
 
 #include "absl/status/status.h"
+#include "refurbish_tf/cc/base/status_macros.h"
 #include "tensorflow/core/data/captured_function.h"
 #include "tensorflow/core/data/name_utils.h"
 #include "tensorflow/core/framework/dataset.h"

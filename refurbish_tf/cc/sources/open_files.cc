@@ -15,10 +15,10 @@ namespace {
 constexpr size_t kMostOpenFiles = 128;
 
 absl::Status Changed(const IndexedFile& file) {
-  return absl::FailedPreconditionError(
-      absl::StrCat(file.path,
-                   " was changed or replaced since its index was made, so its "
-                   "records are not where they were. Make the dataset again."));
+  return FailedPrecondition(
+      file.path,
+      " was changed or replaced since its index was made, so its "
+      "records are not where they were. Make the dataset again.");
 }
 
 absl::Status CheckIdentity(RandomFile* open, const IndexedFile& file) {
@@ -30,9 +30,8 @@ absl::Status CheckIdentity(RandomFile* open, const IndexedFile& file) {
 
 absl::Status DamagedRecord(const RecordIndex::Location& location,
                            absl::string_view what) {
-  return absl::DataLossError(
-      absl::StrCat(location.file->path, " is damaged: ", what, " (record ",
-                   location.record, " at offset ", location.span.offset, ")."));
+  return DataLoss(location.file->path, " is damaged: ", what, " (record ",
+                  location.record, " at offset ", location.span.offset, ").");
 }
 
 }  // namespace

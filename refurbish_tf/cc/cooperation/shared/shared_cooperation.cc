@@ -125,8 +125,7 @@ std::shared_ptr<const Schedule> AgreedSchedule(
 }  // namespace
 
 absl::Status SharedCooperation::Unfit(const std::string& why) const {
-  return absl::FailedPreconditionError(
-      absl::StrCat("The cache store ", disk_.directory(), " ", why));
+  return FailedPrecondition("The cache store ", disk_.directory(), " ", why);
 }
 
 absl::Status SharedCooperation::HoldsOther(const char* held,
@@ -142,12 +141,12 @@ absl::Status SharedCooperation::AgreeAsStage(
     std::chrono::milliseconds patience) {
   absl::Status status = disk_.Agree(settings, replace, patience);
   if (!absl::IsFailedPrecondition(status)) return status;
-  return absl::FailedPreconditionError(absl::StrCat(
+  return FailedPrecondition(
       "The samples in the cache store ", disk_.directory(),
       " were prepared in another way: ", status.message(),
       ". To use these samples, give the former value, here or in version=. "
       "Otherwise, ",
-      kStartEmpty, "."));
+      kStartEmpty, ".");
 }
 
 absl::StatusOr<Settings> SharedCooperation::AgreeOn(const Settings& settings,
@@ -287,12 +286,12 @@ absl::StatusOr<std::shared_ptr<const Schedule>> SharedCooperation::Agree(
   Settings settings = disk_.settings();
   schedule = AgreedSchedule(settings, terms);
   if (schedule != nullptr || settings.count(kKeptSetting) == 0) return schedule;
-  return absl::FailedPreconditionError(absl::StrCat(
+  return FailedPrecondition(
       "The settings of the cache store ", disk_.directory(),
       " fit no source that this machine has memory for: num_samples=",
       settings[kSamplesSetting], ", num_kept_samples=", settings[kKeptSetting],
       ", first_epoch=", settings[kOriginSetting],
-      ". Use a machine with more, or ", kStartEmpty, "."));
+      ". Use a machine with more, or ", kStartEmpty, ".");
 }
 
 absl::Status SharedCooperation::AgreeOnElements(int64_t num_elements,

@@ -161,8 +161,7 @@ class DecodeResizedOp : public OpKernel {
                  ? MakeOfJpeg(ctx, file, read, frame, draws, memory)
                  : MakeOfOther(ctx, file, read, frame, draws, memory);
     } catch (const std::bad_alloc&) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("Out of memory for the file of ", whose(), "."));
+      return ResourceExhausted("Out of memory for the file of ", whose(), ".");
     }
   }
 

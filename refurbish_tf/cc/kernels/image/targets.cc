@@ -40,9 +40,9 @@ struct Moving {
     return InvalidArgument(whose, " must ", why, ".");
   }
   absl::Status NoMemory() const {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("Out of memory for ", absl::StripSuffix(whose, ","),
-                     ". Pass smaller ones."));
+    return ResourceExhausted("Out of memory for ",
+                             absl::StripSuffix(whose, ","),
+                             ". Pass smaller ones.");
   }
 };
 
@@ -472,8 +472,7 @@ absl::Status Targets::Move(OpKernelContext* ctx, int input, int output,
       if (!status.ok() || only_looks) return status;
     }
   } catch (const std::bad_alloc&) {
-    return absl::ResourceExhaustedError(
-        "Out of memory for what follows an image.");
+    return ResourceExhausted("Out of memory for what follows an image.");
   }
   if (!only_looks) return absl::OkStatus();
   return InvalidArgument(

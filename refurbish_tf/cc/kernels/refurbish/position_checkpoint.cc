@@ -2,7 +2,6 @@
 
 #include <type_traits>
 
-#include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/base/printable.h"
 
 namespace refurbish_tf {
@@ -35,10 +34,10 @@ absl::Status ReadPosition(const CheckpointReader& reader,
   int64_t version = 0;
   TF_RETURN_IF_ERROR(reader.ReadScalar(kVersion, &version));
   if (version != kVersionNow) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("The checkpoint of refurbish has version ", version,
-                     ", but this refurbish_tf reads version ", kVersionNow,
-                     ". Use the refurbish_tf that saved it."));
+    return InvalidArgument("The checkpoint of refurbish has version ", version,
+                           ", but this refurbish_tf reads version ",
+                           kVersionNow,
+                           ". Use the refurbish_tf that saved it.");
   }
   absl::Status all_read;
   ForEachField(position, [&](const char* key, auto* value) {

@@ -104,8 +104,7 @@ absl::Status Tell(SourceChecks* checks, bool refused, const std::string& what) {
     LOG(WARNING) << text;
     WarnInPython(text);
   }
-  return refused ? absl::FailedPreconditionError(Printable(what))
-                 : absl::OkStatus();
+  return refused ? FailedPrecondition(Printable(what)) : absl::OkStatus();
 }
 
 std::string ComesAgain(uint32_t period) {
@@ -208,7 +207,7 @@ absl::Status ProbeSource(OpKernelContext* ctx, const DatasetBase* source,
   IteratorContext unmapped(params);
   params.index_mapper = [&indices](size_t n) -> absl::StatusOr<size_t> {
     if (n < indices.size()) return indices[n];
-    return absl::OutOfRangeError("No more elements to compare.");
+    return OutOfRange("No more elements to compare.");
   };
   IteratorContext mapped(std::move(params));
   std::unique_ptr<IteratorBase> input;

@@ -53,11 +53,9 @@ absl::Status CannotLock(const Directory& directory) {
         "had been renamed. Nothing was changed. End the processes that have "
         "it open, or give another directory."));
   }
-  return absl::ErrnoToStatus(
-      errno, absl::StrCat("Cannot lock ", directory.path(), "/", kLockFile,
-                          ". A cache store on disk needs locks, which network "
-                          "file systems often lack. Choose a directory on a "
-                          "local disk"));
+  return ErrnoError("Cannot lock ", directory.path(), "/", kLockFile,
+                    ". A cache store on disk needs locks, which network file "
+                    "systems often lack. Choose a directory on a local disk");
 }
 
 }  // namespace
@@ -93,8 +91,7 @@ absl::StatusOr<std::unique_ptr<DiskStore>> DiskStore::Open(
   opened.env().Unlock(lock_fd, kOpeningByte);
   return store;
 } catch (const std::bad_alloc&) {
-  return absl::ResourceExhaustedError(
-      absl::StrCat("There is no memory to open the cache store ", path));
+  return ResourceExhausted("There is no memory to open the cache store ", path);
 }
 
 DiskStore::~DiskStore() {
@@ -151,11 +148,11 @@ absl::Status DiskStore::CheckDirectory() const {
   if (directory_->IsInPlace() && directory_->IsNamed(*lock_file_, kLockFile)) {
     return absl::OkStatus();
   }
-  return absl::FailedPreconditionError(absl::StrCat(
+  return FailedPrecondition(
       "The directory of the cache store ", directory(),
       " was deleted while the store was in use in this process. Drop the "
       "CacheStore and the datasets that use it first (del, gc.collect()), or "
-      "give another directory."));
+      "give another directory.");
 }
 
 absl::Status DiskStore::Agree(const Settings& settings, bool replace,
