@@ -21,12 +21,6 @@ absl::Status CopyToRow(const Tensor& value, int64_t row, Tensor* component) {
   return absl::OkStatus();
 }
 
-void Shorten(int64_t num_rows, std::vector<Tensor>* components) {
-  for (Tensor& component : *components) {
-    component = component.Slice(0, num_rows);
-  }
-}
-
 absl::Status Batches::Check(
     const std::vector<PartialTensorShape>& shapes) const {
   if (size < 0) {
@@ -42,11 +36,6 @@ absl::Status Batches::Check(
     }
   }
   return absl::OkStatus();
-}
-
-int64_t Batches::Cardinality(int64_t num_elements) const {
-  if (size == 0 || num_elements < 0) return num_elements;
-  return num_elements / size + (!drop_remainder && num_elements % size > 0);
 }
 
 BatchRows::Row BatchRows::Take() {
@@ -73,11 +62,6 @@ BatchRows::Row BatchRows::Take() {
   ++num_taken_;
   Batch* const batch = open_.back().get();
   return {batch, batch->num_taken++};
-}
-
-absl::Status BatchRows::NoMemory() const {
-  std::lock_guard<std::mutex> lock(mu_);
-  return no_memory_;
 }
 
 absl::Status BatchRows::NewBatch(int64_t rows, Batch* batch) const {
@@ -119,12 +103,6 @@ absl::Status BatchRows::Write(const std::vector<Tensor>& result,
         CopyToRow(result[i], row.number, &row.batch->components[i]));
   }
   return absl::OkStatus();
-}
-
-absl::Status BatchRows::Add(const std::vector<Tensor>& result, Row* row) {
-  TF_RETURN_IF_ERROR(Check(result));
-  *row = Take();
-  return row->batch == nullptr ? NoMemory() : Write(result, *row);
 }
 
 std::vector<Tensor> BatchRows::Read(const Row& row) {
@@ -214,11 +192,6 @@ bool BatchRows::TakeBatch(std::vector<Tensor>* components,
   if (whole || !options_.drop_remainder) return true;
   components->clear();
   return false;
-}
-
-void BatchRows::Forget(const Batch* batch) {
-  std::lock_guard<std::mutex> lock(mu_);
-  while (open_.front().get() != batch) open_.pop_front();
 }
 
 }  // namespace refurbish_tf

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "refurbish_tf/cc/base/registry.h"
 #include "refurbish_tf/cc/base/status_macros.h"
 
 namespace refurbish_tf {
@@ -13,11 +12,6 @@ constexpr Generation kElementGeneration = 0;
 constexpr GenerationRange kAnyElement = {};
 
 }  // namespace
-
-std::shared_ptr<CachedSource> CachedSource::GetOrCreate(const std::string& id) {
-  return Registry<CachedSource>::Global().GetOrCreate(
-      id, [&] { return std::make_shared<CachedSource>(id); });
-}
 
 absl::Status CachedSource::Configure(int64_t num_elements,
                                      const std::string& shards,

@@ -31,11 +31,6 @@ absl::StatusOr<PositionPlan::Decided> PositionPlan::Ask(size_t position,
   return Decided{kept ? Decision::kKept : Decision::kOpen, index};
 }
 
-void PositionPlan::Note(Decided decided) {
-  ahead_.push_back(decided);
-  ++end_;
-}
-
 void PositionPlan::Decide(size_t end) {
   for (; decided_end_ < end; ++decided_end_) {
     auto& [decision, index] = ahead_[decided_end_ - next_];
@@ -161,11 +156,6 @@ bool PositionPlan::PassOver() {
   // The element was queued to be read, and only `Load` ends that read.
   if (read_ahead_ != nullptr && is_wanted) Load(&passed);
   return decision == Decision::kToRead;
-}
-
-size_t PositionPlan::position() const {
-  std::lock_guard<std::mutex> lock(mu_);
-  return next_;
 }
 
 }  // namespace refurbish_tf

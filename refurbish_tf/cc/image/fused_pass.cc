@@ -11,12 +11,6 @@ const uint8_t* FusedPass::memory() const {
   return nothing_to_do ? image_ : nullptr;
 }
 
-void FusedPass::Add(const PixelStep& step) {
-  if (step.changes_nothing()) return;
-  PixelSteps& steps = plan_.has_empty ? steps_behind_ : steps_;
-  if (steps.empty() || !steps.back().Compose(step)) steps.push_back(step);
-}
-
 bool FusedPass::Flip(bool vertically) {
   if (!resizer_) {
     plan_.Flip(vertically);
@@ -47,12 +41,6 @@ bool FusedPass::CutOut(const Box& part, FillColor color) {
   if (plan_.num_cutouts == Strip::kMostCutouts || !Accepts(color)) return false;
   plan_.CutOut(part);
   return true;
-}
-
-void FusedPass::Distort(const PreparedDistortion& distortion, uint8_t fill) {
-  row_step_.emplace(distortion, fill, image_, image_size_.height,
-                    image_size_.width, static_cast<int>(pixel_bytes_),
-                    kernels_);
 }
 
 void FusedPass::Rows(int64_t begin, int64_t count, uint8_t* to, uint8_t* end) {

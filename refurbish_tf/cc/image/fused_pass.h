@@ -45,7 +45,11 @@ class FusedPass {
   int64_t row_bytes() const { return plan_.columns.size() * pixel_bytes_; }
 
   // Adds a step, which can follow any other steps.
-  void Add(const PixelStep& step);
+  void Add(const PixelStep& step) {
+    if (step.changes_nothing()) return;
+    PixelSteps& steps = plan_.has_empty ? steps_behind_ : steps_;
+    if (steps.empty() || !steps.back().Compose(step)) steps.push_back(step);
+  }
 
   // Each adds a step, or returns false if the step cannot follow the earlier
   // ones. The caller must then compute the image, and add it to a new pass.
@@ -57,7 +61,11 @@ class FusedPass {
   // This must be the first step. The image must be in memory, and `RowStep`
   // must accept its pixels; if `Add` follows, they must have one or three
   // bytes.
-  void Distort(const PreparedDistortion& distortion, uint8_t fill);
+  void Distort(const PreparedDistortion& distortion, uint8_t fill) {
+    row_step_.emplace(distortion, fill, image_, image_size_.height,
+                      image_size_.width, static_cast<int>(pixel_bytes_),
+                      kernels_);
+  }
 
   // Writes `count` rows. Bytes after them, up to `end`, may be overwritten.
   void Rows(int64_t begin, int64_t count, uint8_t* to, uint8_t* end);

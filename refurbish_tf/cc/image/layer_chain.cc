@@ -99,7 +99,7 @@ absl::Status LayerChain::Check(const ImageSpec& image) {
   for (const int64_t side : {image.size.height, image.size.width}) {
     if (side != kUnknown && (side < 1 || side > kMaxSide)) {
       return InvalidArgument("have sides of 1 to ", kMaxSide, " pixels, got ",
-                             image.size.height, " x ", image.size.width);
+                             image.size);
     }
   }
   const int64_t channels = image.pixel.channels;
@@ -114,8 +114,8 @@ absl::Status LayerChain::Check(const ImageSpec& image) {
     return absl::OkStatus();
   }
   return InvalidArgument(
-      "have at most 2^48 pixels before and after each layer, got ",
-      image.size.height, " x ", image.size.width, ". Crop or resize it before");
+      "have at most 2^48 pixels before and after each layer, got ", image.size,
+      ". Crop or resize it before");
 }
 
 LayerChain LayerChain::Of(absl::string_view key, bool keeps_size,
@@ -135,9 +135,8 @@ LayerChain LayerChain::Of(absl::string_view key, bool keeps_size,
       return *std::move(chain);
     }
   }
-  arguments->Fail(absl::StrCat("its layers must keep the ",
-                               keeps_size ? "size and the " : "",
-                               "dtype of an image"));
+  arguments->Fail("its layers must keep the ",
+                  keeps_size ? "size and the " : "", "dtype of an image");
   return {};
 }
 
@@ -179,8 +178,7 @@ absl::StatusOr<ImageSpec> LayerChain::BehindFollower(
     absl::Status status = Check(made);
     if (std::max(made.size.height, made.size.width) > most) {
       status = InvalidArgument("have sides of at most ", most, " pixels, got ",
-                               made.size.height, " x ", made.size.width,
-                               ". Crop it before");
+                               made.size, ". Crop it before");
     }
     if (status.ok()) return status;
     return RefusedImage(Refusal::Of(status).Within(link.name));
@@ -231,12 +229,6 @@ bool LayerChain::looks_at_boxes() const {
   });
 }
 
-void LayerChain::DrawFrom(Canvas* boxes, int32_t* draws) const {
-  for (const Link& link : links_) {
-    link.layer->DrawFrom(boxes, draws + link.first_draw);
-  }
-}
-
 absl::Status LayerChain::CheckDraws(const int32_t* draws) const {
   for (const Link& link : links_) {
     const int32_t* const own = draws + link.first_draw;
@@ -258,12 +250,6 @@ bool LayerChain::ChangesNothing(const int32_t* draws) const {
     if (!link.layer->ChangesNothing(draws + link.first_draw)) return false;
   }
   return true;
-}
-
-void LayerChain::Apply(const int32_t* draws, Canvas* canvas) const {
-  for (const Link& link : links_) {
-    link.layer->Apply(draws + link.first_draw, canvas);
-  }
 }
 
 }  // namespace refurbish_tf

@@ -78,11 +78,19 @@ class LayerChain {
   int64_t EndOfDraw(int i, const int32_t* draws) const;
   Movement movement() const;
   bool looks_at_boxes() const;
-  void DrawFrom(Canvas* boxes, int32_t* draws) const;
+  void DrawFrom(Canvas* boxes, int32_t* draws) const {
+    for (const Link& link : links_) {
+      link.layer->DrawFrom(boxes, draws + link.first_draw);
+    }
+  }
   // Checks that the `num_draws()` draws are within the limits of the layers.
   absl::Status CheckDraws(const int32_t* draws) const;
   bool ChangesNothing(const int32_t* draws) const;
-  void Apply(const int32_t* draws, Canvas* canvas) const;
+  void Apply(const int32_t* draws, Canvas* canvas) const {
+    for (const Link& link : links_) {
+      link.layer->Apply(draws + link.first_draw, canvas);
+    }
+  }
 
  private:
   std::vector<Link> links_;

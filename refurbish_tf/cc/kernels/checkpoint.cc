@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/base/printable.h"
 
 namespace refurbish_tf {

@@ -150,13 +150,6 @@ absl::Status InlineFunction::Create(
   return absl::OkStatus();
 }
 
-absl::Status InlineFunction::AddToGraph(
-    SerializationContext* ctx, DatasetBase::DatasetGraphDefBuilder* b) const {
-  TF_RETURN_IF_ERROR(
-      ctx->HandleCheckExternalStateStatus(as_traced_->CheckExternalState()));
-  return b->AddFunction(ctx, as_traced_->func().name(), *as_traced_->lib_def());
-}
-
 absl::Status InlineFunction::Instantiate(
     IteratorContext* ctx,
     std::unique_ptr<InstantiatedInlineFunction>* function) const {

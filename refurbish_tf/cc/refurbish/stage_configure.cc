@@ -2,7 +2,6 @@
 #include <memory>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/base/status_macros.h"
 #include "refurbish_tf/cc/refurbish/stage.h"
 

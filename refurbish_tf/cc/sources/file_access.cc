@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/base/entropy.h"
 #include "refurbish_tf/cc/base/status_macros.h"
 

@@ -96,11 +96,6 @@ void FileIndex::Add(uint32_t length) {
   end_ += kFrameSize + length;
 }
 
-void FileIndex::Trim() {
-  lengths_.shrink_to_fit();
-  offsets_.shrink_to_fit();
-}
-
 std::string FileIndex::Serialize(const FileIdentity& identity) const {
   IndexHeader header = {{}, identity, lengths_.size()};
   std::memcpy(header.magic, kIndexMagic, sizeof(kIndexMagic));

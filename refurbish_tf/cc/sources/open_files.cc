@@ -4,7 +4,6 @@
 #include <chrono>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/base/status_macros.h"
 #include "refurbish_tf/cc/sources/record_format.h"
 
@@ -102,11 +101,6 @@ absl::Status OpenFiles::CheckUnchanged(const IndexedFile& file, OpenFile* open,
   RTF_RETURN_IF_ERROR(CheckIdentity(open->file.get(), file));
   if (believed > 0) open->looked_at.store(now, std::memory_order_relaxed);
   return absl::OkStatus();
-}
-
-size_t OpenFiles::num_open() const {
-  std::lock_guard<std::mutex> lock(mu_);
-  return open_.size();
 }
 
 absl::Status ReadRecord(OpenFiles* files, const RecordIndex::Location& location,

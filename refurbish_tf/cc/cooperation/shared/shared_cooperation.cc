@@ -3,10 +3,8 @@
 #include <charconv>
 
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "refurbish_tf/cc/base/printable.h"
-#include "refurbish_tf/cc/base/status_macros.h"
 #include "refurbish_tf/cc/cooperation/shared/shared_job.h"
 
 namespace refurbish_tf {
@@ -124,16 +122,12 @@ std::shared_ptr<const Schedule> AgreedSchedule(
 
 }  // namespace
 
-absl::Status SharedCooperation::Unfit(const std::string& why) const {
-  return FailedPrecondition("The cache store ", disk_.directory(), " ", why);
-}
-
 absl::Status SharedCooperation::HoldsOther(const char* held,
                                            const char* wanted) const {
-  return Unfit(absl::StrCat("holds ", held, ", not ", wanted,
-                            ". Give refurbish and cached a directory of their "
-                            "own each, or ",
-                            kStartEmpty, "."));
+  return Unfit("holds ", held, ", not ", wanted,
+               ". Give refurbish and cached a directory of their "
+               "own each, or ",
+               kStartEmpty, ".");
 }
 
 absl::Status SharedCooperation::AgreeAsStage(
@@ -149,13 +143,6 @@ absl::Status SharedCooperation::AgreeAsStage(
       kStartEmpty, ".");
 }
 
-absl::StatusOr<Settings> SharedCooperation::AgreeOn(const Settings& settings,
-                                                    bool replace) {
-  RTF_RETURN_IF_ERROR(disk_.CheckDirectory());
-  RTF_RETURN_IF_ERROR(AgreeAsStage(settings, replace));
-  return disk_.settings();
-}
-
 absl::StatusOr<std::shared_ptr<Job>> SharedCooperation::Join(
     double reuse_factor) {
   absl::StatusOr<std::unique_ptr<SharedState::Job>> job = disk_.Join();
@@ -164,11 +151,6 @@ absl::StatusOr<std::shared_ptr<Job>> SharedCooperation::Join(
     return job.status();
   }
   return std::make_shared<SharedJob>(reuse_factor, &disk_, *std::move(job));
-}
-
-int64_t SharedCooperation::num_in_transit() {
-  const TransitRing* const ring = disk_.transit();
-  return ring == nullptr ? 0 : ring->num_units();
 }
 
 Cooperation::Place SharedCooperation::place() {
@@ -207,9 +189,8 @@ absl::Status SharedCooperation::TakeOver(const Terms& terms,
     if (text(name) != own[name]) return absl::OkStatus();
   }
   const auto refused = [&](const auto&... why) {
-    return Unfit(absl::StrCat("was filled by a worker of ", former->count,
-                              ", and this is one of ", shard.shard->count, ". ",
-                              why...));
+    return Unfit("was filled by a worker of ", former->count,
+                 ", and this is one of ", shard.shard->count, ". ", why...);
   };
   uint64_t then = 0, kept = 0, origin = 0, before = 0;
   const bool known =
@@ -273,11 +254,11 @@ absl::StatusOr<std::shared_ptr<const Schedule>> SharedCooperation::Agree(
     return SamplesPutByHand();
   }
   if (before.count(kShardSetting) > before.count(kWholeSetting)) {
-    return Unfit(absl::StrCat(
+    return Unfit(
         "was filled from shard ", Printable(before.at(kShardSetting)),
         " by an older refurbish_tf, which gave its samples other numbers. Use "
         "that version, or ",
-        kStartEmpty, "."));
+        kStartEmpty, ".");
   }
   RTF_RETURN_IF_ERROR(AgreeAsStage(StageSettings(terms, schedule.get()),
                                    /*replace=*/false, patience));
@@ -308,9 +289,8 @@ absl::Status SharedCooperation::AgreeOnElements(int64_t num_elements,
                    {kSamplesSetting, absl::StrCat(num_elements)},
                    {kShardSetting, shard}});
   if (!absl::IsFailedPrecondition(agreed)) return agreed;
-  return Unfit(absl::StrCat(
-      "was filled from another source: ", Printable(agreed.message()),
-      ". Use that source, or ", kStartEmpty, "."));
+  return Unfit("was filled from another source: ", Printable(agreed.message()),
+               ". Use that source, or ", kStartEmpty, ".");
 }
 
 }  // namespace refurbish_tf

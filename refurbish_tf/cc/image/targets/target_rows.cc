@@ -72,10 +72,6 @@ void TargetRows::Resize(const Box& part, ImageSize size, bool /*antialias*/) {
   MoveTo(to, size);
 }
 
-void TargetRows::MoveBy(const PreparedDistortion& distortion) {
-  MoveTo(SourceOf(distortion, size_).Inverse(), size_);
-}
-
 void TargetRows::MoveTo(const Projection& to, ImageSize made) {
   const ImageSize before = size_;
   size_ = made;

@@ -61,7 +61,9 @@ class TargetRows : public TargetCanvas {
   }
 
  private:
-  void MoveBy(const PreparedDistortion& distortion) override;
+  void MoveBy(const PreparedDistortion& distortion) override {
+    MoveTo(SourceOf(distortion, size_).Inverse(), size_);
+  }
   // Moves each place to `to(place)`, in an image of size `made`.
   void MoveTo(const Projection& to, ImageSize made);
   // Rows of -1 are padding, except rows of two numbers: a key point may move to

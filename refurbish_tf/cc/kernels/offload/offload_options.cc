@@ -1,7 +1,5 @@
 #include "refurbish_tf/cc/kernels/offload/offload_options.h"
 
-#include <algorithm>
-
 #include "refurbish_tf/cc/plan/device_fraction_rule.h"
 
 namespace refurbish_tf {

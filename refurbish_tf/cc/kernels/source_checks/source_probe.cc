@@ -6,7 +6,6 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/base/crc32c.h"
 #include "refurbish_tf/cc/base/printable.h"
 #include "refurbish_tf/cc/base/python_warning.h"

@@ -5,20 +5,11 @@
 
 namespace refurbish_tf {
 
-BufferPool& BufferPool::Global() {
-  static BufferPool* const pool = new BufferPool;  // Never destroyed.
-  return *pool;
-}
-
 size_t BufferPool::ClassOf(size_t size) {
   // At least four times kAlignment, so that each class has a multiple of it.
   const size_t last = std::max(size, 4 * kAlignment) - 1;
   const int power = 63 - __builtin_clzll(last);
   return 4 * power + (last >> (power - 2)) % 4;
-}
-
-size_t BufferPool::SizeOf(size_t size_class) {
-  return (5 + size_class % 4) << (size_class / 4 - 2);
 }
 
 char* BufferPool::Allocate(size_t size) {

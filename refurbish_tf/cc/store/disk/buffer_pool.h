@@ -23,7 +23,10 @@ class BufferPool {
   static constexpr size_t kAlignment = 64;
   static constexpr size_t kMostHeld = 32 << 20;
 
-  static BufferPool& Global();
+  static BufferPool& Global() {
+    static BufferPool* const pool = new BufferPool;  // Never destroyed.
+    return *pool;
+  }
 
   char* Allocate(size_t size) ABSL_LOCKS_EXCLUDED(mu_);
   void Free(char* data, size_t size) ABSL_LOCKS_EXCLUDED(mu_);
@@ -31,7 +34,9 @@ class BufferPool {
  private:
   // There are four size classes per power of two.
   static size_t ClassOf(size_t size);
-  static size_t SizeOf(size_t size_class);
+  static size_t SizeOf(size_t size_class) {
+    return (5 + size_class % 4) << (size_class / 4 - 2);
+  }
 
   std::mutex mu_;
   size_t held_ ABSL_GUARDED_BY(mu_) = 0;

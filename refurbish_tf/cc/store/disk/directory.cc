@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <cstdio>
 
-#include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/base/status_macros.h"
 
 namespace refurbish_tf {

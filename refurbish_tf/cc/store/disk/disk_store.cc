@@ -11,7 +11,6 @@
 #include <new>
 #include <thread>
 
-#include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/base/crc32c.h"
 #include "refurbish_tf/cc/base/status_macros.h"
 #include "refurbish_tf/cc/store/disk/store_files.h"
@@ -172,12 +171,6 @@ Settings DiskStore::settings() const {
   return settings_;
 }
 
-void DiskStore::MakeRoomFor(uint64_t num_samples) {
-  // If this fails, a later put tries again and reports why.
-  (void)records_->index().ReserveFirst(num_samples);
-  (void)claims_->ReserveFirst(num_samples);
-}
-
 bool DiskStore::Get(uint64_t index, GenerationRange wanted,
                     RecordBuffer* record) {
   if (writer_->buffer().Get(index, wanted, record)) {
@@ -198,12 +191,6 @@ bool DiskStore::Contains(uint64_t index, GenerationRange wanted) {
   }
   ++records_->counts().misses;
   return false;
-}
-
-Generation DiskStore::StoredGeneration(uint64_t index) const {
-  const Generation generation = writer_->buffer().GenerationOf(index);
-  return generation != kNoGeneration ? generation
-                                     : records_->StoredGeneration(index);
 }
 
 PutResult DiskStore::Put(uint64_t index, Generation generation,
@@ -364,12 +351,6 @@ SampleMapStats DiskStore::Stats() const {
   stats.misses = counts.misses;
   stats.evictions = counts.evictions;
   return stats;
-}
-
-Segments::Usage DiskStore::DiskUsage() const {
-  Segments::Usage usage = segments_.TotalUsage();
-  usage.disk_bytes += ring_bytes();
-  return usage;
 }
 
 std::pair<int64_t, int64_t> DiskStore::Verify() {

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
-#include "refurbish_tf/cc/base/crc32c.h"
 #include "refurbish_tf/cc/store/disk/store_files.h"
 
 namespace refurbish_tf {
@@ -37,12 +36,6 @@ void MappedChecksums::Forget(uint64_t index) {
   }
 }
 
-void MappedChecksums::ForgetAll() {
-  Index* const words = Words(/*make=*/false);
-  if (words == nullptr) return;
-  words->ForEach([this](uint64_t index, uint64_t) { Forget(index); });
-}
-
 Index* MappedChecksums::Words(bool make) {
   Index* const opened = opened_.load(std::memory_order_acquire);
   if (opened != nullptr) return opened;
@@ -55,12 +48,6 @@ Index* MappedChecksums::Words(bool make) {
     opened_.store(words_.get(), std::memory_order_release);
   }
   return words_.get();
-}
-
-uint64_t MappedChecksums::WordOf(uint64_t index, uint64_t platform,
-                                 uint32_t sum) const {
-  const uint64_t tied[] = {store_id_, index, platform, sum};
-  return uint64_t{Crc32c(tied, sizeof(tied))} << 32 | sum;
 }
 
 }  // namespace refurbish_tf

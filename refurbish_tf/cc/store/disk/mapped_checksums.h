@@ -6,6 +6,7 @@
 #include <mutex>
 #include <string>
 
+#include "refurbish_tf/cc/base/crc32c.h"
 #include "refurbish_tf/cc/source_checks/source_checksums.h"
 #include "refurbish_tf/cc/store/disk/directory.h"
 #include "refurbish_tf/cc/store/disk/index.h"
@@ -28,12 +29,19 @@ class MappedChecksums : public SourceChecksums {
   bool Set(uint64_t index, uint64_t platform, uint32_t sum) override;
   uint32_t Find(uint64_t index, uint64_t platform) override;
   void Forget(uint64_t index);
-  void ForgetAll();
+  void ForgetAll() {
+    Index* const words = Words(/*make=*/false);
+    if (words == nullptr) return;
+    words->ForEach([this](uint64_t index, uint64_t) { Forget(index); });
+  }
 
  private:
   // Null if there is no file and `make` is false, or if none can be made.
   Index* Words(bool make);
-  uint64_t WordOf(uint64_t index, uint64_t platform, uint32_t sum) const;
+  uint64_t WordOf(uint64_t index, uint64_t platform, uint32_t sum) const {
+    const uint64_t tied[] = {store_id_, index, platform, sum};
+    return uint64_t{Crc32c(tied, sizeof(tied))} << 32 | sum;
+  }
 
   const Directory& directory_;
   const uint64_t store_id_;

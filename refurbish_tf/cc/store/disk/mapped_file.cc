@@ -10,7 +10,6 @@
 #include <cerrno>
 #include <csignal>
 
-#include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/base/status_macros.h"
 
 namespace refurbish_tf {

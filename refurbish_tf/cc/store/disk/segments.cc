@@ -167,12 +167,6 @@ void Segments::CloseDeleted() {
   }
 }
 
-void Segments::Free(const Location& location) {
-  const auto file = Open({location.large, location.segment}, /*anew=*/false);
-  if (!file.ok()) return;
-  directory_->env().Free((*file)->fd(), location.offset, location.size);
-}
-
 Segments::Usage Segments::TotalUsage() const {
   Usage usage;
   for (const SegmentKey& key : List(*directory_)) {

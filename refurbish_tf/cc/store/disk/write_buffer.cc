@@ -72,17 +72,6 @@ bool WriteBuffer::Get(uint64_t index, GenerationRange wanted,
   return true;
 }
 
-bool WriteBuffer::Contains(uint64_t index, GenerationRange wanted) const {
-  const Generation generation = GenerationOf(index);
-  return generation != kNoGeneration && wanted.Contains(generation);
-}
-
-Generation WriteBuffer::GenerationOf(uint64_t index) const {
-  std::lock_guard<std::mutex> lock(mu_);
-  const auto found = newest_.find(index);
-  return found == newest_.end() ? kNoGeneration : found->second->generation;
-}
-
 std::vector<uint64_t> WriteBuffer::Indices() const {
   std::vector<uint64_t> indices;
   std::lock_guard<std::mutex> lock(mu_);
@@ -144,11 +133,6 @@ const WriteBuffer::Batch& WriteBuffer::BeginBatch() {
   return batch_;
 }
 
-bool WriteBuffer::WasDropped(const Entry& entry) const {
-  std::lock_guard<std::mutex> lock(mu_);
-  return entry.dropped;
-}
-
 std::vector<uint64_t> WriteBuffer::Publish(const Entry& entry,
                                            const Location& location) {
   const uint64_t word = EncodeLocation(location);
@@ -167,11 +151,6 @@ std::vector<uint64_t> WriteBuffer::Publish(const Entry& entry,
   all_dead.push_back(dead);
   Forget(const_cast<Entry*>(&entry));
   return all_dead;
-}
-
-void WriteBuffer::Fail(const Entry& entry) {
-  std::lock_guard<std::mutex> lock(mu_);
-  Forget(const_cast<Entry*>(&entry));
 }
 
 void WriteBuffer::EndBatch() {

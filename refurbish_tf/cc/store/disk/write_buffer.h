@@ -62,9 +62,16 @@ class WriteBuffer {
   bool Get(uint64_t index, GenerationRange wanted, RecordBuffer* record) const
       ABSL_LOCKS_EXCLUDED(mu_);
   bool Contains(uint64_t index, GenerationRange wanted) const
-      ABSL_LOCKS_EXCLUDED(mu_);
+      ABSL_LOCKS_EXCLUDED(mu_) {
+    const Generation generation = GenerationOf(index);
+    return generation != kNoGeneration && wanted.Contains(generation);
+  }
   // The newest generation of the sample in this buffer, or kNoGeneration.
-  Generation GenerationOf(uint64_t index) const ABSL_LOCKS_EXCLUDED(mu_);
+  Generation GenerationOf(uint64_t index) const ABSL_LOCKS_EXCLUDED(mu_) {
+    std::lock_guard<std::mutex> lock(mu_);
+    const auto found = newest_.find(index);
+    return found == newest_.end() ? kNoGeneration : found->second->generation;
+  }
   std::vector<uint64_t> Indices() const ABSL_LOCKS_EXCLUDED(mu_);
   // Drops the records of a sample. False if there were none.
   bool Drop(uint64_t index) ABSL_LOCKS_EXCLUDED(mu_);
@@ -92,11 +99,17 @@ class WriteBuffer {
   // Takes all records in memory, which `Get` still finds. `EndBatch` must
   // follow before the next call.
   const Batch& BeginBatch() ABSL_LOCKS_EXCLUDED(mu_);
-  bool WasDropped(const Entry& entry) const ABSL_LOCKS_EXCLUDED(mu_);
+  bool WasDropped(const Entry& entry) const ABSL_LOCKS_EXCLUDED(mu_) {
+    std::lock_guard<std::mutex> lock(mu_);
+    return entry.dropped;
+  }
   // Publishes a written record. Returns the words of records that are dead now.
   std::vector<uint64_t> Publish(const Entry& entry, const Location& location)
       ABSL_LOCKS_EXCLUDED(mu_);
-  void Fail(const Entry& entry) ABSL_LOCKS_EXCLUDED(mu_);
+  void Fail(const Entry& entry) ABSL_LOCKS_EXCLUDED(mu_) {
+    std::lock_guard<std::mutex> lock(mu_);
+    Forget(const_cast<Entry*>(&entry));
+  }
   void EndBatch() ABSL_LOCKS_EXCLUDED(mu_);
   // Called when the writer has ended: from now on puts fail, and none waits.
   void Close() ABSL_LOCKS_EXCLUDED(mu_);

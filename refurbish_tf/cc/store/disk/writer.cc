@@ -4,7 +4,6 @@
 #include <system_error>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/base/status_macros.h"
 
 namespace refurbish_tf {
@@ -65,11 +64,6 @@ void Writer::Ask(Requests* requests) {
   woken_ = true;
   wake_.notify_all();
   while (requests->answered < own && !stopping_) answered_.wait(lock);
-}
-
-uint64_t Writer::NumAsked(const Requests& requests) const {
-  std::lock_guard<std::mutex> lock(mu_);
-  return requests.asked;
 }
 
 void Writer::Answer(Requests* requests, uint64_t asked) {
