@@ -1,6 +1,5 @@
 #include "refurbish_tf/cc/image/layer_chain.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -209,26 +208,6 @@ void LayerChain::Draw(const ImageSeed& seed, int32_t* draws) const {
   }
 }
 
-int64_t LayerChain::EndOfDraw(int i, const int32_t* draws) const {
-  auto link = links_.rbegin();
-  while (link->first_draw > i) ++link;
-  return link->layer->EndOfDraw(i - link->first_draw, draws + link->first_draw);
-}
-
-Movement LayerChain::movement() const {
-  Movement most = Movement::kNone;
-  for (const Link& link : links_) {
-    most = std::max(most, link.layer->movement());
-  }
-  return most;
-}
-
-bool LayerChain::looks_at_boxes() const {
-  return std::any_of(links_.begin(), links_.end(), [](const Link& link) {
-    return link.layer->looks_at_boxes();
-  });
-}
-
 absl::Status LayerChain::CheckDraws(const int32_t* draws) const {
   for (const Link& link : links_) {
     const int32_t* const own = draws + link.first_draw;
@@ -243,13 +222,6 @@ absl::Status LayerChain::CheckDraws(const int32_t* draws) const {
     }
   }
   return absl::OkStatus();
-}
-
-bool LayerChain::ChangesNothing(const int32_t* draws) const {
-  for (const Link& link : links_) {
-    if (!link.layer->ChangesNothing(draws + link.first_draw)) return false;
-  }
-  return true;
 }
 
 }  // namespace refurbish_tf
