@@ -22,7 +22,7 @@ absl::StatusOr<PositionPlan::Decided> PositionPlan::Ask(size_t position,
   }
   if (!asked.ok()) return asked.status();
   if (*asked >= static_cast<size_t>(source_->num_elements())) {
-    return absl::OutOfRangeError("The end of the source.");
+    return OutOfRange("The end of the source.");
   }
   const auto index = static_cast<uint32_t>(*asked);
   const bool kept = element != nullptr && read_ahead_ == nullptr
@@ -49,7 +49,7 @@ absl::StatusOr<size_t> PositionPlan::Request(size_t n) {
     size_t asked;
     {
       std::lock_guard<std::mutex> lock(mu_);
-      if (to_read_.WasRead(n)) return absl::NotFoundError("It was read.");
+      if (to_read_.WasRead(n)) return NotFound("It was read.");
       while (n >= to_read_.end() && decided_end_ < end_) {
         Decide(decided_end_ + 1);
       }

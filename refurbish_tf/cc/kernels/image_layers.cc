@@ -171,11 +171,11 @@ absl::StatusOr<ImageSpec> ImageLayers::Behind(const Tensor& images,
     TF_ASSIGN_OR_RETURN(const ImageSpec other,
                         chain_.Behind(image, draws + i * chain_.num_draws()));
     if (other.size == made.size) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         "images of a batch must have one size after ", chain_.links()[0].name,
         " and the layers that follow it, got ", made.size, " and ", other.size,
         " pixels. Put resize((height, width)) after it in the same list, or "
-        "the layers before batch."));
+        "the layers before batch.");
   }
   // An empty batch has no draws. If they determine the size, any size will do.
   if (made.size.height == kUnknown) made.size = size;

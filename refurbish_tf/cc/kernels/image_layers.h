@@ -50,7 +50,7 @@ class ImageLayers {
   static absl::StatusOr<TensorShape> ShapeOf(const Tensor& images,
                                              const ImageSpec& made);
   static absl::Status NoMemory() {
-    return absl::ResourceExhaustedError(
+    return ResourceExhausted(
         "Out of memory for an image between two layers. Pass smaller images, or "
         "smaller sizes to the layers.");
   }

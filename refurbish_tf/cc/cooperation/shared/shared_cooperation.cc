@@ -125,8 +125,7 @@ std::shared_ptr<const Schedule> AgreedSchedule(
 absl::Status SharedCooperation::HoldsOther(const char* held,
                                            const char* wanted) const {
   return Unfit("holds ", held, ", not ", wanted,
-               ". Give refurbish and cached a directory of their "
-               "own each, or ",
+               ". Give refurbish and cached a directory of their own each, or ",
                kStartEmpty, ".");
 }
 

@@ -115,7 +115,7 @@ class AugmentDataset : public UnaryDataset {
 
   absl::Status RandomIndexingCompatible() const override {
     if (batches_.size == 0) return input_->RandomIndexingCompatible();
-    return absl::FailedPreconditionError(
+    return FailedPrecondition(
         "A global shuffle cannot follow the batches of echo. Put it before "
         "echo, or pass shuffle_buffer_size to echo.");
   }

@@ -35,9 +35,9 @@ absl::Status Writer::Start() {
   try {
     thread_ = std::thread([this] { Run(); });
   } catch (const std::system_error& error) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "Cannot start a thread for the cache store ", directory_->path(), ": ",
-        error.what(), ". Give the process more memory or threads."));
+    return ResourceExhausted("Cannot start a thread for the cache store ",
+                             directory_->path(), ": ", error.what(),
+                             ". Give the process more memory or threads.");
   }
   return absl::OkStatus();
 }
@@ -92,7 +92,7 @@ void Writer::Run() {
   try {
     WriteUntilTheEnd();
   } catch (const std::bad_alloc&) {
-    WriteFailed(absl::ResourceExhaustedError("there is no memory to write"));
+    WriteFailed(ResourceExhausted("there is no memory to write"));
     std::lock_guard<std::mutex> lock(mu_);
     stopping_ = true;
   }
