@@ -16,6 +16,7 @@ namespace refurbish_tf {
   absl::Status Kind(const Parts&... parts) {          \
     return absl::Kind##Error(absl::StrCat(parts...)); \
   }
+RTF_ERROR_OF_PARTS(AlreadyExists)
 RTF_ERROR_OF_PARTS(DataLoss)
 RTF_ERROR_OF_PARTS(FailedPrecondition)
 RTF_ERROR_OF_PARTS(Internal)

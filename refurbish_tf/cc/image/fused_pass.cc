@@ -20,13 +20,6 @@ bool FusedPass::Flip(bool vertically) {
   return !vertically;
 }
 
-bool FusedPass::Accepts(FillColor color) {
-  if (resizer_ || !steps_behind_.empty()) return false;
-  if (plan_.has_empty && color != color_) return false;
-  color_ = color;
-  return true;
-}
-
 bool FusedPass::Crop(const Box& part, Border border, FillColor color,
                      int64_t outermost) {
   if (plan_.Contains(part) ? resizer_ != nullptr : !Accepts(color)) {

@@ -82,7 +82,12 @@ class FusedPass {
   using Pieces = absl::InlinedVector<Piece, 8>;
 
   // Returns whether empty pixels can have this color, and if so, sets it.
-  bool Accepts(FillColor color);
+  bool Accepts(FillColor color) {
+    if (resizer_ || !steps_behind_.empty()) return false;
+    if (plan_.has_empty && color != color_) return false;
+    color_ = color;
+    return true;
+  }
   Pieces PiecesOf(uint64_t cutouts) const;
   // Calls visit(number of rows, where to write them, their strip, source of the
   // first row, pieces) for each run of rows with equal pieces.

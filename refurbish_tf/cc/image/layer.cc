@@ -54,13 +54,6 @@ FillValue::FillValue(absl::string_view key, Arguments& arguments) {
   }
 }
 
-Refusal Refusal::Of(const absl::Status& status) {
-  const std::string text(status.message());
-  const size_t end = text.find('\n');
-  if (end == std::string::npos) return {"", text};
-  return {text.substr(0, end), text.substr(end + 1)};
-}
-
 absl::Status CheckType(const ImageSpec& image) {
   const ValueType type = image.pixel.type;
   if (type != ValueType::kBfloat16 && type != ValueType::kFloat16) {

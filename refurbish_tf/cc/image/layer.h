@@ -174,7 +174,12 @@ class FillValue {
 // Why a layer refuses an image. If a nested layer refuses it, `inner` names the
 // layers from that one outwards, such as "cutout in ".
 struct Refusal {
-  static Refusal Of(const absl::Status& status);
+  static Refusal Of(const absl::Status& status) {
+    const std::string text(status.message());
+    const size_t end = text.find('\n');
+    if (end == std::string::npos) return {"", text};
+    return {text.substr(0, end), text.substr(end + 1)};
+  }
   absl::Status Within(absl::string_view name) const {
     return InvalidArgument(inner, name, " in \n", why);
   }

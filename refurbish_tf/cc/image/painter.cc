@@ -47,13 +47,6 @@ Painter::~Painter() {
   Spare(std::move(other_memory_), &other_spare_memory);
 }
 
-void Painter::Begin(const void* from) {
-  pixel_ = from_pixel_;
-  normalization_ = nullptr;
-  pass_.emplace(static_cast<const uint8_t*>(from), from_size_, pixel_,
-                kernels_);
-}
-
 void Painter::End(void* to, Stores stores) {
   if (normalization_ == nullptr) {
     MakeRows(static_cast<uint8_t*>(to));
@@ -143,13 +136,6 @@ void Painter::AddNoise(const AddedNoise& noise) {
   const float beyond = add(image, values, NoisePlan(own, pixel_.type), made);
   if (beyond != 0) beyond_.noisy = beyond;
   BeginWith(made, size);
-}
-
-void Painter::Rescale(float scale, float offset) {
-  MakeNormalized();
-  rescaling_ = {ValueType::kFloat32,
-                {{ValueType::kFloat32, Pattern({scale}, {offset})}}};
-  normalization_ = &rescaling_;
 }
 
 void Painter::BeginWith(const uint8_t* made, ImageSize size) {

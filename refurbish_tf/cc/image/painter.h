@@ -80,13 +80,23 @@ class Painter : private Canvas {
   void Blur(const Gaussian& gaussian) override;
   void Distort(const PreparedDistortion& distortion, uint8_t fill) override;
   void AddNoise(const AddedNoise& noise) override;
-  void Rescale(float scale, float offset) override;
+  void Rescale(float scale, float offset) override {
+    MakeNormalized();
+    rescaling_ = {ValueType::kFloat32,
+                  {{ValueType::kFloat32, Pattern({scale}, {offset})}}};
+    normalization_ = &rescaling_;
+  }
   void Normalize(const Normalization& normalization) override {
     MakeNormalized();
     normalization_ = &normalization;
   }
 
-  void Begin(const void* from);
+  void Begin(const void* from) {
+    pixel_ = from_pixel_;
+    normalization_ = nullptr;
+    pass_.emplace(static_cast<const uint8_t*>(from), from_size_, pixel_,
+                  kernels_);
+  }
   void End(void* to, Stores stores);
   // Converts from the pixels of layers to those of this image.
   ImageSize Enlarged(ImageSize size) const {

@@ -133,13 +133,6 @@ void Axis::CutOut(int64_t begin, int64_t end, int number) {
   Append(old, end, size_ - end, 0);
 }
 
-void Plan::Crop(const Box& part, Border border, int64_t outermost) {
-  has_empty |= border == Border::kEmpty && !Contains(part);
-  rows.Crop(part.y, part.height, border, outermost);
-  columns.Crop(part.x, part.width, border, outermost);
-  changes_nothing = false;
-}
-
 void Plan::CutOut(const Box& part) {
   rows.CutOut(part.y, part.y + part.height, num_cutouts);
   columns.CutOut(part.x, part.x + part.width, num_cutouts);

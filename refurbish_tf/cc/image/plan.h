@@ -74,7 +74,12 @@ class Axis {
 struct Plan {
   explicit Plan(ImageSize size) : rows(size.height), columns(size.width) {}
 
-  void Crop(const Box& part, Border border, int64_t outermost = 1);
+  void Crop(const Box& part, Border border, int64_t outermost = 1) {
+    has_empty |= border == Border::kEmpty && !Contains(part);
+    rows.Crop(part.y, part.height, border, outermost);
+    columns.Crop(part.x, part.width, border, outermost);
+    changes_nothing = false;
+  }
   void Flip(bool vertically) {
     (vertically ? rows : columns).Reverse();
     changes_nothing = false;

@@ -333,13 +333,6 @@ std::vector<uint64_t> DiskStore::Indices() const {
   return indices;
 }
 
-void DiskStore::Discard(uint64_t index, Generation generation) {
-  const uint64_t word = records_->index().Load(index);
-  if (word != 0 && TagOfWord(word) == TagOf(generation)) {
-    records_->MakeAbsent(index, word);
-  }
-}
-
 SampleMapStats DiskStore::Stats() const {
   SampleMapStats stats;
   const auto [entries, bytes] = writer_->buffer().Live();

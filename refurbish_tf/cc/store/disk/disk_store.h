@@ -173,7 +173,12 @@ class DiskStore {
 
   // Removes the record of a sample if it is of this generation, and counts it
   // as corrupt. For a caller that cannot use the record.
-  void Discard(uint64_t index, Generation generation);
+  void Discard(uint64_t index, Generation generation) {
+    const uint64_t word = records_->index().Load(index);
+    if (word != 0 && TagOfWord(word) == TagOf(generation)) {
+      records_->MakeAbsent(index, word);
+    }
+  }
 
   // Writes what is still in memory, for other processes to see.
   void Flush() { writer_->Flush(); }

@@ -72,13 +72,6 @@ bool WriteBuffer::Get(uint64_t index, GenerationRange wanted,
   return true;
 }
 
-std::vector<uint64_t> WriteBuffer::Indices() const {
-  std::vector<uint64_t> indices;
-  std::lock_guard<std::mutex> lock(mu_);
-  for (const auto& [index, entry] : newest_) indices.push_back(index);
-  return indices;
-}
-
 void WriteBuffer::Forget(Entry* entry) {
   if (entry->dropped) return;
   entry->dropped = true;
@@ -101,27 +94,6 @@ bool WriteBuffer::Drop(uint64_t index) {
   return true;
 }
 
-void WriteBuffer::DropAll() {
-  std::lock_guard<std::mutex> lock(mu_);
-  for (const Batch* entries : {&filling_, &batch_}) {
-    for (const std::unique_ptr<Entry>& entry : *entries) Forget(entry.get());
-  }
-}
-
-std::pair<int64_t, int64_t> WriteBuffer::Live() const {
-  // With the lock held, so that no record is published between the two reads.
-  std::lock_guard<std::mutex> lock(mu_);
-  return {records_->state().entries() + new_entries_,
-          records_->state().bytes() + new_bytes_};
-}
-
-Clock::time_point WriteBuffer::DueAt() const {
-  std::lock_guard<std::mutex> lock(mu_);
-  if (filling_.empty()) return Clock::time_point::max();
-  return filling_bytes_ >= enough_ ? Clock::time_point::min()
-                                   : filling_since_ + delay_;
-}
-
 const WriteBuffer::Batch& WriteBuffer::BeginBatch() {
   std::lock_guard<std::mutex> lock(mu_);
   batch_ = std::move(filling_);
@@ -131,6 +103,13 @@ const WriteBuffer::Batch& WriteBuffer::BeginBatch() {
   batch_bytes_ = filling_bytes_;
   filling_bytes_ = 0;
   return batch_;
+}
+
+Clock::time_point WriteBuffer::DueAt() const {
+  std::lock_guard<std::mutex> lock(mu_);
+  if (filling_.empty()) return Clock::time_point::max();
+  return filling_bytes_ >= enough_ ? Clock::time_point::min()
+                                   : filling_since_ + delay_;
 }
 
 std::vector<uint64_t> WriteBuffer::Publish(const Entry& entry,

@@ -42,13 +42,6 @@ absl::Status Writer::Start() {
   return absl::OkStatus();
 }
 
-Writer::~Writer() {
-  if (!thread_.joinable()) return;
-  stopping_ = true;
-  Wake();
-  thread_.join();
-}
-
 void Writer::Wake() {
   {
     std::lock_guard<std::mutex> lock(mu_);

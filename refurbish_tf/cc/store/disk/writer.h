@@ -35,7 +35,12 @@ class Writer {
   Writer(const Directory* directory, Records* records, Index* claims,
          TransitRing* ring, const Options& options);
   // Writes what is still in memory.
-  ~Writer();
+  ~Writer() {
+    if (!thread_.joinable()) return;
+    stopping_ = true;
+    Wake();
+    thread_.join();
+  }
   absl::Status Start();
 
   WriteBuffer& buffer() { return buffer_; }
