@@ -51,8 +51,8 @@ class ImageLayers {
                                              const ImageSpec& made);
   static absl::Status NoMemory() {
     return ResourceExhausted(
-        "Out of memory for an image between two layers. Pass smaller images, or "
-        "smaller sizes to the layers.");
+        "Out of memory for an image between two layers. Pass smaller images, "
+        "or smaller sizes to the layers.");
   }
   // Fails if a layer met values that it does not allow.
   static absl::Status Check(const BeyondLimits& beyond);
