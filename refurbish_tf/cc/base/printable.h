@@ -3,9 +3,8 @@
 
 #include <string>
 
-#include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "refurbish_tf/cc/base/status_macros.h"
 
 namespace refurbish_tf {
 
@@ -26,10 +25,10 @@ inline constexpr char kStartEmpty[] =
 // parts for `StrCat`, and has no full stop.
 template <class... Parts>
 absl::Status DamagedCheckpoint(absl::string_view stage, const Parts&... what) {
-  return absl::DataLossError(absl::StrCat(
+  return DataLoss(
       "The checkpoint of ", stage, " is damaged: ", what...,
       ". Use another checkpoint, or start the epoch over without this part of "
-      "it."));
+      "it.");
 }
 
 }  // namespace refurbish_tf

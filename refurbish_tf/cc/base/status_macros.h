@@ -1,6 +1,7 @@
-// Errors, and macros to return them early, for code without TensorFlow.
+// Errors, and macros to return them early.
 #pragma once
 
+#include <cerrno>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -9,9 +10,28 @@
 
 namespace refurbish_tf {
 
+// Defines functions that make an error of a kind from parts for `StrCat`.
+#define RTF_ERROR_OF_PARTS(Kind)                      \
+  template <class... Parts>                           \
+  absl::Status Kind(const Parts&... parts) {          \
+    return absl::Kind##Error(absl::StrCat(parts...)); \
+  }
+RTF_ERROR_OF_PARTS(AlreadyExists)
+RTF_ERROR_OF_PARTS(DataLoss)
+RTF_ERROR_OF_PARTS(FailedPrecondition)
+RTF_ERROR_OF_PARTS(Internal)
+RTF_ERROR_OF_PARTS(InvalidArgument)
+RTF_ERROR_OF_PARTS(NotFound)
+RTF_ERROR_OF_PARTS(OutOfRange)
+RTF_ERROR_OF_PARTS(ResourceExhausted)
+RTF_ERROR_OF_PARTS(Unavailable)
+RTF_ERROR_OF_PARTS(Unimplemented)
+#undef RTF_ERROR_OF_PARTS
+
+// The error of the last system call.
 template <class... Parts>
-absl::Status InvalidArgument(const Parts&... parts) {
-  return absl::InvalidArgumentError(absl::StrCat(parts...));
+absl::Status ErrnoError(const Parts&... parts) {
+  return absl::ErrnoToStatus(errno, absl::StrCat(parts...));
 }
 
 }  // namespace refurbish_tf

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/base/status_macros.h"
 #include "tensorflow/core/framework/allocation_description.pb.h"
 #include "tensorflow/core/util/overflow.h"
 
@@ -94,9 +94,9 @@ absl::Status BatchMemory::Make(DataType type, const TensorShape& shape,
       return absl::OkStatus();
     }
   }
-  return absl::ResourceExhaustedError(absl::StrCat(
-      "No memory for a component of a batch of ", stage_, ", of shape ",
-      shape.DebugString(), ". Pass a smaller batch_size."));
+  return ResourceExhausted("No memory for a component of a batch of ", stage_,
+                           ", of shape ", shape.DebugString(),
+                           ". Pass a smaller batch_size.");
 }
 
 }  // namespace refurbish_tf

@@ -1,7 +1,6 @@
 // The memory of the batches of an iterator.
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <utility>

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/base/status_macros.h"
 #include "tensorflow/core/util/batch_util.h"
 
 namespace refurbish_tf {
@@ -21,33 +21,21 @@ absl::Status CopyToRow(const Tensor& value, int64_t row, Tensor* component) {
   return absl::OkStatus();
 }
 
-void Shorten(int64_t num_rows, std::vector<Tensor>* components) {
-  for (Tensor& component : *components) {
-    component = component.Slice(0, num_rows);
-  }
-}
-
 absl::Status Batches::Check(
     const std::vector<PartialTensorShape>& shapes) const {
   if (size < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("batch_size must be at least 1, got ", size, "."));
+    return InvalidArgument("batch_size must be at least 1, got ", size, ".");
   }
   if (size == 0) return absl::OkStatus();
   for (PartialTensorShape row : shapes) {
     const bool is_batch = row.dims() > 0;
     if (is_batch) row.RemoveDim(0);
     if (!is_batch || !row.IsFullyDefined()) {
-      return absl::InvalidArgumentError(
+      return InvalidArgument(
           "The components of a batch must have rows of known shapes.");
     }
   }
   return absl::OkStatus();
-}
-
-int64_t Batches::Cardinality(int64_t num_elements) const {
-  if (size == 0 || num_elements < 0) return num_elements;
-  return num_elements / size + (!drop_remainder && num_elements % size > 0);
 }
 
 BatchRows::Row BatchRows::Take() {
@@ -76,11 +64,6 @@ BatchRows::Row BatchRows::Take() {
   return {batch, batch->num_taken++};
 }
 
-absl::Status BatchRows::NoMemory() const {
-  std::lock_guard<std::mutex> lock(mu_);
-  return no_memory_;
-}
-
 absl::Status BatchRows::NewBatch(int64_t rows, Batch* batch) const {
   batch->capacity = rows;
   batch->components.resize(options_.types.size());
@@ -98,12 +81,12 @@ absl::Status BatchRows::CheckRow(int number, DataType type,
   if (type == options_.types[number] && shape == options_.shapes[number]) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrCat(
+  return InvalidArgument(
       "component ", number, " is ", DataTypeString(type), shape.DebugString(),
       ", but a row of its batch is ", DataTypeString(options_.types[number]),
       options_.shapes[number].DebugString(),
       ". Make it what element_spec says, or leave the shape of that component "
-      "unknown."));
+      "unknown.");
 }
 
 absl::Status BatchRows::Check(const std::vector<Tensor>& result) const {
@@ -120,12 +103,6 @@ absl::Status BatchRows::Write(const std::vector<Tensor>& result,
         CopyToRow(result[i], row.number, &row.batch->components[i]));
   }
   return absl::OkStatus();
-}
-
-absl::Status BatchRows::Add(const std::vector<Tensor>& result, Row* row) {
-  TF_RETURN_IF_ERROR(Check(result));
-  *row = Take();
-  return row->batch == nullptr ? NoMemory() : Write(result, *row);
 }
 
 std::vector<Tensor> BatchRows::Read(const Row& row) {
@@ -215,11 +192,6 @@ bool BatchRows::TakeBatch(std::vector<Tensor>* components,
   if (whole || !options_.drop_remainder) return true;
   components->clear();
   return false;
-}
-
-void BatchRows::Forget(const Batch* batch) {
-  std::lock_guard<std::mutex> lock(mu_);
-  while (open_.front().get() != batch) open_.pop_front();
 }
 
 }  // namespace refurbish_tf

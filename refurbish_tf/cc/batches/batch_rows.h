@@ -19,7 +19,11 @@ namespace refurbish_tf {
 // type and shape.
 absl::Status CopyToRow(const Tensor& value, int64_t row, Tensor* component);
 // Keeps only the first `num_rows` rows of each component.
-void Shorten(int64_t num_rows, std::vector<Tensor>* components);
+inline void Shorten(int64_t num_rows, std::vector<Tensor>* components) {
+  for (Tensor& component : *components) {
+    component = component.Slice(0, num_rows);
+  }
+}
 
 // The batches that a dataset yields in place of its elements.
 struct Batches {
@@ -31,7 +35,10 @@ struct Batches {
   absl::Status Check(const std::vector<PartialTensorShape>& shapes) const;
   // The number of batches. A negative number, which means unknown or infinite,
   // is returned unchanged.
-  int64_t Cardinality(int64_t num_elements) const;
+  int64_t Cardinality(int64_t num_elements) const {
+    if (size == 0 || num_elements < 0) return num_elements;
+    return num_elements / size + (!drop_remainder && num_elements % size > 0);
+  }
 };
 
 // Workers take rows and write results into them; the consumer gathers rows into
@@ -76,7 +83,10 @@ class BatchRows {
   // Thread-safe. Notes that `num_rows` rows that were taken get no result.
   void Skip(int64_t num_rows) { num_skipped_ += num_rows; }
   // The error of a row without a batch.
-  absl::Status NoMemory() const ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status NoMemory() const ABSL_LOCKS_EXCLUDED(mu_) {
+    std::lock_guard<std::mutex> lock(mu_);
+    return no_memory_;
+  }
   // `CheckRow` fails unless component `number` of a row has this type and this
   // shape. `Check` does the same for each component of a result.
   absl::Status CheckRow(int number, DataType type,
@@ -86,7 +96,11 @@ class BatchRows {
   static absl::Status Write(const std::vector<Tensor>& result, const Row& row);
   // Checks a result, takes a row for it, and writes it there.
   absl::Status Add(const std::vector<Tensor>& result, Row* row)
-      ABSL_LOCKS_EXCLUDED(mu_);
+      ABSL_LOCKS_EXCLUDED(mu_) {
+    TF_RETURN_IF_ERROR(Check(result));
+    *row = Take();
+    return row->batch == nullptr ? NoMemory() : Write(result, *row);
+  }
   // The result that was written into a row. It shares the row's memory.
   static std::vector<Tensor> Read(const Row& row);
 
@@ -109,7 +123,10 @@ class BatchRows {
   absl::Status Append(const Row& row, uint32_t index) ABSL_LOCKS_EXCLUDED(mu_);
   void Drop(const Row& row) ABSL_LOCKS_EXCLUDED(mu_);
   // Removes the batches before this one from `open_`: all are gathered.
-  void Forget(const Batch* batch) ABSL_LOCKS_EXCLUDED(mu_);
+  void Forget(const Batch* batch) ABSL_LOCKS_EXCLUDED(mu_) {
+    std::lock_guard<std::mutex> lock(mu_);
+    while (open_.front().get() != batch) open_.pop_front();
+  }
 
   const Options options_;
   const std::shared_ptr<BatchMemory> memory_;

@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "refurbish_tf/cc/base/registry.h"
 #include "refurbish_tf/cc/base/status_macros.h"
 
 namespace refurbish_tf {
@@ -15,11 +13,6 @@ constexpr GenerationRange kAnyElement = {};
 
 }  // namespace
 
-std::shared_ptr<CachedSource> CachedSource::GetOrCreate(const std::string& id) {
-  return Registry<CachedSource>::Global().GetOrCreate(
-      id, [&] { return std::make_shared<CachedSource>(id); });
-}
-
 absl::Status CachedSource::Configure(int64_t num_elements,
                                      const std::string& shards,
                                      std::shared_ptr<SampleStore> store,
@@ -27,27 +20,27 @@ absl::Status CachedSource::Configure(int64_t num_elements,
   {
     absl::MutexLock lock(&mu_);
     if (configured_ && num_elements != num_elements_) {
-      return absl::FailedPreconditionError(absl::StrCat(
+      return FailedPrecondition(
           "The source of cached has ", num_elements,
           " elements after a rewrite of the pipeline, and had ", num_elements_,
           ". Shard after cached, and set "
-          "experimental_distribute.auto_shard_policy to OFF."));
+          "experimental_distribute.auto_shard_policy to OFF.");
     }
     if (configured_) return absl::OkStatus();
   }
   const int64_t most = store->limits().samples;
   if (num_elements > most) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         "The source has ", num_elements, " elements; cached takes at most ",
-        most, store->store().shared() ? " with a store on disk." : "."));
+        most, store->store().shared() ? " with a store on disk." : ".");
   }
   const int64_t bytes = store->FixedBytes(types);
   const int64_t max_bytes = store->store().max_bytes();
   if (bytes > max_bytes) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         "An element takes ", bytes, " bytes, more than max_bytes=", max_bytes,
         " of the CacheStore, so none would be kept. Raise max_bytes to hold "
-        "many elements, or leave cached out."));
+        "many elements, or leave cached out.");
   }
   Cooperation& jobs = store->cooperation();
   RTF_RETURN_IF_ERROR(jobs.AgreeOnElements(num_elements, shards));

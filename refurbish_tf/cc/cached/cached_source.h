@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "refurbish_tf/cc/base/registry.h"
 #include "refurbish_tf/cc/sample_store/sample_store.h"
 #include "refurbish_tf/cc/source_checks/source_checks.h"
 
@@ -19,7 +20,10 @@ namespace refurbish_tf {
 // Thread-safe. No lock is held while the store is used.
 class CachedSource : public std::enable_shared_from_this<CachedSource> {
  public:
-  static std::shared_ptr<CachedSource> GetOrCreate(const std::string& id);
+  static std::shared_ptr<CachedSource> GetOrCreate(const std::string& id) {
+    return Registry<CachedSource>::Global().GetOrCreate(
+        id, [&] { return std::make_shared<CachedSource>(id); });
+  }
 
   explicit CachedSource(std::string id) : id_(std::move(id)) {}
 

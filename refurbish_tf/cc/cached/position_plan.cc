@@ -22,18 +22,13 @@ absl::StatusOr<PositionPlan::Decided> PositionPlan::Ask(size_t position,
   }
   if (!asked.ok()) return asked.status();
   if (*asked >= static_cast<size_t>(source_->num_elements())) {
-    return absl::OutOfRangeError("The end of the source.");
+    return OutOfRange("The end of the source.");
   }
   const auto index = static_cast<uint32_t>(*asked);
   const bool kept = element != nullptr && read_ahead_ == nullptr
                         ? source_->Get(index, element)
                         : source_->Contains(index);
   return Decided{kept ? Decision::kKept : Decision::kOpen, index};
-}
-
-void PositionPlan::Note(Decided decided) {
-  ahead_.push_back(decided);
-  ++end_;
 }
 
 void PositionPlan::Decide(size_t end) {
@@ -54,7 +49,7 @@ absl::StatusOr<size_t> PositionPlan::Request(size_t n) {
     size_t asked;
     {
       std::lock_guard<std::mutex> lock(mu_);
-      if (to_read_.WasRead(n)) return absl::NotFoundError("It was read.");
+      if (to_read_.WasRead(n)) return NotFound("It was read.");
       while (n >= to_read_.end() && decided_end_ < end_) {
         Decide(decided_end_ + 1);
       }
@@ -161,11 +156,6 @@ bool PositionPlan::PassOver() {
   // The element was queued to be read, and only `Load` ends that read.
   if (read_ahead_ != nullptr && is_wanted) Load(&passed);
   return decision == Decision::kToRead;
-}
-
-size_t PositionPlan::position() const {
-  std::lock_guard<std::mutex> lock(mu_);
-  return next_;
 }
 
 }  // namespace refurbish_tf

@@ -72,7 +72,10 @@ class PositionPlan {
   // whether the source will still yield its element, because it was requested.
   bool PassOver() ABSL_LOCKS_EXCLUDED(mu_);
 
-  size_t position() const ABSL_LOCKS_EXCLUDED(mu_);
+  size_t position() const ABSL_LOCKS_EXCLUDED(mu_) {
+    std::lock_guard<std::mutex> lock(mu_);
+    return next_;
+  }
 
  private:
   // kElsewhere: the position belongs to another source. kOpen: its element was
@@ -87,7 +90,10 @@ class PositionPlan {
   // is kept in memory, also gets the element.
   absl::StatusOr<Decided> Ask(size_t position, Sample* element) const;
   // Notes what the mapper has said about position `end_`.
-  void Note(Decided decided) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Note(Decided decided) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    ahead_.push_back(decided);
+    ++end_;
+  }
   // Decides where the elements before position `end`, all noted, come from.
   void Decide(size_t end) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Asks the mapper ahead, and queues reads while there is room for them.

@@ -120,7 +120,7 @@ class Cooperation {
 
   // The error for a stage whose store holds samples of unknown origin.
   static absl::Status SamplesPutByHand() {
-    return absl::FailedPreconditionError(
+    return FailedPrecondition(
         "This CacheStore holds samples that were put into it by hand, and it is "
         "not known whether they are what partial_fn would return. Clear it "
         "first, or give the stage a CacheStore of its own.");
@@ -128,7 +128,7 @@ class Cooperation {
 
  private:
   static absl::Status NotOnDisk() {
-    return absl::InvalidArgumentError("This CacheStore is not on disk.");
+    return InvalidArgument("This CacheStore is not on disk.");
   }
 };
 

@@ -28,11 +28,6 @@ bool KeepsNone(const RoomOptions& options) {
 
 }  // namespace
 
-bool MayShare(const RoomOptions& options) {
-  return options.shared && options.schedule.eviction == Eviction::kBalanced &&
-         options.schedule.shuffle == Shuffle::kCacheAware;
-}
-
 std::optional<uint32_t> NumKept(const RoomOptions& options) {
   const int64_t num_samples = options.num_samples;
   if (num_samples < 0) return std::nullopt;

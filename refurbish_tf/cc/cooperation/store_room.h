@@ -21,7 +21,10 @@ struct RoomOptions {
 
 // Whether the job uses the ring. Jobs with the paper's baseline policies do
 // not, even if others do.
-bool MayShare(const RoomOptions& options);
+inline bool MayShare(const RoomOptions& options) {
+  return options.shared && options.schedule.eviction == Eviction::kBalanced &&
+         options.schedule.shuffle == Shuffle::kCacheAware;
+}
 
 // How many samples are kept, if that can be known before they are prepared. All
 // are kept if they fit. Otherwise the ring gets room for a fiftieth of all

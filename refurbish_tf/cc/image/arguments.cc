@@ -5,9 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "refurbish_tf/cc/base/status_macros.h"
 
 namespace refurbish_tf {
 
@@ -30,7 +28,7 @@ absl::string_view Arguments::Text(absl::string_view key) {
       return argument.second;
     }
   }
-  Fail(absl::StrCat(key, " is missing"));
+  Fail(key, " is missing");
   return "";
 }
 
@@ -43,8 +41,7 @@ int64_t Arguments::Integer(absl::string_view key, int64_t lowest,
   const absl::string_view text = Text(key);
   int64_t value;
   if (!absl::SimpleAtoi(text, &value) || value < lowest || value > highest) {
-    Fail(absl::StrCat(key, " must be a whole number from ", lowest, " to ",
-                      highest));
+    Fail(key, " must be a whole number from ", lowest, " to ", highest);
     return lowest;
   }
   return value;
@@ -56,7 +53,7 @@ std::vector<double> Arguments::Numbers(absl::string_view key) {
     values.push_back(0);
     if (!absl::SimpleAtod(text, &values.back()) ||
         !std::isfinite(values.back())) {
-      Fail(absl::StrCat(key, " must consist of finite numbers"));
+      Fail(key, " must consist of finite numbers");
     }
   }
   return values;
@@ -67,21 +64,10 @@ std::array<double, 2> Arguments::Range(absl::string_view key, double lowest,
   const std::vector<double> values = Numbers(key);
   if (values.size() != 2 || !(values[0] >= lowest) ||
       !(values[1] >= values[0]) || !(values[1] <= highest)) {
-    Fail(absl::StrCat(key, " must be a range from ", lowest, " to ", highest));
+    Fail(key, " must be a range from ", lowest, " to ", highest);
     return {lowest, highest};
   }
   return {values[0], values[1]};
-}
-
-void Arguments::Fail(absl::string_view why) {
-  if (status_.ok()) {
-    status_ = InvalidArgument("Invalid layer '", text_, "': ", why, ".");
-  }
-}
-
-absl::Status Arguments::Check() {
-  if (num_asked_for_ + 1 != words_.size()) Fail("it has unknown arguments");
-  return status_;
 }
 
 }  // namespace refurbish_tf

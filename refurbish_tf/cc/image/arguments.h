@@ -7,8 +7,8 @@
 #include <limits>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "refurbish_tf/cc/base/status_macros.h"
 
 namespace refurbish_tf {
 
@@ -36,8 +36,16 @@ class Arguments {
       double lowest = std::numeric_limits<double>::denorm_min(),
       double highest = std::numeric_limits<double>::max());
 
-  void Fail(absl::string_view why);
-  absl::Status Check();
+  // `why`: parts for `StrCat`.
+  template <class... Parts>
+  void Fail(const Parts&... why) {
+    if (!status_.ok()) return;
+    status_ = InvalidArgument("Invalid layer '", text_, "': ", why..., ".");
+  }
+  absl::Status Check() {
+    if (num_asked_for_ + 1 != words_.size()) Fail("it has unknown arguments");
+    return status_;
+  }
 
  private:
   const absl::string_view text_;

@@ -119,12 +119,6 @@ void Touch(const uint8_t* image, int64_t bytes) {
 
 }  // namespace
 
-bool PixelStep::NeedsImage(Distortion distortion) {
-  return distortion == Distortion::kAutoContrast ||
-         distortion == Distortion::kEqualize ||
-         distortion == Distortion::kContrast;
-}
-
 PixelStep::PixelStep(const PreparedDistortion& prepared, const uint8_t* image,
                      int64_t pixels, int64_t channels,
                      const PixelKernels& kernels)
@@ -307,10 +301,6 @@ bool PixelStep::Compose(const PixelStep& next) {
   alike_ &= next.alike_;
   PrepareSteps(&tables_);
   return true;
-}
-
-void PixelStep::Apply(const uint8_t* from, int64_t pixels, uint8_t* to) const {
-  ApplyToBytes(from, channels_ * pixels, to);
 }
 
 void PixelStep::ApplyToBytes(const uint8_t* from, int64_t bytes,

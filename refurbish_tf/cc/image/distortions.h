@@ -16,7 +16,11 @@ namespace refurbish_tf {
 class PixelStep {
  public:
   // True for auto-contrast, equalize and contrast, which measure the image.
-  static bool NeedsImage(Distortion distortion);
+  static bool NeedsImage(Distortion distortion) {
+    return distortion == Distortion::kAutoContrast ||
+           distortion == Distortion::kEqualize ||
+           distortion == Distortion::kContrast;
+  }
 
   // The constructor reads `image`, which has three channels or one, only if
   // `NeedsImage`. It does not keep the pointer.
@@ -31,7 +35,9 @@ class PixelStep {
 
   // If the constructor measured an image, the pixels must be from that image.
   // `from` and `to` may be equal. Nothing beyond the pixels is read or written.
-  void Apply(const uint8_t* from, int64_t pixels, uint8_t* to) const;
+  void Apply(const uint8_t* from, int64_t pixels, uint8_t* to) const {
+    ApplyToBytes(from, channels_ * pixels, to);
+  }
 
  private:
   enum class Form {

@@ -11,12 +11,6 @@ const uint8_t* FusedPass::memory() const {
   return nothing_to_do ? image_ : nullptr;
 }
 
-void FusedPass::Add(const PixelStep& step) {
-  if (step.changes_nothing()) return;
-  PixelSteps& steps = plan_.has_empty ? steps_behind_ : steps_;
-  if (steps.empty() || !steps.back().Compose(step)) steps.push_back(step);
-}
-
 bool FusedPass::Flip(bool vertically) {
   if (!resizer_) {
     plan_.Flip(vertically);
@@ -24,13 +18,6 @@ bool FusedPass::Flip(bool vertically) {
   }
   if (!vertically) resizer_->Mirror();
   return !vertically;
-}
-
-bool FusedPass::Accepts(FillColor color) {
-  if (resizer_ || !steps_behind_.empty()) return false;
-  if (plan_.has_empty && color != color_) return false;
-  color_ = color;
-  return true;
 }
 
 bool FusedPass::Crop(const Box& part, Border border, FillColor color,
@@ -47,12 +34,6 @@ bool FusedPass::CutOut(const Box& part, FillColor color) {
   if (plan_.num_cutouts == Strip::kMostCutouts || !Accepts(color)) return false;
   plan_.CutOut(part);
   return true;
-}
-
-void FusedPass::Distort(const PreparedDistortion& distortion, uint8_t fill) {
-  row_step_.emplace(distortion, fill, image_, image_size_.height,
-                    image_size_.width, static_cast<int>(pixel_bytes_),
-                    kernels_);
 }
 
 void FusedPass::Rows(int64_t begin, int64_t count, uint8_t* to, uint8_t* end) {

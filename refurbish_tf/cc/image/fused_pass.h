@@ -45,7 +45,11 @@ class FusedPass {
   int64_t row_bytes() const { return plan_.columns.size() * pixel_bytes_; }
 
   // Adds a step, which can follow any other steps.
-  void Add(const PixelStep& step);
+  void Add(const PixelStep& step) {
+    if (step.changes_nothing()) return;
+    PixelSteps& steps = plan_.has_empty ? steps_behind_ : steps_;
+    if (steps.empty() || !steps.back().Compose(step)) steps.push_back(step);
+  }
 
   // Each adds a step, or returns false if the step cannot follow the earlier
   // ones. The caller must then compute the image, and add it to a new pass.
@@ -57,7 +61,11 @@ class FusedPass {
   // Must be the first step, so `memory()` must not be null. `RowStep` must
   // accept the image's pixels; if `Add` follows, they must have one or three
   // bytes.
-  void Distort(const PreparedDistortion& distortion, uint8_t fill);
+  void Distort(const PreparedDistortion& distortion, uint8_t fill) {
+    row_step_.emplace(distortion, fill, image_, image_size_.height,
+                      image_size_.width, static_cast<int>(pixel_bytes_),
+                      kernels_);
+  }
 
   // Writes `count` rows. Bytes after them, up to `end`, may be overwritten.
   void Rows(int64_t begin, int64_t count, uint8_t* to, uint8_t* end);
@@ -74,7 +82,12 @@ class FusedPass {
   using Pieces = absl::InlinedVector<Piece, 8>;
 
   // Returns whether empty pixels can have this color, and if so, sets it.
-  bool Accepts(FillColor color);
+  bool Accepts(FillColor color) {
+    if (resizer_ || !steps_behind_.empty()) return false;
+    if (plan_.has_empty && color != color_) return false;
+    color_ = color;
+    return true;
+  }
   Pieces PiecesOf(uint64_t cutouts) const;
   // Calls visit(number of rows, where to write them, their strip, source of the
   // first row, pieces) for each run of rows with equal pieces.

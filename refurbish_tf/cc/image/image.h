@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <iterator>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
 namespace refurbish_tf {
@@ -15,6 +16,12 @@ inline constexpr int64_t kUnknown = -1;
 inline constexpr int64_t kMaxChannels = 64;
 
 struct ImageSize {
+  // Lets errors say "32 x 48".
+  template <class Sink>
+  friend void AbslStringify(Sink& sink, ImageSize size) {
+    sink.Append(absl::StrCat(size.height, " x ", size.width));
+  }
+
   int64_t height, width;
 };
 inline bool operator==(ImageSize a, ImageSize b) {

@@ -37,40 +37,21 @@ void ResizingLayer::Apply(const int32_t* draws, Canvas* canvas) const {
       Border::kEmpty, resizing.color);
 }
 
-absl::StatusOr<ImageSpec> ResizingLayer::Behind(ImageSpec image) const {
-  RTF_RETURN_IF_ERROR(CheckType(image));
-  image.size = size_;
-  return image;
-}
-
 FillValue::FillValue(absl::string_view key, Arguments& arguments) {
   const std::vector<double> values = arguments.Numbers(key);
   is_single_ = values.size() == 1;
   if (!is_single_ && values.size() != 3) {
-    arguments.Fail(absl::StrCat(key, " must be one number or three"));
+    arguments.Fail(key, " must be one number or three");
     return;
   }
   for (size_t c = 0; c < color_.size(); ++c) {
     const double value = values[is_single_ ? 0 : c % 3];
     if (!(value >= 0 && value <= 255)) {
-      arguments.Fail(absl::StrCat(key, " must be from 0 to 255"));
+      arguments.Fail(key, " must be from 0 to 255");
       return;
     }
     color_[c] = static_cast<uint8_t>(value);
   }
-}
-
-absl::Status FillValue::Check(const ImageSpec& image) const {
-  if (!is_single_) return CheckColors(image, {3});
-  if (color_ == kBlack) return absl::OkStatus();
-  return CheckColors(image, {1, 2, 3, 4});
-}
-
-Refusal Refusal::Of(const absl::Status& status) {
-  const std::string text(status.message());
-  const size_t end = text.find('\n');
-  if (end == std::string::npos) return {"", text};
-  return {text.substr(0, end), text.substr(end + 1)};
 }
 
 absl::Status CheckType(const ImageSpec& image) {
@@ -96,19 +77,13 @@ absl::Status CheckColors(const ImageSpec& image,
   return absl::OkStatus();
 }
 
-absl::StatusOr<ImageSpec> OfThreeColors(ImageSpec image) {
-  RTF_RETURN_IF_ERROR(CheckColors(image, {3}));
-  image.pixel.channels = 3;
-  return image;
-}
-
 absl::Status CheckSides(const ImageSpec& image) {
   if (std::max(image.size.height, image.size.width) <= kMaxFixedSide) {
     return absl::OkStatus();
   }
   return InvalidArgument("have sides of at most ", kMaxFixedSide,
-                         " pixels, got ", image.size.height, " x ",
-                         image.size.width, ". Crop or resize it before");
+                         " pixels, got ", image.size,
+                         ". Crop or resize it before");
 }
 
 absl::Status CheckIsSquare(const ImageSpec& image) {
@@ -117,7 +92,7 @@ absl::Status CheckIsSquare(const ImageSpec& image) {
     return absl::OkStatus();
   }
   return InvalidArgument("have equal sides, which this layer may swap, got ",
-                         height, " x ", width,
+                         image.size,
                          " pixels. Crop or resize it to a square before");
 }
 

@@ -118,6 +118,12 @@ class ChanceLayer : public Layer {
   const int64_t below_;
 };
 
+// Checks for one of `kImageTypes`, for layers that compute with values.
+absl::Status CheckType(const ImageSpec& image);
+// Checks for uint8 and these numbers of channels, for layers that need colors.
+absl::Status CheckColors(const ImageSpec& image,
+                         std::initializer_list<int64_t> channels);
+
 class ResizingLayer : public Layer {
  public:
   // The longest side that a part may be resized to.
@@ -127,7 +133,11 @@ class ResizingLayer : public Layer {
   explicit ResizingLayer(Arguments& arguments);
 
   void Apply(const int32_t* draws, Canvas* canvas) const override;
-  absl::StatusOr<ImageSpec> Behind(ImageSpec image) const override;
+  absl::StatusOr<ImageSpec> Behind(ImageSpec image) const override {
+    RTF_RETURN_IF_ERROR(CheckType(image));
+    image.size = size_;
+    return image;
+  }
   std::optional<Resizing> ResizingOf(const int32_t* draws,
                                      ImageSize size) const override {
     return Resizing{PartOf(draws, size), size_, antialias_, size_};
@@ -150,7 +160,11 @@ class FillValue {
 
   FillColor color() const { return color_; }
   // Checks that the image can have this color. A single 0 suits every image.
-  absl::Status Check(const ImageSpec& image) const;
+  absl::Status Check(const ImageSpec& image) const {
+    if (!is_single_) return CheckColors(image, {3});
+    if (color_ == kBlack) return absl::OkStatus();
+    return CheckColors(image, {1, 2, 3, 4});
+  }
 
  private:
   FillColor color_ = kBlack;
@@ -160,7 +174,12 @@ class FillValue {
 // Why a layer refuses an image. If a nested layer refuses it, `inner` names the
 // layers from that one outwards, such as "cutout in ".
 struct Refusal {
-  static Refusal Of(const absl::Status& status);
+  static Refusal Of(const absl::Status& status) {
+    const std::string text(status.message());
+    const size_t end = text.find('\n');
+    if (end == std::string::npos) return {"", text};
+    return {text.substr(0, end), text.substr(end + 1)};
+  }
   absl::Status Within(absl::string_view name) const {
     return InvalidArgument(inner, name, " in \n", why);
   }
@@ -168,14 +187,12 @@ struct Refusal {
   std::string inner, why;
 };
 
-// Checks for one of `kImageTypes`, for layers that compute with values.
-absl::Status CheckType(const ImageSpec& image);
-// Checks for uint8 and these numbers of channels, for layers that need colors.
-absl::Status CheckColors(const ImageSpec& image,
-                         std::initializer_list<int64_t> channels);
-
 // Checks for uint8 and three channels, and sets the number of channels.
-absl::StatusOr<ImageSpec> OfThreeColors(ImageSpec image);
+inline absl::StatusOr<ImageSpec> OfThreeColors(ImageSpec image) {
+  RTF_RETURN_IF_ERROR(CheckColors(image, {3}));
+  image.pixel.channels = 3;
+  return image;
+}
 
 // The longest side that fits into 32 bits, with Pillow's 16 fraction bits.
 inline constexpr int64_t kMaxFixedSide = 32767;

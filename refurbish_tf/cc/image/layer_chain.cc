@@ -1,6 +1,5 @@
 #include "refurbish_tf/cc/image/layer_chain.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -99,7 +98,7 @@ absl::Status LayerChain::Check(const ImageSpec& image) {
   for (const int64_t side : {image.size.height, image.size.width}) {
     if (side != kUnknown && (side < 1 || side > kMaxSide)) {
       return InvalidArgument("have sides of 1 to ", kMaxSide, " pixels, got ",
-                             image.size.height, " x ", image.size.width);
+                             image.size);
     }
   }
   const int64_t channels = image.pixel.channels;
@@ -114,8 +113,8 @@ absl::Status LayerChain::Check(const ImageSpec& image) {
     return absl::OkStatus();
   }
   return InvalidArgument(
-      "have at most 2^48 pixels before and after each layer, got ",
-      image.size.height, " x ", image.size.width, ". Crop or resize it before");
+      "have at most 2^48 pixels before and after each layer, got ", image.size,
+      ". Crop or resize it before");
 }
 
 LayerChain LayerChain::Of(absl::string_view key, bool keeps_size,
@@ -135,9 +134,8 @@ LayerChain LayerChain::Of(absl::string_view key, bool keeps_size,
       return *std::move(chain);
     }
   }
-  arguments->Fail(absl::StrCat("its layers must keep the ",
-                               keeps_size ? "size and the " : "",
-                               "dtype of an image"));
+  arguments->Fail("its layers must keep the ",
+                  keeps_size ? "size and the " : "", "dtype of an image");
   return {};
 }
 
@@ -179,8 +177,7 @@ absl::StatusOr<ImageSpec> LayerChain::BehindFollower(
     absl::Status status = Check(made);
     if (std::max(made.size.height, made.size.width) > most) {
       status = InvalidArgument("have sides of at most ", most, " pixels, got ",
-                               made.size.height, " x ", made.size.width,
-                               ". Crop it before");
+                               made.size, ". Crop it before");
     }
     if (status.ok()) return status;
     return RefusedImage(Refusal::Of(status).Within(link.name));
@@ -211,32 +208,6 @@ void LayerChain::Draw(const ImageSeed& seed, int32_t* draws) const {
   }
 }
 
-int64_t LayerChain::EndOfDraw(int i, const int32_t* draws) const {
-  auto link = links_.rbegin();
-  while (link->first_draw > i) ++link;
-  return link->layer->EndOfDraw(i - link->first_draw, draws + link->first_draw);
-}
-
-Movement LayerChain::movement() const {
-  Movement most = Movement::kNone;
-  for (const Link& link : links_) {
-    most = std::max(most, link.layer->movement());
-  }
-  return most;
-}
-
-bool LayerChain::looks_at_boxes() const {
-  return std::any_of(links_.begin(), links_.end(), [](const Link& link) {
-    return link.layer->looks_at_boxes();
-  });
-}
-
-void LayerChain::DrawFrom(Canvas* boxes, int32_t* draws) const {
-  for (const Link& link : links_) {
-    link.layer->DrawFrom(boxes, draws + link.first_draw);
-  }
-}
-
 absl::Status LayerChain::CheckDraws(const int32_t* draws) const {
   for (const Link& link : links_) {
     const int32_t* const own = draws + link.first_draw;
@@ -251,19 +222,6 @@ absl::Status LayerChain::CheckDraws(const int32_t* draws) const {
     }
   }
   return absl::OkStatus();
-}
-
-bool LayerChain::ChangesNothing(const int32_t* draws) const {
-  for (const Link& link : links_) {
-    if (!link.layer->ChangesNothing(draws + link.first_draw)) return false;
-  }
-  return true;
-}
-
-void LayerChain::Apply(const int32_t* draws, Canvas* canvas) const {
-  for (const Link& link : links_) {
-    link.layer->Apply(draws + link.first_draw, canvas);
-  }
 }
 
 }  // namespace refurbish_tf

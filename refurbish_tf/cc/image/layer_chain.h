@@ -3,6 +3,7 @@
 // draws can be sent to the device that has the pixels.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -75,14 +76,42 @@ class LayerChain {
   // function, the same on every machine.
   void Draw(const ImageSeed& seed, int32_t* draws) const;
   // The functions of `Layer`, for the whole chain.
-  int64_t EndOfDraw(int i, const int32_t* draws) const;
-  Movement movement() const;
-  bool looks_at_boxes() const;
-  void DrawFrom(Canvas* boxes, int32_t* draws) const;
+  int64_t EndOfDraw(int i, const int32_t* draws) const {
+    auto link = links_.rbegin();
+    while (link->first_draw > i) ++link;
+    return link->layer->EndOfDraw(i - link->first_draw,
+                                  draws + link->first_draw);
+  }
+  Movement movement() const {
+    Movement most = Movement::kNone;
+    for (const Link& link : links_) {
+      most = std::max(most, link.layer->movement());
+    }
+    return most;
+  }
+  bool looks_at_boxes() const {
+    return std::any_of(links_.begin(), links_.end(), [](const Link& link) {
+      return link.layer->looks_at_boxes();
+    });
+  }
+  void DrawFrom(Canvas* boxes, int32_t* draws) const {
+    for (const Link& link : links_) {
+      link.layer->DrawFrom(boxes, draws + link.first_draw);
+    }
+  }
   // Checks that the `num_draws()` draws are within the limits of the layers.
   absl::Status CheckDraws(const int32_t* draws) const;
-  bool ChangesNothing(const int32_t* draws) const;
-  void Apply(const int32_t* draws, Canvas* canvas) const;
+  bool ChangesNothing(const int32_t* draws) const {
+    for (const Link& link : links_) {
+      if (!link.layer->ChangesNothing(draws + link.first_draw)) return false;
+    }
+    return true;
+  }
+  void Apply(const int32_t* draws, Canvas* canvas) const {
+    for (const Link& link : links_) {
+      link.layer->Apply(draws + link.first_draw, canvas);
+    }
+  }
 
  private:
   std::vector<Link> links_;

@@ -47,20 +47,6 @@ Painter::~Painter() {
   Spare(std::move(other_memory_), &other_spare_memory);
 }
 
-void Painter::Paint(const void* from, const int32_t* draws, void* to,
-                    Stores stores) {
-  Begin(from);
-  chain_.Apply(draws, this);
-  End(to, stores);
-}
-
-void Painter::Begin(const void* from) {
-  pixel_ = from_pixel_;
-  normalization_ = nullptr;
-  pass_.emplace(static_cast<const uint8_t*>(from), from_size_, pixel_,
-                kernels_);
-}
-
 void Painter::End(void* to, Stores stores) {
   if (normalization_ == nullptr) {
     MakeRows(static_cast<uint8_t*>(to));
@@ -68,15 +54,6 @@ void Painter::End(void* to, Stores stores) {
     MakeNormalizedRows(to, stores);
     if (stores == Stores::kPastCaches) kernels_.fence();
   }
-}
-
-void Painter::Crop(const Box& part, Border border, FillColor color) {
-  AddOrMakeFirst(
-      [&] { return pass_->Crop(Enlarged(part), border, color, times_); });
-}
-
-void Painter::Flip(bool vertically) {
-  AddOrMakeFirst([&] { return pass_->Flip(vertically); });
 }
 
 void Painter::Transpose() {
@@ -87,10 +64,6 @@ void Painter::Transpose() {
   Orientation(Orientation::kTransposed)
       .Turn(pass_->memory(), size, row_bytes, pixel_.bytes(), made);
   BeginWith(made, {size.width, size.height});
-}
-
-void Painter::CutOut(const Box& part, FillColor color) {
-  AddOrMakeFirst([&] { return pass_->CutOut(Enlarged(part), color); });
 }
 
 void Painter::Resize(const Box& part, ImageSize size, bool antialias) {
@@ -163,26 +136,6 @@ void Painter::AddNoise(const AddedNoise& noise) {
   const float beyond = add(image, values, NoisePlan(own, pixel_.type), made);
   if (beyond != 0) beyond_.noisy = beyond;
   BeginWith(made, size);
-}
-
-void Painter::Rescale(float scale, float offset) {
-  MakeNormalized();
-  rescaling_ = {ValueType::kFloat32,
-                {{ValueType::kFloat32, Pattern({scale}, {offset})}}};
-  normalization_ = &rescaling_;
-}
-
-void Painter::Normalize(const Normalization& normalization) {
-  MakeNormalized();
-  normalization_ = &normalization;
-}
-
-template <class Step>
-void Painter::AddOrMakeFirst(const Step& step) {
-  MakeNormalized();
-  if (step()) return;
-  Make();
-  step();
 }
 
 void Painter::BeginWith(const uint8_t* made, ImageSize size) {

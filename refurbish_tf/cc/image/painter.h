@@ -44,7 +44,11 @@ class Painter : private Canvas {
   // `from` and `to` must not overlap, and must be aligned for their values.
   // Use `kPastCaches` if `to` is part of something larger than the caches.
   void Paint(const void* from, const int32_t* draws, void* to,
-             Stores stores = Stores::kCached);
+             Stores stores = Stores::kCached) {
+    Begin(from);
+    chain_.Apply(draws, this);
+    End(to, stores);
+  }
   // The same, but calls `apply` with the canvas instead of applying the chain.
   template <class Apply>
   void PaintBy(const Apply& apply, const void* from, void* to) {
@@ -60,19 +64,39 @@ class Painter : private Canvas {
     const auto [height, width] = pass_->size();
     return {height / times_, width / times_};
   }
-  void Crop(const Box& part, Border border, FillColor color) override;
-  void Flip(bool vertically) override;
+  void Crop(const Box& part, Border border, FillColor color) override {
+    AddOrMakeFirst(
+        [&] { return pass_->Crop(Enlarged(part), border, color, times_); });
+  }
+  void Flip(bool vertically) override {
+    AddOrMakeFirst([&] { return pass_->Flip(vertically); });
+  }
   void Transpose() override;
-  void CutOut(const Box& part, FillColor color) override;
+  void CutOut(const Box& part, FillColor color) override {
+    AddOrMakeFirst([&] { return pass_->CutOut(Enlarged(part), color); });
+  }
   void Resize(const Box& part, ImageSize size, bool antialias) override;
   void ResizeBicubic(const Box& part) override;
   void Blur(const Gaussian& gaussian) override;
   void Distort(const PreparedDistortion& distortion, uint8_t fill) override;
   void AddNoise(const AddedNoise& noise) override;
-  void Rescale(float scale, float offset) override;
-  void Normalize(const Normalization& normalization) override;
+  void Rescale(float scale, float offset) override {
+    MakeNormalized();
+    rescaling_ = {ValueType::kFloat32,
+                  {{ValueType::kFloat32, Pattern({scale}, {offset})}}};
+    normalization_ = &rescaling_;
+  }
+  void Normalize(const Normalization& normalization) override {
+    MakeNormalized();
+    normalization_ = &normalization;
+  }
 
-  void Begin(const void* from);
+  void Begin(const void* from) {
+    pixel_ = from_pixel_;
+    normalization_ = nullptr;
+    pass_.emplace(static_cast<const uint8_t*>(from), from_size_, pixel_,
+                  kernels_);
+  }
   void End(void* to, Stores stores);
   // Converts from the pixels of layers to those of this image.
   ImageSize Enlarged(ImageSize size) const {
@@ -86,7 +110,12 @@ class Painter : private Canvas {
   // Adds a step to the pass. If it cannot follow the steps of the pass, makes
   // the image first, and adds the step to a new pass.
   template <class Step>
-  void AddOrMakeFirst(const Step& step);
+  void AddOrMakeFirst(const Step& step) {
+    MakeNormalized();
+    if (step()) return;
+    Make();
+    step();
+  }
   // Runs the pass, and begins a new one with the image that it made.
   void Make();
   // Makes the normalized image, if a normalization is pending.

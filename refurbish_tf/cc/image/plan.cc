@@ -25,12 +25,6 @@ std::vector<int32_t> Axis::Sources() const {
   return sources;
 }
 
-Strips Axis::Drain() {
-  Strips drained = strips();
-  strips_.clear();
-  return drained;
-}
-
 void Axis::Append(Strip strip) {
   if (strip.length <= 0) return;
   if (!strips_.empty()) {
@@ -137,18 +131,6 @@ void Axis::CutOut(int64_t begin, int64_t end, int number) {
   Append(old, 0, begin, 0);
   Append(old, begin, end - begin, uint64_t{1} << number);
   Append(old, end, size_ - end, 0);
-}
-
-void Plan::Crop(const Box& part, Border border, int64_t outermost) {
-  has_empty |= border == Border::kEmpty && !Contains(part);
-  rows.Crop(part.y, part.height, border, outermost);
-  columns.Crop(part.x, part.width, border, outermost);
-  changes_nothing = false;
-}
-
-void Plan::Flip(bool vertically) {
-  (vertically ? rows : columns).Reverse();
-  changes_nothing = false;
 }
 
 void Plan::CutOut(const Box& part) {

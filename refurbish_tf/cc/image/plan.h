@@ -53,7 +53,11 @@ class Axis {
   // Appends point `at` of `old`, `length` times.
   void AppendRepeated(const Strips& old, int64_t at, int64_t length);
   void Append(Strip strip);
-  Strips Drain();
+  Strips Drain() {
+    Strips drained = strips();
+    strips_.clear();
+    return drained;
+  }
 
   int64_t size_;
   // Until a cutout or a crop with another border than `kEmpty`, an axis is
@@ -70,8 +74,16 @@ class Axis {
 struct Plan {
   explicit Plan(ImageSize size) : rows(size.height), columns(size.width) {}
 
-  void Crop(const Box& part, Border border, int64_t outermost = 1);
-  void Flip(bool vertically);
+  void Crop(const Box& part, Border border, int64_t outermost = 1) {
+    has_empty |= border == Border::kEmpty && !Contains(part);
+    rows.Crop(part.y, part.height, border, outermost);
+    columns.Crop(part.x, part.width, border, outermost);
+    changes_nothing = false;
+  }
+  void Flip(bool vertically) {
+    (vertically ? rows : columns).Reverse();
+    changes_nothing = false;
+  }
   // Empties a part, which may extend beyond the edges.
   void CutOut(const Box& part);
 

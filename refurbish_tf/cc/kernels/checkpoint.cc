@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/base/printable.h"
 
 namespace refurbish_tf {
@@ -58,12 +57,12 @@ absl::Status CheckpointReader::Read(absl::string_view key,
   absl::Status status = reader_->ReadTensor(flr_, prefix_, key, &read);
   if (absl::IsNotFound(status)) {
     // The message of tf.data's reader names only the key.
-    return absl::NotFoundError(absl::StrCat(
+    return NotFound(
         "The checkpoint has no ", key, " for the ", stage_, " stage at ",
         prefix_,
         ": it was saved by another pipeline, or is damaged. Build the pipeline "
         "that saved it, or restore it without the iterator and start the epoch "
-        "over."));
+        "over.");
   }
   TF_RETURN_IF_ERROR(status);
   *value = std::move(read);

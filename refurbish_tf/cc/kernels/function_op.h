@@ -7,8 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/base/counters.h"
 #include "refurbish_tf/cc/base/registry.h"
 #include "refurbish_tf/cc/kernels/names.h"
@@ -21,10 +19,9 @@ class FunctionOp : public OpKernel {
   using OpKernel::OpKernel;
   void Compute(OpKernelContext* ctx) override {
     // The first input, if any, names a stage or a store, or is a dataset.
-    OP_REQUIRES(
-        ctx, ctx->num_inputs() == 0 || ctx->input(0).dims() == 0,
-        absl::InvalidArgumentError(absl::StrCat(
-            "The first input of ", type_string(), " must be a scalar.")));
+    OP_REQUIRES(ctx, ctx->num_inputs() == 0 || ctx->input(0).dims() == 0,
+                InvalidArgument("The first input of ", type_string(),
+                                " must be a scalar."));
     OP_REQUIRES_OK(ctx, kFunction(ctx));
   }
 };
@@ -61,9 +58,8 @@ absl::StatusOr<std::shared_ptr<Stage>> FindStage(OpKernelContext* ctx,
   auto stage =
       Registry<Stage>::Global().Find(ctx->input(0).scalar<tstring>()());
   if (stage != nullptr) return stage;
-  return absl::FailedPreconditionError(
-      absl::StrCat("This process no longer has the ", kind,
-                   " stage: its dataset was deleted."));
+  return FailedPrecondition("This process no longer has the ", kind,
+                            " stage: its dataset was deleted.");
 }
 
 // Outputs the counts of the stage that the first input names, one row per

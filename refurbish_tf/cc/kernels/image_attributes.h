@@ -5,9 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/image/image_seed.h"
 #include "refurbish_tf/cc/image/layer_chain.h"
 #include "refurbish_tf/cc/kernels/names.h"
@@ -17,9 +14,8 @@ namespace refurbish_tf {
 
 inline absl::StatusOr<ImageSeed> ParseSeed(const Tensor& tensor) {
   if (tensor.dims() != 1 || tensor.dim_size(0) != 2) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("`seed` must be of shape [2], got ",
-                     tensor.shape().DebugString(), "."));
+    return InvalidArgument("`seed` must be of shape [2], got ",
+                           tensor.shape().DebugString(), ".");
   }
   if (tensor.dtype() == tensorflow::DT_INT32) {
     const auto values = tensor.vec<int32_t>();

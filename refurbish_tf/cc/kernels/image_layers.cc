@@ -4,11 +4,9 @@
 #include <functional>
 #include <map>
 #include <new>
-#include <optional>
 #include <set>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "refurbish_tf/cc/base/python_warning.h"
 #include "refurbish_tf/cc/image/painter.h"
@@ -173,12 +171,11 @@ absl::StatusOr<ImageSpec> ImageLayers::Behind(const Tensor& images,
     TF_ASSIGN_OR_RETURN(const ImageSpec other,
                         chain_.Behind(image, draws + i * chain_.num_draws()));
     if (other.size == made.size) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         "images of a batch must have one size after ", chain_.links()[0].name,
-        " and the layers that follow it, got ", made.size.height, " x ",
-        made.size.width, " and ", other.size.height, " x ", other.size.width,
+        " and the layers that follow it, got ", made.size, " and ", other.size,
         " pixels. Put resize((height, width)) after it in the same list, or "
-        "the layers before batch."));
+        "the layers before batch.");
   }
   // An empty batch has no draws. If they determine the size, any size will do.
   if (made.size.height == kUnknown) made.size = size;
@@ -205,12 +202,6 @@ absl::StatusOr<TensorShape> ImageLayers::ShapeOf(const Tensor& images,
   TF_RETURN_IF_ERROR(shape.SetDimWithStatus(dims - 3, made.size.height));
   TF_RETURN_IF_ERROR(shape.SetDimWithStatus(dims - 2, made.size.width));
   return shape;
-}
-
-absl::Status ImageLayers::NoMemory() {
-  return absl::ResourceExhaustedError(
-      "Out of memory for an image between two layers. Pass smaller images, or "
-      "smaller sizes to the layers.");
 }
 
 absl::Status ImageLayers::Check(const BeyondLimits& beyond) {
@@ -323,12 +314,6 @@ absl::StatusOr<ImageSpec> LayersFunction::Draw(
     }
   }
   return layers_.Behind(images, draws->data());
-}
-
-bool LayersFunction::ChangesNothing(const Tensor& images,
-                                    const Draws& draws) const {
-  return layers_.NumDrawing(images) == 1 && images.NumElements() > 0 &&
-         layers_.chain().ChangesNothing(draws.data());
 }
 
 absl::Status LayersFunction::Paint(const Tensor& images, const Draws& draws,

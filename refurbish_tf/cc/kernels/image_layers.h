@@ -7,12 +7,9 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "refurbish_tf/cc/batches/batch_rows.h"
 #include "refurbish_tf/cc/image/image.h"
 #include "refurbish_tf/cc/image/image_seed.h"
@@ -52,7 +49,11 @@ class ImageLayers {
   // The shape of the whole result, if each of `images` becomes `made`.
   static absl::StatusOr<TensorShape> ShapeOf(const Tensor& images,
                                              const ImageSpec& made);
-  static absl::Status NoMemory();
+  static absl::Status NoMemory() {
+    return ResourceExhausted(
+        "Out of memory for an image between two layers. Pass smaller images, "
+        "or smaller sizes to the layers.");
+  }
   // Fails if a layer met values that it does not allow.
   static absl::Status Check(const BeyondLimits& beyond);
 
@@ -95,7 +96,10 @@ class LayersFunction {
   absl::StatusOr<ImageSpec> Draw(const std::vector<Tensor>& arguments,
                                  const std::array<int32_t, 2>* seed,
                                  Draws* draws) const;
-  bool ChangesNothing(const Tensor& images, const Draws& draws) const;
+  bool ChangesNothing(const Tensor& images, const Draws& draws) const {
+    return layers_.NumDrawing(images) == 1 && images.NumElements() > 0 &&
+           layers_.chain().ChangesNothing(draws.data());
+  }
   absl::Status Paint(const Tensor& images, const Draws& draws, char* to,
                      int64_t to_bytes, Stores stores) const;
 

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/kernels/op_lists.h"
 #include "refurbish_tf/cc/sample_store/sample_store.h"
 #include "tensorflow/core/framework/dataset_options.pb.h"
@@ -124,11 +123,11 @@ absl::Status CheckResultTypes(const OpKernelConstruction* ctx, const char* name,
     }
   }
   if (returned == types && num_shapes == types.size()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      name, " returns components of ",
-      tensorflow::DataTypeVectorString(returned), ", but the dataset has ",
-      tensorflow::DataTypeVectorString(types), " and ", num_shapes,
-      " shapes. Both must be the same."));
+  return InvalidArgument(name, " returns components of ",
+                         tensorflow::DataTypeVectorString(returned),
+                         ", but the dataset has ",
+                         tensorflow::DataTypeVectorString(types), " and ",
+                         num_shapes, " shapes. Both must be the same.");
 }
 
 FunctionContexts::FunctionContexts(IteratorContext* ctx,
@@ -149,13 +148,6 @@ absl::Status InlineFunction::Create(
   created->metadata_ = std::move(metadata);
   *function = std::move(created);
   return absl::OkStatus();
-}
-
-absl::Status InlineFunction::AddToGraph(
-    SerializationContext* ctx, DatasetBase::DatasetGraphDefBuilder* b) const {
-  TF_RETURN_IF_ERROR(
-      ctx->HandleCheckExternalStateStatus(as_traced_->CheckExternalState()));
-  return b->AddFunction(ctx, as_traced_->func().name(), *as_traced_->lib_def());
 }
 
 absl::Status InlineFunction::Instantiate(
@@ -237,8 +229,8 @@ absl::Status InstantiatedInlineFunction::RunUpToLayers(
   // If it fell back, the default executor has run the layers as well.
   if (status.ok() && !is_native() && !fell_back) *layers = metadata_->layers();
   if (!absl::IsOutOfRange(status)) return status;
-  return absl::InvalidArgumentError(absl::StrCat(
-      "The function produced OutOfRangeError: ", status.message()));
+  return InvalidArgument("The function produced OutOfRangeError: ",
+                         status.message());
 }
 
 }  // namespace refurbish_tf

@@ -17,7 +17,6 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "refurbish_tf/cc/kernels/image_layers.h"
 #include "refurbish_tf/cc/kernels/names.h"
@@ -88,7 +87,12 @@ class InlineFunction {
   // cannot hold the whole function: a process that loads the graph may not have
   // the Python function that it calls.
   absl::Status AddToGraph(SerializationContext* ctx,
-                          DatasetBase::DatasetGraphDefBuilder* b) const;
+                          DatasetBase::DatasetGraphDefBuilder* b) const {
+    TF_RETURN_IF_ERROR(
+        ctx->HandleCheckExternalStateStatus(as_traced_->CheckExternalState()));
+    return b->AddFunction(ctx, as_traced_->func().name(),
+                          *as_traced_->lib_def());
+  }
   bool is_stateful() const { return !as_traced_->CheckExternalState().ok(); }
 
   absl::Status Instantiate(

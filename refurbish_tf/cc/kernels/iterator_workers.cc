@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/base/memory.h"
 #include "tensorflow/core/framework/dataset_options.pb.h"
 #include "tensorflow/core/util/determinism.h"
@@ -41,9 +40,9 @@ bool InOrder(const std::string& deterministic, IteratorContext* ctx) {
 
 absl::Status CheckParallelCalls(int64_t value, absl::string_view name) {
   if (value >= kAutotuneCalls && value <= kMostCalls) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
+  return InvalidArgument(
       name, " must be tf.data.AUTOTUNE, None or a whole number from 1 to ",
-      kMostCalls, ", got ", value, "."));
+      kMostCalls, ", got ", value, ".");
 }
 
 OrderedWorkers::Options WorkerOptions(

@@ -1,7 +1,7 @@
 // TensorFlow's names that several kernels use, and the includes for them.
 #pragma once
 
-#include "absl/status/status.h"
+#include "refurbish_tf/cc/base/status_macros.h"
 #include "tensorflow/core/data/captured_function.h"
 #include "tensorflow/core/data/name_utils.h"
 #include "tensorflow/core/framework/dataset.h"

@@ -7,10 +7,9 @@
 #include <optional>
 #include <utility>
 
-#include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "refurbish_tf/cc/base/counters.h"
+#include "refurbish_tf/cc/base/status_macros.h"
 #include "refurbish_tf/cc/plan/device_fraction_rule.h"
 
 namespace refurbish_tf {
@@ -69,9 +68,9 @@ class OffloadStage : public CountsOfIterators<OffloadCounters> {
   absl::Status CheckSeed(int64_t seed) const ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     if (seed == seed_ || any_seed_) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         "The checkpoint of offload was saved with seed=", seed,
-        ", but this stage has seed=", seed_, ". Build the same pipeline."));
+        ", but this stage has seed=", seed_, ". Build the same pipeline.");
   }
   void Restore(int64_t seed, int64_t next_epoch) ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);

@@ -2,13 +2,14 @@
 // policy. Add new ones at the end: checkpoints hold their numbers.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "refurbish_tf/cc/base/status_macros.h"
 
 namespace refurbish_tf {
 
@@ -25,9 +26,9 @@ struct Policies {
       *policy = static_cast<Policy>(i);
       if (name == names[i]) return absl::OkStatus();
     }
-    return absl::InvalidArgumentError(absl::StrCat(kind, " must be one of '",
-                                                   absl::StrJoin(names, "', '"),
-                                                   "', got '", name, "'."));
+    return InvalidArgument(kind, " must be one of '",
+                           absl::StrJoin(names, "', '"), "', got '", name,
+                           "'.");
   }
 };
 
@@ -53,11 +54,37 @@ struct EvictionHand {
   }
 };
 
-// The hand after `count` epochs, in an order of `length` samples.
-EvictionHand HandAfter(Eviction policy, uint64_t count, uint64_t length,
-                       double reuse_factor);
-
 // floor(count * samples / reuse_factor), exactly. `count` must be below 2^32.
-uint64_t EvictionsUntil(uint64_t count, uint64_t samples, double reuse_factor);
+inline uint64_t EvictionsUntil(uint64_t count, uint64_t samples,
+                               double reuse_factor) {
+  // A double is a whole number times a power of two, so the quotient can be
+  // computed in integers. In floating point it would sometimes be rounded
+  // across a whole number, and a sample would be used once too often.
+  int exponent;
+  const double fraction = std::frexp(reuse_factor, &exponent);
+  const uint64_t mantissa = static_cast<uint64_t>(std::ldexp(fraction, 53));
+  const int shift = 53 - exponent;
+  __extension__ typedef unsigned __int128 Wide;
+  const Wide product = static_cast<Wide>(count) * samples;
+  if (shift >= 0) return static_cast<uint64_t>((product << shift) / mantissa);
+  if (shift <= -127) return 0;
+  return static_cast<uint64_t>((product >> -shift) / mantissa);
+}
+
+// The hand after `count` epochs, in an order of `length` samples.
+inline EvictionHand HandAfter(Eviction policy, uint64_t count, uint64_t length,
+                              double reuse_factor) {
+  switch (policy) {
+    case Eviction::kReferenceCount:
+      return {EvictionsUntil(count, 1, reuse_factor), 0};
+    case Eviction::kBalanced: {
+      if (length == 0) return {};
+      const uint64_t evictions = EvictionsUntil(count, length, reuse_factor);
+      return {evictions / length, static_cast<uint32_t>(evictions % length)};
+    }
+  }
+  // Unreachable: the compiler warns about a policy without a case.
+  std::abort();
+}
 
 }  // namespace refurbish_tf

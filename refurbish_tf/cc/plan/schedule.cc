@@ -1,7 +1,6 @@
 #include "refurbish_tf/cc/plan/schedule.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "refurbish_tf/cc/base/memory.h"
 
@@ -152,16 +151,6 @@ void Schedule::SortMembers() {
   }
 }
 
-int64_t Schedule::bytes() const {
-  return kept_.bytes() + by_rank_.bytes() + ranks_[0].bytes() +
-         ranks_[1].bytes() + 4 * (members_[0].size() + members_[1].size());
-}
-
-uint32_t Schedule::CycleSize(int cycle) const {
-  if (moved_.has_value()) return members_[cycle].size();
-  return cycle == 0 ? capacity_ : num_samples_ - capacity_;
-}
-
 Schedule::Hands Schedule::HandsAt(uint64_t epoch) const {
   const auto hand = [&](uint64_t length) {
     return HandAfter(options_.eviction, epoch - origin_, length,
@@ -203,12 +192,6 @@ uint32_t Schedule::NumBefore(int cycle, const EvictionHand& hand) const {
                                 return StandingOf(index).rank < hand.position;
                               }) -
          members.begin();
-}
-
-uint64_t Schedule::GenerationOf(Standing standing, const Hands& hands,
-                                uint64_t epoch) const {
-  if (!KeepsCycle(standing.cycle)) return epoch;
-  return origin_ + hands[standing.cycle].Evictions(standing.rank);
 }
 
 EpochSchedule Schedule::Epoch(uint64_t epoch) const {

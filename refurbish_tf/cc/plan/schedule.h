@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include "refurbish_tf/cc/base/shard.h"
@@ -159,7 +158,10 @@ class Schedule {
 
   uint32_t num_samples() const { return num_samples_; }
   uint32_t capacity() const { return capacity_; }
-  int64_t bytes() const;
+  int64_t bytes() const {
+    return kept_.bytes() + by_rank_.bytes() + ranks_[0].bytes() +
+           ranks_[1].bytes() + 4 * (members_[0].size() + members_[1].size());
+  }
   uint64_t origin() const { return origin_; }
   // Empty if the source is divided as it was when the schedule began.
   const std::optional<MovedShard>& moved() const { return moved_; }
@@ -195,14 +197,20 @@ class Schedule {
   };
 
   bool KeepsCycle(int cycle) const { return cycle == 0 || moved_.has_value(); }
-  uint32_t CycleSize(int cycle) const;
+  uint32_t CycleSize(int cycle) const {
+    if (moved_.has_value()) return members_[cycle].size();
+    return cycle == 0 ? capacity_ : num_samples_ - capacity_;
+  }
   Hands HandsAt(uint64_t epoch) const;
   Standing StandingOf(uint32_t index) const;
   Member At(int cycle, uint32_t place) const;
   // How many members of a cycle the hand has passed in its present round.
   uint32_t NumBefore(int cycle, const EvictionHand& hand) const;
   uint64_t GenerationOf(Standing standing, const Hands& hands,
-                        uint64_t epoch) const;
+                        uint64_t epoch) const {
+    if (!KeepsCycle(standing.cycle)) return epoch;
+    return origin_ + hands[standing.cycle].Evictions(standing.rank);
+  }
   void SortMembers();
 
   const ScheduleOptions options_;

@@ -80,10 +80,6 @@ void FirstPassSelection::Put(uint64_t seed, Generation generation,
   bytes_ = keys_.size() * sizeof(keys_[0]) + noted_.size() * sizeof(noted_[0]);
 }
 
-uint32_t FirstPassSelection::Count(uint64_t seed, int64_t num_samples) const {
-  return NumKeysBelow(seed, static_cast<uint32_t>(num_samples), limit_);
-}
-
 void FirstPassSelection::Clear() {
   absl::MutexLock lock(&mu_);
   keys_.clear();

@@ -33,7 +33,9 @@ class FirstPassSelection {
       ABSL_LOCKS_EXCLUDED(mu_);
 
   // How many of the first `num_samples` fit. Takes no lock.
-  uint32_t Count(uint64_t seed, int64_t num_samples) const;
+  uint32_t Count(uint64_t seed, int64_t num_samples) const {
+    return NumKeysBelow(seed, static_cast<uint32_t>(num_samples), limit_);
+  }
 
   // Called when an iterator leaves an epoch before its end. `had`: whether it
   // has handed out a sample.

@@ -2,7 +2,6 @@
 #include <memory>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/base/status_macros.h"
 #include "refurbish_tf/cc/refurbish/stage.h"
 
@@ -22,11 +21,11 @@ absl::Status Stage::SetShard(const SourceShard& shard) {
     return which.empty() ? std::string("the whole source")
                          : absl::StrCat("shard ", which, " of the source");
   };
-  return absl::FailedPreconditionError(absl::StrCat(
+  return FailedPrecondition(
       "A refurbish stage that is in use on ", name(shard_->names),
       " was also built on ", name(shard.names),
       ". A sample is known by its position, so the two cannot share cached "
-      "samples. Run each worker of a tf.data service in its own process."));
+      "samples. Run each worker of a tf.data service in its own process.");
 }
 
 absl::Status Stage::Configure(const StageOptions& options,
@@ -42,43 +41,43 @@ absl::Status Stage::Configure(const StageOptions& options,
   const int64_t max_bytes = store->store().max_bytes();
   const bool limited = max_bytes != kUnlimited;
   if (options.num_samples > MostSamples()) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         "The source has ", options.num_samples,
         " elements; refurbish takes at most ", MostSamples(),
         ", as many as this machine has memory for. If the source repeats, as "
         "by Grain's .repeat(), leave that out, and put .repeat() after "
-        "refurbish. Else use a machine with more, or shard it over several."));
+        "refurbish. Else use a machine with more, or shard it over several.");
   }
   if (limited && options.sample_bytes > max_bytes) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         "A partially augmented sample takes ", options.sample_bytes,
         " bytes, more than max_bytes=", max_bytes,
         " of the CacheStore, so no sample would fit. Raise max_bytes to hold "
-        "many samples, or use r=1 without a store, which keeps none."));
+        "many samples, or use r=1 without a store, which keeps none.");
   }
   const int64_t whole =
       WholeOf(shard.value_or(SourceShard()), options.num_samples);
   // Seeds include a sample's number in the whole source, as 32 bits.
   if (whole > static_cast<int64_t>(kMaxSamples)) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         "The source has ", whole,
         " elements in all shards together; refurbish takes at most ",
         kMaxSamples,
-        ". Divide it by take and skip, with one stage for each part."));
+        ". Divide it by take and skip, with one stage for each part.");
   }
   const SampleStore::Limits limits = store->limits();
   if (whole > limits.samples) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         "The source has ", whole,
         " elements; a cache store on disk takes at most ", limits.samples,
         ", in all shards together. Divide it by take and skip, with one stage "
-        "and one store for each part, or keep the samples in memory."));
+        "and one store for each part, or keep the samples in memory.");
   }
   if (options.sample_bytes > limits.bytes) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         "A partially augmented sample takes ", options.sample_bytes,
         " bytes; a cache store on disk takes samples of at most ", limits.bytes,
-        ". Keep them in memory with store=None, or make them smaller."));
+        ". Keep them in memory with store=None, or make them smaller.");
   }
   RTF_RETURN_IF_ERROR(store->Reserve(id_, weak_from_this(), types));
   Cooperation& jobs = store->cooperation();
@@ -135,12 +134,12 @@ std::optional<absl::Status> Stage::Reconfigure(const StageOptions& options) {
       options.num_samples == options_.num_samples) {
     return absl::OkStatus();
   }
-  return absl::FailedPreconditionError(absl::StrCat(
+  return FailedPrecondition(
       "A refurbish stage was built on a source of ", options_.num_samples,
       " elements, which a later rewrite of the pipeline changed to ",
       options.num_samples,
       ". Shard before the stage, source.shard(n, i).refurbish(...), and set "
-      "experimental_distribute.auto_shard_policy to OFF."));
+      "experimental_distribute.auto_shard_policy to OFF.");
 }
 
 }  // namespace refurbish_tf

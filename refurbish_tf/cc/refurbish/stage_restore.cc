@@ -3,7 +3,6 @@
 #include <memory>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/base/status_macros.h"
 #include "refurbish_tf/cc/refurbish/stage.h"
 #include "tensorflow/core/platform/logging.h"
@@ -76,10 +75,10 @@ bool Stage::KeepsOrder(const EpochPosition& saved) const {
 
 absl::Status Stage::CheckOthers(const EpochPosition& saved) const {
   const auto refused = [&](const std::string& why) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "The position was saved when the source had ", saved.num_shards,
-        saved.num_shards == 1 ? " shard" : " shards", ", and now it has ",
-        shard_->num_shards, ". ", why));
+    return InvalidArgument("The position was saved when the source had ",
+                           saved.num_shards,
+                           saved.num_shards == 1 ? " shard" : " shards",
+                           ", and now it has ", shard_->num_shards, ". ", why);
   };
   if (saved.begun && !saved.joined) {
     return refused(
@@ -173,13 +172,13 @@ absl::Status Stage::CheckSeeds(const EpochPosition& saved) const {
                                absl::StrCat(saved.order_seed));
   }
   if (NumAlive() == 0) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
+  return FailedPrecondition(
       "The checkpoint was saved by a refurbish stage with seed ", saved.seed,
       ". This stage was given none and would take that one, but an iterator of "
       "this pipeline, perhaps the restored one, has already started an epoch. "
       "Restore before the first element is read and drop other iterators, or "
       "give the stage seed=",
-      saved.seed, "."));
+      saved.seed, ".");
 }
 
 void Stage::AdoptSeeds(const EpochPosition& saved) {
@@ -211,7 +210,7 @@ absl::Status Stage::CheckFits(const EpochPosition& saved) const {
   RTF_RETURN_IF_ERROR(CheckPolicy(kShuffles, own.shuffle, saved.shuffle));
   RTF_RETURN_IF_ERROR(CheckSeeds(saved));
   if (!shard_.has_value() && saved.num_shards != 0) {
-    return absl::FailedPreconditionError(
+    return FailedPrecondition(
         "The checkpoint was restored before it is known which shard of the "
         "source refurbish has: tf.data fills in SHARD_HINT where the dataset "
         "is distributed. Restore after that, or shard by numbers, as by "
@@ -237,7 +236,7 @@ absl::Status Stage::Restore(const EpochPosition& saved) {
   if (saved.begun) {
     absl::MutexLock lock(&mu_);
     if (NumAlive() > 0) {
-      return absl::FailedPreconditionError(
+      return FailedPrecondition(
           "A position in the middle of an epoch was restored, but an iterator "
           "of this pipeline has already started an epoch and might take the "
           "rest. Delete that iterator first, or restore before you make one.");
@@ -301,7 +300,7 @@ absl::StatusOr<std::shared_ptr<Epoch>> Stage::RestoreAndResume(
   if (!saved.begun) return nullptr;
   std::shared_ptr<Epoch> epoch = ResumeRest();
   if (epoch != nullptr) return epoch;
-  return absl::FailedPreconditionError(
+  return FailedPrecondition(
       "While an iterator of refurbish was restored, another one started and "
       "took the rest of the epoch. Restore before other threads read the "
       "pipeline.");

@@ -1,6 +1,5 @@
 #include "refurbish_tf/cc/sample_store/disk_samples.h"
 
-#include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/base/printable.h"
 #include "refurbish_tf/cc/base/status_macros.h"
 #include "refurbish_tf/cc/sample_store/sample_codec.h"
@@ -88,7 +87,7 @@ absl::StatusOr<std::shared_ptr<SampleStore>> DiskSamples::Open(
   if (disk.ok()) return std::make_shared<DiskSamples>(*std::move(disk));
   // Python raises this code as a ValueError: to the user, each of these errors
   // is a wrong argument.
-  return absl::FailedPreconditionError(Printable(disk.status().message()));
+  return FailedPrecondition(Printable(disk.status().message()));
 }
 
 int64_t DiskSamples::Bytes(const Sample& sample) const {
@@ -112,7 +111,7 @@ absl::Status DiskSamples::Reserve(const std::string& /*stage*/,
   const SampleTypes* before = nullptr;
   if (types_.compare_exchange_strong(before, own.get())) before = own.release();
   if (*before == types) return CheckDirectory();
-  return absl::FailedPreconditionError(
+  return FailedPrecondition(
       "This CacheStore is in use by a refurbish stage whose samples have other "
       "types or shapes. Use one CacheStore for one kind of sample.");
 }
@@ -140,9 +139,9 @@ absl::StatusOr<PutResult> DiskSamples::PutNow(uint64_t index,
   EncodedSample encoded;
   RTF_RETURN_IF_ERROR(EncodedSample::Encode(sample, &encoded));
   if (index >= Index::kMaxSamples) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         "index must be below 2**28 for a cache store on disk, got ", index,
-        ". It is the position of the sample in the source."));
+        ". It is the position of the sample in the source.");
   }
   // Otherwise `DiskStore::Put` would keep a stored sample of this generation.
   Remove(index, /*evict=*/false);

@@ -34,7 +34,7 @@ absl::Status MemorySamples::Reserve(const std::string& stage,
   absl::MutexLock lock(&mu_);
   if (!stage_alive_.expired()) {
     if (stage == stage_) return absl::OkStatus();
-    return absl::FailedPreconditionError(
+    return FailedPrecondition(
         "This CacheStore is in use by another refurbish stage or by cached, "
         "whose samples have the same indices. Give each stage a CacheStore of "
         "its own.");

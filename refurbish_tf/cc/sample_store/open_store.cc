@@ -1,5 +1,4 @@
 // Opens the stores, and finds them by name.
-#include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/base/registry.h"
 #include "refurbish_tf/cc/sample_store/disk_samples.h"
 #include "refurbish_tf/cc/sample_store/memory_samples.h"
@@ -26,17 +25,17 @@ absl::StatusOr<std::shared_ptr<SampleStore>> SampleStore::GetOrCreate(
   if (!status.ok()) return status;
   if (created) return store;
   if (overwrite) {
-    return absl::FailedPreconditionError(absl::StrCat(
+    return FailedPrecondition(
         "The cache store ", id,
         " is in use in this process, so it cannot be emptied "
         "with overwrite=True. Drop the CacheStore and the datasets that use "
-        "it first (del, gc.collect()), or give another directory."));
+        "it first (del, gc.collect()), or give another directory.");
   }
   if (max_bytes != kUnlimited && store->store().max_bytes() != max_bytes) {
-    return absl::FailedPreconditionError(absl::StrCat(
+    return FailedPrecondition(
         "The cache store ", id, " is in use in this process with max_bytes=",
         store->store().max_bytes(), ", got ", max_bytes,
-        ". Use one CacheStore object for both, or the same max_bytes."));
+        ". Use one CacheStore object for both, or the same max_bytes.");
   }
   return store;
 }
@@ -45,7 +44,7 @@ absl::StatusOr<std::shared_ptr<SampleStore>> SampleStore::Find(
     const std::string& id) {
   std::shared_ptr<SampleStore> store = Registry<SampleStore>::Global().Find(id);
   if (store == nullptr) {
-    return absl::NotFoundError(
+    return NotFound(
         "This CacheStore no longer exists: keep a reference to the Python "
         "object for as long as a function uses it.");
   }

@@ -5,7 +5,6 @@
 #include <memory>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/base/status_macros.h"
 #include "tensorflow/core/framework/allocation_description.pb.h"
 #include "tensorflow/core/framework/tensor.pb.h"
@@ -76,10 +75,10 @@ absl::Status CheckVariants(const Tensor& tensor) {
   for (int64_t i = 0; i < flat.size(); ++i) {
     if (flat(i).get<Tensor>() == nullptr &&
         flat(i).get<RaggedTensorVariant>() == nullptr) {
-      return absl::InvalidArgumentError(absl::StrCat(
+      return InvalidArgument(
           "A sample holds a ", flat(i).TypeName(),
           ", which a cache store on disk cannot keep. Keep it in memory, or let "
-          "partial_fn return tensors."));
+          "partial_fn return tensors.");
     }
   }
   return absl::OkStatus();
@@ -142,7 +141,7 @@ class PartOfRecord : public TensorBuffer {
 absl::Status CheckEncodable(const DataTypeVector& dtypes) {
   for (const DataType dtype : dtypes) {
     if (dtype == tensorflow::DT_RESOURCE) {
-      return absl::InvalidArgumentError(
+      return InvalidArgument(
           "A partially augmented sample has a component that is a resource, "
           "which a cache store on disk cannot keep. Keep it in memory, with "
           "store=None, or let partial_fn return tensors.");
@@ -188,10 +187,10 @@ absl::Status EncodedSample::Encode(const Sample& sample,
   size_t end;
   const std::vector<size_t> offsets = Layout(header_size, sizes, &end);
   if (end > std::numeric_limits<uint32_t>::max()) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         "A sample of ", end,
         " bytes is too large for a cache store on disk, which takes at most ",
-        kMaxRecord, " bytes."));
+        kMaxRecord, " bytes.");
   }
 
   std::string& header = encoded->header_;

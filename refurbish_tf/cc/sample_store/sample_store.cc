@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/base/status_macros.h"
 #include "refurbish_tf/cc/sample_store/sample_memory.h"
 #include "tensorflow/core/common_runtime/dma_helper.h"
@@ -98,12 +97,11 @@ int64_t FixedSampleBytes(const SampleTypes& types) {
 
 absl::Status SampleStore::CheckTypes(const DataTypeVector& dtypes) {
   if (!dtypes_.has_value() || dtypes == *dtypes_) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("Got a sample with components of types [",
-                   tensorflow::DataTypeVectorString(dtypes),
-                   "], but the samples of this CacheStore have [",
-                   tensorflow::DataTypeVectorString(*dtypes_),
-                   "]. Use one CacheStore for one kind of sample."));
+  return InvalidArgument("Got a sample with components of types [",
+                         tensorflow::DataTypeVectorString(dtypes),
+                         "], but the samples of this CacheStore have [",
+                         tensorflow::DataTypeVectorString(*dtypes_),
+                         "]. Use one CacheStore for one kind of sample.");
 }
 
 absl::Status SampleStore::Put(uint64_t index, Sample sample) {
@@ -120,13 +118,12 @@ absl::Status SampleStore::Put(uint64_t index, Sample sample) {
   RTF_ASSIGN_OR_RETURN(const PutResult result,
                        PutNow(index, generation, std::move(sample)));
   const auto refused = [&](const auto&... why) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "The sample of ", bytes, " bytes at index ", index, " ", why...));
+    return ResourceExhausted("The sample of ", bytes, " bytes at index ", index,
+                             " ", why...);
   };
   if (result == PutResult::kFailed) {
     return refused(
-        "could not be written to the disk. Is it full? A sample may "
-        "have ",
+        "could not be written to the disk. Is it full? A sample may have ",
         limits().bytes, " bytes at most.");
   }
   if (result == PutResult::kNoRoom) {

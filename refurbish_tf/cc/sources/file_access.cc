@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/base/entropy.h"
 #include "refurbish_tf/cc/base/status_macros.h"
 
@@ -25,7 +24,7 @@ std::string LocalPath(const std::string& path) {
 }
 
 absl::Status SystemError(const char* what, const std::string& path) {
-  return absl::ErrnoToStatus(errno, absl::StrCat("Cannot ", what, " ", path));
+  return ErrnoError("Cannot ", what, " ", path);
 }
 
 int64_t Nanos(const timespec& time) {
@@ -57,7 +56,7 @@ class LocalFile : public RandomFile {
     // The name was removed or given to another file. The times show this only
     // if the file system's clock has ticked since.
     if (found.st_nlink == 0) {
-      return absl::NotFoundError(absl::StrCat(path_, " is gone"));
+      return NotFound(path_, " is gone");
     }
     return FileIdentity{static_cast<uint64_t>(found.st_size),
                         Nanos(found.st_mtim), Nanos(found.st_ctim),
@@ -108,8 +107,8 @@ class LocalFileAccess : public FileAccess {
     struct stat found;
     if (fstat(descriptor, &found) != 0) return SystemError("stat", path);
     if (!S_ISREG(found.st_mode)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          path, S_ISDIR(found.st_mode) ? " is a directory" : " is not a file"));
+      return InvalidArgument(
+          path, S_ISDIR(found.st_mode) ? " is a directory" : " is not a file");
     }
     return file;
   }
@@ -180,7 +179,7 @@ absl::StatusOr<std::string> FileAccess::ReadWhole(const std::string& path,
   RTF_ASSIGN_OR_RETURN(const std::unique_ptr<RandomFile> file, Open(path));
   RTF_ASSIGN_OR_RETURN(const FileIdentity identity, file->Identity());
   if (identity.size > most) {
-    return absl::ResourceExhaustedError(absl::StrCat(path, " is too long"));
+    return ResourceExhausted(path, " is too long");
   }
   std::string content(identity.size, '\0');
   RTF_ASSIGN_OR_RETURN(const size_t read,

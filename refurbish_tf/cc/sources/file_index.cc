@@ -5,7 +5,6 @@
 #include <limits>
 #include <memory>
 
-#include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/base/status_macros.h"
 #include "refurbish_tf/cc/sources/record_format.h"
 
@@ -41,11 +40,10 @@ absl::string_view Compression(const char* start, uint64_t size) {
 
 absl::Status NoRecord(const std::string& path, uint64_t record, uint64_t offset,
                       absl::string_view what) {
-  return absl::DataLossError(
-      absl::StrCat(path, " is not a TFRecord file, or is damaged: ", what,
-                   " (record ", record, " at offset ", offset,
-                   "). The records after it cannot be found. Write the file "
-                   "again."));
+  return DataLoss(path, " is not a TFRecord file, or is damaged: ", what,
+                  " (record ", record, " at offset ", offset,
+                  "). The records after it cannot be found. Write the file "
+                  "again.");
 }
 
 // The part of a file that was read last.
@@ -96,11 +94,6 @@ void FileIndex::Add(uint32_t length) {
   if (lengths_.size() % kStride == 0) offsets_.push_back(end_);
   lengths_.push_back(length);
   end_ += kFrameSize + length;
-}
-
-void FileIndex::Trim() {
-  lengths_.shrink_to_fit();
-  offsets_.shrink_to_fit();
 }
 
 std::string FileIndex::Serialize(const FileIdentity& identity) const {
@@ -177,11 +170,11 @@ absl::StatusOr<FileIndex> ScanRecords(RandomFile* file, uint64_t size,
       const absl::string_view compression =
           record == 0 ? Compression(header, size) : "";
       if (!compression.empty()) {
-        return absl::InvalidArgumentError(absl::StrCat(
+        return InvalidArgument(
             path, " is compressed (", compression,
             "), so its records cannot be read one by one. Write it with "
             "tf.io.TFRecordWriter(path), without compression_type; the "
-            "contents of records may be compressed, as JPEG is."));
+            "contents of records may be compressed, as JPEG is.");
       }
       return NoRecord(path, record, offset,
                       "the checksum of a record's length is wrong");
@@ -190,10 +183,10 @@ absl::StatusOr<FileIndex> ScanRecords(RandomFile* file, uint64_t size,
       return NoRecord(path, record, offset, "it ends within a record");
     }
     if (length > std::numeric_limits<uint32_t>::max()) {
-      return absl::UnimplementedError(
-          absl::StrCat(path, " has a record of ", length, " bytes (record ",
-                       record, " at offset ", offset,
-                       "); records must be below 4 GiB to be read by index."));
+      return Unimplemented(
+          path, " has a record of ", length, " bytes (record ", record,
+          " at offset ", offset,
+          "); records must be below 4 GiB to be read by index.");
     }
     index.Add(static_cast<uint32_t>(length));
     offset += kFrameSize + length;

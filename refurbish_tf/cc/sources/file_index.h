@@ -26,7 +26,10 @@ class FileIndex {
 
   void Add(uint32_t length);
   // Frees spare memory. Called when all records are added.
-  void Trim();
+  void Trim() {
+    lengths_.shrink_to_fit();
+    offsets_.shrink_to_fit();
+  }
 
   // Includes a checksum and the identity of the file.
   std::string Serialize(const FileIdentity& identity) const;

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/base/status_macros.h"
 #include "refurbish_tf/cc/sources/record_format.h"
 
@@ -15,10 +14,10 @@ namespace {
 constexpr size_t kMostOpenFiles = 128;
 
 absl::Status Changed(const IndexedFile& file) {
-  return absl::FailedPreconditionError(
-      absl::StrCat(file.path,
-                   " was changed or replaced since its index was made, so its "
-                   "records are not where they were. Make the dataset again."));
+  return FailedPrecondition(
+      file.path,
+      " was changed or replaced since its index was made, so its "
+      "records are not where they were. Make the dataset again.");
 }
 
 absl::Status CheckIdentity(RandomFile* open, const IndexedFile& file) {
@@ -30,9 +29,8 @@ absl::Status CheckIdentity(RandomFile* open, const IndexedFile& file) {
 
 absl::Status DamagedRecord(const RecordIndex::Location& location,
                            absl::string_view what) {
-  return absl::DataLossError(
-      absl::StrCat(location.file->path, " is damaged: ", what, " (record ",
-                   location.record, " at offset ", location.span.offset, ")."));
+  return DataLoss(location.file->path, " is damaged: ", what, " (record ",
+                  location.record, " at offset ", location.span.offset, ").");
 }
 
 }  // namespace
@@ -103,11 +101,6 @@ absl::Status OpenFiles::CheckUnchanged(const IndexedFile& file, OpenFile* open,
   RTF_RETURN_IF_ERROR(CheckIdentity(open->file.get(), file));
   if (believed > 0) open->looked_at.store(now, std::memory_order_relaxed);
   return absl::OkStatus();
-}
-
-size_t OpenFiles::num_open() const {
-  std::lock_guard<std::mutex> lock(mu_);
-  return open_.size();
 }
 
 absl::Status ReadRecord(OpenFiles* files, const RecordIndex::Location& location,

@@ -58,7 +58,10 @@ class OpenFiles {
   absl::Status CheckUnchanged(const IndexedFile& file, OpenFile* open,
                               int64_t since);
 
-  size_t num_open() const ABSL_LOCKS_EXCLUDED(mu_);
+  size_t num_open() const ABSL_LOCKS_EXCLUDED(mu_) {
+    std::lock_guard<std::mutex> lock(mu_);
+    return open_.size();
+  }
 
  private:
   struct Entry {

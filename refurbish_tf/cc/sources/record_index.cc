@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/base/status_macros.h"
 
 namespace refurbish_tf {
@@ -37,10 +36,10 @@ absl::StatusOr<FileIdentity> CurrentIdentity(
                     : !absl::IsNotFound(identity.status())) {
     return identity;
   }
-  return absl::FailedPreconditionError(absl::StrCat(
+  return FailedPrecondition(
       path,
       " was changed or removed while its index was made. Make the dataset "
-      "when the file is complete."));
+      "when the file is complete.");
 }
 
 // The error for a file that cannot be opened, probably due to a wrong path.
@@ -50,20 +49,20 @@ absl::Status CannotOpen(const std::string& path, const absl::Status& status) {
                                ? std::string(status.message())
                                : absl::StrCat(path, ": ", status.message());
   if (absl::IsUnimplemented(status)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(what,
-                     ". Give paths of this machine, or of a file system that "
-                     "TensorFlow knows, such as gs://. Download files from a "
-                     "web server first, as with tf.keras.utils.get_file."));
+    return InvalidArgument(
+        what,
+        ". Give paths of this machine, or of a file system that "
+        "TensorFlow knows, such as gs://. Download files from a "
+        "web server first, as with tf.keras.utils.get_file.");
   }
   if (!absl::IsNotFound(status) && !absl::IsPermissionDenied(status) &&
       !absl::IsFailedPrecondition(status)) {
     return status;
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat(what,
-                   ". Give paths of files that exist and can be read; expand "
-                   "patterns with tf.io.gfile.glob."));
+  return InvalidArgument(
+      what,
+      ". Give paths of files that exist and can be read; expand "
+      "patterns with tf.io.gfile.glob.");
 }
 
 // Reads the stored index. Empty if there is none that fits the file.
@@ -77,16 +76,16 @@ absl::StatusOr<std::optional<FileIndex>> ReadStored(
   // Too long for an index of this file, so `ReadWhole` has not read it.
   if (absl::IsResourceExhausted(text.status())) return std::nullopt;
   if (!text.ok()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("The index of ", file.path,
-                     " cannot be read: ", text.status().message(),
-                     ". Remove what is there, or give another index_dir."));
+    return InvalidArgument(
+        "The index of ", file.path,
+        " cannot be read: ", text.status().message(),
+        ". Remove what is there, or give another index_dir.");
   }
   if (!FileIndex::LooksLikeOne(*text)) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         index_path,
         " is not an index of refurbish_tf, but has the name of the index of ",
-        file.path, ". Remove it, or give another index_dir."));
+        file.path, ". Remove it, or give another index_dir.");
   }
   return FileIndex::Parse(*text, file.identity);
 }
@@ -104,11 +103,11 @@ absl::Status LoadOrMake(const IndexOptions& options, IndexedFile* file) {
   FileAccess* const index_access = options.access(index_path);
   const std::string directory = index_path.substr(0, index_path.rfind('/'));
   if (is_beside && index_access->IsLink(directory)) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         directory,
         " is a symbolic link. Indices are kept in a directory of this name "
         "beside their files; anybody who can write there may have made the "
-        "link, so it is not followed. Remove it, or give index_dir."));
+        "link, so it is not followed. Remove it, or give index_dir.");
   }
   RTF_ASSIGN_OR_RETURN(std::optional<FileIndex> stored,
                        ReadStored(*index_access, index_path, is_beside, *file));
@@ -125,9 +124,8 @@ absl::Status LoadOrMake(const IndexOptions& options, IndexedFile* file) {
   absl::Status written = index_access->WriteWhole(
       index_path, file->index.Serialize(file->identity), !is_beside);
   if (!written.ok() && !is_beside) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("index_dir cannot be used: ", written.message(),
-                     ". Give a directory that you can write to."));
+    return InvalidArgument("index_dir cannot be used: ", written.message(),
+                           ". Give a directory that you can write to.");
   }
   return absl::OkStatus();
 }

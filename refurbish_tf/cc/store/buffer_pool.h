@@ -1,7 +1,9 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstdlib>
 #include <mutex>
 #include <vector>
 
@@ -23,15 +25,51 @@ class BufferPool {
   static constexpr size_t kAlignment = 64;
   static constexpr size_t kMostHeld = 32 << 20;
 
-  static BufferPool& Global();
+  static BufferPool& Global() {
+    static BufferPool* const pool = new BufferPool;  // Never destroyed.
+    return *pool;
+  }
 
-  char* Allocate(size_t size) ABSL_LOCKS_EXCLUDED(mu_);
-  void Free(char* data, size_t size) ABSL_LOCKS_EXCLUDED(mu_);
+  char* Allocate(size_t size) ABSL_LOCKS_EXCLUDED(mu_) {
+    const size_t size_class = ClassOf(size);
+    {
+      std::lock_guard<std::mutex> lock(mu_);
+      std::vector<char*>& free = free_[size_class];
+      if (!free.empty()) {
+        char* const data = free.back();
+        free.pop_back();
+        held_ -= SizeOf(size_class);
+        return data;
+      }
+    }
+    const size_t rounded =
+        (SizeOf(size_class) + kAlignment - 1) / kAlignment * kAlignment;
+    return static_cast<char*>(std::aligned_alloc(kAlignment, rounded));
+  }
+  void Free(char* data, size_t size) ABSL_LOCKS_EXCLUDED(mu_) {
+    const size_t size_class = ClassOf(size);
+    {
+      std::lock_guard<std::mutex> lock(mu_);
+      if (held_ + SizeOf(size_class) <= kMostHeld) {
+        held_ += SizeOf(size_class);
+        free_[size_class].push_back(data);
+        return;
+      }
+    }
+    std::free(data);
+  }
 
  private:
   // There are four size classes per power of two.
-  static size_t ClassOf(size_t size);
-  static size_t SizeOf(size_t size_class);
+  static size_t ClassOf(size_t size) {
+    // At least four times kAlignment, so that each class has a multiple of it.
+    const size_t last = std::max(size, 4 * kAlignment) - 1;
+    const int power = 63 - __builtin_clzll(last);
+    return 4 * power + (last >> (power - 2)) % 4;
+  }
+  static size_t SizeOf(size_t size_class) {
+    return (5 + size_class % 4) << (size_class / 4 - 2);
+  }
 
   std::mutex mu_;
   size_t held_ ABSL_GUARDED_BY(mu_) = 0;

@@ -57,12 +57,6 @@ bool OrderedWorkers::Settle(std::vector<const Piece*>* ready) {
   return !cancelled_;
 }
 
-void OrderedWorkers::Resume() {
-  Lock lock(mu_);
-  settling_ = false;
-  wake_threads_.notify_all();
-}
-
 OrderedWorkers::Next OrderedWorkers::GetNext(std::unique_ptr<Piece>* piece,
                                              int64_t* waited_nanos) {
   *waited_nanos = 0;
@@ -119,12 +113,6 @@ OrderedWorkers::Next OrderedWorkers::GetNext(std::unique_ptr<Piece>* piece,
   return Next::kCancelled;
 }
 
-bool OrderedWorkers::IsNextReady() {
-  Lock lock(mu_);
-  if (ring_.empty() && MayClaim()) ClaimNext(lock, /*may_run=*/false);
-  return cancelled_ || IsReady() || (ring_.empty() && claims_ended_);
-}
-
 absl::Status OrderedWorkers::ErrorOf(Next next) {
   if (next == Next::kCancelled) {
     return absl::CancelledError("Iteration was cancelled.");
@@ -165,12 +153,6 @@ void OrderedWorkers::SleepAsConsumer(Lock& lock) {
   consumer_sleeps_ = false;
 }
 
-void OrderedWorkers::ForgetDropped() {
-  while (!ring_.empty() && ring_.front()->state == State::kDropped) {
-    ring_.pop_front();
-  }
-}
-
 size_t OrderedWorkers::FindReady() const {
   if (room_.num_ready() == 0) return ring_.size();
   if (options_.in_order) {
@@ -186,17 +168,6 @@ bool OrderedWorkers::IsUnderWay() const {
   return std::any_of(ring_.begin(), ring_.end(), [](const auto& entry) {
     return entry->state != State::kDone && entry->state != State::kDropped;
   });
-}
-
-bool OrderedWorkers::HasWork() const {
-  return !to_run_.empty() || (!to_fetch_.empty() && !fetching_) ||
-         (MayClaim() && idle_claims_ < options_.max_pieces);
-}
-
-void OrderedWorkers::WakeIfRoom() {
-  if (num_sleeping_ > 0 && HasRoom(options_.wake_part) && HasWork()) {
-    wake_threads_.notify_all();
-  }
 }
 
 void OrderedWorkers::AddThread() {

@@ -110,7 +110,11 @@ class OrderedWorkers {
   // Whether `GetNext` would return at once. If nothing is under way, claims a
   // piece for a thread to begin. Only for the thread that calls `GetNext`, if
   // the consumer does not help.
-  bool IsNextReady() ABSL_LOCKS_EXCLUDED(mu_);
+  bool IsNextReady() ABSL_LOCKS_EXCLUDED(mu_) {
+    Lock lock(mu_);
+    if (ring_.empty() && MayClaim()) ClaimNext(lock, /*may_run=*/false);
+    return cancelled_ || IsReady() || (ring_.empty() && claims_ended_);
+  }
 
   // For a checkpoint: waits until all fetches and runs under way are done, and
   // claims nothing until `Resume`. Drops pieces that are claimed but not
@@ -118,7 +122,11 @@ class OrderedWorkers {
   // next results, in order; this object still owns them. False if cancelled.
   // For the thread that calls `GetNext`.
   bool Settle(std::vector<const Piece*>* ready) ABSL_LOCKS_EXCLUDED(mu_);
-  void Resume() ABSL_LOCKS_EXCLUDED(mu_);
+  void Resume() ABSL_LOCKS_EXCLUDED(mu_) {
+    Lock lock(mu_);
+    settling_ = false;
+    wake_threads_.notify_all();
+  }
 
   // From now on no call of `Work` begins, and no result is returned.
   void Cancel() ABSL_LOCKS_EXCLUDED(mu_);
@@ -158,7 +166,11 @@ class OrderedWorkers {
                               Outcome (Work::*step)(Piece*))
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Complete(Entry* entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void ForgetDropped() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void ForgetDropped() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    while (!ring_.empty() && ring_.front()->state == State::kDropped) {
+      ring_.pop_front();
+    }
+  }
   // The next result's position in the ring; the ring's size if none is ready.
   size_t FindReady() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool IsReady() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
@@ -174,13 +186,20 @@ class OrderedWorkers {
   bool MayClaim() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return !settling_ && !claims_ended_ && !claims_blocked_ && HasRoom(1);
   }
-  bool HasWork() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool HasWork() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return !to_run_.empty() || (!to_fetch_.empty() && !fetching_) ||
+           (MayClaim() && idle_claims_ < options_.max_pieces);
+  }
   bool Ended() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return claims_ended_ && to_fetch_.empty() && to_run_.empty();
   }
   void SleepAsConsumer(Lock& lock) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Wakes the threads if there is enough room: see `Options::wake_part`.
-  void WakeIfRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void WakeIfRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (num_sleeping_ > 0 && HasRoom(options_.wake_part) && HasWork()) {
+      wake_threads_.notify_all();
+    }
+  }
   // Starts a thread if there is work for it, no other is asleep or starting,
   // and `max_calls` allows it.
   void AddThread() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -3,10 +3,8 @@
 #include <charconv>
 
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "refurbish_tf/cc/base/printable.h"
-#include "refurbish_tf/cc/base/status_macros.h"
 #include "refurbish_tf/cc/cooperation/shared/shared_job.h"
 
 namespace refurbish_tf {
@@ -124,17 +122,11 @@ std::shared_ptr<const Schedule> AgreedSchedule(
 
 }  // namespace
 
-absl::Status SharedCooperation::Unfit(const std::string& why) const {
-  return absl::FailedPreconditionError(
-      absl::StrCat("The cache store ", disk_.directory(), " ", why));
-}
-
 absl::Status SharedCooperation::HoldsOther(const char* held,
                                            const char* wanted) const {
-  return Unfit(absl::StrCat("holds ", held, ", not ", wanted,
-                            ". Give refurbish and cached a directory of their "
-                            "own each, or ",
-                            kStartEmpty, "."));
+  return Unfit("holds ", held, ", not ", wanted,
+               ". Give refurbish and cached a directory of their own each, or ",
+               kStartEmpty, ".");
 }
 
 absl::Status SharedCooperation::AgreeAsStage(
@@ -142,19 +134,12 @@ absl::Status SharedCooperation::AgreeAsStage(
     std::chrono::milliseconds patience) {
   absl::Status status = disk_.Agree(settings, replace, patience);
   if (!absl::IsFailedPrecondition(status)) return status;
-  return absl::FailedPreconditionError(absl::StrCat(
+  return FailedPrecondition(
       "The samples in the cache store ", disk_.directory(),
       " were prepared in another way: ", status.message(),
       ". To use these samples, give the former value, here or in version=. "
       "Otherwise, ",
-      kStartEmpty, "."));
-}
-
-absl::StatusOr<Settings> SharedCooperation::AgreeOn(const Settings& settings,
-                                                    bool replace) {
-  RTF_RETURN_IF_ERROR(disk_.CheckDirectory());
-  RTF_RETURN_IF_ERROR(AgreeAsStage(settings, replace));
-  return disk_.settings();
+      kStartEmpty, ".");
 }
 
 absl::StatusOr<std::shared_ptr<Job>> SharedCooperation::Join(
@@ -165,11 +150,6 @@ absl::StatusOr<std::shared_ptr<Job>> SharedCooperation::Join(
     return job.status();
   }
   return std::make_shared<SharedJob>(reuse_factor, &disk_, *std::move(job));
-}
-
-int64_t SharedCooperation::num_in_transit() {
-  const TransitRing* const ring = disk_.transit();
-  return ring == nullptr ? 0 : ring->num_units();
 }
 
 Cooperation::Place SharedCooperation::place() {
@@ -208,9 +188,8 @@ absl::Status SharedCooperation::TakeOver(const Terms& terms,
     if (text(name) != own[name]) return absl::OkStatus();
   }
   const auto refused = [&](const auto&... why) {
-    return Unfit(absl::StrCat("was filled by a worker of ", former->count,
-                              ", and this is one of ", shard.shard->count, ". ",
-                              why...));
+    return Unfit("was filled by a worker of ", former->count,
+                 ", and this is one of ", shard.shard->count, ". ", why...);
   };
   uint64_t then = 0, kept = 0, origin = 0, before = 0;
   const bool known =
@@ -274,11 +253,11 @@ absl::StatusOr<std::shared_ptr<const Schedule>> SharedCooperation::Agree(
     return SamplesPutByHand();
   }
   if (before.count(kShardSetting) > before.count(kWholeSetting)) {
-    return Unfit(absl::StrCat(
+    return Unfit(
         "was filled from shard ", Printable(before.at(kShardSetting)),
         " by an older refurbish_tf, which gave its samples other numbers. Use "
         "that version, or ",
-        kStartEmpty, "."));
+        kStartEmpty, ".");
   }
   RTF_RETURN_IF_ERROR(AgreeAsStage(StageSettings(terms, schedule.get()),
                                    /*replace=*/false, patience));
@@ -287,12 +266,12 @@ absl::StatusOr<std::shared_ptr<const Schedule>> SharedCooperation::Agree(
   Settings settings = disk_.settings();
   schedule = AgreedSchedule(settings, terms);
   if (schedule != nullptr || settings.count(kKeptSetting) == 0) return schedule;
-  return absl::FailedPreconditionError(absl::StrCat(
+  return FailedPrecondition(
       "The settings of the cache store ", disk_.directory(),
       " fit no source that this machine has memory for: num_samples=",
       settings[kSamplesSetting], ", num_kept_samples=", settings[kKeptSetting],
       ", first_epoch=", settings[kOriginSetting],
-      ". Use a machine with more, or ", kStartEmpty, "."));
+      ". Use a machine with more, or ", kStartEmpty, ".");
 }
 
 absl::Status SharedCooperation::AgreeOnElements(int64_t num_elements,
@@ -309,9 +288,8 @@ absl::Status SharedCooperation::AgreeOnElements(int64_t num_elements,
                    {kSamplesSetting, absl::StrCat(num_elements)},
                    {kShardSetting, shard}});
   if (!absl::IsFailedPrecondition(agreed)) return agreed;
-  return Unfit(absl::StrCat(
-      "was filled from another source: ", Printable(agreed.message()),
-      ". Use that source, or ", kStartEmpty, "."));
+  return Unfit("was filled from another source: ", Printable(agreed.message()),
+               ". Use that source, or ", kStartEmpty, ".");
 }
 
 }  // namespace refurbish_tf

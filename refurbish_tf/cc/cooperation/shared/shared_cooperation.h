@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "refurbish_tf/cc/base/status_macros.h"
 #include "refurbish_tf/cc/cooperation/cooperation.h"
 #include "refurbish_tf/cc/store/disk/disk_store.h"
 
@@ -26,7 +27,11 @@ class SharedCooperation : public Cooperation {
   absl::Status AgreeOnElements(int64_t num_elements,
                                const std::string& shard) override;
   absl::StatusOr<Settings> AgreeOn(const Settings& settings,
-                                   bool replace) override;
+                                   bool replace) override {
+    RTF_RETURN_IF_ERROR(disk_.CheckDirectory());
+    RTF_RETURN_IF_ERROR(AgreeAsStage(settings, replace));
+    return disk_.settings();
+  }
   absl::StatusOr<std::vector<NamedNumbers>> LivingJobs() override {
     return disk_.state().LivingJobs();
   }
@@ -37,7 +42,10 @@ class SharedCooperation : public Cooperation {
   absl::Status PlanTransit(int64_t bytes, int64_t sample_bytes) override {
     return disk_.PlanTransit(bytes, sample_bytes);
   }
-  int64_t num_in_transit() override;
+  int64_t num_in_transit() override {
+    const TransitRing* const ring = disk_.transit();
+    return ring == nullptr ? 0 : ring->num_units();
+  }
   Place place() override;
 
  private:
@@ -45,7 +53,11 @@ class SharedCooperation : public Cooperation {
   absl::Status AgreeAsStage(const Settings& settings, bool replace = false,
                             std::chrono::milliseconds patience = kPatience);
   // The error that the store cannot be used: its name, followed by `why`.
-  absl::Status Unfit(const std::string& why) const;
+  template <class... Parts>
+  absl::Status Unfit(const Parts&... why) const {
+    return FailedPrecondition("The cache store ", disk_.directory(), " ",
+                              why...);
+  }
   absl::Status HoldsOther(const char* held, const char* wanted) const;
 
   DiskStore& disk_;

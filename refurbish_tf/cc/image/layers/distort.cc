@@ -5,7 +5,6 @@
 #include <optional>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/image/layer.h"
 
 namespace refurbish_tf {
@@ -42,8 +41,8 @@ class DistortLayer : public ChanceLayer {
       const std::vector<double> values = arguments.Numbers(parameter);
       if (values.size() > 2 || !(values.front() >= lowest) ||
           !(values.front() <= values.back() && values.back() <= highest)) {
-        arguments.Fail(absl::StrCat(parameter, " must be from ", lowest, " to ",
-                                    highest, ", or a range"));
+        arguments.Fail(parameter, " must be from ", lowest, " to ", highest,
+                       ", or a range");
         return;
       }
       range_ = {values.front(), values.back()};

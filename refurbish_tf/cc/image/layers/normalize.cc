@@ -5,7 +5,6 @@
 #include <map>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/image/layer.h"
 
 namespace refurbish_tf {
@@ -30,8 +29,8 @@ class NormalizeLayer : public Layer {
     const std::vector<double> std = arguments.Numbers("std");
     num_channels_ = static_cast<int64_t>(mean.size());
     if (mean.size() != std.size() || num_channels_ > kMaxChannels) {
-      arguments.Fail(absl::StrCat(
-          "mean and std must be of equal numbers, 1 to ", kMaxChannels));
+      arguments.Fail("mean and std must be of equal numbers, 1 to ",
+                     kMaxChannels);
       return;
     }
     // The value that becomes 1, by type. It cannot be inferred for 16 bits.

@@ -1,6 +1,5 @@
 #include <algorithm>
 
-#include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/image/layer.h"
 #include "refurbish_tf/cc/image/layer_chain.h"
 
@@ -28,7 +27,7 @@ class Pad : public Layer {
     for (const PaddingMode& mode : kPaddingModes) {
       if (mode.name == name) mode_ = &mode;
     }
-    if (mode_ == nullptr) arguments.Fail(absl::StrCat("unknown mode ", name));
+    if (mode_ == nullptr) arguments.Fail("unknown mode ", name);
   }
 
   Movement movement() const override {
@@ -66,15 +65,13 @@ class Pad : public Layer {
     if (*side < least) {
       return InvalidArgument(
           "have a side of at least ", least, " pixels for a padding of ", most,
-          " with padding_mode='", mode_->name, "', got ", image.size.height,
-          " x ", image.size.width,
+          " with padding_mode='", mode_->name, "', got ", image.size,
           " pixels. Pass a smaller padding, or padding_mode='edge'");
     }
     *side += before + behind;
     if (*side <= LayerChain::kMaxSide) return absl::OkStatus();
     return InvalidArgument("have sides of at most ", LayerChain::kMaxSide,
-                           " pixels after its padding, got ", image.size.height,
-                           " x ", image.size.width,
+                           " pixels after its padding, got ", image.size,
                            " pixels. Crop or resize it before");
   }
 

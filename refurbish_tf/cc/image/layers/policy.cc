@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "refurbish_tf/cc/image/bicubic.h"
 #include "refurbish_tf/cc/image/layer.h"
@@ -120,8 +119,8 @@ PolicyOutcome OutcomeOf(absl::string_view name, double parameter, Turn turn,
   for (const NamedOperation& known : kOperations) {
     if (name != known.name) continue;
     if (parameter < known.lowest || parameter > known.highest) {
-      arguments.Fail(absl::StrCat("parameters of ", name, " must be from ",
-                                  known.lowest, " to ", known.highest));
+      arguments.Fail("parameters of ", name, " must be from ", known.lowest,
+                     " to ", known.highest);
       return outcome;
     }
     outcome.distortion = PreparedDistortion(known.distortion, parameter, turn);
@@ -134,7 +133,7 @@ PolicyOutcome OutcomeOf(absl::string_view name, double parameter, Turn turn,
                               : 2 * static_cast<int64_t>(parameter) + 1;
     return outcome;
   }
-  arguments.Fail(absl::StrCat("unknown operation ", name));
+  arguments.Fail("unknown operation ", name);
   return outcome;
 }
 

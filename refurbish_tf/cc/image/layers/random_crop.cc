@@ -74,8 +74,7 @@ class RandomCrop : public Layer {
     if (side < least && !pads_if_needed_) {
       return InvalidArgument(
           "have a ", name, " of at least ", least, " pixels for a crop to ",
-          size_->height, " x ", size_->width, " with padding=", padding_,
-          ", got ", side,
+          *size_, " with padding=", padding_, ", got ", side,
           ". Pass pad_if_needed=True to pad smaller images, or resize them "
           "before");
     }
@@ -83,8 +82,7 @@ class RandomCrop : public Layer {
         border_ == Border::kReflect && padding >= side) {
       return InvalidArgument(
           "have sides above the padding, ", padding,
-          ", for padding_mode='reflect', got ", image.height, " x ",
-          image.width,
+          ", for padding_mode='reflect', got ", image,
           " pixels. Pass a smaller padding, or padding_mode='constant'");
     }
     return absl::OkStatus();

@@ -1,5 +1,4 @@
 // Mirrors the image along one axis or both, each with some probability.
-#include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/image/layer.h"
 
 namespace refurbish_tf {
@@ -13,7 +12,7 @@ class RandomFlip : public Layer {
       const absl::string_view mode = arguments.Text("mode");
       if (mode != "horizontal" && mode != "vertical" &&
           mode != "horizontal_and_vertical") {
-        arguments.Fail(absl::StrCat("unknown mode ", mode));
+        arguments.Fail("unknown mode ", mode);
       }
       has_both_ = mode == "horizontal_and_vertical";
       first_is_vertical_ = mode == "vertical";

@@ -21,8 +21,8 @@ class RandomPerspective : public ChanceLayer {
     for (const int64_t side : {image.size.height, image.size.width}) {
       if (side != kUnknown && side < kLeastSide) {
         return InvalidArgument("have sides of at least ", kLeastSide,
-                               " pixels, got ", image.size.height, " x ",
-                               image.size.width, ". Resize it before");
+                               " pixels, got ", image.size,
+                               ". Resize it before");
       }
     }
     return image;

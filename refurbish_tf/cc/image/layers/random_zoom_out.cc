@@ -24,7 +24,7 @@ class RandomZoomOut : public ChanceLayer {
     if (static_cast<double>(longest) * sides_[1] > LayerChain::kMaxSide) {
       return InvalidArgument(
           "have sides of at most ", LayerChain::kMaxSide,
-          " pixels after it, got ", image.size.height, " x ", image.size.width,
+          " pixels after it, got ", image.size,
           " pixels. Pass a smaller side_range, or resize it before");
     }
     return image.OfDrawnSize();

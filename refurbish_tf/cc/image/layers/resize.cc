@@ -57,7 +57,7 @@ class WholeResize : public ResizingLayer {
     if (std::max(made.size.height, made.size.width) > kMaxSide) {
       return InvalidArgument(
           "have sides of at most ", kMaxSide, " pixels when its shortest has ",
-          most, ", got ", height, " x ", width,
+          most, ", got ", image.size,
           " pixels. Pass a smaller size, or resize to a pair");
     }
     return number_ > 0 ? image.OfDrawnSize() : made;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include "refurbish_tf/cc/image/float_resizer.h"
 

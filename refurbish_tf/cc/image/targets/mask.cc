@@ -37,10 +37,6 @@ MaskPoints::MaskPoints(ImageSize size, const PixelKernels& kernels)
       rows_(Numbered(size.height)),
       columns_(Numbered(size.width)) {}
 
-void MaskPoints::Take(const Plan& plan) {
-  Follow(plan.rows.Sources(), plan.columns.Sources());
-}
-
 void MaskPoints::Transpose() {
   const ImageSize now = size();
   std::vector<int32_t> points;
@@ -92,12 +88,6 @@ void MaskPoints::Follow(const Line& rows, const Line& columns) {
   };
   follow(rows, &rows_);
   follow(columns, &columns_);
-}
-
-int32_t MaskPoints::At(int64_t y, int64_t x) const {
-  if (rows_[y] < 0 || columns_[x] < 0) return 0;
-  const int64_t point = rows_[y] * size_.width + columns_[x];
-  return points_.empty() ? static_cast<int32_t>(point + 1) : points_[point];
 }
 
 void MaskPoints::Move(const uint8_t* from, int64_t pixel_bytes,

@@ -30,13 +30,19 @@ class MaskPoints : public MapCanvas {
   void Move(const uint8_t* from, int64_t pixel_bytes, uint8_t* to) const;
 
  private:
-  void Take(const Plan& plan) override;
+  void Take(const Plan& plan) override {
+    Follow(plan.rows.Sources(), plan.columns.Sources());
+  }
   void MoveBy(const PreparedDistortion& distortion) override;
   // For each row, or each column, where it comes from; negative if it is empty.
   using Line = std::vector<int32_t>;
 
   void Follow(const Line& rows, const Line& columns);
-  int32_t At(int64_t y, int64_t x) const;
+  int32_t At(int64_t y, int64_t x) const {
+    if (rows_[y] < 0 || columns_[x] < 0) return 0;
+    const int64_t point = rows_[y] * size_.width + columns_[x];
+    return points_.empty() ? static_cast<int32_t>(point + 1) : points_[point];
+  }
   // Replaces the intermediate image by these points, of this size.
   void GoOnFrom(std::vector<int32_t> points, ImageSize size);
 

@@ -1,8 +1,9 @@
 // The kinds of targets: maps as large as the image, images, boxes, key points.
 #pragma once
 
-#include "absl/status/statusor.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "refurbish_tf/cc/base/status_macros.h"
 
 namespace refurbish_tf {
 
@@ -53,5 +54,44 @@ struct TargetKind {
   // Whether numbers are fractions of the image's height or width.
   bool is_relative = false;
 };
+
+struct NamedKind {
+  absl::string_view name;
+  TargetKind kind;
+};
+
+// Boxes have the same names as in Keras.
+inline constexpr NamedKind kKinds[] = {
+    {"mask", {TargetKind::Form::kMask}},
+    {"bilinear", {TargetKind::Form::kBlendedMap}},
+    {"flow", {TargetKind::Form::kFlow}},
+    {"vectors", {TargetKind::Form::kVectors}},
+    {"disparity", {TargetKind::Form::kDisparity}},
+    {"image", {TargetKind::Form::kImage}},
+    {"xyxy", {TargetKind::Form::kCorners}},
+    {"yxyx", {TargetKind::Form::kCorners, true}},
+    {"xywh", {TargetKind::Form::kCornerAndSize}},
+    {"center_xywh", {TargetKind::Form::kCenterAndSize}},
+    {"center_yxhw", {TargetKind::Form::kCenterAndSize, true}},
+    {"rel_xyxy", {TargetKind::Form::kCorners, false, true}},
+    {"rel_yxyx", {TargetKind::Form::kCorners, true, true}},
+    {"rel_xywh", {TargetKind::Form::kCornerAndSize, false, true}},
+    {"rel_center_xywh", {TargetKind::Form::kCenterAndSize, false, true}},
+    {"xy", {TargetKind::Form::kKeyPoints}},
+    {"rel_xy", {TargetKind::Form::kKeyPoints, false, true}},
+    {"unnamed", {TargetKind::Form::kUnnamed}}};
+
+inline absl::StatusOr<TargetKind> TargetKind::Named(absl::string_view name) {
+  for (const NamedKind& known : kKinds) {
+    if (name == known.name) return known.kind;
+  }
+  return InvalidArgument(
+      "The kind of a target must be one of ",
+      absl::StrJoin(kKinds, ", ",
+                    [](std::string* text, const NamedKind& known) {
+                      absl::StrAppend(text, known.name);
+                    }),
+      ", got ", name, ".");
+}
 
 }  // namespace refurbish_tf

@@ -56,13 +56,6 @@ void TargetRows::Flip(bool vertically) {
   MoveTo(to, size_);
 }
 
-void TargetRows::Transpose() {
-  Projection to;
-  to.yy = to.xx = 0;
-  to.yx = to.xy = 1;
-  MoveTo(to, {size_.width, size_.height});
-}
-
 void TargetRows::Resize(const Box& part, ImageSize size, bool /*antialias*/) {
   Projection to;
   to.yy = static_cast<double>(size.height) / static_cast<double>(part.height);
@@ -70,17 +63,6 @@ void TargetRows::Resize(const Box& part, ImageSize size, bool /*antialias*/) {
   to.y = -to.yy * static_cast<double>(part.y);
   to.x = -to.xx * static_cast<double>(part.x);
   MoveTo(to, size);
-}
-
-void TargetRows::MoveBy(const PreparedDistortion& distortion) {
-  MoveTo(SourceOf(distortion, size_).Inverse(), size_);
-}
-
-void TargetRows::MoveTo(const Projection& to, ImageSize made) {
-  const ImageSize before = size_;
-  size_ = made;
-  fits_ &= longest_side() <= type_.highest;
-  ForEachRow([&](double* row) { MoveRow(to, before, row); });
 }
 
 }  // namespace refurbish_tf

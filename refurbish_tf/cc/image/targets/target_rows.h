@@ -36,7 +36,12 @@ class TargetRows : public TargetCanvas {
   ImageSize size() const override { return size_; }
   void Crop(const Box& part, Border border, FillColor color) override;
   void Flip(bool vertically) override;
-  void Transpose() override;
+  void Transpose() override {
+    Projection to;
+    to.yy = to.xx = 0;
+    to.yx = to.xy = 1;
+    MoveTo(to, {size_.width, size_.height});
+  }
   void Resize(const Box& part, ImageSize size, bool antialias) override;
 
   // Checks the rows, clips boxes, and hides key points outside the image. Must
@@ -61,9 +66,16 @@ class TargetRows : public TargetCanvas {
   }
 
  private:
-  void MoveBy(const PreparedDistortion& distortion) override;
+  void MoveBy(const PreparedDistortion& distortion) override {
+    MoveTo(SourceOf(distortion, size_).Inverse(), size_);
+  }
   // Moves each place to `to(place)`, in an image of size `made`.
-  void MoveTo(const Projection& to, ImageSize made);
+  void MoveTo(const Projection& to, ImageSize made) {
+    const ImageSize before = size_;
+    size_ = made;
+    fits_ &= longest_side() <= type_.highest;
+    ForEachRow([&](double* row) { MoveRow(to, before, row); });
+  }
   // Rows of -1 are padding, except rows of two numbers: a key point may move to
   // (-1, -1).
   bool IsPadding(const double* row) const;

@@ -12,7 +12,6 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "refurbish_tf/cc/base/counters.h"
 #include "refurbish_tf/cc/base/registry.h"
@@ -73,10 +72,10 @@ class AdaptiveEchoIterator
   absl::Status Initialize(IteratorContext* ctx) override
       ABSL_LOCKS_EXCLUDED(mu_) {
     const auto refused = [](const char* setting, const char* remedy) {
-      return absl::InvalidArgumentError(absl::StrCat(
+      return InvalidArgument(
           "e=AUTOTUNE repeats elements depending on timing, but ", setting,
           " asks for the same stream each time. Give echo a number as e, or ",
-          remedy, "."));
+          remedy, ".");
     };
     if (ctx->options() != nullptr &&
         ctx->options()->optional_deterministic_case() ==
@@ -150,10 +149,10 @@ class AdaptiveEchoDatasetOp : public UnaryDatasetOpKernel {
     int64_t max_factor;
     OP_REQUIRES_OK(
         ctx, GetScalars(ctx, kStage, &stage, kMaxEchoingFactor, &max_factor));
-    OP_REQUIRES(ctx, max_factor >= 1,
-                absl::InvalidArgumentError(absl::StrCat(
-                    "max_e must be a whole number of at least 1, got ",
-                    max_factor, ".")));
+    OP_REQUIRES(
+        ctx, max_factor >= 1,
+        InvalidArgument("max_e must be a whole number of at least 1, got ",
+                        max_factor, "."));
     *output = new IteratedBy<AdaptiveEchoDataset, AdaptiveEchoIterator>(
         ctx, input, stage, max_factor);
   }

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "refurbish_tf/cc/base/printable.h"
 #include "refurbish_tf/cc/batches/batch_memory.h"
@@ -116,7 +115,7 @@ class AugmentDataset : public UnaryDataset {
 
   absl::Status RandomIndexingCompatible() const override {
     if (batches_.size == 0) return input_->RandomIndexingCompatible();
-    return absl::FailedPreconditionError(
+    return FailedPrecondition(
         "A global shuffle cannot follow the batches of echo. Put it before "
         "echo, or pass shuffle_buffer_size to echo.");
   }

@@ -12,8 +12,6 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "refurbish_tf/cc/kernels/checkpoint.h"
 #include "refurbish_tf/cc/kernels/dataset_op.h"
@@ -38,11 +36,10 @@ constexpr int64_t kMaxPosition = int64_t{1} << 62;
 // `RandomIndexingCompatible` only promises each element once, in any order.
 absl::Status CheckYieldsAnyNumberOfTimes(const DatasetBase* dataset) {
   if (HasTrait(dataset->type_string(), kCounts)) {
-    return absl::FailedPreconditionError(absl::StrCat(
+    return FailedPrecondition(
         "echo does not support random access after ", dataset->type_string(),
         ", which counts the elements it yields: echo asks for each of them "
-        "several times. Move that stage after echo, with e times the "
-        "number."));
+        "several times. Move that stage after echo, with e times the number.");
   }
   std::vector<const DatasetBase*> inputs;
   TF_RETURN_IF_ERROR(dataset->InputDatasets(&inputs));
@@ -92,10 +89,10 @@ class EchoDataset : public UnaryDataset {
 
   absl::Status CheckIsWhole() const {
     if (schedule_.is_whole()) return absl::OkStatus();
-    return absl::FailedPreconditionError(absl::StrCat(
+    return FailedPrecondition(
         "e=", factor_,
         " does not support random access: how often echo repeats an element is "
-        "random. Use a whole number as e."));
+        "random. Use a whole number as e.");
   }
 
   template <typename Context>
@@ -154,8 +151,7 @@ class EchoIterator : public DatasetIterator<EchoDataset> {
     *end_of_sequence = false;
     *num_skipped = 0;
     if (ctx->index_mapper() != nullptr) {
-      return absl::UnimplementedError(
-          "echo does not support Skip with random access.");
+      return Unimplemented("echo does not support Skip with random access.");
     }
     const EchoSchedule& schedule = dataset()->schedule_;
     while (*num_skipped < num_to_skip) {
@@ -232,12 +228,12 @@ class EchoIterator : public DatasetIterator<EchoDataset> {
     // Only the element before `position` can have repetitions left.
     if (left > 0 && (position == 0 ||
                      left >= dataset()->schedule_.Repetitions(position - 1))) {
-      return absl::InvalidArgumentError(absl::StrCat(
+      return InvalidArgument(
           "The checkpoint of echo has ", left, " repetitions left of element ",
           position - 1, ", more than e=", dataset()->factor_,
           " can leave: it was saved with another e or seed, or is damaged. "
           "Build the pipeline with the same e and seed, or restore the "
-          "checkpoint without the iterator and start the epoch over."));
+          "checkpoint without the iterator and start the epoch over.");
     }
     std::vector<Tensor> element;
     if (left > 0 && !ctx->symbolic_checkpoint()) {
@@ -252,7 +248,7 @@ class EchoIterator : public DatasetIterator<EchoDataset> {
       bool end_of_sequence = false;
       TF_RETURN_IF_ERROR(ReadElement(ctx, &end_of_sequence));
       if (end_of_sequence) {
-        return absl::DataLossError(
+        return DataLoss(
             "The input of echo ends before the element that was being repeated "
             "when the checkpoint was saved, so it is another input. Use the "
             "same one, or restore the checkpoint without the iterator and start "
@@ -331,10 +327,10 @@ class EchoDatasetOp : public UnaryDatasetOpKernel {
     OP_REQUIRES_OK(ctx,
                    GetScalars(ctx, kEchoingFactor, &factor, kEchoSeed, &seed));
     OP_REQUIRES(ctx, factor >= 1 && factor < 2147483648.0,
-                absl::InvalidArgumentError(absl::StrCat(
+                InvalidArgument(
                     "e, the echoing factor, must be a number of at least 1 and "
                     "below 2**31, got ",
-                    factor, ".")));
+                    factor, "."));
     *output =
         new IteratedBy<EchoDataset, EchoIterator>(ctx, input, factor, seed);
   }

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 
-#include "refurbish_tf/cc/base/status_macros.h"
 #include "refurbish_tf/cc/image/image.h"
 #include "refurbish_tf/cc/kernels/names.h"
 
@@ -23,9 +22,8 @@ class ClipMemory {
     if (frame == 0) standing_ = standing;
     if (standing == standing_) return absl::OkStatus();
     return InvalidArgument(
-        "have the size of the first one of its clip, ", standing_.height, " x ",
-        standing_.width, " pixels, got ", standing.height, " x ",
-        standing.width,
+        "have the size of the first one of its clip, ", standing_,
+        " pixels, got ", standing,
         ". Give it frames of one clip, and decode files that are no clip one by "
         "one, before batch");
   }

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "absl/strings/escaping.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "refurbish_tf/cc/image/image_file.h"
@@ -161,8 +160,7 @@ class DecodeResizedOp : public OpKernel {
                  ? MakeOfJpeg(ctx, file, read, frame, draws, memory)
                  : MakeOfOther(ctx, file, read, frame, draws, memory);
     } catch (const std::bad_alloc&) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("Out of memory for the file of ", whose(), "."));
+      return ResourceExhausted("Out of memory for the file of ", whose(), ".");
     }
   }
 
@@ -215,8 +213,7 @@ class DecodeResizedOp : public OpKernel {
     }
     const auto claimed = [&] {
       return absl::StrCat("a ", read.format, " file of ", file.size(),
-                          " bytes and ", read.size.height, " x ",
-                          read.size.width, " pixels");
+                          " bytes and ", read.size, " pixels");
     };
     // Divides, because the product of two sides of 32 bits may overflow.
     if (read.size.height > 0 &&

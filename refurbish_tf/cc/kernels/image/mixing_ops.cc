@@ -2,8 +2,6 @@
 #include <algorithm>
 #include <string>
 
-#include "absl/strings/str_cat.h"
-#include "refurbish_tf/cc/base/status_macros.h"
 #include "refurbish_tf/cc/image/image_seed.h"
 #include "refurbish_tf/cc/image/mixing.h"
 #include "refurbish_tf/cc/image/vector_kernels.h"

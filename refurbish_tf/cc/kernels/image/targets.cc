@@ -7,7 +7,6 @@
 #include <type_traits>
 
 #include "absl/container/inlined_vector.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "refurbish_tf/cc/image/painter.h"
@@ -36,13 +35,14 @@ struct Moving {
   absl::string_view whose;
   const ImageBatch& images;
 
-  absl::Status Refused(absl::string_view why) const {
-    return InvalidArgument(whose, " must ", why, ".");
+  template <class... Parts>
+  absl::Status Refused(const Parts&... why) const {
+    return InvalidArgument(whose, " must ", why..., ".");
   }
   absl::Status NoMemory() const {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("Out of memory for ", absl::StripSuffix(whose, ","),
-                     ". Pass smaller ones."));
+    return ResourceExhausted("Out of memory for ",
+                             absl::StripSuffix(whose, ","),
+                             ". Pass smaller ones.");
   }
 };
 
@@ -60,10 +60,10 @@ absl::Status CheckLead(const Moving& move, std::vector<int64_t>* own) {
   }
   if (dims.size() < lead.size() ||
       !std::equal(lead.begin(), lead.end(), dims.begin())) {
-    return move.Refused(absl::StrCat(
+    return move.Refused(
         "begin with the dimensions that its images have before their height, ",
         TextOf(lead), ", got shape ", TextOf(dims),
-        ". Give each image of a batch, or each frame of a clip, its own"));
+        ". Give each image of a batch, or each frame of a clip, its own");
   }
   own->assign(dims.begin() + static_cast<int64_t>(lead.size()), dims.end());
   return absl::OkStatus();
@@ -96,31 +96,29 @@ absl::Status MakeMap(const Moving& move, Tensor** output) {
         : is(0, size.width, size.height)
             ? "If EXIF turns one of them, pass the other apply_exif_orientation"
             : "Resize one of them in Dataset.map before";
-    return move.Refused(absl::StrCat("have the height and width of its image, ",
-                                     size.height, " x ", size.width,
-                                     ", got shape ", TextOf(own), ". ", way));
+    return move.Refused("have the height and width of its image, ", size,
+                        ", got shape ", TextOf(own), ". ", way);
   }
   if (size.height * size.width > MaskPoints::kMost) {
-    return move.Refused(absl::StrCat("have at most ", MaskPoints::kMost,
-                                     " pixels, got ", size.height, " x ",
-                                     size.width));
+    return move.Refused("have at most ", MaskPoints::kMost, " pixels, got ",
+                        size);
   }
   const int64_t channels = own.size() == 3 ? own[2] : 1;
   if (move.kind.form == Form::kFlow && (own.size() != 3 || channels != 2)) {
-    return move.Refused(absl::StrCat(
+    return move.Refused(
         "be [height, width, 2], with x and y of each vector, got shape ",
-        TextOf(own)));
+        TextOf(own));
   }
   if (move.kind.form == Form::kVectors &&
       (own.size() != 3 || (channels != 3 && channels % 2 != 0))) {
-    return move.Refused(absl::StrCat(
+    return move.Refused(
         "be [height, width, 3], with x, y and z of each vector, or have x and "
         "y of several ones in [height, width, 2 * n], got shape ",
-        TextOf(own)));
+        TextOf(own));
   }
   if (move.kind.form == Form::kDisparity && channels != 1) {
-    return move.Refused(absl::StrCat(
-        "be [height, width] or [height, width, 1], got shape ", TextOf(own)));
+    return move.Refused("be [height, width] or [height, width, 1], got shape ",
+                        TextOf(own));
   }
   return AllocateMap(move, 1, output);
 }
@@ -176,17 +174,16 @@ absl::Status MoveImage(const Moving& move) {
   const int64_t times = own.empty() ? 0 : own[0] / images.size.height;
   if (own.size() != 3 || times < 1 || own[0] != images.size.height * times ||
       own[1] != images.size.width * times) {
-    return move.Refused(absl::StrCat(
+    return move.Refused(
         "be [height, width, channels], with the sides of its image, ",
-        images.size.height, " x ", images.size.width,
-        ", or the same multiple of both, got shape ", TextOf(own),
-        ". Crop or resize one of them in Dataset.map before"));
+        images.size, ", or the same multiple of both, got shape ", TextOf(own),
+        ". Crop or resize one of them in Dataset.map before");
   }
   const DataType type = move.given.dtype();
   const Pixel pixel = {TypeOf(type), own[2]};
   if (pixel.type == ValueType::kUnknown) {
-    return move.Refused(
-        absl::StrCat("be ", kImageTypes, ", got dtype ", DataTypeString(type)));
+    return move.Refused("be ", kImageTypes, ", got dtype ",
+                        DataTypeString(type));
   }
   const auto refused = [&move](const absl::Status& status) {
     return absl::Status(
@@ -204,8 +201,8 @@ absl::Status MoveImage(const Moving& move) {
   }
   if (TypeOf(made->pixel.type) !=
       move.ctx->expected_output_dtype(move.output)) {
-    return move.Refused(absl::StrCat("have ", NameOf(made->pixel.type),
-                                     " in `Tmoved`, which the layers return"));
+    return move.Refused("have ", NameOf(made->pixel.type),
+                        " in `Tmoved`, which the layers return");
   }
   Tensor* output;
   TF_RETURN_IF_ERROR(AllocateMap(move, times, &output));
@@ -258,9 +255,8 @@ absl::Status MoveBlended(const Moving& move) {
     if (map.refused() != Movement::kNone) change = map.refused();
   }));
   if (change == Movement::kNone) return absl::OkStatus();
-  return move.Refused(
-      absl::StrCat("have layers that keep its rows, got one that may ",
-                   TextOf(change), ". Leave that layer out"));
+  return move.Refused("have layers that keep its rows, got one that may ",
+                      TextOf(change), ". Leave that layer out");
 }
 
 template <class Number>
@@ -302,9 +298,9 @@ absl::Status MoveRows(const Moving& move) {
                        own.back() == (kind.is_boxes() ? 4 : 2) ||
                        (!kind.is_boxes() && own.back() == 3));
   if (!fits_last || static_cast<int>(own.size()) > kind.most_dims()) {
-    return move.Refused(absl::StrCat(
-        "be ", kind.is_boxes() ? "[n, 4]" : "[n, 2] or [n, 3]", ", got shape ",
-        TextOf(own), ". Give it one row for each of them"));
+    return move.Refused("be ", kind.is_boxes() ? "[n, 4]" : "[n, 2] or [n, 3]",
+                        ", got shape ", TextOf(own),
+                        ". Give it one row for each of them");
   }
   Tensor* output;
   TF_RETURN_IF_ERROR(
@@ -331,16 +327,15 @@ absl::Status MoveRows(const Moving& move) {
     const auto move_all = [&](TargetRows&& moved,
                               absl::string_view advice) -> absl::Status {
       if (absl::Status status = moved.Begin(); !status.ok()) {
-        return move.Refused(
-            absl::StrCat(status.message(), in_row(moved.refused()), advice));
+        return move.Refused(status.message(), in_row(moved.refused()), advice);
       }
       images.apply(draw, &moved);
       // Key points may be outside the image, even far away.
       if (!kind.is_boxes() || moved.fits()) return absl::OkStatus();
-      return move.Refused(absl::StrCat(
+      return move.Refused(
           "have a dtype that holds the sides of its image, got ",
           DataTypeString(move.given.dtype()),
-          ". Make it tf.cast(boxes, tf.int32) in Dataset.map before"));
+          ". Make it tf.cast(boxes, tf.int32) in Dataset.map before");
     };
     TF_RETURN_IF_ERROR(
         kind.is_boxes()
@@ -419,8 +414,7 @@ absl::Status MoveOne(const Moving& move) {
              type, move_rows));
   }
   if (is_known) return status;
-  return move.Refused(
-      absl::StrCat("have another dtype than ", DataTypeString(type)));
+  return move.Refused("have another dtype than ", DataTypeString(type));
 }
 
 }  // namespace
@@ -472,8 +466,7 @@ absl::Status Targets::Move(OpKernelContext* ctx, int input, int output,
       if (!status.ok() || only_looks) return status;
     }
   } catch (const std::bad_alloc&) {
-    return absl::ResourceExhaustedError(
-        "Out of memory for what follows an image.");
+    return ResourceExhausted("Out of memory for what follows an image.");
   }
   if (!only_looks) return absl::OkStatus();
   return InvalidArgument(

@@ -20,7 +20,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "refurbish_tf/cc/kernels/checkpoint.h"
 #include "refurbish_tf/cc/kernels/dataset_op.h"
@@ -47,8 +46,8 @@ absl::Status MakeExclusive(IteratorContext* ctx, std::vector<Tensor>* element) {
     Tensor copy(ctx->allocator({}), tensor.dtype(), tensor.shape());
     if (const size_t bytes = tensor.TotalBytes(); bytes > 0) {
       if (!copy.IsInitialized()) {
-        return absl::ResourceExhaustedError(absl::StrCat(
-            "No memory for a copy of a component of ", bytes, " bytes."));
+        return ResourceExhausted("No memory for a copy of a component of ",
+                                 bytes, " bytes.");
       }
       std::memcpy(copy.data(), tensor.data(), bytes);
     }
@@ -183,10 +182,10 @@ class LoaderOutputDatasetOp : public UnaryDatasetOpKernel {
         ctx, GetAttrs(ctx, kReadAheadSize, &options_.buffer_size, kNumAhead,
                       &options_.num_ahead, kExclusive, &options_.exclusive));
     OP_REQUIRES(ctx, options_.num_ahead + options_.exclusive <= 1,
-                absl::InvalidArgumentError(absl::StrCat(
+                InvalidArgument(
                     "num_ahead must be 0 or 1, and 0 if exclusive, as what is "
                     "on its way to a device is not the user's; got ",
-                    options_.num_ahead, ".")));
+                    options_.num_ahead, "."));
   }
 
  protected:

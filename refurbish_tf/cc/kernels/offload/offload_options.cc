@@ -1,8 +1,5 @@
 #include "refurbish_tf/cc/kernels/offload/offload_options.h"
 
-#include <algorithm>
-
-#include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/plan/device_fraction_rule.h"
 
 namespace refurbish_tf {
@@ -10,7 +7,7 @@ namespace {
 
 template <class... Parts>
 absl::Status Refused(const Parts&... parts) {
-  return absl::InvalidArgumentError(absl::StrCat("OffloadDataset: ", parts...));
+  return InvalidArgument("OffloadDataset: ", parts...);
 }
 
 }  // namespace

@@ -5,7 +5,6 @@
 #include <new>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/batches/batch_rows.h"
 #include "refurbish_tf/cc/image/painter.h"
 #include "refurbish_tf/cc/image/vector_kernels.h"
@@ -26,7 +25,7 @@ int64_t RowsPerPiece(const OffloadOptions& options) {
 }
 
 absl::Status NoMemoryForAnImage() {
-  return absl::ResourceExhaustedError(
+  return ResourceExhausted(
       "No memory for an image between two layers of offload.");
 }
 
@@ -113,16 +112,16 @@ absl::Status OffloadWork::Check(const std::vector<Tensor>& element) const {
   TF_RETURN_IF_ERROR(
       tensorflow::data::VerifyTypesMatch(input_types(), element));
   if (options_.seeded && element.back().shape() != TensorShape({2})) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("offload takes seeds of shape [2], got one of shape ",
-                     element.back().shape().DebugString(), "."));
+    return InvalidArgument(
+        "offload takes seeds of shape [2], got one of shape ",
+        element.back().shape().DebugString(), ".");
   }
   const TensorShape& image = element[options_.image].shape();
   if (const TensorShape one(options_.ShapeWith({options_.size.width, 3}));
       image != one) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("offload takes images of one size, ", one.DebugString(),
-                     ", got one of shape ", image.DebugString(), "."));
+    return InvalidArgument("offload takes images of one size, ",
+                           one.DebugString(), ", got one of shape ",
+                           image.DebugString(), ".");
   }
   if (current_ == nullptr) return absl::OkStatus();
   for (size_t i = 0; i < options_.components.size(); ++i) {
@@ -131,10 +130,10 @@ absl::Status OffloadWork::Check(const std::vector<Tensor>& element) const {
     TensorShape shape = current_->components[i].shape();
     shape.RemoveDim(0);
     if (element[from].shape() != shape) {
-      return absl::InvalidArgumentError(absl::StrCat(
+      return InvalidArgument(
           "offload batches elements of one shape, but component ", from,
           " has shape ", element[from].shape().DebugString(), " and before ",
-          shape.DebugString(), ". Pad it, or leave it out, with map."));
+          shape.DebugString(), ". Pad it, or leave it out, with map.");
     }
   }
   return absl::OkStatus();

@@ -35,9 +35,8 @@ absl::StatusOr<uint64_t> ParseIndex(OpKernelContext* ctx) {
   int64_t value = 0;
   TF_RETURN_IF_ERROR(ParseScalarArgument<int64_t>(ctx, "index", &value));
   if (value < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("`index` must be at least 0, got ", value,
-                     ". It is the position of the sample in the source."));
+    return InvalidArgument("`index` must be at least 0, got ", value,
+                           ". It is the position of the sample in the source.");
   }
   return value;
 }
@@ -49,10 +48,10 @@ absl::Status MakeHandle(OpKernelContext* ctx) {
       GetScalars(ctx, "store", &name, "max_bytes", &max_bytes, "mode", &mode));
   if (max_bytes < 0 ||
       (mode != "open" && mode != "overwrite" && mode != "inspect")) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         "max_bytes must not be negative, and mode \"open\", \"overwrite\" or "
         "\"inspect\", got ",
-        max_bytes, " and \"", mode, "\"."));
+        max_bytes, " and \"", mode, "\".");
   }
   TF_ASSIGN_OR_RETURN(std::shared_ptr<SampleStore> store,
                       SampleStore::GetOrCreate(name, max_bytes, mode));
@@ -89,9 +88,9 @@ absl::Status OtherTypes(const Sample& sample, uint64_t index) {
     absl::StrAppend(&found, " ", tensorflow::DataTypeString(tensor.dtype()),
                     tensor.shape().DebugString());
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "The sample at index ", index, " of the CacheStore has components", found,
-      ", which the store's element_spec does not allow."));
+  return InvalidArgument("The sample at index ", index,
+                         " of the CacheStore has components", found,
+                         ", which the store's element_spec does not allow.");
 }
 
 // A class, so that attributes are read once: `get` may run for each element.
@@ -100,9 +99,9 @@ class GetOp : public OpKernel {
   explicit GetOp(OpKernelConstruction* ctx) : OpKernel(ctx) {
     OP_REQUIRES_OK(ctx, GetAttrs(ctx, "output_types", &types_.dtypes,
                                  "output_shapes", &types_.shapes));
-    OP_REQUIRES(ctx, types_.shapes.size() == types_.dtypes.size(),
-                absl::InvalidArgumentError(
-                    "output_shapes must be as many as output_types."));
+    OP_REQUIRES(
+        ctx, types_.shapes.size() == types_.dtypes.size(),
+        InvalidArgument("output_shapes must be as many as output_types."));
   }
 
   void Compute(OpKernelContext* ctx) override {
@@ -112,8 +111,7 @@ class GetOp : public OpKernel {
     Generation generation;
     OP_REQUIRES(
         ctx, store->store().Get(index, {}, &sample, &generation),
-        absl::NotFoundError(absl::StrCat("There is no sample at index ", index,
-                                         " of the CacheStore.")));
+        NotFound("There is no sample at index ", index, " of the CacheStore."));
     OP_REQUIRES(ctx, types_.Allow(sample), OtherTypes(sample, index));
     for (size_t i = 0; i < sample.size(); ++i) ctx->set_output(i, sample[i]);
   }
@@ -158,7 +156,7 @@ absl::Status AgreeSettings(OpKernelContext* ctx, SampleStore& store) {
   const auto names = ctx->input(1).flat<tstring>();
   const auto values = ctx->input(2).flat<tstring>();
   if (names.size() != values.size()) {
-    return absl::InvalidArgumentError("`values` must have one for each name.");
+    return InvalidArgument("`values` must have one for each name.");
   }
   Settings settings;
   for (int64_t i = 0; i < names.size(); ++i) settings[names(i)] = values(i);
@@ -166,7 +164,7 @@ absl::Status AgreeSettings(OpKernelContext* ctx, SampleStore& store) {
       store.cooperation().AgreeOn(settings, replace);
   // Every error gets this code, which Python turns into a ValueError.
   if (!agreed.ok()) {
-    return absl::FailedPreconditionError(agreed.status().message());
+    return FailedPrecondition(agreed.status().message());
   }
   const TensorShape shape({static_cast<int64_t>(agreed->size())});
   Tensor agreed_names(tensorflow::DT_STRING, shape);

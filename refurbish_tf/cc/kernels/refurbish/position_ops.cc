@@ -1,6 +1,5 @@
 // Ops that return the position of a refurbish stage, or the position in an
 // iterator's checkpoint, and that set a stage to a position.
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/sample_store/sample_store.h"
 
 namespace refurbish_tf {
@@ -58,8 +57,8 @@ absl::Status SourceReader::ReadToEnd(IteratorContext* ctx) {
   std::optional<uint32_t> index(0);  // Reset at the end.
   TF_RETURN_IF_ERROR(Read(ctx, &past_the_end, &index));
   if (!index.has_value()) return absl::OkStatus();
-  return absl::InternalError(absl::StrCat(
-      source_->DebugString(), " yields elements that were not asked for."));
+  return Internal(source_->DebugString(),
+                  " yields elements that were not asked for.");
 }
 
 absl::Status SourceReader::Read(IteratorContext* ctx,
@@ -175,11 +174,10 @@ absl::Status SourceReader::ReadStream(IteratorContext* ctx,
 }
 
 absl::Status SourceReader::OtherLength(const char* comparison) const {
-  return absl::DataLossError(
-      absl::StrCat("The source of refurbish yields ", comparison, " the ",
-                   epoch_->num_samples(),
-                   " elements it had before, so its samples cannot be known by "
-                   "position. Use a source that is the same in every epoch."));
+  return DataLoss("The source of refurbish yields ", comparison, " the ",
+                  epoch_->num_samples(),
+                  " elements it had before, so its samples cannot be known by "
+                  "position. Use a source that is the same in every epoch.");
 }
 
 }  // namespace refurbish_tf

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "refurbish_tf/cc/kernels/op_lists.h"
@@ -306,21 +305,17 @@ void FindShards(const GraphDef& graph, const DatasetBase* source,
 
 absl::Status CheckLength(const DatasetBase* source, const char* method) {
   if (IsInfinite(source)) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         "The source of ", method,
-        " is infinite, so it has no epochs. Put "
-        ".repeat() after ",
-        method,
-        ", or .take(n) before it. TensorFlow also "
-        "takes sample_from_datasets(..., stop_on_empty_dataset=True) for "
-        "infinite: put .take(n) after it, with the number of elements that it "
-        "has."));
+        " is infinite, so it has no epochs. Put .repeat() after ", method,
+        ", or .take(n) before it. TensorFlow also takes "
+        "sample_from_datasets(..., stop_on_empty_dataset=True) for infinite: "
+        "put .take(n) after it, with the number of elements that it has.");
   }
   if (source->Cardinality(CardinalityOptions()) == 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("The source of ", method,
-                     " has no elements. Check the file names, "
-                     "filters and splits it is made from."));
+    return InvalidArgument("The source of ", method,
+                           " has no elements. Check the file names, "
+                           "filters and splits it is made from.");
   }
   return absl::OkStatus();
 }
@@ -352,18 +347,17 @@ absl::Status CheckSource(OpKernelContext* ctx, const DatasetBase* source,
   }
   if (reason.first.empty()) reason = ReasonInFunction(graph, nodes);
   if (!reason.first.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         "The source of ", method, " changes its order from epoch to epoch (",
         reason.first, "), but ", method,
-        " knows a sample by its position. To fix it, ", reason.second, "."));
+        " knows a sample by its position. To fix it, ", reason.second, ".");
   }
   facts->kind = SourceKind::kInGraph;
   for (const NodeDef* node : nodes) {
     if (absl::StartsWith(node->op(), "RefurbishTf>") &&
         absl::EndsWith(node->op(), "Dataset") &&
         !HasTrait(node->op(), kListed)) {
-      return absl::InternalError(
-          absl::StrCat("op_lists.cc must list ", node->op(), "."));
+      return Internal("op_lists.cc must list ", node->op(), ".");
     }
     facts->kind = std::max(facts->kind, KindOf(*node));
   }

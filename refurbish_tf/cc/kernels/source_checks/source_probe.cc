@@ -6,7 +6,6 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/base/crc32c.h"
 #include "refurbish_tf/cc/base/printable.h"
 #include "refurbish_tf/cc/base/python_warning.h"
@@ -104,8 +103,7 @@ absl::Status Tell(SourceChecks* checks, bool refused, const std::string& what) {
     LOG(WARNING) << text;
     WarnInPython(text);
   }
-  return refused ? absl::FailedPreconditionError(Printable(what))
-                 : absl::OkStatus();
+  return refused ? FailedPrecondition(Printable(what)) : absl::OkStatus();
 }
 
 std::string ComesAgain(uint32_t period) {
@@ -208,7 +206,7 @@ absl::Status ProbeSource(OpKernelContext* ctx, const DatasetBase* source,
   IteratorContext unmapped(params);
   params.index_mapper = [&indices](size_t n) -> absl::StatusOr<size_t> {
     if (n < indices.size()) return indices[n];
-    return absl::OutOfRangeError("No more elements to compare.");
+    return OutOfRange("No more elements to compare.");
   };
   IteratorContext mapped(std::move(params));
   std::unique_ptr<IteratorBase> input;

@@ -252,7 +252,7 @@ class CachedIterator : public DatasetIterator<CachedDataset> {
         &unmapped, nullptr, absl::StrCat(prefix(), "Again"), &input));
     params.index_mapper = [index](size_t position) -> absl::StatusOr<size_t> {
       if (position == 0) return index;
-      return absl::OutOfRangeError("Only one element is read.");
+      return OutOfRange("Only one element is read.");
     };
     IteratorContext mapped(std::move(params));
     bool end = false;
@@ -276,12 +276,11 @@ class CachedIterator : public DatasetIterator<CachedDataset> {
   }
 
   absl::Status OtherLength(const char* comparison) const {
-    return absl::DataLossError(absl::StrCat(
+    return DataLoss(
         "The source of cached yields ", comparison,
-        " the elements that it was "
-        "asked for, of the ",
+        " the elements that it was asked for, of the ",
         dataset()->elements_->num_elements(),
-        " that it should have. Use a source that is the same in every epoch."));
+        " that it should have. Use a source that is the same in every epoch.");
   }
 
   // The parameters for making an input, without an index mapper. The input's
@@ -351,19 +350,19 @@ class CachedDatasetOp : public UnaryDatasetOpKernel {
   static absl::Status CheckIsByIndex(const DatasetBase* input,
                                      const SourceFacts& facts) {
     if (facts.hinted) {
-      return absl::InvalidArgumentError(
+      return InvalidArgument(
           "The source of cached has a shard with SHARD_HINT, which is filled in "
           "later, so its elements have no positions yet. Shard after cached.");
     }
     const DatasetBase* const stream = FirstStream(input);
     if (stream == nullptr) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         "The source of cached must be one that is read by index, with a known "
         "number of elements, but ",
         stream->type_string(),
         " makes it a stream. Use Dataset.cache(), which keeps all elements of a "
         "stream or none; or read by index: rtf.sources.tfrecord reads TFRecord "
-        "files so, rtf.sources.data_source Python objects."));
+        "files so, rtf.sources.data_source Python objects.");
   }
 };
 

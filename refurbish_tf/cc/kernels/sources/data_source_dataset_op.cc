@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "refurbish_tf/cc/kernels/dataset_op.h"
 #include "refurbish_tf/cc/kernels/function_op.h"
@@ -39,7 +38,7 @@ absl::Status Distribute(const std::vector<Tensor>& returned,
   const TensorShape shape({static_cast<int64_t>(elements.size())});
   if (returned.size() < 2 + most * num_components ||
       returned[0].shape() != shape || returned[1].shape() != shape) {
-    return absl::InternalError(
+    return Internal(
         "rtf.sources.data_source: the function that reads returned too few "
         "tensors, or codes and messages of another shape than the indices.");
   }
@@ -61,7 +60,7 @@ absl::Status Explained(const absl::Status& status) {
   if (!absl::StrContains(status.message(), "Could not find callback")) {
     return status;
   }
-  return absl::FailedPreconditionError(
+  return FailedPrecondition(
       "The Python source of rtf.sources.data_source was not found: its dataset "
       "was deleted in Python, or this is another process. Keep the dataset in "
       "a variable as long as it is read. For a tf.data service or a saved "
@@ -141,7 +140,7 @@ class DataSourceDataset : public IndexedDataset {
         read_many_(std::move(read_many)) {}
 
   absl::Status CheckExternalState() const override {
-    return absl::FailedPreconditionError(
+    return FailedPrecondition(
         "rtf.sources.data_source reads an object of this Python process.");
   }
 
@@ -177,7 +176,7 @@ class DataSourceDataset : public IndexedDataset {
                             Builder* b) const override {
     // A rewritten graph stays in this process, where the source is found.
     if (!ctx->is_graph_rewrite()) {
-      return absl::FailedPreconditionError(
+      return FailedPrecondition(
           "rtf.sources.data_source reads an object of this Python process, so "
           "its dataset cannot be sent to another one, as to a tf.data service, "
           "or saved as a graph. Use files instead: rtf.sources.tfrecord.");
@@ -218,10 +217,10 @@ class DataSourceDatasetOp : public DatasetOpKernel {
     };
     OP_REQUIRES(
         ctx, shapes_.size() == types_.size() && batch_reads_ <= kMostBatchReads,
-        absl::InvalidArgumentError(absl::StrCat(
+        InvalidArgument(
             "There must be a shape for each type, and batch_reads must "
             "be at most ",
-            kMostBatchReads, ", got ", batch_reads_, ".")));
+            kMostBatchReads, ", got ", batch_reads_, "."));
     check(kReadOne, *read_one_, 1);
     check(kReadMany, *read_many_, batch_reads_);
   }
@@ -231,10 +230,9 @@ class DataSourceDatasetOp : public DatasetOpKernel {
     int64_t num_elements, num_readers;
     OP_REQUIRES_OK(ctx, GetScalars(ctx, "num_elements", &num_elements));
     OP_REQUIRES_OK(ctx, GetNumReads(ctx, &num_readers));
-    OP_REQUIRES(
-        ctx, num_elements >= 0,
-        absl::InvalidArgumentError(absl::StrCat(
-            "num_elements must be at least 0, got ", num_elements, ".")));
+    OP_REQUIRES(ctx, num_elements >= 0,
+                InvalidArgument("num_elements must be at least 0, got ",
+                                num_elements, "."));
     std::unique_ptr<CapturedFunction> read_one, read_many;
     OP_REQUIRES_OK(ctx, CapturedFunction::Create(
                             ctx, read_one_, std::vector<Tensor>(), &read_one));

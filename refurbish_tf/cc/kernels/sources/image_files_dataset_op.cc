@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/base/memory.h"
 #include "refurbish_tf/cc/base/printable.h"
 #include "refurbish_tf/cc/kernels/dataset_op.h"
@@ -26,9 +25,9 @@ absl::Status ReadWhole(const std::string& path, tstring* content) {
   if (identity.size > kLargeFile) {
     const int64_t free = ReadMemory().free;
     if (identity.size > static_cast<uint64_t>(free)) {
-      return absl::ResourceExhaustedError(absl::StrCat(
-          path, " has ", identity.size, " bytes, but there are only ", free,
-          " bytes of memory for it. Is it an image?"));
+      return ResourceExhausted(path, " has ", identity.size,
+                               " bytes, but there are only ", free,
+                               " bytes of memory for it. Is it an image?");
     }
   }
   content->resize_uninitialized(identity.size);
@@ -79,7 +78,7 @@ class ImageFilesDatasetOp : public DatasetOpKernel {
     OP_REQUIRES_OK(ctx, ctx->input("files", &files));
     OP_REQUIRES_OK(ctx, ctx->input("labels", &labels));
     OP_REQUIRES(ctx, files->dims() == 1 && labels->shape() == files->shape(),
-                absl::InvalidArgumentError(
+                InvalidArgument(
                     "files and labels must be vectors of the same length."));
     int64_t num_readers;
     OP_REQUIRES_OK(ctx, GetNumReads(ctx, &num_readers));

@@ -13,7 +13,6 @@
 #include <optional>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "refurbish_tf/cc/kernels/checkpoint.h"
 #include "refurbish_tf/cc/kernels/function_op.h"
@@ -72,7 +71,7 @@ NextIndex RequestedIndices(int64_t num_elements, IndexMapperFn mapper,
       index = mapper(static_cast<size_t>(num_requests++));
     } while (absl::IsNotFound(index.status()));
     if (index.ok() && *index >= static_cast<size_t>(num_elements)) {
-      index = absl::OutOfRangeError("The end of the source.");
+      index = OutOfRange("The end of the source.");
     }
     if (ahead && !index.ok()) {
       --num_requests;  // The next piece asks again, and may wait.
@@ -103,10 +102,10 @@ NextIndex SplitIndices(int64_t num_elements,
       element->index = split.scalar<int64_t>()();
     }
     if (element->index < 0 || element->index >= num_elements) {
-      element->status = absl::DataLossError(absl::StrCat(
-          "The tf.data service handed out element ", element->index,
-          ", but the source has ", num_elements,
-          " elements here. All processes must read the same files."));
+      element->status =
+          DataLoss("The tf.data service handed out element ", element->index,
+                   ", but the source has ", num_elements,
+                   " elements here. All processes must read the same files.");
       element->index = -1;
     }
     return true;

@@ -81,7 +81,7 @@ class IndexedDataset : public NamedDataset {
   // `OpenFiles`, or 0 without an iterator.
   virtual absl::Status ReadOne(int64_t /*index*/, int64_t /*since*/,
                                Components* /*element*/) const {
-    return absl::UnimplementedError("It needs an operation's context.");
+    return Unimplemented("It needs an operation's context.");
   }
 
   int64_t CardinalityInternal(CardinalityOptions) const override {

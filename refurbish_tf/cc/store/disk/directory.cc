@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <cstdio>
 
-#include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/base/status_macros.h"
 
 namespace refurbish_tf {
@@ -15,17 +14,15 @@ namespace {
 
 absl::Status UnusableDirectory(const std::string& path,
                                const std::string& why) {
-  return absl::FailedPreconditionError(
-      absl::StrCat("Cannot use ", path, " as a cache store: ", why));
+  return FailedPrecondition("Cannot use ", path, " as a cache store: ", why);
 }
 
 absl::Status Make(const std::string& path) {
   for (size_t end = path.find('/', 1);; end = path.find('/', end + 1)) {
     const std::string part = path.substr(0, end);
     if (!part.empty() && mkdir(part.c_str(), 0700) != 0 && errno != EEXIST) {
-      return absl::ErrnoToStatus(
-          errno, absl::StrCat("Cannot make the directory ", part,
-                              " for a cache store"));
+      return ErrnoError("Cannot make the directory ", part,
+                        " for a cache store");
     }
     if (end == std::string::npos) return absl::OkStatus();
   }
@@ -81,20 +78,18 @@ absl::StatusOr<std::unique_ptr<Directory>> Directory::Open(
         path, "it is a file. Give a directory, which may not exist yet.");
   }
   if (fd < 0) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("Cannot open the directory ",
-                                                   path, " of a cache store"));
+    return ErrnoError("Cannot open the directory ", path, " of a cache store");
   }
   std::unique_ptr<Directory> directory(new Directory(path, fd, env));
   struct stat status;
   if (fstat(fd, &status) != 0) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("Cannot use ", path));
+    return ErrnoError("Cannot use ", path);
   }
   RTF_RETURN_IF_ERROR(CheckOwner(path, status));
   if (faccessat(fd, ".", R_OK | W_OK | X_OK, AT_EACCESS) != 0) {
-    return absl::ErrnoToStatus(
-        errno, absl::StrCat("Cannot write to ", path,
-                            ", which a cache store needs. Give a directory of "
-                            "your own"));
+    return ErrnoError("Cannot write to ", path,
+                      ", which a cache store needs. Give a directory of "
+                      "your own");
   }
   return directory;
 }
@@ -122,7 +117,7 @@ absl::Status Directory::CheckFile(const std::string& name) const {
   struct stat status;
   if (fstatat(fd_, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) {
     if (errno == ENOENT) return absl::OkStatus();  // It was just deleted.
-    return absl::ErrnoToStatus(errno, absl::StrCat("Cannot stat ", name));
+    return ErrnoError("Cannot stat ", name);
   }
   const std::string objection = Objection(status);
   if (objection.empty()) return absl::OkStatus();
@@ -146,7 +141,7 @@ absl::StatusOr<std::shared_ptr<File>> Directory::OpenFile(
   auto file = std::make_shared<File>(*fd);
   struct stat status;
   if (fstat(*fd, &status) != 0) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("Cannot stat ", name));
+    return ErrnoError("Cannot stat ", name);
   }
   if (Objection(status).empty()) return file;
   absl::Status checked = CheckFile(name);

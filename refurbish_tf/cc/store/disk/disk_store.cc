@@ -11,7 +11,6 @@
 #include <new>
 #include <thread>
 
-#include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/base/crc32c.h"
 #include "refurbish_tf/cc/base/status_macros.h"
 #include "refurbish_tf/cc/store/disk/store_files.h"
@@ -53,11 +52,9 @@ absl::Status CannotLock(const Directory& directory) {
         "had been renamed. Nothing was changed. End the processes that have "
         "it open, or give another directory."));
   }
-  return absl::ErrnoToStatus(
-      errno, absl::StrCat("Cannot lock ", directory.path(), "/", kLockFile,
-                          ". A cache store on disk needs locks, which network "
-                          "file systems often lack. Choose a directory on a "
-                          "local disk"));
+  return ErrnoError("Cannot lock ", directory.path(), "/", kLockFile,
+                    ". A cache store on disk needs locks, which network file "
+                    "systems often lack. Choose a directory on a local disk");
 }
 
 }  // namespace
@@ -93,8 +90,7 @@ absl::StatusOr<std::unique_ptr<DiskStore>> DiskStore::Open(
   opened.env().Unlock(lock_fd, kOpeningByte);
   return store;
 } catch (const std::bad_alloc&) {
-  return absl::ResourceExhaustedError(
-      absl::StrCat("There is no memory to open the cache store ", path));
+  return ResourceExhausted("There is no memory to open the cache store ", path);
 }
 
 DiskStore::~DiskStore() {
@@ -151,11 +147,11 @@ absl::Status DiskStore::CheckDirectory() const {
   if (directory_->IsInPlace() && directory_->IsNamed(*lock_file_, kLockFile)) {
     return absl::OkStatus();
   }
-  return absl::FailedPreconditionError(absl::StrCat(
+  return FailedPrecondition(
       "The directory of the cache store ", directory(),
       " was deleted while the store was in use in this process. Drop the "
       "CacheStore and the datasets that use it first (del, gc.collect()), or "
-      "give another directory."));
+      "give another directory.");
 }
 
 absl::Status DiskStore::Agree(const Settings& settings, bool replace,
@@ -173,12 +169,6 @@ absl::Status DiskStore::Agree(const Settings& settings, bool replace,
 Settings DiskStore::settings() const {
   std::lock_guard<std::mutex> lock(settings_mu_);
   return settings_;
-}
-
-void DiskStore::MakeRoomFor(uint64_t num_samples) {
-  // If this fails, a later put tries again and reports why.
-  (void)records_->index().ReserveFirst(num_samples);
-  (void)claims_->ReserveFirst(num_samples);
 }
 
 bool DiskStore::Get(uint64_t index, GenerationRange wanted,
@@ -201,12 +191,6 @@ bool DiskStore::Contains(uint64_t index, GenerationRange wanted) {
   }
   ++records_->counts().misses;
   return false;
-}
-
-Generation DiskStore::StoredGeneration(uint64_t index) const {
-  const Generation generation = writer_->buffer().GenerationOf(index);
-  return generation != kNoGeneration ? generation
-                                     : records_->StoredGeneration(index);
 }
 
 PutResult DiskStore::Put(uint64_t index, Generation generation,
@@ -349,13 +333,6 @@ std::vector<uint64_t> DiskStore::Indices() const {
   return indices;
 }
 
-void DiskStore::Discard(uint64_t index, Generation generation) {
-  const uint64_t word = records_->index().Load(index);
-  if (word != 0 && TagOfWord(word) == TagOf(generation)) {
-    records_->MakeAbsent(index, word);
-  }
-}
-
 SampleMapStats DiskStore::Stats() const {
   SampleMapStats stats;
   const auto [entries, bytes] = writer_->buffer().Live();
@@ -367,12 +344,6 @@ SampleMapStats DiskStore::Stats() const {
   stats.misses = counts.misses;
   stats.evictions = counts.evictions;
   return stats;
-}
-
-Segments::Usage DiskStore::DiskUsage() const {
-  Segments::Usage usage = segments_.TotalUsage();
-  usage.disk_bytes += ring_bytes();
-  return usage;
 }
 
 std::pair<int64_t, int64_t> DiskStore::Verify() {

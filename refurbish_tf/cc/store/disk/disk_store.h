@@ -121,7 +121,11 @@ class DiskStore {
 
   // Makes room for `num_samples` samples in the index and the claims, as far as
   // the disk has room. Then puts need not do so, and other jobs see all claims.
-  void MakeRoomFor(uint64_t num_samples);
+  void MakeRoomFor(uint64_t num_samples) {
+    // If this fails, a later put tries again and reports why.
+    (void)records_->index().ReserveFirst(num_samples);
+    (void)claims_->ReserveFirst(num_samples);
+  }
 
   // Sets the size of the ring: `bytes` of `max_bytes()`, in records of
   // `record_bytes`, or -1 if they vary. The rest is for samples that are kept.
@@ -141,7 +145,11 @@ class DiskStore {
   // Like the methods of `SampleMap`.
   bool Get(uint64_t index, GenerationRange wanted, RecordBuffer* record);
   bool Contains(uint64_t index, GenerationRange wanted);
-  Generation StoredGeneration(uint64_t index) const;
+  Generation StoredGeneration(uint64_t index) const {
+    const Generation generation = writer_->buffer().GenerationOf(index);
+    return generation != kNoGeneration ? generation
+                                       : records_->StoredGeneration(index);
+  }
   // `parts` are the payload. A stored record is in memory at first, and is lost
   // if it cannot be written later. Does no I/O, except that it extends the
   // index, once in 65,536 samples, if `MakeRoomFor` has not.
@@ -156,12 +164,21 @@ class DiskStore {
   SampleMapStats Stats() const;
   const Records::Counts& counts() const { return records_->counts(); }
   // The segments of all processes; `disk_bytes` includes the ring.
-  Segments::Usage DiskUsage() const;
+  Segments::Usage DiskUsage() const {
+    Segments::Usage usage = segments_.TotalUsage();
+    usage.disk_bytes += ring_bytes();
+    return usage;
+  }
   int64_t ring_bytes() const { return ring_->DiskBytes(); }
 
   // Removes the record of a sample if it is of this generation, and counts it
   // as corrupt. For a caller that cannot use the record.
-  void Discard(uint64_t index, Generation generation);
+  void Discard(uint64_t index, Generation generation) {
+    const uint64_t word = records_->index().Load(index);
+    if (word != 0 && TagOfWord(word) == TagOf(generation)) {
+      records_->MakeAbsent(index, word);
+    }
+  }
 
   // Writes what is still in memory, for other processes to see.
   void Flush() { writer_->Flush(); }

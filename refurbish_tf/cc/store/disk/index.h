@@ -40,7 +40,7 @@ class Index {
 
   // Makes room for the sample's word.
   absl::Status Reserve(uint64_t sample) {
-    if (sample >= kMaxSamples) return absl::OutOfRangeError("No such sample");
+    if (sample >= kMaxSamples) return OutOfRange("No such sample");
     return file_->Reserve(sample / kWords);
   }
 

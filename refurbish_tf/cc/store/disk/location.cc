@@ -58,8 +58,4 @@ Generation NearestGeneration(uint32_t tag, Generation to) {
   return to >= behind ? to - behind : to + ahead;
 }
 
-bool MayBeWanted(uint32_t tag, GenerationRange wanted) {
-  return wanted.Contains(NearestGeneration(tag, wanted.least));
-}
-
 }  // namespace refurbish_tf

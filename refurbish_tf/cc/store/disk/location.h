@@ -53,6 +53,8 @@ inline uint32_t TagOfWord(uint64_t word) { return word >> 49; }
 // generation if that is less than half of all tags away. Only the record itself
 // is certain.
 Generation NearestGeneration(uint32_t tag, Generation to);
-bool MayBeWanted(uint32_t tag, GenerationRange wanted);
+inline bool MayBeWanted(uint32_t tag, GenerationRange wanted) {
+  return wanted.Contains(NearestGeneration(tag, wanted.least));
+}
 
 }  // namespace refurbish_tf

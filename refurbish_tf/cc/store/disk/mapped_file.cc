@@ -10,7 +10,6 @@
 #include <cerrno>
 #include <csignal>
 
-#include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/base/status_macros.h"
 
 namespace refurbish_tf {
@@ -102,10 +101,9 @@ absl::StatusOr<std::unique_ptr<MappedFile>> MappedFile::Open(
   // Makes and maps the first chunk, so that this fails now if the file system
   // cannot map files. Also fills holes, which some tools leave in a copy.
   struct stat status;
-  absl::Status grown =
-      fstat(mapped->file_->fd(), &status) == 0
-          ? absl::OkStatus()
-          : absl::ErrnoToStatus(errno, absl::StrCat("Cannot stat ", name));
+  absl::Status grown = fstat(mapped->file_->fd(), &status) == 0
+                           ? absl::OkStatus()
+                           : ErrnoError("Cannot stat ", name);
   if (grown.ok()) {
     // If the file is longer than `max_chunks`, the rest stays as it is.
     const uint64_t size =
@@ -163,14 +161,14 @@ absl::Status MappedFile::Reserve(uint64_t chunk) {
   if (Find(chunk) != nullptr) return absl::OkStatus();
   absl::Status grown = Grow((chunk + 1) * chunk_bytes_, /*whole=*/false);
   if (!grown.ok() || Find(chunk) != nullptr) return grown;
-  return absl::ErrnoToStatus(errno, "Cannot map a file");
+  return ErrnoError("Cannot map a file");
 }
 
 absl::Status MappedFile::Grow(uint64_t bytes, bool whole) {
   // Several processes may extend the file at once. That overwrites nothing.
   struct stat status;
   if (fstat(file_->fd(), &status) != 0) {
-    return absl::ErrnoToStatus(errno, "Cannot stat a file");
+    return ErrnoError("Cannot stat a file");
   }
   const uint64_t from = whole ? 0 : status.st_size;
   if (from >= bytes) return absl::OkStatus();
@@ -204,7 +202,7 @@ absl::Status MappedFile::MapAgain() {
     if (syscall(SYS_mmap, data, chunk_bytes_, PROT_READ | PROT_WRITE,
                 MAP_SHARED | MAP_FIXED, file_->fd(),
                 chunk * chunk_bytes_) == -1) {
-      return absl::ErrnoToStatus(errno, "Cannot map a file");
+      return ErrnoError("Cannot map a file");
     }
   }
   return absl::OkStatus();

@@ -13,11 +13,6 @@ constexpr int kReadAttempts = 4;
 
 }  // namespace
 
-uint64_t Records::Locate(uint64_t index, GenerationRange wanted) const {
-  const uint64_t word = index_->Load(index);
-  return word != 0 && MayBeWanted(TagOfWord(word), wanted) ? word : 0;
-}
-
 bool Records::Get(uint64_t index, GenerationRange wanted,
                   RecordBuffer* record) {
   uint64_t word = Locate(index, wanted);
@@ -151,12 +146,6 @@ void Records::MakeAbsent(uint64_t index, uint64_t word) {
       absl::StrCat("sample ", index,
                    " could not be read, or is not what was put: its checksum "
                    "or its type is wrong. Such samples are prepared again."));
-}
-
-void Records::Dispose(uint64_t word) {
-  if (word == 0) return;
-  const Location location = DecodeLocation(word);
-  if (location.large) segments_->Free(location);
 }
 
 void Records::Recount() {

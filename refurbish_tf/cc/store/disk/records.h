@@ -56,7 +56,10 @@ class Records {
   Counts& counts() { return counts_; }
 
   // The sample's index word; 0 if its record cannot have a wanted generation.
-  uint64_t Locate(uint64_t index, GenerationRange wanted) const;
+  uint64_t Locate(uint64_t index, GenerationRange wanted) const {
+    const uint64_t word = index_->Load(index);
+    return word != 0 && MayBeWanted(TagOfWord(word), wanted) ? word : 0;
+  }
 
   // Like `SampleMap::Get`, for records on the disk. Counts hits, not misses.
   bool Get(uint64_t index, GenerationRange wanted, RecordBuffer* record);
@@ -95,7 +98,11 @@ class Records {
   // Clears the word of a record that failed its check, unless it has changed.
   void MakeAbsent(uint64_t index, uint64_t word);
   // Frees the space of a dead large record. Compaction frees small ones.
-  void Dispose(uint64_t word);
+  void Dispose(uint64_t word) {
+    if (word == 0) return;
+    const Location location = DecodeLocation(word);
+    if (location.large) segments_->Free(location);
+  }
 
   // Counts the records in the index, and sets the shared counts to that.
   void Recount();

@@ -167,12 +167,6 @@ void Segments::CloseDeleted() {
   }
 }
 
-void Segments::Free(const Location& location) {
-  const auto file = Open({location.large, location.segment}, /*anew=*/false);
-  if (!file.ok()) return;
-  directory_->env().Free((*file)->fd(), location.offset, location.size);
-}
-
 Segments::Usage Segments::TotalUsage() const {
   Usage usage;
   for (const SegmentKey& key : List(*directory_)) {
@@ -186,19 +180,19 @@ Segments::Usage Segments::TotalUsage() const {
 
 absl::Status Segments::Acquire(const SegmentKey& key, int flags) {
   if (IsOwn(key) || !directory_->env().TryLock(lock_file_->fd(), LockOf(key))) {
-    return absl::AlreadyExistsError("It has an owner.");
+    return AlreadyExists("It has an owner.");
   }
   absl::StatusOr<std::shared_ptr<File>> file =
       directory_->OpenFile(NameOf(key), flags);
   struct stat status;
   if (file.ok() && fstat((*file)->fd(), &status) != 0) {
-    file = absl::ErrnoToStatus(errno, "Cannot stat a segment");
+    file = ErrnoError("Cannot stat a segment");
   }
   if (!file.ok()) {
     Unlock(key);
     // Somebody may have planted something there. The name is then taken.
     return absl::IsFailedPrecondition(file.status())
-               ? absl::AlreadyExistsError(file.status().message())
+               ? AlreadyExists(file.status().message())
                : file.status();
   }
   std::vector<std::shared_ptr<File>> to_close;
@@ -235,7 +229,7 @@ absl::Status Segments::MakeActive(bool large, uint64_t size, uint64_t limit) {
     absl::Status made = Acquire(key, O_CREAT | O_EXCL);
     if (!made.ok() && !absl::IsAlreadyExists(made)) return made;
   }
-  return absl::ResourceExhaustedError("all names of segments are taken");
+  return ResourceExhausted("all names of segments are taken");
 }
 
 absl::StatusOr<Location> Segments::Append(bool large, uint64_t size,

@@ -58,7 +58,11 @@ class Segments {
   void CloseDeleted() ABSL_LOCKS_EXCLUDED(mu_);
 
   // Frees the space of a dead large record, in any process's segment.
-  void Free(const Location& location) ABSL_LOCKS_EXCLUDED(mu_);
+  void Free(const Location& location) ABSL_LOCKS_EXCLUDED(mu_) {
+    const auto file = Open({location.large, location.segment}, /*anew=*/false);
+    if (!file.ok()) return;
+    directory_->env().Free((*file)->fd(), location.offset, location.size);
+  }
 
   struct Usage {
     int64_t segments = 0;

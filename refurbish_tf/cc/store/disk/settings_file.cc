@@ -11,7 +11,6 @@
 #include <thread>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "refurbish_tf/cc/base/crc32c.h"
 #include "refurbish_tf/cc/base/status_macros.h"
@@ -46,9 +45,8 @@ std::string Unescape(const std::string& line) {
 }
 
 absl::Status DamagedSettings(const std::string& path) {
-  return absl::DataLossError(
-      absl::StrCat("The file ", path,
-                   ", which says what is in the cache store, is damaged."));
+  return DataLoss("The file ", path,
+                  ", which says what is in the cache store, is damaged.");
 }
 
 }  // namespace
@@ -64,7 +62,7 @@ absl::StatusOr<StoreContents> SettingsFile::Read() const {
     if (text.size() > kLongestSettings) return DamagedSettings(path());
   }
   if (count < 0) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("Cannot read ", path()));
+    return ErrnoError("Cannot read ", path());
   }
 
   const size_t checksum = text.rfind(absl::StrCat("\n", kChecksum, " "));
@@ -89,11 +87,11 @@ absl::StatusOr<StoreContents> SettingsFile::Read() const {
   const std::string format = settings[kFormat];
   settings.erase(kFormat);
   if (format != absl::StrCat(kFormatVersion)) {
-    return absl::UnimplementedError(absl::StrCat(
+    return Unimplemented(
         "The cache store of ", path(), " has format ", format,
         ", but this refurbish_tf reads format ", kFormatVersion,
         ". Nothing was changed. Use the refurbish_tf that wrote it, give another "
-        "directory, or start with an empty store by overwrite=True."));
+        "directory, or start with an empty store by overwrite=True.");
   }
   char* end = nullptr;
   const std::string id = settings[kId];
@@ -150,7 +148,7 @@ absl::StatusOr<Settings> SettingsFile::Agree(
       }
     }
     if (!differences.empty()) {
-      return absl::FailedPreconditionError(differences);
+      return FailedPrecondition(differences);
     }
     if (changed && locked) {
       RTF_RETURN_IF_ERROR(Write(contents));
@@ -162,15 +160,12 @@ absl::StatusOr<Settings> SettingsFile::Agree(
     locked = directory_->env().TryLock(lock_file->fd(), /*byte=*/0);
     if (locked) continue;  // Read again: the file may have changed.
     if (errno != EAGAIN && errno != EACCES) {
-      return absl::ErrnoToStatus(
-          errno,
-          absl::StrCat("Cannot lock ", directory_->path(), "/", lock_name));
+      return ErrnoError("Cannot lock ", directory_->path(), "/", lock_name);
     }
     if (Clock::now() >= until) {
-      return absl::UnavailableError(
-          absl::StrCat(path(),
-                       " is locked by another process. If that process is "
-                       "suspended, resume or end it."));
+      return Unavailable(path(),
+                         " is locked by another process. If that process is "
+                         "suspended, resume or end it.");
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }

@@ -132,11 +132,6 @@ uint64_t SharedState::Job::BeginFirstEpoch() {
   }
 }
 
-void SharedState::Job::BeginEpoch(uint64_t epoch) {
-  NoteHandedOut(0);
-  Publish(epoch + 1);
-}
-
 bool SharedState::IsAlive(const File& file, int seat) const {
   return LockByte(file.fd(), F_OFD_GETLK, kJobLocks + seat, F_WRLCK)
              .value_or(F_UNLCK) != F_UNLCK;

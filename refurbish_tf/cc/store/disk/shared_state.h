@@ -69,7 +69,10 @@ class SharedState {
     // the furthest living job, whose samples it can use, or, if there is none,
     // the epoch after all that were ever begun.
     uint64_t BeginFirstEpoch();
-    void BeginEpoch(uint64_t epoch);
+    void BeginEpoch(uint64_t epoch) {
+      NoteHandedOut(0);
+      Publish(epoch + 1);
+    }
 
     // Whether other jobs have begun an epoch and not ended.
     bool OthersAreAlive() const;

@@ -9,7 +9,7 @@
 #include <climits>
 #include <ctime>
 
-#include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/base/status_macros.h"
 
 namespace refurbish_tf {
 namespace {
@@ -27,12 +27,10 @@ absl::StatusOr<int> StoreEnv::Open(int directory, const std::string& name,
                                    int flags) {
   const int fd = openat(directory, name.c_str(), flags, 0600);
   if (fd < 0) {
-    absl::Status failed =
-        absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", name));
+    absl::Status failed = ErrnoError("cannot open ", name);
     // Not ResourceExhausted, which `IsFull` would take for a full disk.
-    return errno == EMFILE || errno == ENFILE
-               ? absl::UnavailableError(failed.message())
-               : failed;
+    return errno == EMFILE || errno == ENFILE ? Unavailable(failed.message())
+                                              : failed;
   }
   return fd;
 }
@@ -44,7 +42,7 @@ absl::Status StoreEnv::Write(int fd, uint64_t offset,
     const int count = std::min<size_t>(parts.size() - first, IOV_MAX);
     ssize_t written = pwritev(fd, &parts[first], count, offset);
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return absl::ErrnoToStatus(errno, "cannot write");
+    if (written < 0) return ErrnoError("cannot write");
     offset += written;
     bool advanced = written > 0;
     while (first < parts.size() &&
@@ -67,7 +65,7 @@ absl::Status StoreEnv::Allocate(int fd, uint64_t offset, uint64_t size) {
   // where it has found holes, and another process may have written there since.
   while (fallocate(fd, 0, offset, size) != 0) {
     if (errno == EOPNOTSUPP) return AppendZeros(fd, offset + size);
-    if (errno != EINTR) return absl::ErrnoToStatus(errno, kCannotGrow);
+    if (errno != EINTR) return ErrnoError(kCannotGrow);
   }
   return absl::OkStatus();
 }
@@ -79,27 +77,27 @@ void StoreEnv::Free(int fd, uint64_t offset, uint64_t size) {
 
 absl::Status StoreEnv::Truncate(int fd, uint64_t size) {
   if (ftruncate(fd, size) == 0) return absl::OkStatus();
-  return absl::ErrnoToStatus(errno, "cannot truncate a file");
+  return ErrnoError("cannot truncate a file");
 }
 
 absl::Status StoreEnv::Sync(int fd) {
   // EINVAL, EROFS: some file systems cannot sync directories.
   return TEMP_FAILURE_RETRY(fsync(fd)) == 0 || errno == EINVAL || errno == EROFS
              ? absl::OkStatus()
-             : absl::ErrnoToStatus(errno, "cannot write to the disk");
+             : ErrnoError("cannot write to the disk");
 }
 
 absl::Status StoreEnv::Rename(int directory, const std::string& from,
                               const std::string& to) {
   return renameat(directory, from.c_str(), directory, to.c_str()) == 0
              ? absl::OkStatus()
-             : absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", to));
+             : ErrnoError("cannot write ", to);
 }
 
 absl::Status StoreEnv::Unlink(int directory, const std::string& name) {
   return unlinkat(directory, name.c_str(), 0) == 0
              ? absl::OkStatus()
-             : absl::ErrnoToStatus(errno, absl::StrCat("cannot delete ", name));
+             : ErrnoError("cannot delete ", name);
 }
 
 bool StoreEnv::TryLock(int fd, uint64_t byte) {
@@ -137,7 +135,7 @@ absl::Status AppendZeros(int fd, uint64_t size) {
       break;
     }
   }
-  return absl::ErrnoToStatus(errno, kCannotGrow);
+  return ErrnoError(kCannotGrow);
 }
 
 }  // namespace refurbish_tf

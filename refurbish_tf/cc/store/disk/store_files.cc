@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/base/entropy.h"
 #include "refurbish_tf/cc/base/status_macros.h"
 #include "refurbish_tf/cc/store/disk/segments.h"

@@ -72,24 +72,6 @@ bool WriteBuffer::Get(uint64_t index, GenerationRange wanted,
   return true;
 }
 
-bool WriteBuffer::Contains(uint64_t index, GenerationRange wanted) const {
-  const Generation generation = GenerationOf(index);
-  return generation != kNoGeneration && wanted.Contains(generation);
-}
-
-Generation WriteBuffer::GenerationOf(uint64_t index) const {
-  std::lock_guard<std::mutex> lock(mu_);
-  const auto found = newest_.find(index);
-  return found == newest_.end() ? kNoGeneration : found->second->generation;
-}
-
-std::vector<uint64_t> WriteBuffer::Indices() const {
-  std::vector<uint64_t> indices;
-  std::lock_guard<std::mutex> lock(mu_);
-  for (const auto& [index, entry] : newest_) indices.push_back(index);
-  return indices;
-}
-
 void WriteBuffer::Forget(Entry* entry) {
   if (entry->dropped) return;
   entry->dropped = true;
@@ -112,27 +94,6 @@ bool WriteBuffer::Drop(uint64_t index) {
   return true;
 }
 
-void WriteBuffer::DropAll() {
-  std::lock_guard<std::mutex> lock(mu_);
-  for (const Batch* entries : {&filling_, &batch_}) {
-    for (const std::unique_ptr<Entry>& entry : *entries) Forget(entry.get());
-  }
-}
-
-std::pair<int64_t, int64_t> WriteBuffer::Live() const {
-  // With the lock held, so that no record is published between the two reads.
-  std::lock_guard<std::mutex> lock(mu_);
-  return {records_->state().entries() + new_entries_,
-          records_->state().bytes() + new_bytes_};
-}
-
-Clock::time_point WriteBuffer::DueAt() const {
-  std::lock_guard<std::mutex> lock(mu_);
-  if (filling_.empty()) return Clock::time_point::max();
-  return filling_bytes_ >= enough_ ? Clock::time_point::min()
-                                   : filling_since_ + delay_;
-}
-
 const WriteBuffer::Batch& WriteBuffer::BeginBatch() {
   std::lock_guard<std::mutex> lock(mu_);
   batch_ = std::move(filling_);
@@ -144,9 +105,11 @@ const WriteBuffer::Batch& WriteBuffer::BeginBatch() {
   return batch_;
 }
 
-bool WriteBuffer::WasDropped(const Entry& entry) const {
+Clock::time_point WriteBuffer::DueAt() const {
   std::lock_guard<std::mutex> lock(mu_);
-  return entry.dropped;
+  if (filling_.empty()) return Clock::time_point::max();
+  return filling_bytes_ >= enough_ ? Clock::time_point::min()
+                                   : filling_since_ + delay_;
 }
 
 std::vector<uint64_t> WriteBuffer::Publish(const Entry& entry,
@@ -167,11 +130,6 @@ std::vector<uint64_t> WriteBuffer::Publish(const Entry& entry,
   all_dead.push_back(dead);
   Forget(const_cast<Entry*>(&entry));
   return all_dead;
-}
-
-void WriteBuffer::Fail(const Entry& entry) {
-  std::lock_guard<std::mutex> lock(mu_);
-  Forget(const_cast<Entry*>(&entry));
 }
 
 void WriteBuffer::EndBatch() {

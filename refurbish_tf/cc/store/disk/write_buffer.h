@@ -62,13 +62,30 @@ class WriteBuffer {
   bool Get(uint64_t index, GenerationRange wanted, RecordBuffer* record) const
       ABSL_LOCKS_EXCLUDED(mu_);
   bool Contains(uint64_t index, GenerationRange wanted) const
-      ABSL_LOCKS_EXCLUDED(mu_);
+      ABSL_LOCKS_EXCLUDED(mu_) {
+    const Generation generation = GenerationOf(index);
+    return generation != kNoGeneration && wanted.Contains(generation);
+  }
   // The newest generation of the sample in this buffer, or kNoGeneration.
-  Generation GenerationOf(uint64_t index) const ABSL_LOCKS_EXCLUDED(mu_);
-  std::vector<uint64_t> Indices() const ABSL_LOCKS_EXCLUDED(mu_);
+  Generation GenerationOf(uint64_t index) const ABSL_LOCKS_EXCLUDED(mu_) {
+    std::lock_guard<std::mutex> lock(mu_);
+    const auto found = newest_.find(index);
+    return found == newest_.end() ? kNoGeneration : found->second->generation;
+  }
+  std::vector<uint64_t> Indices() const ABSL_LOCKS_EXCLUDED(mu_) {
+    std::vector<uint64_t> indices;
+    std::lock_guard<std::mutex> lock(mu_);
+    for (const auto& [index, entry] : newest_) indices.push_back(index);
+    return indices;
+  }
   // Drops the records of a sample. False if there were none.
   bool Drop(uint64_t index) ABSL_LOCKS_EXCLUDED(mu_);
-  void DropAll() ABSL_LOCKS_EXCLUDED(mu_);
+  void DropAll() ABSL_LOCKS_EXCLUDED(mu_) {
+    std::lock_guard<std::mutex> lock(mu_);
+    for (const Batch* entries : {&filling_, &batch_}) {
+      for (const std::unique_ptr<Entry>& entry : *entries) Forget(entry.get());
+    }
+  }
 
   // Lowers the limit on the bytes of live records. Stored records stay.
   void Limit(int64_t max_bytes) {
@@ -79,7 +96,12 @@ class WriteBuffer {
   }
 
   // Live entries and bytes, on the disk and in memory.
-  std::pair<int64_t, int64_t> Live() const ABSL_LOCKS_EXCLUDED(mu_);
+  std::pair<int64_t, int64_t> Live() const ABSL_LOCKS_EXCLUDED(mu_) {
+    // With the lock held, so that no record is published between the two reads.
+    std::lock_guard<std::mutex> lock(mu_);
+    return {records_->state().entries() + new_entries_,
+            records_->state().bytes() + new_bytes_};
+  }
 
   // Whether this is the copy in a child made by fork(). It has no writer, so
   // puts fail.
@@ -92,11 +114,17 @@ class WriteBuffer {
   // Takes all records in memory, which `Get` still finds. `EndBatch` must
   // follow before the next call.
   const Batch& BeginBatch() ABSL_LOCKS_EXCLUDED(mu_);
-  bool WasDropped(const Entry& entry) const ABSL_LOCKS_EXCLUDED(mu_);
+  bool WasDropped(const Entry& entry) const ABSL_LOCKS_EXCLUDED(mu_) {
+    std::lock_guard<std::mutex> lock(mu_);
+    return entry.dropped;
+  }
   // Publishes a written record. Returns the words of records that are dead now.
   std::vector<uint64_t> Publish(const Entry& entry, const Location& location)
       ABSL_LOCKS_EXCLUDED(mu_);
-  void Fail(const Entry& entry) ABSL_LOCKS_EXCLUDED(mu_);
+  void Fail(const Entry& entry) ABSL_LOCKS_EXCLUDED(mu_) {
+    std::lock_guard<std::mutex> lock(mu_);
+    Forget(const_cast<Entry*>(&entry));
+  }
   void EndBatch() ABSL_LOCKS_EXCLUDED(mu_);
   // Called when the writer has ended: from now on puts fail, and none waits.
   void Close() ABSL_LOCKS_EXCLUDED(mu_);

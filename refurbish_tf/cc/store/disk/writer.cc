@@ -4,7 +4,6 @@
 #include <system_error>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/base/status_macros.h"
 
 namespace refurbish_tf {
@@ -36,18 +35,11 @@ absl::Status Writer::Start() {
   try {
     thread_ = std::thread([this] { Run(); });
   } catch (const std::system_error& error) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "Cannot start a thread for the cache store ", directory_->path(), ": ",
-        error.what(), ". Give the process more memory or threads."));
+    return ResourceExhausted("Cannot start a thread for the cache store ",
+                             directory_->path(), ": ", error.what(),
+                             ". Give the process more memory or threads.");
   }
   return absl::OkStatus();
-}
-
-Writer::~Writer() {
-  if (!thread_.joinable()) return;
-  stopping_ = true;
-  Wake();
-  thread_.join();
 }
 
 void Writer::Wake() {
@@ -65,11 +57,6 @@ void Writer::Ask(Requests* requests) {
   woken_ = true;
   wake_.notify_all();
   while (requests->answered < own && !stopping_) answered_.wait(lock);
-}
-
-uint64_t Writer::NumAsked(const Requests& requests) const {
-  std::lock_guard<std::mutex> lock(mu_);
-  return requests.asked;
 }
 
 void Writer::Answer(Requests* requests, uint64_t asked) {
@@ -98,7 +85,7 @@ void Writer::Run() {
   try {
     WriteUntilTheEnd();
   } catch (const std::bad_alloc&) {
-    WriteFailed(absl::ResourceExhaustedError("there is no memory to write"));
+    WriteFailed(ResourceExhausted("there is no memory to write"));
     std::lock_guard<std::mutex> lock(mu_);
     stopping_ = true;
   }

@@ -35,7 +35,12 @@ class Writer {
   Writer(const Directory* directory, Records* records, Index* claims,
          TransitRing* ring, const Options& options);
   // Writes what is still in memory.
-  ~Writer();
+  ~Writer() {
+    if (!thread_.joinable()) return;
+    stopping_ = true;
+    Wake();
+    thread_.join();
+  }
   absl::Status Start();
 
   WriteBuffer& buffer() { return buffer_; }
@@ -64,7 +69,10 @@ class Writer {
     uint64_t answered = 0;
   };
   void Ask(Requests* requests) ABSL_LOCKS_EXCLUDED(mu_);
-  uint64_t NumAsked(const Requests& requests) const ABSL_LOCKS_EXCLUDED(mu_);
+  uint64_t NumAsked(const Requests& requests) const ABSL_LOCKS_EXCLUDED(mu_) {
+    std::lock_guard<std::mutex> lock(mu_);
+    return requests.asked;
+  }
   void Answer(Requests* requests, uint64_t asked) ABSL_LOCKS_EXCLUDED(mu_);
 
   void Wake() ABSL_LOCKS_EXCLUDED(mu_);

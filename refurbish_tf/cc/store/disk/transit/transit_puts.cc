@@ -55,11 +55,6 @@ PutResult TransitPuts::Put(uint32_t index, Generation generation,
   return PutResult::kStored;
 }
 
-void TransitPuts::Release(uint32_t index, Generation generation) {
-  env_->BeforeSharedWrite();
-  SharedState::Release(claims_, index, generation);
-}
-
 Clock::time_point TransitPuts::DueAt() const {
   std::lock_guard<std::mutex> lock(mu_);
   if (filling_.empty()) return Clock::time_point::max();
@@ -124,11 +119,6 @@ void TransitPuts::EndWrite(const Entry& entry, bool written) {
     ring_->Drop(entry.span);
   }
   Release(entry.index, entry.generation);
-}
-
-void TransitPuts::Close() {
-  std::lock_guard<std::mutex> lock(mu_);
-  closed_ = true;
 }
 
 }  // namespace refurbish_tf

@@ -45,7 +45,10 @@ class TransitPuts {
   PutResult Put(uint32_t index, Generation generation, uint64_t space,
                 const std::function<RecordBuffer()>& make)
       ABSL_LOCKS_EXCLUDED(mu_);
-  void Release(uint32_t index, Generation generation);
+  void Release(uint32_t index, Generation generation) {
+    env_->BeforeSharedWrite();
+    SharedState::Release(claims_, index, generation);
+  }
 
   // For the writer -----------------------------------------------------------
 
@@ -55,7 +58,10 @@ class TransitPuts {
   void WriteBatch(const std::function<void(const absl::Status& why)>& failed)
       ABSL_LOCKS_EXCLUDED(mu_);
   // Called when the writer has ended: from now on puts fail.
-  void Close() ABSL_LOCKS_EXCLUDED(mu_);
+  void Close() ABSL_LOCKS_EXCLUDED(mu_) {
+    std::lock_guard<std::mutex> lock(mu_);
+    closed_ = true;
+  }
 
  private:
   struct Entry {
