@@ -1,0 +1,386 @@
+"""Shared levels for tests: real servers, a proxy that delays them, and jobs whose samples show their generation."""
+
+import collections
+import contextlib
+import dataclasses
+import functools
+import itertools
+import math
+import multiprocessing
+import os
+import queue
+import re
+import shutil
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+import urllib.request
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import refurbish_tf as rtf
+from support import schedule
+from support.processes import TIMEOUT, end_of, free_port, start_forked
+from support.waiting import until
+
+SEED = 1
+KINDS = ("redis", "s3", "file", "object")
+RECORD = re.compile(r"refurbish/[0-9a-f]{20}/\d+/(\d+)$")
+
+
+# Levels, seen from outside. ------------------------------------------------------------------------------------------
+
+
+class Level:
+  """A level in which everything can be read and written. `address`: the argument `shared`."""
+
+  def records(self):
+    """The records by the index of their sample. The level has one prefix."""
+    return {int(match[1]): value for key, value in self.entries().items() if (match := RECORD.search(key))}
+
+  def generations(self):
+    return {index: int.from_bytes(record[8:12], "little") for index, record in self.records().items()}
+
+  def change(self, changed):
+    """Replaces each record by `changed(index, record)`."""
+    for key, value in self.entries().items():
+      if match := RECORD.search(key):
+        self.put(key, changed(int(match[1]), value))
+
+  def wait_for(self, *jobs):
+    """Waits until everything that the jobs have prepared is here, because they write in the background."""
+    wanted = dict(sorted(call for job in jobs for call in job.prepared))
+    missing = lambda here: [index for index, generation in wanted.items() if here.get(index, -1) < generation]
+    assert until(lambda: not missing(self.generations()), 30), missing(self.generations())
+
+
+class Object(Level):
+  """A level of a user's own, in this process. It counts the keys that were asked for. `fault` takes the place of its
+  methods."""
+
+  def __init__(self):
+    self.address, self.fault, self.held, self.asked = self, None, {}, collections.Counter()
+
+  def get_many(self, keys):
+    self.asked.update(keys)
+    return self.fault(keys) if self.fault else [self.held.get(key) for key in keys]
+
+  def put(self, key, value):
+    assert type(key) is str and type(value) is bytes
+    self.held[key] = self.fault([key])[0] if self.fault else value
+
+  def entries(self):
+    return dict(self.held)
+
+
+class Bucket(Level):
+  """A directory, or a bucket of an S3 server."""
+
+  def __init__(self, address):
+    import obstore.store
+
+    self.address, self._store = address, obstore.store.from_url(address)
+
+  def put(self, key, value):
+    self._store.put(key, value)
+
+  def entries(self):
+    found = {}
+    for name in [each["path"] for part in self._store.list() for each in part]:
+      with contextlib.suppress(FileNotFoundError):  # obstore writes a file under another name first.
+        found[name] = bytes(self._store.get(name).bytes())
+    return found
+
+
+class Redis(Level):
+  """A database of a redis-server of its own, without persistence. `options`: arguments of the server."""
+
+  def __init__(self, *options, password=None):
+    import redis
+
+    self.port, self._redis = free_port(), functools.partial(redis.Redis, password=password)
+    self._command = ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", *options]
+    self._command += ["--requirepass", password] if password else []
+    self.start()
+    self.use(0)
+
+  def use(self, database):
+    """Uses this database from now on, so that what former jobs still write is elsewhere."""
+    self.address = f"redis://127.0.0.1:{self.port}/{database}"
+    self.client = self._redis(port=self.port, db=database)
+    self.client.flushdb()
+
+  def start(self):
+    self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL, cwd=tempfile.gettempdir())
+    assert until(self._answers, TIMEOUT), "redis-server does not start"
+
+  def _answers(self):
+    with socket.socket() as found:
+      return found.connect_ex(("127.0.0.1", self.port)) == 0
+
+  def kill(self):
+    self._process.kill()
+    self._process.wait()
+
+  def put(self, key, value):
+    self.client.set(key, value)
+
+  def entries(self):
+    keys = list(self.client.scan_iter(count=1000))
+    values = self.client.mget(keys) if keys else []
+    return {key.decode(): value for key, value in zip(keys, values) if value is not None}
+
+  def lives(self):
+    """By the index of a sample: the seconds until its record expires, or -1 if it stays."""
+    return {int(match[1]): self.client.ttl(key) for key in self.entries() if (match := RECORD.search(key))}
+
+
+@contextlib.contextmanager
+def redis_server(*options, **more):
+  if shutil.which("redis-server") is None:
+    pytest.skip("redis-server is not installed; apt-get install redis-server does it")
+  pytest.importorskip("redis", reason="redis is not installed; pip install -e '.[test]' does it")
+  level = Redis(*options, **more)
+  try:
+    yield level
+  finally:
+    level.kill()
+
+
+@contextlib.contextmanager
+def s3_server():
+  """Yields the address of an S3 server in this process. The environment has what its clients need."""
+  for module in ("moto", "obstore"):
+    pytest.importorskip(module, reason=f"{module} is not installed; pip install -e '.[test]' does it")
+  from moto import server
+
+  started = server.ThreadedMotoServer(port=0, verbose=False)
+  started.start()
+  address = "http://{}:{}".format(*started.get_host_and_port())
+  names = ("AWS_ENDPOINT_URL", "AWS_ALLOW_HTTP", "AWS_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+  with pytest.MonkeyPatch.context() as here:
+    for name, value in zip(names, (address, "true", "us-east-1", "key", "the-key-of-s3")):
+      here.setenv(name, value)
+    yield address
+  started.stop()
+
+
+@contextlib.contextmanager
+def empty_levels(root):
+  """Yields a function that makes an empty level of a kind. Each server starts when it is first needed."""
+  with contextlib.ExitStack() as stack:
+    server = functools.cache(lambda make: stack.enter_context(make()))
+    numbers = itertools.count()
+
+    def empty(kind):
+      if kind == "object":
+        return Object()
+      if kind == "redis":
+        server(redis_server).use(next(numbers) % 16)
+        return server(redis_server)
+      pytest.importorskip("obstore", reason="obstore is not installed; pip install -e '.[test]' does it")
+      name = f"level-{next(numbers)}"
+      if kind == "file":
+        (root / name).mkdir()
+        return Bucket(f"file://{root / name}")
+      request = urllib.request.Request(f"{server(s3_server)}/{name}", method="PUT")
+      urllib.request.urlopen(request, timeout=TIMEOUT).close()
+      return Bucket(f"s3://{name}/levels")
+
+    yield empty
+
+
+# A network between a job and its level. ------------------------------------------------------------------------------
+
+
+class Proxy:
+  """Passes TCP on to a port of this machine: `delay` seconds later each way, and at most `rate` bytes a second.
+
+  It can be cut, which closes all connections and refuses new ones, and held, which keeps them open and passes nothing.
+  """
+
+  def __init__(self, port, delay=0.0, rate=math.inf):
+    self.delay, self.rate, self._to = delay, rate, port
+    self._open, self._cut, self._passes = set(), False, threading.Event()
+    self._free = [0.0, 0.0]  # When the line can take more bytes, each way.
+    self._lock = threading.Lock()
+    self._listener = socket.create_server(("127.0.0.1", 0))
+    self.port = self._listener.getsockname()[1]
+    self._passes.set()
+    threading.Thread(target=self._accept, daemon=True).start()
+
+  def cut(self, is_cut=True):
+    self._cut = is_cut
+    for each in list(self._open) if is_cut else ():
+      with contextlib.suppress(OSError):
+        each.shutdown(socket.SHUT_RDWR)
+
+  def hold(self, is_held=True):
+    (self._passes.clear if is_held else self._passes.set)()
+
+  def close(self):
+    with contextlib.suppress(OSError):
+      self._listener.shutdown(socket.SHUT_RDWR)
+    self._listener.close()
+    self.cut()
+    self.hold(False)
+
+  def _accept(self):
+    with contextlib.suppress(OSError):
+      while True:
+        client, _ = self._listener.accept()
+        try:
+          if self._cut:
+            raise ConnectionError
+          server = socket.create_connection(("127.0.0.1", self._to))
+        except OSError:
+          client.close()
+          continue
+        self._open |= {client, server}
+        for way, (source, to) in enumerate([(client, server), (server, client)]):
+          passing = queue.SimpleQueue()
+          threading.Thread(target=self._read, args=(source, passing, way), daemon=True).start()
+          threading.Thread(target=self._write, args=(passing, to), daemon=True).start()
+
+  def _read(self, source, passing, way):
+    data = b"any"
+    while data:
+      try:
+        data = source.recv(2**16)
+      except OSError:
+        data = b""
+      with self._lock:
+        self._free[way] = max(self._free[way], time.monotonic()) + len(data) / self.rate
+        passing.put((self._free[way] + self.delay, data))
+
+  def _write(self, passing, to):
+    with contextlib.suppress(OSError):
+      while True:
+        due, data = passing.get()
+        time.sleep(max(0, due - time.monotonic()))
+        self._passes.wait()
+        if not data:
+          return to.shutdown(socket.SHUT_RDWR)
+        to.sendall(data)
+
+
+# Jobs. ---------------------------------------------------------------------------------------------------------------
+
+
+def bytes_of(index, generation, size):
+  return np.random.default_rng([index, generation]).bytes(size)
+
+
+def generation_of(index, seed):
+  """The generation that a seed of `partial_fn` was made for."""
+  first, second = (int(number) & 2**32 - 1 for number in seed)
+  word = schedule.unmix(first << 32 | second) ^ schedule.key(SEED, schedule.PARTIAL_FN)
+  assert word >> 32 == index
+  return word & 2**32 - 1
+
+
+class Job:
+  """A stage whose samples are their index, generation, and bytes made from both. `prepared` has the calls of
+  `partial_fn`.
+
+  `options`: of the stage, and, with the names of its arguments, of its `CacheStore`.
+  """
+
+  def __init__(self, shared=None, n=64, r=2, *, source=None, indices=None, size=16, seconds=0.0, batch=None, **options):
+    self.indices, self.r, self.batch = indices or range(n), r, batch
+    self.prepared, self.uses, self.longest = [], collections.Counter(), 0.0
+
+    def prepare(index, seed):
+      generation = generation_of(index, seed)
+      time.sleep(seconds)
+      self.prepared.append((int(index), generation))
+      return np.int64(generation), np.frombuffer(bytes_of(index, generation, size), np.uint8)
+
+    def partial_fn(index, seed):
+      generation, payload = tf.numpy_function(prepare, [index, seed], (tf.int64, tf.uint8))
+      return index, tf.ensure_shape(generation, []), tf.ensure_shape(payload, [size])
+
+    names = ("path", "max_bytes", "shared_max_bytes", "version")
+    of_store = {"version": "1"} | {name: options.pop(name) for name in names if name in options}
+    self.store = None if shared is None else rtf.CacheStore(shared=shared, **of_store)
+    source = tf.data.Dataset.range(n) if source is None else source
+    self.dataset = source.refurbish(
+      partial_fn, r=r, seed=SEED, store=self.store, **{"num_parallel_calls": 4, **options}
+    )
+
+  def elements(self, iterator):
+    """The elements of an iterator, (index, generation), checked: their bytes, and that none is used more than r
+    times."""
+    began = time.monotonic()
+    for element in iterator:
+      self.longest = max(self.longest, time.monotonic() - began)
+      rows = zip(*element) if self.batch else [element]
+      for index, generation, payload in rows:
+        index, generation = int(index), int(generation)
+        assert np.asarray(payload).tobytes() == bytes_of(index, generation, len(payload)), "wrong bytes"
+        self.uses[index, generation] += 1
+        assert self.uses[index, generation] <= math.ceil(self.r)  # G2.
+        yield index, generation
+      began = time.monotonic()
+
+  def epoch(self, on_element=lambda number: None):
+    """Reads an epoch, which must be whole (G1). Returns its elements, in order."""
+    elements = []
+    for element in self.elements((self.dataset.batch(self.batch) if self.batch else self.dataset).as_numpy_iterator()):
+      elements.append(element)
+      on_element(len(elements))
+    assert sorted(index for index, _ in elements) == list(self.indices)
+    return elements
+
+
+@dataclasses.dataclass(frozen=True)
+class Machine:
+  """A job that begins `start` seconds after the others. `options`: of `Job`."""
+
+  shared: str
+  options: dict
+  epochs: int = 3
+  start: float = 0.0
+
+  def run(self, environment, pipe):
+    os.environ.update(environment)
+    job = Job(self.shared, **self.options)
+    pipe.send("ready")
+    pipe.recv()
+    began = time.monotonic() + self.start
+    time.sleep(self.start)
+    for _ in range(self.epochs):
+      job.epoch()
+    pipe.send((len(job.prepared), time.monotonic() - began, job.longest))
+
+
+class Running:
+  """A machine as a process of its own."""
+
+  def __init__(self, machine):
+    self._pipe, other = multiprocessing.Pipe()
+    self.process = start_forked(machine.run, dict(os.environ), other)
+    other.close()
+
+  def go(self):
+    assert self._pipe.poll(TIMEOUT) and self._pipe.recv() == "ready"
+    self._pipe.send("go")
+
+  def result(self):
+    """The calls of `partial_fn`, the seconds, and the longest wait for an element."""
+    assert self._pipe.poll(TIMEOUT), "it hangs"
+    result = self._pipe.recv()
+    assert end_of(self.process) == 0
+    return result
+
+
+def run_machines(*machines):
+  """The results of machines that run at the same time."""
+  running = [Running(machine) for machine in machines]
+  for act in (Running.go, Running.result):
+    results = [act(each) for each in running]
+  return results
