@@ -84,7 +84,7 @@ def test_jobs_without_a_seed_share():
     return [(int(index), *seed.tolist()) for index, seed in stage.as_numpy_iterator()]
 
   one = epoch()
-  assert until(lambda: len(level.records()) == N)
+  assert until(lambda: len(level.records()) == N, 30)
   other = epoch()
   assert sorted(one) == sorted(other) and one != other and len(calls) == N
 

@@ -272,7 +272,7 @@ class Proxy:
 
 
 def bytes_of(index, generation, size):
-  return np.random.default_rng([index, generation]).bytes(size)
+  return np.random.default_rng([int(index), generation]).bytes(size)
 
 
 def generation_of(index, seed):
