@@ -27,7 +27,7 @@ from support import schedule
 from support.processes import TIMEOUT, end_of, free_port, start_forked
 from support.waiting import until
 
-SEED = 1
+SEED, CALLS = 1, 2
 KINDS = ("redis", "s3", "file", "object")
 RECORD = re.compile(r"refurbish/[0-9a-f]{20}/\d+/(\d+)$")
 
@@ -36,7 +36,10 @@ RECORD = re.compile(r"refurbish/[0-9a-f]{20}/\d+/(\d+)$")
 
 
 class Level:
-  """A level in which everything can be read and written. `address`: the argument `shared`."""
+  """A level in which everything can be read and written. `address`: the argument `shared`. `slow`: seconds in which it
+  certainly answers."""
+
+  slow = 0.5
 
   def records(self):
     """The records by the index of their sample. The level has one prefix."""
@@ -189,7 +192,9 @@ def empty_levels(root):
         return Bucket(f"file://{root / name}")
       request = urllib.request.Request(f"{server(s3_server)}/{name}", method="PUT")
       urllib.request.urlopen(request, timeout=TIMEOUT).close()
-      return Bucket(f"s3://{name}/levels")
+      level = Bucket(f"s3://{name}/levels")
+      level.slow = 1.5
+      return level
 
     yield empty
 
@@ -200,17 +205,16 @@ def empty_levels(root):
 class Proxy:
   """Passes TCP on to a port of this machine: `delay` seconds later each way, and at most `rate` bytes a second.
 
-  It can be cut, which closes all connections and refuses new ones, and held, which keeps them open and passes nothing.
+  It can be cut, which closes all connections and refuses new ones.
   """
 
   def __init__(self, port, delay=0.0, rate=math.inf):
     self.delay, self.rate, self._to = delay, rate, port
-    self._open, self._cut, self._passes = set(), False, threading.Event()
+    self._open, self._cut = set(), False
     self._free = [0.0, 0.0]  # When the line can take more bytes, each way.
     self._lock = threading.Lock()
     self._listener = socket.create_server(("127.0.0.1", 0))
     self.port = self._listener.getsockname()[1]
-    self._passes.set()
     threading.Thread(target=self._accept, daemon=True).start()
 
   def cut(self, is_cut=True):
@@ -219,15 +223,11 @@ class Proxy:
       with contextlib.suppress(OSError):
         each.shutdown(socket.SHUT_RDWR)
 
-  def hold(self, is_held=True):
-    (self._passes.clear if is_held else self._passes.set)()
-
   def close(self):
     with contextlib.suppress(OSError):
       self._listener.shutdown(socket.SHUT_RDWR)
     self._listener.close()
     self.cut()
-    self.hold(False)
 
   def _accept(self):
     with contextlib.suppress(OSError):
@@ -262,7 +262,6 @@ class Proxy:
       while True:
         due, data = passing.get()
         time.sleep(max(0, due - time.monotonic()))
-        self._passes.wait()
         if not data:
           return to.shutdown(socket.SHUT_RDWR)
         to.sendall(data)
@@ -287,10 +286,11 @@ class Job:
   """A stage whose samples are their index, generation, and bytes made from both. `prepared` has the calls of
   `partial_fn`.
 
-  `options`: of the stage, and, with the names of its arguments, of its `CacheStore`.
+  A job never waits for a level. So a job that is to find samples there needs `seconds` for a preparation: then it
+  prepares those that it begins with, at most CALLS in each epoch, and finds the others.
   """
 
-  def __init__(self, shared=None, n=64, r=2, *, source=None, indices=None, size=16, seconds=0.0, batch=None, **options):
+  def __init__(self, shared=None, n=48, r=2, *, source=None, indices=None, size=16, seconds=0.0, batch=None, **options):
     self.indices, self.r, self.batch = indices or range(n), r, batch
     self.prepared, self.uses, self.longest = [], collections.Counter(), 0.0
 
@@ -304,12 +304,10 @@ class Job:
       generation, payload = tf.numpy_function(prepare, [index, seed], (tf.int64, tf.uint8))
       return index, tf.ensure_shape(generation, []), tf.ensure_shape(payload, [size])
 
-    names = ("path", "max_bytes", "shared_max_bytes", "version")
-    of_store = {"version": "1"} | {name: options.pop(name) for name in names if name in options}
-    self.store = None if shared is None else rtf.CacheStore(shared=shared, **of_store)
-    source = tf.data.Dataset.range(n) if source is None else source
-    self.dataset = source.refurbish(
-      partial_fn, r=r, seed=SEED, store=self.store, **{"num_parallel_calls": 4, **options}
+    of_store = {name: options.pop(name) for name in ("version", "shared_max_bytes") if name in options}
+    self.store = None if shared is None else rtf.CacheStore(shared=shared, **{"version": "1", **of_store})
+    self.dataset = (tf.data.Dataset.range(n) if source is None else source).refurbish(
+      partial_fn, r=r, seed=SEED, store=self.store, **{"num_parallel_calls": CALLS, "order_seed": 1, **options}
     )
 
   def elements(self, iterator):
