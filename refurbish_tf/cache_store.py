@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.core.protobuf import struct_pb2
 
-from refurbish_tf._internal import checks, machine, native
+from refurbish_tf._internal import checks, machine, native, shared_levels
 from refurbish_tf._internal.tensorflow_internals import nested_structure_coder, structure
 
 UNLIMITED = 2**63 - 1
@@ -96,6 +96,9 @@ class CacheStore:
   >>> rtf.CacheStore(path).get(3).numpy()
   array([1, 2], dtype=int32)
 
+  With `shared`, machines also share the samples that their `refurbish` stages have prepared: each job uses what others
+  have put there, and prepares what it does not find. The methods here concern only the store of this machine.
+
   The store of Revamper (Lee et al., "Refurbish Your Training Data", USENIX ATC 2021, section 5.1), shared as in
   OneAccess (Kakaraparthi et al., "The Case for Unifying Data Loading in Machine Learning Clusters", HotCloud 2019).
   """
@@ -105,6 +108,8 @@ class CacheStore:
     path: str | os.PathLike[str] | None = None,
     *,
     max_bytes: int | None = None,
+    shared: Any = None,
+    shared_max_bytes: int | None = None,
     element_spec: Any = None,
     version: str | None = None,
     overwrite: bool = False,
@@ -118,29 +123,50 @@ class CacheStore:
         it is for samples in transit, which are not kept and which jobs hand each other: room for 2 % of all samples, or
         for a quarter of those that fit, up to 256, if that is more; a sixteenth of the bytes if samples vary in size;
         and all of it if `r` is 1 and the source is read by index. `rtf.describe` says how many these are.
+      shared: the level that machines share: an address, `redis://host:6379/0` (also `rediss://`, `unix://`, `valkey://`),
+        `s3://bucket/prefix`, `gs://`, `az://`, or `file:///mnt/nfs/directory`; or an object of your own with methods
+        `get_many(keys: list[str]) -> list[bytes | None]` and `put(key: str, value: bytes)`, which threads call at once.
+        Install `refurbish-tf[cluster]`. Passwords come from the variables REFURBISH_TF_SHARED_USERNAME and
+        REFURBISH_TF_SHARED_PASSWORD, for Redis, and from those of the cloud. While it cannot be used, jobs prepare all
+        samples themselves. Without a `seed` jobs share one; each has a random `order_seed`, because jobs that read the
+        same sample at the same time would all prepare it.
+      shared_max_bytes: the most bytes of data in that level, as `max_bytes`. Other samples are there for a minute only,
+        or, except in Redis, not at all.
       element_spec: the structure of a sample, of `tf.TypeSpec`s as in `tf.data.Dataset.element_spec`. Only needed to
         trace a `get` in a `tf.function` before the first `put`.
       version: with a `path`, a string of your own for what the samples do not show, such as the data of the
-        `numpy_function` that made them. A store of another version is rejected. None accepts any version.
+        `numpy_function` that made them. A store of another version is rejected. None accepts any version. Required with
+        `shared`: jobs with the same version share samples if their functions look the same.
       overwrite: with a `path`, whether to delete the store that is there and start with an empty one.
 
     Raises:
-      ValueError: `max_bytes` is not positive or above 2**63 - 1; `path` is not in UTF-8, is not a directory, cannot be
-        written, or holds other files than those of a cache store, or samples of another `version` or `element_spec`;
-        its file system has no locks or cannot map files into memory, such as a network mount; with `overwrite`, it is
-        in use; the directory was deleted while this process uses a store in it.
+      ValueError: `shared` is not read and written within 2 seconds, or has no `version`; `max_bytes` is not positive or
+        above 2**63 - 1; `path` is not in UTF-8, is not a directory, cannot be written, or holds other files than those
+        of a cache store, or samples of another `version` or `element_spec`; its file system has no locks or cannot map
+        files into memory, such as a network mount; with `overwrite`, it is in use; the directory was deleted while this
+        process uses a store in it.
       TypeError: an argument is of the wrong type.
     """
     path = checked_path(path)
     if version is not None and (not isinstance(version, str) or "\n" in version):
       raise TypeError(f"version must be a string of one line, such as 'magnitude 9', got {version!r}.")
     overwrite = checks.checked_flag("overwrite", overwrite)
-    if path is None and (version is not None or overwrite):
+    if path is None and (version is not None and shared is None or overwrite):
       raise ValueError(
         "version and overwrite need a path, as they are for a store on disk. Give path, or leave them out."
       )
+    if shared is None and shared_max_bytes is not None:
+      raise ValueError(f"shared_max_bytes needs shared, as it limits that level, got {shared_max_bytes}. Give shared.")
     self._path = path
     self._max_bytes = _checked_max_bytes(max_bytes)
+    self._shared, self._version = shared, version
+    self._shared_max_bytes = _checked_max_bytes(shared_max_bytes, "shared_max_bytes")
+    self._shared_address = "" if shared is None else shared_levels.address_of(shared)
+    if shared is not None:
+      if not version:
+        why = "as jobs whose functions look alike would otherwise mix samples of different data"
+        raise ValueError(f"shared needs a version, a string such as 'photos of May', {why}. Give version.")
+      shared_levels.check(self._shared_address)
     self._element_spec = None
     self._id = path or f"CacheStore-{uuid.uuid4().hex}"
     # The ops find the store by its name; the handle keeps it alive. A store made while a function is traced must
@@ -168,6 +194,11 @@ class CacheStore:
   def max_bytes(self) -> int | None:
     """The most bytes of data it holds, or None for no limit."""
     return self._max_bytes
+
+  @property
+  def shared(self) -> Any:
+    """The address or object of the level that machines share, or None."""
+    return self._shared
 
   @property
   def element_spec(self) -> Any:
@@ -303,10 +334,11 @@ class CacheStore:
     All samples have one structure. They may differ in size, unless `exact`, which a stage asks for.
     """
     kind = tf.nest.map_structure(_any_size, spec)
-    if self._path is not None:
+    if self._path is not None or self._shared is not None:
       _check_storable(spec)
+    if self._path is not None:
       # Compared before the encoded form, so that errors show a readable one.
-      settings = {"samples": _describe(kind)} | ({"element_spec": _describe(spec)} if exact else {})
+      settings = {"samples": describe_spec(kind)} | ({"element_spec": describe_spec(spec)} if exact else {})
       self._agree(settings)
       proto = nested_structure_coder.encode_structure(kind)
       self._agree({"structure": proto.SerializeToString(deterministic=True).hex()})
@@ -319,7 +351,8 @@ class CacheStore:
     return self.stats().entries
 
   def __repr__(self) -> str:
-    return f"<CacheStore path={self._path!r} max_bytes={self._max_bytes} element_spec={self._element_spec}>"
+    shared = f" shared={self._shared!r}" if isinstance(self._shared, str) else ""
+    return f"<CacheStore path={self._path!r} max_bytes={self._max_bytes}{shared} element_spec={self._element_spec}>"
 
 
 def checked_path(path, name="path"):
@@ -389,15 +422,16 @@ def describe_bytes(store, store_name, number, what, size, done):
   return told
 
 
-def _checked_max_bytes(max_bytes):
+def _checked_max_bytes(max_bytes, name="max_bytes"):
   if max_bytes is None:
     return None
   if isinstance(max_bytes, bool) or not isinstance(max_bytes, numbers.Integral):
-    raise TypeError(f"max_bytes must be a whole number of bytes or None for no limit, got {max_bytes!r}.")
+    raise TypeError(f"{name} must be a whole number of bytes or None for no limit, got {max_bytes!r}.")
   if max_bytes <= 0:
-    raise ValueError(f"max_bytes must be positive, got {max_bytes}. To keep no samples, use r=1.")
+    way_out = "To keep no samples, use r=1." if name == "max_bytes" else "To share no samples, leave shared out."
+    raise ValueError(f"{name} must be positive, got {max_bytes}. {way_out}")
   if max_bytes > UNLIMITED:
-    raise ValueError(f"max_bytes must be at most 2**63 - 1 bytes or None for no limit, got {max_bytes}.")
+    raise ValueError(f"{name} must be at most 2**63 - 1 bytes or None for no limit, got {max_bytes}.")
   return int(max_bytes)
 
 
@@ -407,8 +441,8 @@ def _check_storable(spec):
     storable = isinstance(component, (tf.TensorSpec, tf.RaggedTensorSpec, tf.SparseTensorSpec))
     if not storable or component.dtype in (tf.resource, tf.variant):
       raise ValueError(
-        f"store on disk cannot keep {component}, a component of the partially augmented samples. Let partial_fn "
-        "return dense, ragged or sparse tensors, or keep the samples in memory with store=None."
+        f"store on disk or with shared cannot keep {component}, a component of the partially augmented samples. Let "
+        "partial_fn return dense, ragged or sparse tensors, or keep the samples in memory with store=None."
       )
 
 
@@ -419,7 +453,7 @@ def _index(index):
   return tf.cast(index, tf.int64)
 
 
-def _describe(spec):
+def describe_spec(spec):
   """A readable form of a structure: (uint8[32, 32, 3], int64[])."""
 
   def describe(component):

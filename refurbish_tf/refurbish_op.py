@@ -13,11 +13,12 @@ import tensorflow as tf
 
 from refurbish_tf import stats
 from refurbish_tf._internal import batches, checks, dataset_graph, fingerprint, native, pipeline_warnings
-from refurbish_tf._internal import positions, tracing
+from refurbish_tf._internal import positions, shared_levels, tracing
 from refurbish_tf._internal.tensorflow_internals import dataset_ops, structure
 from refurbish_tf.augment import composition, native_layers
 from refurbish_tf.cache_store import DECODERS, DECODERS_VERSION, LAYERS, UNLIMITED, CacheStore
-from refurbish_tf.cache_store import check_store, describe_bytes, describe_store, opened_store
+from refurbish_tf.cache_store import check_store, describe_bytes, describe_spec, describe_store
+from refurbish_tf.cache_store import opened_store
 
 Eviction = Literal["balanced", "reference_count"]
 Shuffle = Literal["cache_aware", "uniform"]
@@ -73,9 +74,9 @@ def refurbish(
     store: None keeps samples in memory, as far as it reaches; see `CacheStore`. A path of a local directory keeps them
       on disk, for the next run and for other jobs. A `CacheStore` also limits the bytes. Jobs on one store have the
       same source, `partial_fn`, `r` and `seed`, and different `order_seed`s.
-    seed: an int that fixes order, eviction and the functions' seeds. None uses the seed of the `store` on disk,
-      otherwise one derived from `tf.random.set_seed`, otherwise a random one.
-    order_seed: an int that fixes the order in place of `seed`.
+    seed: an int that fixes order, eviction and the functions' seeds. None uses the seed of the `store` on disk, one
+      that jobs on a `shared` level have in common, one derived from `tf.random.set_seed`, or a random one.
+    order_seed: an int that fixes the order in place of `seed`. With a `shared` level it is random by default.
     shuffle_buffer_size: elements in the shuffle buffer of a source without random access. None is 1,000, or 256 MB if
       that is less. 1 keeps the order of the stream.
     eviction: "balanced", or "reference_count", the paper's naive baseline (section 5.2): all samples are evicted in one
@@ -133,12 +134,15 @@ def refurbish(
     on_disk = kept is not None and kept.path is not None
     if on_disk:
       kept._check_holds(elements=False)
-    stage_seed = checks.stage_seed(_seed_of(kept) if seed is None and on_disk else seed)
-    seeds = {
-      "seed": stage_seed,
-      "order_seed": stage_seed if order_seed is None else int(order_seed),
-      "any_seed": seed is None and not on_disk,
-    }
+    if kept is not None and kept.shared is not None:
+      # A checkpoint may replace a random `order_seed`, and never `seed`, which is a part of the keys. Without one the
+      # stage derives it from the functions, so that jobs share.
+      order = int.from_bytes(os.urandom(7), "little") if order_seed is None else int(order_seed)
+      seeds = {"seed": seed, "order_seed": order, "any_seed": order_seed is None}
+    else:
+      stage_seed = checks.stage_seed(_seed_of(kept) if seed is None and on_disk else seed)
+      order = stage_seed if order_seed is None else int(order_seed)
+      seeds = {"seed": stage_seed, "order_seed": order, "any_seed": seed is None and not on_disk}
     dataset = _RefurbishDataset(
       dataset_graph.without_autotuner(source),
       partial_fn,
@@ -209,10 +213,16 @@ class _RefurbishDataset(positions.RefurbishStage, batches.MakesBatches, dataset_
     # dataset.
     self._store = store
     on_disk = store is not None and store.path is not None
-    if on_disk:
+    self._is_shared = store is not None and store.shared is not None
+    if on_disk or self._is_shared:
       versions = {LAYERS: f"rtf.augment version {native_layers.draws_version()}"}
       if dataset_graph.decodes(input_dataset, self._partial):
         versions[DECODERS] = DECODERS_VERSION
+    if self._is_shared:
+      digest = fingerprint.digest(self.fingerprint_of_samples(), store._version, str(sample_spec), versions)
+      seeds["seed"] = int(digest[:15], 16) if seeds["seed"] is None else int(seeds["seed"])
+      self._prefix = f"refurbish/{fingerprint.of_strings(digest.encode(), str(seeds['seed']).encode())[:20]}"
+    if on_disk:
       store._check_versions(versions, LAYERS)
       # Checked before the op records other settings, so that a rejected store keeps none of this stage.
       store._set_element_spec(sample_spec, exact=True)
@@ -221,6 +231,8 @@ class _RefurbishDataset(positions.RefurbishStage, batches.MakesBatches, dataset_
       "reuse_factor": float(r),
       "store": self.refurbish_stage if store is None else store._id,
       "max_bytes": UNLIMITED if store is None or store.max_bytes is None else store.max_bytes,
+      "shared": f"{store._shared_address}\n{self._prefix}" if self._is_shared else "",
+      "shared_max_bytes": self._is_shared and store._shared_max_bytes or UNLIMITED,
       "shuffle_buffer_size": shuffle_buffer_size,
       "num_parallel_calls": tf.cast(num_parallel_calls, tf.int64),
       "deterministic": deterministic,
@@ -238,6 +250,9 @@ class _RefurbishDataset(positions.RefurbishStage, batches.MakesBatches, dataset_
       store._agree(versions)
     elif store is not None:
       store._set_element_spec(sample_spec, exact=True)
+    if self._is_shared:
+      about = {"version": store._version, "element_spec": describe_spec(sample_spec), "seed": seeds["seed"]}
+      shared_levels.write_about(store._shared_address, self._prefix, about | {"limit": store._shared_max_bytes})
 
   def _variant(self, batch_size=0, drop_remainder=False, of_batches=None):
     """The dataset of this stage. `of_batches` has the structure of its batches."""
@@ -321,6 +336,10 @@ class _RefurbishDataset(positions.RefurbishStage, batches.MakesBatches, dataset_
     source += "; not checked for changes, as it draws random numbers" if stage["source_draws"] else ""
     rows = [("epoch", epoch), ("order", ", ".join(order)), ("source", source)]
     rows += [("fresh", self._describe_fresh(random_access)), ("store", kept)]
+    if self._is_shared:
+      place = self._store.shared if isinstance(self._store.shared, str) else type(self._store.shared).__name__
+      limit = f"at most {self._store._shared_max_bytes:,} bytes" if self._store._shared_max_bytes else "without a limit"
+      rows.append(("shared", f"{place}, {self._prefix}, {limit}"))
     if stage["bytes_beside_store"] >= 2**19:
       rows.append(("memory", f"{stage['bytes_beside_store']:,} bytes beside the store"))
     if self._described_clip:

@@ -17,7 +17,7 @@ class EpochStats:
     cached: samples that were taken from the cache store, cache hits. Fresh and cached ones together are the samples of
       the epoch, also where jobs share a store on disk: what another job has prepared is cached here.
     from_other_jobs: how many of the cached samples another process prepared: a job that runs at the same time, or one
-      that ran before. They were kept in the store, or in transit in it. 0 for a store in memory.
+      that ran before. They were kept in the store or its `shared` level, or in transit. 0 for one in memory alone.
     evicted: samples that the schedule evicted when the epoch began.
     missing: how many of the fresh samples should have been in the store by the schedule. They were not there because an
       earlier epoch was stopped early, because they were removed, or because there was no room or memory was short.

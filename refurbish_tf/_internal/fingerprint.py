@@ -67,6 +67,13 @@ def of_stage(source, partial_fn):
   return {"traced_by": traced_by, "function": function, "constants": constants, "files": of_files(source)}
 
 
+def digest(stage, *more):
+  """A digest of what `of_stage` returned, with rounded constants, and of `more`."""
+  sizes, places = stage["constants"][::2], stage["constants"][1::2]
+  rounded = [*(f"{size:.3g}" for size in sizes), *(round(place, 3) + 0.0 for place in places)]
+  return of_strings(json.dumps([{**stage, "constants": rounded}, *more], sort_keys=True).encode())
+
+
 def of_files(source):
   """The fingerprints of the lists of files that a source reads; empty if it has none."""
   datasets = dataset_graph.upstream_first(source)

@@ -71,14 +71,18 @@ def ops():
   """The Python functions of this package's C++ ops; ImportError, which says what to do, if no library fits."""
   import tensorflow as tf
 
+  from refurbish_tf._internal import shared_levels
+
   path = library(tf.__version__)
   try:
-    return tf.load_op_library(str(path))
+    loaded = tf.load_op_library(str(path))
   except tf.errors.NotFoundError as error:
     raise ImportError(
       f"refurbish_tf's library {path} fits TensorFlow {tf.__version__} by its record but cannot be loaded "
       f"({error.message}): delete it and import again to have it rebuilt."
     ) from error
+  shared_levels.listen(str(path))
+  return loaded
 
 
 def rows(output):

@@ -166,15 +166,18 @@ def _add_info(commands):
 def _add_store(commands):
   parser = commands.add_parser(
     "store",
-    help="print what is in a cache store on disk",
+    help="print what is in a cache store on disk, or in a level that machines share",
     description=(
       "Prints what is in a cache store on disk, how it was written, and which training jobs use it: their processes, "
-      "and where each is in its epoch."
+      "and where each is in its epoch. For a level that machines share it prints the samples and bytes of each prefix."
     ),
   )
-  parser.add_argument("path", metavar="PATH", help="the directory of the store")
+  told = "the directory of the store, or the address of a shared level, such as redis://host:6379/0"
+  parser.add_argument("path", metavar="PATH", help=told)
   told = "read every sample; samples with a wrong checksum are missing from then on, and the exit status is 1"
   parser.add_argument("--verify", action="store_true", help=told)
+  told = "delete what a shared level holds under this prefix, such as refurbish/0123456789abcdef0123"
+  parser.add_argument("--delete", metavar="PREFIX", help=told)
 
 
 class _Factors(list):

@@ -1,13 +1,17 @@
-"""The command `refurbish-tf store PATH`: prints the contents of a cache store on disk, and which jobs use it."""
+"""The command `refurbish-tf store PATH`: prints what a cache store or a shared level holds, and which jobs use it."""
 
+import json
 import pathlib
+import re
 import textwrap
 
 import tensorflow as tf
 
 from refurbish_tf import cache_store
-from refurbish_tf._internal import checks, machine, native
+from refurbish_tf._internal import checks, machine, native, shared_levels
 from refurbish_tf.cli.startup import stderr_held_back
+
+_PREFIX = "refurbish/[0-9a-f]{20}"
 
 
 def run(args):
@@ -15,6 +19,10 @@ def run(args):
   parser = args.parser
   if not args.path:  # An unset shell variable, for example.
     parser.error("PATH must be the name of a directory, got ''")
+  if "://" in args.path:
+    return _of_level(args)
+  if args.delete:
+    parser.error("--delete needs the address of a shared level, such as redis://host:6379/0, in place of a directory")
   try:
     path = pathlib.Path(cache_store.checked_path(args.path, "PATH"))
     # Opening a missing store would make one.
@@ -82,3 +90,36 @@ def _of(settings):
     return ""
   kept, total = int(settings.get("num_kept_samples", settings["num_samples"])), int(settings["num_samples"])
   return f" of {total:,}" + (f", of which at most {kept:,} are kept" if kept < total else "")
+
+
+def _of_level(args):
+  """Prints what a shared level holds, or deletes a prefix of it. Returns the exit status."""
+  if args.verify or args.delete and not re.fullmatch(_PREFIX, args.delete):
+    wrong = f"--delete must be a prefix as this command prints it, got {args.delete!r}"
+    args.parser.error("--verify needs a directory: jobs check each sample of a shared level" if args.verify else wrong)
+  try:
+    address = shared_levels.address_of(args.path, "PATH")
+    told = shared_levels.called(address, lambda level: _told(level, args.delete))
+  except ValueError as error:
+    args.parser.error(str(error))
+  print("\n  ".join([f"shared level {address}", *told]))
+  return 0
+
+
+def _told(level, deleted):
+  """A line for each prefix of a shared level, or one for the prefix that was deleted."""
+  names, by_prefix, told = level.names(deleted or "refurbish"), {}, []
+  if deleted:
+    level.delete(list(names))
+    return [f"{len(names):,} values deleted"]
+  for key, size in names.items():
+    if found := re.fullmatch(rf"({_PREFIX})/\d+/\d+", key):
+      by_prefix.setdefault(found[1], []).append(size)
+  for prefix, sizes in by_prefix.items():
+    try:
+      about = json.loads(bytes(level.read([f"{prefix}/about"], [2**16])[0]))
+      version = f"version {about['version']!r}, {about['element_spec']!s:.60}"
+    except (KeyError, TypeError, ValueError):
+      version = "version unknown"
+    told.append(f"{prefix}: {len(sizes):,} samples, {machine.size_of(sum(sizes))}, {version}")
+  return told or ["no samples"]

@@ -70,8 +70,8 @@ def cached(
   Raises:
     TypeError: `source` is not a `tf.data.Dataset`, or `store` is of the wrong type.
     ValueError: `num_parallel_reads` is out of range; `source` is a stream, empty, infinite, of unknown length, or
-      changes its order; `store` is in use, too small for one element, holds samples of `refurbish`, or is on disk and
-      cannot be opened, or was filled from another source.
+      changes its order; `store` is in use, too small for one element, holds samples of `refurbish`, has a `shared`
+      level, or is on disk and cannot be opened, or was filled from another source.
     tf.errors.FailedPreconditionError: when it runs, the source yields another element than the one that a `store` on
       disk knows.
     Errors of the source, when it runs. The iterator goes on with the next element.
@@ -83,6 +83,9 @@ def cached(
     )
   checks.check_not_in_function("rtf.sources.cached", "rtf.sources.cached(files.interleave(read_file))")
   check_store(store)
+  if isinstance(store, CacheStore) and store.shared is not None:
+    way_out = "Machines do not share elements of a source: give shared to the store of refurbish."
+    raise ValueError(f"store must be one without shared, got {store!r}. {way_out}")
   reads = 0 if num_parallel_reads is None else checks.check_parallel_reads(num_parallel_reads)
   return _CachedDataset(_without_fusion(source), opened_store(store), reads)
 

@@ -1,0 +1,389 @@
+"""The level of a `CacheStore` that machines share: in Redis, in an object store, or in an object of the user.
+
+The C++ part (sample_store/shared_level.h) decides which samples are read and written, and checks their records. It
+announces each level once, also in a worker of a tf.data service, which has only the graph. Then threads here read what
+it asks for and write what it passes on. Messages show only the types of exceptions, whose texts may have a password.
+"""
+
+import atexit
+import contextlib
+import ctypes
+import json
+import os
+import re
+import struct
+import threading
+import time
+import urllib.parse
+import uuid
+
+import numpy as np
+
+from refurbish_tf._internal import pipeline_warnings
+
+_ADDRESS = re.compile(
+  r"(redis|valkey)s?://(\[[^/\]]+\]|[^/:\[\]]+)(:\d+)?(/\d*)?|unix:///.+|(s3|gs|az)://[^/].*|file:///.*"
+)
+_HEADER_BYTES = 32
+_WAIT_MS = 200
+_MOST_SECONDS = 2  # Of the check at the start, and of the last writes at the end.
+
+_functions = None  # Those of the C++ library.
+# The objects of users by address, until the process ends: a stage may live on in C++ alone.
+_objects = {}
+_threads = []
+_ending = False
+
+
+class _UnusableError(Exception):  # In a sentence of ours.
+  pass
+
+
+class _Redis:
+  """Redis or Valkey. All clients have these attributes and methods; `most` records are read or written at a time."""
+
+  readers, writers, most, again_ms, expires = 2, 2, 32, 20, True
+  advice = "Check that the server runs and has room, and REFURBISH_TF_SHARED_USERNAME and REFURBISH_TF_SHARED_PASSWORD"
+
+  def __init__(self, address):
+    import hiredis  # noqa: F401, redis uses it if it is there.
+    import redis
+
+    self._client = redis.Redis.from_url(
+      re.sub("^valkey", "redis", address),
+      username=os.environ.get("REFURBISH_TF_SHARED_USERNAME") or None,
+      password=os.environ.get("REFURBISH_TF_SHARED_PASSWORD") or None,
+      **dict(socket_timeout=1, socket_connect_timeout=1, socket_read_size=2**18),
+      retry=redis.retry.Retry(redis.backoff.NoBackoff(), 0),
+    )
+
+  def _pipelined(self, call, *arguments):
+    rows, results = list(zip(*arguments)), []
+    for start in range(0, len(rows), 1000):
+      with self._client.pipeline(transaction=False) as pipeline:
+        for each in rows[start : start + 1000]:
+          call(pipeline, *each)
+        results += pipeline.execute(raise_on_error=False)
+    return results
+
+  def read(self, keys, sizes):
+    """The first bytes of the values; None for those that are missing; exceptions for those that cannot be read."""
+    found = self._pipelined(lambda pipeline, key, size: pipeline.getrange(key, 0, size - 1), keys, sizes)
+    # A key of another type than a string counts as missing.
+    return [None if not each or isinstance(each, Exception) and "WRONGTYPE" in str(each) else each for each in found]
+
+  def write(self, records):
+    """Writes tuples of a key, a value, and whether it stays. The result may contain exceptions."""
+    call = lambda pipeline, key, value, stays: pipeline.set(key, value, px=None if stays else 60_000)
+    return self._pipelined(call, *zip(*records))
+
+  def names(self, root):
+    """A dict of the keys below `root`, with the sizes of their values."""
+    keys = {key.decode("utf-8", "replace") for key in self._client.scan_iter(f"{root}/*", count=1000)}
+    sizes = zip(keys, self._pipelined(lambda pipeline, key: pipeline.strlen(key), keys))
+    return {key: size for key, size in sizes if isinstance(size, int)}
+
+  def delete(self, keys):
+    _checked(self._pipelined(lambda pipeline, key: pipeline.unlink(key), keys))
+
+  def warning(self, address):
+    with contextlib.suppress(Exception):  # A server may not tell its users.
+      memory = self._client.info("memory")
+      if memory["maxmemory"] and (policy := memory["maxmemory_policy"]).startswith("allkeys"):
+        way_out = "Set it to noeviction or volatile-ttl, and give CacheStore a shared_max_bytes below maxmemory."
+        return (
+          f"shared level {address} has the maxmemory-policy {policy}, which evicts samples that jobs need. {way_out}"
+        )
+
+
+class _Objects:
+  """An object store. Many threads wait for it without the GIL: asynchronous calls need four times the CPU time."""
+
+  readers, writers, most, again_ms, expires = 64, 16, 1, 500, False
+  advice = "Check the bucket, its region and endpoint, and the variables of the cloud, such as AWS_ACCESS_KEY_ID"
+  process = None  # The one that used obstore first.
+
+  def __init__(self, address):
+    import obstore
+
+    if _Objects.process not in (None, os.getpid()):
+      told = "cannot be used in a process that was forked from one that uses an object store. Start processes by spawn."
+      raise _UnusableError(f"shared level {address} {told}")
+    self._obstore, _Objects.process = obstore, os.getpid()
+    self._store = self._opened(address)
+
+  def _opened(self, address):
+    options = {"timeout": "1s", "connect_timeout": "1s", "allow_http": True}
+    return self._obstore.store.from_url(address, client_options=options, retry_config={"max_retries": 0})
+
+  def read(self, keys, sizes):
+    return [_result_of(self._read, key, size) for key, size in zip(keys, sizes)]
+
+  def _read(self, key, size):
+    try:
+      return self._obstore.get(self._store, key, options={"range": (0, size)}).bytes()
+    except Exception as error:
+      if isinstance(error, FileNotFoundError) or not self._obstore.head(self._store, key)["size"]:
+        return None  # An empty object has no range.
+      raise
+
+  def write(self, records):
+    put = lambda key, value: self._obstore.put(self._store, key, value, use_multipart=False)
+    return [_result_of(put, key, value) for key, value, _ in records]
+
+  def names(self, root):
+    return {each["path"]: each["size"] for some in self._obstore.list(self._store, root) for each in some}
+
+  def delete(self, keys):
+    self._obstore.delete(self._store, keys)
+
+
+class _Directory(_Objects):
+  again_ms, advice = 50, "It must be a directory that exists and can be written"
+
+  def _opened(self, address):
+    path = urllib.parse.unquote(address.removeprefix("file://"))
+    os.listdir(path)  # A missing one is not made: the path may be a mistake, or is not mounted.
+    return self._obstore.store.LocalStore(path, automatic_cleanup=True)
+
+
+class _Own:
+  """An object of the user. It gets copies, because it may keep them."""
+
+  readers, writers, most, again_ms, expires = 2, 2, 32, 100, False
+  advice = "Its get_many(keys) must return a list with bytes or None for each key"
+
+  def __init__(self, address):
+    if address not in _objects:
+      raise _UnusableError("shared is an object of another process. Give an address, which any process can use.")
+    self._object = _objects[address]
+
+  def read(self, keys, sizes):
+    found = self._object.get_many(list(keys))
+    if len(found) != len(keys):
+      raise TypeError
+    return [_result_of(lambda each: bytes(memoryview(each or b"")), each) or None for each in found]
+
+  def write(self, records):
+    return [_result_of(self._object.put, key, bytes(value)) for key, value, _ in records]
+
+
+def _kind(address):
+  kinds = {"s3": _Objects, "gs": _Objects, "az": _Objects, "file": _Directory, "object": _Own}
+  return kinds.get(address.partition(":")[0], _Redis)
+
+
+def _result_of(function, *arguments):
+  try:
+    return function(*arguments)
+  except BaseException as error:  # Also the panics of libraries in Rust.
+    return error
+
+
+def _checked(results):
+  for each in results:
+    if isinstance(each, BaseException):
+      raise each
+  return results
+
+
+def address_of(shared, name="shared"):
+  """The address of a level; `shared` is what the user gave as `name`. TypeError or ValueError if it is not allowed."""
+  forms = "redis://host:6379/0, unix:///path, s3://bucket/prefix, gs://..., az://... or file:///mnt/nfs/folder"
+  if not isinstance(shared, str):
+    if not all(callable(getattr(shared, method, None)) for method in ("get_many", "put")):
+      told = f"or an object with the methods get_many(keys) and put(key, value), got {type(shared).__name__}"
+      raise TypeError(f"{name} must be an address such as {forms}, {told}.")
+    address = next((each for each in _objects if _objects[each] is shared), f"object:{uuid.uuid4().hex}")
+    _objects[address] = shared
+    return address
+  if not shared.isprintable() or not _ADDRESS.fullmatch(shared) or re.search("[@?#]", shared):
+    # The rest of the text is not shown, because it may contain a password.
+    scheme, found, _ = shared.partition("://")
+    got = f"another form after {scheme + found!r}" if found else "a text without '://'"
+    raise ValueError(
+      f"{name} must be an address such as {forms}, without user name, password and options, got {got}. Passwords come "
+      "from REFURBISH_TF_SHARED_USERNAME and REFURBISH_TF_SHARED_PASSWORD for Redis, and from the variables of the "
+      "cloud, such as AWS_ACCESS_KEY_ID, for an object store."
+    )
+  return shared
+
+
+def check(address):
+  """ValueError unless the level reads, writes and deletes a small value within two seconds."""
+  key, value = f"refurbish/check/{uuid.uuid4().hex}", b"refurbish_tf"
+
+  def tried(client):
+    if isinstance(client, _Own):
+      return _checked(client.read([key], [1])) and None
+    written = client.write([(key, value, False)])
+    if type(written[0]).__name__ == "OutOfMemoryError":
+      return f"shared level {address} is full: jobs can read it, but not write. Delete a prefix or raise its maxmemory."
+    _checked(written)
+    found = _checked(client.read([key], [len(value)]))
+    client.delete([key])
+    if bytes(found[0] or b"") != value:
+      raise LookupError
+    return client.warning(address) if isinstance(client, _Redis) else None
+
+  outcome = []
+  _started(lambda: outcome.append(_result_of(called, address, tried))).join(_MOST_SECONDS)
+  _checked(outcome or [ValueError(_unusable(address, TimeoutError()))])
+  if outcome[0]:
+    pipeline_warnings.warn(outcome[0])
+
+
+def write_about(address, prefix, about):
+  """Begins to write what the command `refurbish-tf store` prints of a prefix. Does not wait, and does not fail."""
+  record = (f"{prefix}/about", json.dumps(about).encode(), True)
+  _started(lambda: _result_of(called, address, lambda client: client.write([record])))
+
+
+def called(address, function):
+  """Calls a function with a new client. ValueError, of one sentence, if the level cannot be used."""
+  try:
+    return function(_kind(address)(address))
+  except BaseException as error:
+    raise ValueError(_unusable(address, error)) from None
+
+
+def _unusable(address, error, what="be read and written"):
+  if isinstance(error, _UnusableError):
+    return str(error)
+  if isinstance(error, ImportError):
+    return f"shared needs the package {error.name}: pip install 'refurbish-tf[cluster]'."
+  shown = "shared, the object," if _kind(address) is _Own else f"shared level {address}"
+  return f"{shown} cannot {what} ({type(error).__name__}). {_kind(address).advice}."
+
+
+class _Asked(ctypes.Structure):
+  # A sample that a window of places wants, of the generation `least` or a later one.
+  _fields_ = [("window", ctypes.c_uint64), ("index", ctypes.c_uint32), ("least", ctypes.c_uint32)]
+
+
+class _Served:
+  """A level that this process serves. Its name, for C++, is the op's input: address and prefix."""
+
+  def __init__(self, name):
+    self._name, (self._address, self._prefix) = name, name.decode().split("\n")
+    try:
+      self._client = _kind(self._address)(self._address)
+    except BaseException as error:
+      _warn(_unusable(self._address, error))
+      return
+    self._failures = {"be read": (0, 0.0), "be written": (0, 0.0)}  # Their number, and the time of the last.
+    for _ in range(self._client.readers):
+      _started(lambda: self._run("be read", self._asked, self._read))
+    for _ in range(self._client.writers):
+      _started(lambda: self._run("be written", self._given, self._client.write))
+
+  def _run(self, what, take, work):
+    """A thread: works on what `take` returns, until that is None. Pauses after repeated failures."""
+    while True:
+      failures, failed_at = self._failures[what]
+      if failures > 1 and not _ending and time.monotonic() < failed_at + min(0.1 * 2 ** min(failures - 2, 6), 5):
+        time.sleep(0.05)
+        continue
+      taken = take()
+      if taken is None or _ending and (failures or not taken):
+        return
+      began = time.monotonic()
+      try:
+        if taken:
+          _checked(work(taken))
+          self._failures[what] = 0, 0.0
+      except BaseException as error:
+        failures, failed_at = self._failures[what]
+        # Calls that failed at the same time count once. A first failure may be an accident.
+        if began >= failed_at:
+          is_told = failures != 1 or any(number > 1 for number, _ in self._failures.values())
+          self._failures[what] = failures + 1, time.monotonic()
+          if not is_told:
+            _warn(f"{_unusable(self._address, error, what)} Until it works, each job prepares all samples itself.")
+
+  def _key(self, index):
+    return f"{self._prefix}/{index // 1024}/{index}"
+
+  def _asked(self):
+    """The samples that C++ wants; None at the end."""
+    most, asked = self._client.most, (_Asked * self._client.most)()
+    number = _functions.refurbish_tf_level_asked(self._name, _WAIT_MS, self._client.again_ms, most, asked)
+    return None if number < 0 or _ending else asked[:number]
+
+  def _read(self, asked):
+    """Reads the headers of samples, then the records of those that are new enough."""
+    headers, wanted = self._client.read([self._key(each.index) for each in asked], [_HEADER_BYTES] * len(asked)), []
+    for each, header in zip(asked, headers):
+      if header is not None and not isinstance(header, BaseException):
+        index, generation, size = struct.unpack_from("<III", header, 4) if len(header) == _HEADER_BYTES else (-1, 0, 0)
+        if index != each.index:  # Whole, of a client without ranges; or cut or foreign: C++ counts it.
+          self._found(each, header)
+        elif generation >= each.least:
+          wanted.append((each, self._key(index), _HEADER_BYTES + size))
+    records = self._client.read(*list(zip(*wanted))[1:]) if wanted else []
+    for (each, *_), record in zip(wanted, records):
+      if record is not None and not isinstance(record, BaseException):
+        self._found(each, record)
+    return [*headers, *records]
+
+  def _found(self, asked, record):
+    data, large = np.frombuffer(record, np.uint8), ctypes.c_uint64
+    _functions.refurbish_tf_level_found(self._name, large(asked.window), asked.index, data.ctypes, large(data.size))
+
+  def _given(self):
+    """The samples to be written, as a client's `write` takes them; None at the end."""
+    index, stays, put = ctypes.c_uint32(), ctypes.c_int(), ctypes.c_void_p()
+    records, left = [], 2**23  # Bytes.
+    while len(records) < self._client.most and left > 0:
+      pointers = map(ctypes.byref, (index, stays, put))
+      size = _functions.refurbish_tf_level_next_put(self._name, 0 if records or _ending else _WAIT_MS, *pointers)
+      if size <= 0:
+        return records if records or size == 0 else None
+      if not stays.value and not self._client.expires:
+        _functions.refurbish_tf_level_copy_put(put, None)
+        continue
+      record = np.empty(size, np.uint8)
+      _functions.refurbish_tf_level_copy_put(put, record.ctypes)
+      records.append((self._key(index.value), memoryview(record), bool(stays.value)))
+      left -= size
+    return records
+
+
+def _started(function):
+  """Starts a thread that does not keep the process from ending, and returns it."""
+  thread = threading.Thread(target=function, name="refurbish_tf shared level", daemon=True)
+  _threads[:] = [*(each for each in _threads if each.is_alive()), thread]
+  thread.start()
+  return thread
+
+
+def _warn(text):
+  with contextlib.suppress(Exception):  # It is an error if the user says so, and when the interpreter ends.
+    pipeline_warnings.warn(text)
+
+
+@ctypes.CFUNCTYPE(None, ctypes.c_char_p)
+def _on_new(name):
+  """C++ calls this in any of its threads."""
+  with contextlib.suppress(RuntimeError):  # While the interpreter ends, it starts no threads.
+    if not _ending:
+      _started(lambda: _Served(name))
+
+
+def listen(library):
+  """Serves the levels of the C++ library at the path `library` from now on."""
+  global _functions
+  _functions = ctypes.CDLL(library)
+  _functions.refurbish_tf_level_next_put.restype = ctypes.c_int64
+  _functions.refurbish_tf_level_on_new(_on_new)
+  atexit.register(_stop)
+
+
+def _stop():
+  """Ends the threads. They write what is pending; and a library in Rust must not return after the interpreter's end."""
+  global _ending
+  _ending = True
+  _functions.refurbish_tf_level_on_new(None)
+  until = time.monotonic() + _MOST_SECONDS
+  for thread in list(_threads):
+    thread.join(max(0, until - time.monotonic()))
