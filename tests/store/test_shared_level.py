@@ -12,7 +12,7 @@ import refurbish_tf as rtf
 from refurbish_tf.cli import startup
 from support import cases, checkpoints
 from support.processes import TIMEOUT, start_forked
-from support.shared_levels import CALLS, KINDS, Job, Machine, Object, Proxy, empty_levels, run_machines
+from support.shared_levels import CALLS, KINDS, Job, Machine, Object, Proxy, empty_levels, start_machines
 from support.waiting import until
 
 N, EPOCHS = 48, 3
@@ -175,7 +175,8 @@ def test_four_machines_prepare_as_much_as_one(levels, kind, at_random, n, calls)
   """Machines with memory of their own, at most a few calls under way, prepare each generation about once in all."""
   address, options = levels(kind).address, {"n": n, "size": 3000, "seconds": 0.02, "num_parallel_calls": calls}
   starts = [random.Random(k).uniform(0, n * 0.02 / calls) if at_random else 0 for k in range(4)]
-  results = run_machines(*[Machine(address, {**options, "order_seed": k}, start=starts[k]) for k in range(4)])
+  _, finish = start_machines(*[Machine(address, {**options, "order_seed": k}, start=starts[k]) for k in range(4)])
+  results = finish()
   assert sum(calls for calls, _, _ in results) <= (AT_RANDOM if at_random else AT_ONCE) * (n + 2 * n / 2)
 
 
@@ -191,10 +192,8 @@ def test_latency_is_hidden(levels):
       proxies = [Proxy(level.port, delay, 125e6) for _ in range(4)]
       addresses = [f"redis://127.0.0.1:{proxy.port}/{level.address[-1]}" for proxy in proxies]
       options = {"n": 1600, "size": 3000, "seconds": 0.02, "num_parallel_calls": 4}
-      results = run_machines(*[Machine(each, {**options, "order_seed": i}) for i, each in enumerate(addresses)])
-      seconds.append(max(each[1] for each in results))
-      for proxy in proxies:
-        proxy.close()
+      _, finish = start_machines(*[Machine(each, {**options, "order_seed": i}) for i, each in enumerate(addresses)])
+      seconds.append(max(each[1] for each in finish()))
     quotients.append(seconds[0] / seconds[1])
   assert statistics.median(quotients) >= 0.95
 

@@ -1,6 +1,7 @@
 """Faults of a level that machines share cost time, and never content: every epoch is whole, with the right bytes."""
 
 import itertools
+import math
 import os
 import random
 import re
@@ -15,7 +16,7 @@ import refurbish_tf as rtf
 from refurbish_tf.cli import startup
 from support import cases, checkpoints
 from support.processes import environment, outputs_of, run_forked
-from support.shared_levels import CALLS, Job, Machine, Object, Proxy, Running, empty_levels, redis_server
+from support.shared_levels import CALLS, KINDS, Job, Machine, Object, Proxy, empty_levels, redis_server, start_machines
 from support.waiting import ends, until
 from support.warned import told
 
@@ -48,7 +49,6 @@ def test_a_level_that_goes_away_and_comes_back(fault):
     other = Job(level.address, seconds=level.slow)
     other.epoch()
     assert len(other.prepared) < N
-    proxy.close()
 
 
 def test_a_level_that_is_away_at_the_start(levels):
@@ -82,51 +82,39 @@ def flipped(record, bit):
 
 def cut_or_foreign(level):
   """Ways to damage a record: cut, longer, a false size, another sample's, or one of a stage of other samples."""
-  other = Object()
-  job = Job(other, version="another")
+  records, other = level.records(), Object()
+  job = Job(other, len(records), version="another")
   job.epoch()
   other.wait_for(job)
-  records, others = level.records(), other.records()
+  others = other.records()
   return [
     *(lambda index, record, size=size: record[:size] for size in (0, 1, 31, 32, -1)),
     lambda index, record: record + b"\0",
     lambda index, record: record[:12] + b"\xff" * 4 + record[16:],
-    lambda index, record: records[(index + 1) % N],
+    lambda index, record: records[(index + 1) % len(records)],
     lambda index, record: others[index],
     lambda index, record: b"another's value",
     *(lambda index, record, bit=bit: flipped(record, bit) for bit in range(0, 8 * len(records[0]), 23)),
   ]
 
 
-@pytest.mark.parametrize("kind", ["redis", "s3", "file", "object"])
-def test_damaged_records_are_prepared_again(levels, kind):
+@pytest.mark.parametrize(
+  "kind, n", [*((kind, N) for kind in KINDS), pytest.param("object", 1000, marks=cases.only_exhaustive)]
+)
+def test_damaged_records_are_prepared_again(levels, kind, n):
   """A record that is cut, flipped in any part, or foreign is prepared again, and replaced."""
   level = levels(kind)
-  first = Job(level.address)
+  first = Job(level.address, n)
   first.epoch()
   level.wait_for(first)
   ways = itertools.cycle(cut_or_foreign(level))
   level.change(lambda index, record: next(ways)(index, record))
-  second = Job(level.address)
-  assert sorted(second.epoch()) == [(index, 0) for index in range(N)]
-  assert sorted(index for index, _ in second.prepared) == list(range(N))
+  second = Job(level.address, n)
+  assert sorted(second.epoch()) == sorted(second.prepared) == [(index, 0) for index in range(n)]
   level.wait_for(second)
-  third = Job(level.address, seconds=level.slow)
+  third = Job(level.address, n, seconds=level.slow)
   third.epoch()
-  assert len(third.prepared) <= CALLS
-
-
-@cases.only_exhaustive
-def test_a_thousand_damaged_records():
-  """Any flipped bit of a record is found."""
-  level, n, bits = Object(), 1000, random.Random(7)
-  job = Job(level, n)
-  job.epoch()
-  level.wait_for(job)
-  level.change(lambda index, record: flipped(record, bits.randrange(8 * len(record))))
-  other = Job(level, n)
-  other.epoch()
-  assert len(other.prepared) == n
+  assert len(third.prepared) <= CALLS * math.ceil(n / 100)  # A job asks for 128 samples at a time.
 
 
 def raises(keys):
@@ -270,17 +258,14 @@ def test_kills(levels):
   """While 50 jobs and 20 servers are killed, other jobs go on with whole epochs, and never wait for a second."""
   with redis_server() as level:
     options = {"n": 400, "seconds": 0.01}
-    steady = [Running(Machine(level.address, {**options, "order_seed": k}, epochs=60)) for k in range(2)]
-    for each in steady:
-      each.go()
+    _, finish = start_machines(*[Machine(level.address, {**options, "order_seed": k}, epochs=60) for k in range(2)])
     for number in range(50):
-      each = Running(Machine(level.address, {**options, "order_seed": 2 + number}, epochs=10**6))
-      each.go()
-      time.sleep(random.uniform(0.2, 1))
-      each.process.kill()
+      (process,), _ = start_machines(Machine(level.address, {**options, "order_seed": 2 + number}, epochs=10**6))
+      time.sleep(random.uniform(1, 3))  # It first imports this package, and traces.
+      process.kill()
       if number % 5 < 2:
         level.kill()
         time.sleep(random.uniform(0, 1))
         level.start()
-    results = [each.result() for each in steady]
+    results = finish()
     assert all(longest < 1 for _, _, longest in results), results

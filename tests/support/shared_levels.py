@@ -1,5 +1,6 @@
 """Shared levels for tests: real servers, a proxy that delays them, and jobs whose samples show their generation."""
 
+import asyncio
 import collections
 import contextlib
 import dataclasses
@@ -8,9 +9,7 @@ import itertools
 import math
 import multiprocessing
 import os
-import queue
 import re
-import shutil
 import socket
 import subprocess
 import tempfile
@@ -32,12 +31,8 @@ KINDS = ("redis", "s3", "file", "object")
 RECORD = re.compile(r"refurbish/[0-9a-f]{20}/\d+/(\d+)$")
 
 
-# Levels, seen from outside. ------------------------------------------------------------------------------------------
-
-
 class Level:
-  """A level in which everything can be read and written. `address`: the argument `shared`. `slow`: seconds in which it
-  certainly answers."""
+  """A level, seen from outside. `address`: the argument `shared`. `slow`: seconds in which it certainly answers."""
 
   slow = 0.5
 
@@ -54,22 +49,20 @@ class Level:
       if match := RECORD.search(key):
         self.put(key, changed(int(match[1]), value))
 
-  def wait_for(self, *jobs):
-    """Waits until everything that the jobs have prepared is here, because they write in the background."""
-    wanted = dict(sorted(call for job in jobs for call in job.prepared))
-    missing = lambda here: [index for index, generation in wanted.items() if here.get(index, -1) < generation]
-    assert until(lambda: not missing(self.generations()), 30), missing(self.generations())
+  def wait_for(self, job):
+    """Waits until everything that the job has prepared is here, because it writes in the background."""
+    latest = dict(sorted(job.prepared))
+    is_here = lambda: latest.items() <= self.generations().items()
+    assert until(is_here, 30), latest.items() - self.generations().items()
 
 
 class Object(Level):
-  """A level of a user's own, in this process. It counts the keys that were asked for. `fault` takes the place of its
-  methods."""
+  """A level of a user's own, in this process. `fault` takes the place of its methods."""
 
   def __init__(self):
-    self.address, self.fault, self.held, self.asked = self, None, {}, collections.Counter()
+    self.address, self.fault, self.held = self, None, {}
 
   def get_many(self, keys):
-    self.asked.update(keys)
     return self.fault(keys) if self.fault else [self.held.get(key) for key in keys]
 
   def put(self, key, value):
@@ -83,10 +76,10 @@ class Object(Level):
 class Bucket(Level):
   """A directory, or a bucket of an S3 server."""
 
-  def __init__(self, address):
+  def __init__(self, address, slow):
     import obstore.store
 
-    self.address, self._store = address, obstore.store.from_url(address)
+    self.address, self.slow, self._store = address, slow, obstore.store.from_url(address)
 
   def put(self, key, value):
     self._store.put(key, value)
@@ -103,9 +96,8 @@ class Redis(Level):
   """A database of a redis-server of its own, without persistence. `options`: arguments of the server."""
 
   def __init__(self, *options, password=None):
-    import redis
-
-    self.port, self._redis = free_port(), functools.partial(redis.Redis, password=password)
+    redis = pytest.importorskip("redis", reason="redis is not installed; pip install -e '.[test]' does it")
+    self.port, self._client = free_port(), functools.partial(redis.Redis, password=password)
     self._command = ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", *options]
     self._command += ["--requirepass", password] if password else []
     self.start()
@@ -114,16 +106,16 @@ class Redis(Level):
   def use(self, database):
     """Uses this database from now on, so that what former jobs still write is elsewhere."""
     self.address = f"redis://127.0.0.1:{self.port}/{database}"
-    self.client = self._redis(port=self.port, db=database)
+    self.client = self._client(port=self.port, db=database)
     self.client.flushdb()
 
   def start(self):
-    self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL, cwd=tempfile.gettempdir())
-    assert until(self._answers, TIMEOUT), "redis-server does not start"
-
-  def _answers(self):
+    try:
+      self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL, cwd=tempfile.gettempdir())
+    except FileNotFoundError:
+      pytest.skip("redis-server is not installed; apt-get install redis-server does it")
     with socket.socket() as found:
-      return found.connect_ex(("127.0.0.1", self.port)) == 0
+      assert until(lambda: found.connect_ex(("127.0.0.1", self.port)) == 0, TIMEOUT), "redis-server does not start"
 
   def kill(self):
     self._process.kill()
@@ -144,9 +136,6 @@ class Redis(Level):
 
 @contextlib.contextmanager
 def redis_server(*options, **more):
-  if shutil.which("redis-server") is None:
-    pytest.skip("redis-server is not installed; apt-get install redis-server does it")
-  pytest.importorskip("redis", reason="redis is not installed; pip install -e '.[test]' does it")
   level = Redis(*options, **more)
   try:
     yield level
@@ -157,10 +146,7 @@ def redis_server(*options, **more):
 @contextlib.contextmanager
 def s3_server():
   """Yields the address of an S3 server in this process. The environment has what its clients need."""
-  for module in ("moto", "obstore"):
-    pytest.importorskip(module, reason=f"{module} is not installed; pip install -e '.[test]' does it")
-  from moto import server
-
+  server = pytest.importorskip("moto.server", reason="moto is not installed; pip install -e '.[test]' does it")
   started = server.ThreadedMotoServer(port=0, verbose=False)
   started.start()
   address = "http://{}:{}".format(*started.get_host_and_port())
@@ -176,8 +162,7 @@ def s3_server():
 def empty_levels(root):
   """Yields a function that makes an empty level of a kind. Each server starts when it is first needed."""
   with contextlib.ExitStack() as stack:
-    server = functools.cache(lambda make: stack.enter_context(make()))
-    numbers = itertools.count()
+    server, numbers = functools.cache(lambda make: stack.enter_context(make())), itertools.count()
 
     def empty(kind):
       if kind == "object":
@@ -189,85 +174,50 @@ def empty_levels(root):
       name = f"level-{next(numbers)}"
       if kind == "file":
         (root / name).mkdir()
-        return Bucket(f"file://{root / name}")
+        return Bucket(f"file://{root / name}", slow=0.5)
       request = urllib.request.Request(f"{server(s3_server)}/{name}", method="PUT")
       urllib.request.urlopen(request, timeout=TIMEOUT).close()
-      level = Bucket(f"s3://{name}/levels")
-      level.slow = 1.5
-      return level
+      return Bucket(f"s3://{name}/levels", slow=1.5)
 
     yield empty
 
 
-# A network between a job and its level. ------------------------------------------------------------------------------
-
-
 class Proxy:
-  """Passes TCP on to a port of this machine: `delay` seconds later each way, and at most `rate` bytes a second.
+  """Passes TCP on to a port: `delay` seconds later each way, and at most `rate` bytes a second. It can be cut, which
+  closes all connections and refuses new ones."""
 
-  It can be cut, which closes all connections and refuses new ones.
-  """
-
-  def __init__(self, port, delay=0.0, rate=math.inf):
-    self.delay, self.rate, self._to = delay, rate, port
-    self._open, self._cut = set(), False
-    self._free = [0.0, 0.0]  # When the line can take more bytes, each way.
-    self._lock = threading.Lock()
-    self._listener = socket.create_server(("127.0.0.1", 0))
-    self.port = self._listener.getsockname()[1]
-    threading.Thread(target=self._accept, daemon=True).start()
+  def __init__(self, port, delay=0.0, rate=1e12):
+    self.delay, self.rate, self._to, self.is_cut = delay, rate, port, False
+    self._open, self._free, self._loop = [], [0.0, 0.0], asyncio.new_event_loop()
+    threading.Thread(target=self._loop.run_forever, daemon=True).start()
+    server = asyncio.start_server(self._connected, "127.0.0.1", 0)
+    self._server = asyncio.run_coroutine_threadsafe(server, self._loop).result()
+    self.port = self._server.sockets[0].getsockname()[1]
 
   def cut(self, is_cut=True):
-    self._cut = is_cut
-    for each in list(self._open) if is_cut else ():
-      with contextlib.suppress(OSError):
-        each.shutdown(socket.SHUT_RDWR)
+    self.is_cut = is_cut
+    for each in self._open if is_cut else ():
+      self._loop.call_soon_threadsafe(each.transport.abort)
 
-  def close(self):
-    with contextlib.suppress(OSError):
-      self._listener.shutdown(socket.SHUT_RDWR)
-    self._listener.close()
-    self.cut()
+  async def _connected(self, *client):
+    try:
+      if self.is_cut:
+        raise ConnectionError
+      server = await asyncio.open_connection("127.0.0.1", self._to)
+    except OSError:
+      return client[1].close()
+    self._open += [client[1], server[1]]
+    await asyncio.gather(self._pass(client[0], server[1], 0), self._pass(server[0], client[1], 1))
 
-  def _accept(self):
-    with contextlib.suppress(OSError):
-      while True:
-        client, _ = self._listener.accept()
-        try:
-          if self._cut:
-            raise ConnectionError
-          server = socket.create_connection(("127.0.0.1", self._to))
-        except OSError:
-          client.close()
-          continue
-        self._open |= {client, server}
-        for way, (source, to) in enumerate([(client, server), (server, client)]):
-          passing = queue.SimpleQueue()
-          threading.Thread(target=self._read, args=(source, passing, way), daemon=True).start()
-          threading.Thread(target=self._write, args=(passing, to), daemon=True).start()
-
-  def _read(self, source, passing, way):
+  async def _pass(self, source, to, way):
     data = b"any"
     while data:
       try:
-        data = source.recv(2**16)
+        data = await source.read(2**16)
       except OSError:
         data = b""
-      with self._lock:
-        self._free[way] = max(self._free[way], time.monotonic()) + len(data) / self.rate
-        passing.put((self._free[way] + self.delay, data))
-
-  def _write(self, passing, to):
-    with contextlib.suppress(OSError):
-      while True:
-        due, data = passing.get()
-        time.sleep(max(0, due - time.monotonic()))
-        if not data:
-          return to.shutdown(socket.SHUT_RDWR)
-        to.sendall(data)
-
-
-# Jobs. ---------------------------------------------------------------------------------------------------------------
+      self._free[way] = max(self._free[way], self._loop.time()) + (len(data) + 1) / self.rate
+      self._loop.call_at(self._free[way] + self.delay, *([to.write, data] if data else [to.close]))
 
 
 def bytes_of(index, generation, size):
@@ -316,8 +266,7 @@ class Job:
     began = time.monotonic()
     for element in iterator:
       self.longest = max(self.longest, time.monotonic() - began)
-      rows = zip(*element) if self.batch else [element]
-      for index, generation, payload in rows:
+      for index, generation, payload in zip(*element) if self.batch else [element]:
         index, generation = int(index), int(generation)
         assert np.asarray(payload).tobytes() == bytes_of(index, generation, len(payload)), "wrong bytes"
         self.uses[index, generation] += 1
@@ -337,48 +286,33 @@ class Job:
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-  """A job that begins `start` seconds after the others. `options`: of `Job`."""
+  """A job in a process of its own, which begins `start` seconds after the others. `options`: of `Job`."""
 
   shared: str
   options: dict
   epochs: int = 3
   start: float = 0.0
 
-  def run(self, environment, pipe):
+  def run(self, environment, barrier, results):
+    """Puts into `results`: the calls of `partial_fn`, the seconds, and the longest wait for an element."""
     os.environ.update(environment)
     job = Job(self.shared, **self.options)
-    pipe.send("ready")
-    pipe.recv()
+    barrier.wait(TIMEOUT)
     began = time.monotonic() + self.start
     time.sleep(self.start)
     for _ in range(self.epochs):
       job.epoch()
-    pipe.send((len(job.prepared), time.monotonic() - began, job.longest))
+    results.put((len(job.prepared), time.monotonic() - began, job.longest))
 
 
-class Running:
-  """A machine as a process of its own."""
+def start_machines(*machines):
+  """Starts machines together. Returns their processes, and a function that waits for them and returns the results."""
+  context = multiprocessing.get_context("forkserver")
+  barrier, results = context.Barrier(len(machines)), context.SimpleQueue()
+  processes = [start_forked(machine.run, dict(os.environ), barrier, results) for machine in machines]
 
-  def __init__(self, machine):
-    self._pipe, other = multiprocessing.Pipe()
-    self.process = start_forked(machine.run, dict(os.environ), other)
-    other.close()
+  def finish():
+    assert [end_of(process) for process in processes] == [0] * len(processes)
+    return [results.get() for _ in processes]
 
-  def go(self):
-    assert self._pipe.poll(TIMEOUT) and self._pipe.recv() == "ready"
-    self._pipe.send("go")
-
-  def result(self):
-    """The calls of `partial_fn`, the seconds, and the longest wait for an element."""
-    assert self._pipe.poll(TIMEOUT), "it hangs"
-    result = self._pipe.recv()
-    assert end_of(self.process) == 0
-    return result
-
-
-def run_machines(*machines):
-  """The results of machines that run at the same time."""
-  running = [Running(machine) for machine in machines]
-  for act in (Running.go, Running.result):
-    results = [act(each) for each in running]
-  return results
+  return processes, finish
