@@ -311,7 +311,7 @@ def start_machines(*machines):
   barrier, results = context.Barrier(len(machines)), context.SimpleQueue()
   processes = [start_forked(machine.run, dict(os.environ), barrier, results) for machine in machines]
 
-  def finish():
+  def finish(kept=barrier):  # Unkept, the barrier would be gone before the processes have it.
     assert [end_of(process) for process in processes] == [0] * len(processes)
     return [results.get() for _ in processes]
 
