@@ -13,6 +13,7 @@ RUN = ROOT / "benchmarks" / "run.py"
 # For each benchmark: the number of rows with a limit.
 BENCHMARKS = {
   "augment": 22,
+  "cluster": 1,
   "offload": 4,
   "gpu": 0,
   "loaders": 8,
