@@ -163,8 +163,7 @@ absl::Status Stage::CheckSeeds(const EpochPosition& saved) const {
     return absl::OkStatus();
   }
   // A shared level has samples of this seed, so only the order may change.
-  if (!options_.any_seed ||
-      (options_.level != nullptr && saved.seed != seed)) {
+  if (!options_.any_seed || (options_.level != nullptr && saved.seed != seed)) {
     return saved.seed != seed
                ? OtherPipeline("seed", absl::StrCat(seed),
                                absl::StrCat(saved.seed))
