@@ -81,7 +81,7 @@ def flipped(record, bit):
 
 
 def cut_or_foreign(level):
-  """Ways to damage a record: cut, longer, a false size, another sample's, or one of a stage of other samples."""
+  """Ways to damage a record: cut, a false size, another sample's, or one of a stage of other samples."""
   records, other = level.records(), Object()
   job = Job(other, len(records), version="another")
   job.epoch()
@@ -89,7 +89,6 @@ def cut_or_foreign(level):
   others = other.records()
   return [
     *(lambda index, record, size=size: record[:size] for size in (0, 1, 31, 32, -1)),
-    lambda index, record: record + b"\0",
     lambda index, record: record[:12] + b"\xff" * 4 + record[16:],
     lambda index, record: records[(index + 1) % len(records)],
     lambda index, record: others[index],
