@@ -43,7 +43,7 @@ class _UnusableError(Exception):  # In a sentence of ours.
 class _Redis:
   """Redis or Valkey. All clients have these attributes and methods; `most` records are read or written at a time."""
 
-  readers, writers, most, again_ms, expires = 2, 2, 32, 20, True
+  readers, writers, most, again_ms, expires = 2, 2, 128, 20, True
   advice = "Check that the server runs and has room, and REFURBISH_TF_SHARED_USERNAME and REFURBISH_TF_SHARED_PASSWORD"
 
   def __init__(self, address):

@@ -46,8 +46,10 @@ constexpr int64_t kMostDecidedBytes = 1 << 20;
 // sample that is not stored yet may be stored when its turn comes.
 constexpr size_t kMostDecidedToRead = 64;
 
-// How many places ahead the shared level is asked.
-constexpr uint32_t kMostAskedAhead = 128;
+// How many places ahead the shared level is asked. Many, because a worker that
+// finds samples passes many places in the time of one answer, and a place whose
+// answer has not come is prepared.
+constexpr uint32_t kMostAskedAhead = 512;
 
 // While other jobs are running, how many places may be decided whose samples
 // are to be prepared. Few, because the other jobs may put these samples into

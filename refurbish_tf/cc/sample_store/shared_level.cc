@@ -22,9 +22,12 @@ namespace {
 constexpr int64_t kMostLevelBytes = 64 << 20;
 // How many samples may be asked for at once.
 constexpr size_t kMostRequests = 4096;
-// How long a reading thread waits for more requests, so that it gets several at
-// once.
-constexpr std::chrono::milliseconds kTogether(2);
+// Of the samples that were not found, only those needed next are asked for
+// again. Others may be there by their turn.
+constexpr size_t kMostRepeated = 32;
+// How long a thread waits for more requests or puts, so that it gets several at
+// once: in Python each call costs as much as many samples.
+constexpr std::chrono::milliseconds kTogether(5);
 // What a server adds to each record, roughly.
 constexpr int64_t kBytesBesideRecord = 160;
 
@@ -146,9 +149,13 @@ int SharedLevel::NextAsked(Millis wait, Millis again, int most,
     Clock::time_point next = end;
     int64_t bytes = bytes_come_;
     int count = 0;
+    size_t place = 0;
     for (Request& request : requests_) {
       if (request.has_come) continue;
       bytes += largest_;
+      if (++place > kMostRepeated && request.again != Clock::time_point()) {
+        continue;
+      }
       // The first one is asked for however large it is.
       if (count == most || (bytes > kMostLevelBytes && bytes > largest_)) break;
       next = std::min(next, request.again);
@@ -210,7 +217,12 @@ std::unique_ptr<SharedLevel::Record> SharedLevel::NextPut(Millis wait,
   std::unique_ptr<Record> next;
   {
     std::unique_lock<std::mutex> lock(mu_);
-    if (puts_.empty()) put_.wait_until(lock, Clock::now() + wait);
+    if (puts_.empty()) {
+      put_.wait_until(lock, Clock::now() + wait);
+      lock.unlock();
+      std::this_thread::sleep_for(std::min(wait, kTogether));
+      lock.lock();
+    }
     if (puts_.empty()) return nullptr;
     next = std::move(puts_.front());
     puts_.pop_front();
