@@ -108,7 +108,7 @@ def test_damaged_records_are_prepared_again(levels, kind, n):
   level.wait_for(first)
   ways = itertools.cycle(cut_or_foreign(level))
   level.change(lambda index, record: next(ways)(index, record))
-  second = Job(level.address, n)
+  second = Job(level.address, n, seconds=level.slow / 10)
   assert sorted(second.epoch()) == sorted(second.prepared) == [(index, 0) for index in range(n)]
   level.wait_for(second)
   third = Job(level.address, n, seconds=level.slow)
@@ -136,7 +136,7 @@ def raises(keys):
 def test_an_object_that_fails(fault):
   """A user's object that raises, hangs, or returns anything else costs time only, and at most one warning."""
   level = Object()
-  job = Job(level)
+  job = Job(level, seconds=0.01)
   level.fault = fault
   messages = []
   assert ends(lambda: messages.extend(told(lambda: [job.epoch() for _ in range(3)])), 60)
