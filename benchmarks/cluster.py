@@ -34,19 +34,18 @@ def measure(quick):
       address = stack.enter_context(_level(kind))
       for size, (number_of_bytes, count) in SIZES.items():
         common.say(f"{kind}, {size}")
-        name, took = f"{kind}, {size}" + (": not installed" if address is None else ""), ([], [])
-        for number in range(1 + common.rounds(quick, ROUNDS) if address else 0):
-          measured = _get_and_put(address, str(number), number_of_bytes, min(count, 40) if quick else count)
-          if number:  # The first round is not counted.
-            took[0].append(measured[0])
-            took[1].append(measured[1])
+        name, gets, puts = f"{kind}, {size}", [], []
+        if address:
+          gets, puts = _gets_and_puts(address, number_of_bytes, min(count, 40) if quick else count, quick)
+        else:
+          name += ": not installed"
         limit = MOST_MICROSECONDS if (kind, size) == ("redis", "151 kB") else None
-        rows.append(common.Row(f"get {name}", name, "µs of CPU a get", took[0], limit))
-        rows.append(common.Row(f"put {name}", name, "µs of CPU a put", took[1]))
+        rows.append(common.Row(f"get {kind} {size}", name, "µs of CPU a get", gets, limit))
+        rows.append(common.Row(f"put {kind} {size}", name, "µs of CPU a put", puts))
   yield common.Section(
     "A level that machines share",
     "CPU time of all threads of this process for an epoch on a level, minus one without a level, for each sample that "
-    "was found; a put includes the request that finds nothing. Epochs are read at less than 100 MB/s.",
+    "was found or written; a put includes the request that finds nothing. Epochs are read at less than 100 MB/s.",
     rows,
     lambda row: True,
   )
@@ -72,16 +71,27 @@ def _level(kind):
     server.kill()
 
 
-def _get_and_put(address, version, size, count):
-  """Microseconds of CPU of this process for a get and for a put."""
+def _gets_and_puts(address, size, count, quick):
+  """Microseconds of CPU of this process for a get, and for a put, by round."""
   sample = tf.constant(np.arange(size) % 251, tf.uint8)
   pause = size / 100e6 + (0.01 if address.startswith("s3") else 0.0005)
-  costs = []
-  for shared in (None, address, address):
-    store = rtf.CacheStore(shared=shared, version=version) if shared else None
-    stage = tf.data.Dataset.range(count).refurbish(
-      lambda index: (index, sample), lambda index, sample: index, store=store, seed=1, num_parallel_calls=None
+  stages = [
+    tf.data.Dataset.range(count).refurbish(
+      lambda index: (index, sample),
+      lambda index, sample: index,
+      r=1,
+      store=rtf.CacheStore(shared=shared, version="1") if shared else None,
+      seed=1,
+      num_parallel_calls=None,
     )
-    costs.append(common.cpu_of_calls({0: lambda: [time.sleep(8 * pause) for _ in stage.batch(8)]}, 1)[0][0])
-  found = rtf.stats(stage)[0].total.from_other_jobs
-  return [1e6 * (cost - costs[0]) / max(found, 1) for cost in (costs[2], costs[1])]
+    for shared in (None, address, address)
+  ]
+  rounds = []
+  for _ in range(1 + common.rounds(quick, ROUNDS)):
+    found = rtf.stats(stages[2])[0].total.from_other_jobs
+    without, put, get = (
+      common.cpu_of_calls({0: lambda: [time.sleep(8 * pause) for _ in stage.batch(8)]}, 1)[0][0] for stage in stages
+    )
+    found = max(1, rtf.stats(stages[2])[0].total.from_other_jobs - found)
+    rounds.append((1e6 * (get - without) / found, 1e6 * (put - without) / count))
+  return zip(*rounds[1:])  # In the first round the clients connect.
