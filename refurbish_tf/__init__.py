@@ -17,7 +17,7 @@ from refurbish_tf._internal import linux_only  # First: TensorFlow may be missin
 import tensorflow as tf
 
 from refurbish_tf import augment, diversity, keras, sources
-from refurbish_tf._internal import native, positions, shared_seeds
+from refurbish_tf._internal import native, positions, shared_levels, shared_seeds
 from refurbish_tf._internal.method import as_method as _as_method
 from refurbish_tf._internal.pipeline_warnings import PipelineWarning
 from refurbish_tf._internal.version import VERSION as __version__
@@ -74,4 +74,4 @@ positions.attach()
 shared_seeds.attach()
 
 # Registers the ops, so that a worker of a tf.data service that has imported the package can run its stages.
-native.ops()
+shared_levels.listen(native.ops().path)

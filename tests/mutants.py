@@ -237,14 +237,14 @@ MUTANTS = [
   # G9.
   Mutant(
     "the checksum of a sample dropped",
-    "cc/store/disk/record.cc",
+    "cc/store/record.cc",
     "header().payload_crc == Crc32c(payload(), payload_size());",
     "payload() != nullptr;",
     "cc/test_cc.py::test_cc[address_undefined-disk_damage_test]",
   ),
   Mutant(
     "a record of another sample is taken",
-    "cc/store/disk/record.cc",
+    "cc/store/record.cc",
     "header.index == index &&",
     "(header.index == index || true) &&",
     "cc/test_cc.py::test_cc[address_undefined-disk_damage_test]",

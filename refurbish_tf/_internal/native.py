@@ -71,8 +71,6 @@ def ops():
   """The Python functions of this package's C++ ops; ImportError, which says what to do, if no library fits."""
   import tensorflow as tf
 
-  from refurbish_tf._internal import shared_levels
-
   path = library(tf.__version__)
   try:
     loaded = tf.load_op_library(str(path))
@@ -81,7 +79,7 @@ def ops():
       f"refurbish_tf's library {path} fits TensorFlow {tf.__version__} by its record but cannot be loaded "
       f"({error.message}): delete it and import again to have it rebuilt."
     ) from error
-  shared_levels.listen(str(path))
+  loaded.path = str(path)
   return loaded
 
 

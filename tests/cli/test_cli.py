@@ -323,7 +323,7 @@ def test_leaves_a_damaged_store_alone(path, capsys):
     ("/tmp/\0x", "PATH must be .* null character"),
     ("x" * 300, "PATH 'xxx.*File name too long"),
     ("nothing", "not a cache store"),
-    ("s3://bucket/store", "PATH must be .* local disk, got 's3://bucket/store'"),
+    ("hdfs://name/store", "PATH must be an address .* got another form after 'hdfs://'"),
     ("", "PATH must be the name of a directory"),
   ],
 )

@@ -120,6 +120,8 @@ def refurbish(partial=lambda image, label: (image, label), final=None, sample=No
     "reuse_factor": 2.0,
     "store": "",
     "max_bytes": 1 << 40,
+    "shared": "",
+    "shared_max_bytes": 1 << 40,
     "shuffle_buffer_size": 0,
     "num_parallel_calls": 0,
     "batch_size": 0,
