@@ -75,12 +75,6 @@ class Row:
     return told[0] + (f" ({told[1]} to {told[2]})" if with_range and len(self.values) > 1 else "")
 
 
-def every_row(row):
-  """For `Section.in_readme`: README.md gets the whole table."""
-  del row
-  return True
-
-
 @dataclasses.dataclass(frozen=True)
 class Section:
   """Rows that belong together, and their exact meaning.

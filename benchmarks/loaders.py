@@ -90,7 +90,6 @@ def _beyond_next(quick):
         MOST_OF_MEMCPY,
       ),
     ],
-    lambda row: "_loader" in row.key,
   )
 
 

@@ -68,7 +68,6 @@ def hits(quick):
         limit=0.6,
       ),
     ],
-    common.every_row,
   )
 
 
@@ -101,7 +100,6 @@ def trivial(quick):
         "trivial", "refurbish(x + 1, r=1)", "of the map", common.quotients(costs["partial"], costs["map"]), limit=0.7
       ),
     ],
-    lambda row: row.key != "trivial_both",
   )
 
 
@@ -159,7 +157,6 @@ def first_element(quick):
       common.Row("first_baseline", "cache().shuffle(N)", "ms", waits["baseline"]),
       common.Row("first", "refurbish", "ms", waits["refurbish"], limit=50),
     ],
-    common.every_row,
   )
 
 
@@ -191,7 +188,6 @@ def memory(quick):
     + ", ".join(f"{count:,} ({what})" for _, what, count, _, _ in cases)
     + ".",
     rows,
-    lambda row: row.key.startswith("image_32"),
   )
 
 

@@ -1,10 +1,9 @@
 """What training jobs save by sharing a cache store on disk (OneAccess: Kakaraparthi et al., HotCloud 2019).
 
 Each job is its own process, with the same functions, `r` and `seed`, and a different `order_seed`. The jobs run at the
-same time on the cores of this machine, without a model. All sections take a quarter of an hour; `--only` selects some.
+same time on the cores of this machine, without a model. `--only` selects a section.
 """
 
-import dataclasses
 import importlib.util
 import json
 import os
@@ -23,9 +22,18 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 
-# Pairs of r and the fraction of samples that is kept.
-OF_ONE_USE = ((1, 0),)
-STEP, WORK = 0.02, 100_000
+# Seconds of a step.
+STEP = 0.02
+PHASES = "At random phases, paced"
+# When each job of a cell begins, in epochs of the first job; and its stores: pairs of r and the fraction of samples
+# that is kept.
+CELLS = (
+  ((0, 0.5), ((1, 0),)),
+  ((0, 0.13, 0.47, 0.8), ((1, 0), (2, 1 / 4))),
+  ((0, 0.09, 0.3, 0.36, 0.53, 0.64, 0.81, 0.92), ((1, 0),)),
+)
+# The bar for the calls.
+LIMIT = 1.1
 PHOTOGRAPHS = "Photographs, r = 1, nothing kept, input-bound"
 JOBS, SIDE, PHOTOGRAPHS_BATCH = 4, 224, 32
 # How many samples fit into the ring: at least twice as many as all jobs prepare at the same time.
@@ -33,102 +41,29 @@ ROOM = 256
 APART, TOGETHER = "apart", "together"
 # By name: the role of the jobs, and whether there is a producer.
 LOADERS = {"DataLoader, apart": ("alone", False), "DataLoader, TensorSocket": ("consumer", True)}
-PHASES = {2: (0, 0.5), 4: (0, 0.13, 0.47, 0.8), 8: (0, 0.09, 0.3, 0.36, 0.53, 0.64, 0.81, 0.92)}
-
-
-@dataclasses.dataclass(frozen=True)
-class Topic:
-  """The cells of one section.
-
-  Attributes:
-    key, title: of the section.
-    cells: pairs of a case and its stores, which are pairs of `r` and the fraction of samples that is kept.
-    limit: the bar for the calls.
-    paced: whether each step takes as long as on an accelerator.
-  """
-
-  key: str
-  title: str
-  cells: tuple
-  limit: float
-  paced: bool = True
-
-
-def _together(number):
-  return sharing_jobs.Case(f"{number} together", (1,) * number)
-
-
-def _phases(number):
-  return sharing_jobs.Case(f"{number} at random phases", (1,) * number, PHASES[number])
-
-
-# The topics in README.md, and the ends of the names of their rows there.
-IN_README = {"phases": (", 0 kept", ", 0.25 kept")}
-TOPICS = (
-  Topic("together", "Started together, paced", ((_together(4), OF_ONE_USE),), 1.05),
-  Topic(
-    "phases",
-    "At random phases, paced",
-    ((_phases(2), OF_ONE_USE), (_phases(4), (*OF_ONE_USE, (2, 1 / 4), (3, 1 / 2), (1, 1))), (_phases(8), OF_ONE_USE)),
-    1.1,
-  ),
-  Topic(
-    "speeds",
-    "Unequal speeds, paced",
-    (
-      (sharing_jobs.Case("speeds 1, 1, 0.9, 0.7", (1, 1, 0.9, 0.7)), OF_ONE_USE),
-      (sharing_jobs.Case("4 that vary from 0.5 to 1", ((0.5, 1),) * 4), ((2, 1 / 2),)),
-    ),
-    1.2,
-  ),
-  Topic(
-    "courses",
-    "One at half speed, or late, paced",
-    (
-      (sharing_jobs.Case("4, one at half speed", (1, 1, 1, 0.5)), OF_ONE_USE),
-      (sharing_jobs.Case("4, one joins late", (1,) * 4, (0, 0.13, 0.47, 2.3)), OF_ONE_USE),
-    ),
-    1.15,
-  ),
-  Topic(
-    "short",
-    "Short of CPU",
-    (
-      (_together(4), OF_ONE_USE),
-      (_phases(2), OF_ONE_USE),
-      (_phases(4), (*OF_ONE_USE, (2, 1 / 4), (3, 1 / 2))),
-      (_phases(8), OF_ONE_USE),
-    ),
-    1.15,
-    paced=False,
-  ),
-)
 
 
 def measure(quick, only=""):
   """Yields the sections whose title contains `only`."""
-  sections = {topic.title: lambda topic=topic: cells(quick, topic) for topic in TOPICS}
-  sections[PHOTOGRAPHS] = lambda: photographs(quick)
+  sections = {PHASES: cells, PHOTOGRAPHS: photographs}
   for title, section in sections.items():
     if only.lower() in title.lower():
       common.say(title)
-      yield section()
+      yield section(quick)
 
 
-def cells(quick, topic):
-  """Measures the cells of a topic. Returns their section."""
+def cells(quick):
+  """Measures the jobs that begin at random phases. Returns their section."""
   n, laps = (512, 2) if quick else (10_000, 5)
   rows = []
-  for case, stores in topic.cells:
+  for starts, stores in CELLS:
     for r, share in stores[-1:] if quick else stores:
-      cell = sharing_jobs.Cell(case, r, share, n, laps, STEP * topic.paced, WORK * (not topic.paced))
-      name = f"{case.name}, r = {r}, {share:g} kept" + ("" if topic.paced else ", short of CPU")
-      key = f"{topic.key}_{common.key(case.name)}_r{r}_{share:g}"
-      measured = sharing_jobs.measure(cell)
+      measured = sharing_jobs.measure(sharing_jobs.Cell(starts, r, share, n, laps, STEP))
+      name = f"{len(starts)} at random phases, r = {r}, {share:g} kept"
       of_cell = [
-        common.Row(f"{key}_{common.key(what)}", name, what, [figure], limit)
+        common.Row(common.key(f"phases {len(starts)} r{r} {share:g} {what}"), name, what, [figure], limit)
         for what, figure, limit in (
-          ("calls", measured.calls, topic.limit),
+          ("calls", measured.calls, LIMIT),
           ("images/s", measured.images_per_second, None),
           ("wait, ms", 1000 * measured.longest_wait, None),
           ("pairs", measured.pairs, None),
@@ -137,20 +72,15 @@ def cells(quick, topic):
       ]  # `measured.pairs` is None without two epochs.
       common.say("  ".join([name, *map(str, of_cell)]))
       rows += of_cell
-  pace = (
-    f"A step takes {1000 * STEP:.0f} ms at speed 1, as on an accelerator."
-    if topic.paced
-    else f"Nothing paces them but partial_fn, which draws {WORK:,} random numbers."
-  )
   return common.Section(
-    topic.title,
+    PHASES,
     f"Jobs on one store, {n:,} samples, steps of {sharing_jobs.BATCH}, {laps} epochs of the first job while all run. "
     "The store has room for the kept share and the ring; with r = 1 all of it is the ring. Calls of partial_fn by all "
     "jobs, over what the fastest would make alone in that time; images a second of all; the "
     "longest wait of a step that is not an epoch's first; pairs that are in one batch again in the next epoch, "
-    f"relative to a uniform shuffle. {pace}",
+    f"relative to a uniform shuffle. A step takes {1000 * STEP:.0f} ms, as on an accelerator.",
     rows,
-    topic.key in IN_README and (lambda row: row.unit != "images/s" and row.name.endswith(IN_README[topic.key])),
+    lambda row: row.unit != "images/s",
   )
 
 

@@ -5,7 +5,6 @@ import itertools
 import math
 import multiprocessing
 import pathlib
-import random
 import tempfile
 import time
 import warnings
@@ -27,54 +26,24 @@ COLUMNS = ("index", "own", "when", "wait", "epoch")
 
 
 @dataclasses.dataclass(frozen=True)
-class Case:
-  """Jobs, their speeds and their starts. Times are in laps: epochs of the first job.
-
-  Attributes:
-    name: in words.
-    speeds: the speed of each job, or the bounds between which it is drawn twenty times per epoch. The first job is
-      never slower than another one, unless all vary.
-    starts: when each job begins. Empty: all at once.
-  """
-
-  name: str
-  speeds: tuple
-  starts: tuple = ()
-
-  def start(self, job):
-    return self.starts[job] if self.starts else 0
-
-  @property
-  def last_start(self):
-    return max(self.starts, default=0)
-
-  def pace(self, job, draw):
-    """The job's speed from now on."""
-    speed = self.speeds[job]
-    return draw.uniform(*speed) if isinstance(speed, tuple) else speed
-
-
-@dataclasses.dataclass(frozen=True)
 class Cell:
-  """A case with a store.
+  """Jobs on one store.
 
   Attributes:
-    case: a `Case`.
+    starts: when each job begins, in epochs of the first job.
     r: the reuse factor.
     share: the fraction of samples that the store keeps, or has room for in transit with r = 1, besides the ring.
     n: the number of samples.
     laps: how long all jobs run together, in epochs of the first job.
-    step: seconds of a batch at speed 1, as on an accelerator; 0 for input-bound jobs.
-    work: how many random numbers partial_fn draws.
+    step: seconds of a batch, as on an accelerator.
   """
 
-  case: Case
+  starts: tuple
   r: int
   share: float
   n: int
   laps: int
   step: float
-  work: int = 0
 
   @property
   def room(self):
@@ -85,7 +54,7 @@ class Cell:
     room = kept + math.ceil(RING * self.n)
     while room - _ring(room, self.n) < kept:
       room += 1
-    return max(room, ROOM_OF_A_JOB * len(self.case.speeds)) if self.r == 1 else room
+    return max(room, ROOM_OF_A_JOB * len(self.starts)) if self.r == 1 else room
 
   @property
   def kept(self):
@@ -121,9 +90,9 @@ def measure(cell):
   """Runs the jobs of a cell. Returns `Measured`."""
   with tempfile.TemporaryDirectory(prefix="refurbish-sharing-") as path:
     path = pathlib.Path(path)
-    number = len(cell.case.speeds)
+    number = len(cell.starts)
     # A sparse log file for each job, with room for a job that is three times as fast as the first.
-    rows = int(3 * (cell.case.last_start + cell.laps + 1) * cell.n)
+    rows = int(3 * (max(cell.starts) + cell.laps + 1) * cell.n)
     for k in range(number):
       np.lib.format.open_memmap(path / f"job-{k}.npy", "w+", np.int64, (rows, len(COLUMNS)))
     np.save(path / "progress.npy", np.zeros(1, np.int64))
@@ -186,31 +155,24 @@ def _job(k, barrier, cell, path):
   warnings.filterwarnings(
     "ignore", "The source of refurbish yields other elements"
   )  # Each element says which job has read it.
-  case, n = cell.case, cell.n
+  n = cell.n
   log = np.lib.format.open_memmap(path / f"job-{k}.npy", "r+")
   progress = np.lib.format.open_memmap(path / "progress.npy", "r+")
   source = _Source(n, k)
-
-  def partial_fn(element, seed):
-    if not cell.work:
-      return element
-    drawn = tf.random.stateless_uniform([cell.work], seed)
-    return element + tf.cast(tf.floor(tf.reduce_max(drawn)), tf.int64)  # Adds 0, but only after the work.
 
   store = rtf.CacheStore(
     path / "store", max_bytes=cell.room * record_bytes(tf.zeros([3], tf.int64), path / f"record-{k}")
   )
   dataset = (
     rtf.sources.data_source(source, element_spec=tf.TensorSpec([3], tf.int64))
-    .refurbish(partial_fn, r=cell.r, seed=1, order_seed=k, store=store)
+    .refurbish(tf.identity, r=cell.r, seed=1, order_seed=k, store=store)
     .batch(BATCH)
   )
   # The job joins the others when its first epoch begins.
   barrier.wait()
-  while progress[0] < case.start(k) * n:
+  while progress[0] < cell.starts[k] * n:
     time.sleep(0.001)
-  draw, seen, done, pace = random.Random(k), set(), 0, None
-  end = (case.last_start + cell.laps) * n
+  seen, done, end = set(), 0, (max(cell.starts) + cell.laps) * n
   for epoch in range(len(log)):
     iterator, first = iter(dataset), True
     while progress[0] < end and done + BATCH <= len(log):
@@ -226,27 +188,23 @@ def _job(k, barrier, cell, path):
       for column, values in enumerate((index, own, now, 0 if first else now - asked, epoch)):
         rows[:, column] = values
       log[done : done + len(index)] = rows
-      if done // max(1, n // 20) != (done + len(index)) // max(1, n // 20) or pace is None:
-        pace = case.pace(k, draw)
       done, first = done + len(index), False
       if k == 0:
         progress[0] = done
-      if cell.step:
-        time.sleep(cell.step / pace)
+      time.sleep(cell.step)
     else:
       break
 
 
 def _figures(cell, logs):
-  n, case = cell.n, cell.case
+  n = cell.n
   firsts = [log["when"][0] for log in logs]
-  begin = max(firsts) if case.starts else min(firsts)
-  end = logs[0]["when"][-1]
+  begin, end = max(firsts), logs[0]["when"][-1]
   joined = [int(np.searchsorted(logs[0]["when"], first)) // n for first in firsts]
   own, used, alone, orders = 0, [], [], []
   for log, epoch in zip(logs, joined):
     within = (begin <= log["when"]) & (log["when"] <= end)
-    expected = _alone(cell, log["epoch"] + (epoch if case.starts else 0))
+    expected = _alone(cell, log["epoch"] + epoch)
     own += log["own"][within].sum()
     used.append(within.sum())
     alone.append(expected[within].sum())

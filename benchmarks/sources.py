@@ -89,7 +89,6 @@ def bytes_read(quick, directory, written):
     "What the process read by system calls (rchar of /proc/self/io) in an epoch after the first, divided by the bytes "
     "of the N / r records that are fresh in it, in the median over epochs. Limits are for TFRecord by index.",
     rows,
-    lambda row: row.unit.endswith("r = 3") and row.name.startswith("150 kB"),
   )
 
 
@@ -120,7 +119,6 @@ def times(quick, directory, written):
     "Wall time of an epoch divided by its N samples, of which N / 3 are read and the others are in memory; nothing "
     "else is done with them. What the device reads is read_bytes of /proc/self/io.",
     rows,
-    lambda row: row.unit.endswith("cold") and row.name.startswith("150 kB"),
   )
 
 

@@ -1,4 +1,4 @@
-"""Samples whose times differ up to a hundredfold, in order and as they come, and video clips, compared with a
+"""Samples whose times differ a hundredfold, in order and as they come, and video clips, compared with a
 DataLoader.
 
 Each pipeline runs in its own process, `python uneven.py PIPELINE ARGUMENTS`. If its packages are not installed, its
@@ -18,14 +18,8 @@ import time
 import numpy as np
 
 WORKERS, BATCH, ROUNDS = 16, 16, 3
-# By name: pairs of the seconds of a sample, and how many of a thousand samples take as long. The log-normal times have
-# the mean of the third entry, but vary continuously.
-TIMES = {
-  "all alike, 20 ms": [(0.02, 1000)],
-  "1 in 5 takes 5 times as long": [(0.01, 800), (0.05, 200)],
-  "1 in 50 takes 100 times as long": [(0.01, 980), (1.0, 20)],
-  "log-normal, of a median of 10 ms": None,
-}
+# Of fifty samples, one takes a hundred times as long: the seconds of both, and how many of a thousand take them.
+TIMES = [(0.01, 980), (1.0, 20)]
 LOADERS = {
   "refurbish": ("refurbish, deterministic=False", {"is_ordered": False}),
   "refurbish_ordered": ("refurbish, in order", {"is_ordered": True}),
@@ -55,26 +49,25 @@ def _uneven(quick):
     done, why = _run(
       "uneven_" + key.partition("_")[0], number=64 if quick else 3000, rounds=common.rounds(quick, ROUNDS), **arguments
     )
-    for place, times in enumerate(TIMES):
-      where, label, rounds = common.key(f"{key} {times}"), f"{name}: {times}" + why, done[place] if done else []
-      rows += [
-        common.Row(f"{where}_speed", label, "samples/s", [each["speed"] for each in rounds]),
-        common.Row(f"{where}_wait", label, "longest wait, ms", [each["wait"] for each in rounds]),
-        common.Row(
-          f"{where}_time",
-          label,
-          "x the time of busy workers",
-          [1 / each["busy"] for each in rounds],
-          1 / 0.95 if key == "refurbish" else None,
-        ),
-      ]
+    label = f"{name}: 1 in 50 takes 100 times as long{why}"
+    rows += [
+      common.Row(f"{key}_speed", label, "samples/s", [each["speed"] for each in done]),
+      common.Row(f"{key}_wait", label, "longest wait, ms", [each["wait"] for each in done]),
+      common.Row(
+        f"{key}_time",
+        label,
+        "x the time of busy workers",
+        [1 / each["busy"] for each in done],
+        1 / 0.95 if key == "refurbish" else None,
+      ),
+    ]
   return common.Section(
     "Uneven times",
     f"{WORKERS} workers that sleep, in batches of {BATCH}, nothing cached. The longest wait is for a batch, before "
     "the last sample of the epoch has begun. A worker is busy while it prepares a sample, until then; the bar is 0.95 "
     "of all workers.",
     rows,
-    lambda row: "1 in 50" in row.name and not row.unit.startswith("x "),
+    lambda row: not row.unit.startswith("x "),
   )
 
 
@@ -142,11 +135,9 @@ def _run(function, **arguments):
 # Functions that run in their own processes. ---------------------------------------------------------------------------
 
 
-def _seconds_of(times, number):
-  rng = np.random.default_rng(7)
-  if TIMES[times] is None:
-    return np.minimum(rng.lognormal(np.log(0.01), 1.5, number), 1.0)
-  return rng.permutation(np.resize(np.concatenate([np.full(many, seconds) for seconds, many in TIMES[times]]), number))
+def _seconds_of(number):
+  every = np.concatenate([np.full(many, seconds) for seconds, many in TIMES])
+  return np.random.default_rng(7).permutation(np.resize(every, number))
 
 
 def _prepared(seconds):
@@ -178,21 +169,19 @@ def uneven_refurbish(number, rounds, is_ordered):
   def prepare(seconds):
     return tf.ensure_shape(tf.numpy_function(_prepared, [seconds], tf.float64), [2])
 
-  datasets = [
-    tf.data.Dataset.from_tensor_slices(_seconds_of(times, number))
+  dataset = (
+    tf.data.Dataset.from_tensor_slices(_seconds_of(number))
     .refurbish(prepare, r=1, deterministic=is_ordered, num_parallel_calls=WORKERS)
     .batch(BATCH)
-    for times in TIMES
-  ]
-  return [[_round(dataset.as_numpy_iterator()) for _ in range(rounds)] for dataset in datasets]
+  )
+  return [_round(dataset.as_numpy_iterator()) for _ in range(rounds)]
 
 
 def uneven_torch(number, rounds, is_ordered):
   from torch.utils import data
 
   class Samples(data.Dataset):
-    def __init__(self, times):
-      self.seconds = _seconds_of(times, number)
+    seconds = _seconds_of(number)
 
     def __len__(self):
       return number
@@ -200,10 +189,8 @@ def uneven_torch(number, rounds, is_ordered):
     def __getitem__(self, place):
       return _prepared(self.seconds[place])
 
-  loaders = [
-    data.DataLoader(Samples(times), BATCH, shuffle=True, num_workers=WORKERS, in_order=is_ordered) for times in TIMES
-  ]
-  return [[_round(loader) for _ in range(rounds)] for loader in loaders]
+  loader = data.DataLoader(Samples(), BATCH, shuffle=True, num_workers=WORKERS, in_order=is_ordered)
+  return [_round(loader) for _ in range(rounds)]
 
 
 def _write_videos(folder, number, length):

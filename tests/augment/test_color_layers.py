@@ -11,15 +11,11 @@ import pytest
 
 from refurbish_tf import augment
 from support import cases
-from support.images import RIVAL_IMAGE as IMAGE, RIVALS, noise
+from support.images import RIVAL_IMAGE as IMAGE, RIVALS, levels_apart, noise
 
 SEED = [7, 0]
 # Amounts are rounded to multiples of 1 / 4096. Quarters of these ranges are such multiples.
 JITTER = {"brightness": (0.25, 1.75), "contrast": (0.25, 3.25), "saturation": (0, 1.5), "hue": (-0.25, 0.5)}
-
-
-def levels_apart(made, expected):
-  return np.abs(np.asarray(made, int) - np.reshape(expected, np.shape(made))).max()
 
 
 class TestRivals:

@@ -71,13 +71,8 @@ class TestDraws:
   def test_are_the_words_of_a_seed(self):
     for seed in make_seeds(20):
       words = [fraction(seed, k) for k in range(4)]
-      assert ZOOM.draws(seed).numpy().tolist() == words and CROP.draws(seed).numpy().tolist() == [
-        *words[:2],
-        0,
-        0,
-        0,
-        0,
-      ]
+      assert ZOOM.draws(seed).numpy().tolist() == words
+      assert CROP.draws(seed).numpy().tolist() == words[:2] + [0] * 4
       assert SIZES.draws(seed).numpy().tolist() == [below(seed, 0, 21)]
 
   def test_are_uniform(self):
@@ -173,19 +168,8 @@ class TestIouCrop:
     together = fn({"image": images[0], "boxes": boxes.reshape(6, 4), "others": boxes[0]}, seed=[7, 0])
     np.testing.assert_array_equal(clip["boxes"].numpy().reshape(6, 4), together["boxes"])
     np.testing.assert_array_equal(clip["image"][0], together["image"])
-    assert (
-      len(
-        {
-          len(
-            augment.compose([CROP], kinds)({"image": images[0], "boxes": boxes[0], "others": boxes[0]}, seed=seed)[
-              "image"
-            ]
-          )
-          for seed in make_seeds(9)
-        }
-      )
-      > 3
-    )
+    crop, element = augment.compose([CROP], kinds), {"image": images[0], "boxes": boxes[0], "others": boxes[0]}
+    assert len({len(crop(element, seed=seed)["image"]) for seed in make_seeds(9)}) > 3
 
   def test_needs_boxes(self):
     image, match = noise(np.uint8, 9, 9, 3), "looks at the boxes of an image, got none.*targets="

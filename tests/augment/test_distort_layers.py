@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from refurbish_tf import augment
 from support import ROOT
-from support.images import noise
+from support.images import levels_apart, noise
 from support.rival_distortions import array
 
 RIVALS = json.loads((ROOT / "tests" / "support" / "rival_distortions.json").read_text(encoding="utf-8"))
@@ -37,10 +37,6 @@ def layers_of(p):
     *(getattr(augment, name)(*arguments, p=p) for name, several in ARGUMENTS.items() for arguments in several),
     augment.random_channel_permutation(),
   ]
-
-
-def levels_apart(made, expected):
-  return np.abs(np.asarray(made, int) - np.reshape(expected, np.shape(made))).max()
 
 
 class TestRivals:

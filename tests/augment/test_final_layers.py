@@ -11,7 +11,7 @@ import tensorflow as tf
 from refurbish_tf import augment
 from support import cases, words
 from support.datasets import with_options
-from support.images import chi_square, make_seeds, window
+from support.images import assert_same, chi_square, make_seeds, window
 from support.waiting import ends
 
 MEAN, STD = (0.4914, 0.4822, 0.4465, 0.5), (0.247, 0.243, 0.262, 0.3)
@@ -26,13 +26,6 @@ SOME = settings(max_examples=cases.examples(12), derandomize=True)
 def noise(*shape):
   """Noise with all values of uint8, if there is room for them."""
   return np.random.default_rng(sum(shape)).permutation(np.arange(np.prod(shape)) % 256).astype(np.uint8).reshape(shape)
-
-
-def assert_same(actual, expected):
-  """Compares bits, whatever the dtype."""
-  actual, expected = np.asarray(actual), np.asarray(expected)
-  assert actual.dtype == expected.dtype and actual.shape == expected.shape
-  assert np.ascontiguousarray(actual).tobytes() == np.ascontiguousarray(expected).tobytes()
 
 
 @st.composite

@@ -2,7 +2,6 @@
 
 import functools
 import types
-import warnings
 
 import keras
 import numpy as np
@@ -183,10 +182,9 @@ def test_torchvision_itself():
   assert torch.is_grad_enabled()
 
 
+@pytest.mark.filterwarnings("error")
 def test_user_functions_are_called_unchanged():
-  with warnings.catch_warnings():
-    warnings.simplefilter("error")
-    np.testing.assert_array_equal(made([lambda image: image]), in_order(IMAGES))
+  np.testing.assert_array_equal(made([lambda image: image]), in_order(IMAGES))
 
 
 class OfTheUsers(type(of("torch.nn", None))):

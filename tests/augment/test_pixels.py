@@ -6,32 +6,17 @@ import tensorflow as tf
 
 from refurbish_tf import augment
 from support import cases
+from support.images import assert_same
+from support.moved_pixels import CHANNELS, DTYPES, noise
 
 # The warning says that small images with many channels are usually a mistake. Here they are intended.
 pytestmark = pytest.mark.filterwarnings("ignore::refurbish_tf.PipelineWarning")
-DTYPES = (np.uint8, np.uint16, np.int16, np.float32)
-CHANNELS = (1, 2, 3, 4, 5, 13, 64)
 SIZES = [(1, 1), (1, 7), (9, 1), (7, 17), (20, 33)]
 SEED = [7, 3]
 
 
-def noise(dtype, *shape):
-  generator = np.random.default_rng(sum(shape))
-  if dtype == np.float32:
-    return generator.normal(size=shape).astype(np.float32)
-  limits = np.iinfo(dtype)
-  return generator.integers(limits.min, limits.max + 1, shape, dtype)
-
-
 # The `max_pixel_value` of dtypes that require one.
 UNITS = {np.uint16: 65535, np.int16: 400.5}
-
-
-def assert_same(made, expected):
-  """Compares bits."""
-  made, expected = np.asarray(made), np.asarray(expected)
-  assert made.dtype == expected.dtype and made.shape == expected.shape
-  assert np.ascontiguousarray(made).tobytes() == np.ascontiguousarray(expected).tobytes()
 
 
 @pytest.mark.parametrize("channels", CHANNELS)

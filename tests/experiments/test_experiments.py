@@ -248,23 +248,12 @@ def test_a_table_of_several_processes(tmp_path):
     file.write(b"2,0.")
   assert third.add([{"seed": seed, "accuracy": 0.25} for seed in (0, 1, 2, 3)]) == 2
   assert second.add([{"seed": 4, "accuracy": 0.5}]) == 1 and second.add([{"seed": 3, "accuracy": 0.5}]) == 0
-  assert [(row["seed"], row["accuracy"]) for row in results.read(path)] == [
-    (0, 0.5),
-    (1, 0.5),
-    (4, 0.5),
-    (2, 0.25),
-    (3, 0.25),
-  ]
+  rows = lambda: [(row["seed"], row["accuracy"]) for row in results.read(path)]
+  assert rows() == [(0, 0.5), (1, 0.5), (4, 0.5), (2, 0.25), (3, 0.25)]
   # If two processes have made the same row at the same time, the first one counts.
   twin = tmp_path / "some.1-1.csv"
   twin.write_bytes(b"".join(path.read_bytes().splitlines(True)[:2]).replace(b"0,0.5", b"4,0.75"))
-  assert [(row["seed"], row["accuracy"]) for row in results.read(path)] == [
-    (0, 0.5),
-    (4, 0.75),
-    (1, 0.5),
-    (2, 0.25),
-    (3, 0.25),
-  ]
+  assert rows() == [(0, 0.5), (4, 0.75), (1, 0.5), (2, 0.25), (3, 0.25)]
   # A file of another experiment is refused under each of the table's names. Files with other names are ignored.
   (tmp_path / "some.more.csv").write_text("mine\n", encoding="utf-8")
   results.Table(path, ("seed",), ("accuracy",))
@@ -314,18 +303,15 @@ def test_the_figure_of_fresh_samples():
   """Bars are in thousands, lines show the baseline divided by e, texts how many trainings have reached the target."""
   rows = [
     {"where": where, "e": e, "fresh": fresh}
-    for where, e, fresh in (
-      ("baseline", 1, 8000),
-      ("baseline", 1, 10000),
-      ("before_augment", 2, 4000),
-      ("before_augment", 2, 5000),
-      ("after_augment", 2, 6000),
-      ("after_batch", 2, -1),
-      ("before_augment", 4, 2000),
-      ("after_batch", 4, 7000),
-      ("after_batch", 4, -1),
-      ("after_batch", 4, -1),
+    for where, e, several in (
+      ("baseline", 1, (8000, 10000)),
+      ("before_augment", 2, (4000, 5000)),
+      ("after_augment", 2, (6000,)),
+      ("after_batch", 2, (-1,)),
+      ("before_augment", 4, (2000,)),
+      ("after_batch", 4, (7000, -1, -1)),
     )
+    for fresh in several
   ]
   figure, axes = plots.pyplot.subplots()
   plots.fresh_samples(axes, rows, "e")

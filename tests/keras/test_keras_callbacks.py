@@ -253,11 +253,8 @@ def test_with_the_logger_the_order_of_the_callbacks_is_the_same(backup, reverse,
   """Steps that are skipped because they are done do not count as steps without a wait. Other metrics start again."""
   dataset = make_dataset()
   callbacks = [rtf.keras.BackupAndRestore(backup), rtf.keras.RefurbishLogger(dataset)]
-  history = (
-    make_model(metrics=metrics)
-    .fit(dataset, epochs=EPOCHS, verbose=0, callbacks=callbacks[::-1] if reverse else callbacks)
-    .history
-  )
+  callbacks = callbacks[::-1] if reverse else callbacks
+  history = make_model(metrics=metrics).fit(dataset, epochs=EPOCHS, verbose=0, callbacks=callbacks).history
   assert history["input_wait_p50"][0] > 0  # One step of the resumed epoch was left.
   for name in ("loss", "refurbish_fresh", *metrics):
     assert len(history[name]) == EPOCHS - 1

@@ -51,17 +51,9 @@ def test_history_agrees_with_counters_in_the_functions(tmp_path):
       calls.clear()
 
   validation = tf.data.Dataset.from_tensors((tf.zeros([1, 1]), tf.zeros([1])))
-  history = (
-    make_model()
-    .fit(
-      dataset,
-      epochs=EPOCHS,
-      verbose=0,
-      validation_data=validation,
-      callbacks=[rtf.keras.RefurbishLogger(dataset, tmp_path), Epochs()],
-    )
-    .history
-  )
+  callbacks = [rtf.keras.RefurbishLogger(dataset, tmp_path), Epochs()]
+  fit = make_model().fit(dataset, epochs=EPOCHS, verbose=0, validation_data=validation, callbacks=callbacks)
+  history = fit.history
   assert history["first_fresh"] == [epoch["first partial"] for epoch in by_epoch] == [20, 10, 10, 10]
   assert (
     [a + b for a, b in zip(history["first_fresh"], history["first_cached"], strict=True)]
@@ -114,19 +106,9 @@ def test_a_stall_of_the_input_is_seen(steps_per_execution):
       ended.set()
 
   dataset = tf.data.Dataset.range(N).map(in_python(slow)).map(labelled).batch(1)
-  history = (
-    make_model(steps_per_execution=steps_per_execution)
-    .fit(
-      dataset,
-      epochs=2,
-      verbose=0,
-      callbacks=[
-        rtf.keras.RefurbishLogger(dataset),
-        keras.callbacks.LambdaCallback(on_train_batch_end=on_train_batch_end),
-      ],
-    )
-    .history
-  )
+  ends = keras.callbacks.LambdaCallback(on_train_batch_end=on_train_batch_end)
+  model = make_model(steps_per_execution=steps_per_execution)
+  history = model.fit(dataset, epochs=2, verbose=0, callbacks=[rtf.keras.RefurbishLogger(dataset), ends]).history
   for epoch in range(2):
     assert history["input_wait_max"][epoch] > 0.25
     assert history["input_wait_p50"][epoch] < 0.25
@@ -163,17 +145,9 @@ def test_input_wait_fraction_and_verdict(tmp_path, monkeypatch, capsys, on_proce
   dataset = tf.data.Dataset.range(8).map(labelled).batch(2)
   logger = rtf.keras.RefurbishLogger(dataset)
   assert logger.verdict is None
-  history = (
-    make_model()
-    .fit(
-      dataset,
-      epochs=3,
-      verbose=verbose,
-      validation_data=dataset,
-      callbacks=[logger, Time(), keras.callbacks.CSVLogger(tmp_path / "log.csv")],
-    )
-    .history
-  )
+  callbacks = [logger, Time(), keras.callbacks.CSVLogger(tmp_path / "log.csv")]
+  fit = make_model().fit(dataset, epochs=3, verbose=verbose, validation_data=dataset, callbacks=callbacks)
+  history = fit.history
   assert history["input_wait_fraction"] == [0.5, 0.25, 0.05]
   assert history["input_wait_p50"] == [0, 0, 0]
   with open(tmp_path / "log.csv", encoding="utf-8") as file:

@@ -8,7 +8,6 @@ from importlib import metadata
 import pickle
 import sys
 import threading
-import warnings
 
 import numpy as np
 import pytest
@@ -19,6 +18,7 @@ from refurbish_tf.loaders import loader_output
 from refurbish_tf.loaders import torch_loader
 from refurbish_tf.loaders.loader import Loader
 from support.loaders import DTYPES, FRAMEWORKS, NumpyMover, as_numpy, loader_of, numpy_loader, values
+from support.warned import told
 
 Point = collections.namedtuple("Point", "x y")
 N = 7
@@ -333,31 +333,23 @@ def test_an_error_on_the_way_takes_the_place_of_its_batch():
 
 def test_a_gpu_visible_to_tensorflow_causes_one_warning(monkeypatch):
   monkeypatch.setattr(loader_output, "_told_of_gpu", False)
-  with warnings.catch_warnings():
-    warnings.simplefilter("error")
-    loader_output.tell_of_gpu("rtf.torch_loader")
+  assert not told(lambda: loader_output.tell_of_gpu("rtf.torch_loader"))
   monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: [f"/physical_device:{kind}:0"])
-  with pytest.warns(
-    rtf.PipelineWarning, match="rtf.torch_loader loads to an accelerator, and TensorFlow can see a GPU"
-  ):
-    loader_output.tell_of_gpu("rtf.torch_loader")
-  with warnings.catch_warnings():
-    warnings.simplefilter("error")
-    loader_output.tell_of_gpu("rtf.jax_loader")
+  (message,) = told(lambda: loader_output.tell_of_gpu("rtf.torch_loader"))
+  assert message.startswith("rtf.torch_loader loads to an accelerator, and TensorFlow can see a GPU")
+  assert not told(lambda: loader_output.tell_of_gpu("rtf.jax_loader"))
 
 
 @pytest.mark.parametrize(
-  "version, imported, told", [("3.8.0", False, True), ("3.8.0", True, False), ("3.6.1", False, False)]
+  "version, imported, is_warned", [("3.8.0", False, True), ("3.8.0", True, False), ("3.6.1", False, False)]
 )
-def test_an_impending_triton_crash_causes_a_warning(version, imported, told, monkeypatch):
+def test_an_impending_triton_crash_causes_a_warning(version, imported, is_warned, monkeypatch):
   monkeypatch.setattr(metadata, "version", lambda name: version)
   monkeypatch.delitem(sys.modules, "triton", raising=False)
   if imported:
     monkeypatch.setitem(sys.modules, "triton", metadata)
-  with warnings.catch_warnings(record=True) as caught:
-    warnings.simplefilter("always")
-    torch_loader._tell_of_triton()
-  assert ["Begin the program with `import torch._dynamo`" in str(each.message) for each in caught] == [True] * told
+  messages = told(torch_loader._tell_of_triton)
+  assert ["Begin the program with `import torch._dynamo`" in each for each in messages] == [True] * is_warned
 
 
 @pytest.mark.parametrize("num_ahead", [0, 1])

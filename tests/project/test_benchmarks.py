@@ -19,10 +19,10 @@ BENCHMARKS = {
   "loaders": 8,
   "overhead": 10,
   "scaling": 15,
-  "sharing": 12,
+  "sharing": 3,
   "sources": 8,
   "throughput": 17,
-  "uneven": 5,
+  "uneven": 2,
   "volumes": 1,
 }
 

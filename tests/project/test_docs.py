@@ -285,9 +285,8 @@ def test_four_processes_search_hyperparameters(tmp_path):
   assert [trial.state.name for trial in trials] == ["COMPLETE"] * 8
 
 
-def run_program_of(page, name, arguments=(), with_errors=False, program_arguments=(), smaller=(), **variables):
-  """Runs a program of a guide in the working directory, in its own process. Returns what it prints."""
-  page = ROOT / "docs" / page
+def program_of(page, name):
+  """Returns the program of this name, or skips the test if the package that it needs is not installed."""
   ((program, needed),) = [
     (program, mark.removeprefix(f"{PROGRAM}{name}, needs: ").removesuffix(" -->"))
     for _, program, mark in examples(page)
@@ -295,6 +294,12 @@ def run_program_of(page, name, arguments=(), with_errors=False, program_argument
   ]
   if importlib.util.find_spec(needed) is None:
     pytest.skip(f"not installed: {needed}; pip install -e '.[exhaustive]' does it")
+  return program
+
+
+def run_program_of(page, name, arguments=(), with_errors=False, program_arguments=(), smaller=(), **variables):
+  """Runs a program of a guide in the working directory, in its own process. Returns what it prints."""
+  program = program_of(ROOT / "docs" / page, name)
   for given, run_here in {**SMALLER_PROGRAMS, **dict(smaller)}.items():
     program = program.replace(given, run_here)
   pathlib.Path(name).write_text(program, encoding="utf-8")

@@ -4,7 +4,6 @@ they stopped.
 They run in this process, so that the reads of their sources can be counted.
 """
 
-import importlib.util
 import io
 import os
 import pathlib
@@ -20,7 +19,7 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 from support import cases
-from test_docs import PROGRAM, ROOT, examples
+from test_docs import ROOT, examples, program_of
 
 PAGE = ROOT / "docs" / "sources.md"
 N = 48
@@ -98,24 +97,12 @@ print("records read:", [epoch.fresh for epoch in rtf.stats(train)[0].epochs])
 """
 
 
-def block(name):
-  """Returns the block of this name, or skips the test if the package that it needs is not installed."""
-  ((text, needed),) = [
-    (text, mark.removeprefix(f"{PROGRAM}{name}, needs: ").removesuffix(" -->"))
-    for _, text, mark in examples(PAGE)
-    if mark is not None and mark.startswith(f"{PROGRAM}{name}, ")
-  ]
-  if importlib.util.find_spec(needed) is None:
-    pytest.skip(f"not installed: {needed}; pip install -e '.[exhaustive]' does it")
-  return text
-
-
 def program(name):
   """Returns the text of a program, as a reader would put it together."""
   layers = [line for _, text, _ in examples(PAGE) for line in text.splitlines() if re.match("(partial|final) = ", line)]
-  text = block(name)
+  text = program_of(PAGE, name)
   if "train = " not in text:
-    opened, rest = block("memmap.py").split("\nassert ")
+    opened, rest = program_of(PAGE, "memmap.py").split("\nassert ")
     assert opened.count("\n") == 2  # The page says how many lines are replaced.
     text = f"{text}assert {rest}"
   return "\n".join(["import numpy as np", "import tensorflow as tf", "import refurbish_tf as rtf", *layers, text])
@@ -165,10 +152,11 @@ def assert_a_third_is_read(asked):
   assert len(second) == len(third) == N // 3 and not second & third
 
 
-def parts(name):
-  """Returns a program without and with its training."""
-  text = program(name)
-  return text, text + TRAINING
+def executed(name, end=""):
+  """Runs a program, which does not train, and then `end`. Returns its names."""
+  names = {}
+  exec(compile(program(name) + end, name, "exec"), names)
+  return names
 
 
 @pytest.fixture(
@@ -182,16 +170,14 @@ def name(request, tmp_path, monkeypatch):
 
 
 def test_a_third_of_the_records_is_read(name, counted, capsys):
-  names = {}
-  exec(compile(parts(name)[1], name, "exec"), names)
+  executed(name, TRAINING)
   assert capsys.readouterr().out == "records read: [48, 16, 16]\n"
   (source,) = counted
   assert_a_third_is_read(source.asked)
 
 
 def test_records_are_what_was_written(name):
-  names = {}
-  exec(compile(parts(name)[0], name, "exec"), names)
+  names = executed(name)
   elements = list(names["source"].as_numpy_iterator())
   if isinstance(elements[0], dict):
     elements = [(element["image"], element["label"]) for element in elements]
@@ -205,8 +191,7 @@ def test_how_many_row_groups_are_read(tmp_path, monkeypatch):
   """At most as many row groups are read as rows, and each is read once for a batch of reads."""
   monkeypatch.chdir(tmp_path)
   write_parquet()
-  names = {}
-  exec(compile(parts("parquet.py")[0], "parquet.py", "exec"), names)
+  names = executed("parquet.py")
   read, read_row_group = [], pq.ParquetFile.read_row_group
   monkeypatch.setattr(
     pq.ParquetFile,
@@ -235,7 +220,7 @@ def test_parquet_with_small_row_groups(tmp_path, monkeypatch):
   small = pq.ParquetFile("small.parquet")
   assert [small.metadata.row_group(group).num_rows for group in range(small.num_row_groups)] == [16, 16, 16]
   assert small.read() == table
-  exec(compile(parts("parquet.py")[0].partition("\nsource")[0], "parquet.py", "exec"), names)
+  exec(compile(program("parquet.py").partition("\nsource")[0], "parquet.py", "exec"), names)
   assert list(
     rtf.sources.data_source(names["Rows"](["small.parquet"], ["image.bytes", "label"])).as_numpy_iterator()
   ) == list(zip(FILES, LABELS))
@@ -244,8 +229,7 @@ def test_parquet_with_small_row_groups(tmp_path, monkeypatch):
 def test_a_missing_member_of_a_tar_file_is_an_error(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   write_tar_files()
-  names = {}
-  exec(compile(parts("tar_files.py")[0], "tar_files.py", "exec"), names)
+  names = executed("tar_files.py")
   with pytest.raises(KeyError, match="txt"):
     names["Samples"](["photos/0.tar"], "jpg", "txt")
   with tarfile.open("packed.tar.gz", "w:gz") as tar:
@@ -281,8 +265,7 @@ def test_tar_files_are_read_as_by_webdataset(tmp_path, monkeypatch):
   webdataset = module("webdataset")
   monkeypatch.chdir(tmp_path)
   write_tar_files()
-  names = {}
-  exec(compile(parts("tar_files.py")[0], "tar_files.py", "exec"), names)
+  names = executed("tar_files.py")
   paths = [f"photos/{number}.tar" for number in range(3)]
   for extension in ("jpg", "cls", "seg.png"):
     theirs = [sample[extension] for sample in webdataset.WebDataset(paths, shardshuffle=False, empty_check=False)]

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 from support import cases
-from support.checkpoints import with_checkpoints
+from support.checkpoints import restore, save, with_checkpoints
 from support.datasets import plain, stats, stream, with_options
 
 N = 23
@@ -398,10 +398,7 @@ def test_at_completion_a_checkpoint_is_of_the_batches_handed_out(tmp_path):
   for step in range(7):
     iterator = iter(make())
     found = [batch.numpy() for batch in itertools.islice(iterator, step)]
-    path = tf.train.Checkpoint(iterator=iterator).write(str(tmp_path / "checkpoint"))
-    iterator = iter(make())
-    tf.train.Checkpoint(iterator=iterator).read(path).assert_consumed()
-    found += [batch.numpy() for batch in iterator]
+    found += [batch.numpy() for batch in restore(make(), save(iterator, tmp_path))]
     assert sorted(np.concatenate(found)) == list(range(50))
 
 
@@ -419,11 +416,9 @@ def test_restores_at_every_step(tmp_path, make, symbolic, drop_remainder):
   for step in range(size + 1):
     iterator = iter(pipeline())
     found = [plain_of(batch) for batch in itertools.islice(iterator, step)]
-    path = tf.train.Checkpoint(iterator=iterator).write(str(tmp_path / "checkpoint"))
+    path = save(iterator, tmp_path)
     del iterator
-    iterator = iter(pipeline())
-    tf.train.Checkpoint(iterator=iterator).read(path).assert_consumed()
-    found += [plain_of(batch) for batch in iterator]
+    found += [plain_of(batch) for batch in restore(pipeline(), path)]
     assert len(found) == size
     if make is not of_a_stream:
       assert found == epochs(pipeline(), 1)[0]
@@ -433,5 +428,5 @@ def test_a_checkpoint_has_no_samples_in_it(tmp_path):
   iterator = iter(of_stage(of_bytes(), 4).repeat())
   for _ in range(3):
     next(iterator)
-    tf.train.Checkpoint(iterator=iterator).write(str(tmp_path / "checkpoint"))
+    save(iterator, tmp_path)
     assert sum(os.path.getsize(file) for file in tmp_path.glob("checkpoint*")) < IMAGES[0].nbytes + 2000

@@ -133,21 +133,6 @@ def test_structures(kind, seed):
       assert elements(refurbished) == values
 
 
-SIGNATURES = {
-  "takes a seed": (lambda x, seed: seed, True),
-  "takes a seed as keyword only": (lambda x, *, seed: seed, True),
-  "takes a seed after any": (lambda *args, seed: seed, True),
-  "has a default": (lambda x, seed=None: seed, True),
-  "takes none": (lambda x: tf.zeros([2], tf.int32), False),
-  "takes any keyword": (lambda x, **options: tf.zeros([2], tf.int32) + len(options), False),
-  "takes a component of that name": (lambda seed: tf.zeros([2], tf.int32), False),
-  "partial": (functools.partial(lambda k, x, seed: seed, 3), True),
-  "partial with a seed": (functools.partial(lambda x, seed: seed, seed=tf.zeros([2], tf.int32)), False),
-  "function": (tf.function(lambda x, seed: seed), True),
-  "without signature": (functools.partial(max, np.zeros([2], np.int32), key=lambda x: 0), False),
-}
-
-
 class Callable:
   def __call__(self, x, seed):
     return seed
@@ -164,14 +149,23 @@ class Callable:
     return seed
 
 
-SIGNATURES.update(
-  {
-    "callable": (Callable(), True),
-    "method": (Callable().method, True),
-    "class method": (Callable.of_class, True),
-    "static method": (Callable.static, True),
-  }
-)
+SIGNATURES = {
+  "takes a seed": (lambda x, seed: seed, True),
+  "takes a seed as keyword only": (lambda x, *, seed: seed, True),
+  "takes a seed after any": (lambda *args, seed: seed, True),
+  "has a default": (lambda x, seed=None: seed, True),
+  "takes none": (lambda x: tf.zeros([2], tf.int32), False),
+  "takes any keyword": (lambda x, **options: tf.zeros([2], tf.int32) + len(options), False),
+  "takes a component of that name": (lambda seed: tf.zeros([2], tf.int32), False),
+  "partial": (functools.partial(lambda k, x, seed: seed, 3), True),
+  "partial with a seed": (functools.partial(lambda x, seed: seed, seed=tf.zeros([2], tf.int32)), False),
+  "function": (tf.function(lambda x, seed: seed), True),
+  "without signature": (functools.partial(max, np.zeros([2], np.int32), key=lambda x: 0), False),
+  "callable": (Callable(), True),
+  "method": (Callable().method, True),
+  "class method": (Callable.of_class, True),
+  "static method": (Callable.static, True),
+}
 
 
 @cases.each_value

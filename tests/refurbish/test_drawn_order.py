@@ -2,7 +2,6 @@
 sources do not."""
 
 import itertools
-import warnings
 
 import numpy as np
 import pytest
@@ -95,12 +94,11 @@ KEEPS_ORDER = {
 
 @pytest.mark.parametrize("kind", KEEPS_ORDER)
 @pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.filterwarnings("error::refurbish_tf.PipelineWarning")
 def test_no_false_alarm(kind, streamed):
   source = KEEPS_ORDER[kind]()
   train = (source.filter(lambda *x: True) if streamed else source).refurbish(lambda *x: x, r=2, seed=1)
-  with warnings.catch_warnings():
-    warnings.simplefilter("error", rtf.PipelineWarning)
-    lengths = {sum(1 for _ in train) for _ in range(6)}
+  lengths = {sum(1 for _ in train) for _ in range(6)}
   assert len(lengths) == 1
 
 
@@ -154,19 +152,17 @@ ENDS = {
 
 
 @pytest.mark.parametrize("kind", ENDS)
+@pytest.mark.filterwarnings("error::refurbish_tf.PipelineWarning")
 def test_a_generator_that_ends(kind):
   train = generated(ENDS[kind]).refurbish(tf.identity, r=2, seed=1)
-  with warnings.catch_warnings():
-    warnings.simplefilter("error", rtf.PipelineWarning)
-    assert len({sum(1 for _ in train) for _ in range(3)}) == 1
+  assert len({sum(1 for _ in train) for _ in range(3)}) == 1
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("error::refurbish_tf.PipelineWarning")
 def test_a_million_different_elements_are_not_taken_for_repetitions():
   """With checksums of 16 bits, each of these elements would seem to come twenty times."""
   number, size = 1_400_000, 10_000
   blocks = generated(lambda: np.split(np.arange(number), number // size), shape=[size], dtype=tf.int64)
   train = blocks.unbatch().refurbish(tf.identity, r=2, seed=1, shuffle_buffer_size=1).batch(size)
-  with warnings.catch_warnings():
-    warnings.simplefilter("error", rtf.PipelineWarning)
-    assert sum(1 for _ in train) == number // size
+  assert sum(1 for _ in train) == number // size

@@ -157,19 +157,8 @@ def test_printing():
     list(stage.dataset)
   lines = str(stage.stats).splitlines()
   assert lines[0] == "train"
-  assert lines[1].split() == [
-    "epoch",
-    "fresh",
-    "cached",
-    "from_other_jobs",
-    "evicted",
-    "missing",
-    "bytes",
-    "fresh_wait",
-    "[s]",
-    "store_wait",
-    "[s]",
-  ]
+  columns = "epoch fresh cached from_other_jobs evicted missing bytes fresh_wait [s] store_wait [s]"
+  assert lines[1].split() == columns.split()
   waits = [f"{epoch.fresh_wait:.2f}" for epoch in (*stage.stats.epochs, stage.stats.total)]
   assert [line.split() for line in lines[2:]] == [
     ["0", "1,200", "0", "0", "0", "0", "4,800", waits[0], "0.00"],

@@ -11,7 +11,7 @@ from tensorflow.python.data.experimental.ops import global_shuffle_op
 
 import refurbish_tf as rtf
 from support import cases
-from support.checkpoints import restore, save, take, with_checkpoints
+from support.checkpoints import assert_restored_at_every_step, restore, save, take, with_checkpoints
 from support.datasets import in_python, with_options, without_prefetch
 from support.python_sources import Batched, Source
 
@@ -254,11 +254,7 @@ def test_a_stage_after_it_is_restored_bit_for_bit(tmp_path):
     cached = rtf.sources.cached(Dataset.range(N), limited(5))
     return cached.refurbish(lambda x, seed: tf.concat([[x], tf.cast(seed, tf.int64)], 0), r=2, seed=3).repeat(3)
 
-  expected = take(iter(make()))
-  for step in cases.some((1, N, 2 * N + 5, 7), 2):
-    iterator = iter(make())
-    before = take(iterator, step)
-    assert before + take(restore(make(), save(iterator, tmp_path))) == expected
+  assert_restored_at_every_step(make, tmp_path)
 
 
 # Errors. --------------------------------------------------------------------------------------------------------------

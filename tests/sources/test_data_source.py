@@ -176,16 +176,10 @@ def test_restored_at_every_step(tmp_path, make, symbolic, reads):
       make(data_source(Batched(11), batch_reads=4, num_parallel_reads=reads)), symbolic
     )
 
-  expected = _values(dataset())
-  for step in cases.some(range(len(expected) + 1), 3):
-    before = dataset()
-    iterator = iter(before)
-    assert checkpoints.take(iterator, step) == expected[:step]
-    path = checkpoints.save(iterator, tmp_path)
-    after = dataset()
-    assert checkpoints.take(checkpoints.restore(after, path)) == expected[step:]
+  checkpoints.assert_restored_at_every_step(dataset, tmp_path)
 
 
+@pytest.mark.filterwarnings("error")
 @each_reads
 @pytest.mark.parametrize("kind", [Source, Batched])
 @pytest.mark.parametrize("now", [3, 7])
@@ -197,14 +191,8 @@ def test_a_source_that_grows_or_shrinks(kind, now, reuses, reads):
     dataset = reuses(dataset)
   assert len(list(dataset)) == 6
   source.n = now
-  with (
-    warnings.catch_warnings(),
-    pytest.raises(
-      tf.errors.DataLossError,
-      match=f"changed its length: it has {now} elements now, but had 6 .* Make the dataset again",
-    ),
-  ):
-    warnings.simplefilter("error")
+  match = f"changed its length: it has {now} elements now, but had 6 .* Make the dataset again"
+  with pytest.raises(tf.errors.DataLossError, match=match):
     list(dataset)
 
 

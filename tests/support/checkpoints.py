@@ -4,6 +4,7 @@ import itertools
 
 import tensorflow as tf
 
+from support import cases
 from support.datasets import with_options
 from support.pipelines import make_source
 
@@ -48,6 +49,16 @@ def restore(dataset, path):
 
 def take(iterator, number=None):
   return [element.numpy().tolist() for element in itertools.islice(iterator, number)]
+
+
+def assert_restored_at_every_step(make, directory, number=3):
+  """Checks that a dataset, made again and restored after some of its elements, yields the others. Samples `number`
+  steps."""
+  expected = take(iter(make()))
+  for step in cases.some(range(len(expected) + 1), number):
+    iterator = iter(make())
+    before = take(iterator, step)
+    assert before + take(restore(make(), save(iterator, directory))) == expected
 
 
 def assert_epochs(elements, n):

@@ -100,6 +100,17 @@ def assert_equal(actual, expected, what):
   assert not different, f"{what}: {different} of {expected.size} values differ"
 
 
+def assert_same(actual, expected):
+  """Compares bits, whatever the dtype."""
+  actual, expected = np.asarray(actual), np.asarray(expected)
+  assert actual.dtype == expected.dtype and actual.shape == expected.shape
+  assert np.ascontiguousarray(actual).tobytes() == np.ascontiguousarray(expected).tobytes()
+
+
+def levels_apart(made, expected):
+  return np.abs(np.asarray(made, int) - np.reshape(expected, np.shape(made))).max()
+
+
 def make_seeds(count, salt=0):
   """Consecutive seeds, as a user would count them, not well-mixed ones."""
   return np.stack([np.arange(count), np.full(count, salt)], axis=1).astype(np.int32)

@@ -60,7 +60,6 @@ TEST_F(OrderedWorkersTest, CanBeCancelledAtAnyMoment) {
 TEST_F(OrderedWorkersTest, CanBeCancelledBeforeAnyClaim) {
   for (const int max_calls : {0, 1, 2}) {
     Workers workers(MakeOptions(max_calls, true, true));
-    workers.claim = [](int) { return Claimed::kRun; };
     workers.Cancel();
     ExpectStaysCancelled(&workers);
     EXPECT_EQ(workers.num_claims(), 0);
@@ -71,7 +70,6 @@ TEST_F(OrderedWorkersTest, CanBeCancelledBeforeAnyClaim) {
 TEST_F(OrderedWorkersTest, ReadyPiecesAreNotReturnedAfterCancellation) {
   for (const bool in_order : {false, true}) {
     Workers workers(MakeOptions(/*max_calls=*/2, /*helps=*/false, in_order));
-    workers.claim = [](int) { return Claimed::kRun; };
     EXPECT_GE(workers.NextNumber(), 0);
     Await([&] { return workers.all_threads_asleep(); });
     EXPECT_GT(workers.alive(), 0);
@@ -123,7 +121,6 @@ TEST_F(OrderedWorkersTest, CanBeCancelledWhileTheConsumerSleeps) {
 TEST_F(OrderedWorkersTest, CanBeCancelledWhileSettling) {
   Counter gate;
   Workers workers(MakeOptions(/*max_calls=*/3, /*helps=*/true, true));
-  workers.claim = [](int) { return Claimed::kRun; };
   workers.run = [&](int number) {
     if (number > 0) Await([&] { return gate > 0; });
     return Outcome::kDone;
@@ -179,7 +176,6 @@ TEST_F(OrderedWorkersTest, CanBeCancelledWhileTheConsumerHelps) {
 TEST_F(OrderedWorkersTest, CanBeCancelledByACall) {
   for (const bool helps : {false, true}) {
     Workers workers(MakeOptions(/*max_calls=*/2, helps, /*in_order=*/true));
-    workers.claim = [](int) { return Claimed::kRun; };
     workers.run = [&](int number) {
       if (number == 30) workers.Cancel();
       return Outcome::kDone;

@@ -44,7 +44,6 @@ TEST_F(OrderedWorkersTest, PiecesOfOneSizeFillTheByteLimit) {
       options.max_pieces = 1000;
       options.max_bytes = max_bytes;
       Workers workers(options);
-      workers.claim = [](int) { return Claimed::kRun; };
       workers.bytes = [](int) { return kBytes; };
       int taken = 0;
       for (int round = 0; round < 20; ++round) {
@@ -73,7 +72,6 @@ TEST_F(OrderedWorkersTest, EveryCallHasRoomForLargePieces) {
     options.max_bytes = 100;
     options.max_large_bytes = max_large_bytes;
     Workers workers(options);
-    workers.claim = [](int) { return Claimed::kRun; };
     workers.bytes = [](int) { return kBytes; };
     ASSERT_EQ(workers.NextNumber(), 0);
     // Piece 0 may have been taken before or after the room was full, so there may be one claim more.
@@ -92,7 +90,6 @@ TEST_F(OrderedWorkersTest, ThereIsMoreRoomForSmallPieces) {
     options.max_pieces = kPieces;
     options.max_small_pieces = kSmallPieces;
     Workers workers(options);
-    workers.claim = [](int) { return Claimed::kRun; };
     workers.bytes = [small](int) { return small ? 10'000 : 150'000; };
     for (int taken = 0; taken < 200;) {
       ASSERT_EQ(workers.NextNumber(), taken++);
@@ -134,7 +131,6 @@ TEST_F(OrderedWorkersTest, OneLargePieceIsMadeInAdvance) {
   Options options = MakeOptions(/*max_calls=*/1, /*helps=*/true, true);
   options.max_bytes = 10;
   Workers workers(options);
-  workers.claim = [](int) { return Claimed::kRun; };
   workers.bytes = [](int) { return 6; };
   EXPECT_EQ(workers.NextNumber(), 0);
   for (int i = 1; i < 10; ++i) {
@@ -147,7 +143,6 @@ TEST_F(OrderedWorkersTest, OneLargePieceIsMadeInAdvance) {
 TEST_F(OrderedWorkersTest, DroppedPiecesTakeNoRoom) {
   Counter gate;
   Workers workers(MakeOptions(/*max_calls=*/2, /*helps=*/false, true));
-  workers.claim = [](int) { return Claimed::kRun; };
   workers.run = [&](int number) {
     if (number == 1) Await([&] { return gate > 0; });
     return number > 0 && number < 16 ? Outcome::kDropped : Outcome::kDone;
@@ -182,7 +177,6 @@ TEST_F(OrderedWorkersTest, AllCallsRunWhileNothingIsReady) {
   options.max_pieces = kCalls;
   Counter begun;
   Workers workers(options);
-  workers.claim = [](int) { return Claimed::kRun; };
   workers.run = [&](int number) {
     begun.Add(1);
     if (number < 20 * kCalls) {

@@ -112,7 +112,7 @@ class Workers : public OrderedWorkers::Work {
   ~Workers() override { Stop(); }
 
   // Pieces are numbered in the order of the claims. After kNotNow the same number is claimed again.
-  std::function<Claimed(int)> claim;
+  std::function<Claimed(int)> claim = [](int) { return Claimed::kRun; };
   std::function<Outcome(int)> fetch = [](int) { return Outcome::kRun; };
   std::function<Outcome(int)> run = [](int) { return Outcome::kDone; };
   std::function<int64_t(int)> bytes = [](int) { return 1; };

@@ -184,7 +184,6 @@ TEST_F(OrderedWorkersTest, ThreadsAreWokenWhenHalfOfTheRoomIsFree) {
       options.max_pieces = kRoom;
       Counter begun;
       Workers workers(options);
-      workers.claim = [](int) { return Claimed::kRun; };
       workers.run = [&](int number) {
         // The first pieces wait for each other, so all threads start.
         begun.Add(1);
@@ -226,7 +225,6 @@ TEST_F(OrderedWorkersTest, TheConsumerLeavesLongPiecesToTheThreads) {
   constexpr int kCalls = 3;
   for (const bool is_long : {false, true}) {
     Workers workers(MakeOptions(kCalls, /*helps=*/true, /*in_order=*/true));
-    workers.claim = [](int) { return Claimed::kRun; };
     workers.run = [&](int number) {
       // The first call of a function is often slow, which does not make its pieces long.
       const bool sleeps = is_long || number == 0;
@@ -305,7 +303,6 @@ TEST_F(OrderedWorkersTest, TheEndWakesTheConsumer) {
 TEST_F(OrderedWorkersTest, MeasuresHowLongTheConsumerWaited) {
   int64_t nanos = 0;
   Workers workers(MakeOptions(/*max_calls=*/2, /*helps=*/false, true));
-  workers.claim = [](int) { return Claimed::kRun; };
   workers.run = [&](int number) {
     if (number > 0) return Outcome::kDone;
     Await([&] { return workers.consumer_asleep(); });

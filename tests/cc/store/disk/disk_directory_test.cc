@@ -36,9 +36,7 @@ TEST_F(DiskDirectoryTest, IsRefusedIfTheStoreContainsAForeignFile) {
   }
   WriteFile(directory_ + "/small-0001", "a digit short");
   const auto before = ReadFiles(directory_);
-  DiskStoreOptions options;
-  options.overwrite = true;
-  EXPECT_FALSE(DiskStore::Open(directory_, std::move(options)).ok());
+  EXPECT_FALSE(DiskStore::Open(directory_, With(&DiskStoreOptions::overwrite, true)).ok());
   EXPECT_EQ(ReadFiles(directory_), before);
   fs::remove(directory_ + "/small-0001");
   EXPECT_EQ(Get(*Open(), 1), "one");

@@ -76,9 +76,7 @@ TEST_F(DiskStoreTest, ASampleReplacedWhileItIsReadIsReadAgain) {
     std::filesystem::remove_all(directory_);
     auto other = Open();
     std::function<void()> before_read;
-    DiskStoreOptions options;
-    options.read_queue = std::make_unique<HookedReads>(&before_read);
-    auto store = Open(std::move(options));
+    auto store = Open(With(&DiskStoreOptions::read_queue, std::make_unique<HookedReads>(&before_read)));
     Put(*other, 1, 1, Content(1, 1, size));
     other->Flush();
     before_read = [&] {
@@ -180,9 +178,7 @@ TEST_F(DiskStoreTest, CompactionDoesNotOverwriteConcurrentChanges) {
 // Another process may adopt a segment that has been created but not yet locked.
 TEST_F(DiskStoreTest, ANewSegmentDoesNotOverwriteRecordsOfAnotherProcess) {
   HookedEnv env;
-  DiskStoreOptions options;
-  options.env = &env;
-  auto store = Open(std::move(options));
+  auto store = Open(With(&DiskStoreOptions::env, &env));
   env.before_lock = [&] {
     auto other = Open();
     Put(*other, 1, 0, "of the other");
@@ -196,18 +192,14 @@ TEST_F(DiskStoreTest, ANewSegmentDoesNotOverwriteRecordsOfAnotherProcess) {
 
 TEST_F(DiskStoreTest, ClosingTheStoreWritesBufferedSamples) {
   {
-    DiskStoreOptions options;
-    options.write_delay_ms = 1'000'000;
-    Put(*Open(std::move(options)), 1, 0, "one");
+    Put(*Open(With(&DiskStoreOptions::write_delay_ms, 1'000'000)), 1, 0, "one");
   }
   EXPECT_EQ(Get(*Open(), 1), "one");
 }
 
 TEST_F(DiskStoreTest, UnreadableSamplesAreAbsentAndCanBePutAgain) {
   std::atomic<bool> failing{false};
-  DiskStoreOptions options;
-  options.read_queue = std::make_unique<FaultyReadQueue>(&failing);
-  auto store = Open(std::move(options));
+  auto store = Open(With(&DiskStoreOptions::read_queue, std::make_unique<FaultyReadQueue>(&failing)));
   const auto size = [](uint64_t i) { return i % 2 == 0 ? 3'000 : 30'000; };
   for (uint64_t i = 0; i < 20; ++i) {
     Put(*store, i, 1, Content(i, 1, size(i)));
@@ -389,9 +381,7 @@ TEST_F(DiskStoreTest, ConcurrentThreadsAndProcessesStayWithinTheLimit) {
   constexpr int64_t kLimit = 400'000;
   std::vector<std::unique_ptr<DiskStore>> stores;
   for (int i = 0; i < 2; ++i) {
-    DiskStoreOptions options;
-    options.max_bytes = kLimit;
-    stores.push_back(Open(std::move(options)));
+    stores.push_back(Open(With(&DiskStoreOptions::max_bytes, kLimit)));
   }
   std::vector<std::thread> threads;
   std::atomic<int64_t> most{0};

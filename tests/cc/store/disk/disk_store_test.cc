@@ -137,11 +137,7 @@ TEST_F(DiskStoreTest, TwoProcessesSeeEachOthersSamples) {
   EXPECT_EQ(Get(*one, 1, AtLeast(1)), "of two, newer");
   EXPECT_TRUE(one->Remove(1, false));
   EXPECT_EQ(Get(*two, 1), "absent");
-  auto overwriting = DiskStore::Open(directory_, [] {
-    DiskStoreOptions options;
-    options.overwrite = true;
-    return options;
-  }());
+  auto overwriting = DiskStore::Open(directory_, With(&DiskStoreOptions::overwrite, true));
   EXPECT_TRUE(absl::IsFailedPrecondition(overwriting.status()));
   EXPECT_EQ(Get(*two, 2), "of two");
 }
@@ -311,11 +307,7 @@ TEST_F(DiskStoreTest, RefusesInvalidAndOversizedSamples) {
 
 class DiskStoreLimitTest : public DiskStoreTest {
  protected:
-  static DiskStoreOptions Limit(int64_t bytes) {
-    DiskStoreOptions options;
-    options.max_bytes = bytes;
-    return options;
-  }
+  static DiskStoreOptions Limit(int64_t bytes) { return With(&DiskStoreOptions::max_bytes, bytes); }
 };
 
 TEST_F(DiskStoreLimitTest, HoldsExactlyAsManySamplesAsFit) {

@@ -91,6 +91,14 @@ class Quiet {
   const int stderr_;
 };
 
+// Options with this value for one of them, and the defaults for the others.
+template <class Option, class Value>
+DiskStoreOptions With(Option DiskStoreOptions::* option, Value&& value) {
+  DiskStoreOptions options;
+  options.*option = std::forward<Value>(value);
+  return options;
+}
+
 // Runs a function, if one is set, before reads begin.
 class HookedReads : public ReadQueue {
  public:

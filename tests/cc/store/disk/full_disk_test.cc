@@ -236,9 +236,7 @@ class FullStoreTest : public StoreDirectoryTest {
   FullStoreTest() {
     EXPECT_EQ(RecordSpace(sizeof(RecordHeader) + kSize), kSpace);
     env_.set_limit(kFit * kSpace);
-    DiskStoreOptions options;
-    options.env = &env_;
-    store_ = Open(std::move(options));
+    store_ = Open(With(&DiskStoreOptions::env, &env_));
     testing::internal::CaptureStderr();
   }
   ~FullStoreTest() override {

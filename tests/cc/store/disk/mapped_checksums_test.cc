@@ -69,9 +69,7 @@ TEST_F(MappedChecksumsTest, ChecksumsOfOtherSamplesAndStoresAreUnknown) {
   file.replace(8, 8, file.substr(0, 8));
   WriteFile(File(), file);
   EXPECT_EQ(Open()->source_sums().Find(1, kPlatform), 0u);
-  DiskStoreOptions anew;
-  anew.overwrite = true;
-  Open(std::move(anew));
+  Open(With(&DiskStoreOptions::overwrite, true));
   WriteFile(File(), file);
   EXPECT_EQ(Open()->source_sums().Find(0, kPlatform), 0u);
 }
@@ -103,9 +101,7 @@ class NoRoom : public StoreEnv {
 
 TEST_F(MappedChecksumsTest, ChecksumsStayInMemoryWithoutRoomOnDisk) {
   NoRoom env;
-  DiskStoreOptions options;
-  options.env = &env;
-  auto store = Open(std::move(options));
+  auto store = Open(With(&DiskStoreOptions::env, &env));
   env.full = true;
   EXPECT_FALSE(store->source_sums().Set(0, kPlatform, 10));
   SourceChecks checks;

@@ -145,9 +145,7 @@ class PowerLossTest : public StoreDirectoryTest {
   }
 
   absl::StatusOr<std::unique_ptr<DiskStore>> OpenCrashed() const {
-    DiskStoreOptions options;
-    options.read_queue = std::make_unique<ReadQueue>(1);
-    return DiskStore::Open(crashed_, std::move(options));
+    return DiskStore::Open(crashed_, With(&DiskStoreOptions::read_queue, std::make_unique<ReadQueue>(1)));
   }
 
   // Opens a state and checks it. Returns the number of samples present, or -1 if it was checked before.

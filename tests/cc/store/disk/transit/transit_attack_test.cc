@@ -177,9 +177,7 @@ TEST_F(TransitAttackTest, SurvivesDamagedAndTruncatedFiles) {
     Quiet quiet;
     std::vector<std::unique_ptr<DiskStore>> stores;
     const auto open = [&] {
-      DiskStoreOptions options;
-      options.write_delay_ms = below(2);
-      auto store = Open(std::move(options));
+      auto store = Open(With(&DiskStoreOptions::write_delay_ms, below(2)));
       EXPECT_TRUE(store->PlanTransit(24 * Space(kSize), vary ? -1 : Space(kSize)).ok());
       return store;
     };

@@ -76,13 +76,9 @@ TEST_F(TransitRingTest, ANewRecordReplacesTheOldest) {
 TEST_F(TransitRingTest, AnEntryReplacedBeforeOrDuringAReadIsNeverWrong) {
   for (const bool written : {true, false}) {
     std::filesystem::remove_all(directory_);
-    DiskStoreOptions late;
-    late.write_delay_ms = 1'000'000;
-    auto other = OpenRing(8, 3'000, std::move(late));
+    auto other = OpenRing(8, 3'000, With(&DiskStoreOptions::write_delay_ms, 1'000'000));
     std::function<void()> before_read;
-    DiskStoreOptions options;
-    options.read_queue = std::make_unique<HookedReads>(&before_read);
-    auto store = OpenRing(8, 3'000, std::move(options));
+    auto store = OpenRing(8, 3'000, With(&DiskStoreOptions::read_queue, std::make_unique<HookedReads>(&before_read)));
     for (uint64_t i = 0; i < 8; ++i) PutInTransit(*other, i, 1, Content(i, 1, 3'000));
     other->Flush();
     const auto put = [&](uint64_t index) {
@@ -118,9 +114,7 @@ TEST_F(TransitRingTest, AnEntryReplacedBeforeOrDuringAReadIsNeverWrong) {
 }
 
 TEST_F(TransitRingTest, SkipsRecordsBeingWritten) {
-  DiskStoreOptions late;
-  late.write_delay_ms = 1'000'000;
-  auto one = OpenRing(8, 3'000, std::move(late));
+  auto one = OpenRing(8, 3'000, With(&DiskStoreOptions::write_delay_ms, 1'000'000));
   auto two = OpenRing(8, 3'000);
   PutInTransit(*one, 0, 1, Content(0, 1, 3'000));
   PutInTransit(*two, 1, 1, Content(1, 1, 3'000));
@@ -263,9 +257,7 @@ TEST_F(TransitRingTest, ALargeRingOfVaryingSizesLimitsItsUnits) {
 }
 
 TEST_F(TransitRingTest, KeptSamplesAndTheRingDoNotTakeEachOthersRoom) {
-  DiskStoreOptions options;
-  options.max_bytes = 30 * Space(3'000);
-  auto store = OpenRing(10, 3'000, std::move(options));
+  auto store = OpenRing(10, 3'000, With(&DiskStoreOptions::max_bytes, 30 * Space(3'000)));
   for (uint64_t i = 0; i < 30; ++i) {
     EXPECT_EQ(Put(*store, i, 0, Content(i, 0, 3'000)), i < 20 ? PutResult::kStored : PutResult::kNoRoom);
   }
@@ -284,9 +276,7 @@ TEST_F(TransitRingTest, KeptSamplesAndTheRingDoNotTakeEachOthersRoom) {
   EXPECT_EQ(store->ring_bytes(), 10 * Space(3'000));
   // The same holds for a store opened later, even before it plans a ring.
   store.reset();
-  DiskStoreOptions again;
-  again.max_bytes = 30 * Space(3'000);
-  store = Open(std::move(again));
+  store = Open(With(&DiskStoreOptions::max_bytes, 30 * Space(3'000)));
   EXPECT_EQ(Put(*store, 20, 0, Content(20, 0, 3'000)), PutResult::kNoRoom);
   EXPECT_EQ(store->transit(), nullptr);
   auto other = Open();
@@ -319,14 +309,7 @@ TEST_F(TransitRingTest, AJobThatWasAloneDoesNotReplaceARingInUse) {
   for (uint64_t i = 0; i < 10; ++i) EXPECT_EQ(Get(*first, i, i), Content(i, 1, 3'000));
   // A store that has checked whether it is alone must still be visible to stores that are opened later.
   other.reset();
-  EXPECT_EQ(DiskStore::Open(directory_,
-                            [] {
-                              DiskStoreOptions anew;
-                              anew.overwrite = true;
-                              return anew;
-                            }())
-                .status()
-                .code(),
+  EXPECT_EQ(DiskStore::Open(directory_, With(&DiskStoreOptions::overwrite, true)).status().code(),
             absl::StatusCode::kFailedPrecondition);
   // When a job is alone again, a plan with different room gets its own ring.
   first.reset();
@@ -341,9 +324,7 @@ TEST_F(TransitRingTest, AJobThatWasAloneDoesNotReplaceARingInUse) {
 TEST_F(TransitRingTest, TheRingGetsTheRoomLeftByKeptSamples) {
   for (const int64_t left : {0, 4}) {
     std::filesystem::remove_all(directory_);
-    DiskStoreOptions options;
-    options.max_bytes = 20 * Space(3'000);
-    auto store = Open(std::move(options));
+    auto store = Open(With(&DiskStoreOptions::max_bytes, 20 * Space(3'000)));
     for (int64_t i = 0; i < 20 - left; ++i) Put(*store, i, 0, Content(i, 0, 3'000));
     store->Flush();
     EXPECT_TRUE(store->PlanTransit(10 * Space(3'000), Space(3'000)).ok());
@@ -357,9 +338,7 @@ TEST_F(TransitRingTest, APutNeverWaitsForABusyDisk) {
   for (const size_t size : {30'000, 4 << 20}) {
     std::filesystem::remove_all(directory_);
     RingEnv env;
-    DiskStoreOptions options;
-    options.env = &env;
-    auto store = OpenRing(1'000, size, std::move(options));
+    auto store = OpenRing(1'000, size, With(&DiskStoreOptions::env, &env));
     store->MakeRoomFor(10'000);
     auto job = *store->Join();
     auto sibling = *store->Join();
@@ -388,9 +367,7 @@ TEST_F(TransitRingTest, APutNeverWaitsForABusyDisk) {
 TEST_F(TransitRingTest, UnwritableRecordsAreDropped) {
   Quiet quiet;
   RingEnv env;
-  DiskStoreOptions options;
-  options.env = &env;
-  auto store = OpenRing(16, 3'000, std::move(options));
+  auto store = OpenRing(16, 3'000, With(&DiskStoreOptions::env, &env));
   store->MakeRoomFor(100);
   auto job = *store->Join();
   auto sibling = *store->Join();
@@ -419,9 +396,7 @@ TEST_F(TransitRingTest, UnwritableRecordsAreDropped) {
 
 TEST_F(TransitRingTest, NoRingIsCreatedWithoutRoomForItsFiles) {
   RingEnv env;
-  DiskStoreOptions options;
-  options.env = &env;
-  auto store = Open(std::move(options));
+  auto store = Open(With(&DiskStoreOptions::env, &env));
   EXPECT_TRUE(store->PlanTransit(0, -1).ok());
   EXPECT_EQ(store->transit(), nullptr);
   EXPECT_FALSE(std::filesystem::exists(directory_ + "/ring"));

@@ -37,9 +37,7 @@ TEST_F(TransitUseTest, ClearEmptiesTheRingAndVerifyIgnoresIt) {
   EXPECT_EQ(Walk(*one).size(), 1);
   one.reset();
   two.reset();
-  DiskStoreOptions anew;
-  anew.overwrite = true;
-  one = OpenRing(4, 3'000, std::move(anew));
+  one = OpenRing(4, 3'000, With(&DiskStoreOptions::overwrite, true));
   EXPECT_EQ(one->transit()->head(), 0);
   EXPECT_EQ(one->transit()->num_units(), 4);
 }
