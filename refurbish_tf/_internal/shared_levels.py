@@ -114,7 +114,7 @@ class _Objects:
     self._store = self._opened(address)
 
   def _opened(self, address):
-    options = {"timeout": "1s", "connect_timeout": "1s", "allow_http": True}
+    options = {"timeout": "5s", "connect_timeout": "5s", "allow_http": True}
     return self._obstore.store.from_url(address, client_options=options, retry_config={"max_retries": 0})
 
   def read(self, keys, sizes):
