@@ -140,7 +140,7 @@ class CacheStore:
       overwrite: with a `path`, whether to delete the store that is there and start with an empty one.
 
     Raises:
-      ValueError: `shared` is not read and written within 2 seconds, or has no `version`; `max_bytes` is not positive or
+      ValueError: `shared` cannot be read and written, or has no `version`; `max_bytes` is not positive or
         above 2**63 - 1; `path` is not in UTF-8, is not a directory, cannot be written, or holds other files than those
         of a cache store, or samples of another `version` or `element_spec`; its file system has no locks or cannot map
         files into memory, such as a network mount; with `overwrite`, it is in use; the directory was deleted while this

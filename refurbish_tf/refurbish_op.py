@@ -216,7 +216,9 @@ class _RefurbishDataset(positions.RefurbishStage, batches.MakesBatches, dataset_
       if dataset_graph.decodes(input_dataset, self._partial):
         versions[DECODERS] = DECODERS_VERSION
     if self._is_shared:
-      digest = fingerprint.digest(self.fingerprint_of_samples(), store._version, str(sample_spec), versions)
+      digest = fingerprint.digest(
+        self.fingerprint_of_samples(), fingerprint.of_source(input_dataset), store._version, str(sample_spec), versions
+      )
       seeds["seed"] = int(digest[:15], 16) if seeds["seed"] is None else int(seeds["seed"])
       self._prefix = f"refurbish/{fingerprint.of_strings(digest.encode(), str(seeds['seed']).encode())[:20]}"
     if on_disk:

@@ -211,7 +211,9 @@ def stats(dataset: "tf.data.Dataset[Any]") -> list["StageStats"]:
     if kind is None:
       continue
     epochs = _by_epoch(_COUNTS[kind], getattr(native.ops(), f"refurbish_tf_{kind}_counts")(stage=stage))
-    total = _total(_COUNTS[kind], epochs)
+    fields = dataclasses.fields(_COUNTS[kind])
+    sums = {each.name: sum((getattr(epoch, each.name) for epoch in epochs), each.type()) for each in fields}
+    total = _COUNTS[kind](**sums)
     if kind == "refurbish":
       total = dataclasses.replace(total, bytes=epochs[-1].bytes if epochs else 0)
     processes = tuple(ProcessStats(**layer.counts()) for layer in getattr(upstream, "python_layers", ()))
@@ -266,8 +268,3 @@ def _by_epoch(kind, counts):
   in_seconds = lambda name, value: 1e-9 * value if name.endswith("_nanos") else value
   named = lambda row: {name.removesuffix("_nanos"): in_seconds(name, value) for name, value in row.items()}
   return [kind(**named(row)) for row in native.rows(counts)]
-
-
-def _total(kind, epochs):
-  fields = dataclasses.fields(kind)
-  return kind(**{each.name: sum((getattr(epoch, each.name) for epoch in epochs), each.type()) for each in fields})

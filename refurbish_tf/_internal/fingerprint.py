@@ -9,12 +9,15 @@ import hashlib
 import inspect
 import json
 import math
+import os
 import sys
 import types
 
 import keras
 import numpy as np
 import tensorflow as tf
+
+from tensorflow.core.framework import function_pb2
 
 from refurbish_tf._internal import dataset_graph, pipeline_warnings, version
 from refurbish_tf._internal.processes import worker
@@ -35,7 +38,9 @@ OTHER_FILES = (
 )
 
 # Attributes of operations that differ from run to run, or between machines, for the same code.
-_PASSING = frozenset({"config", "config_proto", "container", "executor_type", "seed", "seed2", "shared_name", "token"})
+_PASSING = frozenset(
+  {"config", "config_proto", "container", "metadata", "executor_type", "seed", "seed2", "shared_name", "token"}
+)
 _CALLS_OF_PYTHON = frozenset({"EagerPyFunc", "PyFunc", "PyFuncStateless"})
 # A relative tolerance, because statistics of a data set, computed again in each run, differ a little.
 _TOLERANCE = 1e-4
@@ -71,6 +76,46 @@ def digest(stage, *more):
   sizes, places = stage["constants"][::2], stage["constants"][1::2]
   rounded = [*(f"{size:.3g}" for size in sizes), *(round(place, 3) + 0.0 for place in places)]
   return of_strings(json.dumps([{**stage, "constants": rounded}, *more], sort_keys=True).encode())
+
+
+def of_source(source):
+  """A digest of the graph of a source without its shard and the directories of its files; empty if it is unknown."""
+  try:
+    policy = tf.data.experimental.ExternalStatePolicy.IGNORE
+    serialized = source._as_serialized_graph(external_state_policy=policy)
+    graph = {node.name: node for node in tf.compat.v1.GraphDef.FromString(serialized.numpy()).node}
+    definition = function_pb2.FunctionDef()
+    definition.signature.output_arg.add(name="source")
+    for node in graph.values():
+      inputs = [_without_shard(graph, each) for each in node.input if not each.startswith("^")]
+      if node.op.startswith("RefurbishTf>"):  # The names of stages and stores differ from process to process.
+        inputs = [each for each in inputs if not _holds(graph[_producer(each)[0]], tf.string)]
+      node.ClearField("input")
+      node.input.extend(inputs)
+      if _holds(node, tf.resource):
+        node.op = "Resource"
+        node.attr.clear()  # It has a name.
+      if _holds(node, tf.string):
+        texts = tf.io.parse_tensor(node.attr["value"].tensor.SerializeToString(), tf.string).numpy()
+        start = os.path.commonpath([os.path.dirname(text) for text in np.ravel(texts)])
+        texts = [text[len(start) :] for text in np.ravel(texts)]
+        node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(texts, tf.string))
+    definition.ret["source"] = next(node.input[0] for node in graph.values() if node.op == "_Retval")
+    definition.node_def.extend(graph.values())
+    found, constants = _Functions()._of_definition(definition)
+  except Exception:  # Of TensorFlow, for example for more than 2 GB.
+    return ""
+  return digest({"constants": constants}, found.hex())
+
+
+def _holds(node, dtype):
+  return node.op == "Const" and node.attr["dtype"].type == dtype.as_datatype_enum
+
+
+def _without_shard(graph, name):
+  while graph[_producer(name)[0]].op == "ShardDataset":
+    name = graph[_producer(name)[0]].input[0]
+  return name
 
 
 def of_files(source):

@@ -82,7 +82,8 @@ def join(found):
   by_stage = zip(*(position["stages"] for position in present), strict=True)
   joined = [_join_stage(list(states), len(found), at_end) for states in by_stage]
   # A worker that has left the epoch already counts the next one, though the joined position is in the epoch before.
-  is_ahead = lambda position: position["between"] and _is_done(position["stages"][0], joined[0])
+  is_done = lambda own, all_: all_["begun"] and not own["begun"] and own["next_epoch"] > all_["number"]
+  is_ahead = lambda position: bool(position["between"] and is_done(position["stages"][0], joined[0]))
   epochs = [position["epoch"] - is_ahead(position) for position in present if "epoch" in position]
   value = {key: present[0][key] for key in ("format", "kinds")}
   if epochs:
@@ -154,10 +155,6 @@ def _join_stage(states, num_workers, at_end):
     "yielded": base64.b64encode(zlib.compress(packed)).decode(),
     "lost_shards": sorted(set(range(count)) - set(shards)) if begun else [],
   }
-
-
-def _is_done(state, joined):
-  return bool(joined["begun"] and not state["begun"] and state["next_epoch"] > joined["number"])
 
 
 def _size(state):

@@ -264,12 +264,8 @@ def _read_record(directory):
 def _packaged_versions():
   """The versions of TensorFlow that the package has libraries for, the newest last, and their machines."""
   records = list(filter(None, map(_read_record, (PACKAGE / "_native").glob("*"))))
-  return sorted((record["tensorflow"] for record in records), key=_numbers), {record["machine"] for record in records}
-
-
-def _numbers(version):
-  """A sort key for versions: 2.9 before 2.20."""
-  return [int(number) for number in re.findall(r"\d+", version)]
+  numbers = lambda version: [int(number) for number in re.findall(r"\d+", version)]  # 2.9 comes before 2.20.
+  return sorted((record["tensorflow"] for record in records), key=numbers), {record["machine"] for record in records}
 
 
 def _mismatch(version):

@@ -150,10 +150,7 @@ def _has_batches_of_one(batches):
 def _stacklevel_of_user():
   """The `stacklevel`, for the caller, of the innermost line outside this package, TensorFlow and Keras."""
   frame, level = sys._getframe(1), 1
-  while frame.f_back is not None and _package(frame) in ("refurbish_tf", "tensorflow", "keras"):
+  package = lambda frame: str(frame.f_globals.get("__name__")).split(".", maxsplit=1)[0]
+  while frame.f_back is not None and package(frame) in ("refurbish_tf", "tensorflow", "keras"):
     frame, level = frame.f_back, level + 1
   return level
-
-
-def _package(frame):
-  return str(frame.f_globals.get("__name__")).split(".", maxsplit=1)[0]

@@ -24,7 +24,7 @@ from refurbish_tf._internal import pipeline_warnings
 _ADDRESS = re.compile(
   r"(redis|valkey)s?://(\[[^/\]]+\]|[^/:\[\]]+)(:\d+)?(/\d*)?|unix:///.+|(s3|gs|az)://[^/].*|file:///.*"
 )
-_HEADER_BYTES = 32
+_HEADER_BYTES, _MOST_BYTES = 32, 2**27  # Of a record.
 _WAIT_MS = 200
 # The seconds that the check at the start may take on a busy machine, and the last writes at the end.
 _CHECK_SECONDS, _END_SECONDS = 10, 2
@@ -201,7 +201,7 @@ def address_of(shared, name="shared"):
   if not shared.isprintable() or not _ADDRESS.fullmatch(shared) or re.search("[@?#]", shared):
     # The rest of the text is not shown, because it may contain a password.
     scheme, found, _ = shared.partition("://")
-    got = f"another form after {scheme + found!r}" if found else "a text without '://'"
+    got = f"another form after {scheme + found!r}" if found and scheme.isalnum() else "a text without '://'"
     raise ValueError(
       f"{name} must be an address such as {forms}, without user name, password and options, got {got}. Passwords come "
       "from REFURBISH_TF_SHARED_USERNAME and REFURBISH_TF_SHARED_PASSWORD for Redis, and from the variables of the "
@@ -319,7 +319,7 @@ class _Served:
         index, generation, size = struct.unpack_from("<III", header, 4) if len(header) == _HEADER_BYTES else (-1, 0, 0)
         if index != each.index:  # Whole, of a client without ranges; or cut or foreign: C++ counts it.
           self._found(each, header)
-        elif generation >= each.least:
+        elif generation >= each.least and size <= _MOST_BYTES:
           wanted.append((each, self._key(index), _HEADER_BYTES + size))
     records = self._client.read(*list(zip(*wanted))[1:]) if wanted else []
     for (each, *_), record in zip(wanted, records):

@@ -74,7 +74,11 @@ def adapted(fn):
       f"fn of numpy_layer must take a single image, got {_name_of(fn)} of torchvision, which mixes the images of a "
       f"batch. Put ours after batch: .batch(B).map(rtf.augment.{_name_of(fn).lower()}(...))."
     )
-  adapters = {"albumentations": _by_keywords, "imgaug": _by_keyword, "kornia": _with_fractions}
+  adapters = {
+    "albumentations": _by_keywords,
+    "imgaug": lambda fn: lambda image, rng: fn(image=image),
+    "kornia": _with_fractions,
+  }
   augment = {**adapters, "monai": _with_channels_first}.get(library, _with_tensors)(fn)
   augment.__name__, augment.library = _name_of(fn), library
   return augment
@@ -164,10 +168,6 @@ def _by_keywords(fn):
     return made["image"] if isinstance(made, dict) else made
 
   return augment
-
-
-def _by_keyword(fn):
-  return lambda image, rng: fn(image=image)
 
 
 def _with_channels_first(fn):

@@ -56,7 +56,8 @@ def of(stages, iterator, described, epoch, told):
   content = b"".join([_MAGIC, len(body).to_bytes(8, "little"), zlib.crc32(body).to_bytes(4, "little"), body])
   # One bit per sample is most of a state. `num_samples` is -1 while it is unknown, and missing for `offload`.
   samples = sum(max(0, each.get("num_samples", 0)) for each in position["stages"])
-  state = np.zeros(_power_of_two(max(_LEAST_BYTES, samples // 4, len(content))), np.uint8)
+  least = max(_LEAST_BYTES, samples // 4, len(content))
+  state = np.zeros(1 << (least - 1).bit_length(), np.uint8)  # The next power of two.
   state[: len(content)] = np.frombuffer(content, np.uint8)
   return state
 
@@ -131,7 +132,3 @@ def _described(state_dict):
   if not isinstance(state_dict, collections.abc.Mapping):
     return type(state_dict).__name__
   return "{" + ", ".join(f"{key!r}: {type(value).__name__}" for key, value in state_dict.items()) + "}"
-
-
-def _power_of_two(least):
-  return 1 << (least - 1).bit_length()

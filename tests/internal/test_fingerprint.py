@@ -222,3 +222,22 @@ class TestFingerprint:
     for number, functions in enumerate(others):
       with pytest.warns(rtf.PipelineWarning, match="another partial_fn has prepared"):
         self.warned(tmp_path / f"other{number}", *functions)
+
+
+def test_the_digest_of_a_source_shows_its_elements(tmp_path):
+  """For a shared level, a source is known by its graph, but for its shard and the directories of its files."""
+  some = tf.data.Dataset.range(100)
+  sources = [
+    some.take(30),
+    some.skip(50).take(30),
+    some.take(30).map(_times(2)),
+    some.shuffle(100, seed=1, reshuffle_each_iteration=False).take(30),
+    tf.data.Dataset.from_tensor_slices(np.arange(30)),
+    tf.data.Dataset.from_tensor_slices(["/here/a", "/here/b"]),
+  ]
+  digests = [fingerprint.of_source(source) for source in sources]
+  assert all(digests) and len(set(digests)) == len(sources)
+  assert fingerprint.of_source(sources[0].shard(3, 1)) == digests[0]
+  assert fingerprint.of_source(tf.data.Dataset.from_tensor_slices(["/there/a", "/there/b"])) == digests[-1]
+  cached = [rtf.sources.cached(some, str(tmp_path / name)) for name in "ab"]
+  assert fingerprint.of_source(cached[0]) == fingerprint.of_source(cached[1])

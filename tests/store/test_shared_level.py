@@ -48,11 +48,12 @@ def test_each_generation_is_prepared_once(level):
 def test_what_is_found_is_not_read():
   """A job reads from a source by index only what it prepares."""
   level, reads = Object(), []
-  first = Job(level)
-  first.epoch()
-  level.wait_for(first)
   read = lambda index: (reads.append(int(index)), index)[1]
   source = tf.data.Dataset.range(N).map(lambda x: tf.ensure_shape(tf.numpy_function(read, [x], tf.int64), []))
+  first = Job(level, source=source)
+  first.epoch()
+  level.wait_for(first)
+  reads.clear()
   Job(level, source=source, seconds=level.slow).epoch()
   assert len(reads) <= 2 * CALLS
 

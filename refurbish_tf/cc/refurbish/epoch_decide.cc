@@ -65,9 +65,11 @@ void Epoch::AskAhead() {
   for (; asked_position_ < end; ++asked_position_) {
     const Slot slot = asked_walk_->Next();
     if (states_[slot.index] != SampleState::kOpen) continue;
-    // What the schedule expects in the store is only asked for if it is gone.
     const GenerationRange wanted = Wanted(slot.index);
-    if (slot.fresh || !store().Contains(keys_.InWhole(slot.index), wanted)) {
+    const uint64_t key = keys_.InWhole(slot.index);
+    // In memory, `Contains` would count a miss for each fresh sample.
+    if (store().shared() ? !store().Contains(key, wanted)
+                         : !wanted.Contains(store().StoredGeneration(key))) {
       reader_->Ask(InWhole(slot.index), wanted.least);
     }
   }
@@ -190,6 +192,9 @@ void Epoch::AddFromSource(uint32_t index, bool missing) {
 
 void Epoch::AddPlace(Place place) {
   num_to_prepare_ += place.from == Place::From::kSource;
+  if (place.from != Place::From::kSource && reader_.has_value()) {
+    reader_->Forget(InWhole(*place.index));
+  }
   decided_.push_back(std::move(place));
 }
 

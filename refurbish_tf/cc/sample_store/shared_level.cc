@@ -19,7 +19,7 @@ namespace {
 
 // The most bytes of samples that have come or are on their way, and of samples
 // to be written.
-constexpr int64_t kMostLevelBytes = 64 << 20;
+constexpr int64_t kMostLevelBytes = 32 << 20;
 // How many samples may be asked for at once.
 constexpr size_t kMostRequests = 4096;
 // Of the samples that were not found, only those needed next are asked for
@@ -60,7 +60,8 @@ SharedLevel::SharedLevel(const std::string& id, int64_t max_bytes,
     : process_(getpid()),
       record_id_(HashOf(id.substr(id.find('\n') + 1))),
       max_bytes_(max_bytes),
-      types_(types) {}
+      types_(types),
+      largest_(std::max<int64_t>(FixedEncodedBytes(types), 0)) {}
 
 bool SharedLevel::IsForked() const { return getpid() != process_; }
 
@@ -144,6 +145,8 @@ int SharedLevel::NextAsked(Millis wait, Millis again, int most,
                            RefurbishTfAsked* asked) {
   const Clock::time_point end = Clock::now() + wait;
   std::unique_lock<std::mutex> lock(mu_);
+  // One by one while the size of samples is unknown.
+  if (largest_ == 0) most = 1;
   while (true) {
     const Clock::time_point now = Clock::now();
     Clock::time_point next = end;

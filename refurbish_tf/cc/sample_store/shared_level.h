@@ -61,6 +61,12 @@ class SharedLevel {
     // not. If `last`, it is not waited for any longer.
     bool Take(uint32_t index, GenerationRange wanted, bool last, Sample* sample,
               Generation* found);
+    // A sample is no longer needed, because it was found elsewhere.
+    void Forget(uint32_t index) {
+      Sample sample;
+      Generation found;
+      Take(index, /*wanted=*/{1, 0}, /*last=*/true, &sample, &found);
+    }
 
    private:
     SharedLevel& level_;

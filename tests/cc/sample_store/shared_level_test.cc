@@ -65,6 +65,7 @@ int Found(SharedLevel* level, uint32_t index, const std::string& record, uint64_
 TEST(SharedLevelTest, AsksInOrderAndOnlyOnce) {
   SharedLevel level = Level("a");
   SharedLevel::Reader reader(&level, 10);
+  level.Put(0, 0, SampleOf(1));  // Before it, the size of a sample is unknown.
   for (const uint32_t index : {5, 3, 5, 4}) reader.Ask(index, 0);
   EXPECT_EQ(Asked(&level, 2), (std::vector<uint32_t>{5, 3}));
   EXPECT_EQ(Asked(&level), (std::vector<uint32_t>{4}));
@@ -130,10 +131,10 @@ TEST(SharedLevelTest, BytesAreBounded) {
   for (std::string record; !(record = NextRecord(&level)).empty();) {
     records.push_back(record);
   }
-  EXPECT_EQ(records.size(), 6u);
+  EXPECT_EQ(records.size(), 3u);
   for (uint32_t i = 0; i < 100; ++i) reader.Ask(i, 0);
-  EXPECT_EQ(Asked(&level).size(), 6u);
-  for (uint32_t i = 0; i < 6; ++i) EXPECT_EQ(Found(&level, i, records[i]), 1);
+  EXPECT_EQ(Asked(&level).size(), 3u);
+  for (uint32_t i = 0; i < 3; ++i) EXPECT_EQ(Found(&level, i, records[i]), 1);
   EXPECT_EQ(Asked(&level).size(), 0u);
   Sample sample;
   Generation found;
