@@ -273,6 +273,7 @@ class _Served:
       _warn(_unusable(self._address, error))
       return
     self._failures = {"be read": (0, 0.0), "be written": (0, 0.0)}  # Their number, and the time of the last.
+    self._silent_until = 0.0
     for _ in range(self._client.readers):
       _started(lambda: self._run("be read", self._asked, self._read))
     for _ in range(self._client.writers):
@@ -295,11 +296,11 @@ class _Served:
           self._failures[what] = 0, 0.0
       except BaseException as error:
         failures, failed_at = self._failures[what]
-        # Calls that failed at the same time count once. A first failure may be an accident.
+        # Simultaneous failures count once. A first failure may be an accident. There is at most one warning a minute.
         if began >= failed_at:
-          is_told = failures != 1 or any(number > 1 for number, _ in self._failures.values())
           self._failures[what] = failures + 1, time.monotonic()
-          if not is_told:
+          if failures == 1 and time.monotonic() > self._silent_until:
+            self._silent_until = time.monotonic() + 60
             _warn(f"{_unusable(self._address, error, what)} Until it works, each job prepares all samples itself.")
 
   def _key(self, index):
