@@ -130,7 +130,6 @@ class Builder:
     own = [
       ROOT / "refurbish_tf" / "cc" / f"{name}.cc"
       for name in (
-        "base/elementary",
         "image/distortion_kernels",
         "image/distortions",
         "image/kernels",
