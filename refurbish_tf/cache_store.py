@@ -126,8 +126,8 @@ class CacheStore:
       shared: the level that machines share: an address, `redis://host:6379/0` (also `rediss://`, `unix://`, `valkey://`),
         `s3://bucket/prefix`, `gs://`, `az://`, or `file:///mnt/nfs/directory`; or an object of your own with methods
         `get_many(keys: list[str]) -> list[bytes | None]` and `put(key: str, value: bytes)`, which threads call at once.
-        Install `refurbish-tf[cluster]`. Passwords come from the variables REFURBISH_TF_SHARED_USERNAME and
-        REFURBISH_TF_SHARED_PASSWORD, for Redis, and from those of the cloud. While it cannot be used, jobs prepare all
+        Install `refurbish-tf[cluster]`. Passwords for Redis come from the variables REFURBISH_TF_SHARED_USERNAME and
+        REFURBISH_TF_SHARED_PASSWORD, for a cloud from its usual variables. While the level is away, jobs prepare all
         samples themselves. Without a `seed` jobs share one; each has a random `order_seed`, because jobs that read the
         same sample at the same time would all prepare it.
       shared_max_bytes: the most bytes of data in that level, as `max_bytes`. Other samples are there for a minute only,
