@@ -1,7 +1,7 @@
 """The first cell of the notebooks installs the package from what is available, or names the options and stops.
 
-The quick run checks which installation it chooses, in an empty folder. The exhaustive run executes a notebook's first
-cells in new environments.
+The quick run checks which installation it chooses, in an empty folder. The exhaustive run executes the notebooks with a
+wheel, and a notebook's first cells in the other ways, in new environments.
 """
 
 import configparser
@@ -18,7 +18,7 @@ import nbformat
 import pytest
 
 from support import cases
-from support.notebooks import NOTEBOOKS
+from support.notebooks import NOTEBOOKS, SMALLEST, changed
 from support.wheels import LIMIT, ROOT, new_environment, with_compiler
 
 WHEEL = "refurbish_tf-0.1.0-py3-none-manylinux_2_35_x86_64.whl"
@@ -131,7 +131,6 @@ nbformat.write(notebook, sys.argv[1])
 def run_beginning(folder, environment, cell=WITHOUT_ADDRESS):
   """Runs the quickstart in a folder, up to its data. Returns its code cells; the last one prints the library and
   TensorFlow's version."""
-  binaries, variables = environment
   notebook = nbformat.read(next(path for path in NOTEBOOKS if path.stem == "quickstart"), as_version=4)
   code = [each for each in notebook.cells if each.cell_type == "code"]
   until = next(i for i, each in enumerate(code) if "check_parameters" in each.source)
@@ -142,6 +141,12 @@ def run_beginning(folder, environment, cell=WITHOUT_ADDRESS):
   notebook.cells[
     -1
   ].source += "\nfrom refurbish_tf._internal import native\nprint(native.library(tf.__version__), tf.__version__)"
+  return run(notebook, folder, environment)
+
+
+def run(notebook, folder, environment):
+  """Runs a notebook in a folder. Returns its cells."""
+  binaries, variables = environment
   nbformat.write(notebook, folder / "copy.ipynb")
   # IPython looks for its shell on PATH.
   subprocess.run(
@@ -182,10 +187,15 @@ KERNEL = ("ipykernel", "nbclient")
 
 
 @cases.only_exhaustive
-def test_runs_with_an_installed_package(wheel, folder, tmp_path):
-  """The packages of its extra are missing, and there is no compiler."""
+def test_all_run_with_an_installed_package(wheel, folder, tmp_path):
+  """The packages of its extra are missing, and there is no compiler. The first notebook installs these packages."""
   environment = new_environment(tmp_path / "venv", *KERNEL, wheel)
   check_begun(run_beginning(folder, environment), environment)
+  for path in NOTEBOOKS:
+    cells = run(changed(path, **SMALLEST[path.stem]), folder, environment)
+    outputs = [output for cell in cells for output in cell.get("outputs", [])]
+    assert not [output for output in outputs if output.output_type == "error"], path
+    assert [output for output in outputs if "image/png" in output.get("data", {})], path
 
 
 @cases.only_exhaustive

@@ -14,7 +14,7 @@ from refurbish_tf import experiments
 from refurbish_tf.experiments import results
 from refurbish_tf.experiments import tables
 from support import cases
-from support.notebooks import NOTEBOOKS
+from support.notebooks import NOTEBOOKS, SMALLEST
 from support.notebooks import execute
 
 # Lints for pages of tensorflow.org: its copyright, and buttons that lead to an address, which this repository lacks.
@@ -43,31 +43,6 @@ def test_names_used_from_the_package_exist(path):
   assert "rtf" in modules and "experiments" in modules
 
 
-# The smallest parameters, and values other than the defaults.
-OTHER = {
-  "data_echoing": {
-    "IMAGES": "256",
-    "TARGET": "0.05",
-    "E": "3",
-    "BATCH_SIZE": "16",
-    "SHUFFLE_BUFFER_SIZE": "64",
-    "SEEDS": "1",
-  },
-  "data_refurbishing": {"IMAGES": "128", "EPOCHS": "2", "R": "2", "SEEDS": "2"},
-  # With its own parameters it would measure for 20 s, and its layers take seconds to trace each time.
-  "quickstart": {
-    "IMAGES": "20",
-    "EPOCHS": "2",
-    "SEEDS": "1",
-    "replaced": [
-      ("epochs=90)", "epochs=90, max_seconds=1)"),
-      ("keras.layers.RandomRotation(0.05),\n          keras.layers.RandomZoom(0.1), ", ""),
-    ],
-  },
-  "split_policy": {"IMAGES": "64", "EPOCHS": "2", "R": "2", "SEEDS": "1"},
-}
-
-
 # A notebook takes 20 to 50 s, so the slow tests run only the one that users begin with.
 @pytest.mark.parametrize(
   "path, parameters",
@@ -79,7 +54,7 @@ OTHER = {
       marks=cases.slow if parameters and path.stem == "quickstart" else cases.only_exhaustive,
     )
     for path in NOTEBOOKS
-    for parameters in ({}, OTHER[path.stem])
+    for parameters in ({}, SMALLEST[path.stem])
   ],
 )
 def test_runs(path, parameters):
