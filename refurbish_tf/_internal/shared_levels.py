@@ -24,7 +24,20 @@ from refurbish_tf._internal import pipeline_warnings
 _ADDRESS = re.compile(
   r"(redis|valkey)s?://(\[[^/\]]+\]|[^/:\[\]]+)(:\d+)?(/\d*)?|unix:///.+|(s3|gs|az)://[^/].*|file:///.*"
 )
-_HEADER_BYTES, _MOST_BYTES = 32, 2**27  # Of a record.
+# Of a record. Its generation is at byte 8, followed by the bytes after the header.
+_HEADER_BYTES, _MOST_BYTES = 32, 2**27
+_FIRST_BYTES = 2**14  # An object of fewer bytes is read in one request.
+# Runs in the server: the values that are new enough, in one round trip. A key of another type counts as missing.
+_READ = f"""
+local found = {{}}
+for i, key in ipairs(KEYS) do
+  local generation = redis.pcall('GETRANGE', key, 8, 11)
+  found[i] = type(generation) == 'string' and #generation == 4
+    and struct.unpack('<I4', generation) >= tonumber(ARGV[i])
+    and redis.call('STRLEN', key) <= {_MOST_BYTES} and redis.call('GET', key)
+end
+return found
+"""
 _WAIT_MS = 200
 # The seconds that the check at the start may take on a busy machine, and the last writes at the end.
 _CHECK_SECONDS, _END_SECONDS = 10, 2
@@ -57,6 +70,7 @@ class _Redis:
       **dict(socket_timeout=1, socket_connect_timeout=1, socket_read_size=2**18),
       retry=redis.retry.Retry(redis.backoff.NoBackoff(), 0),
     )
+    self._read = self._client.register_script(_READ)
 
   def _pipelined(self, call, *arguments):
     rows, results = list(zip(*arguments)), []
@@ -67,11 +81,9 @@ class _Redis:
         results += pipeline.execute(raise_on_error=False)
     return results
 
-  def read(self, keys, sizes):
-    """The first bytes of the values; None for those that are missing; exceptions for those that cannot be read."""
-    found = self._pipelined(lambda pipeline, key, size: pipeline.getrange(key, 0, size - 1), keys, sizes)
-    # A key of another type than a string counts as missing.
-    return [None if not each or isinstance(each, Exception) and "WRONGTYPE" in str(each) else each for each in found]
+  def read(self, keys, least):
+    """The values of at least these generations. None for others; exceptions for those that cannot be read."""
+    return self._read(keys, least)
 
   def write(self, records):
     """Writes tuples of a key, a value, and whether it stays. The result may contain exceptions."""
@@ -117,10 +129,18 @@ class _Objects:
     options = {"timeout": "5s", "connect_timeout": "5s", "allow_http": True}
     return self._obstore.store.from_url(address, client_options=options, retry_config={"max_retries": 0})
 
-  def read(self, keys, sizes):
-    return [_result_of(self._read, key, size) for key, size in zip(keys, sizes)]
+  def read(self, keys, least):
+    return list(map(_result_of, [self._read] * len(keys), keys, least))
 
-  def _read(self, key, size):
+  def _read(self, key, least):
+    first = self._bytes(key, _FIRST_BYTES)
+    if first is None or len(first) < _FIRST_BYTES:
+      return first
+    generation, size = struct.unpack_from("<II", first, 8)
+    return None if generation < least or size > _MOST_BYTES else self._bytes(key, _HEADER_BYTES + size)
+
+  def _bytes(self, key, size):
+    """The first bytes of an object; None if it is missing."""
     try:
       return self._obstore.get(self._store, key, options={"range": (0, size)}).bytes()
     except Exception as error:
@@ -159,7 +179,7 @@ class _Own:
       raise _UnusableError("shared is an object of another process. Give an address, which any process can use.")
     self._object = _objects[address]
 
-  def read(self, keys, sizes):
+  def read(self, keys, least):
     found = self._object.get_many(list(keys))
     if len(found) != len(keys):
       raise TypeError
@@ -216,12 +236,12 @@ def check(address):
 
   def tried(client):
     if isinstance(client, _Own):
-      return _checked(client.read([key], [1])) and None
+      return _checked(client.read([key], [0])) and None
     written = client.write([(key, value, False)])
     if type(written[0]).__name__ == "OutOfMemoryError":
       return f"shared level {address} is full: jobs can read it, but not write. Delete a prefix or raise its maxmemory."
     _checked(written)
-    found = _checked(client.read([key], [len(value)]))
+    found = _checked(client.read([key], [0]))
     client.delete([key])
     if bytes(found[0] or b"") != value:
       raise LookupError
@@ -313,20 +333,12 @@ class _Served:
     return None if number < 0 or _ending else asked[:number]
 
   def _read(self, asked):
-    """Reads the headers of samples, then the records of those that are new enough."""
-    headers, wanted = self._client.read([self._key(each.index) for each in asked], [_HEADER_BYTES] * len(asked)), []
-    for each, header in zip(asked, headers):
-      if header is not None and not isinstance(header, BaseException):
-        index, generation, size = struct.unpack_from("<III", header, 4) if len(header) == _HEADER_BYTES else (-1, 0, 0)
-        if index != each.index:  # Whole, of a client without ranges; or cut or foreign: C++ counts it.
-          self._found(each, header)
-        elif generation >= each.least and size <= _MOST_BYTES:
-          wanted.append((each, self._key(index), _HEADER_BYTES + size))
-    records = self._client.read(*list(zip(*wanted))[1:]) if wanted else []
-    for (each, *_), record in zip(wanted, records):
+    """Reads samples, and passes on the records that were found."""
+    records = self._client.read([self._key(each.index) for each in asked], [each.least for each in asked])
+    for each, record in zip(asked, records):
       if record is not None and not isinstance(record, BaseException):
         self._found(each, record)
-    return [*headers, *records]
+    return records
 
   def _found(self, asked, record):
     data, large = np.frombuffer(record, np.uint8), ctypes.c_uint64

@@ -22,6 +22,9 @@ from refurbish_tf.augment.targets import layer_name
 
 # A Python layer that takes more seconds than this in this process holds up the others, so `advise` names it.
 LEAST_PYTHON = 5e-4
+# The CPU seconds to find a sample in a shared level, and per byte (benchmarks/cluster.py, Redis); and for which
+# fraction of the CPU cores a level is worth it.
+GET, LEAST_CORES = (3e-5, 4e-10), 0.1
 
 
 def advise(
@@ -33,6 +36,7 @@ def advise(
   epochs: int = 90,
   memory: float | None = None,
   disk: str | os.PathLike[str] | None = None,
+  network: float | None = None,
   min_diversity: float = 0.95,
   num_outcomes: Sequence[float | None] | None = None,
   num_batched_outcomes: float = 1,
@@ -74,6 +78,8 @@ def advise(
       groups.
     disk: a folder of a local disk where samples may be kept. At most half of its free space is used. None for memory
       alone.
+    network: bytes per second from and to a level that several machines would share, `CacheStore(shared=...)`, such as
+      125e6 for 1 Gbit/s. The result then says whether such a level pays. None for one machine.
     min_diversity: the least normalised diversity, above 0 and up to 1, that of standard training.
     num_outcomes: how many different outputs each layer has for one input: a list with a number of at least 1, or None,
       for each layer; `math.inf` for a continuous layer, 1 for a deterministic one, which may then come before what is
@@ -99,7 +105,7 @@ def advise(
   checked = checked_targets(targets, "advise")
   samples.check_source(source)
   memory, disk_bytes = _checked(
-    batch_size, step_seconds, epochs, memory, disk, min_diversity, num_batched_outcomes, max_seconds
+    batch_size, step_seconds, epochs, memory, disk, network, min_diversity, num_batched_outcomes, max_seconds
   )
   numbers = _checked_outcomes(num_outcomes, len(layers))
   disk = disk and os.fspath(disk)
@@ -173,10 +179,10 @@ def advise(
   options = {"is_by_index": is_by_index, "batch_size": batch_size, "targets": targets, "disk": disk}
   made = plan.Plan(source, given, layers, forms, specs, traced, **options)
   found = tuple(strategies.Model(setting, made).strategies())
-  return _advice(found, rows, layers, specs, traced, setting, min_diversity, can_offload)
+  return _advice(found, rows, layers, specs, traced, setting, network, min_diversity, can_offload)
 
 
-def _advice(found, rows, layers, specs, traced, setting, min_diversity, can_offload):
+def _advice(found, rows, layers, specs, traced, setting, network, min_diversity, can_offload):
   standard = next(strategy for strategy in found if strategy.kind == "standard")
   input_waits = None
   if setting.step_seconds is not None and not setting.trains_on_cpu:
@@ -201,6 +207,7 @@ def _advice(found, rows, layers, specs, traced, setting, min_diversity, can_offl
   if input_waits is not False:
     reasons += _reasons(found, rows, traced, setting, best, min_diversity)
     hints += _hints(setting, best, can_offload)
+    reasons += _about_level(found, best, setting, network, min_diversity) if network else []
     if len(setting.splits) > 1 and setting.num_samples is not None:
       same = [each for each in found if each.kind == "refurbish" and each.diversity >= min_diversity]
       least = min(each.later_cpu_seconds for each in (standard, *same))
@@ -273,6 +280,27 @@ def _why_nothing(found, rows, setting, standard, min_diversity):
   ]
 
 
+def _about_level(found, best, setting, network, min_diversity):
+  """Whether a shared level pays: how many CPU cores prepare as fast as the network brings prepared samples."""
+  possible = [each for each in (best, *found) if each.split is not None and each.diversity >= min_diversity]
+  if not possible:
+    return []
+  at, costs = possible[0].split, setting.costs
+  size = costs.sample_bytes[at]
+  saved = costs.first[at] - costs.hit[at] + costs.read - GET[0] - GET[1] * size
+  cores = saved * network / size
+  return [
+    f"Several machines: after layer {at} a sample takes {1e3 * size / network:,.2g} ms of the network "
+    f"({machine.size_of(size)}), and finding it in a shared level saves {1e3 * max(saved, 0):,.2g} ms of CPU time. "
+    + (
+      f"rtf.CacheStore(shared=...) saves each of them the work of up to {min(cores, setting.processors):,.2g} of "
+      f"{setting.processors} CPU cores."
+      if cores > LEAST_CORES * setting.processors
+      else "So rtf.CacheStore(shared=...) would not pay."
+    )
+  ]
+
+
 def _hints(setting, best, can_offload):
   hints, costs = [], setting.costs
   # The wall-clock seconds to read what the strategy reads for each sample.
@@ -331,7 +359,7 @@ def _layer_rows(layers, counted, costs):
   return tuple(rows)
 
 
-def _checked(batch_size, step_seconds, epochs, memory, disk, min_diversity, num_batched_outcomes, max_seconds):
+def _checked(batch_size, step_seconds, epochs, memory, disk, network, min_diversity, num_batched_outcomes, max_seconds):
   """Returns the bytes of memory and of the disk; raises unless all arguments are in range."""
   checks.check_whole_number("batch_size", batch_size, 1)
   checks.check_whole_number("epochs", epochs, 1)
@@ -342,6 +370,8 @@ def _checked(batch_size, step_seconds, epochs, memory, disk, min_diversity, num_
   positive = lambda value: 0 < value < math.inf
   if step_seconds is not None:
     checks.check_real("step_seconds", step_seconds, positive, "the seconds of a step, a positive number, or None")
+  if network is not None:
+    checks.check_real("network", network, positive, "a positive number of bytes per second, or None")
   allowed = "a fraction of the unique samples of standard training, above 0 and up to 1"
   checks.check_real("min_diversity", min_diversity, lambda value: 0 < value <= 1, allowed)
   allowed = "a number of at least 1, or math.inf"

@@ -217,6 +217,7 @@ def test_elements_of_a_random_source_are_not_kept():
     (dict(memory="8GB"), TypeError, "^memory .*got '8GB'"),
     (dict(disk="/no/such/folder"), ValueError, "^disk .*exists"),
     (dict(disk=3), TypeError, "^disk .*got 3"),
+    (dict(network=0), ValueError, "^network .*got 0"),
     (dict(min_diversity=0), ValueError, "^min_diversity .*got 0"),
     (dict(min_diversity=math.nan), ValueError, "^min_diversity .*got nan"),
     (dict(epochs=0), ValueError, "^epochs .*got 0"),

@@ -2,13 +2,14 @@
 
 import itertools
 import math
+import re
 
 import pytest
 import tensorflow as tf
 
 import refurbish_tf as rtf
 from refurbish_tf._internal.dataset_graph import PLAIN_MAP_CALLS
-from refurbish_tf.advice import measure, order, outcomes, plan, report, samples, strategies
+from refurbish_tf.advice import advise, measure, order, outcomes, plan, report, samples, strategies
 from refurbish_tf.augment import composition
 
 LAYERS = ("decode", "policy", "crop")
@@ -326,6 +327,25 @@ def test_an_order_that_would_help():
   # A layer that changes the type of the image keeps its place.
   image, decoded = tf.TensorSpec([], tf.string), tf.TensorSpec([None, None, 3], tf.uint8)
   assert not better([("decode", 20, 81), ("expensive", 500, 2)], [image, decoded, decoded])
+
+
+@pytest.mark.parametrize(
+  "size, milliseconds, network, processors, expected",
+  [
+    (151e3, 0.5, 1.25e9, 64, "0.12 ms of the network .151 kB., .* saves 0.41 ms .*would not pay"),
+    (151e3, 0.5, 1.25e9, 16, "up to 3.4 of 16 CPU cores"),
+    (151e3, 0.5, 1.25e8, 16, "1.2 ms of the network .*would not pay"),
+    (4.4e6, 170, 1.25e8, 16, "35 ms of the network .*up to 4.8 of 16 CPU cores"),
+    (3e3, 0.01, 1.25e9, 16, "saves 0 ms .*would not pay"),
+  ],
+)
+def test_when_a_shared_level_pays(size, milliseconds, network, processors, expected):
+  measured = costs(hit=dict.fromkeys(HIT, 0.0), first=dict.fromkeys(HIT, milliseconds / 1e3))
+  measured.sample_bytes = dict.fromkeys(HIT, size)
+  setting = given(measured, processors=processors, memory=1e12)
+  found = strategies.Model(setting, None).strategies()
+  (sentence,) = advise._about_level(found, found[0], setting, network, 0.95)
+  assert re.search(expected, sentence), sentence
 
 
 @pytest.mark.parametrize(
