@@ -92,6 +92,34 @@ def test_a_slow_source_does_not_delay_cached_samples():
   assert not taking.is_alive()
 
 
+@pytest.mark.parametrize("batch_size", [None, 8])
+def test_a_slow_sample_does_not_hold_up_the_others(batch_size):
+  """They are prepared in the meantime, and come after it, in order."""
+  go, finished, slow = threading.Event(), [], []
+
+  def prepare(x):
+    if x in slow:
+      go.wait(60)
+    finished.append(int(x))
+    return x
+
+  def make():
+    stage = Dataset.range(400).refurbish(in_python(prepare), seed=1, num_parallel_calls=2)
+    return stage.batch(batch_size).unbatch() if batch_size else stage
+
+  order = [int(x) for x in make()]
+  slow.append(order[8])
+  finished.clear()
+  found = []
+  taking = threading.Thread(target=lambda: found.extend(int(x) for x in make()))
+  taking.start()
+  assert until(lambda: len(finished) == 399, 60), len(finished)
+  assert found in (order[:8], [])
+  go.set()
+  taking.join(60)
+  assert found == order
+
+
 # Kinds of functions. --------------------------------------------------------------------------------------------------
 
 

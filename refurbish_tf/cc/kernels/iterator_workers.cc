@@ -24,8 +24,11 @@ constexpr int64_t kMostRowsAhead = 1 << 14;
 // woken for every eighth sample, which took 5 % of the CPU time at 32x32.
 constexpr size_t kSmallPieces = 64;
 
-// The large results of one iterator may take 1 / kPartOfMemory of memory.
+// The large results of one iterator may take 1 / kPartOfMemory of memory, and
+// so may those of all iterators that wait for slow ones, but at most
+// `kMostSpare`.
 constexpr int64_t kPartOfMemory = 16;
+constexpr int64_t kMostSpare = 256 << 20;
 
 bool InOrder(const std::string& deterministic, IteratorContext* ctx) {
   if (tensorflow::OpDeterminismRequired()) return true;
@@ -73,6 +76,12 @@ OrderedWorkers::Options WorkerOptions(
   return options;
 }
 
+SpareRoom* ProcessSpareRoom() {
+  static SpareRoom* const room =
+      new SpareRoom(std::min(kMostSpare, ReadMemory().limit / kPartOfMemory));
+  return room;
+}
+
 BatchRows::Options RowsOf(const Batches& batches, const DatasetBase* dataset) {
   BatchRows::Options rows;
   rows.batch_size = batches.size;
@@ -115,6 +124,7 @@ std::unique_ptr<BatchRows> MakeRows(const Batches& batches,
       std::clamp(std::max(options->max_bytes, large) / row_bytes, calls,
                  std::max(calls, pieces));
   options->max_small_pieces = 0;
+  options->bytes_beside += row_bytes;
   return std::make_unique<BatchRows>(std::move(rows), std::move(memory));
 }
 

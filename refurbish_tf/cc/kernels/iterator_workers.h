@@ -34,6 +34,10 @@ OrderedWorkers::Options WorkerOptions(
     const std::string& deterministic,
     const std::vector<const InlineFunction*>& functions);
 
+// The room that iterators of this process share: see `RoomAhead::Extend`. It is
+// never destroyed.
+SpareRoom* ProcessSpareRoom();
+
 BatchRows::Options RowsOf(const Batches& batches, const DatasetBase* dataset);
 
 // Makes the rows of a dataset's batches. `num_results`: how many results there

@@ -35,6 +35,10 @@ namespace refurbish_tf {
 // replaces one thread. While claims find nothing to run, threads sleep and the
 // consumer claims. If the lock or the input is busy for a short time, a thread
 // spins for some microseconds.
+//
+// There is room for some results ahead of the consumer. While a slow piece
+// holds up the results after it, threads take spare room to go on, and keep it:
+// there may be more slow pieces.
 class OrderedWorkers {
  public:
   struct Piece {
@@ -183,10 +187,19 @@ class OrderedWorkers {
   bool HasRoom(int part) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return room_.Has(ring_.size(), to_fetch_.size(), part);
   }
-  bool MayClaim() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return !settling_ && !claims_ended_ && !claims_blocked_ && HasRoom(1);
+  // Whether most of what is claimed is ready, but waits for a slow first piece.
+  bool IsHeldUp() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return options_.in_order && !IsReady() &&
+           4 * room_.num_ready() >= 3 * ring_.size();
   }
-  bool HasWork() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+  bool MayClaim() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (settling_ || claims_ended_ || claims_blocked_) return false;
+    while (!HasRoom(1)) {
+      if (!IsHeldUp() || !room_.Extend()) return false;
+    }
+    return true;
+  }
+  bool HasWork() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return !to_run_.empty() || (!to_fetch_.empty() && !fetching_) ||
            (MayClaim() && idle_claims_ < options_.max_pieces);
   }

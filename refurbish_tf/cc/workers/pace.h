@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -59,6 +60,24 @@ class PieceTimes {
   size_t at_once_ = 1;
 };
 
+// Bytes for results that wait for a slow one before them. All iterators of a
+// process share them, beyond their own limits. Thread-safe.
+class SpareRoom {
+ public:
+  explicit SpareRoom(int64_t bytes) : left_(bytes) {}
+
+  // False if fewer bytes are left.
+  bool Take(int64_t bytes) {
+    if (left_.fetch_sub(bytes) >= bytes) return true;
+    Return(bytes);
+    return false;
+  }
+  void Return(int64_t bytes) { left_ += bytes; }
+
+ private:
+  std::atomic<int64_t> left_;
+};
+
 // How many pieces there is room for, by the size of their results.
 class RoomAhead {
  public:
@@ -76,9 +95,18 @@ class RoomAhead {
     // If this is above `max_pieces`, it replaces that limit while the pieces
     // hold less than 1 MiB. With more room, threads sleep less often.
     size_t max_small_pieces = 0;
+    // For `Extend`; may be null.
+    SpareRoom* spare = nullptr;
+    // The memory that a piece takes beside its result.
+    int64_t bytes_beside = 1 << 10;
   };
 
   explicit RoomAhead(const Limits& limits) : limits_(limits) {}
+  ~RoomAhead() {
+    if (more_bytes_ > 0) limits_.spare->Return(more_bytes_);
+  }
+  RoomAhead(const RoomAhead&) = delete;
+  RoomAhead& operator=(const RoomAhead&) = delete;
 
   size_t num_ready() const { return num_ready_; }
   // Called when a piece of `bytes` is ready, and when the consumer has got it.
@@ -105,14 +133,30 @@ class RoomAhead {
     if (!size_known_ && num_to_fetch + 1 >= calls) return false;
     const int64_t bytes =
         bytes_ + static_cast<int64_t>(num_pieces - num_ready_ + 1) * largest_;
-    const size_t most = std::max(
-        limits_.max_pieces, bytes < kSmallBytes ? limits_.max_small_pieces : 0);
+    const size_t most =
+        more_pieces_ +
+        std::max(limits_.max_pieces,
+                 bytes < kSmallBytes ? limits_.max_small_pieces : 0);
     const int64_t most_bytes =
+        more_bytes_ +
         std::max(limits_.max_bytes,
                  std::min(limits_.max_large_bytes,
                           kLargePerCall * limits_.max_calls * largest_));
     return num_pieces < std::max<size_t>(1, most / part) &&
            bytes <= most_bytes / part;
+  }
+
+  // Makes room for another piece, until this object is destroyed. False if no
+  // size is known yet, or no spare room is left.
+  bool Extend() {
+    const int64_t bytes = largest_ + limits_.bytes_beside;
+    if (limits_.spare == nullptr || !size_known_ ||
+        !limits_.spare->Take(bytes)) {
+      return false;
+    }
+    ++more_pieces_;
+    more_bytes_ += bytes;
+    return true;
   }
 
  private:
@@ -125,6 +169,9 @@ class RoomAhead {
   // The most bytes that a piece ever held, and whether any was ever ready.
   int64_t largest_ = 0;
   bool size_known_ = false;
+  // What `Extend` has added to the limits.
+  size_t more_pieces_ = 0;
+  int64_t more_bytes_ = 0;
 };
 
 }  // namespace refurbish_tf

@@ -170,6 +170,38 @@ TEST_F(OrderedWorkersTest, TheByteLimitAppliesToFetchedPieces) {
   EXPECT_LE(workers.num_runs() - 1, 3) << "of 100 bytes each";
 }
 
+// Spare room is shared by all workers of a process, and returned at the end.
+TEST_F(OrderedWorkersTest, WhileTheFirstPieceIsSlowOthersTakeSpareRoom) {
+  constexpr int kPieces = 8, kSpare = 100, kBytes = 10;
+  SpareRoom spare(kSpare * kBytes);
+  for (const int max_calls : {1, 2}) {
+    Options options = MakeOptions(max_calls, /*helps=*/false, /*in_order=*/true);
+    options.max_pieces = kPieces;
+    options.spare = &spare;
+    options.bytes_beside = 0;
+    // With one call, the first piece is always the first that is ready.
+    const int room = kPieces + (max_calls > 1 ? kSpare : 0);
+    Counter gate;
+    Workers workers(options);
+    workers.bytes = [](int) { return kBytes; };
+    workers.run = [&](int number) {
+      if (number == 1 && max_calls > 1) Await([&] { return gate > 0; });
+      return Outcome::kDone;
+    };
+    EXPECT_EQ(workers.NextNumber(), 0);
+    Await([&] { return workers.num_claims() == 1 + room; });
+    Await([&] { return workers.threads_asleep() == 1; });
+    EXPECT_EQ(workers.num_claims(), 1 + room);
+    gate.Set(1);
+    int taken = 1;
+    while (workers.num_claims() - taken >= room / 2) ASSERT_EQ(workers.NextNumber(), taken++);
+    // The room stays, because there may be more slow pieces.
+    Await([&] { return workers.num_claims() == taken + room; });
+  }
+  EXPECT_TRUE(spare.Take(kSpare * kBytes));
+  EXPECT_FALSE(spare.Take(1));
+}
+
 // While nothing is ready, all calls run, even if there is no room for their results.
 TEST_F(OrderedWorkersTest, AllCallsRunWhileNothingIsReady) {
   constexpr int kCalls = 6;

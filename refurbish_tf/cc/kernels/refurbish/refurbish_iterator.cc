@@ -49,6 +49,7 @@ void RefurbishIterator::StartWorkers(IteratorContext* ctx) {
   OrderedWorkers::Options options =
       WorkerOptions(ctx, stage.arguments_.num_parallel_calls,
                     stage.arguments_.deterministic, functions);
+  options.spare = ProcessSpareRoom();
   running_.contexts = std::make_unique<FunctionContexts>(
       ctx, workers_.cancellation_manager(), options.max_calls);
   running_.source = std::make_unique<SourceReader>(
