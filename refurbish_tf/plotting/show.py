@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from refurbish_tf._internal import checks, dataset_graph, tracing
 from refurbish_tf.augment import composition, decode
+from refurbish_tf.augment.layers import layer_name
 from refurbish_tf.augment.target_kinds import checked_targets
-from refurbish_tf.augment.targets import layer_name
 from refurbish_tf.plotting import copies, figure as figures, panels
 
 # How many frames a row of clips shows at most; but each clip may show two, even if that makes more.
