@@ -295,10 +295,7 @@ def _refurbish_stage(source, mover):
 
   `mover`: None, or a function that takes this number and returns the stage's final function.
   """
-  stage = source
-  while type(stage).__name__ == "_OptionsDataset":
-    (stage,) = stage._inputs()
-  seeded = None
+  stage, seeded = dataset_graph.without_options(source), None
   if hasattr(stage, "with_final_seeds"):
     seeded = stage.with_final_seeds(mover and mover(stage.num_partial_layers))
   if seeded is None:

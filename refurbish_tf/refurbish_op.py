@@ -382,10 +382,7 @@ _WAYS_OUT = {
 
 
 def _way_out(op):
-  for beginnings, hint in _WAYS_OUT.items():
-    if op.startswith(beginnings):
-      return f"; {hint}"
-  return ""
+  return next((f"; {hint}" for beginnings, hint in _WAYS_OUT.items() if op.startswith(beginnings)), "")
 
 
 def _trace(function, element_spec, what, of):

@@ -110,10 +110,8 @@ def is_real(value):
 
 def check_real(name, value, is_allowed, allowed):
   """Raises TypeError or ValueError if `value` is not a real number or `is_allowed(value)` is false."""
-  if not is_real(value):
-    raise TypeError(f"{name} must be {allowed}, got {value!r}.")
-  if not is_allowed(value):
-    raise ValueError(f"{name} must be {allowed}, got {value!r}.")
+  if not is_real(value) or not is_allowed(value):
+    raise (ValueError if is_real(value) else TypeError)(f"{name} must be {allowed}, got {value!r}.")
 
 
 def absolute_path(name, path):

@@ -63,6 +63,13 @@ def upstream_first(dataset):
   return found
 
 
+def without_options(dataset):
+  """The dataset before the options at its end, if there are any."""
+  while type(dataset).__name__ == "_OptionsDataset":
+    (dataset,) = dataset._inputs()
+  return dataset
+
+
 def passes(dataset, upstream):
   """How often `dataset`, read once, reads each of `upstream`; infinity after a `repeat` without a number."""
   times = collections.Counter({id(dataset): 1})

@@ -4,7 +4,7 @@ import functools
 
 import tensorflow as tf
 
-from refurbish_tf._internal import fingerprint, pipeline_warnings
+from refurbish_tf._internal import dataset_graph, fingerprint, pipeline_warnings
 from refurbish_tf._internal.tensorflow_internals import iterator_ops
 
 SHARED_SEED = (
@@ -27,8 +27,9 @@ def check(dataset):
   for stage in drawing if len(drawing) > 1 else ():
     by_seed.setdefault((stage._op_arguments["seed"], *_shard(stage)), []).append(stage)
   for (seed, *_), stages in by_seed.items():
-    # Stages with the same source count as one, and a stage is warned about only once.
-    stages = list({id(_source(stage)): stage for stage in stages if not hasattr(stage, "has_warned_of_seed")}.values())
+    # A stage is warned about only once. Stages with the same source, to which each adds options, count as one.
+    stages = [stage for stage in stages if not hasattr(stage, "has_warned_of_seed")]
+    stages = list({id(dataset_graph.without_options(stage._input_dataset)): stage for stage in stages}.values())
     if len(stages) < 2:
       continue
     first, *others = (stage.fingerprint_of_samples() for stage in stages)
@@ -60,14 +61,6 @@ def _shard(stage):
   with tf.init_scope():  # The pipeline may be read in a tf.function.
     state = stage.saved_state()
   return (state["num_shards"], state["shard"]) if state["schedule_shards"] else (1, 0)
-
-
-def _source(stage):
-  source = stage._input_dataset
-  # Each stage adds options of its own to its source.
-  while type(source).__name__ == "_OptionsDataset":
-    (source,) = source._inputs()
-  return source
 
 
 def attach():

@@ -162,7 +162,7 @@ class Measurement:
     # Tries more and more samples: with few, the beginning of an epoch takes most of its time.
     while tried < self.num_read and taken < seconds / 4:
       tried = min(self.num_read, max(TRIED_SAMPLES, 8 * tried))
-      stage = _last(self._stage(self._held["encoded"].take(tried), self._layers, None, 1, None), tried)
+      stage = _last(self._stage(self._held["encoded"].take(tried), self._layers), tried)
       try:
         _seconds_of(stage)
       except Exception:
@@ -209,7 +209,7 @@ class Measurement:
     front = samples.part(form.layers, 0, form.prefix, self._targets)
     return held.map(lambda *element: front(*element), num_parallel_calls=tf.data.AUTOTUNE)
 
-  def _stage(self, held, layers, at, r, store):
+  def _stage(self, held, layers, at=None, r=1, store=None):
     final = None if at is None or at == len(layers) else layers[at:]
     partial = layers if at is None else layers[:at]
     return held.refurbish(list(partial), final and list(final), r=r, store=store, targets=self._given_targets, seed=1)
@@ -226,28 +226,26 @@ class Measurement:
     source = self._held.get("source")
     made = {
       "standard": self._batches(standard(held if source is None else source, layers, self._targets)),
-      "in batches": self._batches(self._stage(held, layers, None, 1, None)),
+      "in batches": self._batches(self._stage(held, layers)),
     }
     if source is not None:
-      made["reading"] = _last(self._stage(source, layers, None, 1, None), self.num_samples)
+      made["reading"] = _last(self._stage(source, layers), self.num_samples)
     for form in self._forms:
-      made["fresh", form.name] = _last(
-        self._stage(self._held[form.name], form.layers[form.prefix :], None, 1, None), self.num_samples
-      )
+      made["fresh", form.name] = _last(self._stage(self._held[form.name], form.layers[form.prefix :]), self.num_samples)
     for form in self._forms[1:]:
       made["missed", form.name] = _last(
-        self._stage(self._front(held, form), form.layers[form.prefix :], None, 1, None), self.num_samples
+        self._stage(self._front(held, form), form.layers[form.prefix :]), self.num_samples
       )
     for at in self._splits:
-      made["hit", at] = _last(self._stage(held, layers, at, NEVER, None), self.num_samples)
-      made["third", at] = _last(self._stage(held, layers, at, 3, None), self.num_samples)
+      made["hit", at] = _last(self._stage(held, layers, at, NEVER), self.num_samples)
+      made["third", at] = _last(self._stage(held, layers, at, 3), self.num_samples)
     if self._folder and self._splits:
       ends = {of(self._splits, key=self.costs.sample_bytes.get) for of in (min, max)}
       for at, (kind, r) in itertools.product(ends, (("hit on disk", NEVER), ("third on disk", 3))):
         store = CacheStore(os.path.join(self._folder, f"{kind} {at}"))
         made[kind, at] = _last(self._stage(held, layers, at, r, store), self.num_samples)
     for name, few in (("beginning", held.take(1)), ("beginning to read", (held if source is None else source).take(1))):
-      made[name] = _last(self._stage(few, layers, None, 1, None), 1)
+      made[name] = _last(self._stage(few, layers), 1)
     made["plain beginning"] = self._batches(standard(few, layers, self._targets))
     return made
 
@@ -320,9 +318,7 @@ class Measurement:
     until = time.perf_counter() + max_seconds
     counts = []
     for element in before.take(COUNTED_SAMPLES):
-      draws = tf.data.Dataset.zip(tf.data.Dataset.from_tensors(element).repeat(), _seeds()).map(
-        lambda element, seed: samples.call(function, element, seed), num_parallel_calls=dataset_graph.PLAIN_MAP_CALLS
-      )
+      draws = _mapped(tf.data.Dataset.from_tensors(element).repeat(), function)
       counts.append(
         outcomes.count_distinct(map(outcomes.digest, _plain(draws)), fewest, lambda: time.perf_counter() > until)
       )
@@ -338,9 +334,11 @@ def standard(source, layers, targets):
 
 
 def _seeded(dataset, layers, start, stop, targets):
-  if start == stop:
-    return dataset
-  function = samples.part(layers, start, stop, targets)
+  return dataset if start == stop else _mapped(dataset, samples.part(layers, start, stop, targets))
+
+
+def _mapped(dataset, function):
+  """What the function makes of each element with a seed, if it takes one."""
   return tf.data.Dataset.zip(dataset, _seeds()).map(
     lambda element, seed: samples.call(function, element, seed), num_parallel_calls=dataset_graph.PLAIN_MAP_CALLS
   )

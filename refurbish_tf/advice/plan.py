@@ -10,7 +10,7 @@ from refurbish_tf._internal import dataset_graph
 from refurbish_tf.advice import samples
 from refurbish_tf.augment import composition
 from refurbish_tf.augment.final_layers import random_resized_crop
-from refurbish_tf.augment.targets import layer_name
+from refurbish_tf.augment.layers import layer_name
 
 # The text of a crop's default arguments. The written code leaves them out.
 _DEFAULTS = repr(random_resized_crop(1)).removeprefix("random_resized_crop((1, 1)").removesuffix(", antialias=False)")

@@ -9,7 +9,7 @@ import tensorflow as tf
 from refurbish_tf._internal import dataset_graph, pipeline_warnings, tracing
 from refurbish_tf._internal.tensorflow_internals import none_tensor, op_def_registry
 from refurbish_tf.augment import composition
-from refurbish_tf.augment.targets import layer_name
+from refurbish_tf.augment.layers import layer_name
 
 # Stateful operations that do not change outputs: checks, and calls of functions whose own operations are examined.
 _HARMLESS = frozenset({"Assert", "Case", "If", "PrintV2", "StatefulPartitionedCall", "While"})

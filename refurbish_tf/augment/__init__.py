@@ -17,40 +17,24 @@ image, or of each image of a batch, as few times as it can. `mixup`, `cutmix` an
 """
 
 from .auto_augment import auto_augment
-from .center_crop import center_crop
-from .color_layers import color_jitter, gaussian_blur, random_grayscale, random_solarize
+from .color_layers import color_jitter, gaussian_blur, random_channel_permutation, random_grayscale
+from .color_layers import random_photometric_distort, random_solarize
 from .composition import compose, split
 from .decoding import decode, decode_random_resized_crop
 from .deep_auto_augment import deep_auto_augment
 from .depth_layers import random_depth_crop, random_depth_flip
-from .distort_layers import (
-  random_adjust_sharpness,
-  random_autocontrast,
-  random_equalize,
-  random_invert,
-  random_posterize,
-)
+from .detection_layers import random_iou_crop, random_resize, random_zoom_out
+from .distort_layers import random_adjust_sharpness, random_autocontrast, random_equalize
+from .distort_layers import random_invert, random_posterize
 from .final_layers import cutout, normalize, random_crop, random_erasing, random_flip, random_resized_crop, resize
-from .gaussian_noise import gaussian_noise
+from .geometry_layers import center_crop, pad, random_affine, random_perspective, random_rotate90, random_rotation
+from .geometry_layers import random_transpose
+from .inner_layers import random_apply, random_choice, random_order
+from .intensity_layers import gaussian_noise, random_intensity
 from .layers import seed_at
 from .mixing import cutmix, mixup, mixup_or_cutmix
 from .numpy_layer import numpy_layer
-from .pad import pad
 from .rand_augment import rand_augment
-from .random_affine import random_affine
-from .random_apply import random_apply
-from .random_channel_permutation import random_channel_permutation
-from .random_choice import random_choice
-from .random_intensity import random_intensity
-from .random_iou_crop import random_iou_crop
-from .random_order import random_order
-from .random_perspective import random_perspective
-from .random_photometric_distort import random_photometric_distort
-from .random_resize import random_resize
-from .random_rotate90 import random_rotate90
-from .random_rotation import random_rotation
-from .random_transpose import random_transpose
-from .random_zoom_out import random_zoom_out
 from .sanitize_boxes import sanitize_boxes
 from .trivial_augment import trivial_augment
 

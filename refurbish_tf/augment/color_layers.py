@@ -1,4 +1,4 @@
-"""Layers that change colours and leave each pixel in its place: jitter, grey, solarisation, blur."""
+"""Layers that change colours and leave each pixel in its place: jitter, grey, order of channels, solarisation, blur."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from typing import Any, Sequence
 
 from refurbish_tf._internal.checks import is_real
-from .layers import checked_range, checked_whole, is_pair
+from .layers import checked_probability, checked_range, checked_whole, is_pair
 from .native_layers import ChanceLayer, DrawingLayer
 
 # For factors and for turns of the hue: the value that changes nothing, the lowest value and the highest.
@@ -53,7 +53,7 @@ def color_jitter(
   Representations*, ICML 2020, appendix A, of which `random_apply` and `random_grayscale` are the rest.
   """
   given = {"brightness": brightness, "contrast": contrast, "saturation": saturation, "hue": hue}
-  ranges = {name: checked_amounts("color_jitter", name, value) for name, value in given.items()}
+  ranges = {name: _checked_amounts("color_jitter", name, value) for name, value in given.items()}
   active = {name: ends for name, ends in ranges.items() if ends != ((0, 0) if name == "hue" else (1, 1))}
   number = math.inf if any(high > low for low, high in active.values()) else math.factorial(len(active))
   return DrawingLayer(
@@ -62,6 +62,68 @@ def color_jitter(
     ", ".join(f"{name}=({low:g}, {high:g})" for name, (low, high) in active.items()),
     outcomes=(number, number),
   )
+
+
+def random_photometric_distort(
+  brightness: Sequence[float] = (0.875, 1.125),
+  contrast: Sequence[float] = (0.5, 1.5),
+  saturation: Sequence[float] = (0.5, 1.5),
+  hue: Sequence[float] = (-0.05, 0.05),
+  p: float = 0.5,
+) -> Any:
+  """Returns a layer that changes brightness, contrast, saturation, hue and channel order, each with probability `p`.
+
+  >>> image = tf.constant([[[200, 100, 50], [10, 20, 30]]], tf.uint8)
+  >>> rtf.augment.random_photometric_distort()(image, seed=[7, 0]).shape
+  TensorShape([1, 2, 3])
+
+  It is torchvision's `RandomPhotometricDistort`: each of the five is drawn independently. Contrast comes directly after
+  brightness or after the hue, with equal probability; the channels come last. Amounts are as for `color_jitter`,
+  uniform in steps of 1 / 4096.
+
+  Args:
+    brightness, contrast, saturation: a range of factors, `(low, high)`, from 0 to 100, or a number as for
+      `color_jitter`.
+    hue: a range of turns, `(low, high)`, from -0.5 to 0.5, or a number.
+    p: a real number from 0 to 1.
+
+  Returns:
+    A function `layer(image, seed)` like the one that `random_crop` returns, but of uint8 images with three channels.
+
+  Raises:
+    TypeError, ValueError: an argument is of the wrong type, or out of range.
+
+  Implements the photometric distortions of Liu et al., *SSD: Single Shot MultiBox Detector*, ECCV 2016, as Howard,
+  *Some Improvements on Deep Convolutional Neural Network Based Image Classification*, 2013, describes them.
+  """
+  p = checked_probability("random_photometric_distort", p, "Leave it out for a half.")
+  given = {"brightness": brightness, "contrast": contrast, "saturation": saturation, "hue": hue}
+  ranges = {name: _checked_amounts("random_photometric_distort", name, value) for name, value in given.items()}
+  texts = " ".join(f"{name}={low!r},{high!r}" for name, (low, high) in ranges.items())
+  shown = ", ".join(f"{name}=({low:g}, {high:g})" for name, (low, high) in ranges.items())
+  number = math.inf if p > 0 and any(low < high for low, high in ranges.values()) else None if p > 0 else 1
+  return DrawingLayer(
+    "random_photometric_distort",
+    f"{texts} below={round(p * 2**31)}",
+    f"{shown}, p={p:g}",
+    outcomes=None if number is None else (number, number),
+  )
+
+
+def random_channel_permutation() -> Any:
+  """Returns a layer that puts the three channels into a random order.
+
+  >>> image = tf.constant([[[10, 20, 30]]], tf.uint8)
+  >>> rtf.augment.random_channel_permutation()(image, seed=[11, 0]).numpy().tolist()
+  [[[20, 30, 10]]]
+
+  It is torchvision's `RandomChannelPermutation`: each of the six orders is equally likely, that of the image included.
+
+  Returns:
+    A function `layer(image, seed)` like the one that `random_crop` returns, but of uint8 images with three channels, or
+    with one, which it leaves as they are.
+  """
+  return DrawingLayer("random_channel_permutation", f"below={2**31} order=0,5", outcomes=(6, 6))
 
 
 def random_grayscale(p: float = 0.1) -> Any:
@@ -165,7 +227,7 @@ def gaussian_blur(kernel_size: int | None = None, sigma: float | Sequence[float]
   )
 
 
-def checked_amounts(whose, name, value):
+def _checked_amounts(whose, name, value):
   """Returns `value` as a range; a single number means a range around the value that changes nothing."""
   middle, lowest, highest = _TURNS if name == "hue" else _FACTORS
   around = (max(lowest, middle - value) if middle else -value, middle + value) if is_real(value) else (1, 0)

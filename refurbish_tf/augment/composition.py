@@ -14,12 +14,11 @@ from refurbish_tf._internal import tracing
 from . import keras_layers, other_libraries
 from .decoding import Decoder
 from .depth_layers import DepthLayer
-from .layers import check_is_one, checked_batch, checked_seed, checked_whole, new_seed, seed_at
+from .layers import check_is_one, checked_batch, checked_seed, checked_whole, layer_name, new_seed, seed_at
 from .native_layers import MOST_LAYERS, HalfAugmented, LayerChain, NativeLayer
 from .numpy_layer import NumpyLayer
 from .target_kinds import IMAGE_NAMES, checked_targets
-from .targets import Following, check_layer, check_layer_of_clips, has_stacked, layer_name, mover, shape_of
-from .targets import warn_of_first_alone
+from .targets import Following, check_layer, check_layer_of_clips, has_stacked, mover, shape_of, warn_of_first_alone
 
 # Layers that are given the targets with the image.
 _GIVEN_TARGETS = (LayerChain, Decoder, DepthLayer, NumpyLayer)

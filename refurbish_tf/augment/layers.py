@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import numbers
 import operator
@@ -69,6 +70,18 @@ def checked_seed(seed, whose):
       "[7, 0]."
     )
   return seed
+
+
+def unwrapped(function):
+  """The function within a `functools.partial`, maybe nested; any other function itself."""
+  while isinstance(function, functools.partial):
+    function = function.func
+  return function
+
+
+def layer_name(layer):
+  layer = unwrapped(layer)
+  return getattr(layer, "__name__", type(layer).__name__)
 
 
 def new_seed():

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import types
 
 import numpy as np
 import tensorflow as tf
 
-from .layers import way_to_uint8
+from .layers import layer_name, unwrapped, way_to_uint8
 from .target_kinds import BOXES, KEY_POINTS, shown
 
 _LIBRARIES = ("albumentations", "imgaug", "kornia", "monai", "torch", "torchaudio", "torchvision")
@@ -23,18 +22,12 @@ _FORMATS = {"xyxy": "pascal_voc", "xywh": "coco", "rel_center_xywh": "yolo", "re
 
 def library_of(function):
   """The library that a callable, or a base of its class, comes from; otherwise None, such as for Keras layers."""
-  function = _unwrapped(function)
+  function = unwrapped(function)
   if isinstance(function, types.MethodType):
     if function.__name__ not in ("__call__", "forward"):
       return _first_of([function.__func__])  # The user's class may inherit from a library's.
     function = function.__self__
   return _first_of([function, *(function if isinstance(function, type) else type(function)).__mro__])
-
-
-def _unwrapped(function):
-  while isinstance(function, functools.partial):
-    function = function.func
-  return function
 
 
 def _first_of(objects):
@@ -52,7 +45,7 @@ def check_is_none(what, function, where=""):
     if "\n" in shown or "<" in shown or len(shown) > _LONGEST_SHOWN:
       shown = None
     raise TypeError(
-      f"{what} must take TensorFlow's tensors, got {shown or _name_of(function)} of {library}{where}. It would leave "
+      f"{what} must take TensorFlow's tensors, got {shown or layer_name(function)} of {library}{where}. It would leave "
       f"them as they are, or fail. Put rtf.augment.numpy_layer({shown or 'transform'}) into a list, which calls it "
       "with arrays in processes; or a layer of rtf.augment, which is faster: the page From torchvision, "
       "albumentations, Keras has a table."
@@ -66,13 +59,13 @@ def adapted(fn):
     return fn
   if library == "monai" and _takes_dict(fn):
     raise TypeError(
-      f"fn of numpy_layer must take an image, got {_name_of(fn)} of monai, which takes a dict. Pass a function of "
+      f"fn of numpy_layer must take an image, got {layer_name(fn)} of monai, which takes a dict. Pass a function of "
       "arrays that calls it: the page Volumes has a program."
     )
-  if library == "torchvision" and _name_of(fn) in ("CutMix", "MixUp"):
+  if library == "torchvision" and layer_name(fn) in ("CutMix", "MixUp"):
     raise TypeError(
-      f"fn of numpy_layer must take a single image, got {_name_of(fn)} of torchvision, which mixes the images of a "
-      f"batch. Put ours after batch: .batch(B).map(rtf.augment.{_name_of(fn).lower()}(...))."
+      f"fn of numpy_layer must take a single image, got {layer_name(fn)} of torchvision, which mixes the images of a "
+      f"batch. Put ours after batch: .batch(B).map(rtf.augment.{layer_name(fn).lower()}(...))."
     )
   adapters = {
     "albumentations": _by_keywords,
@@ -80,7 +73,7 @@ def adapted(fn):
     "kornia": _with_fractions,
   }
   augment = {**adapters, "monai": _with_channels_first}.get(library, _with_tensors)(fn)
-  augment.__name__, augment.library = _name_of(fn), library
+  augment.__name__, augment.library = layer_name(fn), library
   return augment
 
 
@@ -108,7 +101,7 @@ def keywords(augment, fn, names, targets):
   )
   if library != "albumentations":
     raise ValueError(f"{whose} is called with the image alone, but targets are declared. {own}")
-  transform, found = _unwrapped(fn), []
+  transform, found = unwrapped(fn), []
   more = getattr(transform, "additional_targets", None) or {}
   for name, (path, kind, _) in zip(names, targets):
     keyword = name if name in more else _KEYWORDS.get(kind)
@@ -145,11 +138,6 @@ def _takes_rng(fn):
 
 def _takes_dict(fn):
   return hasattr(fn, "keys") or any(map(_takes_dict, getattr(fn, "transforms", ())))
-
-
-def _name_of(fn):
-  fn = _unwrapped(fn)
-  return getattr(fn, "__name__", type(fn).__name__)
 
 
 # The adapters run in processes without TensorFlow, so they do not use this package.

@@ -12,7 +12,7 @@ from refurbish_tf._internal import pipeline_warnings
 from . import target_kinds, target_hints
 from .decoding import Decoder
 from .depth_layers import DepthLayer
-from .layers import checked_when_it_runs
+from .layers import checked_when_it_runs, layer_name, unwrapped
 from .native_layers import HalfAugmented
 from .numpy_layer import NumpyLayer
 from .target_kinds import BOXES, BOX_NAMES, KEY_POINTS, POINT_NAMES, TELL, WITH_SIDES, shown
@@ -29,17 +29,9 @@ _RANDOM = re.compile("^Random|random_")
 _as_it_is = tf.autograph.experimental.do_not_convert
 
 
-def layer_name(layer):
-  while isinstance(layer, functools.partial):
-    layer = layer.func
-  return getattr(layer, "__name__", type(layer).__name__)
-
-
 def _known_as(layer):
   """A layer's package, its names there (a user's class has those of its Keras bases), and its inner layers."""
-  name = layer_name(layer)
-  while isinstance(layer, functools.partial):
-    layer = layer.func
+  layer, name = unwrapped(layer), layer_name(layer)
   owner = type(getattr(layer, "__self__", layer))
   rooms = {(getattr(layer, "__module__", None) or "").split(".")[0]: [name]}
   for each in owner.__mro__:

@@ -49,16 +49,8 @@ def run(args):
   if args.disk is not None and not args.disk.is_dir():
     parser.error(f"argument --disk: {str(args.disk)!r} is not a directory")
   try:
-    advice = rtf.advise(
-      names["source"],
-      names["layers"],
-      batch_size=args.batch_size,
-      epochs=args.epochs,
-      memory=args.memory,
-      disk=args.disk,
-      step_seconds=args.step_seconds,
-      max_seconds=args.max_seconds,
-    )
+    options = ("batch_size", "epochs", "memory", "disk", "step_seconds", "max_seconds")
+    advice = rtf.advise(names["source"], names["layers"], **{name: getattr(args, name) for name in options})
   except (ValueError, tf.errors.OpError) as error:
     # For example, a file is damaged.
     print(f"refurbish-tf advise: {getattr(error, 'message', str(error)).partition(chr(10))[0]}", file=sys.stderr)

@@ -73,14 +73,11 @@ def load(name, count, seed=0):
     obstacle = _prepare(builder)
     if not obstacle:
       return _from_tfds(builder, count)
-    return shapes(
-      count,
-      seed,
-      (
-        f"{name} is neither prepared on this machine (there is no {builder.data_dir}) nor can it be downloaded "
-        f"({obstacle}): using the built-in shapes instead."
-      ),
+    note = (
+      f"{name} is neither prepared on this machine (there is no {builder.data_dir}) nor can it be downloaded "
+      f"({obstacle}): using the built-in shapes instead."
     )
+    return shapes(count, seed, note)
   finally:
     absl.logging.set_verbosity(verbosity)
 

@@ -28,22 +28,9 @@ DIRECTORY = pathlib.Path(__file__).parent / "results"
 # Columns that say what made a row. Their values stay text, even if they look like numbers.
 PROVENANCE = ("command", "commit", "machine", "refurbish_tf", "tensorflow", "keras", "python")
 # Columns with results. The other columns identify a row.
-MEASURED = (
-  "steps",
-  "fresh",
-  "dice",
-  "accuracy",
-  "train_accuracy",
-  "accuracies",
-  "validation_images",
-  "parameters",
-  "seconds",
-  "cpu_seconds",
-  "input_cpu_seconds",
-  "images_per_second",
-  "cpu_microseconds",
-  "read",
-  "late_steps",
+MEASURED = tuple(
+  "steps fresh dice accuracy train_accuracy accuracies validation_images parameters seconds cpu_seconds "
+  "input_cpu_seconds images_per_second cpu_microseconds read late_steps".split()
 )
 # The environment variable that names the commit of a copy without git.
 COMMIT = "REFURBISH_TF_COMMIT"

@@ -69,25 +69,19 @@ def stretch_errors():
 
 def _row(name, value, fill, exact, height, width):
   affine, threshold, mask, factor = [65536, 0, 0, 0, 65536, 0], 256, 255, 1.0
+  kind, _, axis = name.partition("_")
+  slope, offset, side = (3, 5, height) if axis == "y" else (1, 2, width)
   if name == "rotate" and value:
     affine = _turn(value, exact, height, width)
-  elif name == "shear_x":
-    affine[1:3] = _fixed(value), _fixed(value * 0.5 + 0.5)
-  elif name == "shear_y":
-    affine[3], affine[5] = _fixed(value), _fixed(value * 0.5 + 0.5)
-  elif name == "translate_x":
-    affine[2] = round(value * width) << 16
-  elif name == "translate_y":
-    affine[5] = round(value * height) << 16
+  elif kind == "shear":
+    affine[slope], affine[offset] = _fixed(value), _fixed(value * 0.5 + 0.5)
+  elif kind == "translate":
+    affine[offset] = round(value * side) << 16
   # Truncated with a tolerance, because a product that should be whole may be just below the whole number.
-  elif name == "truncate_x":
-    affine[2] = int(value * width + math.copysign(1e-6, value)) << 16
-  elif name == "truncate_y":
-    affine[5] = int(value * height + math.copysign(1e-6, value)) << 16
-  elif name == "move_x":
-    affine[2] = round(value) << 16
-  elif name == "move_y":
-    affine[5] = round(value) << 16
+  elif kind == "truncate":
+    affine[offset] = int(value * side + math.copysign(1e-6, value)) << 16
+  elif kind == "move":
+    affine[offset] = round(value) << 16
   elif name == "invert":
     threshold = 0
   elif name == "solarize":

@@ -93,11 +93,8 @@ def _of_stage(stage, num_samples, num_epochs, swapped):
   """The `Samples` of a `refurbish` stage."""
   (described,) = native.rows(native.ops().refurbish_tf_refurbish_description(stage=stage.refurbish_stage))
   arguments, seed = stage._op_arguments, described["seed"]
-  shards = math.prod(
-    int(tf.get_static_value(each._num_shards))
-    for each in dataset_graph.upstream_first(stage)
-    if type(each).__name__ == "_ShardDataset"
-  )
+  sharded = [each for each in dataset_graph.upstream_first(stage) if type(each).__name__ == "_ShardDataset"]
+  shards = math.prod(int(tf.get_static_value(each._num_shards)) for each in sharded)
   made = Samples([[] for _ in range(num_epochs)], [[] for _ in range(num_epochs)], stage)
   for index, element in _first_elements(stage, seed, described["order_seed"], num_samples, swapped):
     before = None
@@ -107,16 +104,12 @@ def _of_stage(stage, num_samples, num_epochs, swapped):
       )
       made.fresh[epoch].append(generation != before)
       if generation != before:
-        prepared = _called(
-          stage._partial,
-          element,
-          arguments["partial_seed"] and schedule.seed_of(seed, schedule.PARTIAL_FN, generation, index),
-        )
+        given = arguments["partial_seed"] and schedule.seed_of(seed, schedule.PARTIAL_FN, generation, index)
+        prepared = _called(stage._partial, element, given)
       before, yielded = generation, prepared
       if stage._final is not None:
-        yielded = _called(
-          stage._final, prepared, arguments["final_seed"] and schedule.seed_of(seed, schedule.FINAL_FN, epoch, index)
-        )
+        given = arguments["final_seed"] and schedule.seed_of(seed, schedule.FINAL_FN, epoch, index)
+        yielded = _called(stage._final, prepared, given)
       made.epochs[epoch].append(structure.from_compatible_tensor_list(stage.element_spec, yielded))
   made.of_stage = made.epochs[0][0]
   return made
@@ -126,26 +119,22 @@ def _first_elements(stage, seed, order_seed, num_samples, swapped):
   """Yields a sample's number and its source element, for the first samples of the first epoch, or of a stream."""
   source = _copied(stage._input_dataset, swapped)
   # A second stage with the same order, which keeps nothing and yields the seeds: they tell the samples' numbers.
+  keeps_nothing = {"final_fn": None, "r": 1, "store": None, "num_partial_layers": 0}
+  in_order = {"shuffle_buffer_size": 1, "num_parallel_calls": 0, "deterministic": "true"}
+  seeds = {"seed": seed, "order_seed": order_seed, "any_seed": False}
   numbered = type(stage)(
     dataset_graph.without_autotuner(source),
     _with_seed,
-    None,
-    1,
-    None,
-    {"seed": seed, "order_seed": order_seed, "any_seed": False},
-    stage._order,
-    1,
-    0,
-    "true",
-    None,
-    0,
+    **keeps_nothing,
+    **in_order,
+    seeds=seeds,
+    order=stage._order,
+    name=None,
   )
   for element, given in numbered.take(num_samples):
     element = element if type(source.element_spec) is tuple else element[0]
-    yield (
-      schedule.index_of(seed, schedule.PARTIAL_FN, given.numpy()),
-      structure.to_tensor_list(source.element_spec, element),
-    )
+    index = schedule.index_of(seed, schedule.PARTIAL_FN, given.numpy())
+    yield index, structure.to_tensor_list(source.element_spec, element)
 
 
 def _with_seed(*element, seed):
@@ -257,12 +246,8 @@ def _random_again(dataset):
 @contextlib.contextmanager
 def _undisturbed(datasets):
   """A context that restores variables of functions, such as the seeds of Keras layers, when it ends."""
-  variables = {
-    id(each): each
-    for dataset in datasets
-    for wrapper in dataset._functions()
-    for each in wrapper.function.graph.variables
-  }
+  wrappers = [wrapper for dataset in datasets for wrapper in dataset._functions()]
+  variables = {id(each): each for wrapper in wrappers for each in wrapper.function.graph.variables}
   before = [(each, each.value()) for each in variables.values()]
   try:
     with warnings.catch_warnings():

@@ -45,15 +45,8 @@ def draw(figure, rows, columns, visible):
   """
   arranged = [[_arranged(panels) for panels, *_ in cells] for _, cells in rows]
   heights = [max(height / width for _, width, height in row) for row in arranged]
-  texts = [
-    [
-      textwrap.fill(text, max(12, 120 // len(columns)), max_lines=3, placeholder=" …")
-      if title is None
-      else " " * (title != "")
-      for _, text, _ in cells
-    ]
-    for title, cells in rows
-  ]
+  filled = lambda text: textwrap.fill(text, max(12, 120 // len(columns)), max_lines=3, placeholder=" …")
+  texts = [[filled(text) if title is None else " " * (title != "") for _, text, _ in cells] for title, cells in rows]
   if hasattr(figure, "set_size_inches"):
     inches = max(_WIDTH, _LEAST_COLUMN * len(columns))
     above = sum(0.07 + 0.17 * max(len(text.splitlines()) for text in row) for row in texts)
@@ -86,16 +79,9 @@ def draw(figure, rows, columns, visible):
     place.set_xlabel(name, fontsize=_FONT)
   found = {fresh for _, cells in rows for *_, fresh in cells} - {None}
   if found:
-    figure.legend(
-      handles=[
-        matplotlib().patches.Patch(color=FRESH if fresh else CACHED, label=_LEGEND[fresh])
-        for fresh in sorted(found)[::-1]
-      ],
-      loc="outside lower center",
-      ncols=2,
-      frameon=False,
-      fontsize=_FONT,
-    )
+    patch = lambda fresh: matplotlib().patches.Patch(color=FRESH if fresh else CACHED, label=_LEGEND[fresh])
+    handles = list(map(patch, sorted(found, reverse=True)))
+    figure.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False, fontsize=_FONT)
   return figure
 
 
@@ -149,11 +135,8 @@ def _overlay(kind, values):
     # The hue is the direction in which a pixel moves, or vectors point: red to the right, green down, cyan to the left,
     # violet up.
     x, y = (values[..., begin : values.shape[-1] // 2 * 2 : 2].sum(axis=-1) for begin in (0, 1))
-    made = (
-      matplotlib().colormaps["hsv"](np.arctan2(y, x) / (2 * np.pi) % 1)
-      if kind in ("flow", "vectors")
-      else (matplotlib().colormaps["magma"](size))
-    )
+    colours, at = ("hsv", np.arctan2(y, x) / (2 * np.pi) % 1) if kind in ("flow", "vectors") else ("magma", size)
+    made = matplotlib().colormaps[colours](at)
     made[..., 3] = 0.7 * size
     return made
   made = np.zeros((*values.shape[:2], 4))
@@ -161,8 +144,7 @@ def _overlay(kind, values):
     classes = values[..., channel].astype(np.int64)
     # If there are several channels, each has its own colour.
     for found in set(np.unique(classes)) - {0}:
-      colour = (
-        "white" if found == _VOID else _COLOURS[(found - 1 if values.shape[-1] == 1 else channel) % len(_COLOURS)]
-      )
+      number = found - 1 if values.shape[-1] == 1 else channel
+      colour = "white" if found == _VOID else _COLOURS[number % len(_COLOURS)]
       made[classes == found] = matplotlib().colors.to_rgba(colour, 0.45)
   return made

@@ -80,12 +80,8 @@ def _arrays(sample):
   """The components as NumPy arrays, by path."""
   made = {}
   for path, value in leaves(sample):
-    # Padded with -1, which layers also treat as padding of boxes and points.
-    value = (
-      value.to_tensor(-1)
-      if isinstance(value, tf.RaggedTensor) and value.dtype.is_integer | value.dtype.is_floating
-      else value
-    )
+    if isinstance(value, tf.RaggedTensor) and value.dtype.is_integer | value.dtype.is_floating:
+      value = value.to_tensor(-1)  # Layers also treat -1 as padding of boxes and points.
     value = tf.sparse.to_dense(value) if isinstance(value, tf.SparseTensor) else value
     made[path] = np.asarray(tf.cast(value, tf.float32) if value.dtype == tf.bfloat16 else value)
   return made
@@ -131,21 +127,16 @@ def _is_image(path, value):
   if value.dtype.kind not in "buif" or not value.size:
     return False
   is_first = path in ((), (0,)) or path[-1] in IMAGE_NAMES
-  return (
-    value.ndim in (3, 4)
-    and (is_first or value.shape[-1] <= 4)
-    or value.ndim == 2
-    and min(value.shape) >= _SMALLEST_SIDE
-  )
+  if value.ndim == 2:
+    return min(value.shape) >= _SMALLEST_SIDE
+  return value.ndim in (3, 4) and (is_first or value.shape[-1] <= 4)
 
 
 def _is_file(value):
   beginnings = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"RIFF", b"BM")
-  return (
-    value.dtype.kind == "O"
-    and value.ndim < 2
-    and all(isinstance(each, bytes) and each.startswith(beginnings) for each in value.ravel())
-  )
+  if value.dtype.kind != "O" or value.ndim > 1:
+    return False
+  return all(isinstance(each, bytes) and each.startswith(beginnings) for each in value.ravel())
 
 
 def _decoded(files):
@@ -189,14 +180,10 @@ def _label(others, class_names):
   for path, value in others.items():
     name = next((f"{key} " for key in path[-1:] if isinstance(key, str) and key not in _LABELS), "")
     names = None if name else class_names
+    is_vector = value.ndim == 1 and value.dtype.kind in "fiu"
     if value.size == 1:
       words.append(name + _name(value.ravel()[0], names))
-    elif (
-      value.ndim == 1
-      and value.dtype.kind in "fiu"
-      and value.min() >= 0
-      and math.isclose(value.sum(), 1, abs_tol=_ROUNDED)
-    ):
+    elif is_vector and value.min() >= 0 and math.isclose(value.sum(), 1, abs_tol=_ROUNDED):
       most = [place for place in np.argsort(-value, kind="stable")[:2] if value[place] > _ROUNDED]
       words.append(name + " + ".join(_name(place, names) + f" {value[place]:.0%}" * (len(most) > 1) for place in most))
   return ", ".join(words)

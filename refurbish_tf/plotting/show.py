@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from refurbish_tf._internal import checks, dataset_graph, tracing
 from refurbish_tf.augment import composition, decode
+from refurbish_tf.augment.layers import layer_name
 from refurbish_tf.augment.target_kinds import checked_targets
-from refurbish_tf.augment.targets import layer_name
 from refurbish_tf.plotting import copies, figure as figures, panels
 
 # How many frames a row of clips shows at most; but each clip may show two, even if that makes more.
@@ -129,14 +129,12 @@ def _of_layers(layers, given, targets, num_outcomes):
     else:
       groups.append(layer)
   for group in groups:
-    first = (
-      [] if image.dtype != tf.string or hasattr(group[0], "check_targets") else [decode(apply_exif_orientation=True)]
-    )
+    is_undecoded = image.dtype == tf.string and not hasattr(group[0], "check_targets")
+    first = [decode(apply_exif_orientation=True)] if is_undecoded else []
     function = composition.compose([*first, *group], targets, clips=clips)
     draws = tracing.signature_with_seed(function) is not None
-    made = [
-      function(*element, **({"seed": [number, 0]} if draws else {})) for number in range(num_outcomes if draws else 1)
-    ]
+    seeds = [{"seed": [number, 0]} for number in range(num_outcomes)] if draws else [{}]
+    made = [function(*element, **seed) for seed in seeds]
     title = ", ".join(repr(each) if hasattr(each, "outcomes") else layer_name(each) for each in group)
     rows.append((title, [(each, panels.kinds_of(checked_targets(targets, "show"), each), None) for each in made]))
   return rows

@@ -42,6 +42,7 @@ Kind = collections.namedtuple("Kind", "method what formats otherwise", defaults=
 def find(directory, class_names, validation_split, subset, seed, kind):
   """The files of a subset, or of both: a list of tuples of paths, labels, class names and a description or None."""
   directory = _checked_path(directory)
+  shown = checks.printable_path(directory)
   _check_split(validation_split, subset, seed)
 
   def is_taken(path):
@@ -58,57 +59,43 @@ def find(directory, class_names, validation_split, subset, seed, kind):
     # A hidden file, such as .gitkeep or .DS_Store, is not a photograph: the class is empty.
     if not taken and given is None and any(found) and all(other.startswith(".") for other in others):
       raise ValueError(
-        f"directory {checks.printable_path(directory)} has the class {name!r} without {kind.what}, which would still "
-        "have a label. Remove the directory if it is not a class. If it is one, and only this part of the data has no "
-        "images of it, give all class_names, which keeps its label."
+        f"directory {shown} has the class {name!r} without {kind.what}, which would still have a label. Remove the "
+        "directory if it is not a class. If it is one, and only this part of the data has no images of it, give all "
+        "class_names, which keeps its label."
       )
     if not taken and not all(other.startswith(".") for other in others):
       raise ValueError(
-        f"directory {checks.printable_path(directory)} has the class {name!r}, all of whose files are left out: "
-        f"{_by_extension(others)}. Names of {kind.what} must end in {', '.join(kind.formats)}. Convert the files to "
-        "one of these formats; or move the directory away if it is not a class, or give the classes as class_names."
+        f"directory {shown} has the class {name!r}, all of whose files are left out: {_by_extension(others)}. Names of "
+        f"{kind.what} must end in {', '.join(kind.formats)}. Convert the files to one of these formats; or move the "
+        "directory away if it is not a class, or give the classes as class_names."
       )
   paths = [path for each in found for path in each]
   labels = np.repeat(np.arange(len(found), dtype=np.int32), list(map(len, found)))
   if not paths:
     raise ValueError(
-      f"directory {checks.printable_path(directory)} has no {kind.what}. It must have a directory for each class, with "
-      f"files whose names end in {', '.join(kind.formats)}.{kind.otherwise}"
+      f"directory {shown} has no {kind.what}. It must have a directory for each class, with files whose names end in "
+      f"{', '.join(kind.formats)}.{kind.otherwise}"
     )
   parts = [name for name in class_names if _PART.fullmatch(name)]
   if given is None and len(parts) > 1:
-    pipeline_warnings.warn(
-      PARTS_AS_CLASSES.format(
-        method=kind.method,
-        directory=checks.printable_path(directory),
-        names=" and ".join(map(repr, parts)),
-        part=files.join(directory, parts[0]),
-      )
-    )
+    told = {"names": " and ".join(map(repr, parts)), "part": files.join(directory, parts[0])}
+    pipeline_warnings.warn(PARTS_AS_CLASSES.format(method=kind.method, directory=shown, **told))
   if given is None and len(class_names) == 1:
     inner = {
       path[len(files.join(directory, class_names[0], "")) :].replace("\\", "/").partition("/")[0] for path in paths
     }
     if len(inner) > 1 and not any(name.lower().endswith(kind.formats) for name in inner):
-      pipeline_warnings.warn(
-        ONE_CLASS.format(
-          method=kind.method,
-          directory=checks.printable_path(directory),
-          name=class_names[0],
-          inner=", ".join(sorted(inner)[:3]),
-          deeper=files.join(directory, class_names[0]),
-        )
-      )
+      told = {"inner": ", ".join(sorted(inner)[:3]), "deeper": files.join(directory, class_names[0])}
+      pipeline_warnings.warn(ONE_CLASS.format(method=kind.method, directory=shown, name=class_names[0], **told))
   if seed is not None:
     places = list(range(len(paths)))
     np.random.RandomState(seed).shuffle(places)
     paths, labels = [paths[place] for place in places], labels[places]
   description = None
   if any(left_out):
-    description = (
-      f"{dataset_graph.stage_title(kind.method, checks.printable_path(directory))}\n"
-      f"  files   {len(paths):,} listed; left out: {_by_extension([name for each in left_out for name in each])}"
-    )
+    counts = _by_extension([name for each in left_out for name in each])
+    title = dataset_graph.stage_title(kind.method, shown)
+    description = f"{title}\n  files   {len(paths):,} listed; left out: {counts}"
   if validation_split is None:
     return [(paths, labels, class_names, description)]
   at = len(paths) - int(validation_split * len(paths))
@@ -117,8 +104,7 @@ def find(directory, class_names, validation_split, subset, seed, kind):
   for name in wanted:
     if not paths[parts[name]]:
       raise ValueError(
-        f"validation_split={validation_split} leaves none of the {len(paths):,} {kind.what} in "
-        f"{checks.printable_path(directory)} for {name}."
+        f"validation_split={validation_split} leaves none of the {len(paths):,} {kind.what} in {shown} for {name}."
       )
   return [(paths[parts[name]], labels[parts[name]], class_names, description) for name in wanted]
 
@@ -143,11 +129,8 @@ class _Files:
     self._path = tf.io.gfile if remote else os.path
     self.join = self._path.join
     if not self._path.isdir(directory):
-      what = (
-        "is not a directory"
-        if self._path.exists(directory)
-        else ("does not exist" if remote or not os.path.islink(directory) else "is a broken link")
-      )
+      what = "does not exist" if remote or not os.path.islink(directory) else "is a broken link"
+      what = "is not a directory" if self._path.exists(directory) else what
       raise ValueError(
         f"directory must have a directory for each class, but {checks.printable_path(directory)} {what}."
       )

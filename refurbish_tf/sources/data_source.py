@@ -183,7 +183,8 @@ class _DataSourceDataset(dataset_ops.DatasetSource):
     self._reads = [reader.read_one, reader.read_many]
     if not tf.executing_eagerly():
       # A dataset built in a function lives as long as the graph, not only during the call.
-      _keep(self._reads, tf.compat.v1.get_default_graph())
+      graph = tf.compat.v1.get_default_graph()
+      graph._refurbish_tf_functions = [*getattr(graph, "_refurbish_tf_functions", ()), *self._reads]
     read_one, read_many = (script_ops._py_funcs.insert(function) for function in self._reads)
     self._traced = [_traced(read_one, element_spec, 1), _traced(read_many, element_spec, batch_reads)]
     variant = native.ops().refurbish_tf_data_source_dataset(
@@ -202,12 +203,6 @@ class _DataSourceDataset(dataset_ops.DatasetSource):
   @property
   def element_spec(self):
     return self._element_spec
-
-
-def _keep(functions, graph):
-  if not hasattr(graph, "_refurbish_tf_functions"):
-    graph._refurbish_tf_functions = []
-  graph._refurbish_tf_functions.extend(functions)
 
 
 def _traced(name, element_spec, num_elements):
