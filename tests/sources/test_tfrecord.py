@@ -16,12 +16,12 @@ import tensorflow as tf
 from tensorflow.python.data.experimental.ops import global_shuffle_op
 from tensorflow.python.data.kernel_tests import checkpoint_test_base
 from tensorflow.python.data.ops import dataset_ops
-from tensorflow.python.framework import combinations
 from tensorflow.python.ops import gen_experimental_dataset_ops
 
 import refurbish_tf as rtf
-from support import cases
+from support import cases, checkpoint_cases
 from support.checkpoints import restore, save, with_checkpoints
+from support.datasets import outcomes
 from support.waiting import ends
 
 SOME = settings(max_examples=cases.examples(10), derandomize=True)
@@ -52,14 +52,7 @@ def contents(dataset):
 
 def read(dataset):
   """Returns all elements, with the type of the error in place of each element that fails."""
-  iterator, found = iter(dataset), []
-  while True:
-    try:
-      found.append(next(iterator).numpy())
-    except StopIteration:
-      return found
-    except tf.errors.OpError as error:
-      found.append(type(error))
+  return [type(each) if isinstance(each, tf.errors.OpError) else each.numpy() for each in outcomes(iter(dataset))]
 
 
 def damage(path, offset):
@@ -412,21 +405,11 @@ class TfrecordCheckpointTest(checkpoint_test_base.CheckpointTestBase, parameteri
     files = write_files(pathlib.Path(directory.name), 5, 0, 3)
     return lambda: with_checkpoints(self.BUILDS[build](rtf.sources.tfrecord(files)), symbolic)
 
-  @combinations.generate(
-    cases.some(
-      combinations.times(
-        checkpoint_test_base.default_test_combinations(),
-        combinations.combine(tf_api_version=2, mode="eager", symbolic=[False, True]),
-      ),
-      6,
-    )
-  )
+  @checkpoint_cases.core(6)
   def test_core(self, verify_fn, symbolic):
     verify_fn(self, self._dataset_fn("plain", symbolic), 8)
 
-  @combinations.generate(
-    cases.some(combinations.combine(tf_api_version=2, mode="eager", symbolic=[False, True], build=list(BUILDS)), 7)
-  )
+  @checkpoint_cases.symbolic_or_not(7, build=list(BUILDS))
   def test_restore_at_every_step(self, symbolic, build):
     dataset_fn = self._dataset_fn(build, symbolic)
     n = len(contents(dataset_fn()))
