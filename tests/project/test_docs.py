@@ -17,7 +17,7 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 from refurbish_tf.augment import composition
-from support import ROOT, cases
+from support import ROOT, cases, services
 from support.processes import TIMEOUT, end_of, environment, start_forked
 
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
@@ -202,17 +202,9 @@ def has_many_outcomes(final_fn):
 
 @pytest.fixture
 def service():
-  """Yields the address of a tf.data service with one worker, in this process."""
-  dispatcher = tf.data.experimental.service.DispatchServer(
-    tf.data.experimental.service.DispatcherConfig(worker_addresses=["localhost:%port%"])
-  )
-  worker = tf.data.experimental.service.WorkerServer(
-    tf.data.experimental.service.WorkerConfig(dispatcher_address=dispatcher.target.split("://")[1])
-  )
-  yield dispatcher.target
-  # In another order, each would wait for the other.
-  del worker
-  del dispatcher
+  """Yields the address of a tf.data service with one worker."""
+  with services.in_this_process() as address:
+    yield address
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from tensorflow.python.data.ops import dataset_ops
 from tensorflow.python.ops import gen_experimental_dataset_ops
 
 import refurbish_tf as rtf
-from support import cases, checkpoint_cases
+from support import cases, checkpoint_cases, services
 from support.checkpoints import restore, save, with_checkpoints
 from support.datasets import outcomes
 from support.waiting import ends
@@ -371,20 +371,13 @@ def test_only_reading_ahead_waits_for_the_limit(tmp_path):
 
 def test_service(tmp_path):
   """With splits that the service distributes, each record comes once. Without sharding, it comes once per worker."""
-  service = tf.data.experimental.service
   files = write_files(tmp_path, 20, 15)
   wanted = sorted(contents(tf.data.TFRecordDataset(files)))
-  # Sharding by data needs the workers' addresses.
-  dispatcher = service.DispatchServer(service.DispatcherConfig(worker_addresses=["localhost:%port%"] * 2))
-  config = service.WorkerConfig(dispatcher_address=dispatcher.target.split("://")[1])
-  workers = [service.WorkerServer(config) for _ in range(2)]
-  records = rtf.sources.tfrecord(files)
-  for policy in (service.ShardingPolicy.DYNAMIC, service.ShardingPolicy.DATA):
-    shared = records.apply(service.distribute(policy, dispatcher.target))
-    assert sorted(contents(shared)) == wanted
-  whole = records.apply(service.distribute(service.ShardingPolicy.OFF, dispatcher.target))
-  assert sorted(contents(whole)) == sorted(2 * wanted)
-  del workers
+  records, policies = rtf.sources.tfrecord(files), services.service.ShardingPolicy
+  with services.in_this_process(2) as address:
+    for policy, times in ((policies.DYNAMIC, 1), (policies.DATA, 1), (policies.OFF, 2)):
+      shared = records.apply(services.service.distribute(policy, address))
+      assert sorted(contents(shared)) == sorted(times * wanted)
 
 
 class TfrecordCheckpointTest(checkpoint_test_base.CheckpointTestBase, parameterized.TestCase):
