@@ -8,17 +8,7 @@ from refurbish_tf import augment
 from support import cases
 from support.images import IMAGES, TELLING, assert_equal, by_pillow, make_seeds
 
-UNSIGNED = (
-  "identity",
-  "auto_contrast",
-  "equalize",
-  "color",
-  "contrast",
-  "brightness",
-  "sharpness",
-  "solarize",
-  "posterize",
-)
+UNSIGNED = "identity auto_contrast equalize color contrast brightness sharpness solarize posterize".split()
 SIGNED = ("rotate", "shear_x", "shear_y", "translate_x", "translate_y")
 NUMBERS = 2 * len(UNSIGNED) + 2 * len(SIGNED)
 

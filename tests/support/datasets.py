@@ -120,18 +120,9 @@ def without_prefetch(dataset):
 
 
 OPTIMIZATIONS = (
-  "filter_fusion",
-  "filter_parallelization",
-  "inject_prefetch",
-  "map_and_batch_fusion",
-  "map_and_filter_fusion",
-  "map_fusion",
-  "map_parallelization",
-  "noop_elimination",
-  "parallel_batch",
-  "seq_interleave_prefetch",
-  "shuffle_and_repeat_fusion",
-)
+  "filter_fusion filter_parallelization inject_prefetch map_and_batch_fusion map_and_filter_fusion map_fusion "
+  "map_parallelization noop_elimination parallel_batch seq_interleave_prefetch shuffle_and_repeat_fusion"
+).split()
 # Arguments of `with_options`.
 OPTIONS = {
   "none": {},
