@@ -166,7 +166,7 @@ TEST(GeometryTest, ChainsMatchReferenceLayersAppliedOneByOne) {
   for (int round = 0; round < 3000; ++round) {
     const Pixel pixel = {
         std::array{ValueType::kUint8, ValueType::kUint16, ValueType::kInt16, ValueType::kFloat32}[dice() % 4],
-        std::array<int64_t, 7>{1, 3, 2, 3, 4, 5, 13}[dice() % 7]};
+        std::array<int64_t, 8>{1, 3, 2, 3, 4, 5, 13, 64}[dice() % 8]};
     MovedImage image = {{DieFrom(dice, 1, 14), DieFrom(dice, 1, dice() % 5 == 0 ? 90 : 14)}, pixel, {}};
     if (dice() % 2 == 0) image.size.width = image.size.height;
     image.bytes.resize(image.size.height * image.size.width * pixel.bytes());
