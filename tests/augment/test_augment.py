@@ -8,17 +8,7 @@ from refurbish_tf import augment
 from support import cases
 from support.images import IMAGES, TELLING, assert_equal, by_pillow, make_seeds
 
-UNSIGNED = (
-  "identity",
-  "auto_contrast",
-  "equalize",
-  "color",
-  "contrast",
-  "brightness",
-  "sharpness",
-  "solarize",
-  "posterize",
-)
+UNSIGNED = "identity auto_contrast equalize color contrast brightness sharpness solarize posterize".split()
 SIGNED = ("rotate", "shear_x", "shear_y", "translate_x", "translate_y")
 NUMBERS = 2 * len(UNSIGNED) + 2 * len(SIGNED)
 
@@ -32,20 +22,13 @@ def meaning(number, magnitude):
     negative, place = divmod(number - 2 * len(UNSIGNED), len(SIGNED))
     name, level = SIGNED[place], -level if negative else level
   return name, {
-    "identity": None,
-    "auto_contrast": None,
-    "equalize": None,
-    "color": 0.1 + 1.8 * level,
-    "contrast": 0.1 + 1.8 * level,
-    "brightness": 0.1 + 1.8 * level,
-    "sharpness": 0.1 + 1.8 * level,
+    **dict.fromkeys(("identity", "auto_contrast", "equalize")),
+    **dict.fromkeys(("color", "contrast", "brightness", "sharpness"), 0.1 + 1.8 * level),
     "solarize": int(256 * level),
     "posterize": max(1, int(4 * level)),
     "rotate": 30 * level,
-    "shear_x": 0.3 * level,
-    "shear_y": 0.3 * level,
-    "translate_x": 150 / 331 * level,
-    "translate_y": 150 / 331 * level,
+    **dict.fromkeys(("shear_x", "shear_y"), 0.3 * level),
+    **dict.fromkeys(("translate_x", "translate_y"), 150 / 331 * level),
   }[name]
 
 

@@ -17,21 +17,13 @@ from support.images import IMAGES, TELLING, assert_equal, by_pillow, make_seeds,
 BLACK = {"fill": (0, 0, 0)}
 # The meaning of each magnitude from 0 to 12, computed by hand from the authors' implementation.
 PARAMETERS = {
-  "identity": None,
-  "auto_contrast": None,
-  "invert": None,
-  "equalize": None,
-  "shear_x": lambda m: (0.05 * m - 0.3, 0.3 - 0.05 * m),
-  "shear_y": lambda m: (0.05 * m - 0.3, 0.3 - 0.05 * m),
-  "translate_x": lambda m: (0.075 * m - 0.45, 0.45 - 0.075 * m),
-  "translate_y": lambda m: (0.075 * m - 0.45, 0.45 - 0.075 * m),
+  **dict.fromkeys(("identity", "auto_contrast", "invert", "equalize")),
+  **dict.fromkeys(("shear_x", "shear_y"), lambda m: (0.05 * m - 0.3, 0.3 - 0.05 * m)),
+  **dict.fromkeys(("translate_x", "translate_y"), lambda m: (0.075 * m - 0.45, 0.45 - 0.075 * m)),
   "rotate": lambda m: (5 * m - 30, 30 - 5 * m),
   "solarize": lambda m: (256 * m / 12,),
   "posterize": lambda m: (4 + m // 3,),
-  "contrast": lambda m: (0.1 + 0.15 * m,),
-  "color": lambda m: (0.1 + 0.15 * m,),
-  "brightness": lambda m: (0.1 + 0.15 * m,),
-  "sharpness": lambda m: (0.1 + 0.15 * m,),
+  **dict.fromkeys(("contrast", "color", "brightness", "sharpness"), lambda m: (0.1 + 0.15 * m,)),
 }
 SIGNED = ("shear_x", "shear_y", "translate_x", "translate_y", "rotate")
 RANDOM = ("random_flip", "random_crop_4", "random_cutout_16", "random_cutout_60", "random_resized_crop")

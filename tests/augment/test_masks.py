@@ -105,17 +105,13 @@ class TestAligned:
         "edges": tf.TensorSpec([*sides, 2], tf.bool),
       },
     )
-    cropped = source.map(
-      lambda element: augment.compose([augment.random_crop(padding=4)], targets={"mask": "mask", "edges": "mask"})(
-        element, seed=[7, 0]
-      )
-    ).element_spec
-    assert cropped == source.element_spec
-    resized = source.map(
-      lambda element: augment.compose(
-        [brighter, augment.random_crop((24, 24), pad_if_needed=True)], targets={"mask": "mask", "edges": "mask"}
-      )(element, seed=[7, 0])
-    ).element_spec
+
+    def moved_by(*layers):
+      fn = augment.compose(layers, targets={"mask": "mask", "edges": "mask"})
+      return source.map(lambda element: fn(element, seed=[7, 0])).element_spec
+
+    assert moved_by(augment.random_crop(padding=4)) == source.element_spec
+    resized = moved_by(brighter, augment.random_crop((24, 24), pad_if_needed=True))
     assert [resized[name].shape.as_list() for name in ("image", "mask", "edges")] == [
       [24, 24, 3],
       [24, 24],

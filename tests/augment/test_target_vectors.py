@@ -37,6 +37,23 @@ def projected(matrix, points):
   return made[..., :2] / made[..., 2:]
 
 
+CORNERS = np.float64([[0, 0], [30, 0], [30, 24], [0, 24]])
+
+
+def moves(layers, kind, *maps):
+  """Moves maps of this kind with their image, for several seeds.
+
+  Yields the height and width of the moved image, the projection of its points, which places are known, and the maps.
+  Places at the edges count as unknown, because a map is not blended at an edge.
+  """
+  fn = augment.compose(layers, {1: "xy", 2: "mask", **{3 + number: kind for number in range(len(maps))}})
+  others = CORNERS - 0.5, np.pad(np.ones([18, 24], np.uint8), 3)
+  for seed in make_seeds(cases.examples(20)):
+    made = called(fn, layers, noise(*SIZE, 3), *others, *maps, seed=seed)
+    image, corners, known, *moved = (each.numpy() for each in made)
+    yield image.shape[:2], homography(CORNERS, corners + 0.5), inner(known), moved
+
+
 class TestFlow:
   # Layers that mirror or repeat pixels at an edge are left out, because a later layer could bring these pixels into the
   # middle of the image.
@@ -52,27 +69,11 @@ class TestFlow:
     """The second image is an affine map of the first. The expected flow follows from how the layers move points."""
     matrix = np.array([[1.02, 0.03, -2.5], [-0.04, 0.97, 1.5], [0, 0, 1]])
     flow = projected(matrix, places(*SIZE)) - places(*SIZE)
-    corners = np.float64([[0, 0], [30, 0], [30, 24], [0, 24]])
-    fn, compared = augment.compose(layers, {1: "flow", 2: "xy", 3: "mask"}), 0
-    for seed in make_seeds(cases.examples(20)):
-      image, found, moved, known = (
-        each.numpy()
-        for each in called(
-          fn,
-          layers,
-          noise(*SIZE, 3),
-          tf.cast(flow, dtype),
-          corners - 0.5,
-          np.pad(np.ones([18, 24], np.uint8), 3),
-          seed=seed,
-        )
-      )
-      assert found.dtype == dtype and found.shape == (*image.shape[:2], 2)
-      to = homography(corners, moved + 0.5)
-      there = places(*image.shape[:2])
+    compared = 0
+    for size, to, known, (found,) in moves(layers, "flow", tf.cast(flow, dtype)):
+      assert found.dtype == dtype and found.shape == (*size, 2)
+      there = places(*size)
       expected = projected(to, projected(matrix, projected(np.linalg.inv(to), there))) - there
-      # Compares only places away from the edges, because a map is not blended at an edge.
-      known = inner(known)
       np.testing.assert_allclose(found[known], expected[known], rtol=0, atol=0.05)
       compared += known.sum()
       assert np.all(found[np.all(found == 0, -1)] == 0)
@@ -124,23 +125,10 @@ class TestVectors:
     """The expected direction follows from how two close points move. Length and z stay."""
     given = self.directions(0.3) if form == "normals" else self.directions(0.3, 1.9, 4)
     stored = np.concatenate([given, np.full([*SIZE, 1], 0.5)], -1) if form == "normals" else given
-    corners = np.float64([[0, 0], [30, 0], [30, 24], [0, 24]])
-    fn, compared = augment.compose(layers, {1: "vectors", 2: "xy", 3: "mask"}), 0
-    for seed in make_seeds(cases.examples(20)):
-      image, found, moved, known = (
-        each.numpy()
-        for each in called(
-          fn,
-          layers,
-          noise(*SIZE, 3),
-          tf.cast(stored, dtype),
-          corners - 0.5,
-          np.pad(np.ones([18, 24], np.uint8), 3),
-          seed=seed,
-        )
-      )
-      assert found.dtype == dtype and found.shape == (*image.shape[:2], stored.shape[-1])
-      to, there, known = homography(corners, moved + 0.5), places(*image.shape[:2]), inner(known)
+    compared = 0
+    for size, to, known, (found,) in moves(layers, "vectors", tf.cast(stored, dtype)):
+      assert found.dtype == dtype and found.shape == (*size, stored.shape[-1])
+      there = places(*size)
       for begin in range(0, given.shape[-1], 2):
         step = projected(to, projected(np.linalg.inv(to), there) + 1e-4 * given[0, 0, begin : begin + 2]) - there
         expected = step / np.linalg.norm(step, axis=-1, keepdims=True)
@@ -221,30 +209,14 @@ class TestDisparity:
   @pytest.mark.parametrize("form", [(), (1,)])
   def test_is_that_of_the_moved_views(self, layers, form):
     """The expected disparity follows from how two points move, one in each view."""
-    fn = augment.compose(layers, {1: "disparity", 2: "xy", 3: "mask", 4: "disparity"})
     disparity = (places(*SIZE)[..., 0] * 0.2 + 1).reshape(*SIZE, *form).astype(np.float32)
-    corners = np.float64([[0, 0], [30, 0], [30, 24], [0, 24]])
-    for seed in make_seeds(cases.examples(20)):
-      image, found, moved, known, half = (
-        each.numpy()
-        for each in called(
-          fn,
-          layers,
-          noise(*SIZE, 3),
-          disparity,
-          corners - 0.5,
-          np.pad(np.ones([18, 24], np.uint8), 3),
-          np.float16(disparity),
-          seed=seed,
-        )
-      )
-      assert found.shape == (*image.shape[:2], *form)
-      to = homography(corners, moved + 0.5)
-      there = places(*image.shape[:2])
+    for size, to, known, (found, half) in moves(layers, "disparity", disparity, np.float16(disparity)):
+      assert found.shape == (*size, *form)
+      there = places(*size)
       left = projected(np.linalg.inv(to), there)
       right = left - np.stack([left[..., 0] * 0.2 + 1, np.zeros(left.shape[:2])], -1)
-      expected, known = there - projected(to, right), inner(known)
-      np.testing.assert_allclose(found.reshape(image.shape[:2])[known], expected[known][:, 0], rtol=0, atol=0.03)
+      expected = there - projected(to, right)
+      np.testing.assert_allclose(found.reshape(size)[known], expected[known][:, 0], rtol=0, atol=0.03)
       np.testing.assert_allclose(half, found, rtol=0, atol=0.03)
       assert np.abs(expected[..., 1]).max() < 1e-9 and known.any()
 

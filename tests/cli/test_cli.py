@@ -1,7 +1,6 @@
 """The command `refurbish-tf`: how it starts and ends, `refurbish-tf advise` and `refurbish-tf store`; test_demo.py has
 `refurbish-tf demo`."""
 
-import configparser
 import gc
 import multiprocessing
 import os
@@ -83,17 +82,6 @@ def test_a_closed_output_pipe_ends_the_command_silently(launched, size):
   finally:
     os.close(write)
   assert (done.returncode, done.stderr) == (141, "")
-
-
-def test_the_console_script_is_the_launcher():
-  config = configparser.ConfigParser()
-  config.read(ROOT / "setup.cfg", encoding="utf-8")
-  assert config["options.entry_points"]["console_scripts"].split() == [
-    "refurbish-tf",
-    "=",
-    "refurbish_tf_launcher:main",
-  ]
-  assert config["options"]["py_modules"] == refurbish_tf_launcher.__name__
 
 
 def test_version_help_and_usage_errors_do_not_import_tensorflow():

@@ -12,13 +12,12 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.data.experimental.ops import global_shuffle_op
 from tensorflow.python.data.kernel_tests import checkpoint_test_base
-from tensorflow.python.framework import combinations
 from tensorflow.python.framework import config
 from tensorflow.python.ops import gen_dataset_ops
 
 import refurbish_tf as rtf
 from refurbish_tf import echo_op
-from support import cases
+from support import cases, checkpoint_cases
 from support.checkpoints import with_checkpoints
 from support.datasets import CallsAtOnce, in_python, resident, with_options
 from support.echoes import read
@@ -47,13 +46,22 @@ def fails_at(*failures):
 
 
 def restored_after(step, dataset):
-  """Returns the first `step` numbers, and those that come after a checkpoint at that step is restored."""
+  """Returns the first `step` elements, and those that come after a checkpoint at that step is restored."""
   iterator = iter(dataset)
-  found = [int(next(iterator)) for _ in range(step)]
+  found = [next(iterator) for _ in range(step)]
   saved = gen_dataset_ops.serialize_iterator(iterator._iterator_resource, external_state_policy=1)
   restored = iter(dataset)
   gen_dataset_ops.deserialize_iterator(restored._iterator_resource, saved)
-  return found + [int(x) for x in restored]
+  return found + list(restored)
+
+
+def assert_same(element, expected):
+  """Compares two elements, whose components may be ragged."""
+  tf.nest.map_structure(
+    np.testing.assert_array_equal,
+    tf.nest.flatten(element, expand_composites=True),
+    tf.nest.flatten(expected, expand_composites=True),
+  )
 
 
 @pytest.mark.parametrize("threads", cases.some([1, 2, 5], 1))
@@ -64,11 +72,7 @@ def test_yields_what_map_yields(threads):
   assert dataset.element_spec == by_map.element_spec and len(dataset) == 60
   for _ in range(2):
     for element, expected in zip(dataset, by_map, strict=True):
-      tf.nest.map_structure(
-        np.testing.assert_array_equal,
-        tf.nest.flatten(element, expand_composites=True),
-        tf.nest.flatten(expected, expand_composites=True),
-      )
+      assert_same(element, expected)
 
 
 def test_no_more_calls_at_once_than_threads():
@@ -149,7 +153,7 @@ def test_restored_in_a_global_shuffle(behind, symbolic):
   dataset = with_checkpoints(dataset, symbolic)
   expected = [int(x) for x in dataset]
   for step in (0, 1, 7, 29):
-    assert restored_after(step, dataset) == expected
+    assert [int(x) for x in restored_after(step, dataset)] == expected
 
 
 @pytest.mark.parametrize("symbolic", [False, True])
@@ -163,7 +167,7 @@ def test_restored_where_the_order_is_free(symbolic):
 
   for step in (1, 5, 13):
     dataset = with_checkpoints(augmented(Dataset.range(40), in_python(dawdle), deterministic=False), symbolic)
-    assert sorted(restored_after(step, dataset)) == list(range(40))
+    assert sorted(map(int, restored_after(step, dataset))) == list(range(40))
 
 
 def test_a_checkpoint_does_not_wait_for_further_input():
@@ -272,11 +276,7 @@ def test_batches_are_those_of_tf_data(make, size, drop_remainder, threads):
 def test_batches_of_elements_without_a_shape_are_those_of_tf_data():
   stage = augmented(Dataset.range(9), lambda x: (x, tf.ragged.range(x % 5)[None]))
   for ours, theirs in zip(stage.batch(4), Dataset.batch(stage, 4), strict=True):
-    tf.nest.map_structure(
-      np.testing.assert_array_equal,
-      tf.nest.flatten(ours, expand_composites=True),
-      tf.nest.flatten(theirs, expand_composites=True),
-    )
+    assert_same(ours, theirs)
 
 
 def test_a_batch_of_all_elements_claims_no_more_than_there_are():
@@ -308,12 +308,7 @@ def test_batches_are_restored(symbolic, deterministic):
   """A checkpoint has the rows of the unfinished batch, or these rows are made again after a restore."""
   for taken in range(7):
     dataset = with_checkpoints(batched(by_numbers(deterministic=deterministic), 4), symbolic)
-    iterator = iter(dataset)
-    found = [next(iterator)["x"] for _ in range(min(taken, 6))]
-    saved = gen_dataset_ops.serialize_iterator(iterator._iterator_resource, external_state_policy=1)
-    restored = iter(dataset)
-    gen_dataset_ops.deserialize_iterator(restored._iterator_resource, saved)
-    found += [batch["x"] for batch in restored]
+    found = [batch["x"] for batch in restored_after(min(taken, 6), dataset)]
     assert [len(batch) for batch in found] == [4] * 5 + [3]
     found = np.concatenate(found).tolist()
     assert (sorted(found) if deterministic is False else found) == list(range(23))
@@ -332,24 +327,11 @@ def test_places_of_batches():
 class AugmentCheckpointTest(checkpoint_test_base.CheckpointTestBase, parameterized.TestCase):
   """Runs TensorFlow's own checks of checkpoints."""
 
-  @combinations.generate(
-    cases.some(
-      combinations.times(
-        checkpoint_test_base.default_test_combinations(),
-        combinations.combine(tf_api_version=2, mode="eager", symbolic=[False, True]),
-      ),
-      8,
-    )
-  )
+  @checkpoint_cases.core(8)
   def test_core(self, verify_fn, symbolic):
     verify_fn(self, self._dataset_fn(symbolic), 20)
 
-  @combinations.generate(
-    cases.some(
-      combinations.combine(tf_api_version=2, mode="eager", symbolic=[False, True], where=list(get_args(echo_op.Where))),
-      3,
-    )
-  )
+  @checkpoint_cases.symbolic_or_not(3, where=list(get_args(echo_op.Where)))
   def test_whole_pipelines(self, symbolic, where):
     dataset_fn = lambda: with_checkpoints(
       Dataset.range(7).echo(

@@ -11,7 +11,7 @@ from tensorflow.python.data.kernel_tests import checkpoint_test_base
 from tensorflow.python.framework import combinations
 
 import refurbish_tf as rtf
-from support import cases
+from support import cases, checkpoint_cases
 from support.checkpoints import with_checkpoints
 from support.echoes import LIMIT, read
 
@@ -40,22 +40,12 @@ class EchoCheckpointTest(checkpoint_test_base.CheckpointTestBase, parameterized.
     tf.train.Checkpoint(iterator=restored).restore(path)
     return restored
 
-  @combinations.generate(
-    cases.some(
-      combinations.times(
-        checkpoint_test_base.default_test_combinations(),
-        combinations.combine(tf_api_version=2, mode="eager", symbolic=[False, True], e=[1, 3, 1.5]),
-      ),
-      10,
-    )
-  )
+  @checkpoint_cases.core(10, e=[1, 3, 1.5])
   def test_core(self, verify_fn, symbolic, e):
     dataset_fn = self._dataset_fn(e, symbolic)
     verify_fn(self, dataset_fn, self._num_outputs(dataset_fn))
 
-  @combinations.generate(
-    cases.some(combinations.combine(tf_api_version=2, mode="eager", symbolic=[False, True], e=FACTORS), 4)
-  )
+  @checkpoint_cases.symbolic_or_not(4, e=FACTORS)
   def test_restore_at_every_step(self, symbolic, e):
     self._verify_every_step(self._dataset_fn(e, symbolic))
 
@@ -83,16 +73,8 @@ class EchoCheckpointTest(checkpoint_test_base.CheckpointTestBase, parameterized.
       )
     )
 
-  @combinations.generate(
-    cases.some(
-      combinations.combine(
-        tf_api_version=2,
-        mode="eager",
-        symbolic=[False, True],
-        skipping=["whole", "many", "past_the_end", "between", "shard", "echo", "map", "batch"],
-      ),
-      8,
-    )
+  @checkpoint_cases.symbolic_or_not(
+    8, skipping=["whole", "many", "past_the_end", "between", "shard", "echo", "map", "batch"]
   )
   def test_restore_after_skip(self, symbolic, skipping):
     source = tf.data.Dataset.range(6)
@@ -111,7 +93,7 @@ class EchoCheckpointTest(checkpoint_test_base.CheckpointTestBase, parameterized.
     for step in cases.some(range(n + 1), 3):
       self.verify_run_with_breaks(dataset_fn, [step], n)
 
-  @combinations.generate(combinations.combine(tf_api_version=2, mode="eager", symbolic=[False, True]))
+  @checkpoint_cases.symbolic_or_not()
   def test_adaptive_stage_keeps_an_error_it_has_read_ahead(self, symbolic):
     called = threading.Semaphore(0)
 
@@ -138,14 +120,14 @@ class EchoCheckpointTest(checkpoint_test_base.CheckpointTestBase, parameterized.
       5,
     ]
 
-  @combinations.generate(combinations.combine(tf_api_version=2, mode="eager", symbolic=[False, True]))
+  @checkpoint_cases.symbolic_or_not()
   def test_restore_in_global_shuffle(self, symbolic):
     dataset_fn = self._dataset_fn(
       3, symbolic, lambda echoed: global_shuffle_op._global_shuffle(echoed, seed=5, reshuffle_each_iteration=False)
     )
     self.verify_run_with_breaks(dataset_fn, list(range(16)), 15)
 
-  @combinations.generate(combinations.combine(tf_api_version=2, mode="eager", symbolic=[False, True]))
+  @checkpoint_cases.symbolic_or_not()
   def test_adaptive_stage_loses_no_element(self, symbolic):
     dataset_fn = self._dataset_fn(rtf.AUTOTUNE, symbolic, lambda echoed: echoed.map(lambda x, _: x))
     with tf.device("CPU"):

@@ -353,6 +353,12 @@ def test_the_figures_are_drawn(tmp_path, monkeypatch, capsys):
     (tmp_path / name).write_text(re.sub("[0-9]", "0", page), encoding="utf-8")
   tables = lambda text: re.findall("<!-- ([a-z]+) -->\n\n(.*?)\n\n<!-- end -->", text, re.DOTALL)
   written = lambda name: tables((tmp_path / name).read_text(encoding="utf-8"))
+
+  def refused(root):
+    with pytest.raises(SystemExit):
+      plots.main(["--root", str(root)])
+    return capsys.readouterr().err
+
   plots.main(["--root", str(tmp_path)])
   for name, found in (
     ("README.md", ["reuse"]),
@@ -376,20 +382,14 @@ def test_the_figures_are_drawn(tmp_path, monkeypatch, capsys):
   lost = pages["docs/results.md"].replace("<!-- gains -->", "")
   (tmp_path / "docs" / "results.md").write_text(lost, encoding="utf-8")
   (tmp_path / "README.md").write_text(pages["README.md"], encoding="utf-8")
-  with pytest.raises(SystemExit):
-    plots.main(["--root", str(tmp_path)])
-  assert "one table between <!-- gains --> and <!-- end -->, got 0" in capsys.readouterr().err
+  assert "one table between <!-- gains --> and <!-- end -->, got 0" in refused(tmp_path)
   for name, text in (("README.md", pages["README.md"]), ("docs/results.md", lost)):
     assert (tmp_path / name).read_text(encoding="utf-8") == text
-  with pytest.raises(SystemExit):
-    plots.main(["--root", str(tmp_path / "README.md")])
-  assert "--root must be a directory" in capsys.readouterr().err
+  assert "--root must be a directory" in refused(tmp_path / "README.md")
   # A place without an end does not include the next place.
   lost = pages["docs/results.md"].replace("<!-- end -->", "", 1)
   (tmp_path / "docs" / "results.md").write_text(lost, encoding="utf-8")
-  with pytest.raises(SystemExit):
-    plots.main(["--root", str(tmp_path)])
-  assert "one table between <!-- comparison --> and <!-- end -->, got 0" in capsys.readouterr().err
+  assert "one table between <!-- comparison --> and <!-- end -->, got 0" in refused(tmp_path)
   (tmp_path / "README.md").unlink()
   (tmp_path / "docs" / "results.md").unlink()
   plots.main(["--root", str(tmp_path)])

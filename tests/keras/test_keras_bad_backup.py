@@ -17,6 +17,7 @@ from support.fits import (
   NUM_BUILT,
   Recorder,
   Steps,
+  assert_same,
   interrupted,
   make_dataset,
   make_model,
@@ -45,8 +46,7 @@ def assert_refused(error, message, backup, model=None, dataset=None, epochs=EPOC
   weights, files = model.get_weights(), contents(backup)
   with pytest.raises(error, match=message):
     model.fit(dataset, epochs=epochs, verbose=0, callbacks=[rtf.keras.BackupAndRestore(backup)], **how)
-  for a, b in zip(weights, model.get_weights(), strict=True):
-    np.testing.assert_array_equal(a, b)
+  assert_same(weights, model.get_weights())
   assert contents(backup) == files
 
 
@@ -152,8 +152,7 @@ def test_error_for_two_fits_on_one_directory_names_remedies(tmp_path):
     two_fits(tmp_path / "one", tmp_path / "one")
   two_fits(tmp_path / "c", tmp_path / "d", stop=7)
   for first, second in ((None, tmp_path / "one"), (tmp_path / "c", tmp_path / "d")):
-    for one, other in zip(two_fits(first, second), unbroken, strict=True):
-      np.testing.assert_array_equal(one, other)
+    assert_same(two_fits(first, second), unbroken)
 
 
 def test_a_pipeline_that_cannot_be_saved_says_so_at_the_first_step(tmp_path):

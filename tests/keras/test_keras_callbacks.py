@@ -8,7 +8,6 @@ import re
 import shutil
 
 import keras
-import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -21,6 +20,8 @@ from support.fits import (
   EPOCHS,
   Steps,
   assert_epochs_whole,
+  assert_same,
+  fit,
   interrupted,
   make_dataset,
   make_model,
@@ -51,11 +52,6 @@ def fixture_interrupted_fit(tmp_path_factory):
 def fixture_backup(interrupted_fit, tmp_path):
   """The backup of a fit that was stopped before the last step of its second epoch."""
   return shutil.copytree(interrupted_fit, tmp_path / "backup")
-
-
-def assert_same(weights, others):
-  for a, b in zip(weights, others, strict=True):
-    np.testing.assert_array_equal(a, b)
 
 
 @pytest.mark.filterwarnings("ignore:Your input ran out of data")  # A stream whose length Keras does not know.
@@ -161,16 +157,11 @@ def test_nothing_is_left_behind_by_an_interrupted_fit(tmp_path):
   model, trained = make_model(), {}
   logger = rtf.keras.RefurbishLogger(make_dataset())
   with pytest.raises(KeyboardInterrupt):
-    model.fit(
-      make_dataset(),
-      epochs=2,
-      verbose=0,
-      callbacks=[rtf.keras.BackupAndRestore(tmp_path / "first", save_freq=1), logger, Steps(trained, stop=3)],
-    )
+    fit(model, rtf.keras.BackupAndRestore(tmp_path / "first", save_freq=1), logger, Steps(trained, stop=3), epochs=2)
   saved = (tmp_path / "first" / "refurbish_tf_backup" / "state.json").read_text()
   model.train_on_batch(*next(make_dataset().as_numpy_iterator()))
   for callbacks in ([], [rtf.keras.BackupAndRestore(tmp_path / "second", save_freq=1)], [logger], []):
-    model.fit(make_dataset(), epochs=1, verbose=0, callbacks=callbacks)
+    fit(model, *callbacks, epochs=1)
     assert (tmp_path / "first" / "refurbish_tf_backup" / "state.json").read_text() == saved
   assert not isinstance(model.train_function, step._Step)
   assert not (tmp_path / "second").exists()
@@ -273,12 +264,7 @@ def test_a_fit_ended_by_stop_training_keeps_its_backup(tmp_path, unbroken, monke
 
   trained = {}
   monkeypatch.chdir(tmp_path)
-  make_model().fit(
-    make_dataset(),
-    epochs=EPOCHS,
-    verbose=0,
-    callbacks=[rtf.keras.BackupAndRestore("backup", save_freq=3), Steps(trained), Stop()],
-  )
+  fit(make_model(), rtf.keras.BackupAndRestore("backup", save_freq=3), Steps(trained), Stop())
   assert (tmp_path / "backup" / "refurbish_tf_backup").is_dir()
   (tmp_path / "backup" / "mine").mkdir()
   _, resumed = train(tmp_path / "backup", trained)
@@ -336,10 +322,8 @@ def test_a_fit_killed_while_it_deletes_or_saves_its_backup_leaves_a_whole_one(ba
 def test_an_interrupted_resumed_fit_does_not_affect_the_next_fit(backup):
   model = make_model()
   with pytest.raises(KeyboardInterrupt):
-    model.fit(
-      make_dataset(), epochs=EPOCHS, verbose=0, callbacks=[rtf.keras.BackupAndRestore(backup), Steps({}, stop=1)]
-    )
-  assert len(model.fit(make_dataset(), epochs=2, verbose=0).history["loss"]) == 2
+    fit(model, rtf.keras.BackupAndRestore(backup), Steps({}, stop=1))
+  assert len(fit(model, epochs=2).history["loss"]) == 2
 
 
 # Processes that are killed. ----------------------------------------------------
@@ -347,24 +331,19 @@ def test_an_interrupted_resumed_fit_does_not_affect_the_next_fit(backup):
 
 @pytest.mark.parametrize("name", ["state.json", "variables.data-00000-of-00001", "iterator.index"])
 def test_the_previous_backup_is_used_if_the_latest_is_damaged(tmp_path, unbroken, name):
-  def fit(stop, trained, double):
+  def weights_after(stop, trained):
     model = make_model()
     with contextlib.suppress(KeyboardInterrupt):
-      model.fit(
-        make_dataset(),
-        epochs=EPOCHS,
-        verbose=0,
-        callbacks=[rtf.keras.BackupAndRestore(tmp_path, save_freq=1, double_checkpoint=double), Steps(trained, stop)],
-      )
+      fit(model, rtf.keras.BackupAndRestore(tmp_path, save_freq=1, double_checkpoint=True), Steps(trained, stop))
     return model.get_weights()
 
-  fit(7, {}, True)
+  weights_after(7, {})
   file = tmp_path / "refurbish_tf_backup" / name
   content = file.read_bytes()
   file.write_bytes(content[:20] if name != "variables.data-00000-of-00001" else bytes(len(content)))
   trained = {}
   with pytest.warns(UserWarning, match="is damaged. fit resumes from the one before it"):
-    assert_same(fit(None, trained, True), unbroken[2])
+    assert_same(weights_after(None, trained), unbroken[2])
   # The seventh step was interrupted, and the latest backup is the one before that step.
   assert min(trained) == (1, 0)
 
@@ -372,10 +351,5 @@ def test_the_previous_backup_is_used_if_the_latest_is_damaged(tmp_path, unbroken
 def test_a_kept_backup_allows_more_epochs(tmp_path, unbroken):
   for epochs in (EPOCHS - 1, EPOCHS):
     model = make_model()
-    model.fit(
-      make_dataset(),
-      epochs=epochs,
-      verbose=0,
-      callbacks=[rtf.keras.BackupAndRestore(tmp_path, delete_checkpoint=False)],
-    )
+    fit(model, rtf.keras.BackupAndRestore(tmp_path, delete_checkpoint=False), epochs=epochs)
   assert_same(model.get_weights(), unbroken[2])

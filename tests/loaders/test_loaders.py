@@ -17,6 +17,7 @@ import refurbish_tf as rtf
 from refurbish_tf.loaders import loader_output
 from refurbish_tf.loaders import torch_loader
 from refurbish_tf.loaders.loader import Loader
+from support.datasets import outcomes
 from support.loaders import DTYPES, FRAMEWORKS, NumpyMover, as_numpy, loader_of, numpy_loader, values
 from support.warned import told
 
@@ -164,14 +165,8 @@ def test_a_framework_that_is_not_installed(framework, monkeypatch):
 def test_an_error_takes_the_place_of_its_batch(num_ahead, prefetched):
   dataset = tf.data.Dataset.range(5).map(lambda x: tf.debugging.check_numerics(1 / (x - 2), "two"))
   loader = numpy_loader(dataset.prefetch(prefetched) if prefetched else dataset, num_ahead)
-  seen, batches = [], iter(loader)
-  while True:
-    try:
-      seen.append(float(next(batches)))
-    except StopIteration:
-      break
-    except tf.errors.InvalidArgumentError:
-      seen.append("error")
+  batches = iter(loader)
+  seen = ["error" if isinstance(each, tf.errors.InvalidArgumentError) else float(each) for each in outcomes(batches)]
   assert seen == [-0.5, -1, "error", 1, 0.5]
   with pytest.raises(StopIteration):
     next(batches)

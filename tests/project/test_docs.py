@@ -17,7 +17,7 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 from refurbish_tf.augment import composition
-from support import ROOT, cases
+from support import ROOT, cases, services
 from support.processes import TIMEOUT, end_of, environment, start_forked
 
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
@@ -71,6 +71,18 @@ def write(path, content):
   path.write_bytes(content.numpy())
 
 
+def example_of(**features):
+  """A serialized `tf.train.Example`. Each feature is a list of bytes or a whole number."""
+
+  def feature(value):
+    if isinstance(value, list):
+      return tf.train.Feature(bytes_list=tf.train.BytesList(value=value))
+    return tf.train.Feature(int64_list=tf.train.Int64List(value=[value]))
+
+  features = {name: feature(value) for name, value in features.items()}
+  return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
+
+
 @pytest.fixture
 def photographs(tmp_path, monkeypatch):
   """A working directory with small photographs of five classes and their masks: a folder for each class, and a TFRecord
@@ -82,15 +94,8 @@ def photographs(tmp_path, monkeypatch):
   (tmp_path / "data").mkdir()
   with tf.io.TFRecordWriter(str(tmp_path / "data" / "train-0.tfrecord")) as writer:
     for path in (tmp_path / "photos").rglob("*.jpg"):
-      image = tf.train.Feature(bytes_list=tf.train.BytesList(value=[path.read_bytes()]))
-      label = tf.train.Feature(int64_list=tf.train.Int64List(value=["abcde".index(path.parent.name)]))
-      writer.write(
-        tf.train.Example(
-          features=tf.train.Features(
-            feature={"image": image, "label": label, "image/encoded": image, "image/class/label": label}
-          )
-        ).SerializeToString()
-      )
+      image, label = [path.read_bytes()], "abcde".index(path.parent.name)
+      writer.write(example_of(image=image, label=label, **{"image/encoded": image, "image/class/label": label}))
   monkeypatch.chdir(tmp_path)
 
 
@@ -105,16 +110,7 @@ def clips(photographs, tmp_path):
       files = [tf.io.encode_jpeg(frame) for frame in clip[: 16 + number]]
       for place, file in enumerate(files):
         write(tmp_path / "frames" / f"{number}" / f"{place:02}.jpg", file)
-      writer.write(
-        tf.train.Example(
-          features=tf.train.Features(
-            feature={
-              "frames": tf.train.Feature(bytes_list=tf.train.BytesList(value=[file.numpy() for file in files])),
-              "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[number])),
-            }
-          )
-        ).SerializeToString()
-      )
+      writer.write(example_of(frames=[file.numpy() for file in files], label=number))
 
 
 @pytest.fixture
@@ -206,17 +202,9 @@ def has_many_outcomes(final_fn):
 
 @pytest.fixture
 def service():
-  """Yields the address of a tf.data service with one worker, in this process."""
-  dispatcher = tf.data.experimental.service.DispatchServer(
-    tf.data.experimental.service.DispatcherConfig(worker_addresses=["localhost:%port%"])
-  )
-  worker = tf.data.experimental.service.WorkerServer(
-    tf.data.experimental.service.WorkerConfig(dispatcher_address=dispatcher.target.split("://")[1])
-  )
-  yield dispatcher.target
-  # In another order, each would wait for the other.
-  del worker
-  del dispatcher
+  """Yields the address of a tf.data service with one worker."""
+  with services.in_this_process() as address:
+    yield address
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from test_docs import PROGRAM, ROOT, examples
+from test_docs import ROOT, program_of
 
 PAGE = ROOT / "docs" / "detection.md"
 GENERATOR = np.random.default_rng(7)
@@ -17,11 +17,8 @@ SIDES = [(48, 64), (80, 60), (64, 64), (50, 50)]
 
 def run(name):
   """Runs a program of the page in this process. Returns its variables."""
-  ((program, _),) = [
-    (program, mark) for _, program, mark in examples(PAGE) if mark is not None and mark.startswith(f"{PROGRAM}{name}, ")
-  ]
   names = {}
-  exec(compile(program, name, "exec"), names)
+  exec(compile(program_of(PAGE, name), name, "exec"), names)
   return names
 
 

@@ -108,18 +108,9 @@ def test_pip_install_without_a_compiler_names_one_and_the_wheel(tmp_path):
   (tmp_path / "modules").mkdir()
   (tmp_path / "modules" / "tensorflow.py").write_text("__version__ = '1.99.0'\n")
   environment = {name: value for name, value in os.environ.items() if name != "CXX"}
+  options = ["--no-deps", "--no-build-isolation", "--wheel-dir", tmp_path]
   done = subprocess.run(
-    [
-      sys.executable,
-      "-m",
-      "pip",
-      "wheel",
-      "--no-deps",
-      "--no-build-isolation",
-      "--wheel-dir",
-      tmp_path,
-      tmp_path / "sources",
-    ],
+    [sys.executable, "-m", "pip", "wheel", *options, tmp_path / "sources"],
     env=environment | {"PATH": str(tmp_path), "PYTHONPATH": str(tmp_path / "modules")},
     capture_output=True,
     text=True,
@@ -197,6 +188,13 @@ def test_the_source_distribution_builds_the_same_library(tmp_path):
   subprocess.run([sys.executable, "-m", "twine", "check", "--strict", archive], check=True)
 
 
+def outputs(directory, environment, *command):
+  """Runs a command that must succeed. Returns what it prints, on stdout and on stderr."""
+  done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, timeout=LIMIT)
+  assert done.returncode == 0, done.stderr
+  return done.stdout, done.stderr
+
+
 @cases.only_exhaustive
 def test_the_source_distribution_builds_in_a_new_environment(tmp_path):
   archive, _ = sdist(tmp_path)
@@ -204,11 +202,8 @@ def test_the_source_distribution_builds_in_a_new_environment(tmp_path):
     new_environment(tmp_path / "venv", f"tensorflow=={build_wheel.MINORS[-1]}.*", "setuptools>=70.1")
   )
   for command in (["-m", "pip", "install", "--quiet", "--no-build-isolation", archive], ["-c", TRAINING]):
-    done = subprocess.run(
-      [binaries / "python", *command], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=LIMIT
-    )
-    assert done.returncode == 0, done.stderr
-  assert json.loads(done.stdout.splitlines()[-1])["fresh"] == [256, 128, 128]
+    printed, _ = outputs(tmp_path, environment, binaries / "python", *command)
+  assert json.loads(printed.splitlines()[-1])["fresh"] == [256, 128, 128]
 
 
 @cases.only_exhaustive
@@ -253,29 +248,11 @@ def test_it_trains_without_a_compiler(wheel, tmp_path, minor):
   # Nothing that is installed with the wheel is too new for this TensorFlow, as protobuf could be.
   subprocess.run([binaries / "python", "-m", "pip", "check"], env=environment, check=True)
   assert not any(shutil.which(compiler, path=environment["PATH"]) for compiler in ("g++", "clang++", "c++"))
-  done = subprocess.run(
-    [binaries / "python", "-c", TRAINING],
-    cwd=tmp_path,
-    env=environment,
-    capture_output=True,
-    text=True,
-    timeout=LIMIT,
-    check=False,
-  )
-  assert done.returncode == 0, done.stderr
-  found = json.loads(done.stdout.splitlines()[-1])
+  printed, _ = outputs(tmp_path, environment, binaries / "python", "-c", TRAINING)
+  found = json.loads(printed.splitlines()[-1])
   assert found["tensorflow"].startswith(f"{minor}.") and found["fresh"] == [256, 128, 128]
   assert f"site-packages/refurbish_tf/_native/{minor}/" in found["library"]
   assert not (tmp_path / "cache" / "refurbish_tf").exists()
   # The wheel's command also works.
-  version = subprocess.run(
-    [binaries / "refurbish-tf", "--version"],
-    cwd=tmp_path,
-    env=environment,
-    capture_output=True,
-    text=True,
-    timeout=LIMIT,
-    check=False,
-  )
-  assert (version.returncode, version.stderr) == (0, ""), version.stderr
-  assert version.stdout.startswith("refurbish-tf ")
+  version, errors = outputs(tmp_path, environment, binaries / "refurbish-tf", "--version")
+  assert version.startswith("refurbish-tf ") and errors == ""

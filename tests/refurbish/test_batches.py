@@ -11,7 +11,7 @@ import tensorflow as tf
 import refurbish_tf as rtf
 from support import cases
 from support.checkpoints import restore, save, with_checkpoints
-from support.datasets import plain, stats, stream, with_options
+from support.datasets import outcomes, plain, stats, stream, with_options
 
 N = 23
 IMAGES = np.random.default_rng(1).integers(0, 256, [N, 12, 12, 3], np.uint8)
@@ -200,19 +200,13 @@ def failing(fails, where="final", **options):
   return tf.data.Dataset.range(N).refurbish(*functions, 2, seed=9, **options)
 
 
-def outcomes(dataset, number=2):
-  """Returns elements and errors, in order."""
-  found = []
-  for _ in range(number):
-    iterator = iter(dataset)
-    while True:
-      try:
-        found.append(plain_of(next(iterator)))
-      except StopIteration:
-        break
-      except tf.errors.InvalidArgumentError as error:
-        found.append(str(error).split("sample ")[1].split()[0])
-  return found
+def outcomes_of(dataset):
+  """Returns the elements of two epochs and, for each error, the number of its sample, in order."""
+  return [
+    str(each).split("sample ")[1].split()[0] if isinstance(each, tf.errors.InvalidArgumentError) else plain_of(each)
+    for _ in range(2)
+    for each in outcomes(iter(dataset))
+  ]
 
 
 @cases.each_value
@@ -222,7 +216,7 @@ def outcomes(dataset, number=2):
 def test_a_failing_sample_drops_the_current_batch(where, fails, parallel):
   how = {"where": where, "num_parallel_calls": parallel}
   ours, theirs = of_stage(failing(fails, **how), 4), of_tf_data(failing(fails, **how), 4)
-  assert outcomes(ours) == outcomes(theirs)
+  assert outcomes_of(ours) == outcomes_of(theirs)
   assert epochs(of_stage(failing(fails, **how), 4).ignore_errors()) == epochs(
     of_tf_data(failing(fails, **how), 4).ignore_errors()
   )

@@ -23,32 +23,10 @@ pytestmark = cases.slow
 STAGE = "Refurbish"
 N = 11
 KEYS = (
-  "ended",
-  "version",
-  "stage",
-  "seed",
-  "order_seed",
-  "reuse_factor",
-  "next_epoch",
-  "begun",
-  "number",
-  "joined",
-  "scheduled",
-  "num_samples",
-  "num_kept",
-  "origin",
-  "store_id",
-  "ring_head",
-  "eviction",
-  "shuffle",
-  "num_shards",
-  "shard",
-  "whole",
-  "schedule_shards",
-  "yielded",
-  "yielded_since",
-  "yielded_last",
-)
+  "ended version stage seed order_seed reuse_factor next_epoch begun number joined scheduled num_samples num_kept "
+  "origin store_id ring_head eviction shuffle num_shards shard whole schedule_shards yielded yielded_since "
+  "yielded_last"
+).split()
 
 
 @pytest.fixture(scope="module", name="saved")
@@ -69,7 +47,7 @@ def fixture_state(saved):
 def test_the_state_can_be_read_and_written(state):
   """A state that is written back unchanged can be restored. Otherwise the tests below would show nothing."""
   expected = take(iter(make(n=N, epochs=2)))
-  assert tuple(state.values) == KEYS
+  assert list(state.values) == KEYS
   iterator = iter(make(n=N, epochs=None))
   set_state(iterator, state)
   assert take(iterator) == expected[N + 4 :]

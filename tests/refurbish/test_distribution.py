@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 import refurbish_tf as rtf
-from support import cases
+from support import cases, services
 from support.processes import N, TIMEOUT, environment, killed_at_the_end, write_files
 
 pytestmark = cases.slow  # A service starts processes.
@@ -257,18 +257,11 @@ def test_shards_cannot_use_one_store_on_disk(two_workers, tmp_path):
 
 
 def test_shards_cannot_run_in_one_process():
-  dispatcher = service.DispatchServer(service.DispatcherConfig(worker_addresses=["localhost:%port%"] * 2))
-  config = service.WorkerConfig(dispatcher_address=dispatcher.target.split("://")[1])
-  workers = [service.WorkerServer(config) for _ in range(2)]
-  dataset = (
-    tf.data.Dataset.range(N)
-    .shard(SHARD_HINT, SHARD_HINT)
-    .refurbish(partial_fn, r=R)
-    .apply(service.distribute(Policy.HINT, dispatcher.target))
-  )
-  with pytest.raises(tf.errors.FailedPreconditionError, match="shard . of 2 .*shard . of 2"):
-    within_timeout(lambda: list(dataset))
-  del workers
+  sharded = tf.data.Dataset.range(N).shard(SHARD_HINT, SHARD_HINT).refurbish(partial_fn, r=R)
+  with services.in_this_process(2) as address:
+    dataset = sharded.apply(service.distribute(Policy.HINT, address))
+    with pytest.raises(tf.errors.FailedPreconditionError, match="shard . of 2 .*shard . of 2"):
+      within_timeout(lambda: list(dataset))
 
 
 def test_functions_in_python_are_refused_with_the_reason(two_workers):

@@ -153,23 +153,16 @@ def _extend(found, more):
 @pytest.fixture(name="own_service")
 def fixture_own_service():
   """Yields a function that distributes a dataset by a service of one worker, in this process."""
-  dispatcher = services.service.DispatchServer()
-  worker = services.service.WorkerServer(
-    services.service.WorkerConfig(dispatcher_address=dispatcher.target.split("://")[1], heartbeat_interval_ms=200)
-  )
-
-  yield lambda dataset, target=dispatcher.target: dataset.apply(
-    services.service.distribute(
-      services.service.ShardingPolicy.OFF,
-      target,
-      job_name="job",
-      max_outstanding_requests=1,
-      cross_trainer_cache=services.service.CrossTrainerCache("trainer"),
+  with services.in_this_process(heartbeat_interval_ms=200) as address:
+    yield lambda dataset: dataset.apply(
+      services.service.distribute(
+        services.service.ShardingPolicy.OFF,
+        address,
+        job_name="job",
+        max_outstanding_requests=1,
+        cross_trainer_cache=services.service.CrossTrainerCache("trainer"),
+      )
     )
-  )
-  # The worker must be destroyed before the dispatcher; otherwise they deadlock.
-  del worker
-  del dispatcher
 
 
 def test_offload_on_the_workers_makes_the_same_batches_as_locally(own_service):

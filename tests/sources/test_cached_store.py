@@ -4,7 +4,6 @@ import gc
 import itertools
 import pathlib
 import shutil
-import subprocess
 import warnings
 
 import numpy as np
@@ -14,6 +13,7 @@ import tensorflow as tf
 import refurbish_tf as rtf
 from support import cases
 from support.python_sources import Source
+from support.stores import small_disk
 
 pytestmark = cases.slow
 
@@ -132,25 +132,17 @@ def test_the_first_elements_are_kept_within_max_bytes(tmp_path):
 
 
 def test_a_full_disk_is_a_limit(tmp_path):
-  made = subprocess.run(
-    ["mount", "-t", "tmpfs", "-o", "size=1300k,mode=700", "none", tmp_path], capture_output=True, check=False
-  )
-  if made.returncode != 0:
-    pytest.skip("may not mount a file system")
-  try:
+  with small_disk(tmp_path / "disk", 1300 << 10) as disk:
     source = Recorded(N)
     large = rtf.sources.data_source(source, element_spec=tf.TensorSpec([], tf.int64)).map(lambda x: tf.fill([2_000], x))
     for run in range(3):
-      dataset = rtf.sources.cached(large, tmp_path / "store")
+      dataset = rtf.sources.cached(large, disk / "store")
       source.since()
       assert values(dataset) == [i * i for i in range(N)]
       read = source.since()
       assert len(read) == N if run == 0 else 0 < len(read) < N
       del dataset
       gc.collect()  # Writes all that is kept to the disk.
-  finally:
-    gc.collect()
-    subprocess.run(["umount", "-l", tmp_path], check=True)
 
 
 # Damage. --------------------------------------------------------------------------------------------------------------

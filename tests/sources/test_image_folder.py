@@ -14,6 +14,7 @@ from tensorflow.python.data.experimental.ops import global_shuffle_op
 import refurbish_tf as rtf
 from support import cases
 from support import checkpoints
+from support import services
 from support import warned
 
 image_folder = rtf.sources.image_folder
@@ -302,15 +303,10 @@ def test_a_file_that_cannot_be_read_costs_no_other(tmp_path, reads):
 def test_a_service(tmp_path):
   """Each file comes once, whichever worker reads it."""
   _write(tmp_path, [f"a/{i}.png" for i in range(30)])
-  service = tf.data.experimental.service
-  dispatcher = service.DispatchServer()
-  workers = [
-    service.WorkerServer(service.WorkerConfig(dispatcher_address=dispatcher.target.split("://")[1])) for _ in range(2)
-  ]
   source = image_folder(tmp_path)
-  shared = source.apply(service.distribute(service.ShardingPolicy.DYNAMIC, dispatcher.target))
-  assert sorted(_elements(shared)) == sorted(_elements(source))
-  del workers
+  with services.in_this_process(2) as address:
+    shared = source.apply(services.service.distribute(services.service.ShardingPolicy.DYNAMIC, address))
+    assert sorted(_elements(shared)) == sorted(_elements(source))
 
 
 def test_links(tmp_path):

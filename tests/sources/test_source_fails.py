@@ -6,7 +6,7 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 from support import cases
-from support.datasets import in_python, with_options
+from support.datasets import in_python, read, with_options
 
 Dataset = tf.data.Dataset
 N, BATCH = 12, 3
@@ -58,15 +58,9 @@ FAIL_AT = [(i,) for i in range(N)] + [(0, 1), (2, 3), (0, 7, 8), (9, 10, 11)]
 
 def epoch_of(dataset):
   """Returns the elements of an epoch, and how many errors came between them."""
-  iterator, elements, errors = iter(dataset), [], 0
-  for _ in range(3 * N):
-    try:
-      elements.append(np.ravel(next(iterator)).tolist())
-    except StopIteration:
-      return sorted(elements), errors
-    except tf.errors.UnknownError:
-      errors += 1
-  raise AssertionError("The epoch does not end.")
+  elements, errors = read(dataset, 3 * N)
+  assert all(isinstance(error, tf.errors.UnknownError) for error in errors)
+  return sorted(np.ravel(element).tolist() for element in elements), len(errors)
 
 
 @pytest.mark.filterwarnings("ignore::refurbish_tf.PipelineWarning")  # Batches, and a source without random order.
@@ -110,12 +104,6 @@ def test_an_error_arrives_while_the_source_waits_to_read_ahead():
   for _ in range(2):
     assert sorted(int(x[0]) for x in dataset) == list(range(40))
   check.bad.update(range(40))
-  iterator, seen, errors = iter(dataset), [], 0
-  while True:
-    try:
-      seen.append(int(next(iterator)[0]))
-    except StopIteration:
-      break
-    except tf.errors.UnknownError:
-      errors += 1
-  assert errors == 5 and len(set(seen)) == len(seen) == 35
+  seen, errors = read(dataset)
+  assert len(errors) == 5 and len({int(x[0]) for x in seen}) == len(seen) == 35
+  assert all(isinstance(error, tf.errors.UnknownError) for error in errors)

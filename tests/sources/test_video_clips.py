@@ -15,6 +15,7 @@ import tensorflow as tf
 import refurbish_tf as rtf
 from refurbish_tf._internal.processes import pool
 from support import cases, checkpoints, videos
+from support.datasets import read
 
 pytest.importorskip("av", reason="not installed: av; pip install 'refurbish_tf[video]' does it")
 from refurbish_tf.sources import video_frames
@@ -341,17 +342,11 @@ def call(request, rng):
     os._exit(9)
   return whole["call"](request, rng)
 """)
-    iterator, found, errors = iter(self.samples(folder)), 0, []
-    while True:
-      try:
-        next(iterator)
-        found += 1
-      except StopIteration:
-        break
-      except tf.errors.UnknownError as error:
-        errors.append(error.message)
-    assert found == 40 - len(errors) and len(errors) == (not once) and (tmp_path / "died").exists()
-    assert all("a/2.mkv has ended the process that decodes it twice, with exit status 9" in error for error in errors)
+    found, errors = read(self.samples(folder))
+    assert len(found) == 40 - len(errors) and len(errors) == (not once) and (tmp_path / "died").exists()
+    assert all(
+      "a/2.mkv has ended the process that decodes it twice, with exit status 9" in str(error) for error in errors
+    )
 
   def test_processes_forget_a_source_that_is_gone(self, folder):
     source = video_clips(folder, 5, processes=2)

@@ -247,14 +247,6 @@ print(json.dumps({"tensorflow": tf.__version__, "package": os.path.dirname(rtf._
 )
 
 
-def run_or_skip(what, command, **options):
-  done = subprocess.run(
-    [str(part) for part in command], capture_output=True, text=True, timeout=1500, check=False, **options
-  )
-  if done.returncode != 0:
-    pytest.skip(f"{what}: {done.stderr[-2000:]}")
-
-
 @pytest.fixture(scope="module", name="other_python")
 def fixture_other_python(tmp_path_factory):
   """An interpreter with this package and another supported TensorFlow."""
@@ -264,7 +256,10 @@ def fixture_other_python(tmp_path_factory):
   python = directory / "venv" / "bin" / "python"
   environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
   pip = [python, "-m", "pip", "install", "--quiet"]
-  run_or_skip(f"no TensorFlow {other} to be had", [*pip, f"tensorflow=={other}.*", "setuptools>=70.1"], env=environment)
+  command = [*pip, f"tensorflow=={other}.*", "setuptools>=70.1"]
+  done = subprocess.run(command, capture_output=True, text=True, timeout=1500, env=environment)
+  if done.returncode != 0:
+    pytest.skip(f"no TensorFlow {other} to be had: {done.stderr[-2000:]}")
   # A copy, because an install leaves files next to the sources.
   shutil.copytree(
     ROOT / "refurbish_tf",
@@ -273,13 +268,8 @@ def fixture_other_python(tmp_path_factory):
   )
   for name in ("setup.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE", "refurbish_tf_launcher.py"):
     shutil.copy(ROOT / name, directory / "copy")
-  done = subprocess.run(
-    [str(part) for part in [*pip, "--no-deps", "--no-build-isolation", directory / "copy"]],
-    capture_output=True,
-    text=True,
-    env=environment,
-    check=False,
-  )
+  command = [*pip, "--no-deps", "--no-build-isolation", directory / "copy"]
+  done = subprocess.run(command, capture_output=True, text=True, env=environment)
   assert done.returncode == 0, done.stderr
   return python
 

@@ -149,17 +149,6 @@ def test_directory_of_others_is_left_untouched(root):
     rtf.CacheStore(path / "cat.jpeg")
 
 
-@pytest.mark.parametrize("other", [0, 99])
-def test_store_of_another_format_is_left_untouched(root, other):
-  path = pathlib.Path(new_path(root))
-  rtf.CacheStore(path).put(0, 1)
-  forge_settings(path, format=other)
-  before = {file.name: file.read_bytes() for file in path.iterdir()}
-  with pytest.raises(ValueError, match=f"has format {other}, but .* reads format 1"):
-    rtf.CacheStore(path)
-  assert {file.name: file.read_bytes() for file in path.iterdir()} == before
-
-
 def test_in_use(root):
   path = new_path(root)
   store = rtf.CacheStore(path)

@@ -56,18 +56,24 @@ def draw_again(index, first, seed):
   return index, *tf.unstack(first), *tf.unstack(seed)
 
 
-def read(dataset, limit=1000):
-  """Reads to the end, continuing after errors. Returns the elements and the errors."""
-  iterator = iter(dataset)
-  values, errors = [], []
+def outcomes(iterator, limit=1000):
+  """The remaining elements and errors of an iterator, in order."""
+  found = []
   for _ in range(limit):
     try:
-      values.append(next(iterator))
+      found.append(next(iterator))
     except StopIteration:
-      return values, errors
+      return found
     except tf.errors.OpError as error:
-      errors.append(error)
-  raise AssertionError(f"No end after {limit} calls; the last error is {errors[-1:]}.")
+      found.append(error)
+  raise AssertionError(f"No end after {limit} calls; the last one gave {found[-1]}.")
+
+
+def read(dataset, limit=1000):
+  """Reads to the end, continuing after errors. Returns the elements and the errors."""
+  found = outcomes(iter(dataset), limit)
+  errors = [each for each in found if isinstance(each, tf.errors.OpError)]
+  return [each for each in found if not isinstance(each, tf.errors.OpError)], errors
 
 
 def in_python(function):
@@ -114,18 +120,9 @@ def without_prefetch(dataset):
 
 
 OPTIMIZATIONS = (
-  "filter_fusion",
-  "filter_parallelization",
-  "inject_prefetch",
-  "map_and_batch_fusion",
-  "map_and_filter_fusion",
-  "map_fusion",
-  "map_parallelization",
-  "noop_elimination",
-  "parallel_batch",
-  "seq_interleave_prefetch",
-  "shuffle_and_repeat_fusion",
-)
+  "filter_fusion filter_parallelization inject_prefetch map_and_batch_fusion map_and_filter_fusion map_fusion "
+  "map_parallelization noop_elimination parallel_batch seq_interleave_prefetch shuffle_and_repeat_fusion"
+).split()
 # Arguments of `with_options`.
 OPTIONS = {
   "none": {},

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from support import cases
+from support.datasets import outcomes
 
 # Far longer than anything here takes, so that a test fails instead of hanging.
 LIMIT = 20
@@ -29,14 +30,10 @@ def failing_at(n, *failures):
 
 def read(iterator):
   """The remaining elements; for each error, its message."""
-  found = []
-  while True:
-    try:
-      found.append(next(iterator).numpy().tolist())
-    except StopIteration:
-      return found
-    except tf.errors.InvalidArgumentError as error:
-      found.append(error.message)
+  return [
+    each.message if isinstance(each, tf.errors.InvalidArgumentError) else each.numpy().tolist()
+    for each in outcomes(iterator)
+  ]
 
 
 class Calls:

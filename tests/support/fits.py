@@ -3,6 +3,7 @@
 import itertools
 
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -109,6 +110,16 @@ class Steps(keras.callbacks.Callback):
       self.left -= 1
       if self.left == 0:
         raise KeyboardInterrupt
+
+
+def fit(model, *callbacks, epochs=EPOCHS, **how):
+  """Trains the model on a new dataset of `make_dataset`."""
+  return model.fit(make_dataset(), epochs=epochs, verbose=0, callbacks=list(callbacks), **how)
+
+
+def assert_same(weights, others):
+  for a, b in zip(weights, others, strict=True):
+    np.testing.assert_array_equal(a, b)
 
 
 def train(backup, trained, stop=None, *, save_freq="epoch", steps=None, compiled=None, dataset=None, **how):

@@ -1,6 +1,7 @@
 """A tf.data service whose dispatcher, workers and trainers are processes, each with its own directory, like
 machines."""
 
+import contextlib
 import dataclasses
 import multiprocessing
 import os
@@ -18,6 +19,20 @@ HINT = tf.data.experimental.SHARD_HINT
 N, R = 24, 2
 # A path in the working directory of each process, so that processes on one machine have separate stores under one name.
 OWN_STORE = "/proc/self/cwd/store"
+
+
+@contextlib.contextmanager
+def in_this_process(number=1, **how):
+  """The address of a service with this number of workers, all in this process. `how`: for each worker."""
+  dispatcher = service.DispatchServer(service.DispatcherConfig(worker_addresses=["localhost:%port%"] * number))
+  config = service.WorkerConfig(dispatcher_address=dispatcher.target.split("://")[1], **how)
+  workers = [service.WorkerServer(config) for _ in range(number)]
+  try:
+    yield dispatcher.target
+  finally:
+    # In another order, each would wait for the other.
+    del workers
+    del dispatcher
 
 
 def name_own_store():

@@ -1,13 +1,17 @@
 """Directories of cache stores and addresses of their samples, for tests of stores on disk and in memory."""
 
+import contextlib
+import gc
 import itertools
 import os
 import pathlib
 import shutil
 import struct
+import subprocess
 import tempfile
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 directories = itertools.count()
@@ -26,6 +30,21 @@ def delete(path):
   """Deletes a directory into which a thread may be writing."""
   while os.path.exists(path):
     shutil.rmtree(path, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def small_disk(path, size):
+  """Mounts a file system of `size` bytes at a new directory, or skips the test if that is not permitted."""
+  path.mkdir(mode=0o700)
+  command = ["mount", "-t", "tmpfs", "-o", f"size={size >> 10}k,mode=700", "none", path]
+  done = subprocess.run(command, capture_output=True, text=True)
+  if done.returncode != 0:
+    pytest.skip(f"may not mount a file system: {done.stderr.strip()}")
+  try:
+    yield path
+  finally:
+    gc.collect()  # Closes files that are still open.
+    subprocess.run(["umount", "-l", path], check=True)
 
 
 def address(tensor):

@@ -107,7 +107,7 @@ std::string RollMove(MoveDice& dice, const MovedImage& image) {
   const bool is_bytes = image.pixel.type == ValueType::kUint8, has_colors = is_bytes && image.pixel.channels == 3;
   const bool is_distorted = is_bytes && (has_colors || image.pixel.channels == 1);
   const auto below = [&](int64_t side) { return DieFrom(dice, 0, std::min<int64_t>(side, 7) - 1); };
-  switch (dice() % 15) {
+  switch (dice() % 18) {
     case 0:
       return absl::StrCat("center_crop position=-1 height=", DieFrom(dice, 1, 20), " width=", DieFrom(dice, 1, 20));
     case 1:
@@ -144,6 +144,14 @@ std::string RollMove(MoveDice& dice, const MovedImage& image) {
     case 10:
       return "random_order position=-1 number=3 layers0=random_crop,~position=0,~padding=2,~reflect=0 layers1=cutout,~"
              "position=1,~side=5 layers2=random_flip,~position=2,~mode=horizontal_and_vertical";
+    case 11:
+      return absl::StrCat("random_resized_crop position=-1 scale=0.2,0.9 ratio=0.5,2 antialias=1 height=",
+                          DieFrom(dice, 1, 20), " width=", DieFrom(dice, 1, 20));
+    case 12:
+      return absl::StrCat("random_crop position=-1 reflect=0 pad_if_needed=1 padding=2 height=", DieFrom(dice, 1, 20),
+                          " width=", DieFrom(dice, 1, 20));
+    case 13:
+      return absl::StrCat("random_crop position=-1 reflect=1 padding=", below(std::min(height, width)));
     default: {
       const std::string mode = std::vector<std::string>{"constant", "edge", "reflect", "symmetric"}[dice() % 4];
       const bool fills = is_bytes && image.pixel.channels <= 4 && mode == "constant" && dice() % 2 == 0;
@@ -158,7 +166,7 @@ TEST(GeometryTest, ChainsMatchReferenceLayersAppliedOneByOne) {
   for (int round = 0; round < 3000; ++round) {
     const Pixel pixel = {
         std::array{ValueType::kUint8, ValueType::kUint16, ValueType::kInt16, ValueType::kFloat32}[dice() % 4],
-        std::array<int64_t, 7>{1, 3, 2, 3, 4, 5, 13}[dice() % 7]};
+        std::array<int64_t, 8>{1, 3, 2, 3, 4, 5, 13, 64}[dice() % 8]};
     MovedImage image = {{DieFrom(dice, 1, 14), DieFrom(dice, 1, dice() % 5 == 0 ? 90 : 14)}, pixel, {}};
     if (dice() % 2 == 0) image.size.width = image.size.height;
     image.bytes.resize(image.size.height * image.size.width * pixel.bytes());

@@ -371,42 +371,6 @@ TEST(ResizeTest, MatchesTheReferenceWithAllKernels) {
   }
 }
 
-TEST(ResizeTest, CanBeCombinedWithLayersBeforeAndAfterIt) {
-  Random random(4);
-  for (int round = 0; round < 200; ++round) {
-    const Pixel pixel = RandomPixel(random);
-    const ImageSize size = {Between(random, 1, 20), Between(random, 1, 20)};
-    const Bytes from = Noise(random, size.height * size.width * pixel.bytes());
-    const ImageSize middle = {Between(random, 1, 20), Between(random, 1, 20)};
-    const std::string resized =
-        absl::StrCat(random() % 2 == 0 ? "random_resized_crop scale=0.2,0.9 ratio=0.5,2 antialias=1"
-                                       : "random_crop reflect=0 pad_if_needed=1 padding=2",
-                     " position=-1 height=", middle.height, " width=", middle.width);
-    const std::string before = RandomLayer(random, std::min(size.height, size.width));
-    const std::string behind = random() % 4 == 0 ? "random_flip position=-1 mode=horizontal_and_vertical"
-                                                 : RandomLayer(random, std::min(middle.height, middle.width));
-    const LayerChain chain = Parsed({before, resized, behind});
-    std::vector<int32_t> draws(chain.num_draws());
-    chain.Draw(ImageSeed(round, 9), draws.data());
-    Bytes at_once(middle.height * middle.width * pixel.bytes());
-    Painter(chain, size, pixel, BestKernels()).Paint(from.data.get(), draws.data(), at_once.data.get());
-    // One by one, each layer in a separate chain.
-    std::vector<uint8_t> image = from.Vector();
-    ImageSize now = size;
-    const int32_t* drawn = draws.data();
-    for (const std::string& text : {before, resized, behind}) {
-      const LayerChain one = Parsed({text});
-      const ImageSize next = Behind(one, now)->size;
-      std::vector<uint8_t> made(next.height * next.width * pixel.bytes());
-      Painter(one, now, pixel, PlainKernels()).Paint(image.data(), drawn, made.data());
-      drawn += one.num_draws();
-      image = made;
-      now = next;
-    }
-    ASSERT_EQ(at_once.Vector(), image);
-  }
-}
-
 TEST(ResizeTest, FlatImagesStayFlat) {
   for (const int64_t side : {1, 2, 7, 100}) {
     for (const int64_t to_side : {1, 3, 64}) {

@@ -209,22 +209,6 @@ TEST(PolicyTest, RejectsInvalidPolicies) {
   // A policy takes only three channels, so their number is known after it, even if it was not known before.
   EXPECT_EQ(chain.Behind({{1, 1}, {ValueType::kUint8, kUnknown}})->pixel.channels, 3);
   for (const int32_t draw : {-1, 2}) EXPECT_FALSE(chain.CheckDraws(&draw).ok()) << draw;
-  // A policy with goes_on=1 must have the same groups as the policy before it.
-  const std::string pair =
-      "policy position=-1 end=10 group=5 goes_on=0 fill=0 exact_turns=0 operations=invert parameters=0 edges=10";
-  const auto with = [&pair](const char* from, const char* to) {
-    std::string text = pair;
-    while (text.find(from) != std::string::npos) text.replace(text.find(from), std::string(from).size(), to);
-    return text;
-  };
-  const std::string second = with("goes_on=0", "goes_on=1");
-  EXPECT_TRUE(LayerChain::Parse({pair, second}).ok());
-  EXPECT_TRUE(LayerChain::Parse({second}).ok());
-  for (const std::string& first :
-       {std::string("cutout position=0 side=2"), with("=10", "=20"), with("group=5", "group=2")}) {
-    EXPECT_FALSE(LayerChain::Parse({first, second}).ok()) << first;
-  }
-  EXPECT_FALSE(LayerChain::Parse({with("group=5", "group=4")}).ok());
   const LayerChain crop = ChainOf({PolicyText({"random_crop,4"})});
   for (const int32_t beyond : {-1, 9}) {
     const int32_t draws[] = {0, 8, beyond};

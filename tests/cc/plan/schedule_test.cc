@@ -279,19 +279,6 @@ TEST(OrderTest, IsUniformlyRandom) {
   }
 }
 
-TEST(OrderTest, DiffersBetweenEpochsAndSeeds) {
-  const auto order_of = [](uint64_t seed, uint64_t epoch) {
-    const Schedule schedule(OptionsOf(2, seed), 40, 40);
-    const EpochSchedule order = schedule.Epoch(epoch);
-    std::vector<uint32_t> indices;
-    for (uint32_t k = 0; k < 40; ++k) indices.push_back(order.At(k).index);
-    return indices;
-  };
-  EXPECT_EQ(order_of(1, 5), order_of(1, 5));
-  EXPECT_NE(order_of(1, 5), order_of(1, 6));
-  EXPECT_NE(order_of(1, 5), order_of(2, 5));
-}
-
 // Guarantee G6: a sample's place in an epoch says nothing about its place in the next epoch.
 TEST(OrderTest, EpochsAreIndependent) {
   constexpr uint32_t kSamples = 6;

@@ -289,14 +289,5 @@ TEST_F(FullStoreTest, DropsAnOlderGenerationEvenIfTheNewerOneDoesNotFit) {
   EXPECT_EQ(store_->Stats().entries, static_cast<int64_t>(kFit / 2));
 }
 
-TEST_F(FullStoreTest, UsesSpaceThatBecomesFree) {
-  PutAll(0);
-  EXPECT_EQ(Stored(0).size(), kFit);
-  env_.set_limit(~uint64_t{0});
-  PutAll(1);
-  EXPECT_EQ(Stored(1).size(), kSamples);
-  EXPECT_EQ(store_->Verify(), std::make_pair(int64_t{kSamples}, int64_t{0}));
-}
-
 }  // namespace
 }  // namespace refurbish_tf
