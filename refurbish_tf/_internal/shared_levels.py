@@ -8,6 +8,7 @@ it asks for and write what it passes on. Messages show only the types of excepti
 import atexit
 import contextlib
 import ctypes
+import hashlib
 import json
 import os
 import re
@@ -24,20 +25,26 @@ from refurbish_tf._internal import pipeline_warnings
 _ADDRESS = re.compile(
   r"(redis|valkey)s?://(\[[^/\]]+\]|[^/:\[\]]+)(:\d+)?(/\d*)?|unix:///.+|(s3|gs|az)://[^/].*|file:///.*"
 )
-# Of a record. Its generation is at byte 8, followed by the bytes after the header.
+# A record is a header, with the sample's index at byte 4, its generation at 8 and its size at 12, and the sample.
 _HEADER_BYTES, _MOST_BYTES = 32, 2**27
 _FIRST_BYTES = 2**14  # An object of fewer bytes is read in one request.
-# Runs in the server: the values that are new enough, in one round trip. A key of another type counts as missing.
-_READ = f"""
-local found = {{}}
+# Runs in the server: the records that are new enough, in one round trip. What is no record counts as missing.
+_READ = """
+local found = {}
 for i, key in ipairs(KEYS) do
-  local generation = redis.pcall('GETRANGE', key, 8, 11)
-  found[i] = type(generation) == 'string' and #generation == 4
-    and struct.unpack('<I4', generation) >= tonumber(ARGV[i])
-    and redis.call('STRLEN', key) <= {_MOST_BYTES} and redis.call('GET', key)
+  local header = redis.pcall('GETRANGE', key, 4, 15)
+  found[i] = false
+  if type(header) == 'string' and #header == 12 then
+    local index, generation, size = struct.unpack('<I4I4I4', header)
+    found[i] = index == tonumber(string.match(key, '%d+$')) and generation >= tonumber(ARGV[i])
+      and redis.call('STRLEN', key) == 32 + size and redis.call('GET', key)
+  end
 end
 return found
 """
+_READ_NAME = hashlib.sha1(_READ.encode(), usedforsecurity=False).hexdigest()
+# A server answers nobody else while it runs a script, so one does not read much more than this.
+_SCRIPT_BYTES = 2**20
 _WAIT_MS = 200
 # The seconds that the check at the start may take on a busy machine, and the last writes at the end.
 _CHECK_SECONDS, _END_SECONDS = 10, 2
@@ -57,7 +64,10 @@ class _Redis:
   """Redis or Valkey. All clients have these attributes and methods; `most` records are read or written at a time."""
 
   readers, writers, most, again_ms, expires = 2, 2, 128, 20, True
-  advice = "Check that the server runs and has room, and REFURBISH_TF_SHARED_USERNAME and REFURBISH_TF_SHARED_PASSWORD"
+  advice = (
+    "Check that the server runs, has room and is no Redis Cluster, REFURBISH_TF_SHARED_USERNAME and "
+    "REFURBISH_TF_SHARED_PASSWORD, and the user's rights (docs/clusters.md)"
+  )
 
   def __init__(self, address):
     import hiredis  # noqa: F401, redis uses it if it is there.
@@ -70,7 +80,7 @@ class _Redis:
       **dict(socket_timeout=1, socket_connect_timeout=1, socket_read_size=2**18),
       retry=redis.retry.Retry(redis.backoff.NoBackoff(), 0),
     )
-    self._read = self._client.register_script(_READ)
+    self._largest = 0  # Of the records found.
 
   def _pipelined(self, call, *arguments):
     rows, results = list(zip(*arguments)), []
@@ -83,7 +93,18 @@ class _Redis:
 
   def read(self, keys, least):
     """The values of at least these generations. None for others; exceptions for those that cannot be read."""
-    return self._read(keys, least)
+    number = max(1, _SCRIPT_BYTES // (self._largest or _SCRIPT_BYTES))
+    parts = [(keys[start : start + number], least[start : start + number]) for start in range(0, len(keys), number)]
+    call = lambda pipeline, keys, least: pipeline.evalsha(_READ_NAME, len(keys), *keys, *least)
+    results = self._pipelined(call, *zip(*parts))
+    if any(type(each).__name__ == "NoScriptError" for each in results):
+      self._client.script_load(_READ)
+      results = self._pipelined(call, *zip(*parts))
+    found = []
+    for (part, _), result in zip(parts, results):
+      found += [result] * len(part) if isinstance(result, Exception) else result
+    self._largest = max([self._largest, *(len(each) for each in found if isinstance(each, bytes))])
+    return found
 
   def write(self, records):
     """Writes tuples of a key, a value, and whether it stays. The result may contain exceptions."""
@@ -136,8 +157,9 @@ class _Objects:
     first = self._bytes(key, _FIRST_BYTES)
     if first is None or len(first) < _FIRST_BYTES:
       return first
-    generation, size = struct.unpack_from("<II", first, 8)
-    return None if generation < least or size > _MOST_BYTES else self._bytes(key, _HEADER_BYTES + size)
+    index, generation, size = struct.unpack_from("<III", first, 4)
+    is_wanted = key.endswith(f"/{index}") and generation >= least and size <= _MOST_BYTES
+    return self._bytes(key, _HEADER_BYTES + size) if is_wanted else None
 
   def _bytes(self, key, size):
     """The first bytes of an object; None if it is missing."""
@@ -230,9 +252,15 @@ def address_of(shared, name="shared"):
   return shared
 
 
+def _as_record(data):
+  """Makes of bytes a value that `read` returns for a key that ends with 0."""
+  return struct.pack("<4I", 0, 0, 1, len(data)).ljust(_HEADER_BYTES, b"\0") + data
+
+
 def check(address):
   """ValueError unless the level reads, writes and deletes a small value within ten seconds."""
-  key, value = f"refurbish/check/{uuid.uuid4().hex}", b"refurbish_tf"
+  root, value = f"refurbish/check/{uuid.uuid4().hex}", _as_record(uuid.uuid4().bytes)
+  key = f"{root}/0"
 
   def tried(client):
     if isinstance(client, _Own):
@@ -241,7 +269,8 @@ def check(address):
     if type(written[0]).__name__ == "OutOfMemoryError":
       return f"shared level {address} is full: jobs can read it, but not write. Delete a prefix or raise its maxmemory."
     _checked(written)
-    found = _checked(client.read([key], [0]))
+    # A server that divides its keys, such as Redis Cluster, refuses two of them at once.
+    found = _checked(client.read([key, f"{root}/1"], [0, 0]))
     client.delete([key])
     if bytes(found[0] or b"") != value:
       raise LookupError
@@ -256,8 +285,13 @@ def check(address):
 
 def write_about(address, prefix, about):
   """Begins to write what the command `refurbish-tf store` prints of a prefix. Does not wait, and does not fail."""
-  record = (f"{prefix}/about", json.dumps(about).encode(), True)
+  record = (f"{prefix}/about/0", _as_record(json.dumps(about).encode()), True)
   _started(lambda: _result_of(called, address, lambda client: client.write([record])))
+
+
+def about(client, prefix):
+  """Returns what `write_about` has written. Raises an exception if it is not there, or damaged."""
+  return json.loads(bytes(client.read([f"{prefix}/about/0"], [0])[0])[_HEADER_BYTES:])
 
 
 def called(address, function):

@@ -207,7 +207,7 @@ def _advice(found, rows, layers, specs, traced, setting, network, min_diversity,
   if input_waits is not False:
     reasons += _reasons(found, rows, traced, setting, best, min_diversity)
     hints += _hints(setting, best, can_offload)
-    reasons += _about_level(found, best, setting, network, min_diversity) if network else []
+    reasons += [_about_level(best, setting, network)] if network else []
     if len(setting.splits) > 1 and setting.num_samples is not None:
       same = [each for each in found if each.kind == "refurbish" and each.diversity >= min_diversity]
       least = min(each.later_cpu_seconds for each in (standard, *same))
@@ -280,25 +280,30 @@ def _why_nothing(found, rows, setting, standard, min_diversity):
   ]
 
 
-def _about_level(found, best, setting, network, min_diversity):
-  """Whether a shared level pays: how many CPU cores prepare as fast as the network brings prepared samples."""
-  possible = [each for each in (best, *found) if each.split is not None and each.diversity >= min_diversity]
-  if not possible:
-    return []
-  at, costs = possible[0].split, setting.costs
+def _about_level(best, setting, network):
+  """How many CPU cores prepare as fast as the network brings prepared samples."""
+  costs, share = setting.costs, best.elements_fraction
+
+  def saved(at):
+    seconds = costs.first[at] - costs.hit[at] - GET[0] - GET[1] * costs.sample_bytes[at]
+    if share:
+      seconds -= share * (costs.fresh["encoded"] - costs.fresh[best.elements])
+    return max(0.0, seconds + (1 - share) * costs.read * setting.is_by_index)
+
+  cores = lambda at: saved(at) * network / costs.sample_bytes[at]
+  at = best.split or max(setting.splits, key=cores)
   size = costs.sample_bytes[at]
-  saved = costs.first[at] - costs.hit[at] + costs.read - GET[0] - GET[1] * size
-  cores = saved * network / size
-  return [
-    f"Several machines: after layer {at} a sample takes {1e3 * size / network:,.2g} ms of the network "
-    f"({machine.size_of(size)}), and finding it in a shared level saves {1e3 * max(saved, 0):,.2g} ms of CPU time. "
-    + (
-      f"rtf.CacheStore(shared=...) saves each of them the work of up to {min(cores, setting.processors):,.2g} of "
-      f"{setting.processors} CPU cores."
-      if cores > LEAST_CORES * setting.processors
-      else "So rtf.CacheStore(shared=...) would not pay."
-    )
-  ]
+  pays = (
+    f"rtf.CacheStore(shared=...) can replace up to {min(cores(at), setting.processors):,.2g} of the "
+    f"{setting.processors} CPU cores of each machine."
+    if cores(at) > LEAST_CORES * setting.processors
+    else f"It would replace {cores(at):,.2g} of the {setting.processors} CPU cores of each machine, so it does not pay."
+  )
+  return (
+    f"With several machines: a sample after layer {at} has {machine.size_of(size)}, which takes "
+    f"{1e3 * size / network:,.2g} ms to transfer, and a shared level saves {1e3 * saved(at):,.2g} ms of CPU time for "
+    f"each sample that it has. {pays}"
+  )
 
 
 def _hints(setting, best, can_offload):

@@ -49,7 +49,7 @@ def run(args):
   if args.disk is not None and not args.disk.is_dir():
     parser.error(f"argument --disk: {str(args.disk)!r} is not a directory")
   try:
-    options = ("batch_size", "epochs", "memory", "disk", "step_seconds", "max_seconds")
+    options = ("batch_size", "epochs", "memory", "disk", "network", "step_seconds", "max_seconds")
     advice = rtf.advise(names["source"], names["layers"], **{name: getattr(args, name) for name in options})
   except (ValueError, tf.errors.OpError) as error:
     # For example, a file is damaged.

@@ -125,6 +125,8 @@ def _add_advise(commands):
   parser.add_argument("--memory", type=_size, metavar="SIZE", help=told)
   told = "also consider keeping samples in this directory of a local disk (default: memory only)"
   parser.add_argument("--disk", type=pathlib.Path, metavar="DIRECTORY", help=told)
+  told = "also say whether machines should share samples, at this many bytes per second, such as 125MB for 1 Gbit/s"
+  parser.add_argument("--network", type=_size, metavar="SIZE", help=told)
   number, told = _number(float, "a real number", 1e-3), "about how long to measure (default: %(default)s)"
   parser.add_argument("--max-seconds", type=number, default=30, metavar="N", help=told)
 

@@ -1,6 +1,5 @@
 """The command `refurbish-tf store PATH`: prints what a cache store or a shared level holds, and which jobs use it."""
 
-import json
 import pathlib
 import re
 import textwrap
@@ -117,7 +116,7 @@ def _told(level, deleted):
       by_prefix.setdefault(found[1], []).append(size)
   for prefix, sizes in by_prefix.items():
     try:
-      about = json.loads(bytes(level.read([f"{prefix}/about"], [2**16])[0]))
+      about = shared_levels.about(level, prefix)
       version = f"version {about['version']!r}, {about['element_spec']!s:.60}"
     except (KeyError, TypeError, ValueError):
       version = "version unknown"

@@ -162,27 +162,14 @@ def test_advises_and_prints_a_program_that_runs(tmp_path, capsys):
 
 def test_advise_gets_the_options_of_the_command_line(tmp_path, asked):
   write_images(tmp_path / "a" / "1.png")
-  source, layers, options = asked(
-    tmp_path, "--step-seconds", "0.25", "--epochs", "9", "--memory", "1.5 MB", "--disk", tmp_path, "--max-seconds", "2"
-  )
+  given = {"--step-seconds": "0.25", "--epochs": "9", "--memory": "1.5 MB", "--disk": tmp_path, "--network": "125MB"}
+  source, layers, options = asked(tmp_path, *(each for pair in given.items() for each in pair), "--max-seconds", "2")
   assert source.class_names == ["a"] and layers[0].__name__ == "decode_random_resized_crop"
-  assert options == {
-    "batch_size": 64,
-    "step_seconds": 0.25,
-    "epochs": 9,
-    "memory": 1_500_000,
-    "disk": tmp_path,
-    "max_seconds": 2,
-  }
+  one = {"step_seconds": 0.25, "epochs": 9, "memory": 1_500_000, "disk": tmp_path, "network": 125e6, "max_seconds": 2}
+  assert options == {"batch_size": 64, **one}
   _, _, options = asked(tmp_path)
-  assert options == {
-    "batch_size": 64,
-    "step_seconds": None,
-    "epochs": 90,
-    "memory": None,
-    "disk": None,
-    "max_seconds": 30,
-  }
+  other = {"step_seconds": None, "epochs": 90, "memory": None, "disk": None, "network": None, "max_seconds": 30}
+  assert options == {"batch_size": 64, **other}
 
 
 def test_advises_on_images_without_classes(tmp_path, asked):

@@ -29,8 +29,9 @@ def partial_fn(index, seed):
 
 
 def stage(stream=False, **options):
+  # With one call, no result waits for a slow one before it, so few are prepared ahead.
   return make_source("stream" if stream else "range", N).refurbish(
-    partial_fn, r=3, seed=1, shuffle_buffer_size=50, **options
+    partial_fn, r=3, seed=1, shuffle_buffer_size=50, num_parallel_calls=1, **options
   )
 
 

@@ -26,9 +26,9 @@ constexpr size_t kSmallPieces = 64;
 
 // The large results of one iterator may take 1 / kPartOfMemory of memory, and
 // so may those of all iterators that wait for slow ones, but at most
-// `kMostSpare`.
+// `kMostSpareBytes`.
 constexpr int64_t kPartOfMemory = 16;
-constexpr int64_t kMostSpare = 256 << 20;
+constexpr int64_t kMostSpareBytes = 256 << 20;
 
 bool InOrder(const std::string& deterministic, IteratorContext* ctx) {
   if (tensorflow::OpDeterminismRequired()) return true;
@@ -77,8 +77,8 @@ OrderedWorkers::Options WorkerOptions(
 }
 
 SpareRoom* ProcessSpareRoom() {
-  static SpareRoom* const room =
-      new SpareRoom(std::min(kMostSpare, ReadMemory().limit / kPartOfMemory));
+  static SpareRoom* const room = new SpareRoom(
+      std::min(kMostSpareBytes, ReadMemory().limit / kPartOfMemory));
   return room;
 }
 
@@ -105,6 +105,8 @@ std::unique_ptr<BatchRows> MakeRows(const Batches& batches,
   for (size_t i = 0; i < rows.types.size(); ++i) {
     row_bytes +=
         rows.shapes[i].num_elements() * tensorflow::DataTypeSize(rows.types[i]);
+    // The bytes of such rows, as of strings, are unknown.
+    if (!DataTypeCanUseMemcpy(rows.types[i])) options->spare = nullptr;
   }
   if (num_results >= 0) {
     rows.most_rows = std::max<int64_t>(1, num_results);

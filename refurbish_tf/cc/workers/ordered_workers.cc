@@ -363,6 +363,10 @@ void OrderedWorkers::Complete(Entry* entry) {
   } else {
     entry->state = State::kDone;
     if (room_.Add(entry->bytes)) wake_threads_.notify_all();
+    // There was no room for a thread, but there is now.
+    if (num_sleeping_ > 0 && IsHeldUp() && HasWork()) {
+      wake_threads_.notify_one();
+    }
   }
   const bool were_blocked = std::exchange(claims_blocked_, false);
   if (were_blocked) wake_threads_.notify_all();

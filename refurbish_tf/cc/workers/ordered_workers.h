@@ -187,21 +187,19 @@ class OrderedWorkers {
   bool HasRoom(int part) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return room_.Has(ring_.size(), to_fetch_.size(), part);
   }
-  // Whether most of what is claimed is ready, but waits for a slow first piece.
+  // Whether the first piece takes longer than those after it: no more pieces
+  // than calls are not ready.
   bool IsHeldUp() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return options_.in_order && !IsReady() &&
-           4 * room_.num_ready() >= 3 * ring_.size();
+           ring_.size() <= room_.num_ready() + options_.max_calls;
   }
   bool MayClaim() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (settling_ || claims_ended_ || claims_blocked_) return false;
-    while (!HasRoom(1)) {
-      if (!IsHeldUp() || !room_.Extend()) return false;
-    }
-    return true;
+    return HasRoom(1) || (IsHeldUp() && room_.Extend(ring_.size()));
   }
   bool HasWork() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return !to_run_.empty() || (!to_fetch_.empty() && !fetching_) ||
-           (MayClaim() && idle_claims_ < options_.max_pieces);
+           (idle_claims_ < options_.max_pieces && MayClaim());
   }
   bool Ended() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return claims_ended_ && to_fetch_.empty() && to_run_.empty();

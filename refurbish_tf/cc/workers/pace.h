@@ -131,37 +131,45 @@ class RoomAhead {
     // No size is known yet. Claim no more than can run at once, because every
     // claimed piece will take memory, however much it needs.
     if (!size_known_ && num_to_fetch + 1 >= calls) return false;
-    const int64_t bytes =
-        bytes_ + static_cast<int64_t>(num_pieces - num_ready_ + 1) * largest_;
-    const size_t most =
-        more_pieces_ +
-        std::max(limits_.max_pieces,
-                 bytes < kSmallBytes ? limits_.max_small_pieces : 0);
-    const int64_t most_bytes =
-        more_bytes_ +
-        std::max(limits_.max_bytes,
-                 std::min(limits_.max_large_bytes,
-                          kLargePerCall * limits_.max_calls * largest_));
-    return num_pieces < std::max<size_t>(1, most / part) &&
-           bytes <= most_bytes / part;
+    const int64_t bytes = BytesOf(num_pieces + 1);
+    return num_pieces < std::max<size_t>(1, MostPieces(bytes) / part) &&
+           bytes <= MostBytes() / part;
   }
 
-  // Makes room for another piece, until this object is destroyed. False if no
-  // size is known yet, or no spare room is left.
-  bool Extend() {
-    const int64_t bytes = largest_ + limits_.bytes_beside;
-    if (limits_.spare == nullptr || !size_known_ ||
-        !limits_.spare->Take(bytes)) {
-      return false;
-    }
-    ++more_pieces_;
-    more_bytes_ += bytes;
+  // Makes room for one more piece than `num_pieces`, until this object is
+  // destroyed. False if no size is known yet, or if too little spare room is
+  // left.
+  bool Extend(size_t num_pieces) {
+    if (limits_.spare == nullptr || num_ready_ == 0) return false;
+    const int64_t bytes = BytesOf(num_pieces + 1);
+    const size_t most = MostPieces(bytes);
+    const size_t pieces = num_pieces + 1 - std::min(num_pieces + 1, most);
+    const int64_t mean = bytes_ / num_ready_ + limits_.bytes_beside;
+    const int64_t taken = std::max<int64_t>(bytes - MostBytes(), pieces * mean);
+    if (taken > 0 && !limits_.spare->Take(taken)) return false;
+    more_pieces_ += pieces;
+    more_bytes_ += std::max<int64_t>(taken, 0);
     return true;
   }
 
  private:
   static constexpr int64_t kLargePerCall = 4;
   static constexpr int64_t kSmallBytes = 1 << 20;
+
+  // Of so many pieces. Those under way count as the largest so far.
+  int64_t BytesOf(size_t num_pieces) const {
+    return bytes_ + static_cast<int64_t>(num_pieces - num_ready_) * largest_;
+  }
+  size_t MostPieces(int64_t bytes) const {
+    const size_t small = bytes < kSmallBytes ? limits_.max_small_pieces : 0;
+    return std::max(limits_.max_pieces, small) + more_pieces_;
+  }
+  int64_t MostBytes() const {
+    const int64_t large = kLargePerCall * limits_.max_calls * largest_;
+    return std::max(limits_.max_bytes,
+                    std::min(limits_.max_large_bytes, large)) +
+           more_bytes_;
+  }
 
   const Limits limits_;
   size_t num_ready_ = 0;
