@@ -9,6 +9,14 @@ namespace refurbish_tf {
 
 using Clock = std::chrono::steady_clock;
 
+namespace {
+
+// Even short pieces may take a few milliseconds, while another process has the
+// CPU core.
+constexpr std::chrono::milliseconds kLongWait(5);
+
+}  // namespace
+
 OrderedWorkers::OrderedWorkers(const Options& options, Work* work,
                                StartThread start_thread)
     : options_(options),
@@ -125,6 +133,7 @@ absl::Status OrderedWorkers::ErrorOf(Next next) {
 bool OrderedWorkers::TakeReady(std::unique_ptr<Piece>* piece) {
   const size_t ready = FindReady();
   if (ready == ring_.size()) return false;
+  waits_long_ = false;
   std::unique_ptr<Entry> entry = std::move(ring_[ready]);
   ring_.erase(ring_.begin() + ready);
   room_.Remove(entry->bytes);
@@ -148,7 +157,15 @@ size_t OrderedWorkers::TakeReady(absl::Span<std::unique_ptr<Piece>> pieces) {
 void OrderedWorkers::SleepAsConsumer(Lock& lock) {
   consumer_sleeps_ = true;
   work_->Sleeps(true);
-  wake_consumer_.wait(lock);
+  if (waits_long_ || !options_.in_order || options_.spare == nullptr) {
+    wake_consumer_.wait(lock);
+  } else {
+    // The thread sanitizer does not know waits with the steady clock.
+    const auto end = std::chrono::system_clock::now() + kLongWait;
+    waits_long_ =
+        wake_consumer_.wait_until(lock, end) == std::cv_status::timeout;
+    if (waits_long_ && HasWork()) wake_threads_.notify_all();
+  }
   work_->Sleeps(false);
   consumer_sleeps_ = false;
 }

@@ -36,9 +36,9 @@ namespace refurbish_tf {
 // consumer claims. If the lock or the input is busy for a short time, a thread
 // spins for some microseconds.
 //
-// There is room for some results ahead of the consumer. While a slow piece
-// holds up the results after it, threads take spare room to go on, and keep it:
-// there may be more slow pieces.
+// There is room for some results ahead of the consumer. While it waits for a
+// slow piece, threads take spare room to go on with those after it, and keep
+// it: there may be more slow pieces.
 class OrderedWorkers {
  public:
   struct Piece {
@@ -187,10 +187,10 @@ class OrderedWorkers {
   bool HasRoom(int part) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return room_.Has(ring_.size(), to_fetch_.size(), part);
   }
-  // Whether the first piece takes longer than those after it: no more pieces
-  // than calls are not ready.
+  // Whether the consumer has waited long for the first piece, and no more
+  // pieces than calls are not ready.
   bool IsHeldUp() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return options_.in_order && !IsReady() &&
+    return waits_long_ &&
            ring_.size() <= room_.num_ready() + options_.max_calls;
   }
   bool MayClaim() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
@@ -243,6 +243,8 @@ class OrderedWorkers {
   bool settling_ ABSL_GUARDED_BY(mu_) = false;
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
   bool consumer_sleeps_ ABSL_GUARDED_BY(mu_) = false;
+  // Whether it has waited for `kLongWait` for its next result, in order.
+  bool waits_long_ ABSL_GUARDED_BY(mu_) = false;
   // Whether the consumer does pieces in place of the last thread.
   bool consumer_helps_ ABSL_GUARDED_BY(mu_);
   int num_sleeping_ ABSL_GUARDED_BY(mu_) = 0;

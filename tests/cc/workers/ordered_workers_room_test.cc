@@ -171,32 +171,38 @@ TEST_F(OrderedWorkersTest, TheByteLimitAppliesToFetchedPieces) {
 }
 
 // Spare room is shared by all workers of a process, and returned at the end.
-TEST_F(OrderedWorkersTest, WhileTheFirstPieceIsSlowOthersTakeSpareRoom) {
-  constexpr int kPieces = 8, kSpare = 100, kBytes = 10;
+TEST_F(OrderedWorkersTest, WhileTheConsumerWaitsForASlowPieceOthersTakeSpareRoom) {
+  constexpr int kPieces = 8, kSpare = 100, kBytes = 10, kRoom = kPieces + kSpare;
   SpareRoom spare(kSpare * kBytes);
-  for (const int max_calls : {1, 2, 7}) {
+  for (const int max_calls : {2, 7}) {
     Options options = MakeOptions(max_calls, /*helps=*/false, /*in_order=*/true);
     options.max_pieces = kPieces;
     options.spare = &spare;
     options.bytes_beside = 0;
-    // With one call, the first piece is always the first that is ready.
-    const int room = kPieces + (max_calls > 1 ? kSpare : 0);
     Counter gate;
     Workers workers(options);
     workers.bytes = [](int) { return kBytes; };
     workers.run = [&](int number) {
-      if (number == 1 && max_calls > 1) Await([&] { return gate > 0; });
+      if (number == 1) Await([&] { return gate > 0; });
       return Outcome::kDone;
     };
     EXPECT_EQ(workers.NextNumber(), 0);
-    Await([&] { return workers.num_claims() == 1 + room; });
-    Await([&] { return workers.threads_asleep() == workers.threads_started() - (max_calls > 1); });
-    EXPECT_EQ(workers.num_claims(), 1 + room);
-    gate.Set(1);
-    int taken = 1;
-    while (workers.num_claims() - taken >= room / 2) ASSERT_EQ(workers.NextNumber(), taken++);
+    // Until the consumer waits, there is no more room than usual.
+    Await([&] { return workers.num_claims() == 1 + kPieces; });
+    Await([&] { return workers.threads_asleep() == workers.threads_started() - 1; });
+    EXPECT_EQ(workers.num_claims(), 1 + kPieces);
+    std::thread opener([&] {
+      Await([&] { return workers.num_claims() == 1 + kRoom; });
+      Await([&] { return workers.threads_asleep() == workers.threads_started() - 1; });
+      EXPECT_EQ(workers.num_claims(), 1 + kRoom);
+      gate.Set(1);
+    });
+    EXPECT_EQ(workers.NextNumber(), 1);
+    opener.join();
+    int taken = 2;
+    while (workers.num_claims() - taken >= kRoom / 2) ASSERT_EQ(workers.NextNumber(), taken++);
     // The room stays, because there may be more slow pieces.
-    Await([&] { return workers.num_claims() == taken + room; });
+    Await([&] { return workers.num_claims() == taken + kRoom; });
   }
   EXPECT_TRUE(spare.Take(kSpare * kBytes));
   EXPECT_FALSE(spare.Take(1));
