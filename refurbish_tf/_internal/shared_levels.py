@@ -363,16 +363,20 @@ class _Served:
   def _asked(self):
     """The samples that C++ wants; None at the end."""
     most, asked = self._client.most, (_Asked * self._client.most)()
-    number = _functions.refurbish_tf_level_asked(self._name, _WAIT_MS, self._client.again_ms, most, asked)
+    number = _functions.refurbish_tf_level_asked(self._name, _WAIT_MS, most, asked)
     return None if number < 0 or _ending else asked[:number]
 
   def _read(self, asked):
     """Reads samples, and passes on the records that were found."""
-    records = self._client.read([self._key(each.index) for each in asked], [each.least for each in asked])
-    for each, record in zip(asked, records):
-      if record is not None and not isinstance(record, BaseException):
-        self._found(each, record)
-    return records
+    try:
+      records = self._client.read([self._key(each.index) for each in asked], [each.least for each in asked])
+      for each, record in zip(asked, records):
+        if record is not None and not isinstance(record, BaseException):
+          self._found(each, record)
+      return records
+    finally:
+      answered = (_Asked * len(asked))(*asked)
+      _functions.refurbish_tf_level_answered(self._name, self._client.again_ms, len(asked), answered)
 
   def _found(self, asked, record):
     data, large = np.frombuffer(record, np.uint8), ctypes.c_uint64

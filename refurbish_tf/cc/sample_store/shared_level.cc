@@ -141,8 +141,7 @@ bool SharedLevel::IsKept(uint32_t index) const {
   return std::ldexp(Mix(index ^ record_id_), -64) < share;
 }
 
-int SharedLevel::NextAsked(Millis wait, Millis again, int most,
-                           RefurbishTfAsked* asked) {
+int SharedLevel::NextAsked(Millis wait, int most, RefurbishTfAsked* asked) {
   const Clock::time_point end = Clock::now() + wait;
   std::unique_lock<std::mutex> lock(mu_);
   // One by one while the size of samples is unknown.
@@ -163,7 +162,7 @@ int SharedLevel::NextAsked(Millis wait, Millis again, int most,
       if (count == most || (bytes > kMostLevelBytes && bytes > largest_)) break;
       next = std::min(next, request.again);
       if (request.again > now) continue;
-      request.again = now + again;
+      request.again = Clock::time_point::max();
       asked[count++] = {request.of.first, request.of.second, request.least};
     }
     if (count > 0 || now >= end) return count;
@@ -172,6 +171,15 @@ int SharedLevel::NextAsked(Millis wait, Millis again, int most,
     lock.unlock();
     std::this_thread::sleep_for(kTogether);
     lock.lock();
+  }
+}
+
+void SharedLevel::Answered(Millis again, int count,
+                           const RefurbishTfAsked* asked) {
+  std::lock_guard<std::mutex> lock(mu_);
+  for (int i = 0; i < count; ++i) {
+    const auto entry = by_index_.find({asked[i].reader, asked[i].index});
+    if (entry != by_index_.end()) entry->second->again = Clock::now() + again;
   }
 }
 
@@ -254,15 +262,23 @@ RTF_EXPORT void refurbish_tf_level_on_new(ServeLevel serve) {
 }
 
 // Waits for requests, at most `wait_ms`. Returns how many it has written to
-// `asked`, at most `most`, or -1 if the level no longer exists. A sample that
-// does not come is asked for again after `again_ms`.
-RTF_EXPORT int refurbish_tf_level_asked(const char* id, int wait_ms,
-                                        int again_ms, int most,
+// `asked`, at most `most`, or -1 if the level no longer exists.
+RTF_EXPORT int refurbish_tf_level_asked(const char* id, int wait_ms, int most,
                                         RefurbishTfAsked* asked) {
   const auto level = Registry<SharedLevel>::Global().Find(id);
   if (level == nullptr) return -1;
-  return level->NextAsked(SharedLevel::Millis(wait_ms),
-                          SharedLevel::Millis(again_ms), most, asked);
+  return level->NextAsked(SharedLevel::Millis(wait_ms), most, asked);
+}
+
+// Must be called when all of `asked` were read, or not. What was not found is
+// asked for again after `again_ms`.
+RTF_EXPORT void refurbish_tf_level_answered(const char* id, int again_ms,
+                                            int count,
+                                            const RefurbishTfAsked* asked) {
+  const auto level = Registry<SharedLevel>::Global().Find(id);
+  if (level != nullptr) {
+    level->Answered(SharedLevel::Millis(again_ms), count, asked);
+  }
 }
 
 // Takes a record that was found. Returns 1 if it is used, 0 if it is too old or

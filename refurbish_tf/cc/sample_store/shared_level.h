@@ -90,7 +90,9 @@ class SharedLevel {
   // -------------------------------------------------
 
   using Millis = std::chrono::milliseconds;
-  int NextAsked(Millis wait, Millis again, int most, RefurbishTfAsked* asked)
+  int NextAsked(Millis wait, int most, RefurbishTfAsked* asked)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  void Answered(Millis again, int count, const RefurbishTfAsked* asked)
       ABSL_LOCKS_EXCLUDED(mu_);
   int Found(uint64_t reader, uint32_t index, const char* data, uint64_t size)
       ABSL_LOCKS_EXCLUDED(mu_);
@@ -103,7 +105,8 @@ class SharedLevel {
   struct Request {
     std::pair<uint64_t, uint32_t> of;  // Reader and index.
     Generation least;
-    Clock::time_point again = {};  // When to ask the next time.
+    // When to ask the next time; in the far future while a client reads it.
+    Clock::time_point again = {};
     bool has_come = false;
     Generation generation = 0;
     Sample sample = {};

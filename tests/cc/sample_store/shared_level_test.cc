@@ -52,7 +52,7 @@ std::string RecordOf(const std::string& prefix, uint32_t index, Generation gener
 
 std::vector<uint32_t> Asked(SharedLevel* level, int most = 100) {
   std::vector<RefurbishTfAsked> asked(most);
-  asked.resize(level->NextAsked(milliseconds(0), std::chrono::hours(1), most, asked.data()));
+  asked.resize(level->NextAsked(milliseconds(0), most, asked.data()));
   std::vector<uint32_t> indices;
   for (const auto& each : asked) indices.push_back(each.index);
   return indices;
@@ -158,6 +158,17 @@ TEST(SharedLevelTest, ALimitedLevelKeepsTheSameSamplesForAllJobs) {
   EXPECT_NEAR(kept[0].size(), 250, 50);
 }
 
+TEST(SharedLevelTest, WhatAClientReadsIsNotAskedForByOthers) {
+  SharedLevel level = Level("a");
+  SharedLevel::Reader reader(&level, 100);
+  reader.Ask(7, 1);
+  RefurbishTfAsked asked, none;
+  EXPECT_EQ(level.NextAsked(milliseconds(0), 1, &asked), 1);
+  EXPECT_EQ(level.NextAsked(milliseconds(30), 1, &none), 0);
+  level.Answered(milliseconds(0), 1, &asked);
+  EXPECT_EQ(level.NextAsked(milliseconds(30), 1, &none), 1);
+}
+
 TEST(SharedLevelTest, ThreadsAndAForkedChildDoNotHang) {
   SharedLevel level = Level("a");
   std::atomic<bool> stop{false};
@@ -166,10 +177,11 @@ TEST(SharedLevelTest, ThreadsAndAForkedChildDoNotHang) {
     threads.emplace_back([&] {
       RefurbishTfAsked asked[8];
       while (!stop) {
-        const int count = level.NextAsked(milliseconds(5), milliseconds(1), 8, asked);
+        const int count = level.NextAsked(milliseconds(5), 8, asked);
         for (int j = 0; j < count; ++j) {
           Found(&level, asked[j].index, RecordOf("a", asked[j].index, asked[j].least, SampleOf(1)), asked[j].reader);
         }
+        level.Answered(milliseconds(1), count, asked);
         NextRecord(&level);
       }
     });
