@@ -108,14 +108,10 @@ std::unique_ptr<BatchRows> MakeRows(const Batches& batches,
     // The bytes of such rows, as of strings, are unknown.
     if (!DataTypeCanUseMemcpy(rows.types[i])) options->spare = nullptr;
   }
-  if (num_results >= 0) {
-    rows.most_rows = std::max<int64_t>(1, num_results);
-  } else {
-    rows.most_rows =
-        rows.in_order
-            ? std::max<int64_t>(1, options->max_large_bytes / row_bytes)
-            : rows.batch_size;
-  }
+  rows.most_rows = num_results >= 0 ? num_results
+                   : in_order       ? options->max_large_bytes / row_bytes
+                                    : rows.batch_size;
+  rows.most_rows = std::max<int64_t>(1, rows.most_rows);
   const int64_t calls = std::max(1, options->max_calls);
   const int64_t large = std::min<int64_t>(options->max_large_bytes,
                                           kPiecesPerCall * calls * row_bytes);

@@ -34,8 +34,7 @@ OrderedWorkers::Options WorkerOptions(
     const std::string& deterministic,
     const std::vector<const InlineFunction*>& functions);
 
-// The room that iterators of this process share: see `RoomAhead::Extend`. It is
-// never destroyed.
+// What iterators of this process share (`RoomAhead::Extend`). Never destroyed.
 SpareRoom* ProcessSpareRoom();
 
 BatchRows::Options RowsOf(const Batches& batches, const DatasetBase* dataset);

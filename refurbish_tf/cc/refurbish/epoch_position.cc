@@ -4,7 +4,6 @@
 #include <limits>
 #include <tuple>
 
-#include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/base/printable.h"
 
 namespace refurbish_tf {
@@ -30,11 +29,11 @@ tensorflow::Tensor VectorOf(const std::vector<T>& values) {
 
 absl::Status OtherPipeline(const char* what, const std::string& given,
                            const std::string& saved) {
-  return absl::InvalidArgumentError(absl::StrCat(
+  return InvalidArgument(
       "The checkpoint was saved by another pipeline: ", what,
       " of refurbish is ", given, ", but was ", saved,
       " when the checkpoint was saved. Build the pipeline as it was then, or "
-      "start the epoch over without this part of the checkpoint."));
+      "start the epoch over without this part of the checkpoint.");
 }
 
 void EpochPosition::SetSchedule(const Schedule& schedule,

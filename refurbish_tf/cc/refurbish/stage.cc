@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/base/registry.h"
 #include "refurbish_tf/cc/base/status_macros.h"
 #include "refurbish_tf/cc/cooperation/counted_job.h"
@@ -95,7 +94,7 @@ absl::StatusOr<std::shared_ptr<Epoch>> Stage::StartEpoch() {
       return std::exchange(end_error_, absl::OkStatus());
     }
     if (told_ == Told::kLost) {
-      return absl::FailedPreconditionError(
+      return FailedPrecondition(
           "The checkpoint that was restored has nothing of refurbish, so it is "
           "not known which epoch comes next: it was saved inside a "
           "tf.function, or while a stage captured by a function was starting. "
@@ -115,11 +114,11 @@ absl::StatusOr<std::shared_ptr<Epoch>> Stage::StartEpoch() {
       next_epoch_ = std::max(next_epoch_, schedule_->origin());
     }
     if (next_epoch_ >= kMaxEpochs) {
-      return absl::FailedPreconditionError(absl::StrCat(
+      return FailedPrecondition(
           "refurbish has no epoch ", next_epoch_,
           ": epochs are numbered below ", kMaxEpochs,
           ". Build the stage again, or restore an earlier checkpoint; "
-          "clear a store on disk with overwrite=True."));
+          "clear a store on disk with overwrite=True.");
     }
     // The number and the schedule are taken under one lock. Otherwise a
     // schedule that begins at a later epoch might come in between.
@@ -186,7 +185,7 @@ absl::Status Stage::EndEpoch(const Epoch& epoch) {
     absl::MutexLock lock(&mu_);
     if (schedule_ != nullptr) return CheckLength(num_samples);
     if (num_samples == 0) {
-      return absl::InvalidArgumentError(
+      return InvalidArgument(
           "The source of refurbish has no elements. Check the file names, "
           "filters and splits it is made from.");
     }
@@ -238,11 +237,11 @@ absl::Status Stage::BeginSchedule(int64_t num_samples) {
 absl::Status Stage::CheckLength(int64_t num_samples) const {
   // If two first passes overlap, the second to end must have the same length.
   if (num_samples == options_.num_samples) return absl::OkStatus();
-  return absl::DataLossError(absl::StrCat(
+  return DataLoss(
       "The source of refurbish yielded ", num_samples,
       " elements to one iterator and ", options_.num_samples,
       " to another, so its samples cannot be known by position. Use a source "
-      "that is the same in every epoch."));
+      "that is the same in every epoch.");
 }
 
 absl::Status Stage::PutPrepared(const Epoch& epoch, uint32_t index,
@@ -254,11 +253,11 @@ absl::Status Stage::PutPrepared(const Epoch& epoch, uint32_t index,
   const bool is_bounded = sizes_vary_ && store.max_bytes() != kUnlimited;
   if (const int64_t bytes = is_bounded ? sample_store.Bytes(sample) : 0;
       bytes > store.max_bytes()) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         "The partially augmented sample ", index, " takes ", bytes,
         " bytes, more than max_bytes=", store.max_bytes(),
         " of the CacheStore. Raise max_bytes to hold many samples, or use r=1 "
-        "without a store, which keeps none."));
+        "without a store, which keeps none.");
   }
   bool put = true;
   if (!epoch.scheduled()) {
@@ -352,8 +351,8 @@ absl::StatusOr<int64_t> Stage::GenerationOf(int64_t index,
   const uint64_t origin = schedule->origin();
   if (index < 0 || index >= schedule->num_samples() || epoch < 0 ||
       epoch >= static_cast<int64_t>(kMaxEpochs - origin)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "The stage has no sample ", index, " in an epoch ", epoch, "."));
+    return InvalidArgument("The stage has no sample ", index, " in an epoch ",
+                           epoch, ".");
   }
   return schedule->Generation(static_cast<uint32_t>(index), origin + epoch) -
          origin;

@@ -275,8 +275,7 @@ RTF_EXPORT int refurbish_tf_level_asked(const char* id, int wait_ms, int most,
 RTF_EXPORT void refurbish_tf_level_answered(const char* id, int again_ms,
                                             int count,
                                             const RefurbishTfAsked* asked) {
-  const auto level = Registry<SharedLevel>::Global().Find(id);
-  if (level != nullptr) {
+  if (const auto level = Registry<SharedLevel>::Global().Find(id)) {
     level->Answered(SharedLevel::Millis(again_ms), count, asked);
   }
 }

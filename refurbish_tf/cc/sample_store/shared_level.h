@@ -87,7 +87,6 @@ class SharedLevel {
 
   // For the threads in Python, which call these by the functions of the same
   // names in `shared_level.cc`.
-  // -------------------------------------------------
 
   using Millis = std::chrono::milliseconds;
   int NextAsked(Millis wait, int most, RefurbishTfAsked* asked)

@@ -9,14 +9,6 @@ namespace refurbish_tf {
 
 using Clock = std::chrono::steady_clock;
 
-namespace {
-
-// Even short pieces may take a few milliseconds, while another process has the
-// CPU core.
-constexpr std::chrono::milliseconds kLongWait(5);
-
-}  // namespace
-
 OrderedWorkers::OrderedWorkers(const Options& options, Work* work,
                                StartThread start_thread)
     : options_(options),
@@ -161,7 +153,7 @@ void OrderedWorkers::SleepAsConsumer(Lock& lock) {
     wake_consumer_.wait(lock);
   } else {
     // The thread sanitizer does not know waits with the steady clock.
-    const auto end = std::chrono::system_clock::now() + kLongWait;
+    const auto end = std::chrono::system_clock::now() + PieceTimes::kLongPiece;
     waits_long_ =
         wake_consumer_.wait_until(lock, end) == std::cv_status::timeout;
     if (waits_long_ && HasWork()) wake_threads_.notify_all();

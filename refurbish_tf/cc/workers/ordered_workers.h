@@ -243,7 +243,7 @@ class OrderedWorkers {
   bool settling_ ABSL_GUARDED_BY(mu_) = false;
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
   bool consumer_sleeps_ ABSL_GUARDED_BY(mu_) = false;
-  // Whether it has waited for `kLongWait` for its next result, in order.
+  // Whether it has waited for the time of a long piece, in order.
   bool waits_long_ ABSL_GUARDED_BY(mu_) = false;
   // Whether the consumer does pieces in place of the last thread.
   bool consumer_helps_ ABSL_GUARDED_BY(mu_);

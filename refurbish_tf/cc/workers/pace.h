@@ -16,6 +16,9 @@ class PieceTimes {
  public:
   using Duration = std::chrono::steady_clock::duration;
 
+  // A short piece may also take a few milliseconds, while another process has
+  // the CPU core.
+  static constexpr std::chrono::milliseconds kLongPiece{5};
   // The most that `at_once` returns. More would save little.
   static constexpr size_t kMostAtOnce = 32;
 
@@ -49,7 +52,6 @@ class PieceTimes {
   static constexpr std::chrono::microseconds kShortFetch{5};
   static constexpr std::chrono::microseconds kGroup{50};
   static constexpr int kMeanOfRuns = 8;
-  static constexpr std::chrono::milliseconds kLongPiece{5};
   static constexpr int64_t kLeastRuns = 4;
 
   bool short_fetches_ = true;
@@ -106,7 +108,6 @@ class RoomAhead {
     if (more_bytes_ > 0) limits_.spare->Return(more_bytes_);
   }
   RoomAhead(const RoomAhead&) = delete;
-  RoomAhead& operator=(const RoomAhead&) = delete;
 
   size_t num_ready() const { return num_ready_; }
   // Called when a piece of `bytes` is ready, and when the consumer has got it.
@@ -137,8 +138,7 @@ class RoomAhead {
   }
 
   // Makes room for one more piece than `num_pieces`, until this object is
-  // destroyed. False if no size is known yet, or if too little spare room is
-  // left.
+  // destroyed. False if nothing is ready, or too little spare room is left.
   bool Extend(size_t num_pieces) {
     if (limits_.spare == nullptr || num_ready_ == 0) return false;
     const int64_t bytes = BytesOf(num_pieces + 1);

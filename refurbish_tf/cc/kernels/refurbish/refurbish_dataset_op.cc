@@ -4,7 +4,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/kernels/iterator_workers.h"
 #include "refurbish_tf/cc/kernels/refurbish/refurbish_dataset.h"
 #include "refurbish_tf/cc/kernels/refurbish/refurbish_iterator.h"
@@ -39,7 +38,7 @@ absl::Status RefurbishDataset::RandomIndexingCompatible() const {
 
 absl::Status RefurbishDataset::MakeSplitProviders(
     std::vector<std::unique_ptr<tensorflow::data::SplitProvider>>*) const {
-  return absl::FailedPreconditionError(
+  return FailedPrecondition(
       "Dynamic sharding (ShardingPolicy.DYNAMIC, \"distributed_epoch\") gives "
       "each worker other parts of the source in every epoch, but refurbish "
       "knows a sample by its position. Use ShardingPolicy.OFF, with which each "
@@ -68,10 +67,9 @@ class RefurbishDatasetOp : public UnaryDatasetOpKernel {
                  "final_seed", &attrs_.final_seed, "sample_types", &samples,
                  "sample_shapes", &attrs_.sample_types.shapes, "output_types",
                  &outputs, "output_shapes", &attrs_.output_types.shapes));
-    OP_REQUIRES(
-        ctx, final.size() <= 1,
-        absl::InvalidArgumentError(absl::StrCat(
-            "final_fn must be one function or none, got ", final.size(), ".")));
+    OP_REQUIRES(ctx, final.size() <= 1,
+                InvalidArgument("final_fn must be one function or none, got ",
+                                final.size(), "."));
     OP_REQUIRES_OK(ctx, kEvictions.Find(eviction, &options_.schedule.eviction));
     OP_REQUIRES_OK(ctx, kShuffles.Find(shuffle, &options_.schedule.shuffle));
     OP_REQUIRES_OK(ctx,
@@ -95,10 +93,10 @@ class RefurbishDatasetOp : public UnaryDatasetOpKernel {
         ctx,
         outputs == yielded &&
             attrs_.output_types.shapes.size() == yielded.size(),
-        absl::InvalidArgumentError(absl::StrCat(
-            "output_types must be ", tensorflow::DataTypeVectorString(yielded),
-            " without final_fn, with a shape for each, got ",
-            tensorflow::DataTypeVectorString(outputs), ".")));
+        InvalidArgument("output_types must be ",
+                        tensorflow::DataTypeVectorString(yielded),
+                        " without final_fn, with a shape for each, got ",
+                        tensorflow::DataTypeVectorString(outputs), "."));
   }
 
  protected:
@@ -120,13 +118,12 @@ class RefurbishDatasetOp : public UnaryDatasetOpKernel {
                    &options.schedule.reuse_factor));
     const double r = options.schedule.reuse_factor;
     OP_REQUIRES(ctx, r >= 1 && std::isfinite(r),
-                absl::InvalidArgumentError(absl::StrCat(
-                    "r must be a finite number of at least 1, got ", r, ".")));
+                InvalidArgument("r must be a finite number of at least 1, got ",
+                                r, "."));
     OP_REQUIRES_OK(ctx, arguments.batches.Check(arguments.output_types.shapes));
     OP_REQUIRES(ctx, arguments.shuffle_buffer_size >= 0,
-                absl::InvalidArgumentError(
-                    absl::StrCat("shuffle_buffer_size must be at least 0, got ",
-                                 arguments.shuffle_buffer_size, ".")));
+                InvalidArgument("shuffle_buffer_size must be at least 0, got ",
+                                arguments.shuffle_buffer_size, "."));
     OP_REQUIRES_OK(ctx, CheckParallelCalls(arguments.num_parallel_calls));
     SourceFacts facts;
     OP_REQUIRES_OK(ctx, CheckSource(ctx, input, "refurbish", &facts));
@@ -149,7 +146,7 @@ class RefurbishDatasetOp : public UnaryDatasetOpKernel {
     if (!shared.empty()) {
       OP_REQUIRES(
           ctx, facts.hinted || facts.shard.shard.has_value(),
-          absl::InvalidArgumentError(
+          InvalidArgument(
               "shared needs the number of each sample in the whole source, "
               "which is unknown if file names are sharded. Shard next to "
               "refurbish, as in source.shard(n, i).refurbish(...)."));

@@ -243,13 +243,13 @@ absl::Status SampleWork::CheckShapes(const SamplePiece& piece) const {
     const Tensor& tensor = piece.tensors[i];
     if (tensor.dtype() != dtypes[i] ||
         !shapes[i].IsCompatibleWith(tensor.shape())) {
-      return absl::InvalidArgumentError(absl::StrCat(
+      return InvalidArgument(
           "partial_fn changed its output structure: component ", i,
           " of sample ", *piece.place.index, " is ",
           DataTypeString(tensor.dtype()), tensor.shape().DebugString(),
           ", but its element_spec says ", DataTypeString(dtypes[i]),
           shapes[i].DebugString(),
-          ". Make it return the same structure for every sample."));
+          ". Make it return the same structure for every sample.");
     }
   }
   return absl::OkStatus();
