@@ -29,15 +29,15 @@ _ADDRESS = re.compile(
 _HEADER_BYTES, _MOST_BYTES = 32, 2**27
 _FIRST_BYTES = 2**14  # An object of fewer bytes is read in one request.
 # Runs in the server: the records that are new enough, in one round trip. What is no record counts as missing.
-_READ = """
-local found = {}
+_READ = f"""
+local found = {{}}
 for i, key in ipairs(KEYS) do
   local header = redis.pcall('GETRANGE', key, 4, 15)
   found[i] = false
   if type(header) == 'string' and #header == 12 then
     local index, generation, size = struct.unpack('<I4I4I4', header)
     found[i] = index == tonumber(string.match(key, '%d+$')) and generation >= tonumber(ARGV[i])
-      and redis.call('STRLEN', key) == 32 + size and redis.call('GET', key)
+      and size <= {_MOST_BYTES} and redis.call('STRLEN', key) == 32 + size and redis.call('GET', key)
   end
 end
 return found

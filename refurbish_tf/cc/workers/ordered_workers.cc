@@ -148,6 +148,8 @@ size_t OrderedWorkers::TakeReady(absl::Span<std::unique_ptr<Piece>> pieces) {
 
 void OrderedWorkers::SleepAsConsumer(Lock& lock) {
   consumer_sleeps_ = true;
+  if (IsHeldUp()) AddThread();
+  if (IsHeldUp()) wake_threads_.notify_all();
   work_->Sleeps(true);
   if (waits_long_ || !options_.in_order || options_.spare == nullptr) {
     wake_consumer_.wait(lock);
@@ -156,7 +158,6 @@ void OrderedWorkers::SleepAsConsumer(Lock& lock) {
     const auto end = std::chrono::system_clock::now() + PieceTimes::kLongPiece;
     waits_long_ =
         wake_consumer_.wait_until(lock, end) == std::cv_status::timeout;
-    if (waits_long_ && HasWork()) wake_threads_.notify_all();
   }
   work_->Sleeps(false);
   consumer_sleeps_ = false;
@@ -373,9 +374,7 @@ void OrderedWorkers::Complete(Entry* entry) {
     entry->state = State::kDone;
     if (room_.Add(entry->bytes)) wake_threads_.notify_all();
     // There was no room for a thread, but there is now.
-    if (num_sleeping_ > 0 && IsHeldUp() && HasWork()) {
-      wake_threads_.notify_one();
-    }
+    if (IsHeldUp() && HasWork()) wake_threads_.notify_one();
   }
   const bool were_blocked = std::exchange(claims_blocked_, false);
   if (were_blocked) wake_threads_.notify_all();

@@ -190,7 +190,7 @@ class OrderedWorkers {
   // Whether the consumer has waited long for the first piece, and no more
   // pieces than calls are not ready.
   bool IsHeldUp() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return waits_long_ &&
+    return consumer_sleeps_ && waits_long_ && !IsReady() &&
            ring_.size() <= room_.num_ready() + options_.max_calls;
   }
   bool MayClaim() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {

@@ -99,7 +99,7 @@ class RoomAhead {
     size_t max_small_pieces = 0;
     // For `Extend`; may be null.
     SpareRoom* spare = nullptr;
-    // The memory that a piece takes beside its result.
+    // The memory that a piece takes in addition to its result.
     int64_t bytes_beside = 1 << 10;
   };
 

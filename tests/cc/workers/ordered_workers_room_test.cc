@@ -186,11 +186,13 @@ TEST_F(OrderedWorkersTest, WhileTheConsumerWaitsForASlowPieceOthersTakeSpareRoom
       if (number == 1) Await([&] { return gate > 0; });
       return Outcome::kDone;
     };
+    // Without spare room there is no more room than usual.
+    ASSERT_TRUE(spare.Take(kSpare * kBytes));
     EXPECT_EQ(workers.NextNumber(), 0);
-    // Until the consumer waits, there is no more room than usual.
     Await([&] { return workers.num_claims() == 1 + kPieces; });
     Await([&] { return workers.threads_asleep() == workers.threads_started() - 1; });
     EXPECT_EQ(workers.num_claims(), 1 + kPieces);
+    spare.Return(kSpare * kBytes);
     std::thread opener([&] {
       Await([&] { return workers.num_claims() == 1 + kRoom; });
       Await([&] { return workers.threads_asleep() == workers.threads_started() - 1; });
