@@ -189,9 +189,10 @@ TEST_F(OrderedWorkersTest, WhileTheConsumerWaitsForASlowPieceOthersTakeSpareRoom
     // Without spare room there is no more room than usual.
     ASSERT_TRUE(spare.Take(kSpare * kBytes));
     EXPECT_EQ(workers.NextNumber(), 0);
-    Await([&] { return workers.num_claims() == 1 + kPieces; });
+    // Piece 0 may have been taken before or after the room was full, so there may be one claim more.
+    Await([&] { return workers.num_claims() >= kPieces; });
     Await([&] { return workers.threads_asleep() == workers.threads_started() - 1; });
-    EXPECT_EQ(workers.num_claims(), 1 + kPieces);
+    EXPECT_LE(workers.num_claims(), 1 + kPieces);
     spare.Return(kSpare * kBytes);
     std::thread opener([&] {
       Await([&] { return workers.num_claims() == 1 + kRoom; });
