@@ -88,7 +88,7 @@ def random_iou_crop(
 
   Implements the crop of Liu et al., *SSD: Single Shot MultiBox Detector*, ECCV 2016, section 2.2.
   """
-  whose, advice = "random_iou_crop", "Leave them out for those of SSD."
+  whose, advice = "random_iou_crop", "Leave them out for the values of SSD."
   scale = checked_range(whose, "(min_scale, max_scale)", (min_scale, max_scale), 1, advice)
   ratio = min_aspect_ratio, max_aspect_ratio
   ratio = checked_range(whose, "(min_aspect_ratio, max_aspect_ratio)", ratio, math.inf, advice)

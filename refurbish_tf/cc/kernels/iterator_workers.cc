@@ -24,9 +24,9 @@ constexpr int64_t kMostRowsAhead = 1 << 14;
 // woken for every eighth sample, which took 5 % of the CPU time at 32x32.
 constexpr size_t kSmallPieces = 64;
 
-// The large results of one iterator may take 1 / kPartOfMemory of memory, and
-// so may those of all iterators that wait for slow ones, but at most
-// `kMostSpareBytes`.
+// The large results of one iterator may take 1 / kPartOfMemory of memory. All
+// iterators together may take as much again while they wait for slow samples,
+// but at most `kMostSpareBytes`.
 constexpr int64_t kPartOfMemory = 16;
 constexpr int64_t kMostSpareBytes = 256 << 20;
 

@@ -156,7 +156,7 @@ class RoomAhead {
   static constexpr int64_t kLargePerCall = 4;
   static constexpr int64_t kSmallBytes = 1 << 20;
 
-  // Of so many pieces. Those under way count as the largest so far.
+  // The bytes of this many pieces. A piece under way counts as the largest.
   int64_t BytesOf(size_t num_pieces) const {
     return bytes_ + static_cast<int64_t>(num_pieces - num_ready_) * largest_;
   }
