@@ -107,8 +107,8 @@ def random_rotate90() -> Any:
   >>> rtf.augment.random_rotate90()(image, seed=[2, 0]).numpy()[..., 0].tolist()
   [[2, 4], [1, 3]]
 
-  It is albumentations' `RandomRotate90(p=1)`, for images without a preferred direction, such as satellite and microscope
-  images. It moves whole pixels: all dtypes and numbers of channels are exact. With `random_flip` it draws from all
+  It is albumentations' `RandomRotate90(p=1)`, for images without a preferred direction, such as satellite images. It
+  moves whole pixels: all dtypes and numbers of channels are exact. With `random_flip` it draws from all
   eight orientations of a square.
 
   Returns:
