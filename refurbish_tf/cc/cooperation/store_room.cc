@@ -8,9 +8,10 @@ namespace refurbish_tf {
 namespace {
 
 // The ring gets a fiftieth of all samples. It must hold more than all jobs have
-// under way: at least `kUnderWay`, or a quarter of the room if that is less.
+// under way, also ahead of a slow sample: at least `kUnderWay`, or a quarter of
+// the room if that is less.
 constexpr int64_t kSamplesOfRing = 50;
-constexpr int64_t kUnderWay = 256;
+constexpr int64_t kUnderWay = 1024;
 constexpr int64_t kRoomOfUnderWay = 4;
 // A smaller ring is of no use.
 constexpr int64_t kLeastInTransit = 8;

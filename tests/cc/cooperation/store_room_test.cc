@@ -46,8 +46,8 @@ TEST(StoreRoomTest, AllSamplesAreKeptIfTheyFit) {
 }
 
 TEST(StoreRoomTest, TheRingHoldsAFiftiethOfTheSamplesAndAtLeastThoseInFlight) {
-  EXPECT_EQ(NumKept(RoomFor(5'000)), Kept(5'000 - 256));
-  EXPECT_EQ(Transit(RoomFor(5'000)), 25'600);
+  EXPECT_EQ(NumKept(RoomFor(5'000)), Kept(5'000 - 1'024));
+  EXPECT_EQ(Transit(RoomFor(5'000)), 102'400);
   EXPECT_EQ(NumKept(RoomFor(400)), Kept(200));  // The ring has room for a fiftieth of all samples.
   EXPECT_EQ(NumKept(RoomFor(200)), Kept(0));    // The ring takes all the room.
   EXPECT_EQ(Transit(RoomFor(200)), 20'000);
@@ -76,7 +76,7 @@ TEST(StoreRoomTest, WithoutReuseTheRingUsesAllRoom) {
   EXPECT_EQ(Transit(unlimited), 0);
   RoomOptions stream = RoomFor(5'000, 1);
   stream.random_access = false;
-  EXPECT_EQ(NumKept(stream), Kept(5'000 - 256));
+  EXPECT_EQ(NumKept(stream), Kept(5'000 - 1'024));
   stream.num_samples = -1;
   EXPECT_EQ(NumKept(stream), std::nullopt);
   EXPECT_EQ(Transit(stream), 0);
