@@ -72,6 +72,7 @@ class _Redis:
   def __init__(self, address):
     import hiredis  # noqa: F401, redis uses it if it is there.
     import redis
+    from redis.connection import PythonRespSerializer
 
     self._client = redis.Redis.from_url(
       re.sub("^valkey", "redis", address),
@@ -80,6 +81,9 @@ class _Redis:
       **dict(socket_timeout=1, socket_connect_timeout=1, socket_read_size=2**18),
       retry=redis.retry.Retry(redis.backoff.NoBackoff(), 0),
     )
+    # The packer of hiredis copies large values several times: 13 ms of CPU time for 4.4 MB in place of 1.3.
+    pool = self._client.connection_pool
+    pool.connection_kwargs["command_packer"] = PythonRespSerializer(6000, pool.get_encoder().encode)
     self._largest = 0  # Of the records found.
 
   def _pipelined(self, call, *arguments):

@@ -12,7 +12,6 @@
 #include "absl/container/inlined_vector.h"
 #include "refurbish_tf/cc/batches/batch_rows.h"
 #include "refurbish_tf/cc/image/image.h"
-#include "refurbish_tf/cc/image/image_seed.h"
 #include "refurbish_tf/cc/image/kernels.h"
 #include "refurbish_tf/cc/image/layer_chain.h"
 #include "refurbish_tf/cc/kernels/names.h"

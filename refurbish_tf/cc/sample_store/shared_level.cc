@@ -6,10 +6,10 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
-#include <functional>
 #include <thread>
 
 #include "refurbish_tf/cc/base/crc32c.h"
+#include "refurbish_tf/cc/base/memory.h"
 #include "refurbish_tf/cc/base/registry.h"
 #include "refurbish_tf/cc/plan/random.h"
 #include "refurbish_tf/cc/store/record.h"
@@ -17,9 +17,12 @@
 namespace refurbish_tf {
 namespace {
 
-// The most bytes of samples that have come or are on their way, and of samples
-// to be written.
-constexpr int64_t kMostLevelBytes = 32 << 20;
+// The most bytes of samples to be written, and of those read by one call of a
+// client, which passes none on before it has all.
+constexpr int64_t kMostToPut = 32 << 20, kMostAtOnce = 8 << 20;
+// The most bytes of samples that have come or are on their way, also as a part
+// of the memory. Much, because a sample that has not come is prepared again.
+constexpr int64_t kMostToRead = 128 << 20, kPartToRead = 32;
 // How many samples may be asked for at once.
 constexpr size_t kMostRequests = 4096;
 // Of the samples that were not found, only those needed next are asked for
@@ -33,6 +36,7 @@ constexpr int64_t kBytesBesideRecord = 160;
 
 using ServeLevel = void (*)(const char* level);
 std::atomic<ServeLevel> serve_level{nullptr};
+std::atomic<uint64_t> num_readers{0};  // Of all levels that ever were.
 
 uint64_t HashOf(const std::string& text) {
   uint64_t hash = text.size();
@@ -60,6 +64,7 @@ SharedLevel::SharedLevel(const std::string& id, int64_t max_bytes,
     : process_(getpid()),
       record_id_(HashOf(id.substr(id.find('\n') + 1))),
       max_bytes_(max_bytes),
+      max_to_read_(std::min(kMostToRead, ReadMemory().limit / kPartToRead)),
       types_(types),
       largest_(std::max<int64_t>(FixedEncodedBytes(types), 0)) {}
 
@@ -71,7 +76,7 @@ SharedLevel::Reader::Reader(SharedLevel* level, uint64_t num_samples)
         if (level->IsForked()) return uint64_t{0};
         std::lock_guard<std::mutex> lock(level->mu_);
         level->num_samples_ = std::max(level->num_samples_, num_samples);
-        return ++level->num_readers_;
+        return ++num_readers;
       }()) {}
 
 SharedLevel::Reader::~Reader() {
@@ -126,7 +131,7 @@ void SharedLevel::Put(uint32_t index, Generation generation,
   largest_ = std::max(largest_, bytes);
   all_bytes_ += bytes;
   ++num_put_;
-  if (!puts_.empty() && bytes_to_put_ + bytes > kMostLevelBytes) return;
+  if (!puts_.empty() && bytes_to_put_ + bytes > kMostToPut) return;
   puts_.push_back(std::make_unique<Record>(
       Record{sample, MakeRecordHeader(record_id_, index, generation, 0, 0),
              EncodedSample(), bytes}));
@@ -159,7 +164,10 @@ int SharedLevel::NextAsked(Millis wait, int most, RefurbishTfAsked* asked) {
         continue;
       }
       // The first one is asked for however large it is.
-      if (count == most || (bytes > kMostLevelBytes && bytes > largest_)) break;
+      if (count == most || count * largest_ >= kMostAtOnce ||
+          (bytes > max_to_read_ && bytes > largest_)) {
+        break;
+      }
       next = std::min(next, request.again);
       if (request.again > now) continue;
       request.again = Clock::time_point::max();

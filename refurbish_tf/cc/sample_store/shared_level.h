@@ -12,7 +12,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <utility>
 
@@ -54,6 +53,7 @@ class SharedLevel {
    public:
     Reader(SharedLevel* level, uint64_t num_samples);
     ~Reader();
+    uint64_t number() const { return number_; }
 
     // Asks for a sample of at least a generation.
     void Ask(uint32_t index, Generation least);
@@ -121,7 +121,7 @@ class SharedLevel {
 
   const pid_t process_;
   const uint64_t record_id_;  // In all record headers; made from the prefix.
-  const int64_t max_bytes_;
+  const int64_t max_bytes_, max_to_read_;
   const SampleTypes types_;
   std::mutex mu_;
   std::condition_variable asked_, put_;
@@ -135,7 +135,6 @@ class SharedLevel {
   int64_t bytes_to_put_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t bytes_come_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t largest_ ABSL_GUARDED_BY(mu_) = 0;
-  uint64_t num_readers_ ABSL_GUARDED_BY(mu_) = 0;
   // For `IsKept`: how many samples there are, and the sum of the bytes of those
   // put and their number.
   uint64_t num_samples_ ABSL_GUARDED_BY(mu_) = 0;

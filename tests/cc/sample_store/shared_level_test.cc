@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <limits>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "refurbish_tf/cc/base/memory.h"
 
 namespace refurbish_tf {
 namespace {
@@ -58,8 +60,8 @@ std::vector<uint32_t> Asked(SharedLevel* level, int most = 100) {
   return indices;
 }
 
-int Found(SharedLevel* level, uint32_t index, const std::string& record, uint64_t reader = 1) {
-  return level->Found(reader, index, record.data(), record.size());
+int Found(SharedLevel* level, const SharedLevel::Reader& reader, uint32_t index, const std::string& record) {
+  return level->Found(reader.number(), index, record.data(), record.size());
 }
 
 TEST(SharedLevelTest, AsksInOrderAndOnlyOnce) {
@@ -76,8 +78,8 @@ TEST(SharedLevelTest, GivesOutARecordOnceAndOnlyInAWantedGeneration) {
   SharedLevel level = Level("a");
   SharedLevel::Reader reader(&level, 10);
   reader.Ask(5, 2);
-  EXPECT_EQ(Found(&level, 5, RecordOf("a", 5, 1, SampleOf(1))), 0);
-  EXPECT_EQ(Found(&level, 5, RecordOf("a", 5, 3, SampleOf(7))), 1);
+  EXPECT_EQ(Found(&level, reader, 5, RecordOf("a", 5, 1, SampleOf(1))), 0);
+  EXPECT_EQ(Found(&level, reader, 5, RecordOf("a", 5, 3, SampleOf(7))), 1);
   Sample sample;
   Generation found;
   EXPECT_FALSE(reader.Take(5, {2, 2}, false, &sample, &found));
@@ -95,31 +97,37 @@ TEST(SharedLevelTest, DamagedAndForeignRecordsAreRefused) {
   for (size_t i = 0; i < record.size(); ++i) {
     std::string wrong = record;
     wrong[i] ^= 1 << i % 8;
-    EXPECT_NE(Found(&level, 5, wrong), 1) << i;
-    EXPECT_NE(Found(&level, 5, record.substr(0, i)), 1) << i;
+    EXPECT_NE(Found(&level, reader, 5, wrong), 1) << i;
+    EXPECT_NE(Found(&level, reader, 5, record.substr(0, i)), 1) << i;
   }
-  EXPECT_EQ(Found(&level, 5, record + "x"), -1);
-  EXPECT_EQ(Found(&level, 5, RecordOf("a", 6, 1, SampleOf(1))), -1);
-  EXPECT_EQ(Found(&level, 5, RecordOf("b", 5, 1, SampleOf(1))), -1);
+  EXPECT_EQ(Found(&level, reader, 5, record + "x"), -1);
+  EXPECT_EQ(Found(&level, reader, 5, RecordOf("a", 6, 1, SampleOf(1))), -1);
+  EXPECT_EQ(Found(&level, reader, 5, RecordOf("b", 5, 1, SampleOf(1))), -1);
   const Sample other = {Tensor(tensorflow::DT_INT32, TensorShape({3}))};
-  EXPECT_EQ(Found(&level, 5, RecordOf("a", 5, 1, other)), -1);
-  EXPECT_EQ(Found(&level, 5, record), 1);
+  EXPECT_EQ(Found(&level, reader, 5, RecordOf("a", 5, 1, other)), -1);
+  EXPECT_EQ(Found(&level, reader, 5, record), 1);
 }
 
 TEST(SharedLevelTest, WhatComesLateIsDropped) {
-  SharedLevel level = Level("a");
   const std::string record = RecordOf("a", 5, 1, SampleOf(1));
+  SharedLevel level = Level("a");
+  uint64_t ended;
   {
     SharedLevel::Reader reader(&level, 10);
+    ended = reader.number();
     reader.Ask(5, 0);
     Sample sample;
     Generation found;
     EXPECT_FALSE(reader.Take(5, {0}, /*last=*/true, &sample, &found));
-    EXPECT_EQ(Found(&level, 5, record), 0);
+    EXPECT_EQ(Found(&level, reader, 5, record), 0);
     reader.Ask(5, 0);
   }
-  EXPECT_EQ(Found(&level, 5, record), 0);
+  EXPECT_EQ(level.Found(ended, 5, record.data(), record.size()), 0);
   EXPECT_EQ(Asked(&level), (std::vector<uint32_t>{}));
+  SharedLevel next = Level("a");  // What was read for a level before it is not for one of the same name.
+  SharedLevel::Reader reader(&next, 10);
+  reader.Ask(5, 0);
+  EXPECT_EQ(next.Found(ended, 5, record.data(), record.size()), 0);
 }
 
 TEST(SharedLevelTest, BytesAreBounded) {
@@ -133,8 +141,14 @@ TEST(SharedLevelTest, BytesAreBounded) {
   }
   EXPECT_EQ(records.size(), 3u);
   for (uint32_t i = 0; i < 100; ++i) reader.Ask(i, 0);
-  EXPECT_EQ(Asked(&level).size(), 3u);
-  for (uint32_t i = 0; i < 3; ++i) EXPECT_EQ(Found(&level, i, records[i]), 1);
+  // Each call asks for one that is larger than what is read at once.
+  std::vector<uint32_t> asked;
+  for (std::vector<uint32_t> one; !(one = Asked(&level)).empty();) {
+    EXPECT_EQ(one.size(), 1u);
+    asked.push_back(one[0]);
+  }
+  EXPECT_EQ(asked.size(), std::min<int64_t>(128 << 20, ReadMemory().limit / 32) / kLarge);
+  for (uint32_t i = 0; i < 3; ++i) EXPECT_EQ(Found(&level, reader, i, records[i]), 1);
   EXPECT_EQ(Asked(&level).size(), 0u);
   Sample sample;
   Generation found;
@@ -179,7 +193,8 @@ TEST(SharedLevelTest, ThreadsAndAForkedChildDoNotHang) {
       while (!stop) {
         const int count = level.NextAsked(milliseconds(5), 8, asked);
         for (int j = 0; j < count; ++j) {
-          Found(&level, asked[j].index, RecordOf("a", asked[j].index, asked[j].least, SampleOf(1)), asked[j].reader);
+          const std::string record = RecordOf("a", asked[j].index, asked[j].least, SampleOf(1));
+          level.Found(asked[j].reader, asked[j].index, record.data(), record.size());
         }
         level.Answered(milliseconds(1), count, asked);
         NextRecord(&level);

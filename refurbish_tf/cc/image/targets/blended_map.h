@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "refurbish_tf/cc/image/kernels.h"
 #include "refurbish_tf/cc/image/movement.h"
 #include "refurbish_tf/cc/image/targets/places.h"
 #include "refurbish_tf/cc/image/targets/target_canvas.h"

@@ -2,7 +2,6 @@
 // which says where its record is and which generation it has.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 
 #include "refurbish_tf/cc/store/record.h"

@@ -12,7 +12,6 @@
 
 #include "absl/base/thread_annotations.h"
 #include "refurbish_tf/cc/store/disk/disk_store.h"
-#include "refurbish_tf/cc/store/disk/location.h"
 #include "refurbish_tf/cc/store/disk/read_queue.h"
 #include "refurbish_tf/cc/store/disk/segments.h"
 #include "refurbish_tf/cc/store/sample_map.h"

@@ -10,7 +10,6 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "refurbish_tf/cc/store/disk/index.h"
-#include "refurbish_tf/cc/store/disk/location.h"
 #include "refurbish_tf/cc/store/disk/records.h"
 #include "refurbish_tf/cc/store/disk/store_env.h"
 #include "refurbish_tf/cc/store/disk/transit/transit_ring.h"
