@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import numbers
 import os
+import re
 import uuid
 from typing import Any
 
@@ -364,10 +365,11 @@ def checked_path(path, name="path"):
       f"{path!r}."
     )
   path = os.fspath(path)
-  if checks.scheme_of(path):
+  if scheme := checks.scheme_of(path):
+    shown = f"'{scheme}://...'" if re.search("[@?]", path) else repr(path)  # It may contain a password.
     raise ValueError(
-      f"{name} must be a directory of a local disk, got {path!r}. A cache store maps its files into memory and locks "
-      "them, which remote storage does not support."
+      f"{name} must be a directory of a local disk, got {shown}. A cache store maps its files into memory and locks "
+      "them, which remote storage does not support. For a level that machines share, write CacheStore(shared=...)."
     )
   if "\0" in path:
     raise ValueError(f"{name} must be the name of a directory, got {path!r}, which contains a null character.")

@@ -216,10 +216,10 @@ class _RefurbishDataset(positions.RefurbishStage, batches.MakesBatches, dataset_
       if dataset_graph.decodes(input_dataset, self._partial):
         versions[DECODERS] = DECODERS_VERSION
     if self._is_shared:
-      digest = fingerprint.digest(
-        self.fingerprint_of_samples(), fingerprint.of_source(input_dataset), store._version, str(sample_spec), versions
-      )
-      seeds["seed"] = int(digest[:15], 16) if seeds["seed"] is None else int(seeds["seed"])
+      digest = fingerprint.of_samples(input_dataset, self._partial.function, store._version, str(sample_spec), versions)
+      if seeds["seed"] is None:  # A store on disk keeps the seed of the first stage on it.
+        seeds["seed"] = (store._agree({}) if on_disk else {}).get("seed", int(digest[:15], 16))
+      seeds["seed"] = int(seeds["seed"])
       self._prefix = f"refurbish/{fingerprint.of_strings(digest.encode(), str(seeds['seed']).encode())[:20]}"
     if on_disk:
       store._check_versions(versions, LAYERS)

@@ -44,6 +44,8 @@ _PASSING = frozenset(
 _CALLS_OF_PYTHON = frozenset({"EagerPyFunc", "PyFunc", "PyFuncStateless"})
 # A relative tolerance, because statistics of a data set, computed again in each run, differ a little.
 _TOLERANCE = 1e-4
+# How many files of a source are told apart by their sizes. Each look may take a millisecond.
+_SIZED_FILES = 64
 # The number of weights is prime, so that the shape of an array is unlikely to have the same period.
 _WEIGHTS = np.cos(np.arange(65_537.0))
 
@@ -51,11 +53,11 @@ _WEIGHTS = np.cos(np.arange(65_537.0))
 # Fingerprints of a stage. --------------------------------------------------------------------------------------------
 
 
-def of_stage(source, partial_fn):
+def of_stage(source, partial_fn, exact=False):
   """The fingerprints of what prepares the samples of a stage, as a dict for JSON. `partial_fn` is a `ConcreteFunction`.
 
-  Its keys: `function` and `constants`; `traced_by`, because only fingerprints of the same versions can be compared; and
-  `files`. An unknown fingerprint is empty.
+  Its keys: `function` and `constants`, which are a part of `function` if `exact`; `traced_by`, because only
+  fingerprints of the same versions can be compared; and `files`. An unknown fingerprint is empty.
   """
   traced_by = {
     "tensorflow": tf.__version__.rpartition(".")[0],
@@ -65,21 +67,21 @@ def of_stage(source, partial_fn):
     "source": str(source.element_spec),
   }
   try:
-    function, constants = _Functions().of(partial_fn)
+    function, constants = _Functions(exact).of(partial_fn)
   except (LookupError, TypeError, ValueError, tf.errors.NotFoundError):
     function, constants = "", []  # Not supported: control flow of version 1, and dtypes that NumPy lacks.
   return {"traced_by": traced_by, "function": function, "constants": constants, "files": of_files(source)}
 
 
-def digest(stage, *more):
-  """A digest of what `of_stage` returned, with rounded constants, and of `more`."""
-  sizes, places = stage["constants"][::2], stage["constants"][1::2]
-  rounded = [*(f"{size:.3g}" for size in sizes), *(round(place, 3) + 0.0 for place in places)]
-  return of_strings(json.dumps([{**stage, "constants": rounded}, *more], sort_keys=True).encode())
+def of_samples(source, partial_fn, *more):
+  """A digest of what determines the samples of a stage, as far as it is known, and of `more`."""
+  known = [of_stage(source, partial_fn, exact=True), of_source(source), *more]
+  return of_strings(json.dumps(known, sort_keys=True).encode())
 
 
 def of_source(source):
-  """A digest of the graph of a source without its shard and the directories of its files; empty if it is unknown."""
+  """A digest of the graph of a source, empty if it is unknown: without its shard and the directories of its files, but
+  with the sizes of some of them."""
   try:
     policy = tf.data.experimental.ExternalStatePolicy.IGNORE
     serialized = source._as_serialized_graph(external_state_policy=policy)
@@ -97,15 +99,23 @@ def of_source(source):
         node.attr.clear()  # It has a name.
       if _holds(node, tf.string):
         texts = tf.io.parse_tensor(node.attr["value"].tensor.SerializeToString(), tf.string).numpy()
-        start = os.path.commonpath([os.path.dirname(text) for text in np.ravel(texts)])
-        texts = [text[len(start) :] for text in np.ravel(texts)]
+        texts = list(np.ravel(texts))
+        start = os.path.commonpath([os.path.dirname(text) for text in texts])
+        sized = texts[:: max(1, len(texts) // _SIZED_FILES)]
+        texts = [text[len(start) :] for text in texts] + list(map(_size_of, sized))
         node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(texts, tf.string))
     definition.ret["source"] = next(node.input[0] for node in graph.values() if node.op == "_Retval")
     definition.node_def.extend(graph.values())
-    found, constants = _Functions()._of_definition(definition)
+    return _Functions(exact=True)._of_definition(definition)[0].hex()
   except Exception:  # Of TensorFlow, for example for more than 2 GB.
     return ""
-  return digest({"constants": constants}, found.hex())
+
+
+def _size_of(path):
+  try:
+    return str(os.path.getsize(path)).encode()
+  except (OSError, ValueError):  # It is no file of this machine.
+    return b""
 
 
 def _holds(node, dtype):
@@ -130,10 +140,10 @@ def of_strings(*strings):
 
 
 class _Functions:
-  """Traced functions that call each other."""
+  """Traced functions that call each other. `exact`: floats count with all their digits."""
 
-  def __init__(self):
-    self._by_name = {}
+  def __init__(self, exact=False):
+    self._exact, self._by_name = exact, {}
 
   def of(self, function):
     """Returns a digest of a `ConcreteFunction`, and the measures of its constants."""
@@ -141,7 +151,7 @@ class _Functions:
     for each in function.captured_inputs:
       # The contents and the name of a resource, such as a variable or a table, may differ each time.
       has_value = hasattr(each, "numpy") and each.dtype not in (tf.resource, tf.variant)
-      digest.update(_value(each.numpy(), constants) if has_value else each.dtype.name.encode())
+      digest.update(_value(each.numpy(), constants, self._exact) if has_value else each.dtype.name.encode())
     inner, more = self._of_definition(function.function_def)
     digest.update(inner)
     return digest.hexdigest(), constants + more
@@ -177,7 +187,7 @@ class _Functions:
 
   def _attributes(self, node, constants):
     if node.op == "Const":
-      return _value(tf.make_ndarray(node.attr["value"].tensor), constants)
+      return _value(tf.make_ndarray(node.attr["value"].tensor), constants, self._exact)
     found = [_code_of(node.attr["token"].s)] if node.op in _CALLS_OF_PYTHON else []
     for name in sorted(node.attr):
       value = node.attr[name]
@@ -201,13 +211,14 @@ def _producer(name):
   return node, output
 
 
-def _value(array, constants):
-  """The digest of an array. For floats it covers only dtype and shape; measures of the values go to `constants`."""
+def _value(array, constants, exact):
+  """The digest of an array. For floats it covers only dtype and shape, unless `exact`; measures of the values go to
+  `constants`."""
   array = np.asarray(array)
   kind = f"{array.dtype} {array.shape}".encode()
   if array.dtype == object:
     return kind + hashlib.sha256(repr(array.ravel().tolist()).encode()).digest()
-  if not tf.as_dtype(array.dtype).is_floating and not tf.as_dtype(array.dtype).is_complex:
+  if exact or not tf.as_dtype(array.dtype).is_floating and not tf.as_dtype(array.dtype).is_complex:
     return kind + hashlib.sha256(np.ascontiguousarray(array)).digest()
   size = weighted = 0.0
   flat = array.ravel()

@@ -321,10 +321,10 @@ class _Asked(ctypes.Structure):
 
 
 class _Served:
-  """A level that this process serves. Its name, for C++, is the op's input: address and prefix."""
+  """A level that this process serves. Its name, for C++: address, prefix, and the level's limit."""
 
   def __init__(self, name):
-    self._name, (self._address, self._prefix) = name, name.decode().split("\n")
+    self._name, (self._address, self._prefix, _) = name, name.decode().split("\n")
     try:
       self._client = _kind(self._address)(self._address)
     except BaseException as error:

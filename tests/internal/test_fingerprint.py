@@ -225,7 +225,12 @@ class TestFingerprint:
 
 
 def test_the_digest_of_a_source_shows_its_elements(tmp_path):
-  """For a shared level, a source is known by its graph, but for its shard and the directories of its files."""
+  """For a shared level, a source is known by its graph, but for its shard and the directories of its files. Files of
+  equal names, such as those of training and validation, differ in their sizes."""
+  for name in ("train", "validation"):
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "1").write_text(name)
+  floats = np.random.default_rng(1).standard_normal((2, 2000, 32)).astype(np.float32)
   some = tf.data.Dataset.range(100)
   sources = [
     some.take(30),
@@ -233,11 +238,18 @@ def test_the_digest_of_a_source_shows_its_elements(tmp_path):
     some.take(30).map(_times(2)),
     some.shuffle(100, seed=1, reshuffle_each_iteration=False).take(30),
     tf.data.Dataset.from_tensor_slices(np.arange(30)),
+    *map(tf.data.Dataset.from_tensor_slices, floats),
+    some.map(lambda x: tf.cast(x, tf.float32) * 1.0),
+    some.map(lambda x: tf.cast(x, tf.float32) * 1.0001),
+    *(tf.data.Dataset.from_tensor_slices([str(tmp_path / name / "1")]) for name in ("train", "validation")),
     tf.data.Dataset.from_tensor_slices(["/here/a", "/here/b"]),
   ]
   digests = [fingerprint.of_source(source) for source in sources]
   assert all(digests) and len(set(digests)) == len(sources)
   assert fingerprint.of_source(sources[0].shard(3, 1)) == digests[0]
   assert fingerprint.of_source(tf.data.Dataset.from_tensor_slices(["/there/a", "/there/b"])) == digests[-1]
+  times = lambda number: tf.function(lambda x: tf.cast(x, tf.float32) * number)
+  of = lambda number: fingerprint.of_samples(some, times(number).get_concrete_function(some.element_spec))
+  assert of(1.0) == of(1.0) != of(1.0001)
   cached = [rtf.sources.cached(some, str(tmp_path / name)) for name in "ab"]
   assert fingerprint.of_source(cached[0]) == fingerprint.of_source(cached[1])

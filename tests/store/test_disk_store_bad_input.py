@@ -166,6 +166,7 @@ def test_in_use(root):
   [
     ({"path": 3}, TypeError, "^path .*directory"),
     ({"path": ""}, TypeError, "^path .*directory"),
+    ({"path": "redis://me:secret@cache:6379/0"}, ValueError, "^path .*got 'redis://...'. .*shared="),
     ({"path": "gs://bucket/cache"}, ValueError, "^path .*local disk.*'gs://bucket/cache'"),
     ({"path": os.fsdecode(b"/tmp/\xff")}, ValueError, r"^path .*UTF-8.*'/tmp/\\udcff'"),
     ({"path": "/tmp/\0x"}, ValueError, r"^path .*'/tmp/\\x00x'.*null"),

@@ -162,6 +162,16 @@ def test_all_jobs_keep_the_same_samples_on_a_limited_level(levels):
     assert 0.7 * limit < sum(len(record) for index, record in level.records().items() if index in kept) < 1.3 * limit
 
 
+def test_stages_of_a_process_have_limits_of_their_own(levels):
+  level = levels("redis")
+  limited, job = Job(level.address, shared_max_bytes=1), Job(level.address)
+  iterator = iter(limited.dataset)
+  next(iterator)
+  job.epoch()
+  level.wait_for(job)
+  assert [*level.lives().values()].count(-1) >= len(job.prepared) - CALLS > 0
+
+
 # How often four machines call `partial_fn`, over one alone: if they begin together; at random times of an epoch.
 AT_ONCE, AT_RANDOM = 1.1, 1.15
 

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/base/crc32c.h"
 #include "refurbish_tf/cc/base/memory.h"
 #include "refurbish_tf/cc/base/registry.h"
@@ -17,17 +18,14 @@
 namespace refurbish_tf {
 namespace {
 
-// The most bytes of samples to be written, and of those read by one call of a
-// client, which passes none on before it has all.
-constexpr int64_t kMostToPut = 32 << 20, kMostAtOnce = 8 << 20;
-// The most bytes of samples that have come or are on their way, also as a part
-// of the memory. Much, because a sample that has not come is prepared again.
-constexpr int64_t kMostToRead = 128 << 20, kPartToRead = 32;
-// How many samples may be asked for at once.
-constexpr size_t kMostRequests = 4096;
-// Of the samples that were not found, only those needed next are asked for
-// again. Others may be there by their turn.
-constexpr size_t kMostRepeated = 32;
+// The most bytes of samples that have come or are on their way, and of those to
+// be written, also as a part of the memory. Much: others are prepared again.
+constexpr int64_t kMostWaiting = 128 << 20, kPartWaiting = 32;
+// About what a client reads at once, before it passes any of it on.
+constexpr int64_t kMostAtOnce = 8 << 20;
+// How many samples may be asked for at once. Of those that were not found, only
+// those needed next are asked for again: others may be there by their turn.
+constexpr size_t kMostRequests = 4096, kMostRepeated = 32;
 // How long a thread waits for more requests or puts, so that it gets several at
 // once: in Python each call costs as much as many samples.
 constexpr std::chrono::milliseconds kTogether(5);
@@ -49,13 +47,14 @@ uint64_t HashOf(const std::string& text) {
 std::shared_ptr<SharedLevel> SharedLevel::GetOrCreate(
     const std::string& id, int64_t max_bytes, const SampleTypes& types) {
   bool created = false;
+  const std::string name = absl::StrCat(id, "\n", max_bytes);
   std::shared_ptr<SharedLevel> level =
-      Registry<SharedLevel>::Global().GetOrCreate(id, [&] {
+      Registry<SharedLevel>::Global().GetOrCreate(name, [&] {
         created = true;
         return std::make_shared<SharedLevel>(id, max_bytes, types);
       });
   const ServeLevel serve = serve_level;
-  if (created && serve != nullptr) serve(id.c_str());
+  if (created && serve != nullptr) serve(name.c_str());
   return level;
 }
 
@@ -64,7 +63,7 @@ SharedLevel::SharedLevel(const std::string& id, int64_t max_bytes,
     : process_(getpid()),
       record_id_(HashOf(id.substr(id.find('\n') + 1))),
       max_bytes_(max_bytes),
-      max_to_read_(std::min(kMostToRead, ReadMemory().limit / kPartToRead)),
+      max_waiting_(std::min(kMostWaiting, ReadMemory().limit / kPartWaiting)),
       types_(types),
       largest_(std::max<int64_t>(FixedEncodedBytes(types), 0)) {}
 
@@ -131,7 +130,7 @@ void SharedLevel::Put(uint32_t index, Generation generation,
   largest_ = std::max(largest_, bytes);
   all_bytes_ += bytes;
   ++num_put_;
-  if (!puts_.empty() && bytes_to_put_ + bytes > kMostToPut) return;
+  if (!puts_.empty() && bytes_to_put_ + bytes > max_waiting_) return;
   puts_.push_back(std::make_unique<Record>(
       Record{sample, MakeRecordHeader(record_id_, index, generation, 0, 0),
              EncodedSample(), bytes}));
@@ -165,7 +164,7 @@ int SharedLevel::NextAsked(Millis wait, int most, RefurbishTfAsked* asked) {
       }
       // The first one is asked for however large it is.
       if (count == most || count * largest_ >= kMostAtOnce ||
-          (bytes > max_to_read_ && bytes > largest_)) {
+          (bytes > max_waiting_ && bytes > largest_)) {
         break;
       }
       next = std::min(next, request.again);

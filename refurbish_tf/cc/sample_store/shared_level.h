@@ -40,7 +40,8 @@ namespace refurbish_tf {
 class SharedLevel {
  public:
   // `id`: the address, a newline, and the prefix of all keys. The prefix stands
-  // for all that determines the samples. Python is told of a new level.
+  // for all that determines the samples. Python gets a new level's name: the id
+  // and the limit.
   static std::shared_ptr<SharedLevel> GetOrCreate(const std::string& id,
                                                   int64_t max_bytes,
                                                   const SampleTypes& types);
@@ -121,7 +122,7 @@ class SharedLevel {
 
   const pid_t process_;
   const uint64_t record_id_;  // In all record headers; made from the prefix.
-  const int64_t max_bytes_, max_to_read_;
+  const int64_t max_bytes_, max_waiting_;
   const SampleTypes types_;
   std::mutex mu_;
   std::condition_variable asked_, put_;
