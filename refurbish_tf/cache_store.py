@@ -122,7 +122,7 @@ class CacheStore:
       max_bytes: the most bytes of data it holds, an int, or None for no limit. Beyond it a sample is not kept, and
         `refurbish` prepares it in every epoch. On disk, the files may take up to twice as much. There a part of
         it is for samples in transit, which are not kept and which jobs hand each other: room for 2 % of all samples, or
-        for a quarter of those that fit, up to 256, if that is more; a sixteenth of the bytes if samples vary in size;
+        for a quarter of those that fit, up to 1,024, if that is more; a sixteenth of the bytes if samples vary in size;
         and all of it if `r` is 1 and the source is read by index. `rtf.describe` says how many these are.
       shared: the level that machines share: an address, `redis://host:6379/0` (also `rediss://`, `unix://`, `valkey://`),
         `s3://bucket/prefix`, `gs://`, `az://`, or `file:///mnt/nfs/directory`; or an object of your own with methods

@@ -194,7 +194,7 @@ def test_processes_share_and_one_is_killed(root):
   results = [json.loads(line) for line in output.read_text().split("\n") if line]
   assert len(results) == 2 and all(corrupt == 0 for _, corrupt in results)
   # As many calls as one job alone, plus samples that the killed one had not written. Separate jobs would prepare twice.
-  assert sum(calls for calls, _ in results) <= 1.4 * (n + (epochs - 1) * n / 2)
+  assert sum(calls for calls, _ in results) <= 1.6 * (n + (epochs - 1) * n / 2)
 
 
 def test_a_position_is_decided_although_others_prepare_all_samples(root):

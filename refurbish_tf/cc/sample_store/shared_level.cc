@@ -21,8 +21,7 @@ namespace {
 // The most bytes of samples that have come or are on their way, and of those to
 // be written, also as a part of the memory. Much: others are prepared again.
 constexpr int64_t kMostWaiting = 128 << 20, kPartWaiting = 32;
-// About what a client reads at once, before it passes any of it on.
-constexpr int64_t kMostAtOnce = 8 << 20;
+constexpr int64_t kMostAtOnce = 8 << 20;  // About what a client reads at once.
 // How many samples may be asked for at once. Of those that were not found, only
 // those needed next are asked for again: others may be there by their turn.
 constexpr size_t kMostRequests = 4096, kMostRepeated = 32;
