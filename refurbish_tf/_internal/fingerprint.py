@@ -44,7 +44,7 @@ _PASSING = frozenset(
 _CALLS_OF_PYTHON = frozenset({"EagerPyFunc", "PyFunc", "PyFuncStateless"})
 # A relative tolerance, because statistics of a data set, computed again in each run, differ a little.
 _TOLERANCE = 1e-4
-# How many files of a source are told apart by their sizes. Each look may take a millisecond.
+# The sizes of this many files are a part of a source's digest. Not of all: on a network mount each takes a millisecond.
 _SIZED_FILES = 64
 # The number of weights is prime, so that the shape of an array is unlikely to have the same period.
 _WEIGHTS = np.cos(np.arange(65_537.0))

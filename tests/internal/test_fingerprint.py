@@ -225,8 +225,8 @@ class TestFingerprint:
 
 
 def test_the_digest_of_a_source_shows_its_elements(tmp_path):
-  """For a shared level, a source is known by its graph, but for its shard and the directories of its files. Files of
-  equal names, such as those of training and validation, differ in their sizes."""
+  """For a shared level, a source is known by its graph and the sizes of its files, but not by its shard and the
+  directories. So training and validation files of the same names have different digests."""
   for name in ("train", "validation"):
     (tmp_path / name).mkdir()
     (tmp_path / name / "1").write_text(name)
