@@ -172,8 +172,9 @@ def test_stages_of_a_process_have_limits_of_their_own(levels):
   assert [*level.lives().values()].count(-1) >= len(job.prepared) - CALLS > 0
 
 
-# How often four machines call `partial_fn`, over one alone: if they begin together; at random times of an epoch.
-AT_ONCE, AT_RANDOM = 1.1, 1.15
+# How often four machines call `partial_fn`, over one alone: if they begin together; at random times of an epoch. What
+# all have under way at once is prepared more than once, which counts more the fewer samples there are.
+AT_ONCE, AT_RANDOM, WITH_FEW = 1.1, 1.15, 0.1
 
 
 @pytest.mark.parametrize("kind", cases.some(["file", "s3", "redis"], 2))
@@ -188,7 +189,8 @@ def test_four_machines_prepare_as_much_as_one(levels, kind, at_random, n, calls)
   starts = [random.Random(k).uniform(0, n * 0.02 / calls / 4) if at_random else 0 for k in range(4)]
   _, finish = start_machines(*[Machine(address, {**options, "order_seed": k}, start=starts[k]) for k in range(4)])
   results = finish()
-  assert sum(calls for calls, _, _ in results) <= (AT_RANDOM if at_random else AT_ONCE) * (n + 2 * n / 2)
+  most = (AT_RANDOM if at_random else AT_ONCE) + (WITH_FEW if n < 20_000 else 0)
+  assert sum(calls for calls, _, _ in results) <= most * (n + 2 * n / 2)
 
 
 @cases.only_exhaustive

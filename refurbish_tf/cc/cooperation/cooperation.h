@@ -37,18 +37,6 @@ class Cooperation {
 
   virtual ~Cooperation() = default;
 
-  // For a store that was filled with another number of shards: notes that the
-  // store belongs to this shard, and removes the samples of other shards. The
-  // shard's own samples and the schedule stay. Does nothing if the store does
-  // not fit for another reason, which `Agree` then reports. Fails if a job is
-  // running on it, or if only some samples are kept: the schedule of the former
-  // shards does not say which ones the new shards keep. `num_kept`: how many
-  // the stage keeps. Does I/O.
-  virtual absl::Status TakeOver(const Terms& /*terms*/,
-                                std::optional<uint32_t> /*num_kept*/) {
-    return absl::OkStatus();
-  }
-
   // The schedule that other jobs have agreed on for this number of samples, or
   // for any number while it is unknown. Null if there is none, or if no stage
   // can have written it: anybody can write settings with a correct checksum.

@@ -1,7 +1,9 @@
 #include "refurbish_tf/cc/cooperation/store_room.h"
 
 #include <algorithm>
+#include <cstdlib>
 
+#include "absl/strings/numbers.h"
 #include "refurbish_tf/cc/store/sample_map.h"
 
 namespace refurbish_tf {
@@ -28,6 +30,14 @@ bool KeepsNone(const RoomOptions& options) {
 }
 
 }  // namespace
+
+int64_t RoomOfShard(int64_t max_bytes, int64_t num_shards) {
+  if (max_bytes == kUnlimited) return max_bytes;
+  int64_t here = 0;
+  const char* const local = std::getenv("LOCAL_WORLD_SIZE");
+  if (local == nullptr || !absl::SimpleAtoi(local, &here)) here = num_shards;
+  return max_bytes / std::clamp<int64_t>(here, 1, num_shards);
+}
 
 std::optional<uint32_t> NumKept(const RoomOptions& options) {
   const int64_t num_samples = options.num_samples;

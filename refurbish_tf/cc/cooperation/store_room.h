@@ -14,10 +14,15 @@ struct RoomOptions {
   ScheduleOptions schedule;
   int64_t num_samples;   // Below 0 while unknown.
   int64_t sample_bytes;  // Of a sample in the store; below 0 if sizes vary.
-  int64_t max_bytes;     // Of the store, or kUnlimited.
+  int64_t max_bytes;     // Of the store, see `RoomOfShard`, or kUnlimited.
   bool random_access;    // Whether the source has it.
-  bool shared;           // Whether other jobs may use the store.
+  bool shared;           // Whether other jobs may use the samples.
 };
+
+// A shard's part of a store's `max_bytes`. If the variable LOCAL_WORLD_SIZE,
+// which torchrun sets, does not say how many processes this machine has, all
+// shards are assumed to use the store.
+int64_t RoomOfShard(int64_t max_bytes, int64_t num_shards);
 
 // Whether the job uses the ring. Jobs with the paper's baseline policies do
 // not, even if others do.

@@ -22,6 +22,9 @@ struct SourceShard {
   // Numbers samples as in the whole source, so that workers agree on the
   // numbers. If these are unknown, numbers samples as in the shard.
   Shard numbering() const { return shard.value_or(Shard()); }
+  // How many shards may share a store: 1 if it is unknown how they divide the
+  // samples.
+  uint32_t num_sharing() const { return whole < 0 ? 1 : numbering().count; }
 };
 
 // The least number of samples that the whole source can have, given the size of

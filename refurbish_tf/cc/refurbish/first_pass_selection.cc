@@ -32,23 +32,25 @@ void FirstPassSelection::Pop() {
 
 void FirstPassSelection::Put(uint64_t seed, Generation generation,
                              uint32_t index, const Sample& sample,
-                             const Shard& keys, SampleStore& sample_store) {
+                             const Shard& keys, SampleStore& sample_store,
+                             int64_t room) {
   SampleMap<Sample>& store = sample_store.store();
   const uint64_t key = KeptKey(seed, index);
   absl::MutexLock lock(&mu_);
   if (key >= limit_) return;
   const uint64_t number = keys.InWhole(index);
   // While memory is short, a store in memory holds less than fits, so the bytes
-  // of what fits are counted here. On disk they are not: records have other
-  // sizes, and other jobs also put.
-  const int64_t bytes = store.shared() ? 0 : sample_store.Bytes(sample);
+  // of what fits are counted here. On disk they are counted only if shards
+  // divide the room: otherwise, other jobs also put.
+  const bool counts = !store.shared() || room < store.max_bytes();
+  const int64_t bytes = counts ? sample_store.Bytes(sample) : 0;
   bool all_known = false;
   PutResult result;
   const auto fits = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     result = store.Put(number, generation, sample);
     if (result == PutResult::kNewerKept) return true;
     return result != PutResult::kNoRoom &&
-           total_ - BytesOf(index) + bytes <= store.max_bytes();
+           total_ - BytesOf(index) + bytes <= room;
   };
   while (!fits()) {
     // The put has removed an older generation of this sample.
@@ -60,8 +62,10 @@ void FirstPassSelection::Put(uint64_t seed, Generation generation,
     if (store.shared() && !all_known && (is_largest || !others_found_)) {
       others_found_ = all_known = true;
       for (const uint64_t other : store.Indices()) {
-        if (!keys.Has(other)) continue;
-        Push(KeptKey(seed, static_cast<uint32_t>(keys.InShard(other))), 0);
+        const auto own = static_cast<uint32_t>(keys.InShard(other));
+        if (keys.Has(other) && own != index && BytesOf(own) == 0) {
+          Push(KeptKey(seed, own), 0);
+        }
       }
       continue;
     }

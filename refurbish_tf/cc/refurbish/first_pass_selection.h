@@ -27,10 +27,11 @@ namespace refurbish_tf {
 // it.
 class FirstPassSelection {
  public:
-  // `keys` maps samples to their numbers in the store.
+  // `keys` maps samples to their numbers in the store. `room`: the bytes of the
+  // store that these samples may take.
   void Put(uint64_t seed, Generation generation, uint32_t index,
-           const Sample& sample, const Shard& keys, SampleStore& sample_store)
-      ABSL_LOCKS_EXCLUDED(mu_);
+           const Sample& sample, const Shard& keys, SampleStore& sample_store,
+           int64_t room) ABSL_LOCKS_EXCLUDED(mu_);
 
   // How many of the first `num_samples` fit. Takes no lock.
   uint32_t Count(uint64_t seed, int64_t num_samples) const {

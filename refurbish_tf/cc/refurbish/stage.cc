@@ -150,7 +150,11 @@ Stage::ToMake Stage::BeginEpoch(uint64_t number, bool scheduled) {
   of.parts.number = number;
   of.parts.seed = options_.schedule.seed;
   of.parts.shard = numbering();
-  if (scheduled) of.parts.schedule = schedule_;
+  if (scheduled && schedule_ != nullptr) {
+    of.parts.schedule = schedule_;
+    of.parts.hands_on = schedule_->capacity() < schedule_->num_samples() &&
+                        MayShare(RoomOf(options_, shard_, *store_));
+  }
   of.parts.random_access = options_.random_access;
   of.parts.store = store_;
   of.parts.level = options_.level;
@@ -172,9 +176,6 @@ std::shared_ptr<Epoch> Stage::MakeEpoch(ToMake of) {
   }
   if (parts.schedule != nullptr) {
     fitting_.Free();
-    parts.hands_on =
-        parts.schedule->capacity() < parts.schedule->num_samples() &&
-        MayShare(RoomOf(of.options, *parts.store));
   }
   return std::make_shared<Epoch>(std::move(parts), std::move(order));
 }
@@ -287,10 +288,12 @@ bool Stage::PutInFirstPass(const Epoch& epoch, uint32_t index,
                            Generation generation, const Sample& sample) {
   std::shared_ptr<const Schedule> schedule;
   uint64_t seed;
+  int64_t room;
   {
     absl::MutexLock lock(&mu_);
     schedule = schedule_;
     seed = options_.schedule.seed;
+    room = RoomOf(options_, shard_, *store_).max_bytes;
     if (options_.schedule.reuse_factor == 1 && schedule == nullptr)
       return false;
   }
@@ -307,7 +310,7 @@ bool Stage::PutInFirstPass(const Epoch& epoch, uint32_t index,
     store.Put(key, generation, sample);
   } else {
     fitting_.Put(seed, generation, index, sample, epoch.keys(),
-                 epoch.sample_store());
+                 epoch.sample_store(), room);
   }
   return true;
 }

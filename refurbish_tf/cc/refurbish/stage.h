@@ -218,7 +218,13 @@ class Stage : public std::enable_shared_from_this<Stage> {
                                     const std::optional<SourceShard>& shard) {
     return {options.schedule, options.num_samples, shard};
   }
-  static RoomOptions RoomOf(const StageOptions& options, SampleStore& store);
+  static RoomOptions RoomOf(const StageOptions& options,
+                            const std::optional<SourceShard>& shard,
+                            SampleStore& store);
+  // Null while that is unknown.
+  static std::optional<uint32_t> NumKept(
+      const StageOptions& options, const std::optional<SourceShard>& shard,
+      SampleStore& store);
   // Null while the number of samples, or how many are kept, is unknown.
   static std::shared_ptr<const Schedule> MakeSchedule(
       const StageOptions& options, const std::optional<SourceShard>& shard,

@@ -7,10 +7,33 @@
 
 namespace refurbish_tf {
 
-RoomOptions Stage::RoomOf(const StageOptions& options, SampleStore& store) {
+RoomOptions Stage::RoomOf(const StageOptions& options,
+                          const std::optional<SourceShard>& shard,
+                          SampleStore& store) {
+  // Shards divide the room, and have no samples in common.
+  const bool shared = store.store().shared();
+  const int64_t shards = shared && shard.has_value() ? shard->num_sharing() : 1;
   return {options.schedule,      options.num_samples,
-          options.sample_bytes,  store.store().max_bytes(),
-          options.random_access, store.store().shared()};
+          options.sample_bytes,  RoomOfShard(store.store().max_bytes(), shards),
+          options.random_access, shared && shards == 1};
+}
+
+std::optional<uint32_t> Stage::NumKept(const StageOptions& options,
+                                       const std::optional<SourceShard>& shard,
+                                       SampleStore& store) {
+  RoomOptions room = RoomOf(options, shard, store);
+  const int64_t shards = shard.has_value() ? shard->num_sharing() : 1;
+  if (shards == 1 || !store.store().shared()) {
+    return refurbish_tf::NumKept(room);
+  }
+  // Either all shards keep all of their samples, or all keep the same number,
+  // below the size of the smallest shard.
+  room.num_samples = (shard->whole + shards - 1) / shards;
+  const std::optional<uint32_t> kept = refurbish_tf::NumKept(room);
+  if (!kept.has_value()) return kept;
+  if (*kept == room.num_samples) return options.num_samples;
+  return std::min<int64_t>(*kept,
+                           std::max(shard->whole / shards, int64_t{1}) - 1);
 }
 
 absl::Status Stage::SetShard(const SourceShard& shard) {
@@ -82,13 +105,12 @@ absl::Status Stage::Configure(const StageOptions& options,
   RTF_RETURN_IF_ERROR(store->Reserve(id_, weak_from_this(), types));
   Cooperation& jobs = store->cooperation();
   const Cooperation::Terms terms = TermsOf(options, shard);
-  RTF_RETURN_IF_ERROR(jobs.TakeOver(terms, NumKept(RoomOf(options, *store))));
   RTF_ASSIGN_OR_RETURN(
       std::shared_ptr<const Schedule> schedule,
       jobs.Agree(terms, MakeSchedule(options, shard, *store), kPatience));
-  RTF_RETURN_IF_ERROR(
-      jobs.PlanTransit(TransitBytes(RoomOf(options, *store), schedule.get()),
-                       options.sample_bytes));
+  RTF_RETURN_IF_ERROR(jobs.PlanTransit(
+      TransitBytes(RoomOf(options, shard, *store), schedule.get()),
+      options.sample_bytes));
   absl::MutexLock lock(&mu_);
   // Another thread may have configured the stage since.
   const std::optional<absl::Status> configured = Reconfigure(options);
@@ -104,7 +126,7 @@ absl::Status Stage::Configure(const StageOptions& options,
 std::shared_ptr<const Schedule> Stage::MakeSchedule(
     const StageOptions& options, const std::optional<SourceShard>& shard,
     SampleStore& store) {
-  const std::optional<uint32_t> num_kept = NumKept(RoomOf(options, store));
+  const std::optional<uint32_t> num_kept = NumKept(options, shard, store);
   if (!num_kept.has_value()) return nullptr;
   // A schedule that other jobs have agreed on is kept, if its samples fit.
   std::shared_ptr<const Schedule> earlier =
@@ -113,7 +135,7 @@ std::shared_ptr<const Schedule> Stage::MakeSchedule(
       (*num_kept == options.num_samples ||
        (options.sample_bytes > 0 &&
         earlier->capacity() <=
-            store.store().max_bytes() / options.sample_bytes))) {
+            RoomOf(options, shard, store).max_bytes / options.sample_bytes))) {
     return earlier;
   }
   return std::make_shared<Schedule>(options.schedule, options.num_samples,

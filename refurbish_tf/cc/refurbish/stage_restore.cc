@@ -128,7 +128,7 @@ std::shared_ptr<const Schedule> Stage::SavedSchedule(
   const bool follows_own = saved.schedule_shards == 0 ||
                            saved.schedule_shards == int64_t{numbering().count};
   const std::optional<uint32_t> num_kept =
-      own_size ? NumKept(RoomOf(options_, *store_))
+      own_size ? NumKept(options_, shard_, *store_)
                : static_cast<uint32_t>(saved.num_kept);
   const bool keeps_all =
       saved.scheduled && saved.num_kept == saved.num_samples &&

@@ -17,8 +17,6 @@ class SharedCooperation : public Cooperation {
   // The store must outlive it.
   explicit SharedCooperation(DiskStore* disk) : disk_(*disk) {}
 
-  absl::Status TakeOver(const Terms& terms,
-                        std::optional<uint32_t> num_kept) override;
   std::shared_ptr<const Schedule> Agreed(const Terms& terms) override;
   absl::StatusOr<std::shared_ptr<const Schedule>> Agree(
       const Terms& terms, std::shared_ptr<const Schedule> schedule,

@@ -72,8 +72,9 @@ bool SharedJobEpoch::Claim(uint32_t index, bool also_claimed) {
 }
 
 bool SharedJobEpoch::KeepsForOthers(uint32_t index) const {
-  return plan_.schedule != nullptr && plan_.schedule->Kept(index) &&
-         shared_.job_->OthersAreAlive();
+  // Jobs with other shards do not need it.
+  return plan_.keys.count == 1 && plan_.schedule != nullptr &&
+         plan_.schedule->Kept(index) && shared_.job_->OthersAreAlive();
 }
 
 bool SharedJobEpoch::ShouldPublish(uint32_t index) const {
