@@ -33,7 +33,8 @@ SMALLER = {
   "left_right], batch_size=128": "left_right], batch_size=8, max_seconds=0.5",
   '"/ssd/cache"': '"cache"',
   "MultiWorkerMirroredStrategy()": "get_strategy()",
-  'cluster.cluster_spec().num_tasks("worker"), cluster.task_id': "2, 0",
+  'cluster.cluster_spec().num_tasks("worker"), cluster.task_id': "1, 0",
+  "while epoch < 90": "while epoch < 2",
   "imagenet/train-*-of-01024": "data/train-*.tfrecord",
   '"imagenet/train"': '"photos"',
   "oxford_flowers102": "flowers",
@@ -44,7 +45,6 @@ SMALLER_PROGRAMS = {
   ".batch(128)": ".batch(8)",
   "range(loader.epoch, 90)": "range(loader.epoch, 2)",
   "step % 500": "step % 2",
-  "/ssd/cache": "cache",
 }
 SERVICE = '"grpc://host0:5050"'
 NOT_RUN = "<!-- not run: "
@@ -364,15 +364,6 @@ def test_all_but_a_damaged_photograph_are_trained_on(photographs):
   assert done.stdout == "19 of 20 photographs\n" * 3
   # The error comes once per epoch, and for no other file.
   assert re.findall(r"the file \S*/(photos/\S*jpg), failed", done.stderr) == ["photos/c/7.jpg"] * 3
-
-
-def test_ranks_prepare_their_own_shards(photographs):
-  printed = run_program_of(
-    "torch_jax.md", "ddp.py", ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-  )
-  counts = re.findall(r"rank (\d): (\d+) samples prepared, (\d+) from the store", printed)
-  # Each rank reads its 10 of the 20 photographs in two epochs.
-  assert sorted(counts) == [("0", "13", "7"), ("1", "13", "7")]
 
 
 @cases.only_exhaustive
