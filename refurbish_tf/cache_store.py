@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.core.protobuf import struct_pb2
 
-from refurbish_tf._internal import checks, machine, native, shared_levels
+from refurbish_tf._internal import checks, machine, named_memory, native, shared_levels
 from refurbish_tf._internal.tensorflow_internals import nested_structure_coder, structure
 
 UNLIMITED = 2**63 - 1
@@ -89,7 +89,7 @@ class CacheStore:
   With a `path` the samples are in a directory of a local disk, where the next run finds them. Several processes may
   have the store open at once and use each other's samples. It survives any crash. A torn or corrupt sample counts as
   missing and is prepared again, the same one if `partial_fn` takes a `seed`. Damage is found when a sample is read, so
-  that sample comes at the end of its epoch. A directory below /dev/shm makes it a store in memory that processes share.
+  that sample comes at the end of its epoch. With a `name`, all this holds in memory, until the last process ends.
 
   >>> import os, tempfile
   >>> path = os.path.join(tempfile.mkdtemp(), "cache")
@@ -108,6 +108,7 @@ class CacheStore:
     self,
     path: str | os.PathLike[str] | None = None,
     *,
+    name: str | None = None,
     max_bytes: int | None = None,
     shared: Any = None,
     shared_max_bytes: int | None = None,
@@ -119,8 +120,11 @@ class CacheStore:
 
     Args:
       path: a directory of a local disk, which may not exist yet. None to keep the samples in memory.
-      max_bytes: the most bytes of data it holds, an int, or None for no limit. Beyond it a sample is not kept, and
-        `refurbish` prepares it in every epoch. On disk, the files may take up to twice as much. There a part of
+      name: instead of `path`, a name for a store in memory that all processes of this user on this machine share, such
+        as the ranks of a training. It is removed when the last of them has ended, even if they are killed.
+      max_bytes: the most bytes of data it holds, an int, or None for no limit; with a `name`, None is a quarter of the
+        memory, and half of /dev/shm is the most. Beyond it a sample is not kept, and `refurbish` prepares it in every
+        epoch. [Shards](workers.md) divide it. On disk, the files may take up to twice as much. There a part of
         it is for samples in transit, which are not kept and which jobs hand each other: room for 2 % of all samples, or
         for a quarter of those that fit, up to 1,024, if that is more; a sixteenth of the bytes if samples vary in size;
         and all of it if `r` is 1 and the source is read by index. `rtf.describe` says how many these are.
@@ -148,18 +152,26 @@ class CacheStore:
         process uses a store in it.
       TypeError: an argument is of the wrong type.
     """
+    max_bytes = _checked_max_bytes(max_bytes)
+    if name is not None:
+      if path is not None:
+        raise ValueError(
+          f"name is for a store in memory and path for one on disk, got {name!r} and {path!r}. Give one."
+        )
+      path, max_bytes = named_memory.open_directory(name), named_memory.limit(name, max_bytes)
     path = checked_path(path)
     if version is not None and (not isinstance(version, str) or "\n" in version):
       raise TypeError(f"version must be a string of one line, such as 'magnitude 9', got {version!r}.")
     overwrite = checks.checked_flag("overwrite", overwrite)
     if path is None and (version is not None and shared is None or overwrite):
       raise ValueError(
-        "version and overwrite need a path, as they are for a store on disk. Give path, or leave them out."
+        "version and overwrite need a path or a name, as they are for a store that processes share. Give one, or leave "
+        "them out."
       )
     if shared is None and shared_max_bytes is not None:
       raise ValueError(f"shared_max_bytes needs shared, as it limits that level, got {shared_max_bytes}. Give shared.")
     self._path = path
-    self._max_bytes = _checked_max_bytes(max_bytes)
+    self._max_bytes = max_bytes
     self._shared, self._version = shared, version
     self._shared_max_bytes = _checked_max_bytes(shared_max_bytes, "shared_max_bytes")
     self._shared_address = "" if shared is None else shared_levels.address_of(shared)
@@ -188,7 +200,7 @@ class CacheStore:
 
   @property
   def path(self) -> str | None:
-    """The directory of a store on disk, or None."""
+    """The directory of a store on disk or with a name, or None."""
     return self._path
 
   @property

@@ -1,14 +1,9 @@
 """Shards of a source: how samples are numbered, and training that continues with another number of shards."""
 
 import collections
-import fcntl
 import gc
 import itertools
 import math
-import os
-import random
-import struct
-import time
 
 import pytest
 import tensorflow as tf
@@ -17,9 +12,6 @@ import refurbish_tf as rtf
 from support import cases
 from support.checkpoints import partial_fn, restore, save
 from support.loaders import FRAMEWORKS, as_numpy, loader_of
-from support.processes import start_forked
-from support.stores import forge_settings
-from support.waiting import until
 
 pytestmark = cases.slow
 
@@ -360,7 +352,7 @@ def test_shards_divide_the_room_of_a_store(tmp_path, monkeypatch, ragged):
     ]
 
   def fresh(each):
-    for epoch in range(5):
+    for _ in range(5):
       for stage in each:
         assert len(list(stage)) == stage.cardinality()  # G1.
     return [[counts.fresh for counts in rtf.stats(stage)[0].epochs][1:] for stage in each]

@@ -79,11 +79,7 @@ void ApplyLimits(const std::string& root, const std::string& path,
 }  // namespace
 
 Memory ReadMemory() {
-  std::string root;
-  {
-    std::lock_guard<std::mutex> lock(root_mu);
-    root = Root();
-  }
+  const std::string root = SystemRoot();
   constexpr int64_t kUnknown = std::numeric_limits<int64_t>::max();
   Memory memory{kUnknown, kUnknown};
   for (const auto& [name, kilobytes] : NumbersIn(root + "/proc/meminfo")) {
@@ -113,6 +109,11 @@ Memory ReadMemory() {
 void SetMemoryRoot(const std::string& root) {
   std::lock_guard<std::mutex> lock(root_mu);
   Root() = root;
+}
+
+std::string SystemRoot() {
+  std::lock_guard<std::mutex> lock(root_mu);
+  return Root();
 }
 
 void ReturnFreedMemory() { malloc_trim(0); }

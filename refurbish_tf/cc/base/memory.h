@@ -29,6 +29,7 @@ Memory ReadMemory();
 // For tests: from now on, `ReadMemory` reads /proc and /sys below `root`. A
 // parameter would not help, because stages create the stores that call it.
 void SetMemoryRoot(const std::string& root);
+std::string SystemRoot();
 
 // Gives freed memory back to the system. By itself, the allocator returns only
 // memory at the end of a heap.

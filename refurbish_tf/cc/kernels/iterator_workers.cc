@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "refurbish_tf/cc/base/cores.h"
 #include "refurbish_tf/cc/base/memory.h"
 #include "tensorflow/core/framework/dataset_options.pb.h"
 #include "tensorflow/core/util/determinism.h"
@@ -56,14 +57,19 @@ OrderedWorkers::Options WorkerOptions(
     return std::any_of(functions.begin(), functions.end(), is_so);
   };
   OrderedWorkers::Options options;
-  options.max_calls = num_parallel_calls == kAutotuneCalls
-                          ? std::max(1, ctx->runner_threadpool_size())
-                          : num_parallel_calls;
+  options.max_calls = num_parallel_calls;
+  if (num_parallel_calls == kAutotuneCalls) {
+    options.calls_now = [pool = ctx->runner_threadpool_size()] {
+      return CallsForPool(pool);
+    };
+    options.max_calls = options.calls_now();
+  }
   options.in_order = InOrder(deterministic, ctx);
   // Stateful functions are deterministic only if one thread runs all calls.
   if (tensorflow::OpDeterminismRequired() &&
       any([](auto* function) { return function->is_stateful(); })) {
     options.max_calls = 0;
+    options.calls_now = nullptr;
   }
   // The consumer does not help with Python, which runs one thread at a time.
   options.consumer_helps =

@@ -19,7 +19,8 @@
 namespace refurbish_tf {
 
 // The value of `num_parallel_calls` that stands for tf.data.AUTOTUNE: as many
-// calls as tf.data's thread pool has threads.
+// calls as the process has CPU cores, even if their number changes, or as
+// tf.data's thread pool has threads if the user has set its size.
 inline constexpr int64_t kAutotuneCalls = -1;
 
 // Fails unless `value` is kAutotuneCalls or from 0 to 1024. `name` is the name

@@ -14,6 +14,8 @@ OrderedWorkers::OrderedWorkers(const Options& options, Work* work,
     : options_(options),
       work_(work),
       start_thread_(std::move(start_thread)),
+      calls_read_(Clock::now()),
+      max_calls_(options.max_calls),
       room_(options),
       consumer_helps_(options.max_calls == 0 ||
                       (options.consumer_helps && options.max_calls > 1)) {}
@@ -97,7 +99,7 @@ OrderedWorkers::Next OrderedWorkers::GetNext(std::unique_ptr<Piece>* piece,
     if (!waited && num_sleeping_ > 0 && HasWork()) wake_threads_.notify_all();
     wait_begins();
     if (consumer_helps_ && Step(lock)) {
-      if (options_.max_calls > 0 && times_.are_long(options_.max_calls)) {
+      if (max_calls_ > 0 && times_.are_long(max_calls_)) {
         consumer_helps_ = false;
         AddThread();
       }
@@ -182,9 +184,7 @@ bool OrderedWorkers::IsUnderWay() const {
 
 void OrderedWorkers::AddThread() {
   if (num_sleeping_ > 0 || num_starting_ > 0 ||
-      static_cast<int>(threads_.size()) + consumer_helps_ >=
-          options_.max_calls ||
-      !HasWork()) {
+      static_cast<int>(threads_.size()) >= MostThreads() || !HasWork()) {
     return;
   }
   ++num_starting_;
@@ -195,8 +195,8 @@ void OrderedWorkers::Loop() {
   Lock lock(mu_);
   --num_starting_;
   while (!cancelled_ && !Ended()) {
-    if (HasWork() && Step(lock)) continue;
-    if (cancelled_ || Ended() || HasWork()) continue;
+    if (ThreadHasWork() && Step(lock)) continue;
+    if (cancelled_ || Ended() || ThreadHasWork()) continue;
     ++num_sleeping_;
     work_->Sleeps(true);
     wake_threads_.wait(lock);
@@ -324,9 +324,29 @@ PieceTimes::Duration OrderedWorkers::DoEach(Lock& lock, const Group& group,
       entry->bytes = work_->Bytes(*entry->piece);
     }
   }
-  const PieceTimes::Duration taken = Clock::now() - began;
+  const Clock::time_point ended = Clock::now();
+  const int calls = ReadCalls(ended);
   Acquire(lock);
-  return taken;
+  if (calls > 0) SetCalls(calls);
+  return ended - began;
+}
+
+int OrderedWorkers::ReadCalls(Clock::time_point now) {
+  Clock::time_point last = calls_read_.load(std::memory_order_relaxed);
+  if (!options_.calls_now || now < last + options_.calls_read_every ||
+      !calls_read_.compare_exchange_strong(last, now)) {
+    return 0;
+  }
+  return options_.calls_now();
+}
+
+void OrderedWorkers::SetCalls(int calls) {
+  if (calls == max_calls_) return;
+  max_calls_ = calls;
+  // The only thread works while the consumer trains.
+  if (calls == 1) consumer_helps_ = false;
+  AddThread();
+  wake_threads_.notify_all();
 }
 
 void OrderedWorkers::FetchAndRun(Lock& lock) {

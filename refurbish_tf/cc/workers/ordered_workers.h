@@ -80,6 +80,10 @@ class OrderedWorkers {
   struct Options : RoomAhead::Limits {
     // Whether results come in the order of the claims.
     bool in_order = true;
+    // If given, `max_calls` is only the first number of calls. Called this
+    // often, without the lock.
+    std::function<int()> calls_now;
+    std::chrono::milliseconds calls_read_every{1000};
     // Whether the consumer may do pieces itself before it sleeps.
     bool consumer_helps = true;
     // Sleeping threads are woken when less than 1 / `wake_part` of each limit
@@ -191,11 +195,22 @@ class OrderedWorkers {
   // pieces than calls are not ready.
   bool IsHeldUp() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return consumer_sleeps_ && waits_long_ && !IsReady() &&
-           ring_.size() <= room_.num_ready() + options_.max_calls;
+           ring_.size() <= room_.num_ready() + max_calls_;
   }
   bool MayClaim() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (settling_ || claims_ended_ || claims_blocked_) return false;
     return HasRoom(1) || (IsHeldUp() && room_.Extend(ring_.size()));
+  }
+  // How many threads may be awake.
+  int MostThreads() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return max_calls_ - consumer_helps_;
+  }
+  // Whether a thread that is awake has work. If the number of calls has fallen,
+  // some threads have none.
+  bool ThreadHasWork() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return static_cast<int>(threads_.size()) - num_sleeping_ - num_starting_ <=
+               MostThreads() &&
+           HasWork();
   }
   bool HasWork() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return !to_run_.empty() || (!to_fetch_.empty() && !fetching_) ||
@@ -212,8 +227,12 @@ class OrderedWorkers {
     }
   }
   // Starts a thread if there is work for it, no other is asleep or starting,
-  // and `max_calls` allows it.
+  // and `max_calls_` allows it.
   void AddThread() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Returns what `calls_now` does, if it is time to call it, otherwise 0.
+  int ReadCalls(std::chrono::steady_clock::time_point now)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  void SetCalls(int calls) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Loop() ABSL_LOCKS_EXCLUDED(mu_);
 
   const Options options_;
@@ -233,6 +252,8 @@ class OrderedWorkers {
   std::deque<Entry*> to_run_ ABSL_GUARDED_BY(mu_);
   // Written with the lock held, but also read without it.
   std::atomic<bool> fetching_{false};
+  std::atomic<std::chrono::steady_clock::time_point> calls_read_;
+  int max_calls_ ABSL_GUARDED_BY(mu_);
   PieceTimes times_ ABSL_GUARDED_BY(mu_);
   RoomAhead room_ ABSL_GUARDED_BY(mu_);
   // How many claims in a row have returned kDone.

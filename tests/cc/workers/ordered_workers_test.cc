@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -172,6 +173,33 @@ TEST_P(AllWorkersTest, RunsTheMaximumNumberOfCallsAtOnce) {
   ExpectResults(workers.AllNumbers(), UpTo(3 * calls));
   const bool helped = options().consumer_helps && options().max_calls > 1;
   EXPECT_EQ(workers.threads_started(), options().max_calls - helped);
+}
+
+TEST_F(OrderedWorkersTest, FollowsTheNumberOfCalls) {
+  constexpr int kPhase = 100, kSettled = 60, kCalls[] = {1, 4, 2, 1, 3};
+  for (const bool helps : {false, true}) {
+    Counter allowed, running, together[std::size(kCalls)];
+    allowed.Set(1);
+    Options options = MakeOptions(/*max_calls=*/1, helps, /*in_order=*/true);
+    options.calls_now = [&]() -> int { return allowed; };
+    options.calls_read_every = std::chrono::milliseconds(0);
+    Workers workers(options);
+    workers.claim = [&](int number) { return number == 5 * kPhase ? Claimed::kEnd : Claimed::kRun; };
+    workers.run = [&](int number) {
+      const int calls = kCalls[number / kPhase];
+      if (number % kPhase == 0) allowed.Set(calls);
+      const int at_once = running.Add(1);
+      if (number % kPhase >= kSettled) {
+        EXPECT_LE(at_once, calls) << number;
+        // As many calls as may run at once wait for each other.
+        Counter& begun = together[number / kPhase];
+        if (begun.Add(1) <= calls) Await([&] { return begun >= calls; });
+      }
+      running.Add(-1);
+      return Outcome::kDone;
+    };
+    EXPECT_EQ(workers.AllNumbers(), UpTo(5 * kPhase));
+  }
 }
 
 TEST_F(OrderedWorkersTest, AThreadStartsWhenAllOthersAreBusy) {
