@@ -12,6 +12,7 @@ import collections
 import fcntl
 import gc
 import os
+import sys
 
 import hypothesis
 import pytest
@@ -75,6 +76,11 @@ def pytest_collection_finish():
   autograph.parse_each_file_once()
   gc.collect()
   gc.freeze()
+
+
+def pytest_runtest_teardown():
+  if levels := sys.modules.get("support.shared_levels"):
+    levels.end_jobs()
 
 
 def pytest_runtest_logreport(report):

@@ -20,7 +20,7 @@ fcntl.flock(directory, fcntl.LOCK_EX)
 if os.path.exists(path) and os.path.samestat(os.stat(path), os.fstat(directory)):
   shutil.rmtree(path, ignore_errors=True)
 """
-# The descriptors with the locks, and the processes that wait.
+# The descriptors with the locks, by directory, and the processes that wait.
 _held, _waiting = {}, []
 
 
@@ -111,8 +111,8 @@ def limit(name: str, max_bytes: int | None) -> int:
   wanted = max_bytes or min(memory, machine.memory_limit() or memory) // 4
   if size // 2 < 0.9 * wanted:
     pipeline_warnings.warn(
-      f"{FOLDER} has {machine.size_of(size)}, so the store named {name!r} holds at most {machine.size_of(size // 2)} of "
-      "samples, and the others are prepared again at each use. Make it larger: docker run --shm-size=16g, or in "
-      "Kubernetes an emptyDir volume with medium: Memory, mounted there."
+      f"{FOLDER} has {machine.size_of(size)}, so the store named {name!r} holds at most {machine.size_of(size // 2)}. "
+      "Other samples are prepared again at each use. Make it larger: docker run --shm-size=16g, or in Kubernetes an "
+      "emptyDir volume with medium: Memory, mounted there."
     )
   return min(wanted, max(1, size // 2))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import math
+import re
 import threading
 from typing import Any, Iterator
 
@@ -125,7 +126,9 @@ class Loader:
     state = states.as_array(f"{self._function}: load_state_dict", state_dict)
     with self._lock:
       saved = states.read(self._function, state)
-      if saved.described != self._described:
+      # Between two epochs the size of a batch may change, as for another number of workers.
+      told = (lambda each: each) if saved.iterator is not None else _without_batch_sizes
+      if told(saved.described) != told(self._described):
         raise ValueError(
           f"{self._function}: the state is of another pipeline, with {saved.described}, but this one has "
           f"{self._described}. Build the same pipeline."
@@ -315,6 +318,10 @@ class _BatchSampler:
 
   def set_epoch(self, number):
     self._loader._tell(number)
+
+
+def _without_batch_sizes(described):
+  return {**described, "elements": re.sub(r"shape=\(\d+,", "shape=(None,", str(described.get("elements")))}
 
 
 def _packer(element_spec):

@@ -247,13 +247,18 @@ def test_a_job_without_repeat_starts_from_scratch(two_workers):
   assert sorted(epochs[0]) == sorted(epochs[1])
 
 
-def test_shards_cannot_use_one_store_on_disk(two_workers, tmp_path):
+def test_shards_use_one_store_on_disk(two_workers, tmp_path):
   source = tf.data.Dataset.range(N).shard(SHARD_HINT, SHARD_HINT)
-  with pytest.raises(tf.errors.FailedPreconditionError, match="shard is . of 2, but it was . of 2"):
-    two_workers.read(Policy.HINT, refurbish(source, store=tmp_path).repeat(EPOCHS))
-  refurbish(tf.data.Dataset.range(N).shard(2, 0), store=tmp_path / "other")
+  read = two_workers.read(Policy.HINT, refurbish(source, store=tmp_path).repeat(EPOCHS))
+  assert sorted(index for index, *_ in read) == sorted([*range(N)] * EPOCHS)
+  assert len(rtf.CacheStore(tmp_path)) == N
+
+
+def test_shards_with_unknown_samples_cannot_use_one_store_on_disk(tmp_path):
+  files = lambda i: tf.data.Dataset.range(2).shard(2, i).interleave(lambda _: tf.data.Dataset.range(N))
+  refurbish(files(0), store=tmp_path)
   with pytest.raises(ValueError, match="shard is 1 of 2, but it was 0 of 2"):
-    refurbish(tf.data.Dataset.range(N).shard(2, 1), store=tmp_path / "other")
+    refurbish(files(1), store=tmp_path)
 
 
 def test_shards_cannot_run_in_one_process():

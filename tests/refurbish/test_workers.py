@@ -1,9 +1,11 @@
 """The functions of `refurbish` run on the stage's workers: how many at once, on which executor, and everything that
 `map` allows."""
 
+import multiprocessing
 import os
 import pathlib
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from tensorflow.python.framework import config
 import refurbish_tf as rtf
 from support.checkpoints import restore, save
 from support.datasets import CallsAtOnce, in_python, read, with_options
+from support.processes import end_of, start_forked
 from support.waiting import until
 
 Dataset = tf.data.Dataset
@@ -28,7 +31,7 @@ def test_no_more_calls_at_once_than_asked_for(calls):
   assert len(partial.order) == 45 and len(final.order) == 60
 
 
-def test_autotune_is_the_size_of_the_thread_pool():
+def test_autotune_is_the_size_of_a_thread_pool_of_the_user():
   calls = CallsAtOnce()
   dataset = with_options(Dataset.range(60).refurbish(calls, seed=1), "threading", private_threadpool_size=2)
   assert sorted(dataset.as_numpy_iterator()) == list(range(60))
@@ -370,3 +373,36 @@ def test_a_stage_without_a_seed_takes_that_of_the_checkpoint(tmp_path):
     restore(other, path)
   with pytest.raises(tf.errors.InvalidArgumentError, match="another pipeline: seed "):
     restore(make(seed=1), path)
+
+
+def train_on_cores(results):
+  """Puts the most calls at once at the end of three epochs: on two cores; on one, soon after its beginning; on two."""
+  two = sorted(os.sched_getaffinity(0))[:2]
+  under_way, numbers, most, lock = [0], [], [0], threading.Lock()
+
+  def work(index):
+    with lock:
+      numbers.append(index)
+      under_way[0] += 1
+      most[0] = max(most[0], under_way[0]) if len(numbers) > 150 else 0
+    time.sleep(0.02)
+    with lock:
+      under_way[0] -= 1
+    return index
+
+  dataset = Dataset.range(200).refurbish(lambda index: tf.numpy_function(work, [index], tf.int64), r=1)
+  for cores in (two, two[:1], two):
+    numbers.clear()
+    for number, _ in enumerate(dataset):
+      if number == 5:
+        for thread in os.listdir("/proc/self/task"):
+          os.sched_setaffinity(int(thread), cores)
+    results.put(most[0])
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) != 2, reason="needs two CPU cores")
+def test_the_number_of_calls_follows_the_cores_within_an_epoch():
+  results = multiprocessing.get_context("forkserver").SimpleQueue()
+  process = start_forked(train_on_cores, results)
+  assert [results.get() for _ in range(3)] == [2, 1, 2]
+  assert end_of(process) == 0

@@ -5,6 +5,7 @@ import collections
 import contextlib
 import dataclasses
 import functools
+import gc
 import itertools
 import math
 import multiprocessing
@@ -16,6 +17,7 @@ import tempfile
 import threading
 import time
 import urllib.request
+import weakref
 
 import numpy as np
 import pytest
@@ -27,6 +29,8 @@ from support.processes import TIMEOUT, end_of, free_port, start_forked
 from support.waiting import until
 
 SEED, CALLS = 1, 2
+# Their functions refer to them, which keeps their stages, and so the threads that serve the levels.
+_jobs = weakref.WeakSet()
 KINDS = ("redis", "s3", "file", "object")
 RECORD = re.compile(r"refurbish/[0-9a-f]{20}/\d+/(\d+)$")
 
@@ -232,6 +236,14 @@ def generation_of(index, seed):
   return word & 2**32 - 1
 
 
+def end_jobs():
+  """Ends the stages of all jobs, so that their threads do not slow down later tests: a bucket's level has 80."""
+  if _jobs:
+    for job in list(_jobs):
+      job.dataset = job.store = None
+    gc.collect()
+
+
 class Job:
   """A stage whose samples are their index, generation, and bytes made from both. `prepared` has the calls of
   `partial_fn`.
@@ -241,6 +253,7 @@ class Job:
   """
 
   def __init__(self, shared=None, n=48, r=2, *, source=None, indices=None, size=16, seconds=0.0, batch=None, **options):
+    _jobs.add(self)
     self.indices, self.r, self.batch = indices or range(n), r, batch
     self.prepared, self.uses, self.longest = [], collections.Counter(), 0.0
 

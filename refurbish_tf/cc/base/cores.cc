@@ -44,8 +44,8 @@ int ReadCores() {
   return std::clamp(static_cast<int>((quota + period - 1) / period), 1, cores);
 }
 
-int CallsForPool(int pool_size) {
-  return pool_size == cores_at_load ? ReadCores() : std::max(1, pool_size);
+bool IsOfAllCores(int pool_size) {
+  return pool_size == cores_at_load || pool_size == CoresOfAffinity();
 }
 
 }  // namespace refurbish_tf

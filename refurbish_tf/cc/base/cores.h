@@ -7,9 +7,8 @@ namespace refurbish_tf {
 // about 0.02 ms.
 int ReadCores();
 
-// How many calls run at once if a thread pool of this size was made: as many
-// as `ReadCores`, unless somebody has chosen another size than the number of
-// cores that the process had when this library was loaded.
-int CallsForPool(int pool_size);
+// Whether a thread pool of this size has a thread for each core of the process,
+// now or when this library was loaded. Otherwise somebody has chosen its size.
+bool IsOfAllCores(int pool_size);
 
 }  // namespace refurbish_tf

@@ -59,10 +59,11 @@ OrderedWorkers::Options WorkerOptions(
   OrderedWorkers::Options options;
   options.max_calls = num_parallel_calls;
   if (num_parallel_calls == kAutotuneCalls) {
-    options.calls_now = [pool = ctx->runner_threadpool_size()] {
-      return CallsForPool(pool);
-    };
-    options.max_calls = options.calls_now();
+    options.max_calls = std::max(1, ctx->runner_threadpool_size());
+    if (IsOfAllCores(options.max_calls)) {
+      options.calls_now = ReadCores;
+      options.max_calls = ReadCores();
+    }
   }
   options.in_order = InOrder(deterministic, ctx);
   // Stateful functions are deterministic only if one thread runs all calls.
