@@ -164,10 +164,10 @@ MUTANTS = [
     "refurbish/test_pipeline_shapes.py",
   ),
   Mutant(
-    "a restore that reads an element begins the epoch twice",
+    "an iterator that is saved at the end of its epoch",
     "_internal/positions.py",
-    "next_epoch=next_epoch)",
-    "next_epoch=0)",
+    '      position["stages"][i]["next_epoch"] = int(next_epoch)\n',
+    "",
     "refurbish/test_pipeline_shapes.py",
   ),
   Mutant(

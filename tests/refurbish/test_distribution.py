@@ -250,7 +250,7 @@ def test_a_job_without_repeat_starts_from_scratch(two_workers):
 def test_shards_use_one_store_on_disk(two_workers, tmp_path):
   source = tf.data.Dataset.range(N).shard(SHARD_HINT, SHARD_HINT)
   read = two_workers.read(Policy.HINT, refurbish(source, store=tmp_path).repeat(EPOCHS))
-  assert sorted(index for index, *_ in read) == sorted([*range(N)] * EPOCHS)
+  assert sorted(index for _, index, _ in read) == sorted([*range(N)] * EPOCHS)
   assert len(rtf.CacheStore(tmp_path)) == N
 
 

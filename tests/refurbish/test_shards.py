@@ -403,6 +403,19 @@ def test_a_new_store_keeps_the_schedule_of_a_restored_checkpoint(tmp_path):
   assert dict(collections.ChainMap(*Workers(4, 3, tmp_path / "after").epoch())) == expected[4]
 
 
+def test_between_epochs_a_loader_takes_batches_of_another_size():
+  """So another number of workers can keep the size of all their batches together."""
+  torch_like = lambda n, i, size: loader_of(FRAMEWORKS[0], sharded(n, i, 2).batch(size, drop_remainder=True))
+  before, after = torch_like(2, 0, 4), torch_like(4, 0, 2)
+  batches = iter(before)
+  next(batches)
+  with pytest.raises(ValueError, match="the state is of another pipeline"):
+    after.load_state_dict(before.state_dict())
+  assert len(list(batches)) == 2
+  after.load_state_dict(before.state_dict())
+  assert after.epoch == 1 and len(list(after)) == 3
+
+
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_a_loader_state_is_accepted_only_between_epochs(framework):
   def loaders(n):
