@@ -218,7 +218,7 @@ MUTANTS = [
     "cc/store/memory/memory_store.h",
     "result = room_.Offer(stats_.bytes + bytes)",
     "result = room_.Offer(stats_.bytes)",
-    "refurbish/test_guarantees.py::test_max_bytes_of_samples_of_different_size",
+    "cc/test_cc.py::test_cc[address_undefined-memory_store_test]",
   ),
   Mutant(
     "a store grows until memory runs out",
