@@ -17,17 +17,17 @@ _REMOVE_UNUSED = """
 import fcntl, os, shutil, sys
 directory, path = int(sys.argv[1]), sys.argv[2]
 fcntl.flock(directory, fcntl.LOCK_EX)
-if os.path.exists(path) and os.path.samestat(os.stat(path), os.fstat(directory)):
+if os.path.samestat(os.stat(path), os.fstat(directory)):
   shutil.rmtree(path, ignore_errors=True)
 """
-# The descriptors with the locks, by directory, and the processes that wait.
-_held, _waiting = {}, []
+# The descriptors with the locks, by directory.
+_held = {}
 
 
 def open_directory(name: str) -> str:
   """A directory for the store of this name, empty unless another process has it open. This process keeps it open.
 
-  Raises TypeError or ValueError for an unusable name, OSError without a usable file system in memory.
+  Raises TypeError or ValueError for an unusable name, or without a usable file system in memory.
   """
   if not isinstance(name, str):
     raise TypeError(f"name must be a string such as 'train', got {name!r}.")
@@ -61,6 +61,11 @@ def _opened(path):
     os.mkdir(path, 0o700)
   except FileExistsError:
     pass
+  except OSError as error:
+    raise ValueError(
+      f"name needs {FOLDER}, a file system in memory, in which no directory can be made here ({error.strerror}). Give "
+      "a path, a directory of a local disk, instead."
+    ) from None
   try:
     directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
   except FileNotFoundError:
@@ -72,7 +77,10 @@ def _opened(path):
 
 
 def _is_at(directory, path):
-  return os.path.exists(path) and os.path.samestat(os.stat(path), os.fstat(directory))
+  try:
+    return os.path.samestat(os.stat(path), os.fstat(directory))
+  except FileNotFoundError:
+    return False
 
 
 def _start_removing(path):
@@ -84,17 +92,16 @@ def _start_removing(path):
     command = [sys.executable, "-I", "-S", "-c", _REMOVE_UNUSED, str(directory), path]
     nothing = subprocess.DEVNULL
     # A session of its own, so that signals to the process group, such as Ctrl-C, do not reach it.
-    _waiting.append(
-      subprocess.Popen(
-        command,
-        stdin=nothing,
-        stdout=nothing,
-        stderr=nothing,
-        pass_fds=(lock, directory),
-        start_new_session=True,
-        cwd="/",
-      )
+    remover = subprocess.Popen(
+      command,
+      stdin=nothing,
+      stdout=nothing,
+      stderr=nothing,
+      pass_fds=(lock, directory),
+      start_new_session=True,
+      cwd="/",
     )
+    remover.returncode = 0  # It outlives this process, so nobody waits for it.
   except BlockingIOError:
     pass
   finally:

@@ -206,8 +206,11 @@ def test_bad_names(name):
     rtf.CacheStore(name=name)
 
 
-def test_bad_arguments(tmp_path):
+def test_bad_arguments(tmp_path, monkeypatch):
   with pytest.raises(TypeError, match="name must be a string such as 'train', got 3"):
     rtf.CacheStore(name=3)
   with pytest.raises(ValueError, match="Give one"):
     rtf.CacheStore(tmp_path, name="train")
+  monkeypatch.setattr(named_memory, "FOLDER", str(tmp_path / "missing"))
+  with pytest.raises(ValueError, match="no directory can be made here .No such file or directory.. Give a path"):
+    rtf.CacheStore(name="train")
