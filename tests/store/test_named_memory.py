@@ -96,13 +96,14 @@ class Ranks:
     assert max(collections.Counter(itertools.chain(*epochs)).values()) <= R  # G2.
 
 
-@pytest.mark.parametrize("n", [1, 2, 3])
+@pytest.mark.parametrize("n", [2, pytest.param(3, marks=cases.slow)])
 def test_ranks_prepare_as_much_as_one(name, n):
   ranks = Ranks(name, n, 4)
   ranks.finish()
   assert ranks.prepared.value <= 1.02 * (N + 3 * N / R)
 
 
+@cases.slow
 @pytest.mark.parametrize("kill", cases.some(range(12), 3))
 def test_ranks_are_killed_and_another_number_goes_on(name, kill):
   """What the killed ranks have put is found, whoever prepared it, as long as one process has the store open. `kill`:
@@ -134,6 +135,7 @@ def test_nothing_is_left_or_found_after_the_last_process(name):
     assert until(lambda: not directory(name).exists(), TIMEOUT)
 
 
+@cases.slow
 def test_what_killed_processes_have_left_is_removed(name):
   """Even if the process that removes it was killed as well, as by a batch system."""
   ready = multiprocessing.get_context("forkserver").SimpleQueue()
@@ -169,6 +171,7 @@ def measured(name, n, i, results, together, prepared):
   together.wait(TIMEOUT)
 
 
+@cases.slow
 def test_memory_counts_once(name):
   """Two ranks need as much as one, with the files of the store, which are in memory."""
   context = multiprocessing.get_context("forkserver")
