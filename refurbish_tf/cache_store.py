@@ -89,7 +89,7 @@ class CacheStore:
   With a `path` the samples are in a directory of a local disk, where the next run finds them. Several processes may
   have the store open at once and use each other's samples. It survives any crash. A torn or corrupt sample counts as
   missing and is prepared again, the same one if `partial_fn` takes a `seed`. Damage is found when a sample is read, so
-  that sample comes at the end of its epoch. With a `name`, all this holds in memory, until the last process ends.
+  that sample comes at the end of its epoch. With a `name`, the directory is in memory until the last process ends.
 
   >>> import os, tempfile
   >>> path = os.path.join(tempfile.mkdtemp(), "cache")
@@ -121,7 +121,8 @@ class CacheStore:
     Args:
       path: a directory of a local disk, which may not exist yet. None to keep the samples in memory.
       name: instead of `path`, a name for a store in memory that all processes of this user on this machine share, such
-        as the ranks of a training. It is removed when the last of them has ended, even if they are killed.
+        as the ranks of a training. It is removed when the last of them has ended, even if they are killed. It does not
+        watch how much memory is free.
       max_bytes: the most bytes of data it holds, an int, or None for no limit; with a `name`, None is a quarter of the
         memory, and half of /dev/shm is the most. Beyond it a sample is not kept, and `refurbish` prepares it in every
         epoch. [Shards](workers.md) divide it. On disk, the files may take up to twice as much. There a part of

@@ -157,7 +157,7 @@ def refurbish(
       num_partial_layers,
     )
     if on_disk:
-      fingerprint.check_store(kept, r, dataset.fingerprint_of_samples())
+      fingerprint.check_store(kept, r, source, dataset.fingerprint_of_samples())
     pipeline_warnings.check_source(source)
     pipeline_warnings.check_distribution()
     return dataset

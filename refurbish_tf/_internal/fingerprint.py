@@ -36,6 +36,14 @@ OTHER_FILES = (
   "for another. To start with an empty store, write store=rtf.CacheStore({path!r}, overwrite=True), or give another "
   f"directory. If the samples are right, silence this: {pipeline_warnings.SILENCE}."
 )
+# The setting that has the digest of the source for which a store on disk was made.
+SOURCE = "source"
+OTHER_SOURCE = (
+  "store {path} was just made for another source. All jobs on a store need the same source, because a sample is "
+  "identified by its position: otherwise one job gets the samples of another. Ranks must divide it by "
+  "source.shard(n, i), and not, for example, the list of its files. For another source give another directory or name. "
+  f"If the sources are the same, silence this: {pipeline_warnings.SILENCE}."
+)
 
 # Attributes of operations that differ from run to run, or between machines, for the same code.
 _PASSING = frozenset(
@@ -292,13 +300,21 @@ def _described(code, doc=None):
 # Fingerprints in a store. --------------------------------------------------------------------------------------------
 
 
-def check_store(store, r, stage):
+def check_store(store, r, source, stage):
   """Records what `of_stage` returned in a store on disk, and warns if samples in it may have another origin.
+
+  Elements of the source are compared with those that samples were prepared from. While there are none, as when ranks
+  start together, the digests of the sources are compared.
 
   Fingerprints belong to epochs, not to samples: every sample used in an epoch was prepared in it or in the few before.
   """
   with tf.init_scope():
     stats = store.stats()
+  if not stats.entries and (digest := of_source(source)):
+    with contextlib.suppress(ValueError):  # It differs, or the disk is full.
+      store._agree({SOURCE: digest})
+    if store._agree({}).get(SOURCE, digest) != digest:
+      pipeline_warnings.warn(OTHER_SOURCE.format(path=store.path))
   settings = store._agree({})
   # Pairs of a stage's first epoch and its fingerprints, oldest first.
   before = json.loads(settings.get(PREPARED_WITH, "[]")) if stats.entries else []

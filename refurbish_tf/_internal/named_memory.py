@@ -1,6 +1,9 @@
 """Stores in memory that processes of a machine share by name: directories that are removed after the last process."""
 
+import atexit
+import contextlib
 import fcntl
+import glob
 import os
 import re
 import shutil
@@ -11,8 +14,10 @@ from refurbish_tf._internal import machine, pipeline_warnings
 
 # A file system in memory. Tests set another folder.
 FOLDER = "/dev/shm"
-# Each process that has the store open holds a shared lock on its directory until it ends. This program waits for that
-# in a process of its own, because processes that are killed cannot remove anything.
+# The files of an empty store need this many bytes.
+_LEAST_FREE = 2**21
+# Each process that has a store open holds a shared lock on its directory until it ends. For each, this program waits
+# until nobody holds the lock, because processes that are killed cannot remove anything.
 _REMOVE_UNUSED = """
 import fcntl, os, shutil, sys
 directory, path = int(sys.argv[1]), sys.argv[2]
@@ -20,7 +25,7 @@ fcntl.flock(directory, fcntl.LOCK_EX)
 if os.path.samestat(os.stat(path), os.fstat(directory)):
   shutil.rmtree(path, ignore_errors=True)
 """
-# The descriptors with the locks, by directory.
+# By directory: the process that has made the entry, and its descriptor with the lock.
 _held = {}
 
 
@@ -33,47 +38,24 @@ def open_directory(name: str) -> str:
     raise TypeError(f"name must be a string such as 'train', got {name!r}.")
   if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
     raise ValueError(f"name must be 1 to 100 letters, digits, '.', '_' or '-', such as 'train', got {name!r}.")
-  path = os.path.join(FOLDER, f"refurbish_tf-{os.geteuid()}-{name}")
-  store = os.path.join(path, "store")
-  if path in _held and _is_at(_held[path], path):
-    return store
-  while True:
-    directory = _opened(path)
-    if directory is None:
-      continue
+  start = os.path.join(FOLDER, f"refurbish_tf-{os.geteuid()}-")
+  path = start + name
+  if path not in _held or not _is_at(_held[path][1], path):
+    for each in glob.glob(glob.escape(start) + "*"):
+      _remove_unused(each)  # What is left if even the programs that wait were killed.
     try:
-      fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
-      shutil.rmtree(store, ignore_errors=True)  # Nobody uses it, but the process that removes it was killed.
-    except BlockingIOError:
-      pass
-    fcntl.flock(directory, fcntl.LOCK_SH)
-    if _is_at(directory, path):
-      break
-    os.close(directory)  # It was removed before this process had the lock.
-  _held[path] = directory
-  _start_removing(path)
-  return store
+      _held[path] = os.getpid(), _locked(path)
+      _start_removing(path)
+    except OSError as error:
+      raise ValueError(
+        f"name needs {FOLDER}, a file system in memory, but {path} cannot be used ({error.strerror}). Give another "
+        "name, or a path, a directory of a local disk."
+      ) from None
+  return os.path.join(path, "store")
 
 
 def _opened(path):
-  """A descriptor of the directory, which is made if it is missing; None if it was removed at the same time."""
-  try:
-    os.mkdir(path, 0o700)
-  except FileExistsError:
-    pass
-  except OSError as error:
-    raise ValueError(
-      f"name needs {FOLDER}, a file system in memory, in which no directory can be made here ({error.strerror}). Give "
-      "a path, a directory of a local disk, instead."
-    ) from None
-  try:
-    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-  except FileNotFoundError:
-    return None
-  if os.fstat(directory).st_uid != os.geteuid():
-    os.close(directory)
-    raise ValueError(f"{path} belongs to another user, so it is not used. Give another name.")
-  return directory
+  return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
 
 
 def _is_at(directory, path):
@@ -83,36 +65,66 @@ def _is_at(directory, path):
     return False
 
 
+def _locked(path):
+  """A descriptor of the directory, which is made if it is missing, with a shared lock. Only its owner may open it."""
+  while True:
+    with contextlib.suppress(FileExistsError):
+      os.mkdir(path, 0o700)
+    try:
+      directory = _opened(path)
+    except FileNotFoundError:
+      continue  # It was removed in between.
+    fcntl.flock(directory, fcntl.LOCK_SH)
+    if _is_at(directory, path):
+      return directory
+    os.close(directory)  # It was removed before this process had the lock.
+
+
+def _remove_unused(path):
+  """Removes the directory if no process holds its lock."""
+  with contextlib.suppress(OSError):
+    directory = _opened(path)
+    try:
+      fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+      if _is_at(directory, path):
+        shutil.rmtree(path, ignore_errors=True)
+    finally:
+      os.close(directory)
+
+
 def _start_removing(path):
-  """Starts the process that removes the directory, unless there is one. It holds the lock on a file there."""
-  lock = os.open(os.path.join(path, "removed_by"), os.O_RDWR | os.O_CREAT, 0o600)
-  directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-  try:
-    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    command = [sys.executable, "-I", "-S", "-c", _REMOVE_UNUSED, str(directory), path]
-    nothing = subprocess.DEVNULL
-    # A session of its own, so that signals to the process group, such as Ctrl-C, do not reach it.
-    remover = subprocess.Popen(
-      command,
-      stdin=nothing,
-      stdout=nothing,
-      stderr=nothing,
-      pass_fds=(lock, directory),
-      start_new_session=True,
-      cwd="/",
-    )
-    remover.returncode = 0  # It outlives this process, so nobody waits for it.
-  except BlockingIOError:
-    pass
-  finally:
-    os.close(lock)
-    os.close(directory)
+  directory = _opened(path)
+  command = [sys.executable or "python3", "-I", "-S", "-c", _REMOVE_UNUSED, str(directory), path]
+  nothing = subprocess.DEVNULL
+  # In a session of its own, so that signals to the process group, such as Ctrl-C, do not reach it.
+  waiting = subprocess.Popen(
+    command, stdin=nothing, stdout=nothing, stderr=nothing, pass_fds=[directory], start_new_session=True, cwd="/"
+  )
+  waiting.returncode = 0  # It outlives this process, so nobody waits for it.
+  os.close(directory)
+
+
+@atexit.register
+def _end():
+  """Removes what no other process uses: in a container, the end of its first process kills all others."""
+  for path, (process, directory) in _held.items():
+    if process == os.getpid():  # A forked process has the lock of its parent.
+      os.close(directory)
+      _remove_unused(path)
 
 
 def limit(name: str, max_bytes: int | None) -> int:
   """The most bytes of samples: `max_bytes`, or a quarter of the memory, but at most half of the file system, because
-  files may take twice as much. It is the same in all processes. Warns if the file system lowers it."""
+  files may take twice as much. It is the same in all processes. Warns if the file system lowers it.
+
+  Raises ValueError if the file system is full.
+  """
   system = os.statvfs(FOLDER)
+  if system.f_bavail * system.f_frsize < _LEAST_FREE:
+    raise ValueError(
+      f"name needs room in {FOLDER}, which has {machine.size_of(system.f_bavail * system.f_frsize)} left. Remove what "
+      "other programs have left there, or give a path, a directory of a local disk."
+    )
   size = system.f_blocks * system.f_frsize
   memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
   wanted = max_bytes or min(memory, machine.memory_limit() or memory) // 4

@@ -11,14 +11,16 @@ import signal
 import subprocess
 import time
 import uuid
+import warnings
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
 import refurbish_tf as rtf
 from refurbish_tf._internal import named_memory
 from support import cases
-from support.processes import TIMEOUT, end_of, start_forked
+from support.processes import TIMEOUT, end_of, run_forked, start_forked
 from support.stores import small_disk
 from support.waiting import until
 
@@ -68,6 +70,10 @@ def rank(name, n, i, epochs, results, together, prepared, options):
     together.wait(TIMEOUT)
     elements.append([(int(index), int(seed)) for index, seed in stage.as_numpy_iterator()])
   results.put(elements)
+
+
+def opened(name):
+  rtf.CacheStore(name=name)
 
 
 def hold(name, ready):
@@ -137,7 +143,7 @@ def test_nothing_is_left_or_found_after_the_last_process(name):
 
 @cases.slow
 def test_what_killed_processes_have_left_is_removed(name):
-  """Even if the process that removes it was killed as well, as by a batch system."""
+  """Even if the process that removes it was killed as well, as by a batch system: whatever name is used next."""
   ready = multiprocessing.get_context("forkserver").SimpleQueue()
   process = start_forked(hold, name, ready)
   ready.get()
@@ -148,9 +154,8 @@ def test_what_killed_processes_have_left_is_removed(name):
   process.kill()
   process.join()
   assert directory(name).exists()
-  ranks = Ranks(name, 1, 1)
-  ranks.finish()
-  assert ranks.prepared.value == N
+  assert run_forked(opened, f"{name}-other") == 0
+  assert not directory(name).exists()
 
 
 def own_memory():
@@ -169,6 +174,21 @@ def measured(name, n, i, results, together, prepared):
   together.wait(TIMEOUT)
   results.put(own_memory() - before)
   together.wait(TIMEOUT)
+
+
+@cases.slow
+def test_each_process_sees_to_the_removal(name):
+  """The first one and what it has started are killed together, as by a batch system; the second one is killed later."""
+  ready, processes = multiprocessing.get_context("forkserver").SimpleQueue(), []
+  for _ in range(2):
+    processes.append(start_forked(hold, name, ready))
+    ready.get()
+  removers = subprocess.run(["pgrep", "-f", str(directory(name))], capture_output=True, text=True).stdout.split()
+  os.kill(int(removers[0]), signal.SIGKILL)
+  for process in processes:
+    assert directory(name).exists()
+    process.kill()
+    process.join()
 
 
 @cases.slow
@@ -215,5 +235,31 @@ def test_bad_arguments(tmp_path, monkeypatch):
   with pytest.raises(ValueError, match="Give one"):
     rtf.CacheStore(tmp_path, name="train")
   monkeypatch.setattr(named_memory, "FOLDER", str(tmp_path / "missing"))
-  with pytest.raises(ValueError, match="no directory can be made here .No such file or directory.. Give a path"):
+  with pytest.raises(ValueError, match="cannot be used .No such file or directory.. Give another"):
     rtf.CacheStore(name="train")
+
+
+def test_a_full_file_system(tmp_path, monkeypatch):
+  with small_disk(tmp_path / "shm", 64 << 20) as folder:
+    monkeypatch.setattr(named_memory, "FOLDER", str(folder))
+    (folder / "left").write_bytes(bytes(63 << 20))
+    with pytest.raises(ValueError, match="which has 1.0[0-9] MB left"):
+      rtf.CacheStore(name="full")
+
+
+def test_another_source_is_noticed_before_anything_is_prepared(tmp_path):
+  """Ranks that list their files themselves would get each other's samples."""
+  files = np.array([f"{i}.jpg" for i in range(20)])
+
+  def stage(names, n, i):
+    return (
+      tf.data.Dataset.from_tensor_slices(names).shard(n, i).refurbish(tf.identity, seed=1, store=tmp_path / "store")
+    )
+
+  first = stage(files, 2, 0)
+  with warnings.catch_warnings():
+    warnings.simplefilter("error")
+    stage(files, 2, 1)
+  with pytest.warns(rtf.PipelineWarning, match="was just made for another source.*source.shard"):
+    stage(np.roll(files, 1), 2, 1)
+  del first

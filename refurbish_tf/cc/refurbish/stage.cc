@@ -62,9 +62,17 @@ absl::Status Stage::Agree(std::shared_ptr<const Schedule> schedule) {
     auto agreed = jobs.Agree(terms, schedule, kPatienceOfAStep);
     if (schedule != nullptr && absl::IsFailedPrecondition(agreed.status())) {
       // Another job has ended its first pass before this one, and its schedule
-      // differs. That one is as good, so this stage follows it.
-      RTF_ASSIGN_OR_RETURN(schedule,
+      // differs. That one is as good, so this stage follows it, unless it is a
+      // shard of which fewer samples fit. Others then follow its schedule.
+      RTF_ASSIGN_OR_RETURN(auto other,
                            jobs.Agree(terms, nullptr, kPatienceOfAStep));
+      if (other == nullptr || terms.shard->num_sharing() == 1 ||
+          other->origin() != schedule->origin() ||
+          other->capacity() <= schedule->capacity()) {
+        schedule = std::move(other);
+      } else {
+        jobs.AgreeAnew(terms, *schedule).IgnoreError();
+      }
     } else if (agreed.ok()) {
       schedule = *std::move(agreed);
     } else if (schedule != nullptr) {

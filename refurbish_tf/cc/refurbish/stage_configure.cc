@@ -61,7 +61,7 @@ absl::Status Stage::Configure(const StageOptions& options,
     if (configured.has_value()) return *configured;
     shard = shard_;
   }
-  const int64_t max_bytes = store->store().max_bytes();
+  const int64_t max_bytes = RoomOf(options, shard, *store).max_bytes;
   const bool limited = max_bytes != kUnlimited;
   if (options.num_samples > MostSamples()) {
     return InvalidArgument(
@@ -74,9 +74,10 @@ absl::Status Stage::Configure(const StageOptions& options,
   if (limited && options.sample_bytes > max_bytes) {
     return InvalidArgument(
         "A partially augmented sample takes ", options.sample_bytes,
-        " bytes, more than max_bytes=", max_bytes,
-        " of the CacheStore, so no sample would fit. Raise max_bytes to hold "
-        "many samples, or use r=1 without a store, which keeps none.");
+        " bytes, more than max_bytes=", max_bytes, " of the CacheStore",
+        max_bytes < store->store().max_bytes() ? " for each shard" : "",
+        ", so no sample would fit. Raise max_bytes to hold many samples, or use "
+        "r=1 without a store, which keeps none.");
   }
   const int64_t whole =
       WholeOf(shard.value_or(SourceShard()), options.num_samples);

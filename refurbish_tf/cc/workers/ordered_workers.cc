@@ -96,7 +96,7 @@ OrderedWorkers::Next OrderedWorkers::GetNext(std::unique_ptr<Piece>* piece,
     }
     // Pieces under way also take room, so threads may have gone to sleep
     // although no result is ready.
-    if (!waited && num_sleeping_ > 0 && HasWork()) wake_threads_.notify_all();
+    if (!waited && MayWake() && HasWork()) wake_threads_.notify_all();
     wait_begins();
     if (consumer_helps_ && Step(lock)) {
       if (max_calls_ > 0 && times_.are_long(max_calls_)) {
@@ -341,7 +341,7 @@ int OrderedWorkers::ReadCalls(Clock::time_point now) {
 }
 
 void OrderedWorkers::SetCalls(int calls) {
-  if (calls == max_calls_) return;
+  if (calls == max_calls_ || cancelled_) return;
   max_calls_ = calls;
   // The only thread works while the consumer trains.
   if (calls == 1) consumer_helps_ = false;
@@ -357,7 +357,7 @@ void OrderedWorkers::FetchAndRun(Lock& lock) {
   fetching_ = false;
   // Another thread should fetch while this one runs its pieces.
   if (!to_fetch_.empty()) {
-    if (num_sleeping_ > 0) {
+    if (MayWake()) {
       wake_threads_.notify_one();
     } else if (consumer_sleeps_ && consumer_helps_) {
       wake_consumer_.notify_one();

@@ -205,12 +205,17 @@ class OrderedWorkers {
   int MostThreads() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return max_calls_ - consumer_helps_;
   }
+  int NumAwake() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return static_cast<int>(threads_.size()) - num_sleeping_ - num_starting_;
+  }
   // Whether a thread that is awake has work. If the number of calls has fallen,
-  // some threads have none.
+  // some threads have none, and sleep.
   bool ThreadHasWork() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return static_cast<int>(threads_.size()) - num_sleeping_ - num_starting_ <=
-               MostThreads() &&
-           HasWork();
+    return NumAwake() <= MostThreads() && HasWork();
+  }
+  // Whether a thread sleeps that may work.
+  bool MayWake() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return num_sleeping_ > 0 && NumAwake() < MostThreads();
   }
   bool HasWork() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return !to_run_.empty() || (!to_fetch_.empty() && !fetching_) ||
@@ -222,7 +227,7 @@ class OrderedWorkers {
   void SleepAsConsumer(Lock& lock) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Wakes the threads if there is enough room: see `Options::wake_part`.
   void WakeIfRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    if (num_sleeping_ > 0 && HasRoom(options_.wake_part) && HasWork()) {
+    if (MayWake() && HasRoom(options_.wake_part) && HasWork()) {
       wake_threads_.notify_all();
     }
   }

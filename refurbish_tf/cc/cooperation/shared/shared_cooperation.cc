@@ -2,6 +2,7 @@
 
 #include <charconv>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
 #include "refurbish_tf/cc/base/printable.h"
@@ -42,6 +43,9 @@ bool HoldsElements(const Settings& settings) {
   return reuse != settings.end() && reuse->second == kOfElements;
 }
 
+constexpr char kLimits[] =
+    "Which samples a limited store keeps depends on max_bytes, on the number of "
+    "shards and on LOCAL_WORLD_SIZE. ";
 constexpr char kElements[] = "elements of a source, which cached has kept";
 constexpr char kSamples[] = "samples of a refurbish stage";
 
@@ -137,8 +141,12 @@ absl::Status SharedCooperation::AgreeAsStage(
   if (!absl::IsFailedPrecondition(status)) return status;
   return FailedPrecondition(
       "The samples in the cache store ", disk_.directory(),
-      " were prepared in another way: ", status.message(),
-      ". To use these samples, give the former value, here or in version=. "
+      " were prepared in another way: ", status.message(), ". ",
+      absl::StrContains(status.message(), kKeptSetting) ||
+              absl::StrContains(status.message(), kFormerSetting)
+          ? kLimits
+          : "",
+      "To use these samples, give the former value, here or in version=. "
       "Otherwise, ",
       kStartEmpty, ".");
 }
@@ -187,10 +195,12 @@ absl::StatusOr<std::shared_ptr<const Schedule>> SharedCooperation::Agree(
   if (schedule != nullptr || settings.count(kKeptSetting) == 0) return schedule;
   return FailedPrecondition(
       "The settings of the cache store ", disk_.directory(),
-      " fit no source that this machine has memory for: num_samples=",
-      settings[kSamplesSetting], ", num_kept_samples=", settings[kKeptSetting],
+      " do not fit this source: num_samples=", settings[kSamplesSetting],
+      ", num_kept_samples=", settings[kKeptSetting],
       ", first_epoch=", settings[kOriginSetting],
-      ". Use a machine with more, or ", kStartEmpty, ".");
+      ", shards_of_schedule=", settings[kFormerSetting], ". ", kLimits,
+      "Use the former ones, or a machine with more memory, or ", kStartEmpty,
+      ".");
 }
 
 absl::Status SharedCooperation::AgreeOnElements(int64_t num_elements,
