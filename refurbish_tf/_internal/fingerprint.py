@@ -10,6 +10,7 @@ import inspect
 import json
 import math
 import os
+import pathlib
 import sys
 import types
 
@@ -36,11 +37,11 @@ OTHER_FILES = (
   "for another. To start with an empty store, write store=rtf.CacheStore({path!r}, overwrite=True), or give another "
   f"directory. If the samples are right, silence this: {pipeline_warnings.SILENCE}."
 )
-# The setting that has the digest of the source for which a store on disk was made.
+# The setting that has the digest of the source of a job on an empty store, and the job's process.
 SOURCE = "source"
 OTHER_SOURCE = (
-  "store {path} was just made for another source. All jobs on a store need the same source, because a sample is "
-  "identified by its position: otherwise one job gets the samples of another. Ranks must divide it by "
+  "store {path} is also used by process {process}, with another source. All jobs on a store need the same source, because "
+  "a sample is identified by its position: otherwise one job gets the samples of another. Ranks must divide it by "
   "source.shard(n, i), and not, for example, the list of its files. For another source give another directory or name. "
   f"If the sources are the same, silence this: {pipeline_warnings.SILENCE}."
 )
@@ -311,10 +312,7 @@ def check_store(store, r, source, stage):
   with tf.init_scope():
     stats = store.stats()
   if not stats.entries and (digest := of_source(source)):
-    with contextlib.suppress(ValueError):  # It differs, or the disk is full.
-      store._agree({SOURCE: digest})
-    if store._agree({}).get(SOURCE, digest) != digest:
-      pipeline_warnings.warn(OTHER_SOURCE.format(path=store.path))
+    _check_other_jobs(store, digest)
   settings = store._agree({})
   # Pairs of a stage's first epoch and its fingerprints, oldest first.
   before = json.loads(settings.get(PREPARED_WITH, "[]")) if stats.entries else []
@@ -332,6 +330,29 @@ def check_store(store, r, source, stage):
   if live != before:
     with contextlib.suppress(ValueError):
       store._agree({PREPARED_WITH: json.dumps(live)}, replace=True)
+
+
+def _check_other_jobs(store, digest):
+  """Warns if another living process has noted the digest of another source."""
+  own = f"{digest} {_process(os.getpid())}"
+  try:
+    store._agree({SOURCE: own})
+  except ValueError:  # There is another one, or the disk is full.
+    other, _, process = store._agree({}).get(SOURCE, own).partition(" ")
+    pid = process.partition(" ")[0]
+    if _process(pid) != process or int(pid) == os.getpid():
+      with contextlib.suppress(ValueError):
+        store._agree({SOURCE: own}, replace=True)
+    elif other != digest:
+      pipeline_warnings.warn(OTHER_SOURCE.format(path=store.path, process=pid))
+
+
+def _process(pid):
+  """What identifies a living process: its number and when it started; empty for others."""
+  try:
+    return f"{pid} {pathlib.Path(f'/proc/{pid}/stat').read_text().rpartition(')')[2].split()[19]}"
+  except OSError:
+    return ""
 
 
 def function_differs(one, other):

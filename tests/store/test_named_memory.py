@@ -247,19 +247,28 @@ def test_a_full_file_system(tmp_path, monkeypatch):
       rtf.CacheStore(name="full")
 
 
+def of_files(path, first):
+  files = np.roll([f"{i}.jpg" for i in range(20)], first)
+  return tf.data.Dataset.from_tensor_slices(files).shard(2, 0).refurbish(tf.identity, seed=1, store=path)
+
+
+def build(path, ready):
+  stage = of_files(path, 0)
+  ready.put(None)
+  time.sleep(10 * TIMEOUT)
+  del stage
+
+
 def test_another_source_is_noticed_before_anything_is_prepared(tmp_path):
-  """Ranks that list their files themselves would get each other's samples."""
-  files = np.array([f"{i}.jpg" for i in range(20)])
-
-  def stage(names, n, i):
-    return (
-      tf.data.Dataset.from_tensor_slices(names).shard(n, i).refurbish(tf.identity, seed=1, store=tmp_path / "store")
-    )
-
-  first = stage(files, 2, 0)
+  """Ranks that list their files themselves would get each other's samples. No job that has ended is meant."""
+  ready = multiprocessing.get_context("forkserver").SimpleQueue()
+  process = start_forked(build, tmp_path / "store", ready)
+  ready.get()
+  with pytest.warns(rtf.PipelineWarning, match=f"used by process {process.pid}, with another source.*source.shard"):
+    of_files(tmp_path / "store", 1)
   with warnings.catch_warnings():
     warnings.simplefilter("error")
-    stage(files, 2, 1)
-  with pytest.warns(rtf.PipelineWarning, match="was just made for another source.*source.shard"):
-    stage(np.roll(files, 1), 2, 1)
-  del first
+    of_files(tmp_path / "store", 0)
+    process.kill()
+    process.join()
+    of_files(tmp_path / "store", 1)
