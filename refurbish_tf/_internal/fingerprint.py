@@ -40,9 +40,9 @@ OTHER_FILES = (
 # The setting that has the digest of the source of a job on an empty store, and the job's process.
 SOURCE = "source"
 OTHER_SOURCE = (
-  "store {path} is also used by process {process}, with another source. All jobs on a store need the same source, because "
-  "a sample is identified by its position: otherwise one job gets the samples of another. Ranks must divide it by "
-  "source.shard(n, i), and not, for example, the list of its files. For another source give another directory or name. "
+  "store {path} is also used by process {process}, with another source. All jobs on a store need the same source, "
+  "because a sample is identified by its position: otherwise one job gets the samples of another. Ranks must divide it "
+  "by source.shard(n, i), and not the list of its files. For another source give another directory or name. "
   f"If the sources are the same, silence this: {pipeline_warnings.SILENCE}."
 )
 
