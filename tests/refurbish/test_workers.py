@@ -13,7 +13,6 @@ import tensorflow as tf
 from tensorflow.python.framework import config
 
 import refurbish_tf as rtf
-from support import cases
 from support.checkpoints import restore, save
 from support.datasets import CallsAtOnce, in_python, read, with_options
 from support.processes import end_of, start_forked
@@ -401,7 +400,6 @@ def train_on_cores(results):
     results.put(most[0])
 
 
-@cases.slow
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) != 2, reason="counts calls on two CPU cores")
 def test_the_number_of_calls_follows_the_cores_within_an_epoch():
   results = multiprocessing.get_context("forkserver").SimpleQueue()
