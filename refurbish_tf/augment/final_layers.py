@@ -318,8 +318,8 @@ def normalize(
   >>> rtf.augment.normalize()
   normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225], 'float32')
   >>> layer = rtf.augment.normalize(mean=[0.5, 0.5, 0.5], std=[0.25, 0.25, 0.5], dtype="bfloat16")
-  >>> layer(tf.constant([[[0, 255, 51]]], tf.uint8))
-  <tf.Tensor: shape=(1, 1, 3), dtype=bfloat16, numpy=array([[[-2, 2, -0.601562]]], dtype=bfloat16)>
+  >>> layer(tf.constant([[[0, 255, 51]]], tf.uint8)).numpy().tolist()
+  [[[-2.0, 2.0, -0.6015625]]]
 
   Without `max_pixel_value`, uint8 is divided by 255 if all of mean and std are within 0 to 1, and nothing else is
   divided. If they are within 0 to 1, uint16 and int16 are an error, as only their user knows the range, and so is, when

@@ -247,7 +247,7 @@ def test_an_interpreter_ends(levels):
   """A process ends within seconds and without an error, also if a level hangs; what it has prepared is written."""
   level = levels("redis")
   (output,) = outputs_of(["-c", PROGRAM, level.address], env=environment())
-  assert time.time() - float(output) < 5
+  assert time.time() - float(output) < 20
   assert len(level.records()) == 50
 
 
