@@ -90,6 +90,7 @@ def layers(side):
     peers.ERASING: ([augment.random_erasing(1)], False),
     peers.AFFINE: ([augment.random_affine(peers.DEGREES, peers.MOVE, peers.ZOOM, peers.SHEAR)], False),
     peers.TRIVIAL: (augment.trivial_augment(), False),
+    peers.AUGMIX: ([augment.augmix()], False),
     # These end with a resize, because the images of a batch need the same size.
     peers.ZOOM_OUT: ([augment.random_zoom_out(p=1), augment.resize((side, side))], False),
     peers.IOU_CROP: ([augment.random_iou_crop(), augment.resize((side, side))], False),

@@ -24,7 +24,7 @@ RAND_ONE, RAND, AUTO, DEEP = "RandAugment, one layer", "RandAugment", "AutoAugme
 JITTER, SOLARIZE, BLUR = "color jitter", "solarize", "Gaussian blur"
 POSTERIZE, EQUALIZE, AUTOCONTRAST, SHARPNESS, INVERT = "posterize", "equalize", "autocontrast", "sharpness", "invert"
 PERMUTATION, NOISE, PHOTOMETRIC = "channel permutation", "Gaussian noise", "photometric distort"
-ERASING, AFFINE, TRIVIAL = "random erasing", "random affine", "TrivialAugment"
+ERASING, AFFINE, TRIVIAL, AUGMIX = "random erasing", "random affine", "TrivialAugment", "AugMix"
 ZOOM_OUT, IOU_CROP, RANDOM_SIZE = "zoom out, resize", "IoU crop, resize", "random size, antialiased, crop"
 CHOICE, ORDER = "crop, flip or cutout", "crop, flip, cutout in any order"
 # SimCLR's color jitter at strength 1: the jitter of brightness, contrast and saturation, and of the hue.
@@ -275,6 +275,7 @@ def _torchvision(inputs):
     ERASING: call(images, v2.RandomErasing(1)),
     AFFINE: call(images, v2.RandomAffine(DEGREES, MOVE, ZOOM, SHEAR)),
     TRIVIAL: call(images, v2.TrivialAugmentWide()),
+    AUGMIX: call(images, v2.AugMix(interpolation="nearest")),
     ZOOM_OUT: call(images, v2.RandomZoomOut(p=1), resize),
     IOU_CROP: call(images, lambda image: cropped(image, beside)),
     RANDOM_SIZE: call(large, v2.RandomResize(*sizes(side)), v2.RandomCrop(side)),
@@ -448,7 +449,7 @@ _OF_DALI = (FLIP, CROP_FLIP, NORMALIZE, NORMALIZED, *_RESIZES, RAND_ONE, RAND, A
 _OF_DALI += (JITTER, SOLARIZE, BLUR, ERASING, AFFINE, TRIVIAL)
 _OF_TORCHVISION = (CROP, FLIP, CUTOUT, CROP_FLIP, NORMALIZE, NORMALIZED, *_RESIZES, RAND_ONE, RAND, AUTO, *_COLORS)
 _OF_TORCHVISION += (NOISE, PHOTOMETRIC, BLUR, ERASING, AFFINE, TRIVIAL, PIPELINE, ZOOM_OUT, IOU_CROP, RANDOM_SIZE)
-_OF_TORCHVISION += (CHOICE, ORDER)
+_OF_TORCHVISION += (CHOICE, ORDER, AUGMIX)
 _OF_PILLOW = (CROP, FLIP, CROP_FLIP, RESIZED_SMOOTH, RESIZE_SMOOTH, RAND_ONE, RAND, *_COLORS)
 _OF_PILLOW += (BLUR, AFFINE, ZOOM_OUT, RANDOM_SIZE)
 _OF_ALBUMENTATIONS = (

@@ -21,6 +21,7 @@ SIDE, EPOCHS, SEED = 192, 6, 23
 # How many outcomes of a layer are drawn, dots per inch, and WebP's quality. All pictures together stay below 450 kB.
 OUTCOMES, DPI, QUALITY = 5, 72, 55
 ARGUMENTS = {
+  "augmix": "10",
   "auto_augment": '"imagenet"',
   "center_crop": "96",
   "color_jitter": "0.4, 0.4, 0.4, 0.1",
@@ -51,6 +52,7 @@ ARGUMENTS = {
 # Names that are not layers, and layers for volumes, whose changes are not visible in a photograph.
 NO_LAYERS = (
   "compose",
+  "five_crop",
   "numpy_layer",
   "random_depth_crop",
   "random_depth_flip",
@@ -58,6 +60,7 @@ NO_LAYERS = (
   "sanitize_boxes",
   "seed_at",
   "split",
+  "ten_crop",
 )
 # The cat's face in the square photograph, for layers that need boxes.
 BOXES = {"random_iou_crop": [[32.0, 14, 110, 110]]}

@@ -267,6 +267,16 @@ def of_other_layers(kind):
       )
 
 
+def of_augmix():
+  for layer in (
+    augment.augmix(),
+    augment.augmix(10, 5, 2, 0.3, fill=128),
+    augment.augmix(5, 1, alpha=20, all_ops=False),
+  ):
+    yield from of_sizes(repr(layer), layer, (3,))
+    yield f"{layer!r}, draws", [(layer.draws(seed), layer.draws(seed, 50)) for seed in SEEDS]
+
+
 def of_reflecting_crops():
   for padding, sizes in ((0, SIZES), (1, SIZES[1:]), (4, SIZES[2:]), (32, SIZES[2:]), (332, SIZES[3:])):
     yield from of_sizes(f"padding {padding}", augment.random_crop(padding=padding, padding_mode="reflect"), sizes=sizes)
@@ -421,6 +431,7 @@ GROUPS = {
       "trivial_augment",
     )
   },
+  "augmix": of_augmix,
   "crops to a size and flips": of_crops_to_a_size_and_flips,
   "geometry": of_geometry,
   "drawn sizes": of_drawn_sizes,

@@ -16,6 +16,7 @@ image, or of each image of a batch, as few times as it can. `mixup`, `cutmix` an
 `mixup_or_cutmix` mix the images of a batch.
 """
 
+from .augmix import augmix
 from .auto_augment import auto_augment
 from .color_layers import color_jitter, gaussian_blur, random_channel_permutation, random_grayscale
 from .color_layers import random_photometric_distort, random_solarize
@@ -32,6 +33,7 @@ from .geometry_layers import random_transpose
 from .inner_layers import random_apply, random_choice, random_order
 from .intensity_layers import gaussian_noise, random_intensity
 from .layers import seed_at
+from .many_crops import five_crop, ten_crop
 from .mixing import cutmix, mixup, mixup_or_cutmix
 from .numpy_layer import numpy_layer
 from .rand_augment import rand_augment
@@ -39,6 +41,7 @@ from .sanitize_boxes import sanitize_boxes
 from .trivial_augment import trivial_augment
 
 __all__ = [
+  "augmix",
   "auto_augment",
   "center_crop",
   "color_jitter",
@@ -48,6 +51,7 @@ __all__ = [
   "decode",
   "decode_random_resized_crop",
   "deep_auto_augment",
+  "five_crop",
   "gaussian_blur",
   "gaussian_noise",
   "mixup",
@@ -87,5 +91,6 @@ __all__ = [
   "sanitize_boxes",
   "seed_at",
   "split",
+  "ten_crop",
   "trivial_augment",
 ]

@@ -223,8 +223,8 @@ class _Part:
         if isinstance(layer, Decoder):
           layer.check_targets()
         for path, kind in targets.items():
-          if kind == "disparity" and isinstance(layer, LayerChain):
-            layer.check_rows(path)
+          if isinstance(layer, LayerChain):
+            layer.check_follows(path, kind)
     self._moves = any(layer.moves_pixels for layer in own) or any(mover(layer, position) for layer, position in others)
     if len(steps) == 1 and isinstance(steps[0][1], LayerChain) and steps[0][1].is_whole:
       self.draws, self.pixels = steps[0][1].draws, steps[0][1].pixels
@@ -405,6 +405,11 @@ def checked_layers(layers, whose):
       )
     other_libraries.check_is_none(f"layers of {whose}", layer, f" at position {position}")
     keras_layers.check(f"layers of {whose}", layer, f" at position {position}")
+    if getattr(layer, "makes_many", False):
+      raise ValueError(
+        f"layers of {whose} must make one image of an image, but {layer.__name__} at position {position} makes several "
+        f"crops. Call it in Dataset.map, after the layers: .map(rtf.augment.{layer.__name__}(...))."
+      )
     if getattr(layer, "needs_labels", False):
       raise ValueError(
         f"layers of {whose} are given images alone, but {layer.__name__} at position {position} mixes the labels, "

@@ -42,7 +42,7 @@ def random_apply(layers: Sequence[Any], p: float = 0.5) -> Any:
   """
   chain = composition.checked_layers(layers, "random_apply")
   _check_native(chain, "random_apply")
-  layer = ChanceLayer("random_apply", p, f"layers={_text_of(chain)}", repr(list(chain)), outcomes=_outcomes_of(chain))
+  layer = ChanceLayer("random_apply", p, f"layers={text_of(chain)}", repr(list(chain)), outcomes=_outcomes_of(chain))
   return _kept(layer, "the size and the dtype", "Put those that resize or normalize before or after it.")
 
 
@@ -130,7 +130,7 @@ def _checked_chains(layers, whose):
     composition.checked_layers(layers, whose)
   chains = [composition.checked_layers(each if composition.is_list(each) else [each], whose) for each in layers]
   _check_native([layer for chain in chains for layer in chain], whose)
-  texts = [f"layers{k}={_text_of(chain, sum(map(len, chains[:k])))}" for k, chain in enumerate(chains)]
+  texts = [f"layers{k}={text_of(chain, sum(map(len, chains[:k])))}" for k, chain in enumerate(chains)]
   return chains, " ".join(texts)
 
 
@@ -149,7 +149,7 @@ def _check_native(layers, whose):
     )
 
 
-def _text_of(layers, first=0):
+def text_of(layers, first=0):
   """The layers as an argument of the ops, with positions from `first` on."""
   # A piece that begins with a comma continues the previous word.
   text = " ".join(piece for k, layer in enumerate(layers, first) for piece in pieces(layer.text, k)).replace(" ,", ",")

@@ -18,7 +18,7 @@ import tensorflow as tf
 from refurbish_tf._internal import pipeline_warnings, native, tracing
 from .layers import check_is_one, checked_probability, checked_seed, checked_when_it_runs
 from .layers import looks_like_volume_of_channels, way_to_channels, way_to_dtype
-from .target_kinds import BOXES, shown
+from .target_kinds import BOXES, named, shown
 
 # The most layers of one op. Further layers go to another op.
 MOST_LAYERS = 64
@@ -38,13 +38,13 @@ class Facts(NamedTuple):
   problem_layer: int
   version: int
   refused_in: str  # Which inner layers of that layer refuse, such as "cutout in ".
-  row_changes: tuple[str, ...]  # For each layer: a change of rows that a disparity cannot follow, or "".
+  changes: tuple[str, ...]  # For each layer: a change that a disparity, or any target, cannot follow, or "".
 
 
 @functools.lru_cache(maxsize=4096)
 def facts_of(texts: tuple[str, ...], dtype: tf.DType = tf.uint8, shape: tuple[int | None, ...] = (None,) * 3) -> Facts:
   """Describes layers, in pieces as for the ops, for images of this dtype and shape."""
-  num_draws, is_policy, returned, problem, problem_layer, version, moves, refused_in, row_changes = _run(
+  num_draws, is_policy, returned, problem, problem_layer, version, moves, refused_in, changes = _run(
     lambda: native.ops().refurbish_tf_describe_layers(layers=list(texts), S=dtype, shape=shape)
   )
   return Facts(
@@ -56,7 +56,7 @@ def facts_of(texts: tuple[str, ...], dtype: tf.DType = tf.uint8, shape: tuple[in
     int(problem_layer),
     int(version),
     refused_in.decode(),
-    tuple(change.decode() for change in row_changes.tolist()),
+    tuple(change.decode() for change in changes.tolist()),
   )
 
 
@@ -197,13 +197,20 @@ class LayerChain:
   def moves_pixels(self):
     return any(facts_of(self.texts).moves)
 
-  def check_rows(self, path):
-    """Raises ValueError if a layer may change rows in a way that the disparity at `path` cannot follow."""
-    for layer, position, change in zip(self._layers, self._positions, facts_of(self.texts).row_changes):
-      if change:
+  def check_follows(self, path, kind):
+    """Raises ValueError if a layer may move pixels in a way that the target at `path` cannot follow."""
+    for layer, position, change in zip(self._layers, self._positions, facts_of(self.texts).changes):
+      blends = change.startswith("blend")
+      if blends and kind not in ("image", None) or change and kind == "disparity":
         raise ValueError(
-          f"targets: the disparity {shown(path)} cannot follow {layer!r} at position {position}, which may {change}. "
-          'Use layers that keep rows: crops, resizes, random_flip("vertical"), padding with zeros.'
+          f"targets: the {'component' if blends else kind} {shown(path)} cannot follow {layer!r} at position "
+          f"{position}, which may {change}. "
+          + (
+            f"Use rand_augment(), whose pixels it follows. To leave it as it is, as torchvision does, pass "
+            f"{named(path, None)} to a compose of augmix() alone."
+            if blends
+            else 'Use layers that keep rows: crops, resizes, random_flip("vertical"), padding with zeros.'
+          )
         )
 
   @tf.autograph.experimental.do_not_convert
@@ -221,7 +228,7 @@ class LayerChain:
         )
       image, sub_policy = image
     check_is_one(image, self._whose)
-    image = self._checked_image(_of_known_rank(image))
+    image = self._checked_image(of_known_rank(image))
     if self.is_whole and self._takes_seed:
       seed, arguments = checked_seed(seed, self._whose), self._arguments(image, targets)
       return tuple(native.ops().refurbish_tf_image_layers(images=image, seed=seed, **arguments))
@@ -373,7 +380,7 @@ def _has_more_channels_than_rows(shape):
   return None if channels is None or None in sides else False
 
 
-def _of_known_rank(image):
+def of_known_rank(image):
   """The image as a tensor. One of unknown rank is taken for a single image, not for a batch."""
   if isinstance(image, (tf.RaggedTensor, tf.SparseTensor)):
     raise TypeError(

@@ -95,3 +95,22 @@ def torchvision_distortions(step, last, *, wide=False):
     "solarize": (math.ceil(255 * at(0, 1)), None),
     "posterize": (8 - round(bits * step / last), None),
   }
+
+
+def all_strengths(steps):
+  """Returns a dict from the name of a distortion to its parameters in all steps (dicts as above) and directions."""
+  steps = list(steps)
+  found = {
+    name: [step[name][sign] for sign in (0, 1) for step in steps if step[name][sign] is not None] for name in steps[0]
+  }
+  return {name: parameters if any(parameters) else [0.0] for name, parameters in found.items()}
+
+
+def equally_likely(distortions, cells):
+  """Returns outcomes and edges for a dict of `all_strengths`: each distortion has `cells` draws, as each parameter."""
+  outcomes, edges = [], []
+  for position, (name, parameters) in enumerate(distortions.items()):
+    for k, parameter in enumerate(parameters):
+      outcomes.append((name, parameter))
+      edges.append(position * cells + (k + 1) * cells // len(parameters))
+  return outcomes, edges

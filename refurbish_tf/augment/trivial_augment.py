@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from .policy_layer import PolicyLayer, torchvision_distortions
+from .policy_layer import PolicyLayer, all_strengths, equally_likely, torchvision_distortions
 
-# The number of strengths of a distortion, and how many draws each distortion has: one for each strength and sign.
+# The number of strengths of a distortion. Each has two draws, one for each sign.
 _BINS = 31
-_CELLS = 2 * _BINS
 
 
 def trivial_augment() -> list[Any]:
@@ -40,20 +39,10 @@ def trivial_augment() -> list[Any]:
   Implements Mueller & Hutter, *TrivialAugment: Tuning-free Yet State-of-the-Art Data Augmentation*, ICCV 2021, section
   3 and its wide space.
   """
-  outcomes, edges = [], []
-  for position, (name, parameters) in enumerate(_distortions().items()):
-    for k, parameter in enumerate(parameters):
-      outcomes.append((name, parameter))
-      edges.append(position * _CELLS + (k + 1) * _CELLS // len(parameters))
-  return [PolicyLayer("trivial_augment", outcomes, edges, fill=0)]
+  return [PolicyLayer("trivial_augment", *equally_likely(_distortions(), 2 * _BINS), fill=0)]
 
 
 def _distortions():
   """A dict from the name of a distortion to its parameters, all equally likely."""
-  steps = [torchvision_distortions(k, _BINS - 1, wide=True) for k in range(_BINS)]
-  found = {
-    name: [step[name][sign] for sign in (0, 1) for step in steps if step[name][sign] is not None]
-    for name in steps[0]
-    if name != "invert"
-  }
-  return {name: parameters if any(parameters) else [0.0] for name, parameters in found.items()}
+  found = all_strengths(torchvision_distortions(k, _BINS - 1, wide=True) for k in range(_BINS))
+  return {name: parameters for name, parameters in found.items() if name != "invert"}

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "refurbish_tf/cc/image/gaussian.h"
 #include "refurbish_tf/cc/image/image.h"
 #include "refurbish_tf/cc/image/kernels.h"
@@ -17,6 +18,9 @@ struct AddedNoise;
 
 class Canvas {
  public:
+  // Applies the operations of branch `number`, from 0 on.
+  using Branch = absl::FunctionRef<void(int number, Canvas* canvas)>;
+
   virtual ~Canvas() = default;
 
   // The size of the image after all operations so far.
@@ -49,6 +53,10 @@ class Canvas {
   virtual void Rescale(float scale, float offset) = 0;
   // `normalization` must outlive the canvas.
   virtual void Normalize(const Normalization& normalization) = 0;
+  // Replaces an image of bytes by a sum, truncated to bytes: of the image by
+  // the first weight, and of what each branch makes of it by a further one.
+  // Branches keep its size. The weights are at least 0 and their sum is 1.
+  virtual void Blend(const std::vector<float>& weights, Branch branch) = 0;
 };
 
 }  // namespace refurbish_tf

@@ -125,6 +125,9 @@ struct PixelKernels {
   // The weighted sum of `rows` rows of `count` values, in float32.
   void (*sum_rows)(const uint8_t* from, int64_t count, const float* weights,
                    int64_t rows, float* to);
+  // The same, truncated to bytes.
+  void (*sum_rows_of_bytes)(const uint8_t* from, int64_t count,
+                            const float* weights, int64_t rows, uint8_t* to);
   // Weighted float32 sums of three-channel pixels, rounded to bytes. After the
   // last pixel, `spans.most` finite pixels and one more float must be readable,
   // because vectors also read points of weight 0.

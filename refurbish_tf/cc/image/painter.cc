@@ -116,6 +116,25 @@ void Painter::Distort(const PreparedDistortion& distortion, uint8_t fill) {
                        pixel_.channels, kernels_));
 }
 
+// The parts to add follow the result in memory.
+void Painter::Blend(const std::vector<float>& weights, Branch branch) {
+  Make();
+  const ImageSize size = pass_->size();
+  const int64_t bytes = size.height * pass_->row_bytes();
+  const int number = static_cast<int>(weights.size());
+  uint8_t* const made = Fresh((1 + number) * bytes);
+  for (int k = 0; k < number; ++k) {
+    Painter(chain_, size, pixel_, kernels_, times_, number_)
+        .PaintBy(
+            [&](Canvas* canvas) {
+              if (k > 0) branch(k - 1, canvas);
+            },
+            pass_->memory(), made + (1 + k) * bytes);
+  }
+  kernels_.sum_rows_of_bytes(made + bytes, bytes, weights.data(), number, made);
+  BeginWith(made, size);
+}
+
 void Painter::AddNoise(const AddedNoise& noise) {
   MakeNormalized();
   const ImageSize size = pass_->size();

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "refurbish_tf/cc/image/canvas.h"
 #include "refurbish_tf/cc/image/fused_pass.h"
@@ -90,6 +91,7 @@ class Painter : private Canvas {
     MakeNormalized();
     normalization_ = &normalization;
   }
+  void Blend(const std::vector<float>& weights, Branch branch) override;
 
   void Begin(const void* from) {
     pixel_ = from_pixel_;

@@ -99,14 +99,15 @@ void BlendColumnsFrom(int64_t begin, const std::array<const int16_t*, 2>& from,
   }
 }
 
-inline void SumRows(const uint8_t* from, int64_t count, const float* weights,
-                    int64_t rows, float* to) {
+template <class To>
+void SumRows(const uint8_t* from, int64_t count, const float* weights,
+             int64_t rows, To* to) {
   for (int64_t i = 0; i < count; ++i) {
     float sum = 0;
     for (int64_t k = 0; k < rows; ++k) {
       sum += weights[k] * static_cast<float>(from[k * count + i]);
     }
-    to[i] = sum;
+    to[i] = static_cast<To>(sum);
   }
 }
 

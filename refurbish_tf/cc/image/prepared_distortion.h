@@ -18,7 +18,7 @@ enum class Distortion {
   kBrightness,  // The same.
   kSharpness,   // The same.
   kSolarize,    // The threshold, from 0 to 256.
-  kPosterize,   // How many bits are kept, from 1 to 8.
+  kPosterize,   // How many bits are kept, from 0 to 8.
   kHue,         // A fraction of the circle, from -1/2 to 1/2.
   // The index of an order of the channels; 0 keeps the order.
   kPermuteChannels,

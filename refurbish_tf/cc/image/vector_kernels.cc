@@ -334,8 +334,17 @@ REFURBISH_TF_AVX2 void BlendColumns(const std::array<const int16_t*, 2>& from,
                                     pixels, to);
 }
 
+REFURBISH_TF_AVX2 inline void StoreAs(__m256 value, uint8_t* to) {
+  const __m256i whole = _mm256_cvttps_epi32(value);
+  const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(whole),
+                                        _mm256_extracti128_si256(whole, 1));
+  _mm_storel_epi64(reinterpret_cast<__m128i*>(to),
+                   _mm_packus_epi16(words, words));
+}
+
+template <class To>
 REFURBISH_TF_AVX2 void SumRows(const uint8_t* from, int64_t count,
-                               const float* weights, int64_t rows, float* to) {
+                               const float* weights, int64_t rows, To* to) {
   if (count < 8) return plain::SumRows(from, count, weights, rows, to);
   for (int64_t begin = 0; begin < count; begin += 8) {
     // The last values may be computed twice.
@@ -344,7 +353,7 @@ REFURBISH_TF_AVX2 void SumRows(const uint8_t* from, int64_t count,
     for (int64_t k = 0; k < rows; ++k) {
       sum = sum + _mm256_set1_ps(weights[k]) * Floats(from + k * count + i);
     }
-    _mm256_storeu_ps(to + i, sum);
+    StoreAs(sum, to + i);
   }
 }
 
@@ -457,7 +466,8 @@ const PixelKernels* VectorKernels() {
     kernels.blend_rows = vectors::BlendRows;
     kernels.blend_columns[3] = vectors::BlendColumns<3>;
     kernels.blend_columns[4] = vectors::BlendColumns<4>;
-    kernels.sum_rows = vectors::SumRows;
+    kernels.sum_rows = vectors::SumRows<float>;
+    kernels.sum_rows_of_bytes = vectors::SumRows<uint8_t>;
     kernels.sum_pixels = vectors::SumPixels;
     kernels.mix_bytes = vectors::MixBytes;
     kernels.mix_floats = vectors::MixFloats;

@@ -289,8 +289,8 @@ IMAGE_OP("ImageLayers", "seed: Tseed")
 // image must ', and which one; empty if all can.
 // version: raised whenever draws or pixels of any layer change.
 // moves: for each layer, whether it moves pixels.
-// row_changes: for each layer, what it may do to rows, to continue 'may ', or
-// empty.
+// changes: for each layer, what it may do that disparities, or any targets,
+// cannot follow, to continue 'may ', or empty.
 // refused_in: if a nested layer refuses, where it is, such as "cutout in ".
 REGISTER_OP("RefurbishTf>DescribeLayers")
     .Output("num_draws: int32")
@@ -301,7 +301,7 @@ REGISTER_OP("RefurbishTf>DescribeLayers")
     .Output("version: int32")
     .Output("moves: bool")
     .Output("refused_in: string")
-    .Output("row_changes: string")
+    .Output("changes: string")
     .Attr("layers: list(string)")
     .Attr("S: type")
     .Attr("shape: shape")

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "gtest/gtest.h"
 #include "refurbish_tf/cc/image/layer_chain.h"
 #include "refurbish_tf/cc/image/painter.h"
@@ -72,7 +73,9 @@ TEST(PolicyTest, FusedLayersMatchOneLayerAtATime) {
       "random_crop position=-1 padding=2 reflect=1",
       "random_flip position=-1",
       "cutout position=-1 side=5",
-      "random_resized_crop position=-1 height=19 width=23 scale=0.2,1 ratio=0.7,1.4 antialias=1"};
+      "random_resized_crop position=-1 height=19 width=23 scale=0.2,1 ratio=0.7,1.4 antialias=1",
+      absl::StrCat("augmix position=-1 width=3 depth=0 alpha=1 layers=",
+                   absl::StrReplaceAll(PolicyText(kOperations, 0), {{" ", ",~"}}))};
   for (int round = 0; round < 400; ++round) {
     ImageSize size = {static_cast<int64_t>(3 + random() % 40), static_cast<int64_t>(3 + random() % 90)};
     std::vector<uint8_t> image(3 * size.height * size.width);
@@ -197,7 +200,7 @@ TEST(PolicyTest, RejectsInvalidPolicies) {
     text.replace(text.find(from), from.size(), to);
     EXPECT_FALSE(LayerChain::Parse({text}).ok()) << text;
   }
-  for (const char* operation : {"shear_y,1.01", "translate_x,-1.5", "posterize,0", "posterize,9", "solarize,257",
+  for (const char* operation : {"shear_y,1.01", "translate_x,-1.5", "posterize,-1", "posterize,9", "solarize,257",
                                 "brightness,-0.1", "color,101", "rotate,361", "invert,1", "random_crop,-1"}) {
     EXPECT_FALSE(LayerChain::Parse({PolicyText({operation})}).ok()) << operation;
   }

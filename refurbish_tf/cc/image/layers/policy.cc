@@ -92,7 +92,7 @@ constexpr NamedOperation kOperations[] = {
     {"brightness", Distortion::kBrightness, 0, 100},
     {"sharpness", Distortion::kSharpness, 0, 100},
     {"solarize", Distortion::kSolarize, 0, 256},
-    {"posterize", Distortion::kPosterize, 1, 8},
+    {"posterize", Distortion::kPosterize, 0, 8},
     {"rotate", Distortion::kRotate, -360, 360},
     {"shear_x", Distortion::kShearX, -1, 1},
     {"shear_y", Distortion::kShearY, -1, 1},

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "refurbish_tf/cc/image/canvas.h"
 #include "refurbish_tf/cc/image/plan.h"
@@ -16,6 +17,8 @@ class TargetCanvas : public Canvas {
   void AddNoise(const AddedNoise& /*noise*/) final {}
   void Rescale(float /*scale*/, float /*offset*/) final {}
   void Normalize(const Normalization& /*normalization*/) final {}
+  // Targets cannot follow, so Python code refuses them beside such a layer.
+  void Blend(const std::vector<float>& /*weights*/, Branch /*branch*/) final {}
   // Only images are resized bicubically.
   void ResizeBicubic(const Box& part) final {
     Resize(part, size(), /*antialias=*/true);

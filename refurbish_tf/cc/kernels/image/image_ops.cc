@@ -273,7 +273,7 @@ class DescribeLayersOp : public OpKernel {
     auto num_draws = of_each_layer(0, tensorflow::DT_INT32)->vec<int32_t>();
     auto is_policy = of_each_layer(1, tensorflow::DT_BOOL)->vec<bool>();
     auto moves = of_each_layer(6, tensorflow::DT_BOOL)->vec<bool>();
-    auto row_changes = of_each_layer(8, DT_STRING)->vec<tstring>();
+    auto changes = of_each_layer(8, DT_STRING)->vec<tstring>();
     int64_t refusing = 0;
     absl::StatusOr<ImageSpec> made = spec_;
     if (absl::Status status = LayerChain::Check(spec_); !status.ok()) {
@@ -284,7 +284,7 @@ class DescribeLayersOp : public OpKernel {
       num_draws(i) = layer.num_draws();
       is_policy(i) = layer.is_policy();
       moves(i) = layer.movement() != Movement::kNone;
-      row_changes(i) = TextOf(layer.movement());
+      changes(i) = TextOf(layer.movement());
       if (!made.ok()) continue;
       made = layer.Behind(*made);
       refusing = i;
