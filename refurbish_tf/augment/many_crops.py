@@ -22,7 +22,7 @@ def five_crop(size: int | Sequence[int]) -> Callable[[Any], tf.Tensor]:
   torchvision returns a tuple, this function one tensor. It is not a layer for `compose`, because it makes several
   images of one. Call it in `Dataset.map`, and average what the model predicts for the crops of an image:
 
-  >>> model = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(7)])
+  >>> model = tf.keras.Sequential([tf.keras.layers.Flatten(), tf.keras.layers.Dense(7)])
   >>> photos = tf.data.Dataset.from_tensors(tf.zeros([32, 40, 3])).repeat(8)
   >>> for crops in photos.map(rtf.augment.ten_crop(24)).batch(4):
   ...     predicted = model(tf.reshape(crops, [-1, 24, 24, 3]))
