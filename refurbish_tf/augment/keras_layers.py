@@ -36,7 +36,7 @@ def check(what, layer, where=""):
     if isinstance(each, getattr(keras.layers, "AugMix", ())):
       raise ValueError(
         f"{what} must draw for each sample, but AugMix of Keras{where} chooses its operations once, when it is "
-        "traced. Use rtf.augment.rand_augment() or trivial_augment()."
+        "traced. Use rtf.augment.augmix()."
       )
     for name, ours in _OF_BATCHES.items():
       if isinstance(each, getattr(keras.layers, name, ())):

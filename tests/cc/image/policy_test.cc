@@ -74,7 +74,7 @@ TEST(PolicyTest, FusedLayersMatchOneLayerAtATime) {
       "random_flip position=-1",
       "cutout position=-1 side=5",
       "random_resized_crop position=-1 height=19 width=23 scale=0.2,1 ratio=0.7,1.4 antialias=1",
-      absl::StrCat("augmix position=-1 width=3 depth=0 alpha=1 layers=",
+      absl::StrCat("augmix position=-1 width=3 depths=1,3 alpha=1 layers=",
                    absl::StrReplaceAll(PolicyText(kOperations, 0), {{" ", ",~"}}))};
   for (int round = 0; round < 400; ++round) {
     ImageSize size = {static_cast<int64_t>(3 + random() % 40), static_cast<int64_t>(3 + random() % 90)};
