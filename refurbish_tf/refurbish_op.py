@@ -23,6 +23,14 @@ from refurbish_tf.cache_store import opened_store
 Eviction = Literal["balanced", "reference_count"]
 Shuffle = Literal["cache_aware", "uniform"]
 OR_LAYERS = ", or a list of layers of rtf.augment"
+# What a function may take in addition to its element, each by a parameter of this name.
+_TAKES = {"partial_fn": ("seed", "generation"), "final_fn": ("seed", "epoch")}
+_NOT_TAKEN = {
+  "partial_fn": "partial_fn must not take `epoch`: its result is used in several epochs, and must be prepared again "
+  "alike if it is lost. Take `generation`, how often the sample was prepared before, or take `epoch` in final_fn.",
+  "final_fn": "final_fn must not take `generation`, which belongs to what is cached. Return it from partial_fn as a "
+  "component, or take `epoch`.",
+}
 
 
 def refurbish(
@@ -58,9 +66,9 @@ def refurbish(
   8
 
   The source must have the same order in every epoch, because a sample is identified by its position; the stage
-  shuffles. A function with a keyword argument `seed` gets an int32 `[2]` for `tf.random.stateless_*`: `partial_fn` a
-  new one each time it prepares the sample, `final_fn` a new one each epoch. The page *How it works* has the details:
-  sources, seeds, memory, checkpoints, and the options that the stage sets.
+  shuffles. A function with a keyword argument `seed` gets an int32 `[2]` for `tf.random.stateless_*`, a new one each
+  time it runs. `partial_fn` may also take `generation`, how often the sample was prepared before, and `final_fn` the
+  `epoch`, both int64 `[]` from 0. The page *How it works* has the details.
 
   Args:
     partial_fn: the expensive first part: a list of layers as for `rtf.augment.compose`, or a function as for
@@ -79,8 +87,7 @@ def refurbish(
     order_seed: an int that fixes the order in place of `seed`. With a `shared` level it is random by default.
     shuffle_buffer_size: elements in the shuffle buffer of a source without random access. None is 1,000, or 256 MB if
       that is less. 1 keeps the order of the stream.
-    eviction: "balanced", or "reference_count", the paper's naive baseline (section 5.2): all samples are evicted in one
-      epoch.
+    eviction: "balanced", or "reference_count", the paper's baseline (section 5.2): all are evicted in one epoch.
     shuffle: "cache_aware", or "uniform", the baseline that does not spread fresh samples evenly.
     num_parallel_calls: how many calls of both functions run at once, at most 1,024. `tf.data.AUTOTUNE` is the size of
       the thread pool. None calls them one at a time, in the thread that reads the dataset.
@@ -192,11 +199,11 @@ class _RefurbishDataset(positions.RefurbishStage, batches.MakesBatches, dataset_
     self._order = order
     self._shuffle_buffer_size = shuffle_buffer_size
     of = "an element of the source"
-    self._partial, partial_seed, python_layers = _trace(partial_fn, input_dataset.element_spec, "partial_fn", of)
+    self._partial, partial_takes, python_layers = _trace(partial_fn, input_dataset.element_spec, "partial_fn", of)
     sample_spec = self._partial.output_structure
     self._described_clip = composition.described_clip(partial_fn, sample_spec)
-    self._final, final_seed, more = (
-      (None, False, []) if final_fn is None else _trace(final_fn, sample_spec, "final_fn", "what partial_fn returns")
+    self._final, final_takes, more = (
+      (None, (), []) if final_fn is None else _trace(final_fn, sample_spec, "final_fn", "what partial_fn returns")
     )
     self.python_layers = list(dict.fromkeys([*python_layers, *more]))
     if isinstance(num_parallel_calls, int) and num_parallel_calls == tf.data.AUTOTUNE:
@@ -235,13 +242,13 @@ class _RefurbishDataset(positions.RefurbishStage, batches.MakesBatches, dataset_
       "shuffle_buffer_size": shuffle_buffer_size,
       "num_parallel_calls": tf.cast(num_parallel_calls, tf.int64),
       "deterministic": deterministic,
-      "partial_seed": partial_seed,
+      **{f"partial_{name}": name in partial_takes for name in _TAKES["partial_fn"]},
       "sample_types": structure.get_flat_tensor_types(sample_spec),
       "sample_shapes": structure.get_flat_tensor_shapes(sample_spec),
+      **{f"final_{name}": name in final_takes for name in _TAKES["final_fn"]},
       **seeds,
       **order,
     }
-    self._op_arguments["final_seed"] = final_seed
     super().__init__(input_dataset, self._variant())
     if on_disk:
       # Recorded only after the op has accepted the store: it rejects one that the user filled, which has no versions.
@@ -386,18 +393,22 @@ def _way_out(op):
 
 
 def _trace(function, element_spec, what, of):
-  """Returns the function as `map` traces it, whether it takes a seed, and its layers that run in Python.
+  """Returns the function as `map` traces it, what it takes of `_TAKES`, and its layers that run in Python.
 
   `of` describes its argument, for messages.
   """
-  with_seed = tracing.takes_seed(function, element_spec)
+  takes = [name for name in _TAKES[what] if tracing.takes(name, function, element_spec)]
+  if any(tracing.takes(name, function, element_spec) for name in ("generation", "epoch") if name not in _TAKES[what]):
+    bound = " To set a value of your own, bind it with functools.partial."
+    raise TypeError(_NOT_TAKEN[what] + bound)
   traceable = tracing.traceable(function)
   traced, input_structure = traceable, element_spec
-  if with_seed:
-    traced = lambda element, seed: tracing.call(traceable, element, seed=seed)
-    input_structure = (element_spec, tf.TensorSpec([2], tf.int32))
-  with tracing.parameters_explained(what, function, element_spec, of), tracing.in_stage() as layers:
-    return tracing.trace(traced, f"refurbish({what})", what, input_structure=input_structure), with_seed, layers
+  if takes:
+    traced = lambda element, *values: tracing.call(traceable, element, **dict(zip(takes, values)))
+    spec_of = lambda name: tf.TensorSpec([2], tf.int32) if name == "seed" else tf.TensorSpec([], tf.int64)
+    input_structure = (element_spec, *map(spec_of, takes))
+  with tracing.parameters_explained(what, function, element_spec, of, _TAKES[what]), tracing.in_stage() as layers:
+    return tracing.trace(traced, f"refurbish({what})", what, input_structure=input_structure), takes, layers
 
 
 def _seed_of(store):

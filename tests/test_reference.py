@@ -11,12 +11,12 @@ from support import cases
 from support.reference import Refurbish
 
 
-def partial_fn(x, seed):
-  return tf.stack([x, tf.random.stateless_uniform([], seed, 0, 2**62, tf.int64)])
+def partial_fn(x, seed, generation):
+  return tf.stack([x, tf.random.stateless_uniform([], seed, 0, 2**62, tf.int64), generation])
 
 
-def final_fn(sample, seed):
-  return tf.concat([sample, tf.random.stateless_uniform([2], seed, 0, 2**62, tf.int64)], axis=0)
+def final_fn(sample, seed, epoch):
+  return tf.concat([sample, tf.random.stateless_uniform([2], seed, 0, 2**62, tf.int64), [epoch]], axis=0)
 
 
 # For each epoch: how many of its elements are read, and whether the stored samples are lost before it.
@@ -60,8 +60,8 @@ epochs = st.lists(st.tuples(st.one_of(st.none(), st.integers(1, 12)), st.boolean
 def test_the_stage_is_its_specification(n, r, seed, order_seed, capacity, eviction, shuffle, history, parallel):
   source = tf.data.Dataset.range(100, 100 + n).map(tf.identity)
   how = {"seed": seed, "order_seed": order_seed, "eviction": eviction, "shuffle": shuffle}
-  # Room for `capacity` samples of two int64, and a little more, which is too small for another sample.
-  store = rtf.CacheStore(max_bytes=None if capacity is None else 16 * capacity + 9)
+  # Room for `capacity` samples of three int64, and a little more, which is too small for another sample.
+  store = rtf.CacheStore(max_bytes=None if capacity is None else 24 * capacity + 9)
   stage = source.refurbish(partial_fn, final_fn, r, store=store, num_parallel_calls=parallel, **how)
   reference = Refurbish(
     source,
@@ -69,7 +69,7 @@ def test_the_stage_is_its_specification(n, r, seed, order_seed, capacity, evicti
     final_fn,
     r,
     capacity=capacity,
-    store=rtf.CacheStore(element_spec=(tf.TensorSpec([], tf.int64), tf.TensorSpec([2], tf.int64))),
+    store=rtf.CacheStore(element_spec=(tf.TensorSpec([], tf.int64), tf.TensorSpec([3], tf.int64))),
     **how,
   )
   for stop, lost in history:
@@ -86,9 +86,9 @@ def test_the_specification_prepares_missing_samples():
   """Counts the calls, because the elements would be the same without a store."""
   prepared = []
 
-  def counted(x, seed):
+  def counted(x, seed, generation):
     x = tf.ensure_shape(tf.numpy_function(lambda x: prepared.append(int(x)) or x, [x], tf.int64), [])
-    return partial_fn(x, seed)
+    return partial_fn(x, seed, generation)
 
   reference = Refurbish(
     tf.data.Dataset.range(12),
@@ -96,7 +96,7 @@ def test_the_specification_prepares_missing_samples():
     final_fn,
     3,
     seed=1,
-    store=rtf.CacheStore(element_spec=(tf.TensorSpec([], tf.int64), tf.TensorSpec([2], tf.int64))),
+    store=rtf.CacheStore(element_spec=(tf.TensorSpec([], tf.int64), tf.TensorSpec([3], tf.int64))),
   )
   for number in (12, 4, 4, 4, 4):
     prepared.clear()

@@ -1,4 +1,4 @@
-"""Users' functions: traces and calls them as `Dataset.map` does, with or without a seed, and finds what they draw."""
+"""Users' functions: traces and calls them as `Dataset.map` does, with what a stage adds, and finds what they draw."""
 
 import contextlib
 import functools
@@ -29,9 +29,9 @@ _OTHERS = (
 MOST_DECORATORS = 100
 
 
-def call(function, element, **seed):
+def call(function, element, **added):
   """Calls `function` with an element as `Dataset.map` does. Returns its result."""
-  result = function(*element, **seed) if type(element) is tuple else function(element, **seed)
+  result = function(*element, **added) if type(element) is tuple else function(element, **added)
   # `map` also turns a list into a tuple.
   return tuple(result) if isinstance(result, list) else result
 
@@ -106,47 +106,52 @@ def note_layer(layer):
 
 
 @contextlib.contextmanager
-def parameters_explained(what, function, element_spec, of):
+def parameters_explained(what, function, element_spec, of, added=("seed",)):
   """Explains a TypeError that `function` raised because of its parameters. `of` says what it was called with.
 
-  The signature is only checked after the failure, because decorators may report a wrong one.
+  `added`: the parameters that the stage fills if the function has them. The signature is only checked after the
+  failure, because decorators may report a wrong one.
   """
   try:
     yield
   except TypeError as failed:
-    seed = {"seed": None} if takes_seed(function, element_spec) else {}
+    given = {name: None for name in added if takes(name, function, element_spec)}
     is_tuple = type(element_spec) is tuple
     try:
-      inspect.signature(function, follow_wrapped=False).bind(*element_spec if is_tuple else (element_spec,), **seed)
+      inspect.signature(function, follow_wrapped=False).bind(*element_spec if is_tuple else (element_spec,), **given)
     except ValueError:  # Some built-in functions have no signature.
       pass
     except TypeError as error:
       raise TypeError(
         f"{what} cannot be called with {of}: {error}. As with tf.data.Dataset.map, it is called with "
         + (f"the {len(element_spec)} components of {element_spec}" if is_tuple else f"one argument, {element_spec}")
-        + ", and with a seed if it has a parameter of that name."
+        + f", and with {' and '.join(added)} if it has parameters of that name."
       ) from failed
     raise
 
 
 def takes_seed(function, element_spec):
-  """Whether `function` has a parameter `seed` that no component of an element fills."""
-  signature = signature_with_seed(function)
+  return takes("seed", function, element_spec)
+
+
+def takes(name, function, element_spec):
+  """Whether `function` has a parameter of this name that no component of an element fills."""
+  signature = signature_with(name, function)
   if signature is None:
     return False
   components = element_spec if type(element_spec) is tuple else (element_spec,)
   try:
-    return "seed" not in signature.bind_partial(*components).arguments
+    return name not in signature.bind_partial(*components).arguments
   except TypeError:  # Too many components; calling the function will say so.
     return False
 
 
-def signature_with_seed(function):
-  """The signature in which `function` has a parameter `seed` that can be given by keyword, or None.
+def signature_with(name, function):
+  """The signature in which `function` has a parameter of this name that can be given by keyword, or None.
 
   For a decorated function it is the wrapper's, unless the wrapper passes on any keyword.
   """
-  if isinstance(function, functools.partial) and "seed" in function.keywords:
+  if isinstance(function, functools.partial) and name in function.keywords:
     return None
   outermost = None
   for _ in range(MOST_DECORATORS):
@@ -154,7 +159,7 @@ def signature_with_seed(function):
       signature = inspect.signature(function, follow_wrapped=False)
     except (TypeError, ValueError):  # Some built-in functions have no signature.
       return None
-    parameter = signature.parameters.get("seed")
+    parameter = signature.parameters.get(name)
     if parameter is not None:
       named = parameter.kind in (parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD)
       return (outermost or signature) if named and not seeds_a_state(function, parameter) else None

@@ -188,7 +188,7 @@ def compose_part(layers, start, stop, targets=None, clips=None, is_sample=False)
 
   `is_sample`: whether the function is called with single samples.
   """
-  draws = lambda layer: keras_layers.draws(layer) or tracing.signature_with_seed(layer) is not None
+  draws = lambda layer: keras_layers.draws(layer) or tracing.signature_with("seed", layer) is not None
   taking_seed = [position for position in range(start, stop) if draws(layers[position])]
   part = _Part if not taking_seed else _BatchPart if clips is False else _SeededPart
   return part(_steps(layers, start, stop, clips), taking_seed, targets, clips, is_sample)

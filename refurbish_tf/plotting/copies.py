@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import math
 import warnings
 from typing import Any
@@ -104,12 +105,12 @@ def _of_stage(stage, num_samples, num_epochs, swapped):
       )
       made.fresh[epoch].append(generation != before)
       if generation != before:
-        given = arguments["partial_seed"] and schedule.seed_of(seed, schedule.PARTIAL_FN, generation, index)
-        prepared = _called(stage._partial, element, given)
+        given = schedule.seed_of(seed, schedule.PARTIAL_FN, generation, index), generation
+        prepared = _called(stage._partial, element, given, [arguments["partial_seed"], arguments["partial_generation"]])
       before, yielded = generation, prepared
       if stage._final is not None:
-        given = arguments["final_seed"] and schedule.seed_of(seed, schedule.FINAL_FN, epoch, index)
-        yielded = _called(stage._final, prepared, given)
+        given = schedule.seed_of(seed, schedule.FINAL_FN, epoch, index), epoch
+        yielded = _called(stage._final, prepared, given, [arguments["final_seed"], arguments["final_epoch"]])
       made.epochs[epoch].append(structure.from_compatible_tensor_list(stage.element_spec, yielded))
   made.of_stage = made.epochs[0][0]
   return made
@@ -141,10 +142,12 @@ def _with_seed(*element, seed):
   return element, seed
 
 
-def _called(wrapper, tensors, seed):
+def _called(wrapper, tensors, given, takes):
   # tf.data calls functions on the CPU, even if there are other devices.
   with tf.device("CPU:0"):
-    return list(wrapper.function(*tensors, *([] if seed is False else [tf.constant(seed)])))
+    seed, number = given
+    added = tf.constant(seed), tf.constant(number, tf.int64)
+    return list(wrapper.function(*tensors, *itertools.compress(added, takes)))
 
 
 def _dataset_of(elements, spec):

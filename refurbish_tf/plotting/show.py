@@ -132,7 +132,7 @@ def _of_layers(layers, given, targets, num_outcomes):
     is_undecoded = image.dtype == tf.string and not hasattr(group[0], "check_targets")
     first = [decode(apply_exif_orientation=True)] if is_undecoded else []
     function = composition.compose([*first, *group], targets, clips=clips)
-    draws = tracing.signature_with_seed(function) is not None
+    draws = tracing.signature_with("seed", function) is not None
     seeds = [{"seed": [number, 0]} for number in range(num_outcomes)] if draws else [{}]
     made = [function(*element, **seed) for seed in seeds]
     title = ", ".join(repr(each) if hasattr(each, "outcomes") else layer_name(each) for each in group)

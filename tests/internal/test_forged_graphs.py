@@ -133,7 +133,9 @@ def refurbish(partial=lambda image, label: (image, label), final=None, sample=No
     "deterministic": "true",
     "any_seed": False,
     "partial_seed": False,
+    "partial_generation": False,
     "final_seed": False,
+    "final_epoch": False,
     "sample_types": [spec.dtype for spec in sample],
     "sample_shapes": [spec.shape for spec in sample],
     **types_of(*(outputs or sample)),
@@ -148,6 +150,7 @@ REFURBISH = {
   "fewer shapes than types of a sample": {"sample_shapes": [[8, 8, 3]]},
   "other outputs than a sample has": {"outputs": LABEL},
   "no output for the seed": {"final_seed": True},
+  "no output for the epoch": {"final_epoch": True},
   "final_fn returns fewer components": {
     "final": lambda image, label: label,
     "outputs": [tf.TensorSpec([8, 8, 3], tf.uint8), *LABEL],

@@ -186,9 +186,11 @@ def has_many_outcomes(final_fn):
   diversity of 0.95 with r = 3."""
   values = np.random.default_rng(7).integers(0, 256, [8, 64, 64, 13])
 
+  parameters = inspect.signature(final_fn).parameters
+
   def outcomes(image):
     seeds = (
-      {"seed": tf.constant([number, 0])} if "seed" in inspect.signature(final_fn).parameters else {}
+      {name: value for name, value in (("seed", [number, 0]), ("epoch", 0)) if name in parameters}
       for number in range(64)
     )
     return len({final_fn(tf.constant(image), 0, **seed)[0].numpy().tobytes() for seed in seeds})

@@ -1,7 +1,7 @@
 """`refurbish` in forty lines, with only tf.data's primitives and look-ups in the cache store: slow, but easy to read.
 
-This is the specification. For a source with random access and functions that take a seed, the stage yields the same
-elements in the same order, bit for bit.
+This is the specification. For a source with random access and functions that take a seed and a number, the stage yields
+the same elements in the same order, bit for bit.
 """
 
 import numpy as np
@@ -29,11 +29,12 @@ class Refurbish:
       yield self.element(
         tf.constant(index, tf.int64),
         tf.constant(generation, tf.int64),
+        tf.constant(number, tf.int64),
         tf.constant(self.schedule.kept(index)),
         *(tf.constant(np.array(seed, np.uint32).astype(np.int32)) for seed in (partial_seed, final_seed)),
       ).numpy()
 
-  def _element(self, index, generation, kept, partial_seed, final_seed):
+  def _element(self, index, generation, number, kept, partial_seed, final_seed):
     """The element at one place: final_fn of the stored sample of this generation, or of one prepared now."""
     is_stored = False
     if self.store.contains(index):
@@ -41,7 +42,8 @@ class Refurbish:
     if is_stored:
       sample = self.store.get(index)[1]
     else:
-      sample = self.partial_fn(self.source.skip(index).take(1).get_single_element(), seed=partial_seed)
+      element = self.source.skip(index).take(1).get_single_element()
+      sample = self.partial_fn(element, seed=partial_seed, generation=generation)
       if kept:
         self.store.put(index, (generation, sample))
-    return self.final_fn(sample, seed=final_seed)
+    return self.final_fn(sample, seed=final_seed, epoch=number)

@@ -48,13 +48,15 @@ REGISTER_OP("RefurbishTf>Memory")
 // whose result is cached, and `final_fn`.
 //
 // partial_seed, final_seed: whether the function takes a seed (int32 [2]) after
-// the components of its element. Without a final function, `final_seed` yields
-// the seed that it would get, after the components.
-// any_seed: the user gave no seed, so a checkpoint's seed may replace it.
-// shared: the address of a level that machines share, a newline, and the prefix
-// of its keys; empty if there is none.
-// num_parallel_calls: -1 for the size of the thread pool, 0 for no threads.
-// batch_size: 0 to yield samples; otherwise `output_shapes` are of batches.
+// the components of its element.
+// partial_generation, final_epoch: whether it then takes this number (int64
+// []), which determines the seed. Without a final function, what it would get
+// is yielded after the components. any_seed: the user gave no seed, so a
+// checkpoint's seed may replace it. shared: the address of a level that
+// machines share, a newline, and the prefix of its keys; empty if there is
+// none. num_parallel_calls: -1 for the size of the thread pool, 0 for no
+// threads. batch_size: 0 to yield samples; otherwise `output_shapes` are of
+// batches.
 REGISTER_OP("RefurbishTf>RefurbishDataset")
     .Input("input_dataset: variant")
     .Input("partial_arguments: Tpartial")
@@ -81,7 +83,9 @@ REGISTER_OP("RefurbishTf>RefurbishDataset")
     .Attr("deterministic: {'true', 'false', 'default'}")
     .Attr("any_seed: bool")
     .Attr("partial_seed: bool")
+    .Attr("partial_generation: bool")
     .Attr("final_seed: bool")
+    .Attr("final_epoch: bool")
     .Attr("sample_types: list(type) >= 0")
     .Attr("sample_shapes: list(shape) >= 0")
     .Attr("output_types: list(type) >= 0")

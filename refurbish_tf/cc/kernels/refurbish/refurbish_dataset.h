@@ -19,8 +19,8 @@ struct RefurbishArguments {
   int64_t shuffle_buffer_size;  // 0 for the default.
   int64_t num_parallel_calls;   // 0 for no thread at all.
   std::string deterministic;    // As in `map`: "true", "false", "default".
-  bool partial_seed;
-  bool final_seed;
+  bool partial_seed, partial_generation;
+  bool final_seed, final_epoch;
   Batches batches;
   SampleTypes sample_types;
   SampleTypes output_types;

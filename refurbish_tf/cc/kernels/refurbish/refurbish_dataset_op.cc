@@ -64,9 +64,11 @@ class RefurbishDatasetOp : public UnaryDatasetOpKernel {
                  kEvictions.kind, &eviction, kShuffles.kind, &shuffle,
                  "deterministic", &attrs_.deterministic, "any_seed",
                  &options_.any_seed, "partial_seed", &attrs_.partial_seed,
-                 "final_seed", &attrs_.final_seed, "sample_types", &samples,
-                 "sample_shapes", &attrs_.sample_types.shapes, "output_types",
-                 &outputs, "output_shapes", &attrs_.output_types.shapes));
+                 "partial_generation", &attrs_.partial_generation, "final_seed",
+                 &attrs_.final_seed, "final_epoch", &attrs_.final_epoch,
+                 "sample_types", &samples, "sample_shapes",
+                 &attrs_.sample_types.shapes, "output_types", &outputs,
+                 "output_shapes", &attrs_.output_types.shapes));
     OP_REQUIRES(ctx, final.size() <= 1,
                 InvalidArgument("final_fn must be one function or none, got ",
                                 final.size(), "."));
@@ -89,6 +91,7 @@ class RefurbishDatasetOp : public UnaryDatasetOpKernel {
     }
     DataTypeVector yielded = samples;
     if (attrs_.final_seed) yielded.push_back(tensorflow::DT_INT32);
+    if (attrs_.final_epoch) yielded.push_back(tensorflow::DT_INT64);
     OP_REQUIRES(
         ctx,
         outputs == yielded &&

@@ -34,7 +34,9 @@ absl::Status RefurbishIterator::Initialize(IteratorContext* ctx) {
   TF_RETURN_IF_ERROR(workers_.Initialize(ctx));
   const RefurbishArguments& arguments = dataset()->arguments_;
   functions_.partial.with_seed = arguments.partial_seed;
+  functions_.partial.with_time = arguments.partial_generation;
   functions_.final.with_seed = arguments.final_seed;
+  functions_.final.with_time = arguments.final_epoch;
   functions_.sample_types = arguments.sample_types;
   TF_RETURN_IF_ERROR(
       dataset()->partial_->Instantiate(ctx, &functions_.partial.function));

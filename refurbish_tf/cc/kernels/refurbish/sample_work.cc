@@ -65,7 +65,7 @@ OrderedWorkers::Claimed SampleWork::Claim(
       sample.place.from_level.has_value()) {
     return OrderedWorkers::Claimed::kRun;
   }
-  AppendFinalSeed(&sample);
+  AppendFinal(&sample);
   return OrderedWorkers::Claimed::kDone;
 }
 
@@ -170,23 +170,30 @@ absl::Status SampleWork::Prepare(SamplePiece* piece) {
 
 absl::Status SampleWork::Call(const StageFunction& of, Purpose purpose,
                               uint64_t time, SamplePiece* piece) {
-  std::vector<Tensor> arguments = std::move(piece->tensors);
   if (const LayersFunction* layers =
-          of.function->LayersFor(arguments, of.with_seed);
+          of.function->LayersFor(piece->tensors, of.with_seed);
       layers != nullptr) {
     const auto seed = SeedOf(*epoch_, purpose, time, *piece);
+    std::vector<Tensor> arguments = std::move(piece->tensors);
     return layers->Run(std::move(arguments), &seed, &piece->tensors);
   }
-  if (of.with_seed) {
-    arguments.push_back(SeedTensor(*epoch_, purpose, time, piece));
-  }
+  AppendOthers(of, purpose, time, piece);
+  std::vector<Tensor> arguments = std::move(piece->tensors);
   return of.function->Run(&contexts_, std::move(arguments), &piece->tensors);
 }
 
-void SampleWork::AppendFinalSeed(SamplePiece* piece) const {
-  if (!functions_.final.with_seed) return;
-  piece->tensors.push_back(
-      SeedTensor(*epoch_, Purpose::kFinalFunction, epoch_->number(), piece));
+void SampleWork::AppendOthers(const StageFunction& of, Purpose purpose,
+                              uint64_t time, SamplePiece* piece) const {
+  std::vector<Tensor>& tensors = piece->tensors;
+  if (of.with_seed) {
+    tensors.push_back(SeedTensor(*epoch_, purpose, time, piece));
+  }
+  if (of.with_time) tensors.push_back(Tensor(static_cast<int64_t>(time)));
+}
+
+void SampleWork::AppendFinal(SamplePiece* piece) const {
+  AppendOthers(functions_.final, Purpose::kFinalFunction, epoch_->number(),
+               piece);
 }
 
 absl::Status SampleWork::Finish(SamplePiece* piece) {
@@ -198,7 +205,7 @@ absl::Status SampleWork::Finish(SamplePiece* piece) {
 
 absl::Status SampleWork::CallFinal(SamplePiece* piece) {
   if (functions_.final.function == nullptr) {
-    AppendFinalSeed(piece);
+    AppendFinal(piece);
     return absl::OkStatus();
   }
   TF_RETURN_IF_ERROR(
@@ -218,7 +225,7 @@ absl::Status SampleWork::FinishIntoRow(SamplePiece* piece) {
   } else if (piece->row.batch == nullptr) {
     return rows_->NoMemory();
   } else if (final.function == nullptr) {
-    AppendFinalSeed(piece);
+    AppendFinal(piece);
     TF_RETURN_IF_ERROR(rows_->Check(piece->tensors));
     status = BatchRows::Write(piece->tensors, piece->row);
   } else if (const LayersFunction* layers =
@@ -228,7 +235,7 @@ absl::Status SampleWork::FinishIntoRow(SamplePiece* piece) {
         SeedOf(*epoch_, Purpose::kFinalFunction, epoch_->number(), *piece);
     status = layers->RunInto(piece->tensors, &seed, *rows_, piece->row);
   } else {
-    AppendFinalSeed(piece);
+    AppendFinal(piece);
     std::vector<Tensor> arguments = std::move(piece->tensors);
     status = final.function->RunInto(&contexts_, std::move(arguments), *rows_,
                                      piece->row);

@@ -17,10 +17,13 @@
 
 namespace refurbish_tf {
 
-// A function of a stage, ready to run, and whether it takes a seed.
+// A function of a stage, ready to run, and what it takes after the components
+// of its element, in this order.
 struct StageFunction {
   std::unique_ptr<InstantiatedInlineFunction> function;
   bool with_seed = false;
+  // The generation for the partial function, the epoch for the final one.
+  bool with_time = false;
 };
 
 struct SamplePiece : OrderedWorkers::Piece {
@@ -44,8 +47,8 @@ class SampleWork : public OrderedWorkers::Work {
  public:
   struct Functions {
     StageFunction partial;
-    // The function may be null. If it is null and `with_seed` is set, the seed
-    // that it would get is yielded after the sample.
+    // The function may be null. Then what it would take after the sample is
+    // yielded after the sample.
     StageFunction final;
     // The types and shapes of what the partial function returns.
     SampleTypes sample_types;
@@ -76,11 +79,14 @@ class SampleWork : public OrderedWorkers::Work {
  private:
   OrderedWorkers::Outcome Dropped();
   absl::Status Prepare(SamplePiece* piece);
-  // Calls a function with the piece's tensors and, if it takes one, a seed.
-  // `time`, the generation or the epoch, determines the seed.
+  // Calls a function with the piece's tensors and what else it takes. `time`,
+  // the generation or the epoch, determines the seed.
   absl::Status Call(const StageFunction& of, Purpose purpose, uint64_t time,
                     SamplePiece* piece);
-  void AppendFinalSeed(SamplePiece* piece) const;
+  // Appends what the function takes after the components to the tensors.
+  void AppendOthers(const StageFunction& of, Purpose purpose, uint64_t time,
+                    SamplePiece* piece) const;
+  void AppendFinal(SamplePiece* piece) const;
   // Runs the final augmentation, and writes into the row if there are batches.
   absl::Status Finish(SamplePiece* piece);
   absl::Status CallFinal(SamplePiece* piece);
