@@ -5,9 +5,10 @@ any order.
 """
 
 from .cached import cached
+from .coco import coco
 from .data_source import data_source
 from .image_folder import image_folder
 from .tfrecord import tfrecord
 from .video_clips import video_clips
 
-__all__ = ["cached", "data_source", "image_folder", "tfrecord", "video_clips"]
+__all__ = ["cached", "coco", "data_source", "image_folder", "tfrecord", "video_clips"]

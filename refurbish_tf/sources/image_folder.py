@@ -90,8 +90,9 @@ def image_folder(
 class _ImageFilesDataset(dataset_ops.DatasetSource):
   """Yields the bytes of files and their labels, by index."""
 
-  def __init__(self, directory, paths, labels, class_names, description, num_parallel_reads):
+  def __init__(self, directory, paths, labels, class_names, description, num_parallel_reads, more=b""):
     self._name = None
+    self._more = more  # What else elements are made of, as far as a fingerprint needs it.
     self.class_names = list(class_names)
     self.file_paths = list(paths)
     if description:
@@ -115,4 +116,4 @@ class _ImageFilesDataset(dataset_ops.DatasetSource):
   def files_fingerprint(self):
     # Names are relative to the directory, which may be moved.
     names = (os.fsencode(path)[len(self._directory) :].lstrip(b"/") for path in self.file_paths)
-    return fingerprint.of_strings(self._labels.tobytes(), *names)
+    return fingerprint.of_strings(self._labels.tobytes() + self._more, *names)

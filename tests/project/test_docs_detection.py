@@ -29,10 +29,6 @@ def jpeg(sides):
 @pytest.fixture
 def coco(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
-  pathlib.Path("train2017").mkdir()
-  pathlib.Path("annotations").mkdir()
-  for number, sides in enumerate(SIDES):
-    pathlib.Path(f"train2017/{number}.jpg").write_bytes(jpeg(sides))
   annotations = [
     {"image_id": image, "category_id": category, "bbox": box, "iscrowd": crowd}
     for image, category, box, crowd in [
@@ -44,16 +40,18 @@ def coco(tmp_path, monkeypatch):
       (13, 1, [0.0, 0.0, 9.0, 9.0], 1),
     ]
   ]
-  pathlib.Path("annotations/instances_train2017.json").write_text(
-    json.dumps(
-      {
-        "images": [{"id": 10 + number, "file_name": f"{number}.jpg"} for number in range(len(SIDES))],
-        "categories": [{"id": number} for number in (1, 44, 90)],
-        "annotations": annotations,
-      }
-    ),
-    encoding="utf-8",
-  )
+  images = [
+    {"id": 10 + number, "file_name": f"{number}.jpg", "height": height, "width": width}
+    for number, (height, width) in enumerate(SIDES)
+  ]
+  categories = [{"id": number, "name": str(number)} for number in (1, 44, 90)]
+  found = json.dumps({"images": images, "categories": categories, "annotations": annotations})
+  pathlib.Path("annotations").mkdir()
+  for part in ("train2017", "val2017"):
+    pathlib.Path(part).mkdir()
+    for number, sides in enumerate(SIDES):
+      pathlib.Path(f"{part}/{number}.jpg").write_bytes(jpeg(sides))
+    pathlib.Path(f"annotations/instances_{part}.json").write_text(found, encoding="utf-8")
 
 
 def test_coco(coco, capsys):
@@ -61,7 +59,7 @@ def test_coco(coco, capsys):
   names = run("train_coco.py")
   assert capsys.readouterr().out.startswith("(3, 640, 640, 3) (3, ")
   found = list(names["validation"].unbatch().as_numpy_iterator())
-  assert [each["bounding_boxes"]["labels"].tolist() for each in found] == [[2, 0], [0], [1]]
+  assert [each["bounding_boxes"]["labels"].tolist() for each in found] == [[2, 0], [0], [1], []]
   page = " ".join(PAGE.read_text(encoding="utf-8").split())
   for rule in (
     "`scale = min(640 / height, 640 / width)`",

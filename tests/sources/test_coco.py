@@ -1,0 +1,177 @@
+"""`rtf.sources.coco`: the boxes and masks of a JSON file of COCO's form, as pycocotools has them, read by index."""
+
+import importlib
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import refurbish_tf as rtf
+from support import checkpoints
+from support.datasets import plain
+
+module = importlib.import_module("refurbish_tf.sources.coco")
+SIZES = [(30, 40), (48, 20), (25, 25), (33, 17), (20, 20)]
+TRICKY = 'a "segmentation": [[1, 2]] } é ]'
+
+
+def content():
+  """Five images, of which the fourth has only a crowd and the last one nothing; ids have gaps and are not in order."""
+  rng, annotations = np.random.default_rng(7), []
+  for number in range(24):
+    image = (0, 2, 1)[number % 3]
+    height, width = SIZES[image]
+    x, y, w, h = (rng.random(4) * [width, height, width, height]).round(2).tolist()
+    polygons = [(rng.random((5, 2)) * [width, height]).round(2).ravel().tolist() for _ in range(1 + number % 2)]
+    annotations.append({"image_id": 90 - image, "bbox": [x, y, w, h], "segmentation": polygons, "iscrowd": 0})
+  runs = {"size": list(SIZES[1]), "counts": [100, 60, 5, 800 - 5]}
+  annotations.insert(5, {"segmentation": runs, "bbox": [2, 4, 2, 48], "image_id": 89, "iscrowd": 1})
+  annotations.append(
+    {
+      "image_id": 87,
+      "bbox": [1, 2, 9, 9],
+      "segmentation": {"size": [33, 17], "counts": "U2a0`00000000000:HN0000000000m1"},
+      "iscrowd": 1,
+    }
+  )
+  outside = [[-9, 0, 9, 5], [3, 3, 0, 7], [40, 1, 5, 5]]
+  annotations += [{"image_id": 90, "bbox": box, "segmentation": [], "iscrowd": 0} for box in outside]
+  annotations += [{"image_id": 90, "bbox": [-4, 20, 10, 90], "segmentation": [[1, 1, 9, 9]]}]
+  annotations += [{"image_id": 12345, "bbox": [1, 1, 5, 5], "segmentation": []}]
+  for number, each in enumerate(annotations):
+    each.update(category_id=(90, 1, 44)[number % 3], id=number)
+  return {
+    "info": {"description": TRICKY, "segmentation": [1]},
+    "categories": [{"id": number, "name": name} for number, name in ((90, "c"), (1, TRICKY), (44, "b"))],
+    "images": [
+      {"id": 90 - i, "file_name": f"{i}.jpg", "height": height, "width": width, "licenses": [TRICKY, "segmentation"]}
+      for i, (height, width) in enumerate(SIZES)
+    ],
+    "annotations": annotations,
+  }
+
+
+def written(tmp_path, found=None, **how):
+  path = tmp_path / "instances.json"
+  path.write_text(json.dumps(found or content(), **how), encoding="utf-8")
+  for number in range(len(SIZES)):
+    (tmp_path / f"{number}.jpg").write_bytes(b"file %d" % number)
+  return path, tmp_path
+
+
+def expected(crowds, empty_images):
+  """The elements of this file, made one by one."""
+  found = content()
+  for image in found["images"]:
+    rows = []
+    for each in found["annotations"]:
+      x, y, width, height = each["bbox"]
+      left, top = max(x, 0), max(y, 0)
+      box = [left, top, min(x + width, image["width"]) - left, min(y + height, image["height"]) - top]
+      if each["image_id"] == image["id"] and min(box[2:]) > 0 and (crowds or not each.get("iscrowd")):
+        rows.append((box, [1, 44, 90].index(each["category_id"]), bool(each.get("iscrowd")), each["segmentation"]))
+    if rows or empty_images:
+      yield image, rows
+
+
+@pytest.mark.parametrize("crowds", [False, True])
+@pytest.mark.parametrize("empty_images", [False, True])
+@pytest.mark.parametrize("chunk, how", [(1 << 24, {}), (61, {"indent": 1}), (300, {"ensure_ascii": False})])
+def test_elements_are_those_of_the_file(tmp_path, monkeypatch, crowds, empty_images, chunk, how):
+  """However the file is written, and wherever a part of it ends."""
+  monkeypatch.setattr(module, "_CHUNK", chunk)
+  dataset = rtf.sources.coco(*written(tmp_path, **how), crowds=crowds, empty_images=empty_images, image_ids=True)
+  assert dataset.class_names == [TRICKY, "b", "c"]
+  wanted = list(expected(crowds, empty_images))
+  for element, (image, rows), path in zip(dataset.as_numpy_iterator(), wanted, dataset.file_paths, strict=True):
+    boxes = element["bounding_boxes"]
+    assert element["images"] == b"file " + image["file_name"][:1].encode() and path.endswith(image["file_name"])
+    np.testing.assert_allclose(boxes["boxes"], np.reshape([row[0] for row in rows], [-1, 4]), rtol=1e-6)
+    assert boxes["labels"].tolist() == [row[1] for row in rows] and element["image_id"] == image["id"]
+    assert ("is_crowd" in boxes) == crowds and (not crowds or boxes["is_crowd"].tolist() == [row[2] for row in rows])
+  kept = sum(len(rows) for _, rows in wanted)
+  assert f"{len(wanted)} with {kept} boxes; left out: {5 - len(wanted)} images" in rtf.describe(dataset)
+
+
+@pytest.mark.parametrize("crowds", [False, True])
+def test_masks_are_those_of_pycocotools(tmp_path, crowds):
+  """Smaller objects cover larger ones, and later ones those of their size. Two points are no polygon."""
+  mask = pytest.importorskip("pycocotools.mask", reason="pycocotools is not installed")
+  dataset = rtf.sources.coco(*written(tmp_path), masks=True, crowds=crowds)
+  for element, (image, rows) in zip(dataset.as_numpy_iterator(), expected(crowds, False), strict=True):
+    size = image["height"], image["width"]
+    drawn = [np.zeros(size, bool) for _ in rows]
+    for place, (*_, each) in enumerate(rows):
+      if each not in ([], [[1, 1, 9, 9]]):
+        runs = each if isinstance(each, dict) and isinstance(each["counts"], str) else mask.frPyObjects(each, *size)
+        drawn[place] = mask.decode(mask.merge(runs) if isinstance(runs, list) else runs) > 0
+    segments = np.zeros(size, np.int32)
+    for place in sorted(range(len(rows)), key=lambda place: (-drawn[place].sum(), place)):
+      segments[drawn[place]] = place + 1
+    np.testing.assert_array_equal(element["segments"], segments)
+    assert element["bounding_boxes"]["ids"].tolist() == list(range(1, len(rows) + 1))
+
+
+@pytest.mark.parametrize("masks", [False, True])
+def test_it_is_read_by_index(tmp_path, masks):
+  """Also by shards, and after a restart."""
+  if masks:
+    pytest.importorskip("pycocotools", reason="pycocotools is not installed")
+  make = lambda: rtf.sources.coco(*written(tmp_path), masks=masks, empty_images=True)
+  values = lambda dataset: [[plain(value) for value in tf.nest.flatten(each)] for each in dataset]
+  dataset = make()
+  in_order = values(dataset)
+  assert in_order == values(tf.data.experimental.at(dataset, i) for i in range(len(dataset)))
+  assert in_order[1::2] == values(dataset.shard(2, 1))
+  train = dataset.refurbish(lambda element: element, r=2, seed=7)
+  assert "by index" in rtf.describe(train) and sorted(values(train)) == sorted(in_order)
+  of_boxes = lambda element: element["bounding_boxes"]["boxes"]
+  checkpoints.assert_restored_at_every_step(lambda: make().refurbish(of_boxes, r=2, seed=7).repeat(2), tmp_path)
+
+
+def test_another_box_or_polygon_is_noticed(tmp_path):
+  prints = []
+  for row in (None, "bbox", "segmentation"):
+    found = content()
+    if row == "bbox":
+      found["annotations"][0]["bbox"] = [1, 2, 3, 4]
+    elif row:
+      found["annotations"][0]["segmentation"][0][2] += 0.5
+    source = rtf.sources.coco(*written(tmp_path, found), masks=True)
+    stage = source.refurbish(lambda element: element, r=2)
+    prints.append(stage.fingerprint_of_samples()["files"])
+  assert len({*prints, ""}) == 4
+
+
+def broken(key, **changes):
+  found = content()
+  found[key][0].update(changes)
+  found[key][0] = {name: value for name, value in found[key][0].items() if value is not None}
+  return found
+
+
+@pytest.mark.parametrize(
+  "found, text",
+  [
+    (broken("images", height=None), r"images with id, file_name, height .*KeyError: 'height'"),
+    (broken("annotations", image_id=None), "image_id or category_id of {'bbox'"),
+    (broken("annotations", bbox=[1, 2, 3]), "bbox.*not enough values"),
+    (broken("annotations", category_id=5), "one id for each .* names a category that it does not have"),
+    (broken("images", id=88), "has an image id twice"),
+    (broken("images", file_name="gone.jpg"), r"images must be .* lacks 1 of 3, such as .*gone.jpg"),
+    ({**content(), "annotations": []}, "no image of .* empty_images=True"),
+    ([1], "must be a JSON file such as instances_train2017.json"),
+  ],
+)
+def test_errors_name_what_is_missing(tmp_path, found, text):
+  with pytest.raises(ValueError, match=text):
+    rtf.sources.coco(*written(tmp_path, found))
+  with pytest.raises(ValueError, match="annotations must be a JSON file .* cannot be read: NotFoundError"):
+    rtf.sources.coco(tmp_path / "none.json", tmp_path)
+
+
+def test_masks_need_pycocotools(tmp_path, monkeypatch):
+  monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+  with pytest.raises(ImportError, match=r"pip install 'refurbish_tf\[coco\]'"):
+    rtf.sources.coco(*written(tmp_path), masks=True)
