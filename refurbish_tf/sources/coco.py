@@ -69,12 +69,11 @@ def coco(
     strings. `rtf.describe` counts what was left out.
 
   Raises:
-    TypeError: an argument is of the wrong type.
-    ValueError: `annotations` is not JSON of this form, has an id twice or an unknown category, or has no boxes;
-      `images` lacks files; `num_parallel_reads` is out of range.
+    TypeError, ValueError: an argument is not allowed; `annotations` is not JSON of this form, has an id twice or an
+      unknown category, or no boxes; `images` lacks files.
     ImportError: `masks` needs pycocotools.
-    tf.errors.NotFoundError and the like: when it runs, a file cannot be read. The iterator goes on with the next one.
-    tf.errors.UnknownError: when it runs, a mask is damaged. The iterator goes on with the next image.
+    tf.errors.NotFoundError, tf.errors.UnknownError and the like: when it runs, a file cannot be read, or a mask is
+      damaged. The iterator goes on with the next element.
 
   Lin et al., *Microsoft COCO: Common Objects in Context*, ECCV 2014.
   """
