@@ -87,7 +87,7 @@ def coco(
   place, label = _places(rows[:, 0], numbers[:, 0]), _places(rows[:, 1], sorted(classes))
   if np.any(label < 0) or len(set(numbers[:, 0])) < len(names):
     wrong = "names a category that it does not have" if np.any(label < 0) else "has an image id twice"
-    raise ValueError(f"annotations must have one id for each image and category, but {path} {wrong}.")
+    raise ValueError(f"annotations must have one id for each image and each category, but {path} {wrong}.")
   # Clipped to [0, width] and [0, height].
   low, high = (np.clip(each, 0, numbers[place, :0:-1]) for each in (rows[:, 3:5], rows[:, 3:5] + rows[:, 5:7]))
   kept = (place >= 0) & np.all(high > low, axis=1) & (crowds | (rows[:, 2] == 0))
@@ -96,6 +96,7 @@ def coco(
   if not len(taken):
     raise ValueError(f"annotations must have boxes, but no image of {path} has one. empty_images=True keeps them all.")
   files = [os.path.join(directory, names[each]) for each in taken]
+  # Each directory is listed once: on a network mount, a look at each file would take a millisecond.
   folders = filter(tf.io.gfile.isdir, {os.path.dirname(file) for file in files})
   missing = set(files).difference(os.path.join(each, name) for each in folders for name in tf.io.gfile.listdir(each))
   if missing:
@@ -118,7 +119,8 @@ def coco(
     f"boxes; left out: {len(names) - len(files):,} images without boxes, {len(rows) - len(order):,} crowds and others"
   )
   source = _ImageFilesDataset(directory, files, *of_files, description, num_parallel_reads, digest.digest())
-  constants, starts, ids = tf.nest.map_structure(tf.constant, (of_boxes, splits, numbers[taken, 0].astype(np.int64)))
+  with tf.device("CPU:0"):  # The functions of tf.data run there, even if there are other devices.
+    constants, starts, ids = tf.nest.map_structure(tf.constant, (of_boxes, splits, numbers[taken, 0].astype(np.int64)))
 
   @tf.autograph.experimental.do_not_convert
   def element(file, position, *segments):
@@ -167,6 +169,8 @@ def _read(path, text):
     names = [os.fspath(each["file_name"]) for each in found["images"]]
     numbers = np.array([(each["id"], each["height"], each["width"]) for each in found["images"]], np.float64)
     classes = {int(each["id"]): str(each["name"]) for each in found["categories"]}
+    if not names or len(classes) < max(1, len(found["categories"])):
+      raise ValueError(f"{len(names):,} images, {len(found['categories']):,} categories with {len(classes):,} ids")
   except (LookupError, TypeError, ValueError, tf.errors.OpError) as error:
     raise ValueError(
       "annotations must be a JSON file such as instances_train2017.json: images with id, file_name, height and width, "

@@ -13,6 +13,7 @@ from support.datasets import plain
 
 module = importlib.import_module("refurbish_tf.sources.coco")
 SIZES = [(30, 40), (48, 20), (25, 25), (33, 17), (20, 20)]
+TWO_POINTS = [[1, 1, 9, 9]]
 TRICKY = 'a "segmentation": [[1, 2]] } é ]'
 
 
@@ -37,7 +38,7 @@ def content():
   )
   outside = [[-9, 0, 9, 5], [3, 3, 0, 7], [40, 1, 5, 5]]
   annotations += [{"image_id": 90, "bbox": box, "segmentation": [], "iscrowd": 0} for box in outside]
-  annotations += [{"image_id": 90, "bbox": [-4, 20, 10, 90], "segmentation": [[1, 1, 9, 9]]}]
+  annotations += [{"image_id": 90, "bbox": [-4, 20, 10, 90], "segmentation": TWO_POINTS}]
   annotations += [{"image_id": 12345, "bbox": [1, 1, 5, 5], "segmentation": []}]
   for number, each in enumerate(annotations):
     each.update(category_id=(90, 1, 44)[number % 3], id=number)
@@ -70,7 +71,7 @@ def expected(crowds, empty_images):
       left, top = max(x, 0), max(y, 0)
       box = [left, top, min(x + width, image["width"]) - left, min(y + height, image["height"]) - top]
       if each["image_id"] == image["id"] and min(box[2:]) > 0 and (crowds or not each.get("iscrowd")):
-        rows.append((box, [1, 44, 90].index(each["category_id"]), bool(each.get("iscrowd")), each["segmentation"]))
+        rows.append((box, [1, 44, 90].index(each["category_id"]), bool(each.get("iscrowd")), each))
     if rows or empty_images:
       yield image, rows
 
@@ -97,15 +98,12 @@ def test_elements_are_those_of_the_file(tmp_path, monkeypatch, crowds, empty_ima
 @pytest.mark.parametrize("crowds", [False, True])
 def test_masks_are_those_of_pycocotools(tmp_path, crowds):
   """Smaller objects cover larger ones, and later ones those of their size. Two points are no polygon."""
-  mask = pytest.importorskip("pycocotools.mask", reason="pycocotools is not installed")
-  dataset = rtf.sources.coco(*written(tmp_path), masks=True, crowds=crowds)
+  pycocotools = pytest.importorskip("pycocotools.coco", reason="pycocotools is not installed").COCO
+  dataset, peer = rtf.sources.coco(*written(tmp_path), masks=True, crowds=crowds), pycocotools(written(tmp_path)[0])
   for element, (image, rows) in zip(dataset.as_numpy_iterator(), expected(crowds, False), strict=True):
     size = image["height"], image["width"]
-    drawn = [np.zeros(size, bool) for _ in rows]
-    for place, (*_, each) in enumerate(rows):
-      if each not in ([], [[1, 1, 9, 9]]):
-        runs = each if isinstance(each, dict) and isinstance(each["counts"], str) else mask.frPyObjects(each, *size)
-        drawn[place] = mask.decode(mask.merge(runs) if isinstance(runs, list) else runs) > 0
+    drawn = [each["segmentation"] != TWO_POINTS and peer.annToMask(each) > 0 for *_, each in rows]
+    drawn = [np.broadcast_to(each, size) for each in drawn]
     segments = np.zeros(size, np.int32)
     for place in sorted(range(len(rows)), key=lambda place: (-drawn[place].sum(), place)):
       segments[drawn[place]] = place + 1
@@ -131,42 +129,34 @@ def test_it_is_read_by_index(tmp_path, masks):
 
 
 def test_another_box_or_polygon_is_noticed(tmp_path):
-  prints = []
-  for row in (None, "bbox", "segmentation"):
-    found = content()
-    if row == "bbox":
-      found["annotations"][0]["bbox"] = [1, 2, 3, 4]
-    elif row:
-      found["annotations"][0]["segmentation"][0][2] += 0.5
-    source = rtf.sources.coco(*written(tmp_path, found), masks=True)
-    stage = source.refurbish(lambda element: element, r=2)
-    prints.append(stage.fingerprint_of_samples()["files"])
-  assert len({*prints, ""}) == 4
-
-
-def broken(key, **changes):
-  found = content()
-  found[key][0].update(changes)
-  found[key][0] = {name: value for name, value in found[key][0].items() if value is not None}
-  return found
+  others = content(), content()
+  others[0]["annotations"][0]["bbox"] = [1, 2, 3, 4]
+  others[1]["annotations"][0]["segmentation"][0][2] += 0.5
+  sources = [rtf.sources.coco(*written(tmp_path, each), masks=True) for each in (None, *others)]
+  stages = [source.refurbish(lambda element: element, r=2) for source in sources]
+  assert len({"", *(stage.fingerprint_of_samples()["files"] for stage in stages)}) == 4
 
 
 @pytest.mark.parametrize(
-  "found, text",
+  "key, changes, text",
   [
-    (broken("images", height=None), r"images with id, file_name, height .*KeyError: 'height'"),
-    (broken("annotations", image_id=None), "image_id or category_id of {'bbox'"),
-    (broken("annotations", bbox=[1, 2, 3]), "bbox.*not enough values"),
-    (broken("annotations", category_id=5), "one id for each .* names a category that it does not have"),
-    (broken("images", id=88), "has an image id twice"),
-    (broken("images", file_name="gone.jpg"), r"images must be .* lacks 1 of 3, such as .*gone.jpg"),
-    ({**content(), "annotations": []}, "no image of .* empty_images=True"),
-    ([1], "must be a JSON file such as instances_train2017.json"),
+    ("images", {"height": None}, r"images with id, file_name, height .*KeyError: 'height'"),
+    ("annotations", {"image_id": None}, "image_id or category_id of {'bbox'"),
+    ("annotations", {"bbox": [1, 2, 3]}, "bbox.*not enough values"),
+    ("annotations", {"category_id": 5}, "one id for each .* names a category that it does not have"),
+    ("images", {"id": 88}, "has an image id twice"),
+    ("categories", {"id": 44}, "3 categories with 2 ids"),
+    ("images", {"file_name": "gone.jpg"}, r"images must be .* lacks 1 of 3, such as .*gone.jpg"),
   ],
 )
-def test_errors_name_what_is_missing(tmp_path, found, text):
+def test_errors_name_what_is_missing(tmp_path, key, changes, text):
+  found = content()
+  found[key][0].update(changes)
+  found[key][0] = {name: value for name, value in found[key][0].items() if value is not None}
   with pytest.raises(ValueError, match=text):
     rtf.sources.coco(*written(tmp_path, found))
+  with pytest.raises(ValueError, match="no image of .* empty_images=True"):
+    rtf.sources.coco(*written(tmp_path, {**content(), "annotations": []}))
   with pytest.raises(ValueError, match="annotations must be a JSON file .* cannot be read: NotFoundError"):
     rtf.sources.coco(tmp_path / "none.json", tmp_path)
 
