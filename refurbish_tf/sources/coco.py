@@ -50,8 +50,8 @@ def coco(
   An element is what Keras' detection models take: `{"images": file, "bounding_boxes": {"boxes", "labels"}}`, the bytes
   of the file, string `[]`, boxes `[x, y, width, height]` in pixels, float32 `[n, 4]`, and labels, int32 `[n]`. Boxes
   are those of the stored pixels: decode with `apply_exif_orientation=False`. They are clipped to the image; boxes
-  without area in it are left out. Categories become 0, 1, ... in the order of their ids, which may have gaps. The JSON
-  file of COCO's 118,287 images takes seconds; then 70 MB are held, or 400 MB with masks.
+  without area in it are left out. Categories become 0, 1, ... in the order of their ids, which may have gaps. Reading
+  the JSON file of COCO's 118,287 images takes seconds, and meanwhile 0.6 GB of memory, or 0.9 GB with masks.
 
   Args:
     annotations: the JSON file, such as `instances_train2017.json`.
