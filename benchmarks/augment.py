@@ -87,6 +87,7 @@ def layers(side):
     peers.NOISE: ([augment.gaussian_noise()], False),
     peers.PHOTOMETRIC: ([augment.random_photometric_distort()], False),
     peers.BLUR: ([augment.gaussian_blur(peers.kernel_size(side), peers.SIGMA)], False),
+    peers.ELASTIC: ([augment.random_elastic()], False),
     peers.ERASING: ([augment.random_erasing(1)], False),
     peers.AFFINE: ([augment.random_affine(peers.DEGREES, peers.MOVE, peers.ZOOM, peers.SHEAR)], False),
     peers.TRIVIAL: (augment.trivial_augment(), False),

@@ -25,6 +25,7 @@ JITTER, SOLARIZE, BLUR = "color jitter", "solarize", "Gaussian blur"
 POSTERIZE, EQUALIZE, AUTOCONTRAST, SHARPNESS, INVERT = "posterize", "equalize", "autocontrast", "sharpness", "invert"
 PERMUTATION, NOISE, PHOTOMETRIC = "channel permutation", "Gaussian noise", "photometric distort"
 ERASING, AFFINE, TRIVIAL, AUGMIX = "random erasing", "random affine", "TrivialAugment", "AugMix"
+ELASTIC = "elastic deformation"
 ZOOM_OUT, IOU_CROP, RANDOM_SIZE = "zoom out, resize", "IoU crop, resize", "random size, antialiased, crop"
 CHOICE, ORDER = "crop, flip or cutout", "crop, flip, cutout in any order"
 # SimCLR's color jitter at strength 1: the jitter of brightness, contrast and saturation, and of the hue.
@@ -276,6 +277,7 @@ def _torchvision(inputs):
     AFFINE: call(images, v2.RandomAffine(DEGREES, MOVE, ZOOM, SHEAR)),
     TRIVIAL: call(images, v2.TrivialAugmentWide()),
     AUGMIX: call(images, v2.AugMix(interpolation="nearest")),
+    ELASTIC: call(images, v2.ElasticTransform()),
     ZOOM_OUT: call(images, v2.RandomZoomOut(p=1), resize),
     IOU_CROP: call(images, lambda image: cropped(image, beside)),
     RANDOM_SIZE: call(large, v2.RandomResize(*sizes(side)), v2.RandomCrop(side)),
@@ -414,6 +416,7 @@ def _albumentations(inputs):
     NOISE: call(images, albumentations.GaussNoise(std_range=(0.1, 0.1), p=1)),
     BLUR: call(images, albumentations.GaussianBlur(blur_limit=(kernel_size(side),) * 2, sigma_limit=SIGMA, p=1)),
     ERASING: call(images, albumentations.Erasing(p=1)),
+    ELASTIC: call(images, albumentations.ElasticTransform(alpha=25, sigma=5, p=1)),
     AFFINE: call(
       images,
       albumentations.Affine(
@@ -449,7 +452,7 @@ _OF_DALI = (FLIP, CROP_FLIP, NORMALIZE, NORMALIZED, *_RESIZES, RAND_ONE, RAND, A
 _OF_DALI += (JITTER, SOLARIZE, BLUR, ERASING, AFFINE, TRIVIAL)
 _OF_TORCHVISION = (CROP, FLIP, CUTOUT, CROP_FLIP, NORMALIZE, NORMALIZED, *_RESIZES, RAND_ONE, RAND, AUTO, *_COLORS)
 _OF_TORCHVISION += (NOISE, PHOTOMETRIC, BLUR, ERASING, AFFINE, TRIVIAL, PIPELINE, ZOOM_OUT, IOU_CROP, RANDOM_SIZE)
-_OF_TORCHVISION += (CHOICE, ORDER, AUGMIX)
+_OF_TORCHVISION += (CHOICE, ORDER, AUGMIX, ELASTIC)
 _OF_PILLOW = (CROP, FLIP, CROP_FLIP, RESIZED_SMOOTH, RESIZE_SMOOTH, RAND_ONE, RAND, *_COLORS)
 _OF_PILLOW += (BLUR, AFFINE, ZOOM_OUT, RANDOM_SIZE)
 _OF_ALBUMENTATIONS = (
@@ -460,6 +463,7 @@ _OF_ALBUMENTATIONS = (
   NOISE,
   BLUR,
   ERASING,
+  ELASTIC,
   AFFINE,
   RANDOM_SIZE,
   CHOICE,

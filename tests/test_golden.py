@@ -315,6 +315,7 @@ def of_geometry():
     augment.random_transpose(),
     augment.random_rotation(60),
     augment.random_perspective(p=1),
+    augment.random_elastic(),
   ):
     colors = layer.__name__ in ("random_rotation", "random_perspective")
     yield from of_sizes(repr(layer), layer, (1, 3) if colors else (1, 3, 4), [(5, 5), (33, 33), (224, 224)])

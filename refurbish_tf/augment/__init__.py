@@ -28,8 +28,8 @@ from .detection_layers import random_iou_crop, random_resize, random_zoom_out
 from .distort_layers import random_adjust_sharpness, random_autocontrast, random_equalize
 from .distort_layers import random_invert, random_posterize
 from .final_layers import cutout, normalize, random_crop, random_erasing, random_flip, random_resized_crop, resize
-from .geometry_layers import center_crop, pad, random_affine, random_perspective, random_rotate90, random_rotation
-from .geometry_layers import random_transpose
+from .geometry_layers import center_crop, pad, random_affine, random_elastic, random_perspective, random_rotate90
+from .geometry_layers import random_rotation, random_transpose
 from .inner_layers import random_apply, random_choice, random_order
 from .intensity_layers import gaussian_noise, random_intensity
 from .layers import seed_at
@@ -69,6 +69,7 @@ __all__ = [
   "random_crop",
   "random_depth_crop",
   "random_depth_flip",
+  "random_elastic",
   "random_equalize",
   "random_erasing",
   "random_flip",

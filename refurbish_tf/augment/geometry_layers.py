@@ -1,4 +1,5 @@
-"""Layers that move pixels: center crop, padding, quarter turns, transposition, turns and shears, perspective."""
+"""Layers that move pixels: center crop, padding, quarter turns, transposition, turns and shears, perspective, elastic
+deformation."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from typing import Any, Literal, Sequence
 
 from refurbish_tf._internal.checks import is_real
 from .final_layers import LARGEST_PADDING, checked_size
-from .layers import checked_fill, checked_real, checked_whole, is_pair
+from .layers import checked_fill, checked_real, checked_whole, ends_of, is_pair
 from .native_layers import ChanceLayer, DrawingLayer, NativeLayer
 
 _MODES = ("constant", "edge", "reflect", "symmetric")
@@ -255,6 +256,60 @@ def random_perspective(distortion_scale: float = 0.5, p: float = 0.5) -> Any:
   scale = checked_real("distortion_scale of random_perspective", distortion_scale, 0, 0.5, advice)
   number = math.inf if scale else 0
   return ChanceLayer("random_perspective", p, f"scale=0,{scale!r}", f"{scale:g}", outcomes=(number, number))
+
+
+def random_elastic(
+  alpha: float | Sequence[float] = 50.0,
+  sigma: float | Sequence[float] = 5.0,
+  interpolation: Literal["bilinear", "nearest"] = "bilinear",
+  fill: int | Sequence[int] = 0,
+) -> Any:
+  """Returns a layer that deforms the image by a smooth random field, as if it was seen through moving water.
+
+  >>> rtf.augment.random_elastic()
+  random_elastic(50.0, 5.0, 'bilinear', fill=0)
+  >>> rtf.augment.random_elastic(alpha=(300, 100), sigma=10)(tf.zeros([224, 224, 3], tf.uint8), seed=[7, 0]).shape
+  TensorShape([224, 224, 3])
+
+  It is torchvision's `ElasticTransform` (Simard et al., *Best Practices for Convolutional Neural Networks*, 2003,
+  section 3). Each pixel comes from a place nearby. How far away, in x and in y, is a random number from -1 to 1 for
+  each pixel, blurred by a Gaussian and multiplied by `alpha / 2` pixels: typically 0.8 pixels. The field is a function
+  of the seed, the same on every processor, in all frames of a clip, and in all slices of a volume, which do not mix.
+
+  Masks have the nearest pixel. A box becomes the bounding box of its moved outline. Boxes and key points are exact to
+  0.001 pixels unless the field folds the image; torchvision's are approximate. Flow, vectors and disparities raise an
+  error. `random_apply([random_elastic()], p=0.5)` deforms half of the images.
+
+  Args:
+    alpha: the strength, a real number from 0 to 100,000, or two, for x and y. More than `5 * sigma**2` folds images.
+    sigma: the standard deviation of the Gaussian in pixels, above 0 and at most 100, or two, for x and y. 0: no blur.
+    interpolation: "bilinear", or "nearest", which makes no new values.
+    fill: the value of pixels from outside, a whole number from 0 to 255, or three of them, for the channels.
+
+  Returns:
+    A function `layer(image, seed)` like the one that `random_crop` returns, with sides of at most 32,767 pixels. With
+    another `fill` than 0 it takes uint8 images with at most four channels, or with three for three values.
+
+  Raises:
+    TypeError, ValueError: an argument is of the wrong type, or out of range.
+  """
+  advice = "Leave it out for torchvision's default."
+  checked = lambda name, value, most: [
+    checked_real(f"{name} of random_elastic", each, 0, most, advice) for each in ends_of(value)
+  ]
+  pairs = {"alpha": checked("alpha", alpha, 100_000), "sigma": checked("sigma", sigma, 100)}
+  if pairs["sigma"].count(0) == 1:
+    raise ValueError(f"sigma of random_elastic must be above 0 for both axes, or 0, got {sigma!r}. {advice}")
+  if interpolation not in ("bilinear", "nearest"):
+    raise ValueError(f"interpolation of random_elastic must be bilinear or nearest, got {interpolation!r}. {advice}")
+  fills, number = checked_fill("fill of random_elastic", fill), math.inf if any(pairs["alpha"]) else 1
+  text = " ".join(f"{name}_{axis}=0,{value!r}" for name, pair in pairs.items() for axis, value in zip("xy", pair))
+  return DrawingLayer(
+    "random_elastic",
+    f"{text} nearest={int(interpolation == 'nearest')} fill={','.join(map(str, fills))}",
+    f"{alpha}, {sigma}, {interpolation!r}, fill={fill}",
+    outcomes=(number, number),
+  )
 
 
 def _around_zero(value):

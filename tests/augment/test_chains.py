@@ -28,6 +28,7 @@ LAYERS = [
   augment.random_transpose(1),
   augment.random_rotation(50),
   augment.random_perspective(p=1),
+  augment.random_elastic(30, 3),
   augment.random_affine(30),
   augment.random_grayscale(0.5),
   augment.gaussian_noise(sigma=0.05),

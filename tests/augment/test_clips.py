@@ -50,6 +50,7 @@ EVERY_LAYER = {
   "random_choice": [augment.random_choice([augment.random_crop(9), augment.random_flip()])],
   "random_order": [augment.random_order([augment.random_crop(padding=4), augment.random_flip()])],
   "random_perspective": [augment.random_perspective()],
+  "random_elastic": [augment.random_elastic()],
   "normalize": [augment.normalize()],
   "rand_augment": augment.rand_augment(2, 10),
   "auto_augment, cifar10": augment.auto_augment("cifar10"),

@@ -54,6 +54,7 @@ WHOLE = {
 BETWEEN = {
   "rotation": [augment.random_rotation(50)],
   "perspective": [augment.random_perspective(0.5, p=1)],
+  "elastic": [augment.random_elastic()],
   "affine": [augment.random_affine(20, (0.2, 0.1), (0.8, 1.3), 10)],
   "shears": [policy("shear_x", 0.3), policy("shear_y", -0.2)],
   "resized_crop": [augment.random_resized_crop((20, 26), scale=(0.3, 1), antialias=True)],

@@ -40,6 +40,7 @@ LAYERS = {
   ],
   "random_rotation": [augment.random_rotation(40)],
   "random_perspective": [augment.random_perspective(0.4, p=0.9)],
+  "random_elastic": [augment.random_elastic(60)],
   "rand_augment": augment.rand_augment(2, 10),
   "auto_augment, cifar10": augment.auto_augment("cifar10"),
   "auto_augment, imagenet": augment.auto_augment("imagenet"),
@@ -48,6 +49,7 @@ LAYERS = {
 TURNS = (
   "random_rotation",
   "random_perspective",
+  "random_elastic",
   "rand_augment",
   "auto_augment, cifar10",
   "auto_augment, imagenet",

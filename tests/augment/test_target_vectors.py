@@ -196,6 +196,7 @@ class TestDisparity:
     (augment.random_affine(3), "random_affine", "rows"),
     (augment.random_affine(0, shear=(0, 0, -3, 3)), "random_affine", "rows"),
     (augment.random_perspective(), "random_perspective", "rows"),
+    (augment.random_elastic(1), "random_elastic", "rows"),
     (augment.random_crop(padding=3, padding_mode="reflect"), "random_crop", "mirror"),
     (augment.pad(3, padding_mode="symmetric"), "pad", "mirror"),
     (augment.random_apply([augment.random_crop(padding=3), augment.random_flip()], 0.1), "random_apply", "mirror"),

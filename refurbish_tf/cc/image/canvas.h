@@ -15,6 +15,7 @@
 namespace refurbish_tf {
 
 struct AddedNoise;
+struct Displacement;
 
 class Canvas {
  public:
@@ -48,6 +49,8 @@ class Canvas {
   // The image must have three channels or one. Changes of color leave a single
   // channel unchanged. `fill` is the value of pixels from outside the image.
   virtual void Distort(const PreparedDistortion& distortion, uint8_t fill) = 0;
+  // Displaces each pixel by a random field, which is the same for each frame.
+  virtual void Displace(const Displacement& displacement) = 0;
   virtual void AddNoise(const AddedNoise& noise) = 0;
   // Replaces each value by value * scale + offset, as float32.
   virtual void Rescale(float scale, float offset) = 0;

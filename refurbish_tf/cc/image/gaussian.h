@@ -17,6 +17,14 @@ struct Gaussian {
   int64_t radius;
 };
 
+// The point of an axis that is at `i` after reflection at the outermost points.
+inline int64_t Reflected(int64_t i, int64_t size) {
+  // After this many points a reflected image repeats.
+  const int64_t period = std::max<int64_t>(2 * (size - 1), 1);
+  const int64_t beyond = std::abs(i) % period;
+  return std::min(beyond, period - beyond);
+}
+
 // The weights along one axis. The image is reflected at its outermost points.
 class GaussianAxis {
  public:
@@ -34,6 +42,10 @@ class GaussianAxis {
     for (double& weight : weights_) weight /= total;
   }
 
+  // The weight of the points at this distance, at most the radius.
+  double WeightAt(int64_t distance) const {
+    return weights_[radius_ + distance];
+  }
   // The most points that contribute to one point.
   int64_t most() const { return most_; }
   int64_t FirstOf(int64_t i) const { return std::max<int64_t>(i - radius_, 0); }
@@ -43,13 +55,9 @@ class GaussianAxis {
     if (IsInner(i)) return weights_;
     const int64_t first = FirstOf(i);
     const int64_t last = std::min(i + radius_, size_ - 1);
-    // After this many points a reflected image repeats.
-    const int64_t period = std::max<int64_t>(2 * (size_ - 1), 1);
     std::vector<double> folded(last - first + 1);
     for (int64_t k = -radius_; k <= radius_; ++k) {
-      const int64_t beyond = std::abs(i + k) % period;
-      folded[std::min(beyond, period - beyond) - first] +=
-          weights_[k + radius_];
+      folded[Reflected(i + k, size_) - first] += weights_[k + radius_];
     }
     return folded;
   }

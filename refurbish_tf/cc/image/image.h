@@ -28,6 +28,12 @@ inline bool operator==(ImageSize a, ImageSize b) {
   return a.height == b.height && a.width == b.width;
 }
 
+// In pixels: (0, 0) is the upper left corner of the image, and (1, 1) the lower
+// right corner of its first pixel.
+struct ImagePlace {
+  double y, x;
+};
+
 struct Box {
   int64_t y, x, height, width;
 };

@@ -7,7 +7,7 @@
 namespace refurbish_tf {
 
 // `kBlends`: the result blends moved copies, so a thing has several places.
-enum class Movement { kNone, kKeepsRows, kMirrors, kTurns, kBlends };
+enum class Movement { kNone, kKeepsRows, kMirrors, kTurns, kBends, kBlends };
 
 // Continues "a layer may ". Empty if rows are kept.
 constexpr absl::string_view TextOf(Movement movement) {
@@ -16,6 +16,8 @@ constexpr absl::string_view TextOf(Movement movement) {
       return "mirror left and right, which makes the left view the right one";
     case Movement::kTurns:
       return "move pixels out of their rows, in which both views show the same";
+    case Movement::kBends:
+      return "bend straight lines, which vectors and disparities cannot follow";
     case Movement::kBlends:
       return "blend moved copies of the image: a thing then has several places";
     default:

@@ -75,12 +75,17 @@ inline constexpr float kNoiseScale = 1.0f / 131072;
 
 namespace plain {
 
+// The random bits of this place of an image.
+inline uint32_t HashOf(uint32_t place, const std::array<uint32_t, 2>& key) {
+  uint32_t bits = place + key[0];
+  bits = (bits ^ bits >> 16) * kNoiseHash[0];
+  bits = ((bits ^ bits >> 15) + key[1]) * kNoiseHash[1];
+  return bits ^ bits >> 15;
+}
+
 // The noise of the value at this place of its image.
 inline float NoiseAt(uint32_t place, const NoisePlan& plan) {
-  uint32_t bits = place + plan.key[0];
-  bits = (bits ^ bits >> 16) * kNoiseHash[0];
-  bits = ((bits ^ bits >> 15) + plan.key[1]) * kNoiseHash[1];
-  bits ^= bits >> 15;
+  const uint32_t bits = HashOf(place, plan.key);
   const uint32_t sum =
       (bits & 255) + (bits >> 8 & 255) + (bits >> 16 & 255) + (bits >> 24);
   const uint32_t fraction = (bits * kNoiseHash[2]) >> 24;

@@ -134,6 +134,16 @@ void Painter::Blend(const std::vector<float>& weights, Branch branch) {
   kernels_.sum_rows_of_bytes(made + bytes, bytes, weights.data(), number, made);
   BeginWith(made, size);
 }
+void Painter::Displace(const Displacement& displacement) {
+  Make();
+  const ImageSize made_size = pass_->size();
+  if (!field_ || !field_->IsOf(displacement, made_size)) {
+    field_.emplace(displacement, size(), times_);
+  }
+  uint8_t* const made = Fresh(made_size.height * pass_->row_bytes());
+  field_->Apply(pass_->memory(), pixel_, made);
+  BeginWith(made, made_size);
+}
 
 void Painter::AddNoise(const AddedNoise& noise) {
   MakeNormalized();

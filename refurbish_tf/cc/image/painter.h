@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "refurbish_tf/cc/image/canvas.h"
+#include "refurbish_tf/cc/image/displacement.h"
 #include "refurbish_tf/cc/image/fused_pass.h"
 #include "refurbish_tf/cc/image/image.h"
 #include "refurbish_tf/cc/image/kernels.h"
@@ -80,6 +81,7 @@ class Painter : private Canvas {
   void ResizeBicubic(const Box& part) override;
   void Blur(const Gaussian& gaussian) override;
   void Distort(const PreparedDistortion& distortion, uint8_t fill) override;
+  void Displace(const Displacement& displacement) override;
   void AddNoise(const AddedNoise& noise) override;
   void Rescale(float scale, float offset) override {
     MakeNormalized();
@@ -143,6 +145,8 @@ class Painter : private Canvas {
   const Normalization* normalization_ = nullptr;
   // The normalization of the last `Rescale`.
   Normalization rescaling_;
+  // The last field, which the next frame of a clip uses again.
+  std::optional<DisplacementField> field_;
   BeyondLimits beyond_;
   // The image that the pass reads, unless it is the input, and the next one.
   ImageMemory memory_, other_memory_;

@@ -33,6 +33,7 @@ const std::vector<std::string> kMovers = {
     "random_transpose position=-1 below=2147483648",
     "random_rotation position=-1 degrees=-50,40",
     "random_perspective position=-1 below=2147483648 scale=0,0.5",
+    "random_elastic position=-1 alpha_x=0,50 alpha_y=0,60 sigma_x=0,5 sigma_y=0,6 nearest=0 fill=0",
     "random_resized_crop position=-1 height=19 width=23 scale=0.2,1 ratio=0.7,1.4 antialias=1",
     "random_zoom_out position=-1 below=2147483648 sides=1,2 fill=0",
     "random_resize position=-1 short=9 number=20 antialias=1",

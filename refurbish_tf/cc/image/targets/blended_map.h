@@ -50,11 +50,12 @@ class BlendedMap : public MapCanvas {
  private:
   void Take(const Plan& plan) override;
   void MoveBy(const PreparedDistortion& distortion) override;
+  void MoveBy(const DisplacementField& field) override;
   // Replaces all maps by maps of this size, which `make(from, to)` fills.
   template <class Make>
   void Remake(ImageSize size, const Make& make);
   // Blends each pixel from the pixels around its place in the source.
-  void Blend(const Projection& source);
+  void Blend(const PlaceMap& source);
 
   bool has_vectors() const {
     return form_ == Form::kFlow || form_ == Form::kVectors;

@@ -1,6 +1,8 @@
 #include "refurbish_tf/cc/image/targets/boxes.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <utility>
 
 #include "refurbish_tf/cc/base/status_macros.h"
@@ -107,19 +109,31 @@ void Boxes::Write(Edges edges, double* box) const {
   if (!Read(box, size()).HasArea()) std::fill_n(box, kNumbers, 0.0);
 }
 
-void Boxes::MoveRow(const Projection& to, ImageSize before, double* box) {
+void Boxes::MoveRow(const PlaceMap& map, ImageSize before, double* box) {
   const Edges edges = Read(box, before);
   // A box that was dropped stays all zeros.
   if (!edges.HasArea()) return;
-  const ImagePlace corners[] = {
-      to({edges.top, edges.left}), to({edges.top, edges.right}),
-      to({edges.bottom, edges.left}), to({edges.bottom, edges.right})};
-  Edges moved = {corners[0].y, corners[0].x, corners[0].y, corners[0].x};
-  for (const ImagePlace& corner : corners) {
-    moved.top = std::min(moved.top, corner.y);
-    moved.left = std::min(moved.left, corner.x);
-    moved.bottom = std::max(moved.bottom, corner.y);
-    moved.right = std::max(moved.right, corner.x);
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  Edges moved = {kInfinity, kInfinity, -kInfinity, -kInfinity};
+  const auto include = [&](double y, double x) {
+    const ImagePlace to = map.to({y, x});
+    moved.top = std::min(moved.top, to.y);
+    moved.left = std::min(moved.left, to.x);
+    moved.bottom = std::max(moved.bottom, to.y);
+    moved.right = std::max(moved.right, to.x);
+  };
+  const double longer =
+      std::max(edges.bottom - edges.top, edges.right - edges.left);
+  const int64_t pieces =
+      map.keeps_straight ? 1 : static_cast<int64_t>(std::ceil(longer));
+  for (int64_t i = 0; i <= pieces; ++i) {
+    const double part = static_cast<double>(i) / static_cast<double>(pieces);
+    const double y = (1 - part) * edges.top + part * edges.bottom;
+    const double x = (1 - part) * edges.left + part * edges.right;
+    include(y, edges.left);
+    include(y, edges.right);
+    include(edges.top, x);
+    include(edges.bottom, x);
   }
   Write(moved, box);
 }

@@ -1,5 +1,6 @@
 // Moves boxes as layers move their image. A box becomes the bounding box of its
-// four moved corners, clipped to the image.
+// four moved corners or, if lines do not stay straight, of a moved place for
+// each pixel of its outline. It is clipped to the image.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +25,7 @@ class Boxes : public TargetRows {
  private:
   // Checks the box, and clips it to the image.
   absl::Status BeginRow(double* box) override;
-  void MoveRow(const Projection& to, ImageSize before, double* box) override;
+  void MoveRow(const PlaceMap& map, ImageSize before, double* box) override;
   Edges Read(const double* box, ImageSize size) const;
   // Writes the box, clipped to the image. A box without area becomes zeros.
   void Write(Edges edges, double* box) const;

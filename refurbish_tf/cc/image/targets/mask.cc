@@ -72,6 +72,17 @@ void MaskPoints::MoveBy(const PreparedDistortion& distortion) {
   }
 }
 
+void MaskPoints::MoveBy(const DisplacementField& field) {
+  const auto [height, width] = size();
+  std::vector<int32_t> points;
+  points.reserve(height * width);
+  for (int64_t i = 0; i < height * width; ++i) {
+    const int64_t from = field.NearestOf(i / width, i % width);
+    points.push_back(from < 0 ? 0 : At(from / width, from % width));
+  }
+  GoOnFrom(std::move(points), {height, width});
+}
+
 void MaskPoints::GoOnFrom(std::vector<int32_t> points, ImageSize size) {
   size_ = size;
   rows_ = Numbered(size.height);

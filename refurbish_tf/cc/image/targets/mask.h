@@ -34,6 +34,7 @@ class MaskPoints : public MapCanvas {
     Follow(plan.rows.Sources(), plan.columns.Sources());
   }
   void MoveBy(const PreparedDistortion& distortion) override;
+  void MoveBy(const DisplacementField& field) override;
   // For each row, or each column, where it comes from; negative if it is empty.
   using Line = std::vector<int32_t>;
 

@@ -1,16 +1,11 @@
 // Where places of an image go when layers are applied to it.
 #pragma once
 
+#include "absl/functional/function_ref.h"
 #include "refurbish_tf/cc/image/image.h"
 #include "refurbish_tf/cc/image/prepared_distortion.h"
 
 namespace refurbish_tf {
-
-// In pixels: (0, 0) is the upper left corner of the image, and (1, 1) the lower
-// right corner of its first pixel.
-struct ImagePlace {
-  double y, x;
-};
 
 // Maps places of one image to those of another. Straight lines stay straight.
 struct Projection {
@@ -30,6 +25,12 @@ struct Projection {
   double xy = 0, xx = 1, x = 0;
   // 0, 0 and 1 if parallel lines stay parallel.
   double wy = 0, wx = 0, w = 1;
+};
+
+// Any map of places, for the duration of a call.
+struct PlaceMap {
+  absl::FunctionRef<ImagePlace(ImagePlace)> to;
+  bool keeps_straight = true;
 };
 
 // Maps places of the distorted image to where they come from. The distortion

@@ -43,6 +43,12 @@ class TargetRows : public TargetCanvas {
     MoveTo(to, {size_.width, size_.height});
   }
   void Resize(const Box& part, ImageSize size, bool antialias) override;
+  void Displace(const Displacement& displacement) override {
+    if (count_ == 0) return;
+    const DisplacementField field(displacement, size_);
+    MoveTo({[&](ImagePlace place) { return field.Inverse(place); }, false},
+           size_);
+  }
 
   // Checks the rows, clips boxes, and hides key points outside the image. Must
   // be called before any layer. An error is about row `refused()`, and its text
@@ -69,12 +75,15 @@ class TargetRows : public TargetCanvas {
   void MoveBy(const PreparedDistortion& distortion) override {
     MoveTo(SourceOf(distortion, size_).Inverse(), size_);
   }
-  // Moves each place to `to(place)`, in an image of size `made`.
   void MoveTo(const Projection& to, ImageSize made) {
+    MoveTo(PlaceMap{to}, made);
+  }
+  // Moves each place to `map.to(place)`, in an image of size `made`.
+  void MoveTo(const PlaceMap& map, ImageSize made) {
     const ImageSize before = size_;
     size_ = made;
     fits_ &= longest_side() <= type_.highest;
-    ForEachRow([&](double* row) { MoveRow(to, before, row); });
+    ForEachRow([&](double* row) { MoveRow(map, before, row); });
   }
   // Rows of -1 are padding, except rows of two numbers: a key point may move to
   // (-1, -1).
@@ -82,7 +91,7 @@ class TargetRows : public TargetCanvas {
   // Does what `Begin` says for a row of finite numbers that is not padding.
   virtual absl::Status BeginRow(double* row) = 0;
   // `before`: the size of the image before the move.
-  virtual void MoveRow(const Projection& to, ImageSize before, double* row) = 0;
+  virtual void MoveRow(const PlaceMap& map, ImageSize before, double* row) = 0;
 
   const NumberType type_;
   const int64_t count_;
