@@ -38,6 +38,7 @@ ARGUMENTS = {
   "random_apply": "[rtf.augment.random_rotation(30)], p=0.5",
   "random_choice": "[rtf.augment.random_flip(p=1), rtf.augment.random_invert(p=1), rtf.augment.cutout(48)]",
   "random_crop": "padding=24",
+  "random_elastic": "400, 9",
   "random_erasing": "p=1",
   "random_grayscale": "p=0.5",
   "random_order": "[rtf.augment.random_erasing(p=1), rtf.augment.random_rotation((45, 45))]",

@@ -144,7 +144,7 @@ def test_targets_are_where_their_pixels_are():
     rows, columns = np.flatnonzero(within.any(1)), np.flatnonzero(within.any(0))
     np.testing.assert_allclose(found, [columns[0], rows[0], columns[-1] + 1, rows[-1] + 1], atol=1)
   inner = np.s_[9:-9, 9:-9]
-  assert np.abs(blended.numpy() - deformed)[inner].max() <= 0.51
+  assert np.abs(blended.numpy() - deformed.numpy())[inner].max() <= 0.51
   # The second image is twice as large: the mean of each four pixels is near the first image's pixel.
   halved = double.numpy().reshape(size[0], 2, size[1], 2, 3).mean((1, 3))
   assert (
@@ -198,5 +198,5 @@ def test_bad_images_and_targets():
   with pytest.raises(ValueError, match="the disparity .* cannot follow random_elastic"):
     augment.compose([augment.random_elastic()], {1: "disparity"})
   for kind in ("flow", "vectors"):
-    with pytest.raises(tf.errors.InvalidArgumentError, match="bend straight lines, which vectors cannot follow"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="bend straight lines"):
       augment.compose([augment.random_elastic()], {1: kind})(noise(8, 8, 3), np.ones([8, 8, 2], np.float32), seed=SEED)

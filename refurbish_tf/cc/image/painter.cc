@@ -134,6 +134,7 @@ void Painter::Blend(const std::vector<float>& weights, Branch branch) {
   kernels_.sum_rows_of_bytes(made + bytes, bytes, weights.data(), number, made);
   BeginWith(made, size);
 }
+
 void Painter::Displace(const Displacement& displacement) {
   Make();
   const ImageSize made_size = pass_->size();
