@@ -58,8 +58,9 @@ std::vector<int64_t> ReflectedPoints(int64_t size, int64_t radius,
 }
 
 // Makes the numbers of one axis: 0 for x, 1 for y. Rows are `stride` long.
-std::vector<float> NumbersOf(const Displacement& of, int axis, ImageSize size,
-                             int64_t stride, double scale) {
+std::vector<float> DisplacementsOf(const Displacement& of, int axis,
+                                   ImageSize size, int64_t stride,
+                                   double scale) {
   const auto [height, width] = size;
   // torchvision's kernel has int(8 * sigma + 1) points, or one more.
   const int64_t radius =
@@ -119,7 +120,8 @@ DisplacementField::DisplacementField(const Displacement& displacement,
   const int64_t stride = (width + kStrip - 1) / kStrip * kStrip;
   stride_ = times == 1 ? stride : size_.width;
   for (const int axis : {0, 1}) {
-    by_[axis] = NumbersOf(of_, axis, size, stride, static_cast<double>(times));
+    by_[axis] =
+        DisplacementsOf(of_, axis, size, stride, static_cast<double>(times));
     if (times == 1) continue;
     std::vector<float> enlarged(size_.height * stride_);
     ValueResizer<float>(by_[axis].data(), stride, 1, {0, 0, height, width},
