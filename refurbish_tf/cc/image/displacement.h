@@ -41,8 +41,8 @@ class DisplacementField {
   // Where a place of the result comes from. Between the middles of pixels, the
   // field is interpolated; beyond the outermost ones, it is constant.
   ImagePlace operator()(ImagePlace place) const;
-  // Where a place goes, to 0.001 pixels. If the field folds the image, a place
-  // is seen several times, or blurred by up to a pixel or so.
+  // Where a place goes, so that it comes from within 0.001 pixels of it. Where
+  // the field folds the image, it may end farther from all solutions.
   ImagePlace Inverse(ImagePlace place) const;
   // The number of the pixel that is the nearest to where a pixel comes from,
   // row by row, or -1 if that is outside.
