@@ -32,6 +32,7 @@ ARGUMENTS = {
   "deep_auto_augment": '"imagenet"',
   "mixup": "1.0, num_classes=2",
   "mixup_or_cutmix": "1.0, 1.0, num_classes=2",
+  "mosaic": "num_classes=2",
   "pad": '24, padding_mode="reflect"',
   "random_adjust_sharpness": "(0, 10), p=1",
   "random_affine": "20, (0.1, 0.1), (0.8, 1.2), 10",
@@ -50,9 +51,10 @@ ARGUMENTS = {
   "random_zoom_out": "p=1",
   "resize": "(96, 160)",
 }
-# Names that are not layers, and layers for volumes, whose changes are not visible in a photograph.
+# Names that are not layers, and layers whose changes are not visible in a photograph without a volume or objects.
 NO_LAYERS = (
   "compose",
+  "copy_paste",
   "five_crop",
   "numpy_layer",
   "random_depth_crop",

@@ -13,13 +13,14 @@ takes the two functions and gives them seeds, the only source of their randomnes
 `deep_auto_augment` return lists of layers. Lists in a list of layers are flattened, so the example has four layers, two
 of which are partial augmentation. Adjacent layers of this module are one operation, which passes over the bytes of the
 image, or of each image of a batch, as few times as it can. `mixup`, `cutmix` and
-`mixup_or_cutmix` mix the images of a batch.
+`mixup_or_cutmix` mix the images of a batch, `mosaic` and `copy_paste` make each of parts of several ones.
 """
 
 from .augmix import augmix
 from .auto_augment import auto_augment
 from .color_layers import color_jitter, gaussian_blur, random_channel_permutation, random_grayscale
 from .color_layers import random_photometric_distort, random_solarize
+from .composites import copy_paste, mosaic
 from .composition import compose, split
 from .decoding import decode, decode_random_resized_crop
 from .deep_auto_augment import deep_auto_augment
@@ -46,6 +47,7 @@ __all__ = [
   "center_crop",
   "color_jitter",
   "compose",
+  "copy_paste",
   "cutmix",
   "cutout",
   "decode",
@@ -56,6 +58,7 @@ __all__ = [
   "gaussian_noise",
   "mixup",
   "mixup_or_cutmix",
+  "mosaic",
   "normalize",
   "numpy_layer",
   "pad",

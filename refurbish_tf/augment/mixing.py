@@ -78,7 +78,7 @@ def mixup(
 
   Implements Zhang et al., *mixup: Beyond Empirical Risk Minimization*, ICLR 2018.
   """
-  return _Mixing("mixup", num_classes, components, mixup_alpha=_checked_alpha("alpha", alpha, "mixup"))
+  return Mixing("mixup", num_classes, components, mixup_alpha=_checked_alpha("alpha", alpha, "mixup"))
 
 
 def cutmix(
@@ -107,7 +107,7 @@ def cutmix(
   2019.
   """
   alpha = _checked_alpha("alpha", alpha, "cutmix")
-  return _Mixing("cutmix", num_classes, components, cutmix_alpha=alpha, switch_prob=1.0)
+  return Mixing("cutmix", num_classes, components, cutmix_alpha=alpha, switch_prob=1.0)
 
 
 def mixup_or_cutmix(
@@ -140,14 +140,16 @@ def mixup_or_cutmix(
   switch_prob = layers.checked_real(f"switch_prob of {whose}", switch_prob, 0, 1, advice)
   mixup_alpha = _checked_alpha("mixup_alpha", mixup_alpha, whose)
   cutmix_alpha = _checked_alpha("cutmix_alpha", cutmix_alpha, whose)
-  return _Mixing(whose, num_classes, components, mixup_alpha, cutmix_alpha, switch_prob)
+  return Mixing(whose, num_classes, components, mixup_alpha, cutmix_alpha, switch_prob)
 
 
-class _Mixing:
+class Mixing:
   """A function of a batch, with or without a seed. A class, so that it can be pickled."""
 
   # It must get whole elements: without the labels it would mix the images alone.
   needs_labels = True
+  # What to do with targets.
+  _ADVICE = "Masks, boxes and key points cannot be mixed: leave it out, or drop them in Dataset.map before."
 
   def __init__(self, whose, num_classes, components, mixup_alpha=1.0, cutmix_alpha=1.0, switch_prob=0.0):
     self.__name__ = whose
@@ -203,6 +205,13 @@ class _Mixing:
       prefix = next((path[:end] for end in range(1, len(path) + 1) if path[:end] in self._kinds), None)
       used.add(prefix)
       kinds[path] = self._kinds[prefix] if prefix else self._usual_kind(path, value)
+      if kinds[path] is None and not prefix:
+        raise ValueError(
+          f"components of {self.__name__} must say what the component {shown(path)} is, of shape "
+          f"{getattr(value, 'shape', None)}: labels are mixed with their images, and what is where in an image is no "
+          f"longer true. Pass {_named(path, LABEL)} or {_named(path, WEIGHT)} to mix it, {_named(path, None)} if it "
+          f"stays right as it is. {self._ADVICE}"
+        )
     for path in self._kinds:
       if path not in used:
         raise ValueError(
@@ -212,6 +221,7 @@ class _Mixing:
     return kinds
 
   def _usual_kind(self, path, value):
+    """The kind of a component that is not declared, or None."""
     place, name = path[0], str(path[-1]).lower()
     if target_hints.kind_by_name(path, value, 1) is None:
       if place == 1 or name in _LABEL_NAMES:
@@ -219,13 +229,7 @@ class _Mixing:
       is_floating = getattr(value, "dtype", None) is not None and tf.as_dtype(value.dtype).is_floating
       if is_floating and (path == (2,) or name in _WEIGHT_NAMES):
         return WEIGHT
-    raise ValueError(
-      f"components of {self.__name__} must say what the component {shown(path)} is, of shape "
-      f"{getattr(value, 'shape', None)}: labels are mixed with their images, and what is where in an image is no "
-      f"longer true. Pass {_named(path, LABEL)} or {_named(path, WEIGHT)} to mix it, {_named(path, None)} if it stays "
-      f"right as it is. Masks, boxes and key points cannot be mixed: leave {self.__name__} out, or drop them in "
-      "Dataset.map before."
-    )
+    return None
 
   def _checked_rows(self, path, kind, value, batch_size):
     """Returns the component as int64 or float32, and its number of classes, 0 if it is not given."""

@@ -28,7 +28,7 @@ TELL = (
   "of a tuple."
 )
 _FLOATS = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
-_OF_IMAGES = (tf.uint8, tf.uint16, tf.int16, tf.float16, tf.bfloat16, tf.float32)
+OF_IMAGES = (tf.uint8, tf.uint16, tf.int16, tf.float16, tf.bfloat16, tf.float32)
 _INTEGERS = (tf.int8, tf.uint8, tf.int16, tf.uint16, tf.int32, tf.uint32, tf.int64, tf.uint64)
 
 
@@ -103,7 +103,7 @@ def checked_dtype(path, kind, value):
     must, allowed, way = "a number or a bool", (*_INTEGERS, *_FLOATS, tf.bool), "as with tf.io.decode_png"
   elif kind == "image":
     must = "the dtype of an image: uint8, uint16, int16 or at most 32 floating bits"
-    allowed, way = _OF_IMAGES, "as the image itself"
+    allowed, way = OF_IMAGES, "as the image itself"
   elif kind in ("flow", "vectors", "disparity"):
     must, allowed, way = "a floating dtype", _FLOATS, f"with tf.cast({kind}, tf.float32)"
     if kind == "vectors" and dtype == tf.uint8:

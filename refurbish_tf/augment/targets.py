@@ -234,9 +234,8 @@ class Following:
     """Pads ragged rows. Layers leave the padding unchanged."""
     if not isinstance(tensor, tf.RaggedTensor):
       return tensor
-    padding = 0 if tensor.dtype.is_unsigned else -1
     self._ragged[path] = functools.partial(_ragged_as, tensor)
-    return tensor.to_tensor(tf.cast(padding, tensor.dtype))
+    return tensor.to_tensor(padding_of(tensor.dtype))
 
   def _check_others(self, image):
     """Raises if an undeclared component has the image's size. If the size is unknown, the next layer checks it."""
@@ -260,6 +259,11 @@ class Following:
           f"`targets` does not name it. {target_hints.way_of_second(path)} Got the sizes:"
         )
         self._tensors[second] = checked_when_it_runs(self._tensors[second], is_other, told, there, sides)
+
+
+def padding_of(dtype):
+  """What pads rows of this dtype."""
+  return tf.constant("" if dtype == tf.string else 0 if dtype.is_unsigned or dtype == tf.bool else -1, dtype)
 
 
 def replaced(value, path, tensor):

@@ -42,6 +42,12 @@ inline Box CentredIn(ImageSize whole, ImageSize size) {
   return {(whole.height - size.height) / 2, (whole.width - size.width) / 2,
           size.height, size.width};
 }
+// The first pixel of the middle of a side, as torchvision's `CenterCrop` takes
+// it: half of an odd number of pixels is rounded to even.
+inline int64_t BeginOfMiddle(int64_t side, int64_t middle) {
+  const int64_t half = (side - middle) / 2;
+  return half + ((side - middle) % 2 & half % 2);
+}
 
 // A box whose edges need not be at whole pixels.
 struct Edges {

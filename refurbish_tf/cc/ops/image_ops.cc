@@ -371,5 +371,88 @@ REGISTER_OP("RefurbishTf>MixRows")
     .Attr("R: {int64, float}")
     .SetShapeFn(MixedRowsShape);
 
+// An op on a batch of images and what follows them.
+//
+// images: for their size.
+// height, width: the size of the result; 0 for the size of the images.
+// called: the name in errors of what it works on.
+#define COMPOSITE_OP(name)           \
+  REGISTER_OP("RefurbishTf>" name)   \
+      .SetShapeFn(UnknownShape)      \
+      .Attr("height: int >= 0")      \
+      .Attr("width: int >= 0")       \
+      .Attr("min_visibility: float") \
+      .Attr("called: string")
+
+// Draws mosaics. See `refurbish_tf/cc/image/composites.h`.
+//
+// p: [batch].
+// pieces: [batch, pieces of each result, 7], the numbers of `Piece`.
+COMPOSITE_OP("MosaicPieces")
+    .Input("images: T")
+    .Input("seed: Tseed")
+    .Input("p: float")
+    .Output("pieces: int32")
+    .Attr("T: type")
+    .Attr("Tseed: {int32, int64}");
+
+// Draws which objects of another image are pasted over each image.
+//
+// instances: [batch, height, width], whose pixels are in `ids` or 0.
+// ids: [batch, rows].
+// pasted: like `instances`: whether a pixel is pasted.
+// stays: [batch, 2, rows], for both images whether an object is in the result.
+// visible: [batch, rows, 4], the box x, y, x, y around what is left of each
+// object of the image itself. -1, ... if all of it is left.
+COMPOSITE_OP("PastedObjects")
+    .Input("instances: int32")
+    .Input("seed: Tseed")
+    .Input("p: float")
+    .Input("ids: int32")
+    .Output("pieces: int32")
+    .Output("pasted: bool")
+    .Output("stays: bool")
+    .Output("visible: double")
+    .Attr("Tseed: {int32, int64}");
+
+// Moves boxes or key points to where their pieces are.
+//
+// rows: [batch, rows, 2, 3 or 4].
+// visible: as of `PastedObjects`, or empty.
+// kind: as in `targets=` of `rtf.augment.compose`.
+// moved: [batch, pieces, rows, 2, 3 or 4].
+// stays: whether a point is in the piece, or enough of a box.
+COMPOSITE_OP("PieceRows")
+    .Input("images: T")
+    .Input("rows: double")
+    .Input("pieces: int32")
+    .Input("visible: double")
+    .Output("moved: double")
+    .Output("stays: bool")
+    .Attr("kind: string")
+    .Attr("T: type");
+
+// Makes maps of pieces. What is not in a piece has the value `fill`.
+//
+// pasted: as of `PastedObjects`, or empty. The second piece is only there.
+// ids, new_ids: for a map of instances, their numbers before, [batch, rows],
+// and after, [batch, pieces, rows], 0 for those that are not in the result.
+// Otherwise empty.
+// maps: [batch, height, width, channels], with the sides of the images or a
+// multiple of them.
+COMPOSITE_OP("PlacePieces")
+    .Input("images: I")
+    .Input("maps: T")
+    .Input("fill: T")
+    .Input("pieces: int32")
+    .Input("pasted: bool")
+    .Input("ids: int32")
+    .Input("new_ids: int32")
+    .Output("made: T")
+    .Attr("I: type")
+    .Attr(
+        "T: {bool, int8, uint8, int16, uint16, int32, uint32, int64, uint64, "
+        "half, bfloat16, float, double}");
+
 }  // namespace
 }  // namespace refurbish_tf

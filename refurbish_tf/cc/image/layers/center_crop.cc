@@ -22,13 +22,10 @@ class CenterCrop : public Layer {
   }
 
  private:
-  // Returns the first pixel of the crop. As in torchvision, half of an odd
-  // number of pixels is rounded to even, and an odd padding has fewer pixels
-  // before the image.
+  // Returns the first pixel of the crop. As in torchvision, an odd padding has
+  // fewer pixels before the image.
   static int64_t BeginOf(int64_t side, int64_t made) {
-    if (side < made) return -((made - side) / 2);
-    const int64_t half = (side - made) / 2;
-    return half + ((side - made) % 2 & half % 2);
+    return side < made ? -((made - side) / 2) : BeginOfMiddle(side, made);
   }
 
   const ImageSize size_;

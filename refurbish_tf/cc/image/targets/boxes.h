@@ -21,6 +21,9 @@ class Boxes : public TargetRows {
 
   std::vector<Edges> boxes() const override;
   void KeepWithin(const Box& part) override;
+  // The box in a row, and another one in its place.
+  Edges edges(int64_t row) const { return Read(at(row), size()); }
+  void Set(int64_t row, const Edges& edges) { Write(edges, at(row)); }
 
  private:
   // Checks the box, and clips it to the image.

@@ -16,6 +16,8 @@ class KeyPoints : public TargetRows {
       : TargetRows(type, size, count, columns, numbers),
         is_relative_(is_relative) {}
 
+  ImagePlace place(int64_t row) const { return Read(at(row), size()); }
+
  private:
   absl::Status BeginRow(double* point) override {
     Hide(point);

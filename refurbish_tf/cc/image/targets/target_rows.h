@@ -62,11 +62,12 @@ class TargetRows : public TargetCanvas {
   const NumberType& type() const { return type_; }
   int columns() const { return columns_; }
   double longest_side() const;
+  double* at(int64_t row) const { return numbers_ + row * columns_; }
   // Calls `work` with each row that is not padding.
   template <class Work>
   void ForEachRow(const Work& work) const {
     for (int64_t i = 0; i < count_; ++i) {
-      double* const row = numbers_ + i * columns_;
+      double* const row = at(i);
       if (!IsPadding(row)) work(row);
     }
   }

@@ -1,0 +1,300 @@
+"""Mosaic and copy-paste: pixels, rows and labels compared with their definitions in NumPy.
+
+Every object is a rectangle of its own color, which its label has, too: so what is where in a result can be seen.
+"""
+
+import itertools
+import pickle
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import refurbish_tf as rtf
+from refurbish_tf import augment
+from support import cases
+from support.boxes import FORMATS, in_format
+
+SEED = [7, 0]
+PAIR = {"segments": "ids"}
+TARGETS = {"boxes": "xyxy", "mask": "mask", "points": "xy"}
+MOSAIC = {"targets": TARGETS, "with_rows": ("labels", "points"), "instances": PAIR}
+
+
+def batch_of(number, size=(24, 32), seed=0):
+  """Images with up to four objects, none of which covers another one. Dense, as `padded_batch` makes them."""
+  random, (height, width) = np.random.default_rng([number, seed]), size
+  images = np.zeros([number, height, width, 1], np.float32)
+  rows = {"boxes": ([4], np.float32), "labels": ([], np.int64), "ids": ([], np.int32), "points": ([1, 3], np.float32)}
+  batch = {name: np.full([number, 4, *shape], -1, dtype) for name, (shape, dtype) in rows.items()}
+  segments = np.zeros([number, height, width], np.int32)
+  for b in range(number):
+    places = random.permutation(4)[: random.integers(5)]
+    for row, (place, own) in enumerate(zip(places, random.permutation(9) + 1)):
+      # One object in each quarter.
+      top, left = np.array([place // 2, place % 2]) * [height // 2, width // 2]
+      y, x = random.integers(0, [height // 4, width // 4]) + [top, left]
+      bottom, right = random.integers([y, x], [top + height // 2, left + width // 2]) + 1
+      label = 10 * b + row + 1
+      images[b, y:bottom, x:right], segments[b, y:bottom, x:right] = label, own
+      batch["boxes"][b, row], batch["labels"][b, row], batch["ids"][b, row] = [x, y, right, bottom], label, own
+      batch["points"][b, row] = [[random.integers(x, right), random.integers(y, bottom), 2]]
+  return {"image": images, "mask": images[..., 0].astype(np.uint8), "segments": segments, **batch}
+
+
+def as_numpy(batch):
+  return {
+    name: np.asarray(value.to_tensor(-1) if hasattr(value, "to_tensor") else value) for name, value in batch.items()
+  }
+
+
+def bounds(shown):
+  ys, xs = np.nonzero(shown)
+  return [xs.min(), ys.min(), xs.max() + 1, ys.max() + 1]
+
+
+def check_shown(batch, given, least=0.1):
+  """Checks that everything is where the image shows it, and that only what is nearly covered or cut off was dropped."""
+  batch = as_numpy(batch)
+  areas = {label: (image == label).sum() for image in given["image"] for label in np.unique(image)}
+  np.testing.assert_array_equal(batch["mask"], batch["image"][..., 0])
+  for b, image in enumerate(batch["image"][..., 0]):
+    kept = (batch["boxes"][b, :, 2:] > batch["boxes"][b, :, :2]).all(1)
+    labels, shown = batch["labels"][b], set(np.unique(image)) - {0}
+    for row in np.flatnonzero(kept):
+      place = image == labels[row]
+      # A mosaic of few images has some of them twice. These are not covered, but cut.
+      is_twice = (labels[kept] == labels[row]).sum() > 1
+      own = batch["segments"][b] == batch["ids"][b, row] if is_twice else place
+      assert bounds(own) == batch["boxes"][b, row].tolist() and (place | ~own).all()
+      np.testing.assert_array_equal(batch["segments"][b] == batch["ids"][b, row], own)
+      x, y, visible = batch["points"][b, row, 0]
+      is_inside = 0 <= y < image.shape[0] and 0 <= x < image.shape[1]
+      assert visible == 2 * is_inside or visible == 0
+      assert not visible or image[int(y), int(x)] in shown
+    for label in shown - set(labels[kept]):
+      ratio, (left, top, right, bottom) = (image == label).sum() / areas[label], bounds(image == label)
+      assert ratio < least + 1e-6 or min(right - left, bottom - top) < 1
+
+
+def composed(given, centers, shifts, size, fill):
+  """Mosaics by the definition: for each result its map of pixels, and where the upper left corners of its images are."""
+  number, (height, width) = len(given), given.shape[1:3]
+  made = np.full([number, *size, given.shape[3]], fill, given.dtype)
+  corners = []
+  for b, (y, x) in enumerate(centers):
+    corners.append([(y - height, x - width), (y - height, x), (y, x - width), (y, x)])
+    for shift, (top, left) in zip([0, *shifts], corners[-1]):
+      for i, j in itertools.product(range(max(top, 0), min(top + height, size[0])), range(width)):
+        if 0 <= left + j < size[1]:
+          made[b, i, left + j] = given[(b + shift) % number, i - top, j]
+  return made, corners
+
+
+def pieces_of(fn, images, seed=SEED, p=1.0):
+  """For each result and image of it: its number, y, x, height and width of its part, y and x in the result."""
+  from refurbish_tf._internal import native
+
+  p = np.full(len(images), p, np.float32)
+  return native.ops().refurbish_tf_mosaic_pieces(images=images, seed=seed, p=p, called="it", **fn._arguments).numpy()
+
+
+class TestMosaic:
+  @pytest.mark.parametrize("size", [None, (48, 64), (20, 70), 7])
+  @pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+  def test_is_its_definition(self, size, dtype):
+    """Pixels, boxes of all formats, points, instances and labels, for centers that are read from the result."""
+    given = batch_of(6)
+    images = np.random.default_rng(3).integers(0, 256, [6, 24, 32, 3]).astype(dtype)
+    made = (24, 32) if size is None else (7, 7) if size == 7 else size
+    for name, seed in itertools.product(cases.some(FORMATS, 3), range(cases.examples(3))):
+      fn = augment.mosaic(size, {"boxes": name, "points": "xy"}, with_rows=["labels", "points"], fill_value=114)
+      element = {"image": images, **{key: given[key] for key in ("labels", "points")}}
+      element["boxes"] = np.where(given["boxes"] == -1, -1, in_format(given["boxes"], name, (24, 32))).astype(
+        np.float32
+      )
+      found = fn(element, seed=[seed, 0])
+      parts = pieces_of(fn, images, [seed, 0])
+      shifts = (parts[0, 1:, 0] - parts[0, :1, 0]) % 6
+      centers = parts[:, 0, 3:5] + parts[:, 0, 5:7]
+      assert sorted(set(shifts)) == sorted(shifts) and 0 not in shifts
+      assert (centers >= np.floor_divide(made, 4)).all() and (
+        centers <= np.subtract(made, np.floor_divide(made, 4))
+      ).all()
+      expected, corners = composed(images, centers, shifts, made, 114)
+      np.testing.assert_array_equal(found["image"], expected)
+      for b in range(6):
+        boxes, labels, points = [], [], []
+        for shift, (top, left), (y, x) in zip([0, *shifts], corners[b], itertools.product([0, 1], repeat=2)):
+          low = np.array([x * centers[b, 1], y * centers[b, 0]])
+          high = np.array([(centers[b, 1], made[1])[x], (centers[b, 0], made[0])[y]])
+          low, high = np.maximum(low, [left, top]), np.minimum(high, [left + 32, top + 24])
+          source = (b + shift) % 6
+          for box, label, point in zip(given["boxes"][source], given["labels"][source], given["points"][source]):
+            moved = box + [left, top, left, top]
+            clipped = np.concatenate([np.maximum(moved[:2], low), np.minimum(moved[2:], high)])
+            sides, all_sides = clipped[2:] - clipped[:2], box[2:] - box[:2]
+            if label > 0 and (sides > 0).all() and sides.prod() >= 0.1 * all_sides.prod() - 1e-6:
+              boxes.append(clipped)
+              labels.append(label)
+              where = point[0, :2] + [left, top]
+              is_in = (where + 0.5 >= low).all() and (where + 0.5 <= high).all()
+              points.append([[*where, 2 * is_in]])
+        count = len(labels)
+        np.testing.assert_allclose(
+          found["boxes"][b, :count], in_format(np.reshape(boxes, [-1, 4]), name, made), rtol=1e-5
+        )
+        assert (found["boxes"][b, count:] == -1).numpy().all() and found["boxes"].shape[1] == 16
+        assert found["labels"][b].numpy().tolist() == labels + [-1] * (16 - count)
+        np.testing.assert_array_equal(found["points"][b, :count], np.reshape(points, [-1, 1, 3]))
+
+  @pytest.mark.parametrize("number", [1, 2, 3, 4, 5, 9])
+  def test_each_image_comes_four_times(self, number):
+    """In a batch of fewer than four images, each comes as seldom as possible."""
+    images = np.arange(number, dtype=np.float32).reshape(number, 1, 1, 1) * np.ones([1, 8, 8, 1], np.float32)
+    for seed in range(20):
+      sources = pieces_of(augment.mosaic(), images, [seed, 1])[..., 0]
+      assert (np.sort(sources, 0).T == np.arange(number)).all() and (sources[:, 0] == np.arange(number)).all()
+      for own in sources:
+        counts = np.bincount(own, minlength=number)
+        assert counts.max() == -(-4 // number) and counts.min() >= 4 // number
+      made = augment.mosaic()(images, seed=[seed, 1]).numpy()
+      assert [made[:, y, x, 0].astype(int).tolist() for y in (0, -1) for x in (0, -1)] == sources.T.tolist()
+    assert len({tuple(pieces_of(augment.mosaic(), images, [seed, 1])[0, :, 0]) for seed in range(40)}) > 2 * (
+      number > 2
+    )
+
+  def test_an_image_without_mosaic_is_what_center_crop_takes(self):
+    given = batch_of(5, (9, 14))
+    keys = {"targets": TARGETS, "with_rows": ("labels", "points", "ids")}
+    crop = augment.compose([augment.center_crop((9, 14))], {**TARGETS, "segments": None}, clips=False)
+    for size in ((9, 14), (12, 19), (13, 17), (40, 15)):
+      element = {name: value for name, value in given.items() if name != "segments"}
+      found = augment.mosaic(size, p=0, **keys)(element)
+      cropped = crop({**found, "segments": 0})
+      for name in element:
+        np.testing.assert_array_equal(cropped[name][:, : 4 if name not in ("image", "mask") else None], given[name])
+    small = augment.mosaic((4, 5), p=0)(given["image"])
+    np.testing.assert_array_equal(small, augment.center_crop((4, 5))(given["image"]))
+
+  def test_p_is_drawn_for_each_image_and_may_be_given_at_the_call(self):
+    images = np.random.default_rng(3).random([200, 4, 4, 1]).astype(np.float32)
+    never = lambda made: (made.numpy() == images).all((1, 2, 3))
+    assert 30 < never(augment.mosaic(p=0.7)(images, seed=SEED)).sum() < 90
+    assert not never(augment.mosaic()(images, seed=SEED)).any()
+    fn = augment.mosaic(p=0.3)
+    assert never(fn(images, p=0.0)).all() and never(fn(images, p=np.arange(200) % 2)).tolist() == [True, False] * 100
+    np.testing.assert_array_equal(fn(images, seed=SEED, p=0.7), augment.mosaic(p=0.7)(images, seed=SEED))
+    for p in (1.5, -1.0, float("nan")):
+      with pytest.raises(tf.errors.InvalidArgumentError, match="p of images of mosaic must be from 0 to 1"):
+        fn(images, p=p)
+
+  def test_whole_labels_and_weights_are_mixed_by_area(self):
+    images = np.arange(8, dtype=np.float32).reshape(8, 1, 1, 1) * np.ones([1, 6, 10, 1], np.float32)
+    weights = np.linspace(0, 1, 8).astype(np.float32)
+    for size in (None, (12, 20)):
+      fn = augment.mosaic(size, num_classes=8, fill_value=-1, components={"id": None})
+      made = fn({"image": images, "label": np.arange(8), "weight": weights, "id": weights}, seed=SEED)
+      for image, label, weight in zip(made["image"].numpy(), made["label"].numpy(), made["weight"].numpy()):
+        shares = np.array([(image == b).sum() for b in range(8)]) / (image >= 0).sum()
+        np.testing.assert_allclose(label, shares, rtol=1e-6)
+        np.testing.assert_allclose(weight, shares @ weights, rtol=1e-5)
+      assert made["id"] is weights and made["label"].dtype == tf.float32
+
+  def test_turns_off_by_an_epoch_component_and_restarts(self, tmp_path):
+    """The epoch comes with the samples, so a restored iterator continues with the same `p`."""
+
+    def stage():
+      source = tf.data.Dataset.from_tensor_slices(np.random.default_rng(3).random([8, 4, 4, 1]).astype(np.float32))
+      train = source.enumerate().repeat(4).map(lambda i, image: {"image": image, "epoch": i * 0})
+      train = source.repeat(4).enumerate().map(lambda i, image: {"image": image, "epoch": i // 8}).batch(4)
+      fn = augment.mosaic(components={"epoch": None})
+      return train.map(lambda batch: fn(batch, seed=SEED, p=tf.where(batch["epoch"] < 2, 1.0, 0.0)))
+
+    whole = [batch["image"] for batch in stage().as_numpy_iterator()]
+    given = np.random.default_rng(3).random([8, 4, 4, 1]).astype(np.float32).reshape(2, 4, 4, 4, 1)
+    assert [(batch == given[i % 2]).all() for i, batch in enumerate(whole)] == [False] * 4 + [True] * 4
+    for stop in range(8):
+      iterator = iter(stage())
+      for _ in range(stop):
+        next(iterator)
+      saved = tf.train.Checkpoint(iterator=iterator).save(str(tmp_path / "at"))
+      other = iter(stage())
+      tf.train.Checkpoint(iterator=other).restore(saved)
+      np.testing.assert_array_equal([batch["image"] for batch in other], whole[stop:])
+
+
+class TestCopyPaste:
+  def test_is_its_definition(self):
+    """Objects of one partner are pasted whole; what they cover loses these pixels."""
+    given, number, pasted_all = batch_of(12, seed=4), 12, 0
+    fn = augment.copy_paste(TARGETS, instances=PAIR, with_rows=("labels", "points"), min_visibility=0.3)
+    for seed in range(cases.examples(10)):
+      found = as_numpy(fn(given, seed=[seed, 0]))
+      check_shown(found, given, 0.3)
+      shifts = set()
+      for b in range(number):
+        labels = found["labels"][b][found["labels"][b] > 0]
+        own = [label for label in labels if label // 10 == b]
+        others = [label for label in labels if label // 10 != b]
+        assert labels.tolist() == own + others and sorted(own) == own and sorted(others) == others
+        assert found["ids"][b, : len(labels)].tolist() == [*range(1, len(labels) + 1)]
+        shifts |= {(label // 10 - b) % number for label in others}
+        for label in others:
+          place = given["image"][label // 10] == label
+          assert (found["image"][b][place] == label).all()
+        pasted = np.isin(found["image"][b], others)
+        np.testing.assert_array_equal(found["image"][b][~pasted], given["image"][b][~pasted])
+        pasted_all += len(others)
+      assert len(shifts) == 1 and 0 not in shifts
+    assert 0.4 < pasted_all / (cases.examples(10) * (given["labels"] > 0).sum()) < 0.6
+
+  def test_none_or_all_objects_are_pasted_and_an_image_alone_stays(self):
+    given = batch_of(3, seed=2)
+    fn = augment.copy_paste(TARGETS, instances=PAIR, with_rows=("labels", "points"))
+    for element, p in ((given, 0.0), (batch_of(1, seed=3), 1.0)):
+      found = fn(element, p=p)
+      for name in ("image", "mask", "labels", "boxes", "points"):
+        rows = 4 if name in ("labels", "boxes", "points") else None
+        np.testing.assert_array_equal(found[name][:, :rows], element[name])
+    found = as_numpy(fn(given, p=1.0, seed=SEED))
+    for b in range(3):
+      pasted = {label // 10 for label in found["labels"][b] if label > 0} - {b}
+      assert all((found["image"][b][given["image"][other] > 0] // 10 == other).all() for other in pasted)
+
+
+class TestBoth:
+  @cases.slow
+  def test_chains_keep_everything_where_its_pixels_are(self):
+    random, moves = (
+      np.random.default_rng(5),
+      [
+        augment.random_flip(),
+        augment.random_flip("vertical"),
+        augment.random_crop(padding=3),
+        augment.random_rotate90(),
+        augment.random_transpose(),
+        augment.pad((1, 2, 3, 0)),
+        augment.center_crop(25),
+        augment.center_crop(41),
+      ],
+    )
+    keys = {"labels": None, "ids": None}
+    names = ("labels", "points")
+    for number in range(cases.examples(100)):
+      side = int(random.integers(20, 40))
+      given = made = batch_of(int(random.integers(1, 7)), (side, side), number)
+      for step in range(4):
+        kind, seed = random.integers(3), [number, step]
+        least = float(random.choice([0.0, 0.1]))
+        if kind == 0:
+          size = [None, 2 * side, int(random.integers(10, 50))][random.integers(3)]
+          made = augment.mosaic(size, fill_value=0, p=0.8, min_visibility=least, **MOSAIC)(made, seed=seed)
+        elif kind == 1:
+          fn = augment.copy_paste(TARGETS, instances=PAIR, with_rows=names, min_visibility=least)
+          made = fn(made, seed=seed)
+        else:
+          layers = [augment.center_crop(32), *(moves[k] for k in random.integers(len(moves), size=2))]
+          made = augment.compose(layers, {**TARGETS, "segments": "mask", **keys}, clips=False)(made, seed=seed)
+      final = augment.copy_paste(TARGETS, instances=PAIR, with_rows=names, p=0.0, min_visibility=0)
+      check_shown(final(made), given, 1)
