@@ -114,6 +114,12 @@ def _composed(sequence, side, batched):
   )
 
 
+def _mosaic(side):
+  """A mosaic of a batch with boxes, as a function of images and a seed."""
+  function, boxes = augment.mosaic(None, {1: "xyxy"}), tf.constant(peers.boxes(side))
+  return lambda images, seed: function(images, tf.broadcast_to(boxes, [images.shape[0], *boxes.shape]), seed=seed)[0]
+
+
 def policies(module, side):
   """The papers' policies, as our layers or as TensorFlow's operations; and a pipeline with our layers at its end."""
   which = "cifar10" if side == 32 else "imagenet"
@@ -149,6 +155,8 @@ def _section(quick, side, batched, absent):
   for name, (sequence, is_large) in layers(side).items():
     calls[name] = feed(large if is_large else images, _composed(sequence, side, batched))
   if not batched:
+    # Works on batches; the peers make one image at a time.
+    calls[peers.MOSAIC] = _reader(images, _mosaic(side), batched=True, times=steps)
     calls.update({name: feed(inputs[fed], function) for name, (function, fed) in peers.in_dataset(side).items()})
     for name, (sequence, _) in policies(tensorflow_layers, side).items():
       calls[f"TensorFlow: {name}"] = feed(images, augment.compose(sequence))

@@ -27,6 +27,7 @@ PERMUTATION, NOISE, PHOTOMETRIC = "channel permutation", "Gaussian noise", "phot
 ERASING, AFFINE, TRIVIAL, AUGMIX = "random erasing", "random affine", "TrivialAugment", "AugMix"
 ELASTIC = "elastic deformation"
 ZOOM_OUT, IOU_CROP, RANDOM_SIZE = "zoom out, resize", "IoU crop, resize", "random size, antialiased, crop"
+MOSAIC = "mosaic with boxes"
 CHOICE, ORDER = "crop, flip or cutout", "crop, flip, cutout in any order"
 # SimCLR's color jitter at strength 1: the jitter of brightness, contrast and saturation, and of the hue.
 STRENGTH, TURN = 0.8, 0.2
@@ -400,6 +401,11 @@ def _albumentations(inputs):
   crop = [albumentations.Pad(PADDING), albumentations.RandomCrop(side, side)]
   flip, images = albumentations.HorizontalFlip(p=0.5), inputs.images
   cutout = albumentations.Erasing(scale=(1 / 16, 1 / 16), ratio=(1, 1), p=1)
+  mosaic = albumentations.Compose(
+    [albumentations.Mosaic(target_size=(side, side), cell_shape=(side, side), p=1)],
+    bbox_params=albumentations.BboxParams("pascal_voc"),
+  )
+  others = {"bboxes": boxes(side), "mosaic_metadata": [{"image": each, "bboxes": boxes(side)} for each in images[:3]]}
   shear, by = (-SHEAR, SHEAR), [1 - STRENGTH, 1 + STRENGTH]
   return {
     CROP_FLIP: call(images, *crop, flip),
@@ -433,6 +439,7 @@ def _albumentations(inputs):
       albumentations.SmallestMaxSize(list(range(*sizes(side))), interpolation=cv2.INTER_AREA),
       albumentations.RandomCrop(side, side),
     ),
+    MOSAIC: _loop(inputs, list(images), lambda image: mosaic(image=image, **others)),
     CHOICE: call(images, albumentations.OneOf([albumentations.Sequential(crop, p=1), flip, cutout], p=1)),
     ORDER: call(images, albumentations.RandomOrder([albumentations.Sequential(crop, p=1), flip, cutout], n=3, p=1)),
   }
@@ -466,6 +473,7 @@ _OF_ALBUMENTATIONS = (
   ELASTIC,
   AFFINE,
   RANDOM_SIZE,
+  MOSAIC,
   CHOICE,
   ORDER,
 )

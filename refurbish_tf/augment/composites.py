@@ -223,6 +223,10 @@ class _Ops:
   def placed(self, path, maps, fill, ids=None, new_ids=None):
     """Images or maps made of the pieces."""
     is_plain = maps.shape.rank == 3
+    if maps.dtype.is_integer and not (maps.dtype.min <= fill <= maps.dtype.max and fill == int(fill)):
+      raise ValueError(
+        f"fill_value of {self._whose} must be a value of {maps.dtype.name}, as the images have, got {fill}. Pass 114."
+      )
     made = self._call(
       "place_pieces",
       path,
@@ -257,7 +261,8 @@ class _Batch(Following):
     self._rows = [path for path in map(self._place, dict.fromkeys(with_rows)) if path not in self._ids]
     beside = {path: None for path in [*kinds, *self._map, *self._ids, *self._rows] if path not in targets}
     super().__init__({**targets, **beside}, element, rest, images, moves=False)
-    named = {*targets, *self._kinds, *self._map, *self._ids, *self._rows}
+    stays = [path for path, kind in targets.items() if kind is None]
+    named = {*stays, *self._kinds, *self._map, *self._ids, *self._rows}
     is_named = lambda path: any(path[: k + 1] in named for k in range(len(path)))
     # What belongs to whole images, as pairs of a path and a value.
     self.whole = [each for each in target_hints.components(element, rest) if not is_named(each[0])]
@@ -290,7 +295,7 @@ class _Batch(Following):
         continue
       moved, own = ops.moved(path, kind, given[path])
       if path == self._boxes:
-        stays = tf.reshape(stays, tf.shape(own)) if pastes else own
+        stays = tf.reshape(stays, tf.shape(own)) & own if pastes else own
         order, own = _Order(stays), stays
       self._put_rows(path, moved, order if path in self._rows else _Order(own), number)
     for path in self._rows:

@@ -263,7 +263,7 @@ class Following:
 
 def padding_of(dtype):
   """What pads rows of this dtype."""
-  return tf.constant("" if dtype == tf.string else 0 if dtype.is_unsigned or dtype == tf.bool else -1, dtype)
+  return tf.constant({tf.string: "", tf.bool: False}.get(dtype, 0 if dtype.is_unsigned else -1), dtype)
 
 
 def replaced(value, path, tensor):

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import refurbish_tf as rtf
 from refurbish_tf import augment
+from refurbish_tf._internal import native
 from support import cases
 from support.boxes import FORMATS, in_format
 
@@ -53,32 +53,37 @@ def bounds(shown):
   return [xs.min(), ys.min(), xs.max() + 1, ys.max() + 1]
 
 
-def check_shown(batch, given, least=0.1):
-  """Checks that everything is where the image shows it, and that only what is nearly covered or cut off was dropped."""
+def check_shown(batch, given, least, are_tight=True):
+  """Checks that everything is where the image shows it, and that only the fraction `least` of an object was dropped.
+
+  `are_tight`: whether boxes are those of the visible pixels. They are not after a crop of an object that is covered."""
   batch = as_numpy(batch)
   areas = {label: (image == label).sum() for image in given["image"] for label in np.unique(image)}
   np.testing.assert_array_equal(batch["mask"], batch["image"][..., 0])
-  for b, image in enumerate(batch["image"][..., 0]):
-    kept = (batch["boxes"][b, :, 2:] > batch["boxes"][b, :, :2]).all(1)
-    labels, shown = batch["labels"][b], set(np.unique(image)) - {0}
-    for row in np.flatnonzero(kept):
-      place = image == labels[row]
-      # A mosaic of few images has some of them twice. These are not covered, but cut.
-      is_twice = (labels[kept] == labels[row]).sum() > 1
-      own = batch["segments"][b] == batch["ids"][b, row] if is_twice else place
-      assert bounds(own) == batch["boxes"][b, row].tolist() and (place | ~own).all()
-      np.testing.assert_array_equal(batch["segments"][b] == batch["ids"][b, row], own)
-      x, y, visible = batch["points"][b, row, 0]
+  for image, segments, boxes, labels, ids, points in zip(
+    batch["image"][..., 0], *(batch[name] for name in ("segments", "boxes", "labels", "ids", "points"))
+  ):
+    count = (labels > 0).sum()
+    assert ids.tolist() == [*range(1, count + 1)] + [-1] * (len(ids) - count)
+    assert set(np.unique(segments)) <= {0, *ids[:count]} and (boxes[count:] == -1).all()
+    for box, label, number, (point,) in zip(boxes[:count], labels, ids, points):
+      own = segments == number
+      if not own.any():
+        assert not are_tight
+        continue
+      found = np.array(bounds(own))
+      assert (image[own] == label).all() and (found[:2] >= box[:2]).all() and (found[2:] <= box[2:]).all()
+      assert not are_tight or found.tolist() == box.tolist()
+      x, y, visible = point
       is_inside = 0 <= y < image.shape[0] and 0 <= x < image.shape[1]
-      assert visible == 2 * is_inside or visible == 0
-      assert not visible or image[int(y), int(x)] in shown
-    for label in shown - set(labels[kept]):
-      ratio, (left, top, right, bottom) = (image == label).sum() / areas[label], bounds(image == label)
-      assert ratio < least + 1e-6 or min(right - left, bottom - top) < 1
+      # Another object may cover it, which a later paste leaves out.
+      assert visible == 0 or visible == 2 and is_inside and (image[int(y), int(x)] > 0 or not are_tight)
+    for label in set(np.unique(image)) - {0}:
+      assert ((image == label) & (segments == 0)).sum() <= least * areas[label]
 
 
 def composed(given, centers, shifts, size, fill):
-  """Mosaics by the definition: for each result its map of pixels, and where the upper left corners of its images are."""
+  """Mosaics by the definition, and for each one where the upper left corners of its images are."""
   number, (height, width) = len(given), given.shape[1:3]
   made = np.full([number, *size, given.shape[3]], fill, given.dtype)
   corners = []
@@ -93,8 +98,6 @@ def composed(given, centers, shifts, size, fill):
 
 def pieces_of(fn, images, seed=SEED, p=1.0):
   """For each result and image of it: its number, y, x, height and width of its part, y and x in the result."""
-  from refurbish_tf._internal import native
-
   p = np.full(len(images), p, np.float32)
   return native.ops().refurbish_tf_mosaic_pieces(images=images, seed=seed, p=p, called="it", **fn._arguments).numpy()
 
@@ -264,28 +267,164 @@ class TestCopyPaste:
 
 
 class TestBoth:
+  each = pytest.mark.parametrize(
+    "fn", [augment.mosaic(40, **MOSAIC), augment.copy_paste(**MOSAIC)], ids=lambda fn: fn.__name__
+  )
+
+  @each
+  def test_ragged_and_padded_agree_in_a_pipeline(self, fn):
+    given = batch_of(6)
+    counts = (given["labels"] > 0).sum(1)
+    padded = fn(given, seed=SEED)
+    rows = ("boxes", "labels", "ids", "points")
+    ragged = {name: tf.RaggedTensor.from_tensor(given[name], lengths=counts) for name in rows}
+    source = tf.data.Dataset.from_tensor_slices({**given, **ragged}).ragged_batch(6)
+    # `ragged_batch` makes the dense components ragged only if their sizes are unknown.
+    train = source.map(lambda batch: fn(batch, seed=SEED), tf.data.AUTOTUNE)
+    (made,) = train
+    for name, spec in train.element_spec.items():
+      assert isinstance(spec, tf.RaggedTensorSpec) == (name in rows) and spec.shape[2:] == padded[name].shape[2:]
+      found = made[name].to_tensor(-1, shape=padded[name].shape) if name in rows else made[name]
+      np.testing.assert_array_equal(found, padded[name])
+
+  @each
+  def test_depends_on_the_seed_alone(self, fn):
+    given = batch_of(5)
+    first = as_numpy(fn(given, seed=SEED))
+    for other, seed in (
+      (fn, np.array(SEED, np.int64)),
+      (pickle.loads(pickle.dumps(fn)), SEED),
+      (tf.function(fn), SEED),
+    ):
+      for name, value in as_numpy(other(given, seed=tf.constant(seed))).items():
+        np.testing.assert_array_equal(value, first[name])
+    assert (as_numpy(fn(given, seed=[8, 0]))["image"] != first["image"]).any()
+
+  def test_several_threads_make_what_the_pieces_say(self):
+    images = np.random.default_rng(3).integers(0, 256, [64, 128, 96, 3]).astype(np.uint8)
+    made = augment.mosaic((140, 90), p=0.8)(images, seed=SEED).numpy()
+    for found, parts in zip(made, pieces_of(augment.mosaic((140, 90)), images, p=0.8)):
+      expected = np.full_like(found, 114)
+      for source, y, x, height, width, made_y, made_x in parts:
+        part = images[source, y : y + height, x : x + width]
+        expected[made_y : made_y + height, made_x : made_x + width] = part
+      np.testing.assert_array_equal(found, expected)
+
+  @each
+  def test_whole_boxes_are_exact_and_all_kinds_of_maps_follow(self, fn):
+    given = batch_of(5)
+    targets = {**TARGETS, "depth": "bilinear", "flow": "flow", "twice": "image"}
+    given["depth"] = given["mask"].astype(np.float16)
+    given["flow"] = np.repeat(given["image"], 2, 3)
+    given["twice"] = given["image"].repeat(2, 1).repeat(2, 2)
+    make = {"mosaic": lambda **keys: augment.mosaic(40, fill_value=0, **keys), "copy_paste": augment.copy_paste}[
+      fn.__name__
+    ]
+    make = make(**{**MOSAIC, "targets": targets})
+    made = make(given, seed=SEED)
+    other = make(
+      {**given, "boxes": given["boxes"].astype(np.int32), "segments": given["segments"][..., None]}, seed=SEED
+    )
+    assert other["boxes"].dtype == tf.int32 and made["depth"].dtype == tf.float16
+    np.testing.assert_array_equal(other["boxes"], made["boxes"])
+    np.testing.assert_array_equal(other["segments"][..., 0], made["segments"])
+    for found in (made["depth"][..., tf.newaxis], made["flow"][..., 1:], made["twice"][:, ::2, 1::2]):
+      np.testing.assert_array_equal(tf.cast(found, tf.float32), made["image"])
+
+  def test_rows_within_a_dict_of_any_dtype_follow(self):
+    given, size = batch_of(5), 40
+    names = np.char.add("it", given["labels"].astype(str)).astype(object)
+    flags = given["labels"] % 2 == 1
+    element = {"image": given["image"], "objects": {"bbox": given["boxes"], "names": names, "flags": flags}}
+    fn = augment.mosaic(size, {"objects": "xyxy"}, with_rows=["names", "flags"])
+    made, plain = fn(element, seed=SEED)["objects"], augment.mosaic(size, **MOSAIC)(given, seed=SEED)
+    labels = plain["labels"].numpy()
+    np.testing.assert_array_equal(made["bbox"], plain["boxes"])
+    assert made["names"].numpy().tolist() == [
+      [b"it%d" % label if label > 0 else b"" for label in row] for row in labels
+    ]
+    np.testing.assert_array_equal(made["flags"], (labels > 0) & (labels % 2 == 1))
+    with pytest.raises(ValueError, match=r"what the component 'objects'\['names'\] is"):
+      augment.mosaic(size, {"objects": "xyxy"})(element)
+
+  @pytest.mark.parametrize(
+    "fn, more, error, said",
+    [
+      (augment.mosaic(), {"boxes": np.zeros([3, 4, 4])}, ValueError, "'boxes'.*Name masks, boxes and key points"),
+      (augment.mosaic(), {"labels": np.zeros([3, 4], int)}, ValueError, "what the component 'labels' is.*with_rows"),
+      (augment.mosaic(), {"epoch": np.zeros([3], int)}, ValueError, "component 'epoch'.*components={\"epoch\": None}"),
+      (augment.mosaic(), {"mask": np.zeros([3, 24, 32])}, ValueError, "component 'mask' is.*Name masks"),
+      (
+        augment.mosaic(fill_value=0.5),
+        {"image": np.zeros([3, 8, 8, 3], np.uint8)},
+        ValueError,
+        "a value of uint8.*0.5",
+      ),
+      (
+        augment.mosaic(8, {"boxes": "xyxy"}, with_rows="b"),
+        {"boxes": np.zeros([3, 4, 4]), "b": np.zeros([3, 5])},
+        ValueError,
+        "a row for each box, got 'b'",
+      ),
+      (
+        augment.mosaic(8, {"boxes": "xyxy"}),
+        {"boxes": np.float32([[[0, 0, 1, 1], [9, 9, 8, 9]]] * 3)},
+        tf.errors.InvalidArgumentError,
+        "'boxes' of mosaic must have no negative height or width.* in row 1 of image",
+      ),
+      (
+        augment.copy_paste({"boxes": "xyxy"}, instances={"s": "i"}),
+        {"boxes": np.zeros([3, 4, 4])},
+        ValueError,
+        "no component 's'",
+      ),
+      (augment.copy_paste(TARGETS, instances=PAIR), {**batch_of(3)}, ValueError, "what the component 'labels' is"),
+    ],
+  )
+  def test_what_cannot_follow_is_refused(self, fn, more, error, said):
+    with pytest.raises(error, match=said):
+      fn({"image": np.zeros([3, 24, 32, 1], np.float32), **more})
+
+  @pytest.mark.parametrize(
+    "make, error, said",
+    [
+      (lambda: augment.mosaic(0), ValueError, "size of mosaic"),
+      (
+        lambda: augment.mosaic(targets={"a": "xyxy", "b": "xywh"}),
+        ValueError,
+        "targets of mosaic must name one component",
+      ),
+      (lambda: augment.mosaic(with_rows="labels"), ValueError, "must name one component of boxes"),
+      (lambda: augment.mosaic(targets={"a": "xyxy"}, with_rows=[True]), TypeError, "with_rows and instances of mosaic"),
+      (lambda: augment.mosaic(p=2), ValueError, "p of mosaic must be a probability"),
+      (lambda: augment.mosaic(min_visibility=-1), ValueError, "min_visibility of mosaic must be a number from 0 to 1"),
+      (lambda: augment.copy_paste({"a": "xyxy"}, instances=None), TypeError, "instances of copy_paste must be a dict"),
+      (lambda: augment.compose([augment.mosaic()]), ValueError, r"mosaic at position 0 mixes.*\.batch\(B\)\.map"),
+    ],
+  )
+  def test_bad_arguments_are_refused(self, make, error, said):
+    with pytest.raises(error, match=said):
+      make()
+
   @cases.slow
   def test_chains_keep_everything_where_its_pixels_are(self):
-    random, moves = (
-      np.random.default_rng(5),
-      [
-        augment.random_flip(),
-        augment.random_flip("vertical"),
-        augment.random_crop(padding=3),
-        augment.random_rotate90(),
-        augment.random_transpose(),
-        augment.pad((1, 2, 3, 0)),
-        augment.center_crop(25),
-        augment.center_crop(41),
-      ],
-    )
+    random = np.random.default_rng(5)
+    flips = [
+      augment.random_flip(),
+      augment.random_flip("vertical"),
+      augment.random_rotate90(),
+      augment.random_transpose(),
+    ]
+    moves = [*flips, augment.random_crop(padding=3), augment.pad((1, 2, 3, 0)), augment.center_crop(41)]
     keys = {"labels": None, "ids": None}
     names = ("labels", "points")
     for number in range(cases.examples(100)):
       side = int(random.integers(20, 40))
       given = made = batch_of(int(random.integers(1, 7)), (side, side), number)
+      kinds = []
       for step in range(4):
         kind, seed = random.integers(3), [number, step]
+        kinds.append(kind)
         least = float(random.choice([0.0, 0.1]))
         if kind == 0:
           size = [None, 2 * side, int(random.integers(10, 50))][random.integers(3)]
@@ -294,7 +433,7 @@ class TestBoth:
           fn = augment.copy_paste(TARGETS, instances=PAIR, with_rows=names, min_visibility=least)
           made = fn(made, seed=seed)
         else:
-          layers = [augment.center_crop(32), *(moves[k] for k in random.integers(len(moves), size=2))]
+          layers = [augment.center_crop(32), moves[random.integers(len(moves))], flips[0], augment.center_crop(30)]
           made = augment.compose(layers, {**TARGETS, "segments": "mask", **keys}, clips=False)(made, seed=seed)
       final = augment.copy_paste(TARGETS, instances=PAIR, with_rows=names, p=0.0, min_visibility=0)
-      check_shown(final(made), given, 1)
+      check_shown(final(made), given, 0.4, are_tight=1 not in kinds[:-1])

@@ -363,6 +363,51 @@ NAMED.update(
   }
 )
 
+COMPOSITES = {
+  "images": np.zeros([2, 8, 8, 3], np.uint8),
+  "height": 0,
+  "width": 0,
+  "min_visibility": 0.1,
+  "called": "it",
+}
+PIECE = [0, 0, 0, 8, 8, 0, 0]
+PIECES = {**COMPOSITES, "pieces": np.int32([[PIECE], [PIECE]])}
+NO_ROWS = {"ids": np.zeros([0, 0], np.int32), "new_ids": np.zeros([0, 0, 0], np.int32)}
+PLACED = {**PIECES, **NO_ROWS, "op": "place_pieces", "maps": np.zeros([2, 8, 8, 1], np.int32), "fill": 0}
+PLACED["pasted"] = np.zeros([0, 0, 0], bool)
+MOVED = {**PIECES, "op": "piece_rows", "rows": np.zeros([2, 1, 4]), "visible": np.zeros([0, 0, 0]), "kind": "xyxy"}
+DRAWN = {"seed": [7, 0], "p": [0.5, 0.5]}
+PASTED = {**COMPOSITES, **DRAWN, "op": "pasted_objects", "instances": np.zeros([2, 8, 8], np.int32)}
+PASTED["ids"] = np.zeros([2, 1], np.int32)
+del PASTED["images"]
+NAMED.update(
+  {
+    f"piece {number} beyond the images": {**PLACED, "pieces": np.int32([[PIECE], [piece]])}
+    for number, piece in enumerate(
+      np.int32(PIECE) + np.concatenate([np.eye(7, dtype=np.int32) * 2, -np.eye(7)]).astype(int)
+    )
+    if number not in (10, 11)
+  }
+)
+NAMED.update(
+  {
+    "maps of another size": {**PLACED, "maps": np.zeros([2, 8, 9, 1], np.int32)},
+    "fills of each image": {**PLACED, "fill": [0, 0]},
+    "pieces of another batch": {**PLACED, "pieces": np.int32([[PIECE]])},
+    "fewer pasted pixels": {**PLACED, "pasted": np.zeros([2, 8, 7], bool)},
+    "fewer numbers of objects": {**PLACED, "ids": np.zeros([2, 3], np.int32), "new_ids": np.zeros([2, 1, 2], np.int32)},
+    "rows of five numbers": {**MOVED, "rows": np.zeros([2, 1, 5])},
+    "rows of another batch": {**MOVED, "rows": np.zeros([1, 1, 4])},
+    "visible boxes of other rows": {**MOVED, "visible": np.zeros([2, 2, 4])},
+    "rows of no kind": {**MOVED, "kind": "yxy"},
+    "mosaics of no batch": {**COMPOSITES, **DRAWN, "op": "mosaic_pieces", "images": np.zeros([8, 8, 3])},
+    "mosaics without probabilities": {**COMPOSITES, **DRAWN, "op": "mosaic_pieces", "p": [0.5]},
+    "mosaics beyond memory": {**COMPOSITES, **DRAWN, "op": "mosaic_pieces", "height": 2**40, "width": 2**40},
+    "instances of no batch": {**PASTED, "instances": np.zeros([8, 8], np.int32)},
+    "objects of another batch": {**PASTED, "ids": np.zeros([1, 1], np.int32)},
+  }
+)
+
 
 def store_op(op, **inputs):
   store = rtf.CacheStore()

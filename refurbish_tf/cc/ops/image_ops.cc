@@ -421,7 +421,8 @@ COMPOSITE_OP("PastedObjects")
 // visible: as of `PastedObjects`, or empty.
 // kind: as in `targets=` of `rtf.augment.compose`.
 // moved: [batch, pieces, rows, 2, 3 or 4].
-// stays: whether a point is in the piece, or enough of a box.
+// stays: whether a point is in the piece, or enough of a box; true for boxes of
+// which `visible` has another one.
 COMPOSITE_OP("PieceRows")
     .Input("images: T")
     .Input("rows: double")

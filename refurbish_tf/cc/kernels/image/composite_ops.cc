@@ -184,8 +184,9 @@ class PastedObjectsOp : public CompositeOp {
         for (int64_t row = 0; row < rows; ++row) {
           const auto& [all, left, box] = objects[row];
           stays_output->tensor<bool, 3>()(b, k, row) =
-              left > 0 ? static_cast<double>(left) + kPartRounding >=
-                             min_visibility() * static_cast<double>(all)
+              left > 0 ? static_cast<double>(left) >=
+                             (min_visibility() - kPartRounding) *
+                                 static_cast<double>(all)
                        : k == 0 && all == 0;
           // The objects of the image itself are the last ones written.
           double* const to = &visible_output->tensor<double, 3>()(b, row, 0);
@@ -284,13 +285,13 @@ class PieceRowsOp : public CompositeOp {
       Edges left = {std::max(all.top, part.top), std::max(all.left, part.left),
                     std::min(all.bottom, part.bottom),
                     std::min(all.right, part.right)};
-      if (cut != nullptr && cut[0] >= 0)
-        left = {cut[1], cut[0], cut[3], cut[2]};
+      const bool is_cut = cut != nullptr && cut[0] >= 0;
+      if (is_cut) left = {cut[1], cut[0], cut[3], cut[2]};
       const double visible = left.HasArea() ? left.Area() / all.Area() : 0;
       const double side = 1 - kPixelRounding;
       stays[row] =
-          visible > 1 - kPartRounding ||
-          (visible > 0 && visible >= min_visibility() - kPartRounding &&
+          is_cut || visible > 1 - kPartRounding ||
+          (visible > 0 && visible + kPartRounding >= min_visibility() &&
            left.bottom - left.top >= side && left.right - left.left >= side);
       made.Set(row, {left.top + down, left.left + right, left.bottom + down,
                      left.right + right});
