@@ -117,7 +117,7 @@ def _composed(sequence, side, batched):
 def _mosaic(side):
   """A mosaic of a batch with boxes, as a function of images and a seed."""
   function, boxes = augment.mosaic(None, {1: "xyxy"}), tf.constant(peers.boxes(side))
-  return lambda images, seed: function(images, tf.broadcast_to(boxes, [images.shape[0], *boxes.shape]), seed=seed)[0]
+  return lambda images, seed: function(images, tf.broadcast_to(boxes, [images.shape[0], *boxes.shape]), seed=seed)
 
 
 def policies(module, side):
