@@ -324,7 +324,9 @@ def main(argv=None):
   )
   # These tables may not have a first row yet.
   there = lambda name: (results.DIRECTORY / f"{name}.csv").exists()
-  of_all, on_gpu = (results.read(name) if there(name) else [] for name in ("all_images", "cifar10"))
+  of_all, on_gpu, of_detector = (
+    results.read(name) if there(name) else [] for name in ("all_images", "cifar10", "detector")
+  )
   pages = {
     "README.md": {"reuse": tables.reuse(compared, of_all)},
     "docs/results.md": {
@@ -334,6 +336,7 @@ def main(argv=None):
       "echoes": tables.echoes(echoed_on_gpu),
       "gains": tables.gains(timed, factors=(2, 4, 8)),
       "volumes": tables.volumes(results.read("volumes")),
+      "detector": tables.detector(of_detector),
     },
   }
   texts = {}

@@ -29,8 +29,8 @@ DIRECTORY = pathlib.Path(__file__).parent / "results"
 PROVENANCE = ("command", "commit", "machine", "refurbish_tf", "tensorflow", "keras", "python")
 # Columns with results. The other columns identify a row.
 MEASURED = tuple(
-  "steps fresh dice accuracy train_accuracy accuracies validation_images parameters seconds cpu_seconds "
-  "input_cpu_seconds images_per_second cpu_microseconds read late_steps".split()
+  "steps fresh dice accuracy train_accuracy accuracies maps validation_images parameters seconds cpu_seconds "
+  "seconds_by_epoch cpu_seconds_by_epoch input_cpu_seconds images_per_second cpu_microseconds read late_steps".split()
 )
 # The environment variable that names the commit of a copy without git.
 COMMIT = "REFURBISH_TF_COMMIT"

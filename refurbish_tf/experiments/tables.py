@@ -42,6 +42,8 @@ PAIRS = (
 )
 # The seeds of trainings/volumes.py.
 SEEDS_OF_VOLUMES = (0, 1, 2, 3, 4)
+# The seeds of trainings/detector.py.
+SEEDS_OF_DETECTOR = (0, 1, 2, 3, 4)
 # The gain, in points, over crop and flip alone that a policy must have in the pilot of trainings/cifar10.py.
 LEAST_GAIN = 0.3
 # The comparisons of trainings/all_images.py, in the order of their tables.
@@ -427,3 +429,40 @@ def volumes(rows):
     lines[-1].append(told)
   heads = ["r", "reached the target", "epochs", "seconds", "CPU seconds", "times as fast as r = 1"]
   return results.markdown(heads, lines)
+
+
+def _mean(values):
+  middle, half = results.mean_interval(values)
+  return f"{middle:.1f}" if half is None else f"{middle:.1f} ± {half:.1f}"
+
+
+def detector(rows):
+  """The results of trainings/detector.py: means with their 95 % intervals.
+
+  Epochs and seconds are those until the target was reached, of the trainings that reached it.
+  """
+  trained, reached = {}, {}
+  for row in rows:
+    maps, *seconds = (
+      [float(each) for each in str(row[name]).split()] for name in ("maps", "seconds_by_epoch", "cpu_seconds_by_epoch")
+    )
+    if row["seed"] in SEEDS_OF_DETECTOR:
+      trained.setdefault(row["strategy"], []).append(100 * maps[-1])
+      if max(maps) >= row["target"]:
+        epochs = 1 + next(epoch for epoch, value in enumerate(maps) if value >= row["target"])
+        reached.setdefault(row["strategy"], []).append((epochs, *(sum(each[:epochs]) for each in seconds)))
+  cpu = lambda name: [each[2] for each in reached.get(name, ())]
+  lines = []
+  for name in (name for name in NAMES if name in trained):
+    means = [_mean(column) for column in zip(*reached.get(name, ()))] or [""] * 3
+    faster, minus = "", ("", "")
+    if name != "standard" and "standard" in trained:
+      minus = _told(*results.difference(trained[name], trained["standard"]))
+      faster = _quotient(*results.quotient(cpu("standard"), cpu(name))) if cpu("standard") and cpu(name) else ""
+    lines.append(
+      [NAMES[name], f"{len(cpu(name))} of {len(trained[name])}", *means, faster, _mean(trained[name]) + " %", *minus]
+    )
+  heads = (
+    "|reached it|epochs|seconds|CPU seconds|times as fast (CPU)|mAP at the end|minus standard, points|against standard"
+  )
+  return results.markdown(heads.split("|"), lines) if lines else NOT_YET

@@ -340,7 +340,7 @@ def test_the_packaged_tables_are_whole(path):
   rows = results.read(path.stem)
   assert all(None not in line and None not in line.values() for line in lines) and len(rows) == len(lines) > 0
   for row in rows:
-    assert row["dataset"] in ("cifar10", "drawn volumes") and not row["commit"].endswith("+")
+    assert row["dataset"] in ("cifar10", "drawn volumes", "composed groceries") and not row["commit"].endswith("+")
     assert all(row[column] for column in ("command", "commit", "machine", "tensorflow", "python"))
 
 
@@ -362,7 +362,7 @@ def test_the_figures_are_drawn(tmp_path, monkeypatch, capsys):
   plots.main(["--root", str(tmp_path)])
   for name, found in (
     ("README.md", ["reuse"]),
-    ("docs/results.md", ["comparison", "allimages", "echoes", "allongpu", "gains", "volumes"]),
+    ("docs/results.md", ["comparison", "allimages", "echoes", "allongpu", "gains", "volumes", "detector"]),
   ):
     assert written(name) == tables(pages[name]) and [place for place, _ in written(name)] == found
   for name in ("accuracy", "echoing", "echoing_time"):
