@@ -33,7 +33,7 @@ HEIGHT, WIDTH, SIDE, STRIDE = 480, 640, 128, 8
 MOST_BOXES = 6
 # The last epochs have no mosaic, as in YOLOX.
 IMAGES, BATCH_SIZE, EPOCHS, LAST_EPOCHS = 1200, 16, 12, 2
-LEARNING_RATE, WARM_UP, WEIGHT_DECAY = 4e-3, 0.05, 1e-4
+LEARNING_RATE, WARM_UP, WEIGHT_DECAY = 1e-2, 0.05, 1e-4
 # About the mAP of the pilot, with standard training, after two thirds of its epochs.
 TARGET = 0.5
 KEY = ("dataset", "images", "batch_size", "epochs", "learning_rate", "target", "strategy", "seed")
