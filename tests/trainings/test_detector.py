@@ -11,7 +11,7 @@ A, B, NEAR_A, FAR = [0, 0, 10, 10], [20, 20, 40, 40], [0, 0, 10, 6], [60, 60, 70
 
 
 @pytest.mark.parametrize(
-  "found, true, expected",  # near, too far, wrong, made to fall, twice, another class, nothing
+  "found, true, expected",  # near, too far, wrong, made to fall, twice, another class
   [
     ([(NEAR_A, 0.9, 0), (A, 0.8, 0)], [(A, 0)], 1),
     ([([0, 0, 10, 4.9], 0.9, 0)], [(A, 0)], 0),
@@ -19,7 +19,6 @@ A, B, NEAR_A, FAR = [0, 0, 10, 10], [20, 20, 40, 40], [0, 0, 10, 6], [60, 60, 70
     ([(FAR, 0.9, 0), (B, 0.7, 0), (A, 0.8, 0)], [(A, 0), (B, 0), (FAR, -1)], 2 / 3),
     ([(NEAR_A, 0.8, 0), (A, 0.9, 0), (B, 0.7, 0)], [(A, 0), (B, 0)], (1 + 2 / 3) / 2),
     ([(A, 0.9, 0), (B, 0.8, 0)], [(A, 0), (B, 1)], 1 / 2),
-    ([], [(A, 0)], 0),
   ],
 )
 def test_mean_average_precision(found, true, expected):
@@ -35,8 +34,7 @@ def test_boxes_are_where_the_pixels_of_objects_are():
     coloured = image[..., 0] != image[..., 2]
     assert np.array_equal(labels < 0, boxes[:, 0] < 0) and (labels >= 0).sum() >= 2 and {*labels} <= {-1, 0, 1, 3}
     for left, top, right, bottom in boxes[labels >= 0].astype(int):
-      rows, columns = (coloured[top:bottom, left:right].any(axis) for axis in (1, 0))
-      assert rows.all() and columns.all()
+      assert all(coloured[top:bottom, left:right].any(axis).all() for axis in (0, 1))
       coloured[top:bottom, left:right] = False
     assert not coloured.any()
 
@@ -78,14 +76,12 @@ def test_a_training(strategy, tmp_path):
 
 def test_table():
   """Seconds are those until the target. The pilot is left out."""
-  curve = lambda seed: f"0.1 0.{4 + seed % 2}9 0.{4 + bool(seed)}{seed}"
   rows = [
-    {"strategy": name, "seed": seed, "target": 0.5, "maps": curve(seed)}
+    {"strategy": name, "seed": seed, "target": 0.5, "maps": f"0.1 0.{4 + seed % 2}9 0.{4 + bool(seed)}{seed}"}
     | dict.fromkeys(detector.COLUMNS[3:], f"{8 / faster} 4 4")
     for faster, name in enumerate(detector.STRATEGIES, 1)
     for seed in (*detector.SEEDS, detector.PILOT_SEED)
   ]
   first, _, last = tables.detector(rows).replace("\N{NO-BREAK SPACE}", " ").splitlines()[2:]
   assert first == "| standard | 4 of 5 | 2.5 ± 0.9 | 14.0 ± 3.7 | 14.0 ± 3.7 |  | 50.0 ± 7.1 % |  |  |"
-  faster = results.quotient([12, 16, 12, 16], [20 / 3, 32 / 3, 20 / 3, 32 / 3])
-  assert "8.7 ± 3.7 | {:.2f} ({:.2f} to {:.2f}) |".format(*faster) in last and "| +0.00 ± 8.31 | not sig" in last
+  assert "8.7 ± 3.7 | 1.64 (1.09 to 2.48) |" in last and "| +0.00 ± 8.31 | not significant |" in last
