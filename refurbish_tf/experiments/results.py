@@ -346,7 +346,9 @@ def provenance():
   by, devices = backend()
   # Only the names of files, without the directories of the person who ran the program.
   arguments = [shlex.quote(pathlib.Path(argument).name if "/" in argument else argument) for argument in sys.argv[1:]]
-  program = f"python -m {sys.modules['__main__'].__spec__.name}" if sys.modules["__main__"].__spec__ else "python"
+  main = sys.modules["__main__"]
+  file = "/".join(pathlib.Path(getattr(main, "__file__", "")).parts[-2:])
+  program = f"python -m {main.__spec__.name}" if main.__spec__ else f"python {file}".rstrip()
   return {
     "command": " ".join([program, *arguments]).replace("\n", " "),
     "commit": commit(),
