@@ -421,8 +421,7 @@ def volumes(rows):
   for r, of_r in of.items():
     lines.append([f"{r}", f"{len(of_r)} of {sum(row['r'] == r for row in rows)}"])
     for name in ("epochs", "seconds", "cpu_seconds"):
-      middle, half = results.mean_interval([row[name] for row in of_r]) if of_r else (0, None)
-      lines[-1].append("" if half is None else f"{middle:.1f} ± {half:.1f}")
+      lines[-1].append(_mean([row[name] for row in of_r]) if of_r else "")
     told = ""
     if r > 1 and min(len(of_r), len(of[1])) > 1:
       told = "{:.2f} ({:.2f} to {:.2f})".format(*results.quotient(*([row["seconds"] for row in of[k]] for k in (1, r))))
@@ -437,31 +436,25 @@ def _mean(values):
 
 
 def detector(rows):
-  """The results of trainings/detector.py: means with their 95 % intervals.
-
-  Epochs and seconds are those until the target was reached, of the trainings that reached it.
-  """
+  """The results of trainings/detector.py: means with 95 % intervals, seconds of trainings that reached the target."""
   trained, reached = {}, {}
-  for row in rows:
-    maps, *seconds = (
-      [float(each) for each in str(row[name]).split()] for name in ("maps", "seconds_by_epoch", "cpu_seconds_by_epoch")
-    )
-    if row["seed"] in SEEDS_OF_DETECTOR:
-      trained.setdefault(row["strategy"], []).append(100 * maps[-1])
-      if max(maps) >= row["target"]:
-        epochs = 1 + next(epoch for epoch, value in enumerate(maps) if value >= row["target"])
-        reached.setdefault(row["strategy"], []).append((epochs, *(sum(each[:epochs]) for each in seconds)))
+  columns = ("maps", "seconds_by_epoch", "cpu_seconds_by_epoch")
+  for row in (row for row in rows if row["seed"] in SEEDS_OF_DETECTOR):
+    maps, *seconds = ([float(each) for each in str(row[name]).split()] for name in columns)
+    trained.setdefault(row["strategy"], []).append(100 * maps[-1])
+    if max(maps) >= row["target"]:
+      epochs = 1 + next(epoch for epoch, value in enumerate(maps) if value >= row["target"])
+      reached.setdefault(row["strategy"], []).append((epochs, *(sum(each[:epochs]) for each in seconds)))
   cpu = lambda name: [each[2] for each in reached.get(name, ())]
   lines = []
   for name in (name for name in NAMES if name in trained):
-    means = [_mean(column) for column in zip(*reached.get(name, ()))] or [""] * 3
     faster, minus = "", ("", "")
     if name != "standard" and "standard" in trained:
       minus = _told(*results.difference(trained[name], trained["standard"]))
       faster = _quotient(*results.quotient(cpu("standard"), cpu(name))) if cpu("standard") and cpu(name) else ""
-    lines.append(
-      [NAMES[name], f"{len(cpu(name))} of {len(trained[name])}", *means, faster, _mean(trained[name]) + " %", *minus]
-    )
+    means = [_mean(column) for column in zip(*reached.get(name, ()))] or [""] * 3
+    count = f"{len(cpu(name))} of {len(trained[name])}"
+    lines.append([NAMES[name], count, *means, faster, _mean(trained[name]) + " %", *minus])
   heads = (
     "|reached it|epochs|seconds|CPU seconds|times as fast (CPU)|mAP at the end|minus standard, points|against standard"
   )
