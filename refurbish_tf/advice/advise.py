@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from refurbish_tf import diversity
-from refurbish_tf._internal import checks, machine, native
+from refurbish_tf._internal import checks, machine
 from refurbish_tf.advice import measure, order, plan, report, samples
 from refurbish_tf.advice import strategies
 from refurbish_tf.augment import composition, device_layers
@@ -113,7 +113,7 @@ def advise(
   specs, traced = samples.trace_layers(layers, source, checked)
   # Building a stage checks the source, and says whether it is read by index.
   stage = source.refurbish(lambda *components: components if len(components) > 1 else components[0], r=1)
-  (described,) = native.rows(native.ops().refurbish_tf_refurbish_description(stage=stage.refurbish_stage))
+  described = stage.described()
   is_by_index, draws = described["random_access"], described["source_draws"]
   num_samples = None if described["num_samples"] < 0 else described["num_samples"]
 

@@ -24,9 +24,7 @@ Traced = collections.namedtuple("Traced", ["takes_seed", "is_pure", "calls_pytho
 
 def call(function, element, seed):
   """Calls the function as refurbish does: with the seed if it takes one."""
-  if tracing.takes_seed(function, element):
-    return tracing.call(function, element, seed=seed)
-  return tracing.call(function, element)
+  return tracing.call(function, element, **({"seed": seed} if tracing.takes_seed(function, element) else {}))
 
 
 def part(layers, start, stop, targets):

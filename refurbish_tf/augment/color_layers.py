@@ -6,11 +6,11 @@ import math
 from typing import Any, Sequence
 
 from refurbish_tf._internal.checks import is_real
-from .layers import checked_probability, checked_range, checked_whole, is_pair
+from .layers import checked_around, checked_probability, checked_range, checked_whole
 from .native_layers import ChanceLayer, DrawingLayer
 
-# For factors and for turns of the hue: the value that changes nothing, the lowest value and the highest.
-_FACTORS, _TURNS = (1, 0, 100), (0, -0.5, 0.5)
+# For factors and for turns of the hue: the arguments of `checked_around`.
+_FACTORS, _TURNS = (1, 0, 100, 99), (0, -0.5, 0.5, 0.5)
 _LARGEST_KERNEL = 1023
 
 
@@ -52,8 +52,7 @@ def color_jitter(
   Implements the colour distortion of Chen et al., *A Simple Framework for Contrastive Learning of Visual
   Representations*, ICML 2020, appendix A, of which `random_apply` and `random_grayscale` are the rest.
   """
-  given = {"brightness": brightness, "contrast": contrast, "saturation": saturation, "hue": hue}
-  ranges = {name: _checked_amounts("color_jitter", name, value) for name, value in given.items()}
+  ranges = _checked_amounts("color_jitter", brightness=brightness, contrast=contrast, saturation=saturation, hue=hue)
   active = {name: ends for name, ends in ranges.items() if ends != ((0, 0) if name == "hue" else (1, 1))}
   number = math.inf if any(high > low for low, high in active.values()) else math.factorial(len(active))
   return DrawingLayer(
@@ -98,7 +97,7 @@ def random_photometric_distort(
   """
   p = checked_probability("random_photometric_distort", p, "Leave it out for a half.")
   given = {"brightness": brightness, "contrast": contrast, "saturation": saturation, "hue": hue}
-  ranges = {name: _checked_amounts("random_photometric_distort", name, value) for name, value in given.items()}
+  ranges = _checked_amounts("random_photometric_distort", **given)
   texts = " ".join(f"{name}={low!r},{high!r}" for name, (low, high) in ranges.items())
   shown = ", ".join(f"{name}=({low:g}, {high:g})" for name, (low, high) in ranges.items())
   number = math.inf if p > 0 and any(low < high for low, high in ranges.values()) else None if p > 0 else 1
@@ -160,8 +159,7 @@ def random_solarize(threshold: int = 128, p: float = 0.5) -> Any:
     p: a real number from 0 to 1. BYOL and DINO take 0.2, for one of their two views.
 
   Returns:
-    A function `layer(image, seed)` like the one that `random_crop` returns, but of uint8 images with three channels or
-    one.
+    A function `layer(image, seed)` like `random_crop`'s, but of uint8 images with three channels or one.
 
   Raises:
     TypeError, ValueError: `threshold` is not a whole number, or `p` not a real number, or out of range.
@@ -227,14 +225,6 @@ def gaussian_blur(kernel_size: int | None = None, sigma: float | Sequence[float]
   )
 
 
-def _checked_amounts(whose, name, value):
-  """Returns `value` as a range; a single number means a range around the value that changes nothing."""
-  middle, lowest, highest = _TURNS if name == "hue" else _FACTORS
-  around = (max(lowest, middle - value) if middle else -value, middle + value) if is_real(value) else (1, 0)
-  low, high = value if is_pair(value) else around
-  if not lowest <= low <= high <= highest or is_real(value) and value < 0:
-    raise (ValueError if is_real(value) or is_pair(value) else TypeError)(
-      f"{name} of {whose} must be a number from 0 to {highest - middle}, or two from {lowest} to {highest}, the "
-      f"second not the smaller one, got {value!r}. Pass 0 for no change."
-    )
-  return float(low), float(high)
+def _checked_amounts(whose, **given):
+  limits = lambda name: _TURNS if name == "hue" else _FACTORS
+  return {name: checked_around(f"{name} of {whose}", value, *limits(name)) for name, value in given.items()}

@@ -24,8 +24,7 @@ def random_adjust_sharpness(sharpness_factor: float | Sequence[float], p: float 
     p: a real number from 0 to 1.
 
   Returns:
-    A function `layer(image, seed)` like the one that `random_crop` returns, but of uint8 images with three channels or
-    one.
+    A function `layer(image, seed)` like `random_crop`'s, but of uint8 images with three channels or one.
 
   Raises:
     TypeError, ValueError: an argument is of the wrong type, or out of range.
@@ -50,8 +49,7 @@ def random_autocontrast(p: float = 0.5) -> Any:
     p: a real number from 0 to 1.
 
   Returns:
-    A function `layer(image, seed)` like the one that `random_crop` returns, but of uint8 images with three channels or
-    one.
+    A function `layer(image, seed)` like `random_crop`'s, but of uint8 images with three channels or one.
 
   Raises:
     TypeError, ValueError: `p` is not a real number, or not from 0 to 1.
@@ -72,8 +70,7 @@ def random_equalize(p: float = 0.5) -> Any:
     p: a real number from 0 to 1.
 
   Returns:
-    A function `layer(image, seed)` like the one that `random_crop` returns, but of uint8 images with three channels or
-    one.
+    A function `layer(image, seed)` like `random_crop`'s, but of uint8 images with three channels or one.
 
   Raises:
     TypeError, ValueError: `p` is not a real number, or not from 0 to 1.
@@ -95,8 +92,7 @@ def random_invert(p: float = 0.5) -> Any:
     p: a real number from 0 to 1.
 
   Returns:
-    A function `layer(image, seed)` like the one that `random_crop` returns, but of uint8 images with three channels or
-    one.
+    A function `layer(image, seed)` like `random_crop`'s, but of uint8 images with three channels or one.
 
   Raises:
     TypeError, ValueError: `p` is not a real number, or not from 0 to 1.
@@ -119,8 +115,7 @@ def random_posterize(bits: int | Sequence[int], p: float = 0.5) -> Any:
     p: a real number from 0 to 1.
 
   Returns:
-    A function `layer(image, seed)` like the one that `random_crop` returns, but of uint8 images with three channels or
-    one.
+    A function `layer(image, seed)` like `random_crop`'s, but of uint8 images with three channels or one.
 
   Raises:
     TypeError, ValueError: an argument is of the wrong type, or out of range.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any, Sequence
 
-from refurbish_tf._internal.checks import checked_flag, is_real
-from .layers import check_ordered, checked_real, ends_of, is_pair
+from refurbish_tf._internal.checks import checked_flag
+from .layers import check_ordered, checked_around, checked_real, ends_of
 from .native_layers import DrawingLayer
 
 _MOST = 1_000_000
@@ -73,14 +73,13 @@ def random_intensity(scale: float | Sequence[float] = 0, shift: float | Sequence
       image's units.
 
   Returns:
-    A function `layer(image, seed)` like the one that `random_crop` returns, but of float32 images. `normalize` makes
-    these.
+    A function `layer(image, seed)` like `random_crop`'s, but of float32 images, which `normalize` makes.
 
   Raises:
     TypeError, ValueError: an argument is of the wrong type, or out of range.
   """
-  scale = _checked_range("scale", scale, 1, 0, 1)
-  shift = _checked_range("shift", shift, 0, -_MOST, _MOST)
+  scale = checked_around("scale of random_intensity", scale, 1, 0, _MOST, 1)
+  shift = checked_around("shift of random_intensity", shift, 0, -_MOST, _MOST, _MOST)
   number = math.inf if scale[0] < scale[1] or shift[0] < shift[1] else 1
   return DrawingLayer(
     "random_intensity",
@@ -88,14 +87,3 @@ def random_intensity(scale: float | Sequence[float] = 0, shift: float | Sequence
     f"scale=({scale[0]:g}, {scale[1]:g}), shift=({shift[0]:g}, {shift[1]:g})",
     outcomes=(number, number),
   )
-
-
-def _checked_range(name, value, middle, lowest, most):
-  """Returns `value` as a range; a single number, at most `most`, means a range around `middle`."""
-  low, high = (middle - value, middle + value) if is_real(value) else value if is_pair(value) else (1, 0)
-  if not lowest <= low <= high <= _MOST or is_real(value) and not value <= most:
-    raise (ValueError if is_real(value) or is_pair(value) else TypeError)(
-      f"{name} of random_intensity must be a number from 0 to {most:,}, or two from {lowest:,} to {_MOST:,}, the "
-      f"second not the smaller one, got {value!r}. Pass 0 for no change."
-    )
-  return float(low), float(high)

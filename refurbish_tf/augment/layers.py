@@ -247,6 +247,18 @@ def checked_range(whose, name, values, highest, advice="Leave it out for that of
   return low, high
 
 
+def checked_around(what, value, middle, lowest, highest, most):
+  """Returns `value` as a range; a number from 0 to `most` means a range around `middle`, the value of no change."""
+  is_number = is_real(value)
+  low, high = (max(lowest, middle - value), middle + value) if is_number else value if is_pair(value) else (1, 0)
+  if not lowest <= low <= high <= highest or is_number and not 0 <= value <= most:
+    raise (ValueError if is_number or is_pair(value) else TypeError)(
+      f"{what} must be a number from 0 to {most:,}, or two from {lowest:,} to {highest:,}, the second not the smaller "
+      f"one, got {value!r}. Pass 0 for no change."
+    )
+  return float(low), float(high)
+
+
 def ends_of(value):
   """The two ends of a range; a single value is both."""
   return value if isinstance(value, (list, tuple)) and len(value) == 2 else (value, value)

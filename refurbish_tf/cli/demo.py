@@ -4,6 +4,7 @@ refurbish-tf demo                       # generated ones
 refurbish-tf demo --photos DIRECTORY    # yours
 """
 
+import collections
 import dataclasses
 import os
 import shutil
@@ -24,19 +25,9 @@ SIZE, PADDING, MAGNITUDE, BATCH_SIZE = 224, 28, 9, 32
 EPOCHS = 6
 
 
-@dataclasses.dataclass(frozen=True)
-class Costs:
-  """CPU seconds per image of the parts of the augmentation, each measured alone in a map of its own.
-
-  Attributes:
-    decode: what a cache of the decoded images saves. Decoding a whole image would take longer.
-    partial: including the decoding.
-    final: of the final augmentation.
-  """
-
-  decode: float
-  partial: float
-  final: float
+# CPU seconds per image of the parts of the augmentation, each measured alone in a map of its own: what a cache of the
+# decoded images saves (decoding a whole image would take longer), the partial one with the decoding, and the final one.
+Costs = collections.namedtuple("Costs", ["decode", "partial", "final"])
 
 
 @dataclasses.dataclass

@@ -200,11 +200,12 @@ def summary(rows, by, column):
   return {value: (*mean_and_spread(group), len(group)) for value, group in grouped(rows, by, column).items()}
 
 
-def grouped(rows, by, column):
-  """The values of a column, grouped by the values of the column `by`, or of several columns, as a tuple."""
+def grouped(rows, by, column=None):
+  """The rows, or the values of a column, grouped by those of the column `by`, or of several columns, as a tuple."""
   groups = {}
   for row in rows:
-    groups.setdefault(row[by] if isinstance(by, str) else tuple(row[name] for name in by), []).append(row[column])
+    group = row[by] if isinstance(by, str) else tuple(row[name] for name in by)
+    groups.setdefault(group, []).append(row if column is None else row[column])
   return groups
 
 

@@ -324,11 +324,7 @@ def budget(rows):
 
 def of_ways(rows):
   """The rows of `echoing_time` of its part "time", by R, place of the echo and factor."""
-  ways = {}
-  for row in rows:
-    if row["what"] == "time":
-      ways.setdefault((row["ratio"], row["where"], row["e"]), []).append(row)
-  return ways
+  return results.grouped([row for row in rows if row["what"] == "time"], ("ratio", "where", "e"))
 
 
 def _way(where, e):

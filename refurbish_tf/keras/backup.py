@@ -125,9 +125,7 @@ class Backup:
         )
     path = self._path()
     try:
-      reader = tf.train.load_checkpoint(str(path / "variables"))
-      number = sum(map(len, state["variables"].values()))
-      values = iter([reader.get_tensor(_key(i)) for i in range(number)])
+      values = iter(_values(path, state))
     except (OSError, ValueError, IndexError, RuntimeError, tf.errors.OpError) as error:
       self._refuse_damaged(error)
     # The position is restored before the model is changed, because this fails if the backup is of another pipeline.
@@ -193,14 +191,16 @@ def _is_whole(path):
     state = json.loads((path / "state.json").read_text())
     if state["format"] != _FORMAT:
       return True  # Only another version of the package can read it.
-    number = sum(map(len, state["variables"].values()))
-    reader = tf.train.load_checkpoint(str(path / "variables"))
-    for i in range(number):
-      reader.get_tensor(_key(i))
+    _values(path, state)
     tf.train.load_checkpoint(str(path / "iterator"))
   except (OSError, ValueError, KeyError, TypeError, IndexError, RuntimeError, tf.errors.OpError):
     return False
   return True
+
+
+def _values(path, state):
+  reader = tf.train.load_checkpoint(str(path / "variables"))
+  return [reader.get_tensor(_key(i)) for i in range(sum(map(len, state["variables"].values())))]
 
 
 def build_before_training(model, element_spec):

@@ -1,31 +1,16 @@
 """State of PyTorch that is not in the variables of a Keras model."""
 
+import types
+
 import keras
 
 
-class _Held:
+def _held(value, put):
   """A tensor with the part of the interface of a Keras variable that a backup needs."""
+  import torch
 
-  def __init__(self, get, put):
-    self._get = get
-    self._put = put
-
-  @property
-  def value(self):
-    return self._get()
-
-  @property
-  def dtype(self):
-    return self.value.dtype
-
-  @property
-  def shape(self):
-    return self.value.shape
-
-  def assign(self, array):
-    import torch
-
-    self._put(torch.as_tensor(array))
+  assign = lambda array: put(torch.as_tensor(array))
+  return types.SimpleNamespace(value=value, dtype=value.dtype, shape=value.shape, assign=assign)
 
 
 def buffers(model):
@@ -34,7 +19,7 @@ def buffers(model):
     return []
   # Layer by layer, because the layers of a functional model are not its PyTorch submodules.
   found = {id(buffer): buffer for layer in model._flatten_layers() for buffer in layer.buffers()}
-  return [_Held(lambda buffer=buffer: buffer, buffer.copy_) for buffer in found.values()]
+  return [_held(buffer, buffer.copy_) for buffer in found.values()]
 
 
 def generators():
@@ -44,4 +29,4 @@ def generators():
   import torch
 
   devices = [torch, *([torch.cuda] if torch.cuda.is_available() else [])]
-  return [_Held(device.get_rng_state, device.set_rng_state) for device in devices]
+  return [_held(device.get_rng_state(), device.set_rng_state) for device in devices]

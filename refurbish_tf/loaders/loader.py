@@ -151,7 +151,7 @@ class Loader:
         if saved.iterator is None:
           positions.restore(self._function, self._stages, saved.position)
         else:
-          rest = _Rest(self, saved, state.copy())
+          rest = _Rest(saved, state.copy(), _Batches(self))
           states.restore(rest.batches.iterator, saved)
           self._rest = rest
     except Exception as error:
@@ -169,10 +169,11 @@ class Loader:
     """Whether the next epoch comes in place of the rest of the one that was loaded."""
     if self._rest is None:
       return False
-    if self._told is not None and self._rest.told is not None:
-      return self._told != self._rest.told
+    known_by = self._rest.saved.told  # The number by which Lightning knew the epoch, if it gave one.
+    if self._told is not None and known_by is not None:
+      return self._told != known_by
     # If the length is unknown, Lightning reads a batch before it gives the number of the epoch.
-    return self._rest.batches.is_empty() and (self._rest.told is None or int(self._pipeline.cardinality()) >= 0)
+    return self._rest.batches.is_empty() and (known_by is None or int(self._pipeline.cardinality()) >= 0)
 
   def _position(self):
     """The iterator of the epoch that is being read."""
@@ -290,13 +291,8 @@ class _Batches:
       self._on_their_way.append((None, error))
 
 
-class _Rest:
-  """The rest of an epoch that was loaded and is not read yet."""
-
-  def __init__(self, loader, saved, state):
-    self.saved, self.state = saved, state
-    self.told = saved.told  # The number by which Lightning knew the epoch, if it gave one.
-    self.batches = _Batches(loader)
+# The rest of an epoch that was loaded and is not read yet.
+_Rest = collections.namedtuple("_Rest", ["saved", "state", "batches"])
 
 
 class _BatchSampler:

@@ -92,7 +92,7 @@ def _elements(dataset, num_samples, num_epochs, swapped):
 
 def _of_stage(stage, num_samples, num_epochs, swapped):
   """The `Samples` of a `refurbish` stage."""
-  (described,) = native.rows(native.ops().refurbish_tf_refurbish_description(stage=stage.refurbish_stage))
+  described = stage.described()
   arguments, seed = stage._op_arguments, described["seed"]
   sharded = [each for each in dataset_graph.upstream_first(stage) if type(each).__name__ == "_ShardDataset"]
   shards = math.prod(int(tf.get_static_value(each._num_shards)) for each in sharded)
