@@ -13,6 +13,7 @@ import refurbish_tf as rtf
 from refurbish_tf import augment
 from refurbish_tf.augment import composition
 from refurbish_tf.augment.native_layers import HalfAugmented
+from support import cases
 from support.checkpoints import restore, save
 from support.images import IMAGES, make_seeds, mapped
 from support.warned import told
@@ -187,16 +188,11 @@ class TestSplit:
     assert "seed" not in inspect.signature(final_fn).parameters
 
   @pytest.mark.parametrize(
-    "at, error, said",
-    [
-      (0, ValueError, "5.* 0.*r=1"),
-      (6, ValueError, "5.* 6"),
-      (-1, ValueError, "5.* -1"),
-      (1.0, TypeError, "5.* 1.0"),
-      ("1", TypeError, "'1'"),
-      (None, TypeError, "None"),
-      (True, TypeError, "True"),
-    ],
+    "at, said, error",
+    cases.refused(
+      ValueError=[(0, "5.* 0.*r=1"), (6, "5.* 6"), (-1, "5.* -1")],
+      TypeError=[(1.0, "5.* 1.0"), ("1", "'1'"), (None, "None"), (True, "True")],
+    ),
   )
   def test_refuses_an_invalid_split_position(self, at, error, said):
     with pytest.raises(error, match=f"^at .*{said}"):

@@ -299,10 +299,6 @@ class TestResizedCrop:
     y, x, h, w = expected
     assert_same(augment.random_resized_crop((h, w), scale=(1.0, 1.0))(image, [7, 0]), image[y : y + h, x : x + w])
 
-  def test_size_may_be_one_number(self):
-    image = noise(20, 30, 3)
-    assert_same(augment.random_resized_crop(5)(image, [7, 0]), augment.random_resized_crop((5, 5))(image, [7, 0]))
-
 
 class TestComposition:
   LAYERS = [

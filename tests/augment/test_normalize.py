@@ -110,14 +110,7 @@ def test_fingerprint_texts_of_existing_layers_are_unchanged(dtype, numbers, opti
 
 @pytest.mark.parametrize(
   "given, error",
-  [
-    (0, ValueError),
-    (-255, ValueError),
-    (float("nan"), ValueError),
-    (float("inf"), ValueError),
-    ("255", TypeError),
-    (True, TypeError),
-  ],
+  cases.refused(ValueError=[(0,), (-255,), (float("nan"),), (float("inf"),)], TypeError=[("255",), (True,)]),
 )
 def test_bad_max_pixel_value_is_refused(given, error):
   with pytest.raises(

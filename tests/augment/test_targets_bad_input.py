@@ -10,6 +10,7 @@ import tensorflow as tf
 import refurbish_tf as rtf
 from refurbish_tf import augment
 from refurbish_tf._internal import native
+from support import cases
 from support.masks import IMAGES, MASKS, SOURCE
 
 
@@ -61,79 +62,60 @@ class TestBadInput:
   BOX = np.zeros([3, 4], np.float32)
 
   @pytest.mark.parametrize(
-    "element, targets, error, said",
-    [
-      ((IMAGE, MASK), {2: "mask"}, ValueError, "no component 2 in an element of 2"),
-      ((IMAGE, MASK), {"mask": "mask"}, ValueError, "no component 'mask' in an element that is no dict"),
-      ({"image": IMAGE, "mask": MASK}, {"msk": "mask"}, ValueError, r"'msk' .*\['image', 'mask'\]"),
-      ({"image": IMAGE, "mask": MASK}, {1: "mask"}, ValueError, "no component 1 in an element of 1"),
-      (
-        {"image": IMAGE, "mask": MASK},
-        {"mask": {"a": "mask"}},
-        ValueError,
-        "no 'a' in the component 'mask', there is a ndarray|Tensor",
-      ),
-      (
-        {"image": IMAGE, "a": {"mask": MASK}},
-        {"a": {"b": "mask"}},
-        ValueError,
-        r"no 'b' in the component 'a', there are \['mask'\]",
-      ),
-      (
-        {"image": IMAGE, "images": IMAGE},
-        {},
-        ValueError,
-        r"one entry 'image' or 'images', got .*\['image', 'images'\]",
-      ),
-      (
-        (IMAGE, {"mask": MASK}),
-        {"mask": "mask"},
-        ValueError,
-        'is in the component 1: pass targets={1: {"mask": "mask"}}',
-      ),
-      ((IMAGE, {"mask": MASK}), {1: "mask"}, TypeError, "component 1 must be a dense tensor, got a dict"),
-      ((IMAGE, {"boxes": BOX, "bbox": BOX}), {1: "xyxy"}, TypeError, "got a dict"),
-      ((IMAGE, tf.RaggedTensor.from_tensor(MASK)), {1: "mask"}, TypeError, "dense tensor, got a RaggedTensor"),
-      ((IMAGE, tf.sparse.from_dense(MASK)), {1: "mask"}, TypeError, "dense tensor, got a SparseTensor"),
-      ((IMAGE, "mask.png"), {1: "mask"}, TypeError, "a number or a bool, got dtype string"),
-      ((IMAGE, MASK * 1j), {1: "mask"}, TypeError, "got dtype complex128"),
-      ((IMAGE, MASK), {1: "bilinear"}, TypeError, 'a floating dtype, got dtype int32.*"mask"'),
-      ((IMAGE, BOX.astype(np.int32)), {1: "rel_xyxy"}, TypeError, "from 0 to 1, got dtype int32"),
-      ((IMAGE, BOX > 0), {1: "xyxy"}, TypeError, "a number, got dtype bool"),
-      ((IMAGE, BOX[:, :2].astype(np.uint8)), {1: "xy"}, TypeError, "int32, int64 or a floating dtype, got dtype uint8"),
-      ((IMAGE, 3), {1: "mask"}, ValueError, r"\[height, width\].* got shape \(\)"),
-      ((IMAGE, MASK[..., 0, 0]), {1: "mask"}, ValueError, "got shape"),
-      (
-        (IMAGE, MASK[:-1]),
-        {1: "mask"},
-        ValueError,
-        r"height and width of the image, \(64, 64\), got shape \(63, 64, 1\)",
-      ),
-      ((IMAGE, MASK[:, 1:, 0]), {1: "mask"}, ValueError, r"got shape \(64, 63\)"),
-      ((IMAGE, MASK[::4, ::4] / 2), {1: "bilinear"}, ValueError, r"height and width .*got shape \(16, 16, 1\).*Resize"),
-      ((IMAGE, BOX[:, :3]), {1: "xyxy"}, ValueError, r"\[n, 4\], four numbers a box, got shape \(3, 3\)"),
-      ((IMAGE, np.zeros([3, 5])), {1: "rel_xywh"}, ValueError, r"'rel_xywh', must be \[n, 4\].*got shape \(3, 5\)"),
-      ((IMAGE, BOX), {1: "xy"}, ValueError, r"three numbers a point.*got shape \(3, 4\)"),
-      ((IMAGE, BOX[0, 0]), {1: "xyxy"}, ValueError, r"got shape \(\)"),
-      ((IMAGE, BOX[None]), {1: "xyxy"}, ValueError, r"got shape \(1, 3, 4\) beside an image of shape \(64, 64, 3\)"),
-      ((IMAGES[:4], MASK), {1: "mask"}, ValueError, r"\(4,\) of the images, got shape \(64, 64, 1\)"),
-      (
-        (IMAGES[:4], MASK[..., 0]),
-        {1: "mask"},
-        ValueError,
-        r"got shape \(64, 64\) beside an image of shape \(4, 64, 64, 3\)",
-      ),
-      ((IMAGES[:4], MASKS[:3]), {1: "mask"}, ValueError, r"\(4,\) of the images, got shape \(3, 64, 64, 1\)"),
-      (
-        (IMAGE, MASK[::2, ::2, 0]),
-        {1: "mask"},
-        ValueError,
-        r'cast\(mask, tf.int64\)\[..., tf.newaxis\], \[64, 64\], "nearest"\)\.',
-      ),
-      ((IMAGE, MASK[..., 0].astype(np.uint8)), {1: "image"}, ValueError, r"image\[..., tf.newaxis\]"),
-      ((IMAGES[:4], BOX), {1: "xyxy"}, ValueError, r"\(4,\) of the images, got shape \(3, 4\)"),
-      ((IMAGE, MASKS[:4]), {1: "mask"}, ValueError, "before batch, or batch both"),
-    ],
+    "element, targets, said, error",
+    cases.refused(
+      ValueError=[
+        ((IMAGE, MASK), {2: "mask"}, "no component 2 in an element of 2"),
+        ((IMAGE, MASK), {"mask": "mask"}, "no component 'mask' in an element that is no dict"),
+        ({"image": IMAGE, "mask": MASK}, {"msk": "mask"}, r"'msk' .*\['image', 'mask'\]"),
+        ({"image": IMAGE, "mask": MASK}, {1: "mask"}, "no component 1 in an element of 1"),
+        (
+          {"image": IMAGE, "mask": MASK},
+          {"mask": {"a": "mask"}},
+          "no 'a' in the component 'mask', there is a ndarray|Tensor",
+        ),
+        (
+          {"image": IMAGE, "a": {"mask": MASK}},
+          {"a": {"b": "mask"}},
+          r"no 'b' in the component 'a', there are \['mask'\]",
+        ),
+        ({"image": IMAGE, "images": IMAGE}, {}, r"one entry 'image' or 'images', got .*\['image', 'images'\]"),
+        ((IMAGE, {"mask": MASK}), {"mask": "mask"}, 'is in the component 1: pass targets={1: {"mask": "mask"}}'),
+        ((IMAGE, 3), {1: "mask"}, r"\[height, width\].* got shape \(\)"),
+        ((IMAGE, MASK[..., 0, 0]), {1: "mask"}, "got shape"),
+        ((IMAGE, MASK[:-1]), {1: "mask"}, r"height and width of the image, \(64, 64\), got shape \(63, 64, 1\)"),
+        ((IMAGE, MASK[:, 1:, 0]), {1: "mask"}, r"got shape \(64, 63\)"),
+        ((IMAGE, MASK[::4, ::4] / 2), {1: "bilinear"}, r"height and width .*got shape \(16, 16, 1\).*Resize"),
+        ((IMAGE, BOX[:, :3]), {1: "xyxy"}, r"\[n, 4\], four numbers a box, got shape \(3, 3\)"),
+        ((IMAGE, np.zeros([3, 5])), {1: "rel_xywh"}, r"'rel_xywh', must be \[n, 4\].*got shape \(3, 5\)"),
+        ((IMAGE, BOX), {1: "xy"}, r"three numbers a point.*got shape \(3, 4\)"),
+        ((IMAGE, BOX[0, 0]), {1: "xyxy"}, r"got shape \(\)"),
+        ((IMAGE, BOX[None]), {1: "xyxy"}, r"got shape \(1, 3, 4\) beside an image of shape \(64, 64, 3\)"),
+        ((IMAGES[:4], MASK), {1: "mask"}, r"\(4,\) of the images, got shape \(64, 64, 1\)"),
+        ((IMAGES[:4], MASK[..., 0]), {1: "mask"}, r"got shape \(64, 64\) beside an image of shape \(4, 64, 64, 3\)"),
+        ((IMAGES[:4], MASKS[:3]), {1: "mask"}, r"\(4,\) of the images, got shape \(3, 64, 64, 1\)"),
+        (
+          (IMAGE, MASK[::2, ::2, 0]),
+          {1: "mask"},
+          r'cast\(mask, tf.int64\)\[..., tf.newaxis\], \[64, 64\], "nearest"\)\.',
+        ),
+        ((IMAGE, MASK[..., 0].astype(np.uint8)), {1: "image"}, r"image\[..., tf.newaxis\]"),
+        ((IMAGES[:4], BOX), {1: "xyxy"}, r"\(4,\) of the images, got shape \(3, 4\)"),
+        ((IMAGE, MASKS[:4]), {1: "mask"}, "before batch, or batch both"),
+      ],
+      TypeError=[
+        ((IMAGE, {"mask": MASK}), {1: "mask"}, "component 1 must be a dense tensor, got a dict"),
+        ((IMAGE, {"boxes": BOX, "bbox": BOX}), {1: "xyxy"}, "got a dict"),
+        ((IMAGE, tf.RaggedTensor.from_tensor(MASK)), {1: "mask"}, "dense tensor, got a RaggedTensor"),
+        ((IMAGE, tf.sparse.from_dense(MASK)), {1: "mask"}, "dense tensor, got a SparseTensor"),
+        ((IMAGE, "mask.png"), {1: "mask"}, "a number or a bool, got dtype string"),
+        ((IMAGE, MASK * 1j), {1: "mask"}, "got dtype complex128"),
+        ((IMAGE, MASK), {1: "bilinear"}, 'a floating dtype, got dtype int32.*"mask"'),
+        ((IMAGE, BOX.astype(np.int32)), {1: "rel_xyxy"}, "from 0 to 1, got dtype int32"),
+        ((IMAGE, BOX > 0), {1: "xyxy"}, "a number, got dtype bool"),
+        ((IMAGE, BOX[:, :2].astype(np.uint8)), {1: "xy"}, "int32, int64 or a floating dtype, got dtype uint8"),
+      ],
+    ),
   )
   def test_components(self, element, targets, error, said):
     with pytest.raises(error, match=said):

@@ -92,42 +92,32 @@ def test_flips_have_the_given_probability():
 
 class TestDepthErrors:
   @pytest.mark.parametrize(
-    "make, error, said",
-    [
-      (lambda: augment.random_depth_crop(0), ValueError, "whole number from 1"),
-      (lambda: augment.random_depth_crop((4, 4)), TypeError, "whole number"),
-      (lambda: augment.random_depth_flip(1.5), ValueError, "probability"),
-      (lambda: augment.random_depth_crop(10)(VOLUME, seed=[7, 0]), ValueError, "at least 10 slices, got 9.*SpatialPad"),
-      (
-        lambda: augment.random_depth_flip()(VOLUME[0], seed=[7, 0]),
-        ValueError,
-        r"a volume \[depth, height, width, channels\]",
-      ),
-      (lambda: augment.random_depth_flip()(VOLUME[np.newaxis], seed=[7, 0]), ValueError, "one volume .*before batch"),
-      (
-        lambda: augment.compose([augment.random_depth_flip()]),
-        ValueError,
-        "clips must be True .*random_depth_flip at position 0",
-      ),
-      (lambda: augment.compose([augment.random_depth_flip()], clips=False), ValueError, "clips must be True"),
-      (
-        lambda: augment.random_apply([augment.random_depth_flip()]),
-        TypeError,
-        "must be layers of rtf.augment that take images",
-      ),
-      (
-        lambda: augment.compose(LAYERS[:1], {1: "xyxy"}, clips=True)(
-          VOLUME, tf.RaggedTensor.from_tensor(BOXES, ragged_rank=1), seed=[7, 0]
+    "make, said, error",
+    cases.refused(
+      ValueError=[
+        (lambda: augment.random_depth_crop(0), "whole number from 1"),
+        (lambda: augment.random_depth_flip(1.5), "probability"),
+        (lambda: augment.random_depth_crop(10)(VOLUME, seed=[7, 0]), "at least 10 slices, got 9.*SpatialPad"),
+        (lambda: augment.random_depth_flip()(VOLUME[0], seed=[7, 0]), r"a volume \[depth, height, width, channels\]"),
+        (lambda: augment.random_depth_flip()(VOLUME[np.newaxis], seed=[7, 0]), "one volume .*before batch"),
+        (
+          lambda: augment.compose([augment.random_depth_flip()]),
+          "clips must be True .*random_depth_flip at position 0",
         ),
-        ValueError,
-        "ragged component 1.*to_tensor",
-      ),
-      (
-        lambda: augment.compose(LAYERS[:1], clips=True)(VOLUME, MASK, seed=[7, 0]),
-        ValueError,
-        "`targets` does not name it",
-      ),
-    ],
+        (lambda: augment.compose([augment.random_depth_flip()], clips=False), "clips must be True"),
+        (
+          lambda: augment.compose(LAYERS[:1], {1: "xyxy"}, clips=True)(
+            VOLUME, tf.RaggedTensor.from_tensor(BOXES, ragged_rank=1), seed=[7, 0]
+          ),
+          "ragged component 1.*to_tensor",
+        ),
+        (lambda: augment.compose(LAYERS[:1], clips=True)(VOLUME, MASK, seed=[7, 0]), "`targets` does not name it"),
+      ],
+      TypeError=[
+        (lambda: augment.random_depth_crop((4, 4)), "whole number"),
+        (lambda: augment.random_apply([augment.random_depth_flip()]), "must be layers of rtf.augment that take images"),
+      ],
+    ),
   )
   def test_are_raised_when_the_layers_are_built(self, make, error, said):
     with pytest.raises(error, match=said):

@@ -133,46 +133,23 @@ def test_a_model_trains_on_clips():
 
 
 @pytest.mark.parametrize(
-  "make, arguments, error, message",
-  [
-    (
-      lambda: with_targets(),
-      {"targets": TARGETS},
-      ValueError,
-      "need a refurbish stage without final_fn directly before",
-    ),
-    (lambda: with_targets().refurbish(as_it_is, as_it_is), {"targets": TARGETS}, ValueError, "leave final_fn out"),
-    (lambda: with_targets().refurbish(as_it_is), {}, ValueError, "'mask' of shape .* but `targets` does not name it"),
-    (
-      lambda: with_targets().refurbish(as_it_is),
-      {"targets": {"mask": "mask"}},
-      ValueError,
-      "`targets` does not name it",
-    ),
-    (lambda: with_targets().refurbish(as_it_is), {"targets": {"masks": "mask"}}, ValueError, "no component 'masks'"),
-    (lambda: with_targets(), {"targets": {"mask": "box"}}, ValueError, "one of mask"),
-    (lambda: with_targets(), {"targets": TARGETS, "component": "second"}, ValueError, "leave component out"),
-    (lambda: photo(), {"component": "photo"}, ValueError, "'w' of shape .9, 7. .*`targets` does not name it"),
-    (
-      lambda: with_targets(3),
-      {"targets": {}},
-      ValueError,
-      r"\[height, width, 3\], got shape \(3, 9, 7, 3\).*clips=True",
-    ),
-    (
-      lambda: with_targets(),
-      {"targets": {}, "clips": True},
-      ValueError,
-      r"\[frames, height, width, 3\], got shape \(9, 7, 3\)",
-    ),
-    (
-      lambda: with_targets(3),
-      {"targets": {}, "clips": True, "layers": policies()},
-      ValueError,
-      "must have no policies",
-    ),
-    (lambda: with_targets(), {"clips": 3}, TypeError, "clips must be True or False"),
-  ],
+  "make, arguments, message, error",
+  cases.refused(
+    ValueError=[
+      (lambda: with_targets(), {"targets": TARGETS}, "need a refurbish stage without final_fn directly before"),
+      (lambda: with_targets().refurbish(as_it_is, as_it_is), {"targets": TARGETS}, "leave final_fn out"),
+      (lambda: with_targets().refurbish(as_it_is), {}, "'mask' of shape .* but `targets` does not name it"),
+      (lambda: with_targets().refurbish(as_it_is), {"targets": {"mask": "mask"}}, "`targets` does not name it"),
+      (lambda: with_targets().refurbish(as_it_is), {"targets": {"masks": "mask"}}, "no component 'masks'"),
+      (lambda: with_targets(), {"targets": {"mask": "box"}}, "one of mask"),
+      (lambda: with_targets(), {"targets": TARGETS, "component": "second"}, "leave component out"),
+      (lambda: photo(), {"component": "photo"}, "'w' of shape .9, 7. .*`targets` does not name it"),
+      (lambda: with_targets(3), {"targets": {}}, r"\[height, width, 3\], got shape \(3, 9, 7, 3\).*clips=True"),
+      (lambda: with_targets(), {"targets": {}, "clips": True}, r"\[frames, height, width, 3\], got shape \(9, 7, 3\)"),
+      (lambda: with_targets(3), {"targets": {}, "clips": True, "layers": policies()}, "must have no policies"),
+    ],
+    TypeError=[(lambda: with_targets(), {"clips": 3}, "clips must be True or False")],
+  ),
 )
 def test_bad_targets_and_clips_are_refused(make, arguments, error, message):
   with pytest.raises(error, match=message):

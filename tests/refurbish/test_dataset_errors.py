@@ -33,21 +33,10 @@ class Switch:
 
 @pytest.mark.parametrize(
   "r, error",
-  [
-    (0, ValueError),
-    (0.99, ValueError),
-    (-1, ValueError),
-    (float("nan"), ValueError),
-    (np.nan, ValueError),
-    (float("inf"), ValueError),
-    (10**400, ValueError),
-    ("2", TypeError),
-    (None, TypeError),
-    (True, TypeError),
-    ([2], TypeError),
-    (2j, TypeError),
-    (tf.constant(2.0), TypeError),
-  ],
+  cases.refused(
+    ValueError=[(0,), (0.99,), (-1,), (float("nan"),), (np.nan,), (float("inf"),), (10**400,)],
+    TypeError=[("2",), (None,), (True,), ([2],), (2j,), (tf.constant(2.0),)],
+  ),
   ids=lambda value: repr(value)[:12],
 )
 def test_bad_reuse_factors(r, error):

@@ -4,6 +4,7 @@
 the other. Both have a sample of the cases. `pytest --exhaustive` has all tests with all cases.
 """
 
+import builtins
 import collections
 
 import pytest
@@ -29,6 +30,11 @@ def some(cases, number):
     return cases
   # A single case is the last one, because lists begin with the simple cases.
   return [cases[round(i * (len(cases) - 1) / (number - 1))] for i in range(number)] if number > 1 else cases[-1:]
+
+
+def refused(**by_error):
+  """Returns cases for `parametrize`, grouped by the error that they raise, which comes last in each."""
+  return [(*case, getattr(builtins, error)) for error, group in by_error.items() for case in group]
 
 
 def examples(number):
