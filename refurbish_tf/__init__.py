@@ -8,8 +8,7 @@
 
 Importing the package adds `refurbish`, `echo` and `offload` to `tf.data.Dataset`; `dataset.apply(rtf.refurbish(...))`
 is the same stage as `dataset.refurbish(...)`. The layers are in `rtf.augment` (crops, flips, resizing, colours,
-RandAugment, mixup), sources that are read by index in `rtf.sources`, and callbacks such as `BackupAndRestore` in
-`rtf.keras`.
+RandAugment, mixup), sources that are read by index in `rtf.sources`, and Keras callbacks in `rtf.keras`.
 """
 
 from refurbish_tf._internal import linux_only  # First: TensorFlow may be missing on other systems than Linux.
@@ -36,35 +35,10 @@ from refurbish_tf.loaders.torch_loader import torch_loader
 from refurbish_tf.refurbish_op import refurbish
 from refurbish_tf.stats import EchoStats, EpochStats, OffloadStats, StageStats, stats
 
-__all__ = [
-  "AUTOTUNE",
-  "Advice",
-  "AdviceLayer",
-  "CacheStore",
-  "CacheStoreStats",
-  "EchoStats",
-  "EpochPosition",
-  "EpochStats",
-  "Loader",
-  "OffloadStats",
-  "PipelineWarning",
-  "StageStats",
-  "Strategy",
-  "advise",
-  "as_offloaded",
-  "augment",
-  "describe",
-  "diversity",
-  "echo",
-  "jax_loader",
-  "keras",
-  "offload",
-  "refurbish",
-  "show",
-  "sources",
-  "stats",
-  "torch_loader",
-]
+__all__ = ["AUTOTUNE", "Advice", "AdviceLayer", "CacheStore", "CacheStoreStats", "EchoStats", "EpochPosition"]
+__all__ += ["EpochStats", "Loader", "OffloadStats", "PipelineWarning", "StageStats", "Strategy", "advise"]
+__all__ += ["as_offloaded", "augment", "describe", "diversity", "echo", "jax_loader", "keras", "offload", "refurbish"]
+__all__ += ["show", "sources", "stats", "torch_loader"]
 
 tf.data.Dataset.echo = _as_method(echo)
 tf.data.Dataset.offload = _as_method(offload)

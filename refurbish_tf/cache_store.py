@@ -183,8 +183,7 @@ class CacheStore:
       shared_levels.check(self._shared_address)
     self._element_spec = None
     self._id = path or f"CacheStore-{uuid.uuid4().hex}"
-    # The ops find the store by its name; the handle keeps it alive. A store made while a function is traced must
-    # outlive the tracing.
+    # The ops find the store by name; the handle keeps it alive. One made while a function is traced must outlive that.
     with tf.init_scope(), checks.build_errors():
       self._handle = native.ops().refurbish_tf_cache_store_handle(
         store=self._id,

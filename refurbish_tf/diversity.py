@@ -21,8 +21,7 @@ augmented ones in place of k * N/r. With k = r = 3, a huge |A| and |A_F| = 1, th
 
 The functions here follow the schedule that runs: a sample is first evicted after w epochs, then after every r. With
 reference counts w = r; with balanced eviction w is spread evenly over (0, r] among the samples. This is exact for any
-real r and any k, while Theorem 1 with a fractional exponent k/r is the expectation of no run. For a whole r it is a
-lower bound.
+real r and any k, while Theorem 1 with a fractional k/r is the expectation of no run; for a whole r it is a lower bound.
 """
 
 from __future__ import annotations

@@ -168,8 +168,7 @@ class _Functions:
   def _of_definition(self, definition):
     """Like `of`, for a FunctionDef. A node is identified by its place in the order of dependencies, not by its name.
 
-    Control edges are left out: they lead to nodes that change no sample, such as `tf.print` and assertions, and their
-    order varies.
+    Without control edges: their order varies, and they lead to nodes that change no sample, such as assertions.
     """
     digest, constants = hashlib.sha256(), []
     nodes = {node.name: node for node in definition.node_def}
@@ -221,8 +220,7 @@ def _producer(name):
 
 
 def _value(array, constants, exact):
-  """The digest of an array. For floats it covers only dtype and shape, unless `exact`; measures of the values go to
-  `constants`."""
+  """The digest of an array. Of floats only dtype and shape, unless `exact`; measures of them go to `constants`."""
   array = np.asarray(array)
   kind = f"{array.dtype} {array.shape}".encode()
   if array.dtype == object:

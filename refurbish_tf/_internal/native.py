@@ -9,8 +9,7 @@ fits, it builds the packaged sources again, into a per-version directory of the 
 
 Many .cc files are compiled together, so names in unnamed namespaces must differ across all files.
 
-setup.py loads this file by path, before TensorFlow and the rest of the package can be imported: import neither at the
-top level.
+setup.py loads this file by path, before TensorFlow and the package can be imported: import neither at the top.
 """
 
 import contextlib

@@ -61,23 +61,19 @@ def advise(
   Times add up; the samples a second are the least of what CPU cores, disk and accelerator allow. The proposal is the
   fastest strategy with enough diversity, or standard training if no strategy is a tenth faster.
 
-  It reads some hundreds of elements, runs the pipelines in turns, and keeps nothing. The process should do nothing else
-  then.
+  It reads some hundreds of elements, runs the pipelines in turns, and keeps nothing. Let the process do nothing else.
 
   Args:
     source: the `tf.data.Dataset` after which `refurbish` would stand: single samples, finite, with the same order in
       every epoch. If it is read by index, a part of it can be kept, and only what is needed is read.
-    layers: all layers, as for `rtf.augment.compose`: a list of functions, or of lists of them. Each member counts as
-      one layer.
+    layers: all layers, as for `rtf.augment.compose`: a list of functions, or of lists of them, each one layer.
     batch_size: how many samples a step takes.
     step_seconds: the seconds of a step on such a batch if it need not wait: what Keras prints for one batch that is
       used again and again, as in `model.fit(batches.take(1).cache().repeat(100))`. With a GPU or TPU it says whether
       the input is the bottleneck; if it is not, nothing is proposed. When training on the CPU, its cores do both.
     epochs: the number of training epochs, a whole number of up to 10,000.
-    memory: bytes that may be used to keep samples. None for half of what is free, by the machine and its control
-      groups.
-    disk: a folder of a local disk where samples may be kept. At most half of its free space is used. None for memory
-      alone.
+    memory: bytes that may be used to keep samples. None for half of what is free, by machine and control group.
+    disk: a folder of a local disk to keep samples in. At most half of its free space is used. None for memory alone.
     network: bytes per second from and to a level that several machines would share, `CacheStore(shared=...)`, such as
       125e6 for 1 Gbit/s. The result then says whether such a level pays. None for one machine.
     min_diversity: the least normalised diversity, above 0 and up to 1, that of standard training.

@@ -93,8 +93,7 @@ class Plan:
     return f"rtf.CacheStore({', '.join(arguments)})" if arguments else ""
 
   def _path(self, layers, what):
-    # Named after the layers that made the contents. The repr of a user's function has an address, which differs from
-    # run to run.
+    # Named after the layers that made the contents. The repr of a user's function has an address, another in each run.
     named = [layer_name(layer) if "0x" in repr(layer) else repr(layer) for layer in layers]
     return os.path.join(self._disk, f"{what}-{zlib.crc32(repr(named).encode()):08x}")
 

@@ -37,8 +37,7 @@ class Strategy:
     split: the number of layers before the cache store of `refurbish`, or None.
     r: the reuse factor.
     samples_in: where the samples of `refurbish` are: "memory" or "disk".
-    cpu_seconds: of the input, per sample. `first_cpu_seconds` in the first epoch, `later_cpu_seconds` in each later
-      one.
+    cpu_seconds: of the input, per sample. `first_cpu_seconds` in the first epoch, `later_cpu_seconds` in later ones.
     samples_per_second: the least that processors, disk and, where its step is known, accelerator allow.
       `input_per_second` without the accelerator.
     kept_bytes, disk_bytes: in memory and on disk.

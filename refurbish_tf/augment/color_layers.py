@@ -35,8 +35,7 @@ def color_jitter(
 
   Brightness, contrast and saturation are Pillow's `ImageEnhance`, bit for bit. Each is within one level of
   torchvision's `transforms.v2` of uint8 tensors, which does not round grey values. The hue is within one level of that,
-  too: it is turned in HSV without a rounding before the last. Pillow's own HSV has 8 bits, which shifts colours by
-  several levels.
+  too: it is turned in HSV without a rounding before the last. Pillow's own HSV has 8 bits, a shift by several levels.
 
   Args:
     brightness, contrast, saturation: a real number of at least 0, or a range, `(low, high)`, from 0 to 100. SimCLR
@@ -81,8 +80,7 @@ def random_photometric_distort(
   uniform in steps of 1 / 4096.
 
   Args:
-    brightness, contrast, saturation: a range of factors, `(low, high)`, from 0 to 100, or a number as for
-      `color_jitter`.
+    brightness, contrast, saturation: a range of factors `(low, high)`, 0 to 100, or a number as for `color_jitter`.
     hue: a range of turns, `(low, high)`, from -0.5 to 0.5, or a number.
     p: a real number from 0 to 1.
 
@@ -188,8 +186,7 @@ def gaussian_blur(kernel_size: int | None = None, sigma: float | Sequence[float]
     kernel_size: the side of the square kernel, an odd whole number from 1 to 1,023, in pixels. SimCLR uses a tenth of
       the image. None, which torchvision does not have, is three times the drawn sigma to each side, rounded up; sigma
       is then at most 170.
-    sigma: the standard deviation in pixels, a real number above 0, or a range of them. SimCLR, BYOL and DINO use 0.1 to
-      2.
+    sigma: the standard deviation in pixels, a number above 0 or a range. SimCLR, BYOL and DINO use 0.1 to 2.
 
   Returns:
     A function `layer(image, seed)` like the one that `random_crop` returns.

@@ -34,8 +34,7 @@ def decode_random_resized_crop(
   >>> train.element_spec[0].shape
   TensorShape([224, 224, 3])
 
-  With `rtf.sources.image_folder(directory)` in place of `from_tensors` this is the pipeline for a directory of
-  photographs.
+  With `rtf.sources.image_folder(directory)` for `from_tensors` this is the pipeline for a directory of photographs.
 
   The window has a random share of the image's area and a random aspect ratio, uniform in its logarithm, at a random
   place. Up to ten are drawn until one fits into the image; if none fits, the layer takes the largest window in the
@@ -105,10 +104,8 @@ def decode(
   1/2, 1/4 or 1/8 of its size.
 
   Args:
-    size: the shortest side, a whole number of pixels from 1 to 65,535; or the exact `(height, width)`. None for the
-      image's own.
-    crop_to_aspect_ratio, pad_to_aspect_ratio, fill_value: as for `resize`. None of them is for a decoder without a
-      size.
+    size: the shortest side, 1 to 65,535 whole pixels; or the exact `(height, width)`. None for the image's own.
+    crop_to_aspect_ratio, pad_to_aspect_ratio, fill_value: as for `resize`; not for a decoder without a size.
     apply_exif_orientation, max_pixels, dtype: as for `decode_random_resized_crop`.
 
   Returns:

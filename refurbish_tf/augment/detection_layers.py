@@ -115,8 +115,7 @@ def random_resize(min_size: int, max_size: int, antialias: bool = True) -> Any:
 
   The arguments mean what they do for torchvision's `RandomResize`: all lengths from `min_size` to below `max_size` are
   equally likely. The longest side is rounded down. The image is resized as by `resize(size, antialias)`. Images get
-  different sizes: put a layer after it that makes all of one, such as `random_crop(size, pad_if_needed=True)`, before
-  they are batched.
+  different sizes: before a batch, put a layer that makes all of one, such as `random_crop(size, pad_if_needed=True)`.
 
   Args:
     min_size: the least length of the shortest side, a whole number of pixels from 1 to 65,535.

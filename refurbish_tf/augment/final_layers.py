@@ -61,8 +61,7 @@ def random_crop(
     `[number]`, or `[batch_size, number]`, and `layer.pixels(image, draws)` the result.
 
   Raises:
-    TypeError, ValueError: an argument has the wrong type or is out of range, or `pad_if_needed` is set without a
-      `size`.
+    TypeError, ValueError: an argument has the wrong type or range, or `pad_if_needed` is set without a `size`.
 
   Implements the random crop of Lee et al., *Refurbish Your Training Data*, USENIX ATC 2021, sections 2.2 and 4: many
   outcomes for little work, which suits the final augmentation.
@@ -103,8 +102,7 @@ def random_flip(
   whose default is "horizontal_and_vertical", always with p = 0.5.
 
   Args:
-    mode: "horizontal", left to right; "vertical", top to bottom; or "horizontal_and_vertical", which draws for each
-      axis separately.
+    mode: "horizontal", left to right; "vertical", top to bottom; or "horizontal_and_vertical", drawn for each axis.
     p: the probability of a flip, a real number from 0 to 1.
 
   Returns:
@@ -252,8 +250,7 @@ def cutout(size: int) -> Any:
   [[0, 1, 1, 1], [1, 1, 1, 1], [1, 1, 1, 1]]
 
   Args:
-    size: the side of the square, a whole number of pixels of at least 1. The paper takes 16 for CIFAR-10, 8 for
-      CIFAR-100.
+    size: the square's side, a whole number of pixels of at least 1. The paper takes 16 for CIFAR-10, 8 for CIFAR-100.
 
   Returns:
     A function `layer(image, seed)` like the one that `random_crop` returns.
@@ -281,8 +278,7 @@ def random_erasing(
 
   The arguments mean what they do for torchvision's `RandomErasing`: the share of the area, and the logarithm of height
   / width, are drawn uniformly, up to ten times, until the rectangle is smaller than the image on both sides; then its
-  place is drawn. If none fits, the image stays as it is. `cutout` is another layer: its square may reach beyond the
-  edges.
+  place is drawn. If none fits, the image stays as it is. `cutout` is another layer: its square may cross edges.
 
   Args:
     p: a real number from 0 to 1.
@@ -327,8 +323,7 @@ def normalize(
 
   It is `image * scale + offset`, rounded to float32 after each of the two, with `scale = 1 / (max_pixel_value * std)`
   and `offset = -mean / std` as float32; then rounded to `dtype`. What is no number stays so. It draws no numbers.
-  Beside other layers of this module it is part of their pass over the image. Policies take uint8, and so stand before
-  it.
+  Beside other layers of this module it is part of their pass over the image. Policies take uint8: put them before.
 
   Args:
     mean: a real number, or one for each of up to 64 channels, of the divided values. Without it, ImageNet's, with which
@@ -339,8 +334,7 @@ def normalize(
       reflectance. None for the rule above.
 
   Returns:
-    A function `layer(image)` of an image or a batch as for the one that `random_crop` returns, which returns the same
-    shape in `dtype`.
+    A function `layer(image)` of an image or a batch as for that of `random_crop`, which returns its shape in `dtype`.
 
   Raises:
     TypeError: `mean` or `std` does not consist of real numbers, or `max_pixel_value` is not one.

@@ -34,8 +34,7 @@ def gaussian_noise(mean: float = 0.0, sigma: float | Sequence[float] = 0.1, clip
 
   Returns:
     A function `layer(image, seed)` like the one that `random_crop` returns, but of uint8 or float32 images, with 1 to
-    64 channels. If floats that are to be clipped are below -0.75 or above 16, it raises an error: they are in other
-    units.
+    64 channels. If floats that are to be clipped are below -0.75 or above 16, they are in other units: an error.
 
   Raises:
     TypeError, ValueError: an argument is of the wrong type, or out of range.
@@ -69,8 +68,7 @@ def random_intensity(scale: float | Sequence[float] = 0, shift: float | Sequence
   Args:
     scale: a real number x from 0 to 1 for factors from 1 - x to 1 + x, or a range of factors, `(low, high)`, from 0 to
       1,000,000.
-    shift: a real number x from 0 to 1,000,000 for summands from -x to x, or a range of them, `(low, high)`, in the
-      image's units.
+    shift: a real number x, 0 to 1,000,000, for summands from -x to x, or a range `(low, high)`, in the image's units.
 
   Returns:
     A function `layer(image, seed)` like `random_crop`'s, but of float32 images, which `normalize` makes.

@@ -74,9 +74,8 @@ def numpy_layer(
       libraries, only albumentations accepts targets.
     output_signature: what it returns, a `tf.TensorSpec`. None: the dtype, the rank and the channels of the image, with
       sides that are not known.
-    processes: how many call it, a whole number. Layers with the same number share them. None: as many as there are
-      processors for this process, or its container. 0: none, it is called in this process, one call at a time, for
-      debugging.
+    processes: how many call it, a whole number. Layers with the same number share them. None: one for each processor
+      of this process or its container. 0: this process calls it, one call at a time, for debugging.
     name: what errors call it. None takes the name of `fn`.
 
   Returns:

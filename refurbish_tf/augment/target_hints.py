@@ -10,8 +10,7 @@ import tensorflow as tf
 from refurbish_tf._internal import pipeline_warnings
 from .target_kinds import BOX_NAMES, IMAGE_NAMES, MAYBE_POINT_NAMES, POINT_NAMES, named, shown
 
-# Rows with one of these words in their name are not key points. Neither are more than _MOST_POINTS rows: a face mesh
-# has 468.
+# Rows with one of these words in their name are no key points, nor are more than _MOST_POINTS: a face mesh has 468.
 _NOT_POINTS = frozenset(
   "attribute attributes audio board caption captions chars class classes embedding embeddings extrinsics feature "
   "features hot imu label labels logits mean onehot prob probs score scores sound speech std tag tags text token "
@@ -174,8 +173,7 @@ def check_sizes(found, sides, is_known=True, second=None):
   """Raises if a component has the height and width of the image. Returns those whose size is known only at run time.
 
   `found`: pairs of a path and a tensor, like the result. `sides`: the dimensions of a batch or of frames, then the
-  image's height and width. `is_known`: whether the rank of the image is known. `second`: the path of the image, unless
-  it is the first.
+  image's height and width. `is_known`: whether the image's rank is known. `second`: its path, unless it is the first.
   """
   maybe = []
   for path, component in found:

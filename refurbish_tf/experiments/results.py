@@ -168,8 +168,7 @@ def open_table(parser, path, key, columns, load):
 def read(path):
   """The rows of a table from all of its files, as dicts. Values that look like numbers become numbers.
 
-  If two processes have made the same row, the first counts. An incomplete last line, of a program that was killed, is
-  not a row.
+  If two processes have made the same row, the first counts. A killed program's incomplete last line is not a row.
 
   Args:
     path: of a table, or the name of one that comes with the package, such as "accuracy".

@@ -41,8 +41,7 @@ class Offloaded(keras.layers.Layer):
   that, a GPU sends the host four bytes a step. Under `jax.sharding`, devices do not exchange pixels if the part of each
   is a multiple of 8 images; make the mesh by `jax.sharding.Mesh`, as the axes of `jax.make_mesh` may be explicit.
 
-  It has no weights. Images have sides of 1 to 2,048 pixels. The layer is called on a dict, in which other entries do
-  not matter:
+  It has no weights. Images have sides of 1 to 2,048 pixels. It is called on a dict, whose other entries do not matter:
 
   - `"unfinished_image"`: uint8 `[batch, height, 3 * width]`, the bytes of images `[height, width, 3]`, or
     `[batch, frames, height, 3 * width]` of clips. Models that cannot finish them do not take them by mistake, as they

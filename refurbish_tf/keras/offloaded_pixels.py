@@ -325,8 +325,7 @@ def _tables(x, kinds):
   step = ops.max(ops.where(below < size, below, 0), axis=-1, keepdims=True) // 255
   spread = ops.minimum((below + step // 2) // ops.maximum(step, 1), 255)
   spread = ops.where(step > 0, spread, every)
-  # The tables of auto-contrast. The counts also give the darkest and the brightest value, without a second reduction
-  # over pixels.
+  # The tables of auto-contrast. The counts also give the extreme values, without a second reduction over pixels.
   darkest = ops.sum(ops.cast(below == 0, "int32"), axis=-1, keepdims=True) - 1
   brightest = ops.sum(ops.cast(below < size, "int32"), axis=-1, keepdims=True) - 1
   span = brightest - darkest

@@ -61,8 +61,7 @@ class BackupAndRestore(StepCallback):
       Give each of several workers its own, and each of several calls of `fit`, with `delete_checkpoint=False`.
     save_freq: "epoch", to save when an epoch begins, or the number of batches after which to save, an int. A backup is
       also saved before the first step of a fit that does not resume.
-    double_checkpoint: whether the backup before is kept as well, and used if the latest is damaged. It takes twice the
-      space.
+    double_checkpoint: whether the backup before is kept, for when the latest is damaged. It takes twice the space.
     delete_checkpoint: whether the backup is deleted after the last epoch, so that the same program trains from the
       start. If not, a fit of more epochs resumes at what was saved last.
     former_dirs: the `backup_dir` of each former worker if the number of workers has changed; None for a lost one.

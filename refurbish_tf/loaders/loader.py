@@ -114,8 +114,7 @@ class Loader:
     is left: its iterator gives an error when it is read again.
 
     Args:
-      state_dict: what `state_dict()` has returned, of a loader of the same pipeline in this or another process, for
-        any device.
+      state_dict: what `state_dict()` of a loader of the same pipeline returned, in any process, for any device.
 
     Raises:
       ValueError: it is damaged, of another pipeline, or of another version.

@@ -44,14 +44,12 @@ def torch_loader(dataset: tf.data.Dataset[Any], device: torch.device | str | int
   may be started again trains `for epoch in range(loader.epoch, num_epochs)`.
 
   Implements the reuse of one preparation by several frameworks (Kakaraparthi et al., "The Case for Unifying Data
-  Loading in Machine Learning Clusters", HotCloud 2019, section 3): jobs in PyTorch, JAX and TensorFlow can share a
-  `store`.
+  Loading in Machine Learning Clusters", HotCloud 2019, section 3): jobs in PyTorch, JAX and TensorFlow share a `store`.
 
   Args:
     dataset: a finite `tf.data.Dataset`. Its elements have dense tensors: any nest of tuples, dicts and named tuples, of
       booleans, integers, floating point or complex numbers.
-    device: where the batches are to be: a `torch.device`, or what it can be made from, such as "cuda" or 0. None for
-      the CPU.
+    device: where the batches are to be: a `torch.device`, or what makes one, such as "cuda" or 0. None for the CPU.
 
   Returns:
     An `rtf.Loader`. Its `len` is that of the dataset, and raises TypeError where it is not known.
@@ -162,7 +160,6 @@ class _ToCuda(_ToDevice):
     current = self._cuda.current_stream(self._device)
     current.wait_event(copied)
     for tensor in moved:
-      # The memory belongs to the copying stream. Once freed, it must not be reused before the current stream is done
-      # with the tensor.
+      # The memory is the copying stream's. Once freed, it must not be reused before the current stream is done with it.
       tensor.record_stream(current)
     return moved

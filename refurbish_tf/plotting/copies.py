@@ -1,8 +1,7 @@
 """Computes what a pipeline yields for a few samples in its first epochs, without beginning an epoch.
 
 A sample of `refurbish` is a function of an element of the source and of seeds. So the stage is not run: its functions
-are called with the seeds that the schedule gives them. The datasets after the stage are copied, and the copies are
-given the results.
+are called with the seeds that the schedule gives them. Copies of the datasets after the stage get the results.
 """
 
 from __future__ import annotations

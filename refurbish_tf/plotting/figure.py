@@ -132,8 +132,7 @@ def _overlay(kind, values):
     values = np.where(np.isfinite(values), values, 0).astype(np.float64)
     size = np.sqrt((values**2).sum(axis=-1))
     size /= max(size.max(), 1e-9)
-    # The hue is the direction in which a pixel moves, or vectors point: red to the right, green down, cyan to the left,
-    # violet up.
+    # The hue is the direction in which a pixel moves, or vectors point: red right, green down, cyan left, violet up.
     x, y = (values[..., begin : values.shape[-1] // 2 * 2 : 2].sum(axis=-1) for begin in (0, 1))
     colours, at = ("hsv", np.arctan2(y, x) / (2 * np.pi) % 1) if kind in ("flow", "vectors") else ("magma", size)
     made = matplotlib().colormaps[colours](at)
