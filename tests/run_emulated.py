@@ -54,15 +54,11 @@ def unpack_python(root):
   for folder in ("lists/partial", "archives/partial"):
     (state / folder).mkdir(parents=True)
   options = (
-    "APT::Architecture=arm64",
-    "APT::Architectures=arm64",
-    "APT::Sandbox::User=root",
-    "Debug::NoLocking=true",
-    f"Dir::State={state}",
-    "Dir::State::status=/dev/null",
-    f"Dir::Cache={state}",
-  )
-  apt_get = ("apt-get", "-qq", *(f"-o{option}" for option in options))
+    "APT::Architecture=arm64 APT::Architectures=arm64 APT::Sandbox::User=root Debug::NoLocking=true "
+    "Dir::State::status=/dev/null"
+  ).split()
+  folders = (f"Dir::State={state}", f"Dir::Cache={state}")
+  apt_get = ("apt-get", "-qq", *(f"-o{option}" for option in (*options, *folders)))
   subprocess.run([*apt_get, "update"], check=True)
   subprocess.run(
     [*apt_get, "-y", "--no-install-recommends", "--download-only", "install", "python3", "libstdc++6"], check=True
@@ -82,20 +78,9 @@ def new_environment(directory, *packages):
   python.parent.mkdir()
   python.write_text(INTERPRETER.format(root=directory / "debian", python=program), encoding="utf-8")
   python.chmod(0o755)
+  install = [sys.executable, *"-m pip install --quiet --only-binary=:all: --python-version".split()]
   subprocess.run(
-    [
-      sys.executable,
-      "-m",
-      "pip",
-      "install",
-      "--quiet",
-      "--only-binary=:all:",
-      "--python-version",
-      program.name.removeprefix("python"),
-      "--target",
-      site,
-      *packages,
-    ],
+    [*install, program.name.removeprefix("python"), "--target", site, *packages],
     check=True,
     env=os.environ | {"_PYTHON_HOST_PLATFORM": "linux-aarch64"},
   )  # With this, pip installs wheels for aarch64.

@@ -1,8 +1,7 @@
 """The position of a pipeline, as one value: which epoch each of its stages is in, and what was yielded.
 
 Checkpoints of iterators get it as a second tensor: TensorFlow's `batch` and others drop the iterator of a stage at the
-end of an epoch, and an iterator's own checkpoint then lacks the stage. Loaders and callbacks save such an iterator and
-nothing else.
+end of an epoch, and an iterator's own checkpoint then lacks the stage. Loaders and callbacks save nothing else.
 """
 
 import base64

@@ -25,8 +25,7 @@ from refurbish_tf.cache_store import CacheStore
 
 # Each pipeline is measured at most and at least this often; the median counts.
 MOST_ROUNDS, FEWEST_ROUNDS = 7, 2
-# Fractions of `max_seconds`: for the first reading of the samples, for an epoch of standard training, and for counting
-# the outcomes of a layer.
+# Fractions of `max_seconds`: for first reading the samples, for an epoch of standard training, for counting outcomes.
 READING, EPOCH, COUNTING = 1 / 30, 1 / 60, 1 / 30
 # Reading is repeated to last SHORTEST_READING seconds. It is also measured within a pipeline if it takes less than
 # SLOW_READING times as long as an epoch. An epoch lasts at most LONGEST_EPOCH seconds.

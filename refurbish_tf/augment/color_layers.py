@@ -117,8 +117,7 @@ def random_channel_permutation() -> Any:
   It is torchvision's `RandomChannelPermutation`: each of the six orders is equally likely, that of the image included.
 
   Returns:
-    A function `layer(image, seed)` like the one that `random_crop` returns, but of uint8 images with three channels, or
-    with one, which it leaves as they are.
+    A function `layer(image, seed)` like `random_crop`'s, but of uint8 images with three channels, or one, left as is.
   """
   return DrawingLayer("random_channel_permutation", f"below={2**31} order=0,5", outcomes=(6, 6))
 
@@ -134,8 +133,7 @@ def random_grayscale(p: float = 0.1) -> Any:
     p: a real number from 0 to 1.
 
   Returns:
-    A function `layer(image, seed)` like the one that `random_crop` returns, but of uint8 images with three channels, or
-    with one, which it leaves as they are.
+    A function `layer(image, seed)` like `random_crop`'s, but of uint8 images with three channels, or one, left as is.
 
   Raises:
     TypeError, ValueError: `p` is not a real number, or not from 0 to 1.

@@ -71,9 +71,8 @@ def decode_random_resized_crop(
   Raises:
     TypeError, ValueError: an argument is of the wrong type, or out of range.
 
-  Implements the random crop of Szegedy et al., *Going Deeper with Convolutions*, CVPR 2015, section 6. It is the first
-  layer that Lee et al., *Refurbish Your Training Data*, USENIX ATC 2021, section 7.1, put into the partial augmentation
-  for ImageNet.
+  Implements the random crop of Szegedy et al., *Going Deeper with Convolutions*, CVPR 2015, section 6. Lee et al.,
+  *Refurbish Your Training Data*, USENIX ATC 2021, section 7.1, begin their partial augmentation for ImageNet with it.
   """
   scale = checked_range("decode_random_resized_crop", "scale", scale, 1)
   ratio = checked_range("decode_random_resized_crop", "ratio", ratio, math.inf)

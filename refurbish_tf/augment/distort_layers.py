@@ -29,8 +29,7 @@ def random_adjust_sharpness(sharpness_factor: float | Sequence[float], p: float 
   Raises:
     TypeError, ValueError: an argument is of the wrong type, or out of range.
 
-  It is torchvision's `RandomAdjustSharpness` with the bytes of Pillow's `ImageEnhance.Sharpness`, which leaves the
-  outermost pixels as they are.
+  It is torchvision's `RandomAdjustSharpness` with the bytes of Pillow's, which leaves the outermost pixels as they are.
   """
   what, advice = "sharpness_factor of random_adjust_sharpness", "Pass 2 for twice as sharp, or (0.5, 2)."
   low, high = (checked_real(what, value, 0, _MOST_SHARPNESS, advice) for value in ends_of(sharpness_factor))

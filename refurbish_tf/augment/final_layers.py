@@ -111,8 +111,7 @@ def random_flip(
   Raises:
     TypeError, ValueError: there is no such mode; `p` is not a probability.
 
-  Implements the random horizontal flip of Lee et al., *Refurbish Your Training Data*, USENIX ATC 2021, sections 2.2
-  and 4.
+  Implements the horizontal flip of Lee et al., *Refurbish Your Training Data*, USENIX ATC 2021, sections 2.2 and 4.
   """
   axes = {"horizontal": 1, "vertical": 1, "horizontal_and_vertical": 2}.get(mode) if isinstance(mode, str) else None
   if axes is None:

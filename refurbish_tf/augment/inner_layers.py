@@ -33,8 +33,7 @@ def random_apply(layers: Sequence[Any], p: float = 0.5) -> Any:
     p: a real number from 0 to 1.
 
   Returns:
-    A function `layer(image, seed)` like the one that `random_crop` returns, of images that all of its layers take. In
-    `compose` it moves targets as they do.
+    A function `layer(image, seed)` like `random_crop`'s, of images that all its layers take. Targets follow them.
 
   Raises:
     TypeError: `layers` is not a list or tuple of layers of this module, or `p` not a real number.
@@ -64,8 +63,7 @@ def random_choice(layers: Sequence[Any], p: Sequence[float] | np.ndarray | None 
     p: the weight of each choice, at least 0; weights need not sum to 1. None: all choices are equally likely.
 
   Returns:
-    A function `layer(image, seed)` like the one that `random_crop` returns, of images that all of its layers take. In
-    `compose` it moves targets as they do.
+    A function `layer(image, seed)` like `random_crop`'s, of images that all its layers take. Targets follow them.
 
   Raises:
     TypeError: `layers` is not a list or tuple of layers of this module, or `p` not one of real numbers.
@@ -106,12 +104,10 @@ def random_order(layers: Sequence[Any]) -> Any:
   member of a list counted, is `seed_at(·, k)` of this layer's, whatever the order.
 
   Args:
-    layers: a list or tuple of layers of this module that keep the size and the dtype of an image, as for
-      `random_apply`, and of lists of these.
+    layers: a list or tuple of layers that keep an image's size and dtype, as for `random_apply`, and of lists of these.
 
   Returns:
-    A function `layer(image, seed)` like the one that `random_crop` returns, of images that all of its layers take. In
-    `compose` it moves targets as they do.
+    A function `layer(image, seed)` like `random_crop`'s, of images that all its layers take. Targets follow them.
 
   Raises:
     TypeError: `layers` is not a list or tuple of layers of this module.

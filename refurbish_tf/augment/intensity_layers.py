@@ -66,8 +66,7 @@ def random_intensity(scale: float | Sequence[float] = 0, shift: float | Sequence
   `random_apply([random_intensity(0.1)], p=0.5)` changes half of the volumes.
 
   Args:
-    scale: a real number x from 0 to 1 for factors from 1 - x to 1 + x, or a range of factors, `(low, high)`, from 0 to
-      1,000,000.
+    scale: a real number x from 0 to 1 for factors from 1 - x to 1 + x, or a range `(low, high)`, from 0 to 1,000,000.
     shift: a real number x, 0 to 1,000,000, for summands from -x to x, or a range `(low, high)`, in the image's units.
 
   Returns:

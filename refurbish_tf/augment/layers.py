@@ -24,8 +24,7 @@ def seed_at(seed: Any, index: Any) -> tf.Tensor:
   >>> rtf.augment.seed_at([7, 0], [0, 1, 2]).shape
   TensorShape([3, 2])
 
-  A layer treats image b of a batch like a single image with `seed_at(seed, b)`, and `compose` gives layer p the seed
-  `seed_at(seed, p)`.
+  A layer treats image b of a batch like one image with `seed_at(seed, b)`; `compose` gives layer p `seed_at(seed, p)`.
 
   Args:
     seed: int32 or int64 `[2]`, as for `tf.random.stateless_uniform`.

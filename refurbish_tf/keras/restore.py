@@ -49,8 +49,7 @@ class BackupAndRestore(StepCallback):
   of the resumed epoch that were done before are counted but not run, so the progress bar and the other callbacks show
   what they would have shown without a break.
 
-  If `model.stop_training` ended `fit` early, as `EarlyStopping` does, the backup stays, and the same program would
-  resume there.
+  If `model.stop_training` ended `fit`, as `EarlyStopping` does, the backup stays, and the program would resume there.
 
   Any pipeline of `tf.data` that can be checkpointed will do, if its order is repeatable: give `refurbish` a `seed`, or
   call `keras.utils.set_random_seed`. Set `options.experimental_symbolic_checkpoint` to keep the buffers of `prefetch`

@@ -435,29 +435,19 @@ def test_other_elements(file, error, match):
 
 
 @pytest.mark.parametrize(
-  "arguments, error",
+  "name, value, error",
   [
-    ({"scale": 0.5}, TypeError),
-    ({"scale": (0.5,)}, TypeError),
-    ({"scale": (True, 1)}, TypeError),
-    ({"ratio": "ab"}, TypeError),
-    ({"scale": (0, 1)}, ValueError),
-    ({"scale": (0.5, 1.5)}, ValueError),
-    ({"scale": (0.9, 0.5)}, ValueError),
-    ({"ratio": (0, 1)}, ValueError),
-    ({"ratio": (1, math.inf)}, ValueError),
-    ({"ratio": (math.nan, 1)}, ValueError),
-    ({"size": 0}, ValueError),
-    ({"size": (8, 65_536)}, ValueError),
-    ({"size": 8.0}, TypeError),
-    ({"size": (8,)}, TypeError),
-    ({"size": True}, TypeError),
+    *(("scale", value, TypeError) for value in (0.5, (0.5,), (True, 1))),
+    *(("scale", value, ValueError) for value in ((0, 1), (0.5, 1.5), (0.9, 0.5))),
+    ("ratio", "ab", TypeError),
+    *(("ratio", value, ValueError) for value in ((0, 1), (1, math.inf), (math.nan, 1))),
+    *(("size", value, TypeError) for value in (8.0, (8,), True)),
+    *(("size", value, ValueError) for value in (0, (8, 65_536))),
   ],
 )
-def test_arguments(arguments, error):
-  (name,) = arguments
+def test_arguments(name, value, error):
   with pytest.raises(error, match=f"^{name} of decode_random_resized_crop "):
-    augment.decode_random_resized_crop(**arguments)
+    augment.decode_random_resized_crop(**{name: value})
   if name == "size":
     with pytest.raises(error, match="^size of decode "):
-      augment.decode(**arguments)
+      augment.decode(value)

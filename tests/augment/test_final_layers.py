@@ -117,9 +117,10 @@ class TestSeeds:
     assert augment.seed_at([3, -4], tf.zeros([0], dtype)).shape == [0, 2]
 
   def test_are_all_different(self):
-    """The seeds for all pairs of seed and position are different, and half of their bits are set."""
+    """The seeds for all pairs of seed and position differ from each other and from the given seeds, and half of their
+    bits are set."""
     seeds = np.concatenate([augment.seed_at(seed, tf.range(200)) for seed in make_seeds(100)])
-    assert len(np.unique(seeds, axis=0)) == 20_000
+    assert len(np.unique([*seeds, *make_seeds(100)], axis=0)) == 20_100
     set_bits = np.unpackbits(seeds.view(np.uint8), axis=1).mean(axis=0)
     assert np.abs(set_bits - 0.5).max() < 5 * 0.5 / 20_000**0.5
 

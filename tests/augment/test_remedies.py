@@ -230,15 +230,9 @@ def test_remedies_for_rows_and_labels_of_four_classes_work(call):
 @pytest.mark.parametrize(
   "shape, way",
   [
-    ([3, 17, 3], None),
-    ([3, 17, 2], None),
-    ([17, 3], None),
-    ([17, 2], None),
-    ([None, 17, 3], None),
-    ([3, 4, 2], None),
+    *((shape, None) for shape in ([3, 17, 3], [3, 17, 2], [17, 3], [17, 2], [None, 17, 3], [3, 4, 2])),
     ([3, 8], [-1, 4, 2]),
-    ([3, 51], [-1, 17, 3]),
-    ([None, 51], [-1, 17, 3]),
+    *((shape, [-1, 17, 3]) for shape in ([3, 51], [None, 51])),
   ],
 )
 def test_remedies_for_key_points_work(dtype, shape, way):

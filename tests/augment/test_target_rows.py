@@ -82,21 +82,7 @@ class TestRows:
     assert at_flip([[0, 1], [2, 7]], "xy", layer=layer).tolist() == [[0, 0], [1, 3]]
 
   @pytest.mark.parametrize(
-    "dtype",
-    [
-      "int8",
-      "uint8",
-      "int16",
-      "uint16",
-      "int32",
-      "uint32",
-      "int64",
-      "uint64",
-      "float16",
-      "bfloat16",
-      "float32",
-      "float64",
-    ],
+    "dtype", "int8 uint8 int16 uint16 int32 uint32 int64 uint64 float16 bfloat16 float32 float64".split()
   )
   def test_dtypes(self, dtype):
     rows = tf.cast([[1, 2, 4, 5], [0, 0, 10, 8]], dtype)

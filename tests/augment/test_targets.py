@@ -18,31 +18,19 @@ class TestUnnamed:
   """A component that looks like a mask must be named or excluded."""
 
   SEEN = [
-    ([32, 48, 3], [32, 48]),
-    ([32, 48, 3], [32, 48, 1]),
-    ([32, 48, 3], [32, 48, 7]),
-    ([None, None, 3], [None, None, 1]),
-    ([None, None, 3], [None, None]),
+    *(([32, 48, 3], other) for other in ([32, 48], [32, 48, 1], [32, 48, 7])),
+    *(([None, None, 3], other) for other in ([None, None, 1], [None, None])),
     ([None, 48, 3], [None, 48, 1]),
     ([16, 32, 48, 3], [16, 32, 48, 1]),
     ([None, 32, 48, 3], [None, 32, 48]),
   ]
   NOT_SEEN = [
-    ([32, 48, 3], [10]),
-    ([32, 48, 3], []),
-    ([32, 48, 3], [32]),
-    ([32, 48, 3], [48, 32]),
-    ([32, 48, 3], [32, 4]),
-    ([None, None, 3], [None, 4]),
-    ([None, None, 3], [32, 48]),
-    ([32, 48, 3], [None, None, 1]),
-    ([32, 48, 3], None),
+    *(([32, 48, 3], other) for other in ([10], [], [32], [48, 32], [32, 4], [None, None, 1], None, [32, 5, 48])),
+    *(([None, None, 3], other) for other in ([None, 4], [32, 48])),
     ([16, 32, 48, 3], [16, 10]),
-    ([32, 48, 3], [32, 5, 48]),
     ([None, 32, 48, 3], [None, 10, 4]),
-    ([], [32, 48]),
     ([100, 8], [100, 8]),
-    (None, [32, 48]),
+    *((image, [32, 48]) for image in ([], None)),
   ]
 
   @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """`trivial_augment`: the space of torchvision's TrivialAugmentWide, and its distortions."""
 
 import collections
+import re
 
 import numpy as np
 import pytest
@@ -10,20 +11,8 @@ from refurbish_tf.augment.trivial_augment import _distortions
 from support.images import RIVALS, by_pillow
 
 NAMES = {
-  "Identity": "identity",
-  "ShearX": "shear_x",
-  "ShearY": "shear_y",
-  "TranslateX": "move_x",
-  "TranslateY": "move_y",
-  "Rotate": "rotate",
-  "Brightness": "brightness",
-  "Color": "color",
-  "Contrast": "contrast",
-  "Sharpness": "sharpness",
-  "Posterize": "posterize",
-  "Solarize": "solarize",
-  "AutoContrast": "auto_contrast",
-  "Equalize": "equalize",
+  each["name"]: re.sub("(?<=[a-z])(?=[A-Z])", "_", each["name"]).lower().replace("translate", "move")
+  for each in RIVALS["wide"]
 }
 
 

@@ -172,19 +172,8 @@ class Builder:
     # Optimization and full debug information would take longer to compile than they save, and so would collecting the
     # compiler's garbage.
     flags = [
-      "-std=c++17",
-      "-g1",
-      "-O0",
-      "--param",
-      "ggc-min-heapsize=4000000",
-      *VARIANTS[variant],
-      *more,
-      "-Wall",
-      "-Wextra",
-      "-iquote",
-      ".",
-      "-isystem",
-      tf.sysconfig.get_include(),
+      *("-std=c++17", "-g1", "-O0", "--param", "ggc-min-heapsize=4000000", *VARIANTS[variant], *more),
+      *("-Wall", "-Wextra", "-iquote", ".", "-isystem", tf.sysconfig.get_include()),
     ]
     if all(CC in source.parents for source in sources):
       flags.append("-fno-exceptions")  # GoogleTest's macros make much code for exceptions, and no test throws.
@@ -200,17 +189,8 @@ class Builder:
     # standard library, the linker takes the first, which must be one that the sanitizers see.
     self._run(
       [
-        *objects,
-        *VARIANTS[variant],
-        "-pthread",
-        "-o",
-        target,
-        "-lgtest_main",
-        "-lgtest",
-        "-Wl,--as-needed",
-        *tf.sysconfig.get_link_flags(),
-        *libraries,
-        f"-Wl,-rpath,{library}",
+        *(*objects, *VARIANTS[variant], "-pthread", "-o", target, "-lgtest_main", "-lgtest", "-Wl,--as-needed"),
+        *(*tf.sysconfig.get_link_flags(), *libraries, f"-Wl,-rpath,{library}"),
       ]
     )
 

@@ -363,21 +363,8 @@ def test_cache_that_cannot_be_written(package):
 
 def test_installed_copy_has_all_sources(tmp_path):
   # If a copy lacked a file, its fingerprint would differ from that of the library shipped with it.
-  subprocess.run(
-    [
-      sys.executable,
-      "setup.py",
-      "-q",
-      "egg_info",
-      "--egg-base",
-      str(tmp_path),
-      "build_py",
-      "--build-lib",
-      str(tmp_path),
-    ],
-    cwd=ROOT,
-    check=True,
-  )
+  options = ["egg_info", "--egg-base", str(tmp_path), "build_py", "--build-lib", str(tmp_path)]
+  subprocess.run([sys.executable, "setup.py", "-q", *options], cwd=ROOT, check=True)
   spec = importlib.util.spec_from_file_location("installed", tmp_path / "refurbish_tf" / "_internal" / "native.py")
   installed = importlib.util.module_from_spec(spec)
   spec.loader.exec_module(installed)

@@ -12,19 +12,8 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 from support import cases
-from support.fits import (
-  EPOCHS,
-  NUM_BUILT,
-  Recorder,
-  Steps,
-  assert_same,
-  interrupted,
-  make_dataset,
-  make_model,
-  not_torch,
-  only_tensorflow,
-  two_stages,
-)
+from support.fits import EPOCHS, NUM_BUILT, Recorder, Steps, assert_same, interrupted
+from support.fits import make_dataset, make_model, not_torch, only_tensorflow, two_stages
 
 pytestmark = cases.slow
 

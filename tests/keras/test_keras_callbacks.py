@@ -15,21 +15,8 @@ import refurbish_tf as rtf
 from refurbish_tf.keras import step
 from refurbish_tf.keras.backup import Backup
 from support import cases
-from support.fits import (
-  BACKEND,
-  EPOCHS,
-  Steps,
-  assert_epochs_whole,
-  assert_same,
-  fit,
-  interrupted,
-  make_dataset,
-  make_model,
-  not_torch,
-  only_tensorflow,
-  train,
-  two_stages,
-)
+from support.fits import BACKEND, EPOCHS, Steps, assert_epochs_whole, assert_same, fit, interrupted
+from support.fits import make_dataset, make_model, not_torch, only_tensorflow, train, two_stages
 
 pytestmark = cases.slow
 

@@ -109,18 +109,9 @@ def test_this_keras_has_all_required_internals():
 @cases.only_exhaustive
 @pytest.mark.parametrize("minor", MINORS)
 def test_the_callbacks_with_each(tmp_path, minor):
+  install = [sys.executable, *"-m pip install --quiet --no-deps --target".split(), tmp_path / "keras"]
   pip = subprocess.run(
-    [
-      sys.executable,
-      "-m",
-      "pip",
-      "install",
-      "--quiet",
-      "--no-deps",
-      "--target",
-      tmp_path / "keras",
-      f"keras=={MAJOR}.{minor}.*",
-    ],
+    [*install, f"keras=={MAJOR}.{minor}.*"],
     capture_output=True,
     text=True,
     timeout=300,

@@ -14,35 +14,16 @@ from support import unfinished
 from support.unfinished import MEAN, STD
 
 FINAL = [augment.random_crop(padding=4), augment.random_flip(), augment.cutout(7)]
-EVERYWHERE = [
-  augment.cutout(5),
-  augment.random_crop(padding=4),
-  augment.random_flip(),
-  augment.random_crop(padding=2),
-  *augment.rand_augment(1, 3),
-  augment.random_crop(padding=1),
-  augment.cutout(3),
-  augment.random_solarize(90),
-  augment.random_grayscale(0.4),
-  *augment.rand_augment(2, 10),
-  augment.random_flip(),
-  augment.random_crop(padding=3),
-  augment.random_flip(),
-  augment.normalize(MEAN, STD),
-]
+EVERYWHERE = [augment.cutout(5), augment.random_crop(padding=4), augment.random_flip(), augment.random_crop(padding=2)]
+EVERYWHERE += [*augment.rand_augment(1, 3), augment.random_crop(padding=1), augment.cutout(3)]
+EVERYWHERE += [augment.random_solarize(90), augment.random_grayscale(0.4), *augment.rand_augment(2, 10)]
+EVERYWHERE += [augment.random_flip(), augment.random_crop(padding=3), augment.random_flip()]
+EVERYWHERE += [augment.normalize(MEAN, STD)]
 # One layer inverts all values, so the padding of a crop becomes white. Arguments are at both ends of their ranges.
-COLORS = [
-  augment.random_crop(padding=3),
-  augment.random_solarize(0, p=0.5),
-  augment.cutout(4),
-  augment.random_grayscale(0.3),
-  augment.random_solarize(200, p=1),
-  augment.random_flip(),
-  augment.random_solarize(256, p=1),
-  augment.random_grayscale(0),
-  augment.random_solarize(128, p=0),
-  augment.random_solarize(255),
-]
+COLORS = [augment.random_crop(padding=3), augment.random_solarize(0, p=0.5), augment.cutout(4)]
+COLORS += [augment.random_grayscale(0.3), augment.random_solarize(200, p=1), augment.random_flip()]
+COLORS += [augment.random_solarize(256, p=1), augment.random_grayscale(0), augment.random_solarize(128, p=0)]
+COLORS += [augment.random_solarize(255)]
 # Layers, height, width, number of images.
 CASES = {
   "each distortion at each magnitude, twice": ([unfinished.every_outcome(), unfinished.every_outcome()], 23, 41, 444),
@@ -86,17 +67,8 @@ CASES = {
       width,
       n,
     )
-    for height, width, n in (
-      (1, 1, 56),
-      (1, 9, 56),
-      (9, 1, 56),
-      (2, 5, 56),
-      (5, 2, 56),
-      (3, 3, 56),
-      (224, 224, 24),
-      (500, 333, 3),
-      (1, 500, 16),
-    )
+    for n, sizes in {56: "1 1, 1 9, 9 1, 2 5, 5 2, 3 3", 24: "224 224", 3: "500 333", 16: "1 500"}.items()
+    for height, width in (map(int, size.split()) for size in sizes.split(", "))
   },
 }
 # Compiling takes seconds, so runs with a sample of the cases use DEFAULT; `test_batches_of_any_size_in_one_trace` has a
@@ -107,22 +79,10 @@ MODES = {
   "jitted": lambda finish: tf.function(finish, jit_compile=True),
 }
 DEFAULT = {
-  "each distortion at each magnitude, twice": "jitted",
-  "all layers, everywhere": "eager",
-  "a hole over everything": "eager",
-  "auto_augment for ImageNet, bfloat16": "eager",
-  "flips of both axes": "eager",
-  "trivial_augment": "jitted",
-  "ranges of torchvision": "eager",
-  "final layers": "jitted",
-  "colours": "eager",
-  "grey": "jitted",
-  "normalize alone": "eager",
-  "1 x 1": "eager",
-  "9 x 1": "eager",
-  "2 x 5": "eager",
-  "3 x 3": "eager",
-  "1 x 500": "eager",
+  **dict.fromkeys(("each distortion at each magnitude, twice", "trivial_augment", "final layers", "grey"), "jitted"),
+  **dict.fromkeys(("all layers, everywhere", "a hole over everything", "auto_augment for ImageNet, bfloat16"), "eager"),
+  **dict.fromkeys(("flips of both axes", "ranges of torchvision", "colours", "normalize alone"), "eager"),
+  **dict.fromkeys(("1 x 1", "9 x 1", "2 x 5", "3 x 3", "1 x 500"), "eager"),
 }
 
 

@@ -94,20 +94,9 @@ def test_sphinx_gives_no_warnings(tmp_path):
   missing = [module for module in ("sphinx", "furo", "myst_nb") if importlib.util.find_spec(module) is None]
   if missing:
     pytest.skip(f"not installed: {', '.join(missing)}; pip install -e '.[docs]' does it")
+  options = ["-W", "--keep-going", "-c", "docs", "-d", str(tmp_path / "doctrees")]
   done = subprocess.run(
-    [
-      sys.executable,
-      "-m",
-      "sphinx",
-      "-W",
-      "--keep-going",
-      "-c",
-      "docs",
-      "-d",
-      str(tmp_path / "doctrees"),
-      ".",
-      str(tmp_path / "html"),
-    ],
+    [sys.executable, "-m", "sphinx", *options, ".", str(tmp_path / "html")],
     cwd=ROOT,
     capture_output=True,
     text=True,

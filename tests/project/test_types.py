@@ -155,22 +155,9 @@ def test_mypy_strict(tmp_path):
   skipped = ",".join(f"{name}.*" for name in ("jax", "torch", "IPython", "matplotlib", "PIL", "tensorflow_datasets"))
   settings = write(tmp_path, "mypy.ini", f"[mypy]\n[mypy-{skipped}]\nfollow_imports = skip\n")
   # Errors within the package are not reported, as for any installed package.
+  options = "--strict --follow-imports=silent --no-error-summary --config-file".split()
   found = run(
-    [
-      sys.executable,
-      "-m",
-      "mypy",
-      "--strict",
-      "--follow-imports=silent",
-      "--no-error-summary",
-      "--config-file",
-      settings,
-      "--cache-dir",
-      os.devnull,
-      right,
-      wrong,
-    ],
-    MYPYPATH=str(ROOT),
+    [sys.executable, "-m", "mypy", *options, settings, "--cache-dir", os.devnull, right, wrong], MYPYPATH=str(ROOT)
   )
   lines = found.stdout.splitlines()
   assert not [line for line in lines if "wrong.py" not in line], found.stdout

@@ -217,21 +217,9 @@ def test_paths(tmp_path):
   (path,) = write_files(tmp_path, 2)
   odd = os.fsencode(tmp_path) + b"/caf\xe9 \xff"
   shutil.copy(path, odd)
-  for files in (
-    path,
-    pathlib.Path(path),
-    os.fsencode(path),
-    [path],
-    (path,),
-    np.array([path]),
-    tf.constant([path]),
-    tf.constant(path),
-    iter([path]),
-    "file://" + path,
-    odd,
-    os.fsdecode(odd),
-    [pathlib.Path(os.fsdecode(odd))],
-  ):
+  single = [path, pathlib.Path(path), os.fsencode(path), tf.constant(path), "file://" + path, odd, os.fsdecode(odd)]
+  lists = [[path], (path,), np.array([path]), tf.constant([path]), iter([path]), [pathlib.Path(os.fsdecode(odd))]]
+  for files in (*single, *lists):
     assert contents(rtf.sources.tfrecord(files)) == [b"0/0", b"0/1"]
   # A file may be given twice.
   assert len(rtf.sources.tfrecord([path, path])) == 4

@@ -9,23 +9,8 @@ import tensorflow as tf
 import refurbish_tf as rtf
 from refurbish_tf.loaders.loader import Loader
 
-DTYPES = (
-  tf.bool,
-  tf.uint8,
-  tf.uint16,
-  tf.uint32,
-  tf.uint64,
-  tf.int8,
-  tf.int16,
-  tf.int32,
-  tf.int64,
-  tf.float16,
-  tf.bfloat16,
-  tf.float32,
-  tf.float64,
-  tf.complex64,
-  tf.complex128,
-)
+INTEGERS = (tf.uint8, tf.uint16, tf.uint32, tf.uint64, tf.int8, tf.int16, tf.int32, tf.int64)
+DTYPES = (tf.bool, *INTEGERS, tf.float16, tf.bfloat16, tf.float32, tf.float64, tf.complex64, tf.complex128)
 # The loader "numpy" hands over the memory itself. As with PyTorch, its users may write into the memory.
 FRAMEWORKS = [
   "numpy",
