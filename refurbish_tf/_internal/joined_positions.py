@@ -142,6 +142,7 @@ def _join_stage(states, num_workers, at_end):
   packed = np.packbits(bits if begun else bits[:0], bitorder="little").tobytes()
   return {
     **states[0],
+    **dict.fromkeys(("store_id", "ring_head", "shard"), 0),
     "joined": 1,
     "begun": int(begun),
     "number": number,
@@ -149,9 +150,6 @@ def _join_stage(states, num_workers, at_end):
     "scheduled": int(scheduled and known),
     "num_samples": whole,
     "num_kept": 0 if not (scheduled and known) else whole if keeps_all else whole - 1,
-    "store_id": 0,
-    "ring_head": 0,
-    "shard": 0,
     "yielded": base64.b64encode(zlib.compress(packed)).decode(),
     "lost_shards": sorted(set(range(count)) - set(shards)) if begun else [],
   }

@@ -13,13 +13,9 @@ def as_method(transformation):
 
   dataset = "tf.data.Dataset[Any]"
   signature = inspect.signature(transformation)
-  method.__signature__ = signature.replace(
-    parameters=[
-      inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=dataset),
-      *signature.parameters.values(),
-    ],
-    return_annotation=dataset,
-  )
+  self = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=dataset)
+  parameters = [self, *signature.parameters.values()]
+  method.__signature__ = signature.replace(parameters=parameters, return_annotation=dataset)
   method.__annotations__ = {"self": dataset, **transformation.__annotations__, "return": dataset}
   method.__qualname__ = f"Dataset.{transformation.__name__}"
   return method

@@ -132,17 +132,9 @@ def advise(
   ]
   # The seconds for counting outcomes. Measuring gets the rest, minus the time that tracing took.
   counting = measure.COUNTING * max_seconds * known.count(None)
-  measured = measure.Measurement(
-    source,
-    forms,
-    splits,
-    is_by_index=is_by_index,
-    batch_size=batch_size,
-    targets=targets,
-    disk=disk,
-    max_seconds=max(0.3 * max_seconds, max_seconds - counting - (time.perf_counter() - began)),
-    progress=progress,
-  )
+  options = {"is_by_index": is_by_index, "batch_size": batch_size, "targets": targets, "disk": disk}
+  seconds = max(0.3 * max_seconds, max_seconds - counting - (time.perf_counter() - began))
+  measured = measure.Measurement(source, forms, splits, max_seconds=seconds, progress=progress, **options)
   counted = [(outcomes[0], False, outcomes[1]) if outcomes else None for outcomes in known]
   for position in (position for position, outcomes in enumerate(known) if outcomes is None):
     with samples.naming(layers, position):
@@ -172,7 +164,6 @@ def advise(
     tuple(strategies.UNBOUNDED if row.is_lower_bound else row.num_outcomes for row in rows),
     (*(row.effective_outcomes for row in rows), num_batched_outcomes),
   )
-  options = {"is_by_index": is_by_index, "batch_size": batch_size, "targets": targets, "disk": disk}
   made = plan.Plan(source, given, layers, forms, specs, traced, **options)
   found = tuple(strategies.Model(setting, made).strategies())
   return _advice(found, rows, layers, specs, traced, setting, network, min_diversity, can_offload)

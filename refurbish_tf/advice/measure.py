@@ -227,22 +227,20 @@ class Measurement:
       "standard": self._batches(standard(held if source is None else source, layers, self._targets)),
       "in batches": self._batches(self._stage(held, layers)),
     }
+    last = lambda *how: _last(self._stage(*how), self.num_samples)
     if source is not None:
-      made["reading"] = _last(self._stage(source, layers), self.num_samples)
+      made["reading"] = last(source, layers)
     for form in self._forms:
-      made["fresh", form.name] = _last(self._stage(self._held[form.name], form.layers[form.prefix :]), self.num_samples)
+      made["fresh", form.name] = last(self._held[form.name], form.layers[form.prefix :])
     for form in self._forms[1:]:
-      made["missed", form.name] = _last(
-        self._stage(self._front(held, form), form.layers[form.prefix :]), self.num_samples
-      )
+      made["missed", form.name] = last(self._front(held, form), form.layers[form.prefix :])
     for at in self._splits:
-      made["hit", at] = _last(self._stage(held, layers, at, NEVER), self.num_samples)
-      made["third", at] = _last(self._stage(held, layers, at, 3), self.num_samples)
+      made["hit", at], made["third", at] = last(held, layers, at, NEVER), last(held, layers, at, 3)
     if self._folder and self._splits:
       ends = {of(self._splits, key=self.costs.sample_bytes.get) for of in (min, max)}
       for at, (kind, r) in itertools.product(ends, (("hit on disk", NEVER), ("third on disk", 3))):
         store = CacheStore(os.path.join(self._folder, f"{kind} {at}"))
-        made[kind, at] = _last(self._stage(held, layers, at, r, store), self.num_samples)
+        made[kind, at] = last(held, layers, at, r, store)
     for name, few in (("beginning", held.take(1)), ("beginning to read", (held if source is None else source).take(1))):
       made[name] = _last(self._stage(few, layers), 1)
     made["plain beginning"] = self._batches(standard(few, layers, self._targets))

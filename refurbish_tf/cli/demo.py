@@ -110,19 +110,10 @@ def measure(photographs, reuse):
   Returns:
     The rows, standard first, and the `Costs` of the parts.
   """
-  ways = _Ways(
-    dataclasses.replace(photographs, decode=tf.identity, shape=()),
-    [
-      augment.decode_random_resized_crop(SIZE),
-      augment.rand_augment(2, MAGNITUDE),
-      augment.random_crop(padding=PADDING),
-      augment.random_flip(),
-      augment.normalize(),
-    ],
-    at=3,
-    seed=0,
-    batch_size=min(BATCH_SIZE, len(photographs.train)),
-  )
+  encoded = dataclasses.replace(photographs, decode=tf.identity, shape=())
+  partial = [augment.decode_random_resized_crop(SIZE), augment.rand_augment(2, MAGNITUDE)]
+  final = [augment.random_crop(padding=PADDING), augment.random_flip(), augment.normalize()]
+  ways = _Ways(encoded, partial + final, at=3, seed=0, batch_size=min(BATCH_SIZE, len(photographs.train)))
   rows = _rows(reuse)
   pipelines = {row.name: row.make(ways) for row in rows}
   measured = measure_input(pipelines | ways.parts(), EPOCHS, on_turn=_say)

@@ -113,15 +113,8 @@ def shapes(count, seed=0, note=""):
   train, validation = (
     tf.data.Dataset.from_tensor_slices((records[part], labels[part])) for part in (slice(count), slice(count, None))
   )
-  return Images(
-    title=f"shapes (generated): {count:,} training and {validation_count:,} validation images",
-    note=note,
-    train=train,
-    validation=validation,
-    decode=_decoder((32, 32, 3)),
-    shape=(32, 32, 3),
-    classes=10,
-  )
+  title, shape = f"shapes (generated): {count:,} training and {validation_count:,} validation images", (32, 32, 3)
+  return Images(title, note, train, validation, _decoder(shape), shape, classes=10)
 
 
 def draw_shapes(count, seed=0):
@@ -185,15 +178,8 @@ def photographs(directory, count, seed=0):
   kilobytes = np.mean([len(record) for record in records[:10]]) / 1000
   shape = (None, None, 3)
   train = train.map(lambda record: (record, tf.constant(0, tf.int64)))
-  return Images(
-    title=f"{title}, about {sizes[1]} x {sizes[0]} pixels and {kilobytes:.0f} kB",
-    note="",
-    train=train,
-    validation=train.take(0),
-    decode=_decoder(shape),
-    shape=shape,
-    classes=1,
-  )
+  title += f", about {sizes[1]} x {sizes[0]} pixels and {kilobytes:.0f} kB"
+  return Images(title, "", train, train.take(0), _decoder(shape), shape, classes=1)
 
 
 def _jpeg_files(directory, count):

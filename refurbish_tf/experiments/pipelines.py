@@ -91,12 +91,8 @@ class Pipelines:
 
   def decoded_once(self):
     """The same pipelines after a `Dataset.cache` of the decoded images, which are read and decoded once."""
-    return dataclasses.replace(
-      self,
-      images=dataclasses.replace(
-        self.images, train=decoded(self.images.train, self.images).cache(), decode=tf.identity
-      ),
-    )
+    train = decoded(self.images.train, self.images).cache()
+    return dataclasses.replace(self, images=dataclasses.replace(self.images, train=train, decode=tf.identity))
 
   def parts(self):
     """A dict from name to a pipeline of one part of the augmentation, each alone in a map of its own."""

@@ -18,14 +18,8 @@ STYLE = {"font.size": 13, "axes.spines.top": False, "axes.spines.right": False, 
 BLACK, ORANGE, GREEN = "#000000", "#E69F00", "#009E73"
 BLUE, VERMILION, PURPLE = "#0072B2", "#D55E00", "#CC79A7"
 # Colours and markers, by the beginnings of names of settings.
-SETTINGS = {
-  "standard": (BLACK, "X"),
-  "refurbish": (BLUE, "o"),
-  "echo augmented": (ORANGE, "^"),
-  "echo batches": (VERMILION, "v"),
-  "cache": (PURPLE, "P"),
-  "simplified": (GREEN, "s"),
-}
+SETTINGS = {"standard": (BLACK, "X"), "refurbish": (BLUE, "o"), "echo augmented": (ORANGE, "^")}
+SETTINGS |= {"echo batches": (VERMILION, "v"), "cache": (PURPLE, "P"), "simplified": (GREEN, "s")}
 # Labels in the legend.
 EXPLAINED = {
   "refurbish": "refurbish, r uses of a prepared sample",

@@ -349,16 +349,11 @@ def provenance():
   main = sys.modules["__main__"]
   file = "/".join(pathlib.Path(getattr(main, "__file__", "")).parts[-2:])
   program = f"python -m {main.__spec__.name}" if main.__spec__ else f"python {file}".rstrip()
+  processors = f"{len(os.sched_getaffinity(0))} processors ({machine.processor()})"
   return {
     "command": " ".join([program, *arguments]).replace("\n", " "),
     "commit": commit(),
-    "machine": ", ".join(
-      [
-        f"{len(os.sched_getaffinity(0))} processors ({machine.processor()})",
-        *([] if machine.has_bfloat16() else ["no bfloat16"]),
-        *devices,
-      ]
-    ),
+    "machine": ", ".join([processors, *([] if machine.has_bfloat16() else ["no bfloat16"]), *devices]),
     "refurbish_tf": rtf.__version__,
     "tensorflow": tf.__version__,
     "keras": f"{keras.__version__}{by}",

@@ -5,39 +5,26 @@ from refurbish_tf.experiments import results
 # The names of settings, in the order of a table.
 NAMES = {
   "standard": "standard",
-  "refurbish r=2": "refurbish, r = 2",
-  "refurbish r=3": "refurbish, r = 3",
-  "refurbish r=5": "refurbish, r = 5",
-  "refurbish r=2 split 4": "refurbish, r = 2, nothing fresh",
-  "refurbish r=3 split 4": "refurbish, r = 3, nothing fresh",
-  "echo augmented e=2": "echoing after augmentation, e = 2",
-  "echo augmented e=3": "echoing after augmentation, e = 3",
-  "echo batches e=2": "batch echoing, e = 2",
-  "echo batches e=3": "batch echoing, e = 3",
+  **{f"refurbish r={r}": f"refurbish, r = {r}" for r in (2, 3, 5)},
+  **{f"refurbish r={r} split 4": f"refurbish, r = {r}, nothing fresh" for r in (2, 3)},
+  **{f"echo augmented e={e}": f"echoing after augmentation, e = {e}" for e in (2, 3)},
+  **{f"echo batches e={e}": f"batch echoing, e = {e}" for e in (2, 3)},
   "cache after augmentation": "`cache()` after augmentation",
   "simplified by 1": "one expensive layer fewer",
   "simplified by 2": "crop and flip only",
 }
 # Top-1 accuracy of ResNet-50 on ImageNet, in %, of Lee et al., 2021, section 7.1.
 # The paper's echoing keeps augmented samples in the cache of refurbish.
-PAPER = {
-  "standard": 77.82,
-  "refurbish r=2": 77.81,
-  "refurbish r=3": 77.77,
-  "refurbish r=2 split 4": 77.37,
-  "refurbish r=3 split 4": 76.93,
-}
+PAPER = {"standard": 77.82, "refurbish r=2": 77.81, "refurbish r=3": 77.77}
+PAPER |= {"refurbish r=2 split 4": 77.37, "refurbish r=3 split 4": 76.93}
 # The settings whose partial and final augmentations are those of the paper.
 REUSE = ("refurbish r=2", "refurbish r=3")
 # Trained long after standard, with another version, so that their seconds cannot be compared.
 TRAINED_LATER = ("refurbish r=2 split 4", "refurbish r=3 split 4")
 # The differences to show besides those from standard: a setting minus another.
 PAIRS = (
-  ("refurbish r=3", "refurbish r=2"),
-  ("refurbish r=3", "echo augmented e=3"),
-  ("refurbish r=3", "simplified by 2"),
-  ("refurbish r=2", "refurbish r=2 split 4"),
-  ("refurbish r=3", "refurbish r=3 split 4"),
+  *(("refurbish r=3", other) for other in ("refurbish r=2", "echo augmented e=3", "simplified by 2")),
+  *((f"refurbish r={r}", f"refurbish r={r} split 4") for r in (2, 3)),
   ("refurbish r=3 split 4", "echo augmented e=3"),
 )
 # The seeds of trainings/volumes.py.

@@ -42,17 +42,9 @@ def of(stages, iterator, described, epoch, told):
     parts = [tf.io.serialize_tensor(part).numpy() for part in tf.unstack(tensors["_STATE"])]
     if stages:
       position = json.loads(tensors["_STAGES"].numpy())
-  header = json.dumps(
-    {
-      "format": _FORMAT,
-      "described": described,
-      "epoch": epoch,
-      "told": told,
-      "position": position,
-      "iterator": None if iterator is None else list(map(len, parts)),
-    }
-  )
-  body = b"".join([len(header.encode()).to_bytes(8, "little"), header.encode(), *parts])
+  header = {"format": _FORMAT, "described": described, "epoch": epoch, "told": told, "position": position}
+  header = json.dumps(header | {"iterator": None if iterator is None else list(map(len, parts))}).encode()
+  body = b"".join([len(header).to_bytes(8, "little"), header, *parts])
   content = b"".join([_MAGIC, len(body).to_bytes(8, "little"), zlib.crc32(body).to_bytes(4, "little"), body])
   # One bit per sample is most of a state. `num_samples` is -1 while it is unknown, and missing for `offload`.
   samples = sum(max(0, each.get("num_samples", 0)) for each in position["stages"])

@@ -122,15 +122,8 @@ def _first_elements(stage, seed, order_seed, num_samples, swapped):
   keeps_nothing = {"final_fn": None, "r": 1, "store": None, "num_partial_layers": 0}
   in_order = {"shuffle_buffer_size": 1, "num_parallel_calls": 0, "deterministic": "true"}
   seeds = {"seed": seed, "order_seed": order_seed, "any_seed": False}
-  numbered = type(stage)(
-    dataset_graph.without_autotuner(source),
-    _with_seed,
-    **keeps_nothing,
-    **in_order,
-    seeds=seeds,
-    order=stage._order,
-    name=None,
-  )
+  untuned, how = dataset_graph.without_autotuner(source), {**keeps_nothing, **in_order}
+  numbered = type(stage)(untuned, _with_seed, **how, seeds=seeds, order=stage._order, name=None)
   for element, given in numbered.take(num_samples):
     element = element if type(source.element_spec) is tuple else element[0]
     index = schedule.index_of(seed, schedule.PARTIAL_FN, given.numpy())

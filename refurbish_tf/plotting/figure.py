@@ -65,16 +65,8 @@ def draw(figure, rows, columns, visible):
     if title:
       # The title spans all columns. It must not widen the first one, and is above the tallest image of the row.
       tallest = max(zip(line, row), key=lambda pair: pair[1][2] / pair[1][1])[0]
-      line[0].annotate(
-        textwrap.shorten(title, 120, placeholder=" …"),
-        (0, 1),
-        (0, 5),
-        xycoords=(line[0].transAxes, tallest.transAxes),
-        textcoords="offset points",
-        fontsize=_FONT,
-        fontweight="bold",
-        parse_math=False,
-      ).set_in_layout(False)
+      title, axes = textwrap.shorten(title, 120, placeholder=" …"), (line[0].transAxes, tallest.transAxes)
+      _annotate(line[0], title, (0, 1), (0, 5), xycoords=axes, fontsize=_FONT, fontweight="bold")
   for place, name in zip(places[-1], columns):
     place.set_xlabel(name, fontsize=_FONT)
   found = {fresh for _, cells in rows for *_, fresh in cells} - {None}
@@ -109,21 +101,17 @@ def _draw_panel(place, panel, image, left, top, panel_width):
     first, second = corners[:2] * scale + corner, corners[2:] * scale + corner
     place.add_patch(matplotlib().patches.Rectangle(first, *(second - first), fill=False, linewidth=1.5, color=colour))
     if text:
-      place.annotate(
-        textwrap.shorten(text, 20, placeholder="…"),
-        first,
-        (2, -2),
-        textcoords="offset points",
-        va="top",
-        fontsize=_FONT - 2,
-        parse_math=False,
-        clip_on=True,
-        bbox={"facecolor": colour, "linewidth": 0, "pad": 1, "alpha": 0.8},
-      ).set_in_layout(False)
+      text = textwrap.shorten(text, 20, placeholder="…")
+      box = {"facecolor": colour, "linewidth": 0, "pad": 1, "alpha": 0.8}
+      _annotate(place, text, first, (2, -2), va="top", fontsize=_FONT - 2, clip_on=True, bbox=box)
   for number, point in panel.points:
     # Moves the point to the middle of its pixel.
     x, y = (point + 0.5) * scale + corner
     place.scatter(x, y, s=14, color=_COLOURS[number % len(_COLOURS)], linewidths=0.6, edgecolors="white")
+
+
+def _annotate(place, text, point, offset, **style):
+  place.annotate(text, point, offset, textcoords="offset points", parse_math=False, **style).set_in_layout(False)
 
 
 def _overlay(kind, values):
