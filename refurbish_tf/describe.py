@@ -41,7 +41,10 @@ def describe(dataset: tf.data.Dataset[Any]) -> str:
   found = stats.datasets("rtf.describe", dataset)
   # A dict, so that a folder is described once even if both of its subsets are in the pipeline.
   sources = dict.fromkeys(each.source_description for each in found if hasattr(each, "source_description"))
-  stages = [_described(each, dataset) for each in found if hasattr(each, "describe_stage")]
+  stages = []
+  for each in (each for each in found if hasattr(each, "describe_stage")):
+    behind = _behind(each, dataset) if hasattr(each, "refurbish_stage") else []
+    stages.append(each.describe_stage() + f"\n  after   {', '.join(behind)}" * bool(behind))
   return _Description("\n".join([*sources, *(stages or ["no reuse stages"])]))
 
 
@@ -57,12 +60,6 @@ class _Description(str):
       else:
         tables.append((line, []))
     return "".join(html.table(title, rows, heading=False) for title, rows in tables)
-
-
-def _described(stage, dataset):
-  text = stage.describe_stage()
-  behind = _behind(stage, dataset) if hasattr(stage, "refurbish_stage") else []
-  return f"{text}\n  after   {', '.join(behind)}" if behind else text
 
 
 def _behind(stage, dataset):

@@ -54,12 +54,7 @@ def color_jitter(
   ranges = _checked_amounts("color_jitter", brightness=brightness, contrast=contrast, saturation=saturation, hue=hue)
   active = {name: ends for name, ends in ranges.items() if ends != ((0, 0) if name == "hue" else (1, 1))}
   number = math.inf if any(high > low for low, high in active.values()) else math.factorial(len(active))
-  return DrawingLayer(
-    "color_jitter",
-    " ".join(f"{name}={low!r},{high!r}" for name, (low, high) in ranges.items()),
-    ", ".join(f"{name}=({low:g}, {high:g})" for name, (low, high) in active.items()),
-    outcomes=(number, number),
-  )
+  return DrawingLayer("color_jitter", _texts(ranges), _shown(active), outcomes=(number, number))
 
 
 def random_photometric_distort(
@@ -96,15 +91,10 @@ def random_photometric_distort(
   p = checked_probability("random_photometric_distort", p, "Leave it out for a half.")
   given = {"brightness": brightness, "contrast": contrast, "saturation": saturation, "hue": hue}
   ranges = _checked_amounts("random_photometric_distort", **given)
-  texts = " ".join(f"{name}={low!r},{high!r}" for name, (low, high) in ranges.items())
-  shown = ", ".join(f"{name}=({low:g}, {high:g})" for name, (low, high) in ranges.items())
-  number = math.inf if p > 0 and any(low < high for low, high in ranges.values()) else None if p > 0 else 1
-  return DrawingLayer(
-    "random_photometric_distort",
-    f"{texts} below={round(p * 2**31)}",
-    f"{shown}, p={p:g}",
-    outcomes=None if number is None else (number, number),
-  )
+  number = math.inf if any(low < high for low, high in ranges.values()) else None
+  outcomes = (1, 1) if p == 0 else number and (number, number)
+  text, shown = f"{_texts(ranges)} below={round(p * 2**31)}", f"{_shown(ranges)}, p={p:g}"
+  return DrawingLayer("random_photometric_distort", text, shown, outcomes=outcomes)
 
 
 def random_channel_permutation() -> Any:
@@ -212,12 +202,17 @@ def gaussian_blur(kernel_size: int | None = None, sigma: float | Sequence[float]
       "image smaller with resize, and blur that."
     )
   number = math.inf if high > low else 1
-  return DrawingLayer(
-    "gaussian_blur",
-    f"sigma={low!r},{high!r} kernel={kernel_size or 0}",
-    ("" if kernel_size is None else f"{kernel_size}, ") + f"sigma=({low:g}, {high:g})",
-    outcomes=(number, number),
-  )
+  shown = ("" if kernel_size is None else f"{kernel_size}, ") + f"sigma=({low:g}, {high:g})"
+  text = f"sigma={low!r},{high!r} kernel={kernel_size or 0}"
+  return DrawingLayer("gaussian_blur", text, shown, outcomes=(number, number))
+
+
+def _texts(ranges):
+  return " ".join(f"{name}={low!r},{high!r}" for name, (low, high) in ranges.items())
+
+
+def _shown(ranges):
+  return ", ".join(f"{name}=({low:g}, {high:g})" for name, (low, high) in ranges.items())
 
 
 def _checked_amounts(whose, **given):

@@ -32,19 +32,11 @@ def of_figure(rows, by):
 
 def pipeline(images, where, e, batch_size, shuffle_buffer_size, seed):
   """Endless batches; "baseline" is an echo by 1."""
-  return (
-    decoded(images.train, images)
-    .repeat()
-    .echo(
-      e,
-      "before_augment" if where == "baseline" else where,
-      augment_fn=augment.compose([augment.random_crop(padding=PADDING), augment.random_flip()]),
-      batch_size=batch_size,
-      shuffle_buffer_size=shuffle_buffer_size,
-      seed=seed,
-    )
-    .prefetch(tf.data.AUTOTUNE)
-  )
+  augment_fn = augment.compose([augment.random_crop(padding=PADDING), augment.random_flip()])
+  how = {"batch_size": batch_size, "shuffle_buffer_size": shuffle_buffer_size, "seed": seed}
+  where = "before_augment" if where == "baseline" else where
+  echoed = decoded(images.train, images).repeat().echo(e, where, augment_fn=augment_fn, **how)
+  return echoed.prefetch(tf.data.AUTOTUNE)
 
 
 def fresh_samples_to_target(

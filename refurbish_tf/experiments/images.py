@@ -304,12 +304,8 @@ def _from_tfds(builder, count):
 
   def read(split, **options):
     # Records stay compressed: decoding is a part of the partial augmentation, done for fresh samples only.
-    dataset = builder.as_dataset(
-      split=f"{split}[:{counts[split]}]",
-      decoders={"image": tfds.decode.SkipDecoding()},
-      shuffle_files=False,
-      read_config=tfds.ReadConfig(**options),
-    )
+    how = {"decoders": {"image": tfds.decode.SkipDecoding()}, "read_config": tfds.ReadConfig(**options)}
+    dataset = builder.as_dataset(split=f"{split}[:{counts[split]}]", shuffle_files=False, **how)
     return dataset.map(lambda element: (element["image"], element["label"]))
 
   height, width, _ = builder.info.features["image"].shape

@@ -71,19 +71,10 @@ class Pipelines:
 
     part = tf.data.Dataset.from_tensors(0).map(part).flat_map(lambda number: train.shard(e, number))
     part = part.apply(tf.data.experimental.assert_cardinality(count))
-    return (
-      decoded(part, self.images)
-      .echo(
-        e,
-        where,
-        augment_fn=rtf.augment.compose(self.layers),
-        batch_size=self.batch_size,
-        drop_remainder=self.drop_remainder,
-        shuffle_buffer_size=self._count,
-        seed=self.seed,
-      )
-      .prefetch(tf.data.AUTOTUNE)
-    )
+    how = {"batch_size": self.batch_size, "drop_remainder": self.drop_remainder, "shuffle_buffer_size": self._count}
+    augment_fn = rtf.augment.compose(self.layers)
+    echoed = decoded(part, self.images).echo(e, where, augment_fn=augment_fn, seed=self.seed, **how)
+    return echoed.prefetch(tf.data.AUTOTUNE)
 
   def cached(self):
     """`Dataset.cache` after the augmentation: fast, but each image is augmented only once in the whole training."""
