@@ -19,30 +19,27 @@ using tensorflow::shape_inference::UnknownShape;
       .Attr("metadata: string = ''")           \
       .SetShapeFn(ScalarShape)
 
-// An op on a stage or a store, whose name is the first input.
-#define OP_ON(what, name) \
-  REGISTER_OP("RefurbishTf>" name).Input(what ": string").SetIsStateful()
+// An op with effects, or whose result changes.
+#define STATEFUL_OP(name, shape) \
+  REGISTER_OP("RefurbishTf>" name).SetIsStateful().SetShapeFn(shape)
 
-#define COUNTS_OP(what, name)  \
-  OP_ON(what, name)            \
-      .Output("names: string") \
-      .Output("counts: int64") \
-      .SetShapeFn(UnknownShape)
+// One on a stage or a store, whose name is the first input.
+#define OP_ON(what, name, shape) STATEFUL_OP(name, shape).Input(what ": string")
+
+#define COUNTS_OP(what, name)     \
+  OP_ON(what, name, UnknownShape) \
+      .Output("names: string")    \
+      .Output("counts: int64")
 
 // A new name for a stage, unique across executions and processes.
-REGISTER_OP("RefurbishTf>StageName")
-    .Output("stage: string")
-    .SetIsStateful()
-    .SetShapeFn(ScalarShape);
+STATEFUL_OP("StageName", ScalarShape).Output("stage: string");
 
 // How many bytes this process can still get, and how many of them the samples
 // must leave free. From this call on, /proc and /sys are read below `root`,
 // which is empty except in tests.
-REGISTER_OP("RefurbishTf>Memory")
+STATEFUL_OP("Memory", UnknownShape)
     .Input("root: string")
-    .Output("free_and_reserve: int64")
-    .SetIsStateful()
-    .SetShapeFn(UnknownShape);
+    .Output("free_and_reserve: int64");
 
 // Yields each sample of `input_dataset` once per epoch, after `partial_fn`,
 // whose result is cached, and `final_fn`.
@@ -51,13 +48,13 @@ REGISTER_OP("RefurbishTf>Memory")
 // the components of its element.
 // partial_generation, final_epoch: whether it then takes this number (int64
 // []), which determines the seed. Without a final function, what it would get
-// is yielded after the components. any_seed: the user gave no seed, so a
-// checkpoint's seed may replace it. shared: the address of a level that
-// machines share, a newline, and the prefix of its keys; empty if there is
-// none. num_parallel_calls: -1 for the size of the thread pool, 0 for no
-// threads. batch_size: 0 to yield samples; otherwise `output_shapes` are of
-// batches.
-REGISTER_OP("RefurbishTf>RefurbishDataset")
+// is yielded after the components.
+// any_seed: the user gave no seed, so a checkpoint's seed may replace it.
+// shared: the address of a level that machines share, a newline, and the prefix
+// of its keys; empty if there is none.
+// num_parallel_calls: -1 for the size of the thread pool, 0 for no threads.
+// batch_size: 0 to yield samples; otherwise `output_shapes` are of batches.
+STATEFUL_OP("RefurbishDataset", ScalarShape)
     .Input("input_dataset: variant")
     .Input("partial_arguments: Tpartial")
     .Input("final_arguments: Tfinal")
@@ -90,9 +87,7 @@ REGISTER_OP("RefurbishTf>RefurbishDataset")
     .Attr("sample_shapes: list(shape) >= 0")
     .Attr("output_types: list(type) >= 0")
     .Attr("output_shapes: list(shape) >= 0")
-    .Attr("metadata: string = ''")
-    .SetIsStateful()
-    .SetShapeFn(ScalarShape);
+    .Attr("metadata: string = ''");
 
 // The counts of refurbish_tf.EpochStats, by name, one row per epoch.
 COUNTS_OP("stage", "RefurbishCounts");
@@ -101,79 +96,66 @@ COUNTS_OP("stage", "RefurbishCounts");
 COUNTS_OP("stage", "RefurbishDescription");
 
 // How often the schedule evicts a sample before its `epoch`-th epoch.
-OP_ON("stage", "RefurbishGeneration")
+OP_ON("stage", "RefurbishGeneration", ScalarShape)
     .Input("index: int64")
     .Input("epoch: int64")
-    .Output("generation: int64")
-    .SetShapeFn(ScalarShape);
+    .Output("generation: int64");
 
 // The op of the dataset, nearest the files, that prevents random access to
 // `input_dataset`; empty if none does.
-REGISTER_OP("RefurbishTf>FirstStream")
+STATEFUL_OP("FirstStream", ScalarShape)
     .Input("input_dataset: variant")
-    .Output("op: string")
-    .SetIsStateful()
-    .SetShapeFn(ScalarShape);
+    .Output("op: string");
 
 // The position of a stage: the numbers by name, in one row; r; and a bit for
 // each sample that was yielded.
-OP_ON("stage", "RefurbishPosition")
+OP_ON("stage", "RefurbishPosition", UnknownShape)
     .Output("names: string")
     .Output("numbers: int64")
     .Output("reuse_factor: double")
-    .Output("yielded: uint8")
-    .SetShapeFn(UnknownShape);
+    .Output("yielded: uint8");
 
 // The same for a position in a checkpoint, perhaps of another process.
 //
 // num_found: how many iterators in the checkpoint are in an epoch of the stage.
 // next_epoch: the epoch that the stage would begin next, or -1 if unknown.
-OP_ON("stage", "RefurbishSavedPosition")
+OP_ON("stage", "RefurbishSavedPosition", UnknownShape)
     .Input("checkpoint: variant")
     .Output("names: string")
     .Output("numbers: int64")
     .Output("reuse_factor: double")
     .Output("yielded: uint8")
     .Output("num_found: int64")
-    .Output("next_epoch: int64")
-    .SetShapeFn(UnknownShape);
+    .Output("next_epoch: int64");
 
 // Sets a stage to a position, in the form that RefurbishPosition returned.
 //
 // Fails and changes nothing if the position is damaged or another stage's.
 //
 // lost_shards: the shards that a joined position says nothing about.
-OP_ON("stage", "RefurbishSetPosition")
+OP_ON("stage", "RefurbishSetPosition", NoOutputs)
     .Input("numbers: int64")
     .Input("reuse_factor: double")
     .Input("yielded: uint8")
-    .Input("lost_shards: int64")
-    .SetShapeFn(NoOutputs);
+    .Input("lost_shards: int64");
 
 // Called after the iterators of a checkpoint were restored: the stage begins no
 // epoch before `next_epoch`. If that is negative, it fails to begin any epoch.
-OP_ON("stage", "RefurbishKeepPosition")
-    .Input("next_epoch: int64")
-    .SetShapeFn(NoOutputs);
+OP_ON("stage", "RefurbishKeepPosition", NoOutputs).Input("next_epoch: int64");
 
 // The names of a dataset's refurbish stages, also in functions, upstream first.
 //
 // For each stage: read_again_by is an operation after it that, restored from a
 // symbolic checkpoint, reads an element again; skipped_by is one whose symbolic
 // checkpoint lacks what it has skipped. Both may be empty.
-REGISTER_OP("RefurbishTf>RefurbishStages")
+STATEFUL_OP("RefurbishStages", UnknownShape)
     .Input("input_dataset: variant")
     .Output("stages: string")
     .Output("read_again_by: string")
-    .Output("skipped_by: string")
-    .SetIsStateful()
-    .SetShapeFn(UnknownShape);
+    .Output("skipped_by: string");
 
 // The total time that was spent waiting for the iterators of this process.
-REGISTER_OP("RefurbishTf>InputWait")
-    .Output("seconds: double")
-    .SetIsStateful()
-    .SetShapeFn(ScalarShape);
+STATEFUL_OP("InputWait", ScalarShape).Output("seconds: double");
 
 // Repeats each element `echoing_factor` times, on average if not whole.
 DATASET_OP("EchoDataset")
@@ -253,7 +235,7 @@ COUNTS_OP("stage", "OffloadCounts");
 // The state of an offload stage between two epochs, by name, in one row.
 COUNTS_OP("stage", "OffloadState");
 
-OP_ON("stage", "OffloadRestore").Input("state: int64").SetShapeFn(NoOutputs);
+OP_ON("stage", "OffloadRestore", NoOutputs).Input("state: int64");
 
 // The elements of a Python source, by index.
 //
@@ -310,54 +292,46 @@ COUNTS_OP("stage", "EchoCounts");
 //
 // mode: 'open'; 'overwrite' to clear a store on disk; 'inspect' for a store
 // on disk that must exist.
-REGISTER_OP("RefurbishTf>CacheStoreHandle")
+STATEFUL_OP("CacheStoreHandle", ScalarShape)
     .Input("store: string")
     .Input("max_bytes: int64")
     .Input("mode: string")
-    .Output("handle: variant")
-    .SetIsStateful()
-    .SetShapeFn(ScalarShape);
+    .Output("handle: variant");
 
 // Adds settings to those of a store on disk, and returns all settings.
 //
 // replace: whether to replace a setting that differs; otherwise the op fails.
-OP_ON("store", "CacheStoreAgree")
+OP_ON("store", "CacheStoreAgree", UnknownShape)
     .Input("names: string")
     .Input("values: string")
     .Input("replace: bool")
     .Output("agreed_names: string")
-    .Output("agreed_values: string")
-    .SetShapeFn(UnknownShape);
+    .Output("agreed_values: string");
 
 // Reads every sample of a store on disk and counts intact and damaged ones.
-OP_ON("store", "CacheStoreVerify")
-    .Output("counts: int64")
-    .SetShapeFn(UnknownShape);
+OP_ON("store", "CacheStoreVerify", UnknownShape).Output("counts: int64");
 
-OP_ON("store", "CacheStoreGet")
+OP_ON("store", "CacheStoreGet",
+      tensorflow::shape_inference::DatasetIteratorShape)
     .Input("index: int64")
     .Output("components: output_types")
     .Attr("output_types: list(type) >= 1")
-    .Attr("output_shapes: list(shape) >= 1")
-    .SetShapeFn(tensorflow::shape_inference::DatasetIteratorShape);
+    .Attr("output_shapes: list(shape) >= 1");
 
-OP_ON("store", "CacheStorePut")
+OP_ON("store", "CacheStorePut", NoOutputs)
     .Input("index: int64")
     .Input("components: input_types")
-    .Attr("input_types: list(type) >= 1")
-    .SetShapeFn(NoOutputs);
+    .Attr("input_types: list(type) >= 1");
 
-OP_ON("store", "CacheStoreRemove")
+OP_ON("store", "CacheStoreRemove", ScalarShape)
     .Input("index: int64")
-    .Output("removed: bool")
-    .SetShapeFn(ScalarShape);
+    .Output("removed: bool");
 
-OP_ON("store", "CacheStoreContains")
+OP_ON("store", "CacheStoreContains", ScalarShape)
     .Input("index: int64")
-    .Output("present: bool")
-    .SetShapeFn(ScalarShape);
+    .Output("present: bool");
 
-OP_ON("store", "CacheStoreClear").SetShapeFn(NoOutputs);
+OP_ON("store", "CacheStoreClear", NoOutputs);
 
 // The fields of refurbish_tf.CacheStoreStats by name, in one row.
 COUNTS_OP("store", "CacheStoreStats");

@@ -118,9 +118,6 @@ class SampleMap {
   // call it with no lock held.
   virtual void LookAtMemory() {}
 
-  // Whether there is room for `bytes`, as far as that is known before a put.
-  virtual bool HasRoom(int64_t /*bytes*/) { return true; }
-
   // Removes the sample; counts an eviction if `evict`. False if there is none.
   virtual bool Remove(uint64_t index, bool evict) = 0;
   virtual void Clear() = 0;

@@ -24,9 +24,6 @@
 namespace refurbish_tf {
 namespace {
 
-constexpr char kAdaptiveEchoType[] = "AdaptiveEcho";
-constexpr char kMaxEchoingFactor[] = "max_echoing_factor";
-constexpr char kStage[] = "stage";
 constexpr ResultsKey kBuffered = {"num_buffered", "buffered"};
 
 // How many elements are read ahead. One is enough for the throughput; a second
@@ -46,7 +43,7 @@ class AdaptiveEchoDataset : public UnaryDataset {
  public:
   AdaptiveEchoDataset(OpKernelContext* ctx, const DatasetBase* input,
                       const std::string& stage, int64_t max_factor)
-      : UnaryDataset(ctx, input, kAdaptiveEchoType),
+      : UnaryDataset(ctx, input, "AdaptiveEcho"),
         max_factor_(max_factor),
         stage_(Registry<EchoStage>::Global().GetOrCreate(
             stage, [] { return std::make_shared<EchoStage>(); })) {}
@@ -147,8 +144,8 @@ class AdaptiveEchoDatasetOp : public UnaryDatasetOpKernel {
                    DatasetBase** output) override {
     std::string stage;
     int64_t max_factor;
-    OP_REQUIRES_OK(
-        ctx, GetScalars(ctx, kStage, &stage, kMaxEchoingFactor, &max_factor));
+    OP_REQUIRES_OK(ctx, GetScalars(ctx, "stage", &stage, "max_echoing_factor",
+                                   &max_factor));
     OP_REQUIRES(
         ctx, max_factor >= 1,
         InvalidArgument("max_e must be a whole number of at least 1, got ",

@@ -23,12 +23,7 @@
 namespace refurbish_tf {
 namespace {
 
-constexpr char kAugmentType[] = "Augment";
 constexpr char kFunction[] = "f";
-constexpr char kArguments[] = "other_arguments";
-constexpr char kOfBatches[] = "RefurbishTf>AugmentBatchDataset";
-constexpr char kBatchSize[] = "batch_size";
-constexpr char kDropRemainder[] = "drop_remainder";
 constexpr ResultsKey kReady = {"num_ready", "ready"};
 
 class AugmentWork : public ElementWork {
@@ -83,7 +78,7 @@ class AugmentDataset : public UnaryDataset {
   AugmentDataset(OpKernelContext* ctx, const DatasetBase* input,
                  std::unique_ptr<InlineFunction> function, Batches batches,
                  DataTypeVector types, std::vector<PartialTensorShape> shapes)
-      : UnaryDataset(ctx, input, kAugmentType, std::move(types),
+      : UnaryDataset(ctx, input, "Augment", std::move(types),
                      std::move(shapes)),
         function_(std::move(function)),
         batches_(batches) {}
@@ -248,14 +243,15 @@ class AugmentDatasetOp : public UnaryDatasetOpKernel {
   void MakeDataset(OpKernelContext* ctx, DatasetBase* input,
                    DatasetBase** output) override {
     Batches batches;
-    if (type_string() == kOfBatches) {
-      OP_REQUIRES_OK(ctx, GetScalars(ctx, kBatchSize, &batches.size,
-                                     kDropRemainder, &batches.drop_remainder));
+    if (type_string() == "RefurbishTf>AugmentBatchDataset") {
+      OP_REQUIRES_OK(
+          ctx, GetScalars(ctx, "batch_size", &batches.size, "drop_remainder",
+                          &batches.drop_remainder));
       OP_REQUIRES_OK(ctx, batches.Check(shapes_));
     }
     std::unique_ptr<InlineFunction> function;
-    OP_REQUIRES_OK(
-        ctx, InlineFunction::Create(ctx, metadata_, kArguments, &function));
+    OP_REQUIRES_OK(ctx, InlineFunction::Create(ctx, metadata_,
+                                               "other_arguments", &function));
     *output = new IteratedBy<AugmentDataset, AugmentIterator>(
         ctx, input, std::move(function), batches, types_, shapes_);
   }

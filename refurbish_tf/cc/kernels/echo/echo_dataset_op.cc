@@ -23,9 +23,6 @@
 namespace refurbish_tf {
 namespace {
 
-constexpr char kEchoType[] = "Echo";
-constexpr char kEchoingFactor[] = "echoing_factor";
-constexpr char kEchoSeed[] = "seed";
 constexpr char kLeft[] = "left";
 constexpr char kElement[] = "element";
 
@@ -53,7 +50,7 @@ class EchoDataset : public UnaryDataset {
  public:
   EchoDataset(OpKernelContext* ctx, const DatasetBase* input, double factor,
               int64_t seed)
-      : UnaryDataset(ctx, input, kEchoType),
+      : UnaryDataset(ctx, input, "Echo"),
         factor_(factor),
         schedule_(static_cast<uint64_t>(seed), factor) {}
 
@@ -325,7 +322,7 @@ class EchoDatasetOp : public UnaryDatasetOpKernel {
     double factor;
     int64_t seed;
     OP_REQUIRES_OK(ctx,
-                   GetScalars(ctx, kEchoingFactor, &factor, kEchoSeed, &seed));
+                   GetScalars(ctx, "echoing_factor", &factor, "seed", &seed));
     OP_REQUIRES(ctx, factor >= 1 && factor < 2147483648.0,
                 InvalidArgument(
                     "e, the echoing factor, must be a number of at least 1 and "

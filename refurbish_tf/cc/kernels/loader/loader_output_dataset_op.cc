@@ -30,10 +30,6 @@
 namespace refurbish_tf {
 namespace {
 
-constexpr char kLoaderOutputType[] = "LoaderOutput";
-constexpr char kReadAheadSize[] = "buffer_size";
-constexpr char kNumAhead[] = "num_ahead";
-constexpr char kExclusive[] = "exclusive";
 constexpr ResultsKey kOnTheirWay = {"num_on_their_way", "on_their_way"};
 
 // Copies the tensors whose memory others also hold.
@@ -83,16 +79,12 @@ struct LoaderOutputOptions {
   bool exclusive;
 };
 
-class LoaderOutputDataset : public UnaryDataset {
- public:
+struct LoaderOutputDataset : public UnaryDataset {
   LoaderOutputDataset(OpKernelContext* ctx, const DatasetBase* input,
                       LoaderOutputOptions options)
-      : UnaryDataset(ctx, input, kLoaderOutputType), options_(options) {}
+      : UnaryDataset(ctx, input, "LoaderOutput"), loader_output(options) {}
 
-  const LoaderOutputOptions& loader_output() const { return options_; }
-
- private:
-  const LoaderOutputOptions options_;
+  const LoaderOutputOptions loader_output;
 };
 
 class LoaderOutputIterator
@@ -158,7 +150,7 @@ class LoaderOutputIterator
 
  private:
   const LoaderOutputOptions& options() const {
-    return dataset()->loader_output();
+    return dataset()->loader_output;
   }
 
   // Notes that the user has all elements so far, except the last `number`.
@@ -179,8 +171,8 @@ class LoaderOutputDatasetOp : public UnaryDatasetOpKernel {
   explicit LoaderOutputDatasetOp(OpKernelConstruction* ctx)
       : UnaryDatasetOpKernel(ctx) {
     OP_REQUIRES_OK(
-        ctx, GetAttrs(ctx, kReadAheadSize, &options_.buffer_size, kNumAhead,
-                      &options_.num_ahead, kExclusive, &options_.exclusive));
+        ctx, GetAttrs(ctx, "buffer_size", &options_.buffer_size, "num_ahead",
+                      &options_.num_ahead, "exclusive", &options_.exclusive));
     OP_REQUIRES(ctx, options_.num_ahead + options_.exclusive <= 1,
                 InvalidArgument(
                     "num_ahead must be 0 or 1, and 0 if exclusive, as what is "

@@ -25,7 +25,6 @@ namespace {
 
 constexpr char kReadOne[] = "read_one";
 constexpr char kReadMany[] = "read_many";
-constexpr char kBatchReads[] = "batch_reads";
 
 // Far more than are ever read at once.
 constexpr int64_t kMostBatchReads = 1 << 16;
@@ -203,9 +202,9 @@ class DataSourceDatasetOp : public DatasetOpKernel {
                    FunctionMetadata::Create(ctx, kReadOne, params, &read_one_));
     OP_REQUIRES_OK(
         ctx, FunctionMetadata::Create(ctx, kReadMany, params, &read_many_));
-    OP_REQUIRES_OK(
-        ctx, GetAttrs(ctx, kBatchReads, &batch_reads_, "output_types", &types_,
-                      "output_shapes", &shapes_));
+    OP_REQUIRES_OK(ctx,
+                   GetAttrs(ctx, "batch_reads", &batch_reads_, "output_types",
+                            &types_, "output_shapes", &shapes_));
     const auto check = [&](const char* name, const FunctionMetadata& function,
                            int64_t num_elements) {
       DataTypeVector types = {tensorflow::DT_INT32, DT_STRING};

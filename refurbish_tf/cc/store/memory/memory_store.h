@@ -97,7 +97,8 @@ class MemoryStore : public SampleMap<Sample> {
     return PutResult::kStored;
   }
 
-  bool HasRoom(int64_t bytes) override ABSL_LOCKS_EXCLUDED(mu_) {
+  // Whether there is room for `bytes`, as far as that is known before a put.
+  bool HasRoom(int64_t bytes) ABSL_LOCKS_EXCLUDED(mu_) {
     LookAtMemory();
     std::lock_guard<std::mutex> lock(mu_);
     return room_.Offer(stats_.bytes + bytes) == PutResult::kStored;
