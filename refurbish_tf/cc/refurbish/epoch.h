@@ -22,11 +22,9 @@
 #include "absl/status/statusor.h"
 #include "refurbish_tf/cc/cooperation/job.h"
 #include "refurbish_tf/cc/plan/requests.h"
-#include "refurbish_tf/cc/plan/sample_states.h"
 #include "refurbish_tf/cc/plan/schedule.h"
 #include "refurbish_tf/cc/refurbish/epoch_parts.h"
 #include "refurbish_tf/cc/refurbish/epoch_position.h"
-#include "refurbish_tf/cc/refurbish/noted_reads.h"
 #include "refurbish_tf/cc/sample_store/sample_store.h"
 
 namespace refurbish_tf {

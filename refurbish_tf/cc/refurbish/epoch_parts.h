@@ -1,4 +1,5 @@
-// What an epoch is made from, and what comes at the places of its order.
+// What an epoch is made from, what comes at the places of its order, and what
+// it has decided and noted about its samples.
 #pragma once
 
 #include <atomic>
@@ -6,6 +7,8 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "refurbish_tf/cc/base/counters.h"
 #include "refurbish_tf/cc/base/shard.h"
@@ -13,6 +16,7 @@
 #include "refurbish_tf/cc/plan/schedule.h"
 #include "refurbish_tf/cc/sample_store/sample_store.h"
 #include "refurbish_tf/cc/sample_store/shared_level.h"
+#include "refurbish_tf/cc/store/sample_map.h"
 
 namespace refurbish_tf {
 
@@ -76,6 +80,77 @@ struct Advance {
   bool wanted = false;    // Whether the element after them is wanted.
   uint32_t index = 0;     // The index of that element.
   bool at_end = false;    // Whether the stream should end after them.
+};
+
+// What an epoch has decided about a sample.
+enum class SampleState : uint8_t {
+  // Nothing is decided yet.
+  kOpen,
+  // Requested from the source, which yields it to be prepared.
+  kAsked,
+  // Not needed from the source: it was taken from the store, is being read from
+  // the store or the ring, or was already yielded.
+  kFound,
+  // To be looked up in the store again when the order has been walked. Until
+  // then, the sample is not taken from the source.
+  kDeferred,
+};
+
+// Takes two bits per sample. A sample is kOpen until its state is set.
+class SampleStates {
+ public:
+  void Resize(uint32_t num_samples) { bytes_.resize(num_samples / 4 + 1); }
+  SampleState operator[](uint32_t index) const {
+    return index / 4 < bytes_.size()
+               ? SampleState(bytes_[index / 4] >> 2 * (index % 4) & 3)
+               : SampleState::kOpen;
+  }
+  void Set(uint32_t index, SampleState state) {
+    if (index / 4 >= bytes_.size()) bytes_.resize(index / 4 + 1);
+    uint8_t& byte = bytes_[index / 4];
+    const int shift = 2 * (index % 4);
+    byte = (byte & ~(3 << shift)) | static_cast<uint8_t>(state) << shift;
+  }
+
+ private:
+  std::vector<uint8_t> bytes_;
+};
+
+// The reads that an epoch has noted, and how many have not ended.
+class NotedReads {
+ public:
+  // `position`: where in the ring a sample in transit is.
+  WantedSample Note(uint64_t key, GenerationRange wanted,
+                    std::optional<uint64_t> position) {
+    noted_.push_back({next_ticket_++, key, wanted, position});
+    ++num_reading_;
+    num_transit_reading_ += position.has_value();
+    return noted_.back();
+  }
+  // The number of noted reads that were not taken yet.
+  size_t size() const { return noted_.size(); }
+  std::vector<WantedSample> Take() { return std::exchange(noted_, {}); }
+
+  void End(const WantedSample& read) {
+    --num_reading_;
+    num_transit_reading_ -= read.position.has_value();
+  }
+  bool any() const { return num_reading_ > 0; }
+  // Whether many reads are in progress. The limit is lower for samples in
+  // transit, which may soon be replaced.
+  bool many() const {
+    return num_reading_ > kMostReading ||
+           num_transit_reading_ > kMostTransitReading;
+  }
+
+ private:
+  static constexpr int64_t kMostReading = 256;
+  static constexpr int64_t kMostTransitReading = 32;
+
+  std::vector<WantedSample> noted_;
+  int64_t num_reading_ = 0;
+  int64_t num_transit_reading_ = 0;
+  uint64_t next_ticket_ = 0;
 };
 
 }  // namespace refurbish_tf
