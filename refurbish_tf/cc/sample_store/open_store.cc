@@ -17,8 +17,8 @@ absl::StatusOr<std::shared_ptr<SampleStore>> SampleStore::GetOrCreate(
             if (id.empty() || id[0] != '/') {
               return std::make_shared<MemorySamples>(max_bytes);
             }
-            auto disk = DiskSamples::Open(id, max_bytes, overwrite,
-                                          /*must_exist=*/mode == "inspect");
+            auto disk = OpenDiskSamples(id, max_bytes, overwrite,
+                                        /*must_exist=*/mode == "inspect");
             status = disk.status();
             return disk.ok() ? *std::move(disk) : nullptr;
           });

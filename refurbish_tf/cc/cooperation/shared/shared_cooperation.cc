@@ -4,8 +4,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_split.h"
 #include "refurbish_tf/cc/base/printable.h"
+#include "refurbish_tf/cc/base/status_macros.h"
 #include "refurbish_tf/cc/cooperation/shared/shared_job.h"
 
 namespace refurbish_tf {
@@ -125,100 +125,133 @@ std::shared_ptr<const Schedule> AgreedSchedule(
   return std::make_shared<Schedule>(terms.options, *moved, origin);
 }
 
+class SharedCooperation : public Cooperation {
+ public:
+  // The store must outlive it.
+  explicit SharedCooperation(DiskStore* disk) : disk_(*disk) {}
+
+  std::shared_ptr<const Schedule> Agreed(const Terms& terms) override {
+    return AgreedSchedule(disk_.settings(), terms);
+  }
+  absl::StatusOr<std::shared_ptr<const Schedule>> Agree(
+      const Terms& terms, std::shared_ptr<const Schedule> schedule,
+      std::chrono::milliseconds patience) override {
+    const Settings before = disk_.settings();
+    if (HoldsElements(before)) return HoldsOther(kElements, kSamples);
+    if (!HasStageSettings(before) && disk_.Stats().entries > 0) {
+      return SamplesPutByHand();
+    }
+    RTF_RETURN_IF_ERROR(AgreeAsStage(StageSettings(terms, schedule.get()),
+                                     /*replace=*/false, patience));
+    // While the shard of the source is unknown, so is its schedule.
+    if (schedule != nullptr || !terms.shard.has_value()) return schedule;
+    Settings settings = disk_.settings();
+    schedule = AgreedSchedule(settings, terms);
+    if (schedule != nullptr || settings.count(kKeptSetting) == 0)
+      return schedule;
+    return FailedPrecondition(
+        "The settings of the cache store ", disk_.directory(),
+        " do not fit this source: num_samples=", settings[kSamplesSetting],
+        ", num_kept_samples=", settings[kKeptSetting],
+        ", first_epoch=", settings[kOriginSetting],
+        ", shards_of_schedule=", settings[kFormerSetting], ". ", kLimits,
+        "Use the former ones, or a machine with more memory, or ", kStartEmpty,
+        ".");
+  }
+  absl::Status AgreeAnew(const Terms& terms,
+                         const Schedule& schedule) override {
+    return AgreeAsStage(StageSettings(terms, &schedule), /*replace=*/true,
+                        kPatienceOfAStep);
+  }
+  absl::Status AgreeOnElements(int64_t num_elements,
+                               const std::string& shard) override {
+    const Settings before = disk_.settings();
+    if (HasStageSettings(before) && !HoldsElements(before)) {
+      return HoldsOther(kSamples, kElements);
+    }
+    if (!HasStageSettings(before) && disk_.Stats().entries > 0) {
+      return SamplesPutByHand();
+    }
+    const absl::Status agreed =
+        disk_.Agree({{kReuseSetting, kOfElements},
+                     {kSamplesSetting, absl::StrCat(num_elements)},
+                     {kShardSetting, shard}});
+    if (!absl::IsFailedPrecondition(agreed)) return agreed;
+    return Unfit(
+        "was filled from another source: ", Printable(agreed.message()),
+        ". Use that source, or ", kStartEmpty, ".");
+  }
+  absl::StatusOr<Settings> AgreeOn(const Settings& settings,
+                                   bool replace) override {
+    RTF_RETURN_IF_ERROR(disk_.CheckDirectory());
+    RTF_RETURN_IF_ERROR(AgreeAsStage(settings, replace));
+    return disk_.settings();
+  }
+  absl::StatusOr<std::vector<NamedNumbers>> LivingJobs() override {
+    return disk_.state().LivingJobs();
+  }
+  absl::StatusOr<std::shared_ptr<Job>> Join(double reuse_factor) override {
+    absl::StatusOr<std::unique_ptr<SharedState::Job>> job = disk_.Join();
+    if (!job.ok()) {
+      RTF_RETURN_IF_ERROR(disk_.CheckDirectory());
+      return job.status();
+    }
+    return std::make_shared<SharedJob>(reuse_factor, &disk_, *std::move(job));
+  }
+  void MakeRoomFor(uint64_t num_elements) override {
+    disk_.MakeRoomFor(num_elements);
+  }
+  absl::Status PlanTransit(int64_t bytes, int64_t sample_bytes) override {
+    return disk_.PlanTransit(bytes, sample_bytes);
+  }
+  int64_t num_in_transit() override {
+    const TransitRing* const ring = disk_.transit();
+    return ring == nullptr ? 0 : ring->num_units();
+  }
+  Place place() override {
+    // The job has used no sample that was put after the head.
+    const TransitRing* const ring = disk_.transit();
+    return {static_cast<int64_t>(disk_.records().store_id()),
+            ring == nullptr ? 0 : static_cast<int64_t>(ring->head())};
+  }
+
+ private:
+  // Like `DiskStore::Agree`, with an error message for users of a stage.
+  absl::Status AgreeAsStage(const Settings& settings, bool replace = false,
+                            std::chrono::milliseconds patience = kPatience) {
+    absl::Status status = disk_.Agree(settings, replace, patience);
+    if (!absl::IsFailedPrecondition(status)) return status;
+    return FailedPrecondition(
+        "The samples in the cache store ", disk_.directory(),
+        " were prepared in another way: ", status.message(), ". ",
+        absl::StrContains(status.message(), kKeptSetting) ||
+                absl::StrContains(status.message(), kFormerSetting)
+            ? kLimits
+            : "",
+        "To use these samples, give the former value, here or in version=. "
+        "Otherwise, ",
+        kStartEmpty, ".");
+  }
+  // The error that the store cannot be used: its name, followed by `why`.
+  template <class... Parts>
+  absl::Status Unfit(const Parts&... why) const {
+    return FailedPrecondition("The cache store ", disk_.directory(), " ",
+                              why...);
+  }
+  absl::Status HoldsOther(const char* held, const char* wanted) const {
+    return Unfit(
+        "holds ", held, ", not ", wanted,
+        ". Give refurbish and cached a directory of their own each, or ",
+        kStartEmpty, ".");
+  }
+
+  DiskStore& disk_;
+};
+
 }  // namespace
 
-absl::Status SharedCooperation::HoldsOther(const char* held,
-                                           const char* wanted) const {
-  return Unfit("holds ", held, ", not ", wanted,
-               ". Give refurbish and cached a directory of their own each, or ",
-               kStartEmpty, ".");
-}
-
-absl::Status SharedCooperation::AgreeAsStage(
-    const Settings& settings, bool replace,
-    std::chrono::milliseconds patience) {
-  absl::Status status = disk_.Agree(settings, replace, patience);
-  if (!absl::IsFailedPrecondition(status)) return status;
-  return FailedPrecondition(
-      "The samples in the cache store ", disk_.directory(),
-      " were prepared in another way: ", status.message(), ". ",
-      absl::StrContains(status.message(), kKeptSetting) ||
-              absl::StrContains(status.message(), kFormerSetting)
-          ? kLimits
-          : "",
-      "To use these samples, give the former value, here or in version=. "
-      "Otherwise, ",
-      kStartEmpty, ".");
-}
-
-absl::StatusOr<std::shared_ptr<Job>> SharedCooperation::Join(
-    double reuse_factor) {
-  absl::StatusOr<std::unique_ptr<SharedState::Job>> job = disk_.Join();
-  if (!job.ok()) {
-    RTF_RETURN_IF_ERROR(disk_.CheckDirectory());
-    return job.status();
-  }
-  return std::make_shared<SharedJob>(reuse_factor, &disk_, *std::move(job));
-}
-
-Cooperation::Place SharedCooperation::place() {
-  // The job has used no sample that was put after the head.
-  const TransitRing* const ring = disk_.transit();
-  return {static_cast<int64_t>(disk_.records().store_id()),
-          ring == nullptr ? 0 : static_cast<int64_t>(ring->head())};
-}
-
-std::shared_ptr<const Schedule> SharedCooperation::Agreed(const Terms& terms) {
-  return AgreedSchedule(disk_.settings(), terms);
-}
-
-absl::Status SharedCooperation::AgreeAnew(const Terms& terms,
-                                          const Schedule& schedule) {
-  return AgreeAsStage(StageSettings(terms, &schedule), /*replace=*/true,
-                      kPatienceOfAStep);
-}
-
-absl::StatusOr<std::shared_ptr<const Schedule>> SharedCooperation::Agree(
-    const Terms& terms, std::shared_ptr<const Schedule> schedule,
-    std::chrono::milliseconds patience) {
-  const Settings before = disk_.settings();
-  if (HoldsElements(before)) return HoldsOther(kElements, kSamples);
-  if (!HasStageSettings(before) && disk_.Stats().entries > 0) {
-    return SamplesPutByHand();
-  }
-  RTF_RETURN_IF_ERROR(AgreeAsStage(StageSettings(terms, schedule.get()),
-                                   /*replace=*/false, patience));
-  // While the shard of the source is unknown, so is its schedule.
-  if (schedule != nullptr || !terms.shard.has_value()) return schedule;
-  Settings settings = disk_.settings();
-  schedule = AgreedSchedule(settings, terms);
-  if (schedule != nullptr || settings.count(kKeptSetting) == 0) return schedule;
-  return FailedPrecondition(
-      "The settings of the cache store ", disk_.directory(),
-      " do not fit this source: num_samples=", settings[kSamplesSetting],
-      ", num_kept_samples=", settings[kKeptSetting],
-      ", first_epoch=", settings[kOriginSetting],
-      ", shards_of_schedule=", settings[kFormerSetting], ". ", kLimits,
-      "Use the former ones, or a machine with more memory, or ", kStartEmpty,
-      ".");
-}
-
-absl::Status SharedCooperation::AgreeOnElements(int64_t num_elements,
-                                                const std::string& shard) {
-  const Settings before = disk_.settings();
-  if (HasStageSettings(before) && !HoldsElements(before)) {
-    return HoldsOther(kSamples, kElements);
-  }
-  if (!HasStageSettings(before) && disk_.Stats().entries > 0) {
-    return SamplesPutByHand();
-  }
-  const absl::Status agreed =
-      disk_.Agree({{kReuseSetting, kOfElements},
-                   {kSamplesSetting, absl::StrCat(num_elements)},
-                   {kShardSetting, shard}});
-  if (!absl::IsFailedPrecondition(agreed)) return agreed;
-  return Unfit("was filled from another source: ", Printable(agreed.message()),
-               ". Use that source, or ", kStartEmpty, ".");
+std::unique_ptr<Cooperation> MakeSharedCooperation(DiskStore* disk) {
+  return std::make_unique<SharedCooperation>(disk);
 }
 
 }  // namespace refurbish_tf
