@@ -54,7 +54,7 @@ MUTANTS = [
   # G1.
   Mutant(
     "a source that has grown is not noticed",
-    "cc/kernels/refurbish/source_reader.cc",
+    "cc/kernels/refurbish/source_reader.h",
     '      if (failed_.ok() && !end) failed_ = OtherLength("more than");\n',
     "",
     "refurbish/test_dataset_sources.py::test_a_source_whose_length_changes",
@@ -121,7 +121,7 @@ MUTANTS = [
   ),
   Mutant(
     "nothing is taken",
-    "cc/cooperation/shared/shared_job.cc",
+    "cc/cooperation/shared/shared_job.h",
     "  if (!found.position.has_value()) return std::nullopt;",
     "  return std::nullopt;",
     "store/test_sharing.py::test_each_sample_is_prepared_about_once_for_all",
@@ -143,9 +143,9 @@ MUTANTS = [
   ),
   Mutant(
     "the seed of final_fn is the same in each epoch",
-    "cc/kernels/refurbish/sample_work.cc",
-    "Call(functions_.final, Purpose::kFinalFunction, epoch_->number(), piece));",
-    "Call(functions_.final, Purpose::kFinalFunction, 0, piece));",
+    "cc/kernels/refurbish/sample_work.h",
+    "kFinalFunction,\n                            epoch_->number(), piece));",
+    "kFinalFunction, 0, piece));",
     "refurbish/test_guarantees.py::test_seed_fixes_everything_and_another_seed_changes_everything",
   ),
   # G7.

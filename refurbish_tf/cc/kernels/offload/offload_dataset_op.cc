@@ -36,28 +36,23 @@ constexpr ResultsKey kErrors = {"num_errors", "error"};
 // change of the fraction.
 constexpr int64_t kRoom = 2;
 
-class OffloadDataset : public UnaryDataset {
- public:
+struct OffloadDataset : public UnaryDataset {
   OffloadDataset(OpKernelContext* ctx, const DatasetBase* input,
                  OffloadOptions options)
       : UnaryDataset(ctx, input, "Offload", options.types, options.shapes),
-        options_(std::move(options)),
-        stage_(Registry<OffloadStage>::Global().GetOrCreate(
-            options_.stage, [this] {
+        offload(std::move(options)),
+        offload_stage(
+            Registry<OffloadStage>::Global().GetOrCreate(offload.stage, [this] {
               return std::make_shared<OffloadStage>(
-                  options_.seed, options_.any_seed, options_.eighths);
+                  offload.seed, offload.any_seed, offload.eighths);
             })) {}
 
   int64_t CardinalityInternal(CardinalityOptions options) const override {
-    return options_.batches.Cardinality(input_->Cardinality(options));
+    return offload.batches.Cardinality(input_->Cardinality(options));
   }
 
-  const OffloadOptions& offload() const { return options_; }
-  OffloadStage& stage() const { return *stage_; }
-
- private:
-  const OffloadOptions options_;
-  const std::shared_ptr<OffloadStage> stage_;
+  const OffloadOptions offload;
+  const std::shared_ptr<OffloadStage> offload_stage;
 };
 
 // Lock order: `mu_` before the workers' locks and the stage's.
@@ -175,8 +170,8 @@ class OffloadIterator : public InputIterator<OffloadDataset, OffloadWork> {
   }
 
  private:
-  const OffloadOptions& options() const { return dataset()->offload(); }
-  OffloadStage& stage() const { return dataset()->stage(); }
+  const OffloadOptions& options() const { return dataset()->offload; }
+  OffloadStage& stage() const { return *dataset()->offload_stage; }
 
   void Run(IteratorContext* ctx) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     MakeWork(ctx, options(), &stage(), *iteration_, filling_, position_,

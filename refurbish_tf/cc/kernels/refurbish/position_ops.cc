@@ -9,7 +9,6 @@
 #include "refurbish_tf/cc/kernels/dataset_op.h"
 #include "refurbish_tf/cc/kernels/function_op.h"
 #include "refurbish_tf/cc/kernels/refurbish/position_checkpoint.h"
-#include "refurbish_tf/cc/kernels/refurbish/stages_in_graph.h"
 #include "refurbish_tf/cc/kernels/stages_upstream.h"
 #include "refurbish_tf/cc/refurbish/stage.h"
 #include "tensorflow/core/data/serialization_utils.h"
@@ -125,30 +124,10 @@ absl::Status KeepStagePosition(OpKernelContext* ctx) {
   return absl::OkStatus();
 }
 
-absl::Status NamesOfStages(OpKernelContext* ctx) {
-  DatasetBase* dataset;
-  TF_RETURN_IF_ERROR(
-      tensorflow::data::GetDatasetFromVariantTensor(ctx->input(0), &dataset));
-  const auto stages = StagesInGraph(ctx, *dataset);
-  const TensorShape shape({static_cast<int64_t>(stages.size())});
-  Tensor names(DT_STRING, shape), read_again(DT_STRING, shape),
-      skipped(DT_STRING, shape);
-  for (size_t i = 0; i < stages.size(); ++i) {
-    names.vec<tstring>()(i) = stages[i].name;
-    read_again.vec<tstring>()(i) = stages[i].read_again_by;
-    skipped.vec<tstring>()(i) = stages[i].skipped_by;
-  }
-  ctx->set_output(0, names);
-  ctx->set_output(1, read_again);
-  ctx->set_output(2, skipped);
-  return absl::OkStatus();
-}
-
 REFURBISH_TF_KERNEL("RefurbishPosition", FunctionOp<StagePosition>);
 REFURBISH_TF_KERNEL("RefurbishSavedPosition", FunctionOp<SavedPosition>);
 REFURBISH_TF_KERNEL("RefurbishSetPosition", FunctionOp<SetStagePosition>);
 REFURBISH_TF_KERNEL("RefurbishKeepPosition", FunctionOp<KeepStagePosition>);
-REFURBISH_TF_KERNEL("RefurbishStages", FunctionOp<NamesOfStages>);
 
 }  // namespace
 }  // namespace refurbish_tf

@@ -43,8 +43,15 @@ class RefurbishDataset : public UnaryDataset, public StageDataset {
 
   const std::shared_ptr<Stage>& stage() const override { return stage_; }
 
-  int64_t CardinalityInternal(CardinalityOptions options) const override;
-  absl::Status RandomIndexingCompatible() const override;
+  int64_t CardinalityInternal(CardinalityOptions options) const override {
+    return arguments_.batches.Cardinality(NumSamples(options));
+  }
+  absl::Status RandomIndexingCompatible() const override {
+    return absl::UnimplementedError(
+        "refurbish yields its samples in another order in each epoch, so they "
+        "cannot be read by index. Leave out a global shuffle after it, as it "
+        "shuffles already; read single samples from its source.");
+  }
   absl::Status Get(OpKernelContext*, int64_t,
                    std::vector<Tensor>*) const override {
     return RandomIndexingCompatible();
@@ -55,9 +62,20 @@ class RefurbishDataset : public UnaryDataset, public StageDataset {
   // Called only by dynamic sharding.
   absl::Status MakeSplitProviders(
       std::vector<std::unique_ptr<tensorflow::data::SplitProvider>>*)
-      const override;
+      const override {
+    return FailedPrecondition(
+        "Dynamic sharding (ShardingPolicy.DYNAMIC, \"distributed_epoch\") gives "
+        "each worker other parts of the source in every epoch, but refurbish "
+        "knows a sample by its position. Use ShardingPolicy.OFF, with which each "
+        "worker yields every sample, or source.shard(SHARD_HINT, SHARD_HINT)"
+        ".refurbish(...) and ShardingPolicy.HINT, with which each worker yields "
+        "its share.");
+  }
 
  protected:
+  // In refurbish_iterator.cc.
+  std::unique_ptr<IteratorBase> MakeIteratorInternal(
+      const std::string& prefix) const override;
   absl::Status AddFunctions(SerializationContext* ctx,
                             Builder* b) const override {
     TF_RETURN_IF_ERROR(partial_->AddToGraph(ctx, b));
@@ -67,7 +85,17 @@ class RefurbishDataset : public UnaryDataset, public StageDataset {
  private:
   friend class RefurbishIterator;
 
-  int64_t NumSamples(CardinalityOptions options) const;
+  int64_t NumSamples(CardinalityOptions options) const {
+    // The cardinality is wrong until tf.data has filled in SHARD_HINT.
+    const int64_t cardinality = hinted_ ? tensorflow::data::kUnknownCardinality
+                                        : input_->Cardinality(options);
+    if (cardinality != tensorflow::data::kUnknownCardinality) {
+      return cardinality;
+    }
+    // The stage knows the number after the first pass.
+    const int64_t num_samples = stage_->num_samples();
+    return num_samples == kUnknownSamples ? cardinality : num_samples;
+  }
 
   const RefurbishArguments arguments_;
   const std::shared_ptr<Stage> stage_;

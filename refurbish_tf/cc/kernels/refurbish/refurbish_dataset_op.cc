@@ -6,47 +6,10 @@
 
 #include "refurbish_tf/cc/kernels/iterator_workers.h"
 #include "refurbish_tf/cc/kernels/refurbish/refurbish_dataset.h"
-#include "refurbish_tf/cc/kernels/refurbish/refurbish_iterator.h"
 #include "refurbish_tf/cc/kernels/source_checks/check_source.h"
-#include "refurbish_tf/cc/kernels/source_checks/random_access.h"
 #include "refurbish_tf/cc/kernels/source_checks/source_probe.h"
 
 namespace refurbish_tf {
-int64_t RefurbishDataset::CardinalityInternal(
-    CardinalityOptions options) const {
-  return arguments_.batches.Cardinality(NumSamples(options));
-}
-
-int64_t RefurbishDataset::NumSamples(CardinalityOptions options) const {
-  // The cardinality is wrong until tf.data has filled in SHARD_HINT.
-  const int64_t cardinality = hinted_ ? tensorflow::data::kUnknownCardinality
-                                      : input_->Cardinality(options);
-  if (cardinality != tensorflow::data::kUnknownCardinality) {
-    return cardinality;
-  }
-  // The stage knows the number after the first pass.
-  const int64_t num_samples = stage_->num_samples();
-  return num_samples == kUnknownSamples ? cardinality : num_samples;
-}
-
-absl::Status RefurbishDataset::RandomIndexingCompatible() const {
-  return absl::UnimplementedError(
-      "refurbish yields its samples in another order in each epoch, so they "
-      "cannot be read by index. Leave out a global shuffle after it, as it "
-      "shuffles already; read single samples from its source.");
-}
-
-absl::Status RefurbishDataset::MakeSplitProviders(
-    std::vector<std::unique_ptr<tensorflow::data::SplitProvider>>*) const {
-  return FailedPrecondition(
-      "Dynamic sharding (ShardingPolicy.DYNAMIC, \"distributed_epoch\") gives "
-      "each worker other parts of the source in every epoch, but refurbish "
-      "knows a sample by its position. Use ShardingPolicy.OFF, with which each "
-      "worker yields every sample, or source.shard(SHARD_HINT, SHARD_HINT)"
-      ".refurbish(...) and ShardingPolicy.HINT, with which each worker yields "
-      "its share.");
-}
-
 namespace {
 
 class RefurbishDatasetOp : public UnaryDatasetOpKernel {
@@ -170,9 +133,9 @@ class RefurbishDatasetOp : public UnaryDatasetOpKernel {
       OP_REQUIRES_OK(ctx, ProbeSource(ctx, input, "refurbish", &checks,
                                       (*store)->store()));
     }
-    *output = new IteratedBy<RefurbishDataset, RefurbishIterator>(
-        ctx, input, std::move(arguments), std::move(stage), std::move(partial),
-        std::move(final), facts.hinted);
+    *output = new RefurbishDataset(ctx, input, std::move(arguments),
+                                   std::move(stage), std::move(partial),
+                                   std::move(final), facts.hinted);
   }
 
  private:

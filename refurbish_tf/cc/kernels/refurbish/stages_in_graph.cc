@@ -1,12 +1,16 @@
-#include "refurbish_tf/cc/kernels/refurbish/stages_in_graph.h"
+// Finds the refurbish stages of a dataset, including those in its functions,
+// and the operations after them that a symbolic checkpoint restores wrongly.
 
 #include <algorithm>
 #include <deque>
 #include <set>
+#include <string>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
+#include "refurbish_tf/cc/kernels/function_op.h"
 #include "tensorflow/core/data/serialization_utils.h"
 #include "tensorflow/core/framework/function.pb.h"
 #include "tensorflow/core/framework/graph.pb.h"
@@ -14,6 +18,15 @@
 
 namespace refurbish_tf {
 namespace {
+
+struct StageInGraph {
+  std::string name;
+  // An operation after the stage that reads an element again after a restore
+  // of a symbolic checkpoint, or empty.
+  std::string read_again_by;
+  // An operation whose symbolic checkpoint lacks what it skipped, or empty.
+  std::string skipped_by;
+};
 
 // After a restore from a symbolic checkpoint, these operations read their
 // current element again and continue at their saved position within it.
@@ -92,7 +105,8 @@ class Search {
     Visit(&scope, output, after);
   }
 
-  std::vector<StageInGraph> stages() && { return std::move(stages_); }
+  // Each stage once, upstream first.
+  const std::vector<StageInGraph>& stages() const { return stages_; }
 
  private:
   void Visit(Scope* scope, const std::string& input, const After& after) {
@@ -180,13 +194,28 @@ class Search {
   std::vector<StageInGraph> stages_;
 };
 
-}  // namespace
-
-std::vector<StageInGraph> StagesInGraph(OpKernelContext* ctx,
-                                        const DatasetBase& dataset) {
+absl::Status NamesOfStages(OpKernelContext* ctx) {
+  DatasetBase* dataset;
+  TF_RETURN_IF_ERROR(
+      tensorflow::data::GetDatasetFromVariantTensor(ctx->input(0), &dataset));
   Search search(ctx);
-  search.VisitDataset(dataset, After());
-  return std::move(search).stages();
+  search.VisitDataset(*dataset, After());
+  const std::vector<StageInGraph>& stages = search.stages();
+  const TensorShape shape({static_cast<int64_t>(stages.size())});
+  Tensor names(DT_STRING, shape), read_again(DT_STRING, shape),
+      skipped(DT_STRING, shape);
+  for (size_t i = 0; i < stages.size(); ++i) {
+    names.vec<tstring>()(i) = stages[i].name;
+    read_again.vec<tstring>()(i) = stages[i].read_again_by;
+    skipped.vec<tstring>()(i) = stages[i].skipped_by;
+  }
+  ctx->set_output(0, names);
+  ctx->set_output(1, read_again);
+  ctx->set_output(2, skipped);
+  return absl::OkStatus();
 }
 
+REFURBISH_TF_KERNEL("RefurbishStages", FunctionOp<NamesOfStages>);
+
+}  // namespace
 }  // namespace refurbish_tf

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <set>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "refurbish_tf/cc/kernels/function_op.h"
 #include "refurbish_tf/cc/kernels/op_lists.h"
 #include "tensorflow/core/data/dataset_utils.h"
 #include "tensorflow/core/data/serialization_utils.h"
@@ -320,6 +322,34 @@ absl::Status CheckLength(const DatasetBase* source, const char* method) {
   return absl::OkStatus();
 }
 
+// `visited`: a dataset may be the input of several others, as in `zip`.
+const DatasetBase* FindStream(const DatasetBase* dataset,
+                              std::unordered_set<const DatasetBase*>* visited) {
+  if (!visited->insert(dataset).second) return nullptr;
+  std::vector<const DatasetBase*> inputs;
+  if (!dataset->InputDatasets(&inputs).ok()) return dataset;
+  for (const DatasetBase* input : inputs) {
+    const DatasetBase* stream = FindStream(input, visited);
+    if (stream != nullptr) return stream;
+  }
+  const bool has_access = HasTrait(dataset->type_string(), kByIndex) &&
+                          dataset->RandomIndexingCompatible().ok() &&
+                          dataset->Cardinality(CardinalityOptions()) >= 0;
+  return has_access ? nullptr : dataset;
+}
+
+absl::Status TypeOfFirstStream(OpKernelContext* ctx) {
+  DatasetBase* dataset = nullptr;
+  TF_RETURN_IF_ERROR(
+      tensorflow::data::GetDatasetFromVariantTensor(ctx->input(0), &dataset));
+  const DatasetBase* stream = FirstStream(dataset);
+  ctx->set_output(
+      0, Tensor(tstring(stream == nullptr ? "" : stream->type_string())));
+  return absl::OkStatus();
+}
+
+REFURBISH_TF_KERNEL("FirstStream", FunctionOp<TypeOfFirstStream>);
+
 }  // namespace
 
 absl::Status CheckSource(OpKernelContext* ctx, const DatasetBase* source,
@@ -365,6 +395,11 @@ absl::Status CheckSource(OpKernelContext* ctx, const DatasetBase* source,
       std::any_of(nodes.begin(), nodes.end(),
                   [](const NodeDef* node) { return ComputesFloats(*node); });
   return absl::OkStatus();
+}
+
+const DatasetBase* FirstStream(const DatasetBase* dataset) {
+  std::unordered_set<const DatasetBase*> visited;
+  return FindStream(dataset, &visited);
 }
 
 }  // namespace refurbish_tf

@@ -1,4 +1,5 @@
-// Refuses sources that have no end, or whose order changes.
+// Refuses sources that have no end, or whose order changes, and finds out
+// whether a source can be read by index.
 #pragma once
 
 #include "refurbish_tf/cc/kernels/names.h"
@@ -26,5 +27,10 @@ struct SourceFacts {
 // `flat_map`, and the effects of an option of the whole pipeline.
 absl::Status CheckSource(OpKernelContext* ctx, const DatasetBase* source,
                          const char* method, SourceFacts* facts);
+
+// Returns the dataset, nearest the files, that makes `dataset` a stream.
+// Returns null if `dataset` can be read by index: in any order that an index
+// mapper gives, even if elements are left out.
+const DatasetBase* FirstStream(const DatasetBase* dataset);
 
 }  // namespace refurbish_tf

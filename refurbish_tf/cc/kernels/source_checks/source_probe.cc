@@ -1,6 +1,7 @@
 #include "refurbish_tf/cc/kernels/source_checks/source_probe.h"
 
 #include <algorithm>
+#include <climits>
 #include <cstdlib>
 #include <memory>
 #include <optional>
@@ -9,11 +10,13 @@
 #include "refurbish_tf/cc/base/crc32c.h"
 #include "refurbish_tf/cc/base/printable.h"
 #include "refurbish_tf/cc/base/python_warning.h"
-#include "refurbish_tf/cc/kernels/source_checks/file_of.h"
+#include "refurbish_tf/cc/kernels/dataset_op.h"
+#include "refurbish_tf/cc/kernels/op_lists.h"
 #include "tensorflow/core/framework/cancellation.h"
 #include "tensorflow/core/framework/function_handle_cache.h"
 #include "tensorflow/core/framework/resource_mgr.h"
 #include "tensorflow/core/platform/cpu_info.h"
+#include "tensorflow/core/platform/env.h"
 #include "tensorflow/core/platform/logging.h"
 #include "tensorflow/core/public/version.h"
 
@@ -120,6 +123,35 @@ std::string ComesAgain(uint32_t period) {
 }
 
 }  // namespace
+
+std::string FileOf(const DatasetBase* source, IteratorContext* ctx,
+                   int64_t index) {
+  // Goes upstream while element i is made from element i of the input.
+  while (HasTrait(source->type_string(), kOneOfEach) ||
+         source->type_string() == "TakeDataset") {
+    std::vector<const DatasetBase*> inputs;
+    if (!source->InputDatasets(&inputs).ok() || inputs.size() != 1) return "";
+    source = inputs[0];
+  }
+  std::string file;
+  if (const auto* const own = dynamic_cast<const NamedDataset*>(source)) {
+    file = own->FileOf(index);
+  }
+  std::vector<Tensor> tensors;
+  if (source->type_string() == "TensorSliceDataset") {
+    source->Get(AnyContext(ctx), index, &tensors).IgnoreError();
+  }
+  for (const Tensor& tensor : tensors) {
+    if (tensor.dtype() != tensorflow::DT_STRING) continue;
+    if (!file.empty() || tensor.dims() != 0) return "";
+    file = tensor.scalar<tstring>()();
+  }
+  // The string may also be other text, or the contents of a file.
+  return file.size() < PATH_MAX && file.find('\0') == std::string::npos &&
+                 tensorflow::Env::Default()->FileExists(file).ok()
+             ? file
+             : "";
+}
 
 uint32_t ElementChecksum(const std::vector<Tensor>& element, uint32_t* whole) {
   // sums[0]: labels and weights. sums[1]: the rest, with the largest component.

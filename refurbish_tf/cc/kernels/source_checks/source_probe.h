@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "refurbish_tf/cc/kernels/names.h"
@@ -9,6 +10,13 @@
 #include "refurbish_tf/cc/source_checks/source_checks.h"
 
 namespace refurbish_tf {
+
+// The file that an element of a source was made from, or "" if it is unknown.
+// It is known if it exists, and element i is made from slice i of a tensor of
+// names, or by a source that knows its files. Slow, because it looks for the
+// file: only for error messages.
+std::string FileOf(const DatasetBase* source, IteratorContext* ctx,
+                   int64_t index);
 
 // A checksum of types, shapes and contents, never 0. The upper half is for
 // large components such as images, the lower half for labels and weights. The

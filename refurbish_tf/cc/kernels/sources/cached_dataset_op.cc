@@ -24,7 +24,6 @@
 #include "refurbish_tf/cc/kernels/dataset_op.h"
 #include "refurbish_tf/cc/kernels/iterator_workers.h"
 #include "refurbish_tf/cc/kernels/source_checks/check_source.h"
-#include "refurbish_tf/cc/kernels/source_checks/random_access.h"
 #include "refurbish_tf/cc/kernels/source_checks/source_probe.h"
 #include "tensorflow/core/platform/env.h"
 #include "tensorflow/core/platform/threadpool.h"
