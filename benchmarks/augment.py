@@ -25,17 +25,14 @@ ROUNDS = 9
 # A reuse factor so large that nothing is ever evicted: after the first epoch there are only hits.
 ONLY_HITS = 1e12
 COPY, FILL, NOTHING = "copy, uint8", "fill, {}", "nothing"
-RAND, AUTO, DEEP, CROP_FLIP, NORMALIZED = peers.RAND, peers.AUTO, peers.DEEP, peers.CROP_FLIP, peers.NORMALIZED
+RAND, CROP_FLIP, NORMALIZED = peers.RAND, peers.CROP_FLIP, peers.NORMALIZED
 # The layers in README.md.
 IN_README = (CROP_FLIP, NORMALIZED, peers.RESIZED, peers.JITTER, peers.BLUR, RAND)
 # Upper limits of the cost of one image, in µs, by side.
 MOST = {32: {RAND: 5, CROP_FLIP: 4}, 224: {RAND: 60}, 348: {RAND: 130}}
 # Upper limits of a row's cost relative to another row's, by side and whether images are batched.
 MOST_OF = {
-  (32, False): [(AUTO, f"TensorFlow: {AUTO}", 0.2), (DEEP, f"TensorFlow: {DEEP}", 0.2)],
   (224, False): [
-    (AUTO, f"TensorFlow: {AUTO}", 0.1),
-    (DEEP, f"TensorFlow: {DEEP}", 0.1),
     (peers.RESIZE, f"TensorFlow: {peers.RESIZE}", 0.5),
     (peers.RESIZE_SMOOTH, f"TensorFlow: {peers.RESIZE_SMOOTH}", 0.2),
   ],
@@ -98,8 +95,15 @@ def layers(side):
     peers.RANDOM_SIZE: ([augment.random_resize(*peers.sizes(side)), augment.random_crop(side)], True),
     peers.CHOICE: ([augment.random_choice([crop, flip, cutout])], False),
     peers.ORDER: ([augment.random_order([crop, flip, cutout])], False),
-    **policies(augment, side),
+    RAND: (augment.rand_augment(2, 9), False),
+    peers.AUTO: (augment.auto_augment("cifar10" if side == 32 else "imagenet"), False),
+    peers.DEEP: (augment.deep_auto_augment("cifar10" if side == 32 else "imagenet"), False),
+    peers.PIPELINE: ([*augment.rand_augment(2, 9), *_end()], False),
   }
+
+
+def _end():
+  return [augment.random_crop(padding=PADDING), augment.random_flip(), augment.normalize(MEAN, STD)]
 
 
 def _composed(sequence, side, batched):
@@ -118,18 +122,6 @@ def _mosaic(side):
   """A mosaic of a batch with boxes, as a function of images and a seed."""
   function, boxes = augment.mosaic(None, {1: "xyxy"}), tf.constant(peers.boxes(side))
   return lambda images, seed: function(images, tf.broadcast_to(boxes, [images.shape[0], *boxes.shape]), seed=seed)
-
-
-def policies(module, side):
-  """The papers' policies, as our layers or as TensorFlow's operations; and a pipeline with our layers at its end."""
-  which = "cifar10" if side == 32 else "imagenet"
-  end = [augment.random_crop(padding=PADDING), augment.random_flip(), augment.normalize(MEAN, STD)]
-  return {
-    RAND: (module.rand_augment(2, 9), False),
-    AUTO: (module.auto_augment(which), False),
-    DEEP: (module.deep_auto_augment(which), False),
-    peers.PIPELINE: ([*module.rand_augment(2, 9), *end], False),
-  }
 
 
 def _section(quick, side, batched, absent):
@@ -158,8 +150,9 @@ def _section(quick, side, batched, absent):
     # Works on batches; the peers make one image at a time.
     calls[peers.MOSAIC] = _reader(images, _mosaic(side), batched=True, times=steps)
     calls.update({name: feed(inputs[fed], function) for name, (function, fed) in peers.in_dataset(side).items()})
-    for name, (sequence, _) in policies(tensorflow_layers, side).items():
-      calls[f"TensorFlow: {name}"] = feed(images, augment.compose(sequence))
+    in_ops = tensorflow_layers.rand_augment(2, 9)
+    for name, end in ((RAND, []), (peers.PIPELINE, _end())):
+      calls[f"TensorFlow: {name}"] = feed(images, augment.compose([*in_ops, *end]))
   absent = _add_peers(calls, peers.Inputs(side, count, **inputs), batched, absent)
   return _measured(
     f"{side}x{side}, {how}",

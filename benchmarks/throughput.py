@@ -24,9 +24,7 @@ SIDE = 224
 # With these arguments, TensorFlow's decoders make the same pixels as `rtf.augment.decode`.
 LIKE_DECODE = {"channels": 3, "dct_method": "INTEGER_ACCURATE"}
 REUSE_FACTORS = (1, 2, 3, 5)
-ECHOING_FACTOR = 2
 MAGNITUDE = 9
-MODULES = rtf.augment, tensorflow_layers
 PARTIAL, FINAL = "partial augmentation only", "final augmentation only"
 STANDARD, STANDARD_OPS = "standard, native layers", "standard, TensorFlow-op layers"
 REFURBISHED, CACHED = "refurbish, r = {}", "cache after augmentation"
@@ -50,15 +48,15 @@ class Augmentation:
   Attributes:
     key, name: its name in the JSON, and elsewhere.
     layers: all of them, in order.
-    in_ops: the same, but with TensorFlow's operations for the layers that once were such operations in the package.
     at: how many of the layers are the partial augmentation.
+    in_ops: the same layers, but with TensorFlow's operations for the first ones; or None.
   """
 
   key: str
   name: str
   layers: list
-  in_ops: list
   at: int
+  in_ops: list | None = None
 
 
 def measure(quick):
@@ -71,34 +69,25 @@ def measure(quick):
 
 def small_augmentations():
   final = [rtf.augment.random_crop(padding=4), rtf.augment.random_flip()]
-  (rand, auto, deep), (rand_ops, auto_ops, deep_ops) = (_policies(module, "cifar10") for module in MODULES)
+  rand, in_ops = (module.rand_augment(2, MAGNITUDE) for module in (rtf.augment, tensorflow_layers))
   # The later layers of Deep AutoAugment do the crop and flip.
   return [
-    Augmentation("rand", "RandAugment", [*rand, *final], [*rand_ops, *final], 2),
-    Augmentation("auto", "AutoAugment", [*auto, *final], [*auto_ops, *final], 2),
-    Augmentation("deep", "Deep AutoAugment", deep, deep_ops, 2),
+    Augmentation("rand", "RandAugment", [*rand, *final], 2, [*in_ops, *final]),
+    Augmentation("auto", "AutoAugment", [*rtf.augment.auto_augment("cifar10"), *final], 2),
+    Augmentation("deep", "Deep AutoAugment", rtf.augment.deep_auto_augment("cifar10"), 2),
   ]
 
 
 def large_augmentations():
   end = [rtf.augment.normalize()]
   final = [rtf.augment.random_crop(padding=4), rtf.augment.random_flip(), *end]
-  (rand, auto, deep), (rand_ops, auto_ops, deep_ops) = (_policies(module, "imagenet") for module in MODULES)
+  rand, in_ops = (module.rand_augment(2, MAGNITUDE) for module in (rtf.augment, tensorflow_layers))
   decode = rtf.augment.decode_random_resized_crop(SIDE)
-
   return [
-    Augmentation(key, name, [decode, *layers, *last], [decode_part, *in_ops, *last], 3)
-    for key, name, layers, in_ops, last in (
-      ("rand", "RandAugment", rand, rand_ops, final),
-      ("auto", "AutoAugment", auto, auto_ops, final),
-      ("deep", "Deep AutoAugment", deep, deep_ops, end),
-    )
+    Augmentation("rand", "RandAugment", [decode, *rand, *final], 3, [decode_part, *in_ops, *final]),
+    Augmentation("auto", "AutoAugment", [decode, *rtf.augment.auto_augment("imagenet"), *final], 3),
+    Augmentation("deep", "Deep AutoAugment", [decode, *rtf.augment.deep_auto_augment("imagenet"), *end], 3),
   ]
-
-
-def _policies(module, name):
-  """RandAugment, AutoAugment and Deep AutoAugment, as our layers or as TensorFlow's operations."""
-  return module.rand_augment(2, MAGNITUDE), module.auto_augment(name), module.deep_auto_augment(name)
 
 
 def decode_part(record, seed):
@@ -153,21 +142,19 @@ def _sections(quick, key, size, images, whence, augmentations, rounds):
     f"{size}: speed",
     f"{whence}. All lie in memory; each pipeline shuffles, augments with {common.PARALLEL_CALLS} calls at once, or "
     f"refurbish's own workers, ends in .batch({BATCHES[key]}) and a prefetch, and is read without a model and without "
-    f"tf.data's autotuner, but for AUTOTUNE, all cores used. The augmentation is {layers} of RandAugment or "
-    f"AutoAugment, random_crop(padding=4){end}; Deep AutoAugment brings crop and flip with it. TensorFlow-op layers: "
-    "the policies and the decoding as TensorFlow's operations, as they once were here; all other ways have native "
-    f"ones. Layers in the partial augmentation: {splits}. Echo reads half of the images for as many steps. What a "
-    "cache after the augmentation holds never changes.",
+    f"tf.data's autotuner, all cores used. The augmentation is {layers} of RandAugment or AutoAugment, "
+    f"random_crop(padding=4){end}; Deep AutoAugment brings crop and flip with it. TensorFlow-op layers: RandAugment and "
+    "the decoding as TensorFlow's operations, as they once were here; all other ways have native ones. Layers in the "
+    f"partial augmentation: {splits}. What a cache after the augmentation holds never changes.",
     speeds,
     lambda row: row.unit == IN_README and row.name in (STANDARD, REFURBISHED.format(1), REFURBISHED.format(3), CACHED),
   )
   yield common.Section(
     f"{size}: gain",
-    "CPU time of standard, with native layers or with TensorFlow-op ones, over that of refurbish with native layers, "
-    "of the epochs of the same round. The limit of the gain over native ones is that of standard over t_p / r + t_f: "
-    "t_p is all that an epoch of a stage with the partial augmentation alone costs, r = 1, with its reading, batching "
-    "and iteration, and t_f all that one with the final augmentation alone does, of partially augmented samples in "
-    "memory. Making an iterator is not in the epochs.",
+    "CPU time of standard over that of refurbish, both with native layers, of the epochs of the same round. The limit "
+    "of the gain is the CPU time of standard over t_p / r + t_f: t_p is all that an epoch of a stage with the partial "
+    "augmentation alone costs, r = 1, with its reading, batching and iteration, and t_f all that one with the final "
+    "augmentation alone does, of partially augmented samples in memory. Making an iterator is not in the epochs.",
     gains,
     lambda row: row.unit in (GAIN, LIMIT) and row.name == "RandAugment, r = 3",
   )
@@ -192,7 +179,6 @@ def _gains(key, name, count, cpu):
         ("limit", LIMIT, standard, parts, None),
         # No limit with r = 1: the parts count reading and batching twice, which is more than the overhead of refurbish.
         ("over", OVER, refurbished, parts, MOST_OF_PARTS if r > 1 else None),
-        ("gain_of_ops", "gain over TensorFlow-op layers", cpu[STANDARD_OPS], refurbished, None),
         *(
           ("of_" + common.key(beside), f"of {beside}", refurbished, cpu[beside], most)
           for at, beside, most in MOST_OF.get(key, [])
@@ -212,60 +198,25 @@ def pipelines(images, augmentation, complete, batch):
   seeds = np.random.default_rng(7).integers(2**31, size=[count, 2], dtype=np.int32)
   seeded = tf.data.Dataset.from_tensor_slices((images, seeds))
 
-  def standard(layers, calls=common.PARALLEL_CALLS):
+  def augmented(dataset, layers):
     fn = rtf.augment.compose(layers)
-    return seeded.shuffle(count).map(lambda image, seed: fn(image, seed=seed), calls).batch(batch)
+    return dataset.map(lambda image, seed: fn(image, seed=seed), common.PARALLEL_CALLS)
 
-  datasets = {STANDARD: standard(layers), STANDARD_OPS: standard(augmentation.in_ops)}
+  standard = lambda layers: augmented(seeded.shuffle(count), layers).batch(batch)
+
+  datasets = {STANDARD: standard(layers)}
   for r in REUSE_FACTORS if complete else (3,):
     datasets[REFURBISHED.format(r)] = source.refurbish(partial_fn, final_fn, r=r).batch(batch)
-  if augmentation.key == "rand":
+  if augmentation.in_ops:
+    datasets[STANDARD_OPS] = standard(augmentation.in_ops)
     of_ops = rtf.augment.split(augmentation.in_ops, at)
     for r in (1, 3):
       datasets[OPS.format(r)] = source.refurbish(*of_ops, r=r).batch(batch)
   if complete:
-    autotuned = tf.data.Options()
-    autotuned.autotune.enabled = True
-    datasets["standard, with AUTOTUNE"] = standard(layers, tf.data.AUTOTUNE).with_options(autotuned)
-    compressed = images.dtype == object
-    of_decoded = [rtf.augment.random_resized_crop(SIDE), *layers[1:]]
-    part = source.take(count // ECHOING_FACTOR)
-    for where in ("before_augment", "after_augment", "after_batch"):
-      # For compressed sources, the earliest echo is after the decoding.
-      decoded = compressed and where == "before_augment"
-      echoed = (
-        part.map(lambda record: tf.io.decode_jpeg(record, **LIKE_DECODE), common.PARALLEL_CALLS) if decoded else part
-      )
-      datasets[f"echo({ECHOING_FACTOR}, {where})"] = echoed.echo(
-        ECHOING_FACTOR,
-        where,
-        augment_fn=rtf.augment.compose(of_decoded if decoded else layers),
-        batch_size=batch,
-        shuffle_buffer_size=count,
-      )
-    full_fn = rtf.augment.compose(layers)
-    datasets[CACHED] = (
-      seeded.map(lambda image, seed: full_fn(image, seed=seed), common.PARALLEL_CALLS)
-      .cache()
-      .shuffle(count)
-      .batch(batch)
-    )
-    if compressed:
-      decoded = source.map(lambda record: tf.io.decode_jpeg(record, **LIKE_DECODE), common.PARALLEL_CALLS).cache()
-      decoded_fn, (decoded_partial_fn, _) = rtf.augment.compose(of_decoded), rtf.augment.split(of_decoded, at)
-      numbers = tf.data.Dataset.from_tensor_slices(seeds)
-      datasets["cache of decoded images"] = (
-        tf.data.Dataset.zip(decoded, numbers)
-        .shuffle(count)
-        .map(lambda image, seed: decoded_fn(image, seed=seed), common.PARALLEL_CALLS)
-        .batch(batch)
-      )
-      datasets["cache of decoded images, refurbish, r = 3"] = decoded.refurbish(
-        decoded_partial_fn, final_fn, r=3, shuffle_buffer_size=count
-      ).batch(batch)
+    datasets[CACHED] = augmented(seeded, layers).cache().shuffle(count).batch(batch)
   datasets[PARTIAL] = source.refurbish(partial_fn, r=1).batch(batch)
-  augmented = tf.data.Dataset.from_tensor_slices(np.concatenate(list(datasets[PARTIAL].as_numpy_iterator())))
-  datasets[FINAL] = augmented.refurbish(final_fn, r=1).batch(batch)
+  half_way = tf.data.Dataset.from_tensor_slices(np.concatenate(list(datasets[PARTIAL].as_numpy_iterator())))
+  datasets[FINAL] = half_way.refurbish(final_fn, r=1).batch(batch)
   return {name: dataset.prefetch(tf.data.AUTOTUNE) for name, dataset in datasets.items()}
 
 

@@ -12,7 +12,7 @@ RUN = ROOT / "benchmarks" / "run.py"
 
 # For each benchmark: the number of rows with a limit.
 BENCHMARKS = {
-  "augment": 22,
+  "augment": 18,
   "cluster": 1,
   "offload": 4,
   "gpu": 0,
