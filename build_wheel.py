@@ -51,12 +51,8 @@ sysconfig = types.SimpleNamespace(
 def main(argv=None):
   """Builds and checks. Returns the path of the wheel."""
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-  parser.add_argument(
-    "--output", type=pathlib.Path, default=ROOT / "dist", help="directory for the wheel (default: dist)"
-  )
-  parser.add_argument(
-    "--machine", choices=MACHINES, default=HERE, help="the machine that it is for (default: this one)"
-  )
+  parser.add_argument("--output", type=pathlib.Path, default=ROOT / "dist", help="a directory (default: dist)")
+  parser.add_argument("--machine", choices=MACHINES, default=HERE, help="to build for (default: this one)")
   args = parser.parse_args(argv)
   find_compiler(args.machine)
   with tempfile.TemporaryDirectory() as scratch:

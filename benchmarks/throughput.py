@@ -143,9 +143,9 @@ def _sections(quick, key, size, images, whence, augmentations, rounds):
     f"{whence}. All lie in memory; each pipeline shuffles, augments with {common.PARALLEL_CALLS} calls at once, or "
     f"refurbish's own workers, ends in .batch({BATCHES[key]}) and a prefetch, and is read without a model and without "
     f"tf.data's autotuner, all cores used. The augmentation is {layers} of RandAugment or AutoAugment, "
-    f"random_crop(padding=4){end}; Deep AutoAugment brings crop and flip with it. TensorFlow-op layers: RandAugment and "
-    "the decoding as TensorFlow's operations, as they once were here; all other ways have native ones. Layers in the "
-    f"partial augmentation: {splits}. What a cache after the augmentation holds never changes.",
+    f"random_crop(padding=4){end}; Deep AutoAugment brings crop and flip with it. TensorFlow-op layers: RandAugment "
+    "and the decoding as TensorFlow's operations, as they once were here; all other ways have native ones. Layers in "
+    f"the partial augmentation: {splits}. What a cache after the augmentation holds never changes.",
     speeds,
     lambda row: row.unit == IN_README and row.name in (STANDARD, REFURBISHED.format(1), REFURBISHED.format(3), CACHED),
   )
