@@ -19,7 +19,8 @@ from .image_folder import _ImageFilesDataset
 from .tfrecord import _path
 
 _CHUNK = 1 << 24
-_POLYGONS = re.compile(rb'"segmentation"\s*:\s*(?=\[)')
+# A list of polygons has no strings and no objects.
+_POLYGONS = re.compile(rb'"segmentation"\s*:\s*(\[[][\w\s.,+-]*\])')
 
 
 def coco(
@@ -82,8 +83,8 @@ def coco(
   if masks and importlib.util.find_spec("pycocotools") is None:
     raise ImportError("masks of coco needs pycocotools, which draws them: pip install 'refurbish_tf[coco]'.")
   path, directory = os.fsdecode(_path(annotations, "annotations")), os.fsdecode(_path(images, "images"))
-  num_parallel_reads, text = checks.check_parallel_reads(num_parallel_reads), bytearray()
-  names, numbers, rows, classes = _read(path, text if masks else None)
+  num_parallel_reads = checks.check_parallel_reads(num_parallel_reads)
+  names, numbers, rows, classes, text = _read(path, masks)
   place, label = _places(rows[:, 0], numbers[:, 0]), _places(rows[:, 1], sorted(classes))
   if np.any(label < 0) or len(set(numbers[:, 0])) < len(names):
     wrong = "names a category that it does not have" if np.any(label < 0) else "has an image id twice"
@@ -110,15 +111,13 @@ def coco(
   of_boxes |= {"is_crowd": rows[order, 2] != 0} if crowds else {}
   if masks:
     of_boxes["ids"] = (np.arange(1, len(order) + 1) - np.repeat(splits[:-1], counts[taken])).astype(np.int32)
-  digest = hashlib.sha256(text)
-  for each in (splits, *of_boxes.values()):
-    digest.update(each)
-  of_files = np.arange(len(files), dtype=np.int32), [classes[each] for each in sorted(classes)]
+  digest = hashlib.sha256(b"".join([text, splits, *of_boxes.values()])).digest()
+  of_files = np.arange(len(files), dtype=np.int32), map(classes.get, sorted(classes))
   description = (
     f"{dataset_graph.stage_title('coco', checks.printable_path(path))}\n  images  {len(files):,} with {len(order):,} "
     f"boxes; left out: {len(names) - len(files):,} images without boxes, {len(rows) - len(order):,} crowds and others"
   )
-  source = _ImageFilesDataset(directory, files, *of_files, description, num_parallel_reads, digest.digest())
+  source = _ImageFilesDataset(directory, files, *of_files, description, num_parallel_reads, digest)
   with tf.device("CPU:0"):  # The functions of tf.data run there, even if there are other devices.
     constants, starts, ids = tf.nest.map_structure(tf.constant, (of_boxes, splits, numbers[taken, 0].astype(np.int64)))
 
@@ -138,22 +137,27 @@ def coco(
   return made
 
 
-def _read(path, text):
-  """Returns the names of a file's images, `[images, 3]` their ids and sizes, `[annotations, 9]` and a dict of classes.
+def _read(path, masks):
+  """Returns a file's image names, `[images, 3]` their ids and sizes, `[annotations, 9]`, a dict of classes, and text.
 
-  A row of an annotation: image, category, crowd, box, and where in `text` its segmentation is. Segmentations stay text,
-  because most of the file is polygons: so it is read fast, and needs a fraction of the memory of dicts.
+  A row of an annotation: image, category, crowd, box, and where in the text its segmentation is. Segmentations stay
+  text, because most of the file is polygons: so it is read fast, and needs a fraction of the memory of dicts.
   """
-  rows, parts, rest = array.array("d"), [], b""
+  rows, text, parts, rest = array.array("d"), bytearray(), [], b""
+
+  def added(segmentation):
+    text.extend(segmentation if masks else b"")
+    return len(text) - len(segmentation) * masks, len(text)
+
+  def shortened(polygons):
+    return b'"segmented":[%d,%d]' % added(polygons[1].translate(None, b" \n\r\t"))
 
   def entry(given):
     """Called with each object of the file. An annotation becomes a row."""
     if "image_id" not in given or "category_id" not in given:
       return given
     x, y, width, height = given["bbox"]
-    place = given.get("segmented", (0, 0))
-    if text is not None and "segmented" not in given:
-      place = _added(json.dumps(given["segmentation"]).encode(), text)
+    place = given.get("segmented") or added(json.dumps(given["segmentation"]).encode() if masks else b"")
     rows.extend((given["image_id"], given["category_id"], given.get("iscrowd", 0), x, y, width, height, *place))
 
   try:
@@ -161,7 +165,7 @@ def _read(path, text):
       while chunk := file.read(_CHUNK):
         # Cut after an object, and so not within a polygon.
         part, brace, rest = (rest + chunk).rpartition(b"}")
-        parts.append(_without_polygons(part + brace, text))
+        parts.append(_POLYGONS.sub(shortened, part + brace))
     found = json.loads(b"".join([*parts, rest]), object_hook=entry)
     missing = [each for each in found["annotations"] if each is not None]
     if missing:
@@ -174,38 +178,16 @@ def _read(path, text):
   except (LookupError, TypeError, ValueError, tf.errors.OpError) as error:
     raise ValueError(
       "annotations must be a JSON file such as instances_train2017.json: images with id, file_name, height and width, "
-      f"annotations with image_id, category_id and bbox{', segmentation' * (text is not None)}, categories with id and "
+      f"annotations with image_id, category_id and bbox{', segmentation' * masks}, categories with id and "
       f"name; {path} cannot be read: {type(error).__name__}: {str(error)[:300]}. Unpack it if it is compressed."
     ) from error
-  return names, numbers.reshape(-1, 3), np.array(rows).reshape(-1, 9), classes
-
-
-def _without_polygons(part, text):
-  """JSON text, in which the place in `text` to which it is added replaces each list of polygons."""
-  made, done = [], 0
-  for found in _POLYGONS.finditer(part):
-    end = part.find(b"}", found.end())
-    quote = part.find(b'"', found.end(), end)
-    # Up to the next key, or the end of the object, there are only polygons.
-    stop = part.rfind(b"]", found.end(), end if quote < 0 else quote) + 1
-    if stop:
-      place = (0, 0) if text is None else _added(part[found.end() : stop].translate(None, b" \n\r\t"), text)
-      made += part[done : found.start()], b'"segmented":[%d,%d]' % place
-      done = stop
-  return b"".join([*made, part[done:]])
-
-
-def _added(segmentation, text):
-  text += segmentation
-  return len(text) - len(segmentation), len(text)
+  return names, numbers.reshape(-1, 3), np.array(rows).reshape(-1, 9), classes, text
 
 
 def _places(wanted, ids):
   """Where in `ids` each wanted one is, or -1."""
-  ids = np.array(ids, np.float64)
-  order = np.argsort(ids)
-  found = order[np.minimum(np.searchsorted(ids, wanted, sorter=order), len(ids) - 1)]
-  return np.where(ids[found] == wanted, found, -1)
+  places = {each: place for place, each in enumerate(ids)}
+  return np.array([places.get(each, -1) for each in wanted.tolist()], int)
 
 
 class _Segments:

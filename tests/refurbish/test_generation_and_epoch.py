@@ -25,8 +25,8 @@ def final_fn(sample, *, seed, epoch):
   return tf.concat([sample, [epoch], tf.cast(seed, tf.int64)], axis=0)
 
 
-def make(r=2, of=lambda source: source, **options):
-  return of(Dataset.range(N)).refurbish(partial_fn, final_fn, r, seed=SEED, **options)
+def make(r=2, source=Dataset.range(N), **options):
+  return source.refurbish(partial_fn, final_fn, r, seed=SEED, **options)
 
 
 def checked(elements):
@@ -62,15 +62,10 @@ def test_a_restart_continues_both_in_an_epoch_and_between_two(tmp_path, r):
 @pytest.mark.parametrize("kind", ["jobs", "jobs without room", "shards", "show"])
 def test_both_are_what_decides_the_seeds(tmp_path, r, kind):
   if kind == "show":
-    for elements in copies.samples_of(make(r), 5, 4).epochs:
-      checked(elements)
+    [*map(checked, copies.samples_of(make(r), 5, 4).epochs)]
     return
-  store = tmp_path / "store" if kind == "jobs" else None
-  if kind == "jobs without room":
-    store = rtf.CacheStore(tmp_path / "store", max_bytes=400)
-  shards = (
-    [lambda source, i=i: source.shard(2, i) for i in range(2)] if kind == "shards" else [lambda source: source] * 2
-  )
+  store = {"jobs": tmp_path / "store", "jobs without room": rtf.CacheStore(tmp_path / "store", max_bytes=400)}.get(kind)
+  shards = [Dataset.range(N).shard(2, i) if kind == "shards" else Dataset.range(N) for i in range(2)]
   stages = [make(r, of, store=store, order_seed=i, num_parallel_calls=None) for i, of in enumerate(shards)]
   for epoch in range(4):
     for elements in zip(*stages):

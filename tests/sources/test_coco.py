@@ -19,29 +19,17 @@ TRICKY = 'a "segmentation": [[1, 2]] } é ]'
 
 def content():
   """Five images, of which the fourth has only a crowd and the last one nothing; ids have gaps and are not in order."""
-  rng, annotations = np.random.default_rng(7), []
+  rng, rows = np.random.default_rng(7), []
   for number in range(24):
     image = (0, 2, 1)[number % 3]
-    height, width = SIZES[image]
-    x, y, w, h = (rng.random(4) * [width, height, width, height]).round(2).tolist()
-    polygons = [(rng.random((5, 2)) * [width, height]).round(2).ravel().tolist() for _ in range(1 + number % 2)]
-    annotations.append({"image_id": 90 - image, "bbox": [x, y, w, h], "segmentation": polygons, "iscrowd": 0})
-  runs = {"size": list(SIZES[1]), "counts": [100, 60, 5, 800 - 5]}
-  annotations.insert(5, {"segmentation": runs, "bbox": [2, 4, 2, 48], "image_id": 89, "iscrowd": 1})
-  annotations.append(
-    {
-      "image_id": 87,
-      "bbox": [1, 2, 9, 9],
-      "segmentation": {"size": [33, 17], "counts": "U2a0`00000000000:HN0000000000m1"},
-      "iscrowd": 1,
-    }
-  )
-  outside = [[-9, 0, 9, 5], [3, 3, 0, 7], [40, 1, 5, 5]]
-  annotations += [{"image_id": 90, "bbox": box, "segmentation": [], "iscrowd": 0} for box in outside]
-  annotations += [{"image_id": 90, "bbox": [-4, 20, 10, 90], "segmentation": TWO_POINTS}]
-  annotations += [{"image_id": 12345, "bbox": [1, 1, 5, 5], "segmentation": []}]
-  for number, each in enumerate(annotations):
-    each.update(category_id=(90, 1, 44)[number % 3], id=number)
+    size = SIZES[image][::-1]
+    polygons = [(rng.random((5, 2)) * size).round(2).ravel().tolist() for _ in range(1 + number % 2)]
+    rows.append((90 - image, (rng.random(4) * [*size, *size]).round(2).tolist(), polygons, 0))
+  rows.insert(5, (89, [2, 4, 2, 48], {"size": [48, 20], "counts": [100, 60, 5, 800 - 5]}, 1))
+  rows += [(87, [1, 2, 9, 9], {"size": [33, 17], "counts": "U2a0`00000000000:HN0000000000m1"}, 1)]
+  rows += [(90, box, [], 0) for box in ([-9, 0, 9, 5], [3, 3, 0, 7], [40, 1, 5, 5])]
+  rows += [(90, [-4, 20, 10, 90], TWO_POINTS), (12345, [1, 1, 5, 5], [])]  # Without "iscrowd".
+  names = "id", "category_id", "image_id", "bbox", "segmentation", "iscrowd"
   return {
     "info": {"description": TRICKY, "segmentation": [1]},
     "categories": [{"id": number, "name": name} for number, name in ((90, "c"), (1, TRICKY), (44, "b"))],
@@ -49,7 +37,7 @@ def content():
       {"id": 90 - i, "file_name": f"{i}.jpg", "height": height, "width": width, "licenses": [TRICKY, "segmentation"]}
       for i, (height, width) in enumerate(SIZES)
     ],
-    "annotations": annotations,
+    "annotations": [dict(zip(names, (number, (90, 1, 44)[number % 3], *row))) for number, row in enumerate(rows)],
   }
 
 
@@ -62,18 +50,18 @@ def written(tmp_path, found=None, **how):
 
 
 def expected(crowds, empty_images):
-  """The elements of this file, made one by one."""
+  """Each image of this file, and its boxes, labels, whether they are crowds, and annotations, made one by one."""
   found = content()
   for image in found["images"]:
     rows = []
     for each in found["annotations"]:
-      x, y, width, height = each["bbox"]
-      left, top = max(x, 0), max(y, 0)
-      box = [left, top, min(x + width, image["width"]) - left, min(y + height, image["height"]) - top]
-      if each["image_id"] == image["id"] and min(box[2:]) > 0 and (crowds or not each.get("iscrowd")):
-        rows.append((box, [1, 44, 90].index(each["category_id"]), bool(each.get("iscrowd")), each))
+      low, sides = np.reshape(each["bbox"], [2, 2])
+      low, high = np.clip([low, low + sides], 0, [image["width"], image["height"]])
+      is_crowd = bool(each.get("iscrowd"))
+      if each["image_id"] == image["id"] and all(high > low) and crowds >= is_crowd:
+        rows.append(([*low, *high - low], [1, 44, 90].index(each["category_id"]), is_crowd, each))
     if rows or empty_images:
-      yield image, rows
+      yield image, *(list(zip(*rows)) or [()] * 4)
 
 
 @pytest.mark.parametrize("crowds", [False, True])
@@ -85,13 +73,13 @@ def test_elements_are_those_of_the_file(tmp_path, monkeypatch, crowds, empty_ima
   dataset = rtf.sources.coco(*written(tmp_path, **how), crowds=crowds, empty_images=empty_images, image_ids=True)
   assert dataset.class_names == [TRICKY, "b", "c"]
   wanted = list(expected(crowds, empty_images))
-  for element, (image, rows), path in zip(dataset.as_numpy_iterator(), wanted, dataset.file_paths, strict=True):
-    boxes = element["bounding_boxes"]
+  for element, (image, boxes, labels, is_crowd, _), path in zip(dataset, wanted, dataset.file_paths, strict=True):
+    found = {name: value.numpy() for name, value in element["bounding_boxes"].items()}
     assert element["images"] == b"file " + image["file_name"][:1].encode() and path.endswith(image["file_name"])
-    np.testing.assert_allclose(boxes["boxes"], np.reshape([row[0] for row in rows], [-1, 4]), rtol=1e-6)
-    assert boxes["labels"].tolist() == [row[1] for row in rows] and element["image_id"] == image["id"]
-    assert ("is_crowd" in boxes) == crowds and (not crowds or boxes["is_crowd"].tolist() == [row[2] for row in rows])
-  kept = sum(len(rows) for _, rows in wanted)
+    np.testing.assert_allclose(found.pop("boxes"), np.reshape(boxes, [-1, 4]), rtol=1e-6)
+    assert element["image_id"] == image["id"] and tuple(found.pop("labels")) == labels
+    assert {name: tuple(value) for name, value in found.items()} == ({"is_crowd": is_crowd} if crowds else {})
+  kept = sum(len(boxes) for _, boxes, *_ in wanted)
   assert f"{len(wanted)} with {kept} boxes; left out: {5 - len(wanted)} images" in rtf.describe(dataset)
 
 
@@ -100,15 +88,13 @@ def test_masks_are_those_of_pycocotools(tmp_path, crowds):
   """Smaller objects cover larger ones, and later ones those of their size. Two points are no polygon."""
   pycocotools = pytest.importorskip("pycocotools.coco", reason="pycocotools is not installed").COCO
   dataset, peer = rtf.sources.coco(*written(tmp_path), masks=True, crowds=crowds), pycocotools(written(tmp_path)[0])
-  for element, (image, rows) in zip(dataset.as_numpy_iterator(), expected(crowds, False), strict=True):
-    size = image["height"], image["width"]
-    drawn = [each["segmentation"] != TWO_POINTS and peer.annToMask(each) > 0 for *_, each in rows]
-    drawn = [np.broadcast_to(each, size) for each in drawn]
-    segments = np.zeros(size, np.int32)
-    for place in sorted(range(len(rows)), key=lambda place: (-drawn[place].sum(), place)):
-      segments[drawn[place]] = place + 1
+  for element, (image, *_, annotations) in zip(dataset.as_numpy_iterator(), expected(crowds, False), strict=True):
+    segments = np.zeros([image["height"], image["width"]], np.int32)
+    drawn = [each["segmentation"] != TWO_POINTS and peer.annToMask(each) > 0 for each in annotations]
+    for number, mask in sorted(enumerate(drawn, 1), key=lambda each: -np.sum(each[1])):
+      segments[mask] = number
     np.testing.assert_array_equal(element["segments"], segments)
-    assert element["bounding_boxes"]["ids"].tolist() == list(range(1, len(rows) + 1))
+    assert element["bounding_boxes"]["ids"].tolist() == list(range(1, len(drawn) + 1))
 
 
 @pytest.mark.parametrize("masks", [False, True])
@@ -141,7 +127,7 @@ def test_another_box_or_polygon_is_noticed(tmp_path):
   "key, changes, text",
   [
     ("images", {"height": None}, r"images with id, file_name, height .*KeyError: 'height'"),
-    ("annotations", {"image_id": None}, "image_id or category_id of {'bbox'"),
+    ("annotations", {"image_id": None}, "image_id or category_id of {'id'"),
     ("annotations", {"bbox": [1, 2, 3]}, "bbox.*not enough values"),
     ("annotations", {"category_id": 5}, "one id for each .* names a category that it does not have"),
     ("images", {"id": 88}, "has an image id twice"),
