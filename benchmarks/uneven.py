@@ -17,6 +17,8 @@ import time
 
 import numpy as np
 
+from peer_pipelines.epochs import cpu_seconds
+
 WORKERS, BATCH, ROUNDS = 16, 16, 3
 # Of fifty samples, one takes a hundred times as long: the seconds of both, and how many of a thousand take them.
 TIMES = [(0.01, 980), (1.0, 20)]
@@ -216,30 +218,15 @@ def _write_videos(folder, number, length):
       file.mux(stream.encode(None))
 
 
-def _cpu():
-  """Seconds of CPU time of this process and its descendants."""
-  ticks, parents = {}, {}
-  for each in pathlib.Path("/proc").glob("[0-9]*"):
-    try:
-      fields = (each / "stat").read_text().rpartition(")")[2].split()
-    except OSError:
-      continue
-    parents[int(each.name)], ticks[int(each.name)] = int(fields[1]), int(fields[11]) + int(fields[12])
-  ours = {os.getpid()}
-  for _ in range(4):
-    ours |= {process for process, parent in parents.items() if parent in ours}
-  return sum(ticks.get(process, 0) for process in ours) / os.sysconf("SC_CLK_TCK")
-
-
 def _epochs(batches, rounds, before):
   """Measures three epochs at a time, because the number of fresh samples varies from epoch to epoch."""
   for _ in itertools.chain.from_iterable(batches for _ in range(before)):
     pass
   found = []
   for _ in range(rounds):
-    began, cpu = time.monotonic(), _cpu()
+    began, cpu = time.monotonic(), cpu_seconds()
     number = sum(len(batch) for _ in range(3) for batch in batches)
-    found.append({"speed": number / (time.monotonic() - began), "cpu": 1e3 * (_cpu() - cpu) / number})
+    found.append({"speed": number / (time.monotonic() - began), "cpu": 1e3 * (cpu_seconds() - cpu) / number})
   return found
 
 

@@ -192,28 +192,13 @@ def main(argv=None):
   )
   for number, seed in enumerate(args.seeds):
     for place in range(len(REUSE)):
-      row = dict(
-        zip(
-          KEY,
-          (
-            DATASET,
-            VOLUMES,
-            SIDE,
-            BATCH_SIZE,
-            REUSE[(number + place) % len(REUSE)],
-            args.learning_rate,
-            args.target,
-            args.most_epochs,
-            seed,
-          ),
-        )
-      )
+      r = REUSE[(number + place) % len(REUSE)]
+      values = (DATASET, VOLUMES, SIDE, BATCH_SIZE, r, args.learning_rate, args.target, args.most_epochs, seed)
+      row = dict(zip(KEY, values))
       if not opened.has(row):
         opened.add([{**row, **train(row, data, layer)}])
         made = results.read(opened.path)[-1]
-        print(
-          f"r = {row['r']}, seed {seed}: {made['seconds']} s, {made['steps']} steps, Dice {made['dice']}", flush=True
-        )
+        print(f"r = {r}, seed {seed}: {made['seconds']} s, {made['steps']} steps, Dice {made['dice']}", flush=True)
   print(tables.volumes(results.read(opened.path)))
 
 

@@ -40,7 +40,7 @@ def serve(**make):
   BATCH = BATCHES[kind]
   epoch = make[kind](pickle.loads(pathlib.Path(path).read_bytes()))
   for _ in sys.stdin:
-    wall, cpu = time.perf_counter(), _cpu_seconds()
+    wall, cpu = time.perf_counter(), cpu_seconds()
     count = sum(len(batch) for batch in epoch())
     wall_at_end, cpu_at_end = _wait_until_idle()
     answer = {"count": count, "wall": wall_at_end - wall, "cpu": max(cpu_at_end - cpu, CPU_RESOLUTION)}
@@ -49,11 +49,11 @@ def serve(**make):
 
 def _wait_until_idle():
   """Returns the time and the CPU seconds at the end of the last work."""
-  ended = last = time.perf_counter(), _cpu_seconds()
+  ended = last = time.perf_counter(), cpu_seconds()
   # A pipeline counts as idle after 0.3 s, which is longer than runnable work waits for a core.
   while last[0] - ended[0] < 0.3:
     time.sleep(0.05)
-    now = time.perf_counter(), _cpu_seconds()
+    now = time.perf_counter(), cpu_seconds()
     # A smaller increase is the cost of measuring itself.
     if now[1] - last[1] > 0.025:
       ended = now
@@ -61,7 +61,7 @@ def _wait_until_idle():
   return ended
 
 
-def _cpu_seconds():
+def cpu_seconds():
   """User and system time of this process and of all its descendants, running or ended."""
   children, ticks = {}, {}
   for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
