@@ -146,8 +146,9 @@ def _read(path, masks):
   rows, text, parts, rest = array.array("d"), bytearray(), [], b""
 
   def added(segmentation):
+    begin = len(text)
     text.extend(segmentation if masks else b"")
-    return len(text) - len(segmentation) * masks, len(text)
+    return begin, len(text)
 
   def shortened(polygons):
     return b'"segmented":[%d,%d]' % added(polygons[1].translate(None, b" \n\r\t"))
