@@ -58,8 +58,8 @@ def coco(
     annotations: the JSON file, such as `instances_train2017.json`.
     images: the directory of the image files.
     masks: True adds `"segments"`, int32 `[height, width]`, a map of object numbers, 0 for none, and `"ids"` to the
-      `"bounding_boxes"`, int32 `[n]`, the number of each box, from 1. Smaller objects cover larger ones. Declare
-      `{"segments": "mask"}`. pycocotools draws them, in this process: `pip install 'refurbish_tf[coco]'`.
+      `"bounding_boxes"`, int32 `[n]`, the number of each box, from 1. Smaller objects cover larger ones. Layers take
+      `{"segments": "mask"}`, `mosaic` `instances`. pycocotools draws them, in this process: `pip install 'refurbish_tf[coco]'`.
     crowds: False leaves crowds out, as detectors are trained. True adds `"is_crowd"` to the boxes, bool `[n]`.
     empty_images: False leaves images without boxes out, as torchvision and mmdetection do for training.
     image_ids: True adds `"image_id"`, int64 `[]`, for an evaluation.
@@ -151,14 +151,14 @@ def _read(path, masks):
     return begin, len(text)
 
   def shortened(polygons):
-    return b'"segmented":[%d,%d]' % added(polygons[1].translate(None, b" \n\r\t"))
+    return b'"segmentation@":[%d,%d]' % added(polygons[1].translate(None, b" \n\r\t"))
 
   def entry(given):
     """Called with each object of the file. An annotation becomes a row."""
     if "image_id" not in given or "category_id" not in given:
       return given
     x, y, width, height = given["bbox"]
-    place = given.get("segmented") or added(json.dumps(given["segmentation"]).encode() if masks else b"")
+    place = given.get("segmentation@") or added(json.dumps(given["segmentation"]).encode() if masks else b"")
     rows.extend((given["image_id"], given["category_id"], given.get("iscrowd", 0), x, y, width, height, *place))
 
   try:
@@ -173,7 +173,14 @@ def _read(path, masks):
       raise KeyError(f"image_id or category_id of {missing[0]}")
     names = [os.fspath(each["file_name"]) for each in found["images"]]
     numbers = np.array([(each["id"], each["height"], each["width"]) for each in found["images"]], np.float64)
+    numbers = numbers.reshape(-1, 3)
     classes = {int(each["id"]): str(each["name"]) for each in found["categories"]}
+    annotations = np.array(rows).reshape(-1, 9)
+    # Larger whole numbers are not exact in float64.
+    if not np.all(np.abs(np.append(annotations[:, :2], numbers[:, 0])) < 2**53) or np.any(np.isnan(annotations)):
+      raise ValueError("an id of 2^53 or more, or a number that is NaN")
+    if np.any(numbers[:, 1:] < 1):
+      raise ValueError("an image without height or width")
     if not names or len(classes) < max(1, len(found["categories"])):
       raise ValueError(f"{len(names):,} images, {len(found['categories']):,} categories with {len(classes):,} ids")
   except (LookupError, TypeError, ValueError, tf.errors.OpError) as error:
@@ -182,13 +189,17 @@ def _read(path, masks):
       f"annotations with image_id, category_id and bbox{', segmentation' * masks}, categories with id and "
       f"name; {path} cannot be read: {type(error).__name__}: {str(error)[:300]}. Unpack it if it is compressed."
     ) from error
-  return names, numbers.reshape(-1, 3), np.array(rows).reshape(-1, 9), classes, text
+  return names, numbers, annotations, classes, text
 
 
 def _places(wanted, ids):
   """Where in `ids` each wanted one is, or -1."""
   places = {each: place for place, each in enumerate(ids)}
   return np.array([places.get(each, -1) for each in wanted.tolist()], int)
+
+
+def _are_polygons(lists):
+  return all(isinstance(each, list) and len(each) % 2 == 0 and all(map(checks.is_real, each)) for each in lists)
 
 
 class _Segments:
@@ -207,7 +218,13 @@ class _Segments:
     drawn, found = np.zeros([width, height], np.int32), []
     for number, (begin, end) in enumerate(self._places[self._splits[i] : self._splits[i + 1]].tolist(), 1):
       segment = json.loads(self._text[begin:end])
-      if isinstance(segment, list):
+      is_list = isinstance(segment, list)
+      if not (_are_polygons(segment) if is_list else segment["size"] == [height, width]):
+        raise ValueError(
+          f"masks of coco must be lists of polygons, [x, y, x, y, ...], or RLE of the size of the image, {height} x "
+          f"{width}. That of object {number} of element {i} is {str(segment)[:80]}. Correct the file."
+        )
+      if is_list:
         # pycocotools takes two points for a box, and no polygon for an error.
         polygons = [each for each in segment if len(each) > 4]
         segment = mask.merge(mask.frPyObjects(polygons, height, width)) if polygons else None
