@@ -268,11 +268,8 @@ def of_other_layers(kind):
 
 
 def of_augmix():
-  for layer in (
-    augment.augmix(),
-    augment.augmix(10, 5, 2, 0.3, fill=128),
-    augment.augmix(5, 1, alpha=20, all_ops=False),
-  ):
+  layers = augment.augmix(), augment.augmix(10, 5, 2, 0.3, fill=128), augment.augmix(5, 1, alpha=20, all_ops=False)
+  for layer in layers:
     yield from of_sizes(repr(layer), layer, (3,))
     yield f"{layer!r}, draws", [(layer.draws(seed), layer.draws(seed, 50)) for seed in SEEDS]
 

@@ -54,9 +54,8 @@ def test_pixels_are_torchvisions():
     layer = augment.augmix(severity, 1, 1, all_ops=all_ops)
     for draw in range(2 * severity * (13 if all_ops else 9)):
       add(layer, noise(40, 54, 3), np.int32([WHOLE, 0, draw]), severity, 1, 1, all_ops)
-  for number, (severity, width, depth, fill) in enumerate(
-    [(3, 3, -1, 0), (10, 1, 4, 128), (5, 7, -1, 9), (3, 3, 2, 0)]
-  ):
+  mixtures = [(3, 3, -1, 0), (10, 1, 4, 128), (5, 7, -1, 9), (3, 3, 2, 0)]
+  for number, (severity, width, depth, fill) in enumerate(mixtures):
     layer = augment.augmix(severity, width, depth, fill=fill)
     for image in (noise(33, 47, 3), noise(8, 9, 3)):
       add(layer, image, layer.draws([number, 1]).numpy(), severity, width, depth, True, fill)

@@ -1,38 +1,22 @@
 """`random_elastic`: its field, computed here from its definition; torchvision's pixels for that field; its targets."""
 
-import importlib.util
 import math
-import pickle
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from refurbish_tf import augment
-from support import words
+from support import torchvision_policies, words
 from support.images import noise
 
 SEED = [7, 0]
-# In a process of its own, because torchvision crashes if TensorFlow was imported before it.
-TORCHVISION = """
-import pickle, sys, numpy, torch
-from torchvision.transforms.v2 import functional
-tensor = lambda each: torch.from_numpy(each) if isinstance(each, numpy.ndarray) else each
-jobs = [(getattr(functional, name), map(tensor, given)) for name, *given in pickle.load(sys.stdin.buffer)]
-sys.stdout.buffer.write(pickle.dumps([function(*given).numpy() for function, given in jobs]))
-"""
+INNER = np.s_[9:-9, 9:-9]
 
 
-def torchvisions(jobs):
+def torchvisions(*jobs):
   """The results of functions of torchvision, from their names and arguments."""
-  if not importlib.util.find_spec("torchvision"):
-    pytest.skip("not installed: torchvision")
-  run = subprocess.run(
-    [sys.executable, "-c", TORCHVISION], input=pickle.dumps(jobs), stdout=subprocess.PIPE, check=True
-  )
-  return pickle.loads(run.stdout)
+  return torchvision_policies.made([(job, None, None, [], 0) for job in jobs])
 
 
 def uniforms(draws, height, width):
@@ -45,13 +29,14 @@ def uniforms(draws, height, width):
   return [(half.astype(np.float32) - np.float32(32767.5)) / np.float32(32768) for half in (bits & 0xFFFF, bits >> 16)]
 
 
-def blurred(numbers, sigma, radius, scale, axis):
+def blurred(numbers, sigma, radius, scale):
+  """Blurred along rows."""
   distance = np.arange(radius + 1)
   weights = np.exp(-0.5 * (distance / sigma) ** 2)
   weights = np.float32(weights / (2 * weights.sum() - weights[0]) * scale)
   # Repeated reflection, which `np.pad` also does for images that are smaller than the kernel.
-  padded = np.pad(numbers, [(radius, radius) if i == axis else (0, 0) for i in (0, 1)], "reflect")
-  line = lambda k: np.take(padded, np.arange(numbers.shape[axis]) + radius + k, axis)
+  padded = np.pad(numbers, [(0, 0), (radius, radius)], "reflect")
+  line = lambda k: padded[:, radius + k :][:, : numbers.shape[1]]
   made = weights[0] * line(0)
   for k in distance[1:]:
     made += weights[k] * (line(-k) + line(k))
@@ -64,8 +49,7 @@ def field_of(draws, size, alpha, sigma):
   for axis, numbers in enumerate(uniforms(draws, *size)):
     radius = int(8 * sigma[axis] + 1) // 2 if sigma[axis] else 0
     of_x, of_y = sigma if radius else (1, 1)
-    rows = blurred(numbers, of_x, radius, 1, 1)
-    fields.append(blurred(rows, of_y, radius, alpha[axis] / 2, 0))
+    fields.append(blurred(blurred(numbers, of_x, radius, 1).T, of_y, radius, alpha[axis] / 2).T)
   return fields
 
 
@@ -76,10 +60,8 @@ def test_the_field_is_that_of_torchvision_for_the_same_numbers():
   assert abs(np.corrcoef([numbers[0].ravel(), numbers[1].ravel()])[0, 1]) < 0.05
   sigma = (3.0, 5.2)
   found = field_of(draws, (70, 90), (50, 80), sigma)
-  jobs = [
-    ("gaussian_blur", each[np.newaxis], [int(8 * of + 1) | 1] * 2, list(sigma)) for each, of in zip(numbers, sigma)
-  ]
-  for field, expected, factor in zip(found, torchvisions(jobs), (25, 40)):
+  jobs = [("gaussian_blur", each[np.newaxis], [int(8 * s + 1) | 1] * 2, [*sigma]) for each, s in zip(numbers, sigma)]
+  for field, expected, factor in zip(found, torchvisions(*jobs), (25, 40)):
     np.testing.assert_allclose(field, factor * expected[0], rtol=0, atol=1e-4)
 
 
@@ -98,23 +80,13 @@ def test_equals_torchvisions_pixels_for_the_same_field(name):
   """Up to the rounding of torchvision's grid, in float32 from -1 to 1: one level in few values."""
   size, dtype, arguments = CASES[name]
   layer = augment.random_elastic(**arguments)
-  pair = lambda value: value if isinstance(value, tuple) else (value, value)
-  alpha, sigma = pair(arguments.get("alpha", 50)), pair(arguments.get("sigma", 5))
-  image = noise(*size).astype(dtype) if dtype != np.float32 else noise(*size).astype(dtype) / 255
+  pair = lambda name, default: np.broadcast_to(arguments.get(name, default), 2).tolist()
+  image = (noise(*size) / (255 if dtype == np.float32 else 1)).astype(dtype)
   draws = layer.draws(SEED).numpy()
-  field = np.stack(field_of(draws, size[:2], alpha, sigma), -1) * 2 / np.float32([size[1], size[0]])
-  fill = list(pair(arguments.get("fill", 0)))[: 1 if "fill" not in arguments or name == "nearest" else 3]
-  (expected,) = torchvisions(
-    [
-      (
-        "elastic_image",
-        image.transpose(2, 0, 1).copy(),
-        field[np.newaxis],
-        arguments.get("interpolation", "bilinear"),
-        fill,
-      )
-    ]
-  )
+  field = np.stack(field_of(draws, size[:2], pair("alpha", 50), pair("sigma", 5)), -1) * 2 / np.float32(size[1::-1])
+  fill, interpolation = arguments.get("fill", 0), arguments.get("interpolation", "bilinear")
+  fill = list(fill) if isinstance(fill, tuple) else [fill]
+  (expected,) = torchvisions(("elastic_image", image.transpose(2, 0, 1).copy(), field[np.newaxis], interpolation, fill))
   found = layer.pixels(image, draws).numpy()
   np.testing.assert_array_equal(found, layer(image, SEED))
   difference = np.abs(found.astype(np.float64) - expected.transpose(1, 2, 0))
@@ -138,18 +110,15 @@ def test_targets_are_where_their_pixels_are():
   given = image, image, np.float32(image), boxes, places.reshape(-1, 2), np.repeat(np.repeat(image, 2, 0), 2, 1)
   deformed, mask, blended, moved, points, double = augment.compose([layer], targets)(*given, seed=SEED)
   np.testing.assert_array_equal(mask, augment.compose([nearest])(image, seed=SEED))
-  np.testing.assert_allclose(points.numpy().reshape(*size, 2)[9:-9, 9:-9], np.stack([x, y], -1)[9:-9, 9:-9], atol=3e-3)
+  np.testing.assert_allclose(points.numpy().reshape(*size, 2)[INNER], np.stack([x, y], -1)[INNER], atol=3e-3)
   for box, found in zip(boxes, moved.numpy()):
     within = np.all((places + 0.5 >= box[:2]) & (places + 0.5 <= box[2:]), -1)
     rows, columns = np.flatnonzero(within.any(1)), np.flatnonzero(within.any(0))
     np.testing.assert_allclose(found, [columns[0], rows[0], columns[-1] + 1, rows[-1] + 1], atol=1)
-  inner = np.s_[9:-9, 9:-9]
-  assert np.abs(blended.numpy() - deformed.numpy())[inner].max() <= 0.51
+  assert np.abs(blended.numpy() - deformed.numpy())[INNER].max() <= 0.51
   # The second image is twice as large: the mean of each four pixels is near the first image's pixel.
-  halved = double.numpy().reshape(size[0], 2, size[1], 2, 3).mean((1, 3))
-  assert (
-    double.shape == (180, 220, 3) and np.corrcoef(halved[inner].ravel(), deformed.numpy()[inner].ravel())[0, 1] > 0.9
-  )
+  halved = double.numpy().reshape(90, 2, 110, 2, 3).mean((1, 3))
+  assert np.corrcoef(halved[INNER].ravel(), deformed.numpy()[INNER].ravel())[0, 1] > 0.9
 
 
 def test_is_the_same_in_batches_clips_and_stages():
@@ -167,30 +136,23 @@ def test_is_the_same_in_batches_clips_and_stages():
 
 
 def test_facts():
-  layer = augment.random_elastic(0)
-  np.testing.assert_array_equal(layer(noise(9, 9, 3), SEED), noise(9, 9, 3))
-  assert layer.outcomes == (1, 1) and augment.random_elastic().outcomes == (math.inf, math.inf)
+  same, layer = augment.random_elastic(0), augment.random_elastic()
+  np.testing.assert_array_equal(same(noise(9, 9, 3), SEED), noise(9, 9, 3))
+  assert same.outcomes == (1, 1) and layer.outcomes == (math.inf, math.inf)
   assert repr(augment.random_elastic((1, 2), 0, "nearest", 3)) == "random_elastic((1, 2), 0, 'nearest', fill=3)"
 
 
-@pytest.mark.parametrize(
-  "arguments, error, match",
-  [
+def test_bad_arguments_images_and_targets():
+  for arguments, error, match in (
     ({"alpha": -1}, ValueError, "alpha of random_elastic must be a number from 0 to 100,000, got -1"),
     ({"alpha": "1"}, TypeError, "alpha of random_elastic"),
     ({"sigma": (1, 2, 3)}, TypeError, "sigma of random_elastic"),
     ({"sigma": (0, 2)}, ValueError, r"sigma of random_elastic must be above 0 for both axes, or 0, got \(0, 2\)"),
     ({"interpolation": "bicubic"}, ValueError, "must be bilinear or nearest, got 'bicubic'"),
     ({"fill": 256}, ValueError, "fill of random_elastic must be a whole number from 0 to 255"),
-  ],
-  ids=str,
-)
-def test_bad_arguments(arguments, error, match):
-  with pytest.raises(error, match=match):
-    augment.random_elastic(**arguments)
-
-
-def test_bad_images_and_targets():
+  ):
+    with pytest.raises(error, match=match):
+      augment.random_elastic(**arguments)
   with pytest.raises(TypeError, match="must be uint8, got dtype float32"):
     augment.random_elastic(fill=1)(np.zeros([4, 4, 3], np.float32), SEED)
   with pytest.raises(ValueError, match="sides of at most 32767 pixels"):

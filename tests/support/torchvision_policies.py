@@ -19,6 +19,7 @@ def made(jobs):
   A job is a transform's name and arguments, an image, the name of the chosen operation or None, the successive results
   of `torch.rand`, all of which must be used, and the result of `torch.randint`. For AugMix, whose operations are then
   applied to Pillow images, names and results of `torch.randint` are lists; the weights follow. Crops are stacked.
+  In place of a transform, it may be a function of `v2.functional`, whose arguments include the image.
   """
   if not importlib.util.find_spec("torchvision"):
     pytest.skip("not installed: torchvision")
@@ -44,6 +45,10 @@ def main():
   v2.AugMix._apply_image_or_video_transform = by_pillow
   results = []
   for (kind, *arguments), image, name, drawn, whole, *weights in pickle.load(sys.stdin.buffer):
+    if kind.islower():
+      tensors = [torch.from_numpy(each) if isinstance(each, np.ndarray) else each for each in arguments]
+      results.append(getattr(v2.functional, kind)(*tensors).numpy())
+      continue
     if kind == "AutoAugment":
       arguments = map(v2.AutoAugmentPolicy, arguments)
     transform, numbers = getattr(v2, kind)(*arguments), iter(drawn)

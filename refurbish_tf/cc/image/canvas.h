@@ -56,9 +56,9 @@ class Canvas {
   virtual void Rescale(float scale, float offset) = 0;
   // `normalization` must outlive the canvas.
   virtual void Normalize(const Normalization& normalization) = 0;
-  // Replaces an image of bytes by a sum, truncated to bytes: of the image by
-  // the first weight, and of what each branch makes of it by a further one.
-  // Branches keep its size. The weights are at least 0 and their sum is 1.
+  // Replaces an image of bytes by a sum, truncated to bytes, of what each
+  // branch makes of it, by its weight. Branches keep the size of the image. The
+  // weights are at least 0 and their sum is 1.
   virtual void Blend(const std::vector<float>& weights, Branch branch) = 0;
 };
 

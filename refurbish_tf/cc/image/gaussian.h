@@ -19,6 +19,7 @@ struct Gaussian {
 
 // The point of an axis that is at `i` after reflection at the outermost points.
 inline int64_t Reflected(int64_t i, int64_t size) {
+  if (i >= 0 && i < size) return i;
   // After this many points a reflected image repeats.
   const int64_t period = std::max<int64_t>(2 * (size - 1), 1);
   const int64_t beyond = std::abs(i) % period;
@@ -42,10 +43,6 @@ class GaussianAxis {
     for (double& weight : weights_) weight /= total;
   }
 
-  // The weight of the points at this distance, at most the radius.
-  double WeightAt(int64_t distance) const {
-    return weights_[radius_ + distance];
-  }
   // The most points that contribute to one point.
   int64_t most() const { return most_; }
   int64_t FirstOf(int64_t i) const { return std::max<int64_t>(i - radius_, 0); }

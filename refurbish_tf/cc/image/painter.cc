@@ -125,11 +125,8 @@ void Painter::Blend(const std::vector<float>& weights, Branch branch) {
   uint8_t* const made = Fresh((1 + number) * bytes);
   for (int k = 0; k < number; ++k) {
     Painter(chain_, size, pixel_, kernels_, times_, number_)
-        .PaintBy(
-            [&](Canvas* canvas) {
-              if (k > 0) branch(k - 1, canvas);
-            },
-            pass_->memory(), made + (1 + k) * bytes);
+        .PaintBy([&](Canvas* canvas) { branch(k, canvas); }, pass_->memory(),
+                 made + (1 + k) * bytes);
   }
   kernels_.sum_rows_of_bytes(made + bytes, bytes, weights.data(), number, made);
   BeginWith(made, size);
@@ -137,13 +134,12 @@ void Painter::Blend(const std::vector<float>& weights, Branch branch) {
 
 void Painter::Displace(const Displacement& displacement) {
   Make();
-  const ImageSize made_size = pass_->size();
-  if (!field_ || !field_->IsOf(displacement, made_size)) {
-    field_.emplace(displacement, size(), times_);
+  if (!field_ || !field_->IsOf(displacement, size())) {
+    field_.emplace(displacement, size());
   }
-  uint8_t* const made = Fresh(made_size.height * pass_->row_bytes());
-  field_->Apply(pass_->memory(), pixel_, made);
-  BeginWith(made, made_size);
+  uint8_t* const made = Fresh(pass_->size().height * pass_->row_bytes());
+  field_->Apply(pass_->memory(), pixel_, times_, made);
+  BeginWith(made, pass_->size());
 }
 
 void Painter::AddNoise(const AddedNoise& noise) {

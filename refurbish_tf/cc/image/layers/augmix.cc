@@ -115,8 +115,10 @@ class AugMix : public Layer {
       weights.push_back(kUnit * static_cast<float>(weight) * all);
       rest -= weight;
     }
-    canvas->Blend(weights, [&](int branch, Canvas* copy) {
-      const int32_t* const own = draws + width_ + branch * of_branch();
+    canvas->Blend(weights, [&](int part, Canvas* copy) {
+      // The first part is the image itself.
+      if (part == 0) return;
+      const int32_t* const own = draws + width_ + (part - 1) * of_branch();
       for (int i = 0; i < least_ + own[0]; ++i) {
         operation_.Apply(own + 1 + i * operation_.num_draws(), copy);
       }

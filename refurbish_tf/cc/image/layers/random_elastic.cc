@@ -30,7 +30,7 @@ class RandomElastic : public Layer {
   void Apply(const int32_t* draws, Canvas* canvas) const override {
     if (ChangesNothing(draws)) return;
     canvas->Displace(
-        {alpha_, sigma_, {draws[0], draws[1]}, is_nearest_, fill_.color()});
+        {alpha_, sigma_, is_nearest_, fill_.color(), {draws[0], draws[1]}});
   }
   absl::StatusOr<ImageSpec> Behind(ImageSpec image) const override {
     RTF_RETURN_IF_ERROR(CheckType(image));

@@ -110,7 +110,7 @@ void BlendedMap<Value>::Resize(const Box& part, ImageSize size,
 template <class Value>
 void BlendedMap<Value>::MoveBy(const PreparedDistortion& distortion) {
   const Projection source = SourceOf(distortion, size_);
-  Blend({source});
+  Blend(source);
   if (form_ == Form::kBlendedMap) return;
   const Projection to = source.Inverse();
   if (has_vectors()) {
@@ -124,14 +124,7 @@ void BlendedMap<Value>::MoveBy(const PreparedDistortion& distortion) {
 }
 
 template <class Value>
-void BlendedMap<Value>::MoveBy(const DisplacementField& field) {
-  Blend({field});
-  if (form_ == Form::kBlendedMap) return;
-  Refuse(has_vectors() ? Movement::kBends : Movement::kTurns);
-}
-
-template <class Value>
-void BlendedMap<Value>::Blend(const PlaceMap& source) {
+void BlendedMap<Value>::Blend(PlaceMap source) {
   const int64_t height = size_.height, width = size_.width;
   // The two pixels around a place, and the weight of the second. At the edge of
   // an image, both are the same pixel.
@@ -147,9 +140,8 @@ void BlendedMap<Value>::Blend(const PlaceMap& source) {
   };
   Remake(size_, [&](const Value* from, Value* to) {
     for (int64_t i = 0; i < height * width; ++i, to += channels_) {
-      const ImagePlace place =
-          source.to({static_cast<double>(i / width) + 0.5,
-                     static_cast<double>(i % width) + 0.5});
+      const ImagePlace place = source({static_cast<double>(i / width) + 0.5,
+                                       static_cast<double>(i % width) + 0.5});
       if (!(place.y >= 0 && place.x >= 0 &&
             place.y < static_cast<double>(height) &&
             place.x < static_cast<double>(width))) {

@@ -46,16 +46,19 @@ class BlendedMap : public MapCanvas {
   ImageSize size() const override { return size_; }
   void Transpose() override;
   void Resize(const Box& part, ImageSize size, bool antialias) override;
+  void Displace(const Displacement& displacement) override {
+    Blend(DisplacementField(displacement, size_));
+    if (form_ != Form::kBlendedMap) Refuse(Movement::kBends);
+  }
 
  private:
   void Take(const Plan& plan) override;
   void MoveBy(const PreparedDistortion& distortion) override;
-  void MoveBy(const DisplacementField& field) override;
   // Replaces all maps by maps of this size, which `make(from, to)` fills.
   template <class Make>
   void Remake(ImageSize size, const Make& make);
   // Blends each pixel from the pixels around its place in the source.
-  void Blend(const PlaceMap& source);
+  void Blend(PlaceMap source);
 
   bool has_vectors() const {
     return form_ == Form::kFlow || form_ == Form::kVectors;

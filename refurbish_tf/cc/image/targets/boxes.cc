@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <utility>
 
 #include "refurbish_tf/cc/base/status_macros.h"
@@ -109,31 +108,24 @@ void Boxes::Write(Edges edges, double* box) const {
   if (!Read(box, size()).HasArea()) std::fill_n(box, kNumbers, 0.0);
 }
 
-void Boxes::MoveRow(const PlaceMap& map, ImageSize before, double* box) {
-  const Edges edges = Read(box, before);
+void Boxes::MoveRow(PlaceMap to, ImageSize before, bool bends, double* box) {
+  const auto [top, left, bottom, right] = Read(box, before);
   // A box that was dropped stays all zeros.
-  if (!edges.HasArea()) return;
-  constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  Edges moved = {kInfinity, kInfinity, -kInfinity, -kInfinity};
-  const auto include = [&](double y, double x) {
-    const ImagePlace to = map.to({y, x});
-    moved.top = std::min(moved.top, to.y);
-    moved.left = std::min(moved.left, to.x);
-    moved.bottom = std::max(moved.bottom, to.y);
-    moved.right = std::max(moved.right, to.x);
-  };
-  const double longer =
-      std::max(edges.bottom - edges.top, edges.right - edges.left);
-  const int64_t pieces =
-      map.keeps_straight ? 1 : static_cast<int64_t>(std::ceil(longer));
-  for (int64_t i = 0; i <= pieces; ++i) {
-    const double part = static_cast<double>(i) / static_cast<double>(pieces);
-    const double y = (1 - part) * edges.top + part * edges.bottom;
-    const double x = (1 - part) * edges.left + part * edges.right;
-    include(y, edges.left);
-    include(y, edges.right);
-    include(edges.top, x);
-    include(edges.bottom, x);
+  if (!Edges{top, left, bottom, right}.HasArea()) return;
+  const ImagePlace corner = to({top, left});
+  Edges moved = {corner.y, corner.x, corner.y, corner.x};
+  const double longer = std::max(bottom - top, right - left);
+  const double pieces = bends ? std::ceil(longer) : 1;
+  for (double i = 0; i <= pieces; ++i) {
+    const double part = i / pieces;
+    const double y = (1 - part) * top + part * bottom;
+    const double x = (1 - part) * left + part * right;
+    for (const ImagePlace& place :
+         {ImagePlace{y, left}, {y, right}, {top, x}, {bottom, x}}) {
+      const ImagePlace at = to(place);
+      moved = {std::min(moved.top, at.y), std::min(moved.left, at.x),
+               std::max(moved.bottom, at.y), std::max(moved.right, at.x)};
+    }
   }
   Write(moved, box);
 }

@@ -28,7 +28,7 @@ class Boxes : public TargetRows {
  private:
   // Checks the box, and clips it to the image.
   absl::Status BeginRow(double* box) override;
-  void MoveRow(const PlaceMap& map, ImageSize before, double* box) override;
+  void MoveRow(PlaceMap to, ImageSize before, bool bends, double* box) override;
   Edges Read(const double* box, ImageSize size) const;
   // Writes the box, clipped to the image. A box without area becomes zeros.
   void Write(Edges edges, double* box) const;

@@ -23,8 +23,9 @@ class KeyPoints : public TargetRows {
     Hide(point);
     return absl::OkStatus();
   }
-  void MoveRow(const PlaceMap& map, ImageSize before, double* point) override {
-    ImagePlace moved = map.to(Read(point, before));
+  void MoveRow(PlaceMap to, ImageSize before, bool /*bends*/,
+               double* point) override {
+    ImagePlace moved = to(Read(point, before));
     if (is_relative_) {
       moved.y /= static_cast<double>(size().height);
       moved.x /= static_cast<double>(size().width);

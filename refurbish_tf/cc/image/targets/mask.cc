@@ -12,6 +12,8 @@
 namespace refurbish_tf {
 namespace {
 
+constexpr int kPointBytes = sizeof(int32_t);
+
 std::vector<int32_t> Numbered(int64_t size) {
   std::vector<int32_t> numbers(size);
   std::iota(numbers.begin(), numbers.end(), 0);
@@ -53,34 +55,39 @@ void MaskPoints::Resize(const Box& part, ImageSize to, bool /*antialias*/) {
          Resized(part.x, part.width, from.width, to.width));
 }
 
-void MaskPoints::MoveBy(const PreparedDistortion& distortion) {
+template <class Make>
+void MaskPoints::Remake(const Make& make) {
   const ImageSize now = size();
-  std::vector<int32_t> points;
-  points.reserve(now.height * now.width);
+  std::vector<int32_t> points, made(now.height * now.width);
+  points.reserve(made.size());
   for (int64_t y = 0; y < now.height; ++y) {
     for (int64_t x = 0; x < now.width; ++x) points.push_back(At(y, x));
   }
-  GoOnFrom(std::vector<int32_t>(points.size()), now);
-  constexpr int kBytes = sizeof(int32_t);
-  const RowStep step(distortion, /*fill=*/0,
-                     reinterpret_cast<const uint8_t*>(points.data()),
-                     now.height, now.width, kBytes, kernels_);
-  uint8_t* to = reinterpret_cast<uint8_t*>(points_.data());
-  uint8_t* const end = to + points_.size() * kBytes;
-  for (int64_t y = 0; y < now.height; ++y, to += now.width * kBytes) {
-    step.Row(y, 0, now.width, to, end);
-  }
+  make(now, reinterpret_cast<const uint8_t*>(points.data()),
+       reinterpret_cast<uint8_t*>(made.data()));
+  GoOnFrom(std::move(made), now);
 }
 
-void MaskPoints::MoveBy(const DisplacementField& field) {
-  const auto [height, width] = size();
-  std::vector<int32_t> points;
-  points.reserve(height * width);
-  for (int64_t i = 0; i < height * width; ++i) {
-    const int64_t from = field.NearestOf(i / width, i % width);
-    points.push_back(from < 0 ? 0 : At(from / width, from % width));
-  }
-  GoOnFrom(std::move(points), {height, width});
+void MaskPoints::MoveBy(const PreparedDistortion& distortion) {
+  Remake([&](ImageSize now, const uint8_t* from, uint8_t* to) {
+    const RowStep step(distortion, /*fill=*/0, from, now.height, now.width,
+                       kPointBytes, kernels_);
+    const int64_t row_bytes = now.width * kPointBytes;
+    uint8_t* const end = to + now.height * row_bytes;
+    for (int64_t y = 0; y < now.height; ++y, to += row_bytes) {
+      step.Row(y, 0, now.width, to, end);
+    }
+  });
+}
+
+void MaskPoints::Displace(const Displacement& displacement) {
+  Displacement nearest = displacement;
+  nearest.is_nearest = true;
+  nearest.fill = kBlack;
+  Remake([&](ImageSize now, const uint8_t* from, uint8_t* to) {
+    DisplacementField(nearest, now)
+        .Apply(from, {ValueType::kUint8, kPointBytes}, /*times=*/1, to);
+  });
 }
 
 void MaskPoints::GoOnFrom(std::vector<int32_t> points, ImageSize size) {

@@ -25,6 +25,7 @@ class MaskPoints : public MapCanvas {
 
   void Transpose() override;
   void Resize(const Box& part, ImageSize to, bool antialias) override;
+  void Displace(const Displacement& displacement) override;
 
   // Moves the mask `from`, with pixels of `pixel_bytes`. Empty pixels become 0.
   void Move(const uint8_t* from, int64_t pixel_bytes, uint8_t* to) const;
@@ -34,7 +35,6 @@ class MaskPoints : public MapCanvas {
     Follow(plan.rows.Sources(), plan.columns.Sources());
   }
   void MoveBy(const PreparedDistortion& distortion) override;
-  void MoveBy(const DisplacementField& field) override;
   // For each row, or each column, where it comes from; negative if it is empty.
   using Line = std::vector<int32_t>;
 
@@ -44,6 +44,9 @@ class MaskPoints : public MapCanvas {
     const int64_t point = rows_[y] * size_.width + columns_[x];
     return points_.empty() ? static_cast<int32_t>(point + 1) : points_[point];
   }
+  // Replaces the points by those that `make(size, from, to)` makes in memory.
+  template <class Make>
+  void Remake(const Make& make);
   // Replaces the intermediate image by these points, of this size.
   void GoOnFrom(std::vector<int32_t> points, ImageSize size);
 

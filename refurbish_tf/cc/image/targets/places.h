@@ -28,10 +28,7 @@ struct Projection {
 };
 
 // Any map of places, for the duration of a call.
-struct PlaceMap {
-  absl::FunctionRef<ImagePlace(ImagePlace)> to;
-  bool keeps_straight = true;
-};
+using PlaceMap = absl::FunctionRef<ImagePlace(ImagePlace)>;
 
 // Maps places of the distorted image to where they come from. The distortion
 // must move pixels.

@@ -36,9 +36,6 @@ class TargetCanvas : public Canvas {
 // A map, whose values move like pixels.
 class MapCanvas : public TargetCanvas {
  public:
-  void Displace(const Displacement& displacement) final {
-    MoveBy(DisplacementField(displacement, size()));
-  }
   void Crop(const Box& part, Border border, FillColor /*color*/) final {
     Plan plan(size());
     plan.Crop(part, border);
@@ -53,7 +50,6 @@ class MapCanvas : public TargetCanvas {
  private:
   // Makes a map of the rows and columns of a plan. Empty places become 0.
   virtual void Take(const Plan& plan) = 0;
-  virtual void MoveBy(const DisplacementField& field) = 0;
 };
 
 }  // namespace refurbish_tf

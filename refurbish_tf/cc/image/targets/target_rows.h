@@ -46,8 +46,8 @@ class TargetRows : public TargetCanvas {
   void Displace(const Displacement& displacement) override {
     if (count_ == 0) return;
     const DisplacementField field(displacement, size_);
-    MoveTo({[&](ImagePlace place) { return field.Inverse(place); }, false},
-           size_);
+    MoveTo([&](ImagePlace place) { return field.Inverse(place); }, size_,
+           /*bends=*/true);
   }
 
   // Checks the rows, clips boxes, and hides key points outside the image. Must
@@ -76,23 +76,22 @@ class TargetRows : public TargetCanvas {
   void MoveBy(const PreparedDistortion& distortion) override {
     MoveTo(SourceOf(distortion, size_).Inverse(), size_);
   }
-  void MoveTo(const Projection& to, ImageSize made) {
-    MoveTo(PlaceMap{to}, made);
-  }
-  // Moves each place to `map.to(place)`, in an image of size `made`.
-  void MoveTo(const PlaceMap& map, ImageSize made) {
+  // Moves each place to `to(place)`, in an image of size `made`.
+  void MoveTo(PlaceMap to, ImageSize made, bool bends = false) {
     const ImageSize before = size_;
     size_ = made;
     fits_ &= longest_side() <= type_.highest;
-    ForEachRow([&](double* row) { MoveRow(map, before, row); });
+    ForEachRow([&](double* row) { MoveRow(to, before, bends, row); });
   }
   // Rows of -1 are padding, except rows of two numbers: a key point may move to
   // (-1, -1).
   bool IsPadding(const double* row) const;
   // Does what `Begin` says for a row of finite numbers that is not padding.
   virtual absl::Status BeginRow(double* row) = 0;
-  // `before`: the size of the image before the move.
-  virtual void MoveRow(const PlaceMap& map, ImageSize before, double* row) = 0;
+  // `before`: the size of the image before the move. `bends`: whether straight
+  // lines may be bent.
+  virtual void MoveRow(PlaceMap to, ImageSize before, bool bends,
+                       double* row) = 0;
 
   const NumberType type_;
   const int64_t count_;
