@@ -105,7 +105,11 @@ def copy_paste(
     min_visibility: the fraction of its pixels that must be left of an object. Otherwise its rows are dropped, and it
       becomes 0 in the map.
 
-  Returns, raises: as `mosaic`.
+  Returns:
+    A function as `mosaic` returns.
+
+  Raises:
+    TypeError, ValueError: as for `mosaic`.
 
   Implements Ghiasi et al., *Simple Copy-Paste is a Strong Data Augmentation Method for Instance Segmentation*, CVPR
   2021, without the scale jitter, for which there is `random_resized_crop`.
@@ -120,52 +124,51 @@ class _Composite(Mixing):
 
   def __init__(self, whose, targets, with_rows, instances, size, fill_value, p, min_visibility, **labels):
     super().__init__(whose, labels.get("num_classes"), labels.get("components"))
-    self._targets, self._pastes = checked_targets(targets, whose) or {}, whose == "copy_paste"
-    self._with_rows = tuple(with_rows) if isinstance(with_rows, (list, tuple)) else (with_rows,)
-    self._instances, self._fill_value = instances, fill_value
+    self.targets, self.pastes = checked_targets(targets, whose) or {}, whose == "copy_paste"
+    self.boxes = [path for path, kind in self.targets.items() if kind in BOXES]
+    self.fill_value = fill_value
     self._p = layers.checked_probability(whose, p, "If it changes, pass it when you call the function.")
     advice = "Pass 0 to drop only what is not visible."
     visibility = layers.checked_real(f"min_visibility of {whose}", min_visibility, 0, 1, advice)
-    if not (isinstance(instances, dict) and len(instances) == 1 or instances is None and not self._pastes):
+    self.arguments = {"height": size[0], "width": size[1], "min_visibility": visibility}
+    if not (isinstance(instances, dict) and len(instances) == 1 or instances is None and not self.pastes):
       raise TypeError(
         f"instances of {whose} must be a dict from a map to a component with the number of each box, got "
         f'{instances!r}. Pass instances={{"segments": "ids"}}.'
       )
-    names = [*self._with_rows, *(instances or {}).keys(), *(instances or {}).values()]
+    # The map of instances and their numbers, if any, and what has rows.
+    self.pair = [name for pair in (instances or {}).items() for name in pair]
+    self.with_rows = list(with_rows) if isinstance(with_rows, (list, tuple)) else [with_rows]
+    names = self.pair + self.with_rows
     if any(isinstance(name, bool) or not isinstance(name, (str, numbers.Integral)) for name in names):
       raise TypeError(
         f"with_rows and instances of {whose} must have names, or positions in a tuple, got {names!r}. Pass "
         'with_rows=("labels",).'
       )
-    boxes = [path for path, kind in self._targets.items() if kind in BOXES]
-    if len(boxes) > 1 or names and not boxes:
+    if len(self.boxes) > 1 or names and not self.boxes:
       raise ValueError(
         f"targets of {whose} must name one component of boxes, with which the rows of others go, got {targets!r}. Pass "
         'targets={"boxes": "xyxy"}, and join several ones in Dataset.map before.'
       )
-    self._arguments = {"height": size[0], "width": size[1], "min_visibility": visibility}
 
   @tf.autograph.experimental.do_not_convert
   def __call__(self, images, *rest, seed=None, p=None):
-    element = images
-    images = self._checked_images(image_of(element))
+    element, images = images, self._checked_images(image_of(images))
     seed = layers.new_seed() if seed is None else layers.checked_seed(seed, self.__name__)
     p = tf.cast(self._p if p is None else p, tf.float32)
-    p = tf.fill(tf.shape(images)[:1], p) if p.shape.rank == 0 else p
-    batch = _Batch(self._targets, self._kinds, self._with_rows, self._instances, element, rest, images)
+    batch = _Batch(self, self._kinds, element, rest, images)
     kinds = self._kinds_of(batch.whole)
-    ops = _Ops(self.__name__, self._arguments, images, {"seed": seed, "p": p})
-    batch.compose(ops, self._pastes, self._fill_value)
+    batch.compose(seed=seed, p=tf.fill(tf.shape(images)[:1], p) if p.shape.rank == 0 else p)
     for path, value in batch.whole:
       if kinds[path] is not None:
-        batch.put(path, self._mixed(path, kinds[path], value, images, ops.pieces))
-    return batch.beside(with_image(element, ops.placed((), images, self._fill_value)))
+        batch.put(path, self._mixed(path, kinds[path], value, images, batch.pieces))
+    return batch.beside(with_image(element, batch.placed((), images, self.fill_value)))
 
   def _usual_kind(self, path, value):
     # Several integers for an image are not its label, but have a row for each box.
     dtype, shape = getattr(value, "dtype", tf.float32), getattr(value, "shape", None)
     has_rows = isinstance(value, tf.RaggedTensor) or shape and len(shape) > 1 and not tf.as_dtype(dtype).is_floating
-    return None if self._pastes or has_rows else super()._usual_kind(path, value)
+    return None if self.pastes or has_rows else super()._usual_kind(path, value)
 
   def _mixed(self, path, kind, value, images, pieces):
     """Labels or weights, mixed by the area of the pieces."""
@@ -182,138 +185,112 @@ class _Composite(Mixing):
     return sum(tf.transpose(share * tf.transpose(tf.gather(rows, source))) for source, share in parts)
 
 
-class _Ops:
-  """The C++ ops for one batch, and what they have drawn: the pieces of each image."""
-
-  def __init__(self, whose, arguments, images, draws):
-    self._whose, self._arguments, self._images, self._draws = whose, arguments, images, draws
-    self._pasted, self._visible = tf.zeros([0, 0, 0], tf.bool), tf.zeros([0, 0, 0], tf.float64)
-
-  def draw_mosaic(self):
-    self.pieces = self._call("mosaic_pieces", (), images=self._images, **self._draws)
-    self.pieces.set_shape([self._images.shape[0], 4, 7])
-
-  def draw_pasted(self, path, instances, ids):
-    """Returns which objects of an image and of its partner are in the result, `[batch, 2, n]`."""
-    instances = instances[..., 0] if instances.shape.rank == 4 else instances
-    made = self._call("pasted_objects", path, instances=instances, ids=ids, **self._draws)
-    self.pieces, self._pasted, stays, self._visible = made
-    self.pieces.set_shape([self._images.shape[0], 2, 7])
-    return stays
-
-  def moved(self, path, kind, rows):
-    """Boxes or key points of all pieces, `[batch, pieces * n, ...]`, and which rows of them stay."""
-    shape, count = tf.shape(rows), tf.reduce_prod(tf.shape(rows)[1:-1])
-    flat = tf.reshape(tf.cast(rows, tf.float64), [shape[0], count, shape[-1]])
-    visible = self._visible if kind in BOXES else tf.zeros([0, 0, 0], tf.float64)
-    moved, stays = self._call(
-      "piece_rows", path, images=self._images, rows=flat, pieces=self.pieces, visible=visible, kind=kind
-    )
-    number = self.pieces.shape[1] * shape[1]
-    stays = tf.reduce_any(tf.reshape(stays, [shape[0], number, tf.reduce_prod(shape[2:-1])]), 2)
-    moved = tf.reshape(moved, tf.concat([[shape[0], number], shape[2:]], 0))
-    return tf.cast(tf.round(moved) if rows.dtype.is_integer else moved, rows.dtype), stays
-
-  def gathered(self, rows):
-    """Other rows of all pieces."""
-    shape = tf.shape(rows)
-    number = self.pieces.shape[1] * shape[1]
-    return tf.reshape(tf.gather(rows, self.pieces[..., 0]), tf.concat([[shape[0], number], shape[2:]], 0))
-
-  def placed(self, path, maps, fill, ids=None, new_ids=None):
-    """Images or maps made of the pieces."""
-    is_plain = maps.shape.rank == 3
-    if maps.dtype.is_integer and not (maps.dtype.min <= fill <= maps.dtype.max and fill == int(fill)):
-      raise ValueError(
-        f"fill_value of {self._whose} must be a value of {maps.dtype.name}, as the images have, got {fill}. Pass 114."
-      )
-    made = self._call(
-      "place_pieces",
-      path,
-      images=self._images,
-      maps=maps[..., tf.newaxis] if is_plain else maps,
-      fill=tf.cast(fill, maps.dtype),
-      pieces=self.pieces,
-      pasted=self._pasted,
-      ids=tf.zeros([0, 0], tf.int32) if ids is None else ids,
-      new_ids=tf.zeros([0] * 3, tf.int32) if ids is None else new_ids,
-    )
-    height, width = self._arguments["height"], self._arguments["width"]
-    times = [side // own if side and own else None for side, own in zip(maps.shape[1:3], self._images.shape[1:3])]
-    sides = [side * by if by else None for side, by in zip((height, width), times)] if height else maps.shape[1:3]
-    made.set_shape([maps.shape[0], *sides, 1 if is_plain else maps.shape[-1]])
-    return made[..., 0] if is_plain else made
-
-  def _call(self, op, path, **inputs):
-    called = f"the component {shown(path)[:35]} of {self._whose}" if path else f"images of {self._whose}"
-    return getattr(native.ops(), f"refurbish_tf_{op}")(called=called, **inputs, **self._arguments)
-
-
 class _Batch(Following):
-  """The components of a batch."""
+  """The components of a batch, and the C++ ops that compose them."""
 
-  def __init__(self, targets, kinds, with_rows, instances, element, rest, images):
-    self._element, self._rest = element, rest
-    boxes = [path for path, kind in targets.items() if kind in BOXES]
-    self._boxes = self._component(boxes[0], "xyxy")[0] if boxes else None
-    self._map = [self._place(name) for name in instances or ()]
-    self._ids = [self._place(name) for name in (instances or {}).values()]
-    self._rows = [path for path in map(self._place, dict.fromkeys(with_rows)) if path not in self._ids]
-    beside = {path: None for path in [*kinds, *self._map, *self._ids, *self._rows] if path not in targets}
-    super().__init__({**targets, **beside}, element, rest, images, moves=False)
-    stays = [path for path, kind in targets.items() if kind is None]
-    named = {*stays, *self._kinds, *self._map, *self._ids, *self._rows}
+  def __init__(self, fn, kinds, element, rest, images):
+    self._fn, self._images, self._element, self._rest = fn, images, element, rest
+    self._boxes = self._component(fn.boxes[0], "xyxy")[0] if fn.boxes else None
+    self._pair = [self._place(name) for name in fn.pair]
+    self._rows = dict.fromkeys([*self._pair[1:], *map(self._place, fn.with_rows)])
+    beside = {path: None for path in [*kinds, *self._rows] if path not in fn.targets}
+    maps = dict.fromkeys(self._pair[:1], "mask")
+    super().__init__({**fn.targets, **beside, **maps}, element, rest, images, moves=False)
+    named = {*(path for path, kind in fn.targets.items() if kind is None), *self._kinds, *self._rows}
     is_named = lambda path: any(path[: k + 1] in named for k in range(len(path)))
     # What belongs to whole images, as pairs of a path and a value.
     self.whole = [each for each in target_hints.components(element, rest) if not is_named(each[0])]
-    for path in [*self._map, *self._ids, *self._rows]:
+    for path in self._rows:
       if path not in self._kinds:
         value = self._component(path, "mask")[1]
         value = value if isinstance(value, tf.RaggedTensor) else tf.convert_to_tensor(value)
         self._tensors[path] = self._dense(path, value)
-    boxes = self._tensors.get(self._boxes)
-    for path in [*self._ids, *self._rows]:
-      self._tensors[path] = _checked_rows(path, self._tensors[path], boxes)
+      self._tensors[path] = _checked_rows(path, self._tensors[path], self._tensors[self._boxes])
 
   def put(self, path, tensor):
     self._tensors[path] = tensor
 
-  def compose(self, ops, pastes, fill_value):
+  def compose(self, **draws):
     """Replaces what follows the images by what becomes of it."""
-    given = dict(self._tensors)
-    ids = [tf.cast(given[path], tf.int32) for path in self._ids]
-    maps = [tf.cast(given[path], tf.int32) for path in self._map]
+    given, pastes = dict(self._tensors), self._fn.pastes
+    self._pasted, visible = tf.zeros([0, 0, 0], tf.bool), tf.zeros([0, 0, 0], tf.float64)
+    maps, ids = [tf.cast(given[path], tf.int32) for path in self._pair] or (None, None)
     if pastes:
-      stays = ops.draw_pasted(self._map[0], maps[0], ids[0])
+      instances = maps if maps.shape.rank == 4 else maps[..., tf.newaxis]
+      made = self._call("pasted_objects", self._pair[0], **draws, instances=instances, ids=ids)
+      self.pieces, self._pasted, stays, visible = made
     else:
-      ops.draw_mosaic()
-    number = ops.pieces.shape[1]
+      self.pieces = self._call("mosaic_pieces", (), **draws)
+    self.pieces.set_shape([self._images.shape[0], 2 if pastes else 4, 7])
     # Boxes come first: they decide about the rows.
     for path, kind in sorted(self._kinds.items(), key=lambda item: item[0] != self._boxes):
       if kind in WITH_SIDES:
-        self.put(path, ops.placed(path, given[path], fill_value if kind == "image" else 0))
+        self.put(path, self.placed(path, given[path], self._fn.fill_value if kind == "image" else 0))
         continue
-      moved, own = ops.moved(path, kind, given[path])
+      moved, own = self._moved(path, kind, given[path], visible if path == self._boxes else visible[:0])
       if path == self._boxes:
-        stays = tf.reshape(stays, tf.shape(own)) & own if pastes else own
-        order, own = _Order(stays), stays
-      self._put_rows(path, moved, order if path in self._rows else _Order(own), number)
+        stays = own = tf.reshape(stays, tf.shape(own)) & own if pastes else own
+      self._put_rows(path, moved, stays if path in self._rows else own)
     for path in self._rows:
-      if path not in self._kinds:
-        self._put_rows(path, ops.gathered(given[path]), order, number)
-    if ids:
-      new_ids = tf.cumsum(tf.cast(stays, tf.int32), 1) * tf.cast(stays, tf.int32)
-      by_piece = tf.reshape(new_ids, [tf.shape(stays)[0], number, tf.shape(ids[0])[1]])
-      self.put(self._map[0], ops.placed(self._map[0], maps[0], 0, ids[0], by_piece))
-      self._put_rows(self._ids[0], new_ids, order, number)
+      if path not in (*self._kinds, *self._pair):
+        self._put_rows(path, _joined(tf.gather(given[path], self.pieces[..., 0])), stays)
+    if self._pair:
+      new = tf.cumsum(tf.cast(stays, tf.int32), 1) * tf.cast(stays, tf.int32)
+      self.put(self._pair[0], self.placed(self._pair[0], maps, 0, self._renumbered(ids, new)))
+      self._put_rows(self._pair[1], new, stays)
 
-  def _put_rows(self, path, rows, order, pieces):
-    made, shape = order.of(rows), self._tensors[path].shape
-    made.set_shape([shape[0], shape[1] and shape[1] * pieces, *shape[2:]])
+  def placed(self, path, maps, fill, numbers=None):
+    """Images or maps made of the pieces."""
+    if maps.dtype.is_integer and not (maps.dtype.min <= fill <= maps.dtype.max and fill == int(fill)):
+      raise ValueError(
+        f"fill_value of {self._fn.__name__} must be a value of {maps.dtype.name}, as the images have, got {fill}. Pass "
+        "114."
+      )
+    given = maps if maps.shape.rank == 4 else maps[..., tf.newaxis]
+    draws = {"pieces": self.pieces, "pasted": self._pasted}
+    numbers = tf.zeros([0, 0, 0], tf.int32) if numbers is None else numbers
+    made = self._call("place_pieces", path, maps=given, fill=tf.cast(fill, maps.dtype), numbers=numbers, **draws)
+    size, sides = [self._fn.arguments[name] for name in ("height", "width")], self._images.shape[1:3]
+    # A second image may be larger.
+    times = [side and own and side // own for side, own in zip(given.shape[1:3], sides)]
+    times = times if self._kinds.get(path) == "image" else (1, 1)
+    sides = [by and side and by * side for by, side in zip(times, size if all(size) else sides)]
+    made.set_shape([given.shape[0], *sides, given.shape[3]])
+    return made if maps.shape.rank == 4 else made[..., 0]
+
+  def _moved(self, path, kind, rows, visible):
+    """Boxes or key points of all pieces, `[batch, pieces * n, ...]`, and which rows of them stay."""
+    shape = tf.shape(rows)
+    flat = tf.reshape(tf.cast(rows, tf.float64), [shape[0], tf.reduce_prod(shape[1:-1]), shape[-1]])
+    moved, stays = self._call("piece_rows", path, rows=flat, visible=visible, pieces=self.pieces, kind=kind)
+    lead = [shape[0], self.pieces.shape[1], shape[1]]
+    moved = _joined(tf.reshape(moved, tf.concat([lead, shape[2:]], 0)))
+    stays = tf.reduce_any(tf.reshape(stays, [*lead, tf.reduce_prod(shape[2:-1])]), 3)
+    return tf.cast(tf.round(moved) if rows.dtype.is_integer else moved, rows.dtype), _joined(stays)
+
+  def _renumbered(self, ids, new):
+    """What becomes of the numbers of instances, `[batch, pieces, n]`."""
+    old = tf.gather(ids, self.pieces[..., 0])
+    end = 1 + tf.clip_by_value(tf.reduce_max(tf.pad(old, [[0, 1], [0, 0], [0, 1]])), 0, 65535)
+    first = end * tf.reshape(tf.range(tf.size(self.pieces) // 7), tf.shape(self.pieces[..., :1]))
+    # A number below 0 drops an entry.
+    places = tf.where((old > 0) & (old < end), old + first, -1)
+    numbers = tf.math.unsorted_segment_max(tf.reshape(new, tf.shape(old)), places, tf.size(first) * end)
+    return tf.reshape(tf.maximum(numbers, 0), tf.concat([tf.shape(first)[:2], [end]], 0))
+
+  def _call(self, op, path, **inputs):
+    called = f"the component {shown(path)[:35]}" if path else "images"
+    op = getattr(native.ops(), f"refurbish_tf_{op}")
+    return op(images=self._images, called=f"{called} of {self._fn.__name__}", **inputs, **self._fn.arguments)
+
+  def _put_rows(self, path, rows, stays):
+    """Keeps the rows that stay, of `[batch, rows]`, before padding."""
+    made, given = tf.ragged.boolean_mask(rows, stays), self._tensors[path].shape
     if path in self._ragged:
-      splits = self._ragged[path].args[0].row_splits.dtype
-      made = tf.RaggedTensor.from_tensor(made, lengths=tf.cast(order.counts, splits), row_splits_dtype=splits)
-      del self._ragged[path]
+      made = made.with_row_splits_dtype(self._ragged.pop(path).args[0].row_splits.dtype)
+    else:
+      made = made.to_tensor(padding_of(rows.dtype), shape=tf.shape(rows))
+      made.set_shape([given[0], given[1] and given[1] * self.pieces.shape[1], *given[2:]])
     self.put(path, made)
 
   def _place(self, name):
@@ -325,29 +302,16 @@ class _Batch(Following):
       return self._component((name,), "mask")[0]
 
 
+def _joined(rows):
+  """Rows of all pieces, `[batch, pieces * n, ...]`, from `[batch, pieces, n, ...]`."""
+  shape = tf.shape(rows)
+  return tf.reshape(rows, tf.concat([shape[:1], shape[1:2] * shape[2:3], shape[3:]], 0))
+
+
 def _checked_rows(path, rows, boxes):
   """Returns a component, of which each image must have a row for each of its boxes."""
   told = f"with_rows and instances must name components with a row for each box, got {shown(path)} beside the boxes"
   if rows.shape.rank is None or rows.shape.rank < 2 or not rows.shape[:2].is_compatible_with(boxes.shape[:2]):
     raise ValueError(f"{told}, of shapes {rows.shape} and {boxes.shape}. Leave it out, or give it as many rows.")
-  if rows.shape[:2].is_fully_defined() and boxes.shape[:2].is_fully_defined():
-    return rows
   shapes = tf.shape(rows)[:2], tf.shape(boxes)[:2]
   return layers.checked_when_it_runs(rows, tf.reduce_all(tf.equal(*shapes)), f"{told}, of the shapes:", *shapes)
-
-
-class _Order:
-  """Puts rows that stay, of `[batch, rows]`, before padding."""
-
-  def __init__(self, stays):
-    number = tf.shape(stays)[1]
-    self.counts = tf.reduce_sum(tf.cast(stays, tf.int32), 1)
-    # Equal ones keep their order.
-    self._places = tf.math.top_k(tf.cast(stays, tf.int32), number).indices
-    self._are_rows = tf.sequence_mask(self.counts, number)
-
-  def of(self, rows):
-    are_rows = tf.reshape(
-      self._are_rows, tf.concat([tf.shape(self._are_rows), tf.ones([tf.rank(rows) - 2], tf.int32)], 0)
-    )
-    return tf.where(are_rows, tf.gather(rows, self._places, batch_dims=1), padding_of(rows.dtype))

@@ -333,46 +333,35 @@ NAMED.update(
   }
 )
 
-COMPOSITES = {
-  "images": np.zeros([2, 8, 8, 3], np.uint8),
-  "height": 0,
-  "width": 0,
-  "min_visibility": 0.1,
-  "called": "it",
-}
+COMPOSITES = {"images": np.zeros([2, 8, 8, 3], np.uint8), "min_visibility": 0.1, "called": "it"}
+COMPOSITES.update(height=0, width=0)
 PIECE = [0, 0, 0, 8, 8, 0, 0]
 PIECES = {**COMPOSITES, "pieces": np.int32([[PIECE], [PIECE]])}
-NO_ROWS = {"ids": np.zeros([0, 0], np.int32), "new_ids": np.zeros([0, 0, 0], np.int32)}
-PLACED = {**PIECES, **NO_ROWS, "op": "place_pieces", "maps": np.zeros([2, 8, 8, 1], np.int32), "fill": 0}
-PLACED["pasted"] = np.zeros([0, 0, 0], bool)
+PLACED = {**PIECES, "op": "place_pieces", "maps": np.zeros([2, 8, 8, 1], np.int32), "fill": 0}
+PLACED.update(pasted=np.zeros([0, 0, 0], bool), numbers=np.zeros([0, 0, 0], np.int32))
 MOVED = {**PIECES, "op": "piece_rows", "rows": np.zeros([2, 1, 4]), "visible": np.zeros([0, 0, 0]), "kind": "xyxy"}
-DRAWN = {"seed": [7, 0], "p": [0.5, 0.5]}
-PASTED = {**COMPOSITES, **DRAWN, "op": "pasted_objects", "instances": np.zeros([2, 8, 8], np.int32)}
+MOSAICS = {**COMPOSITES, "op": "mosaic_pieces", "seed": [7, 0], "p": [0.5, 0.5]}
+PASTED = {**MOSAICS, "op": "pasted_objects", "instances": np.zeros([2, 8, 8, 1], np.int32)}
 PASTED["ids"] = np.zeros([2, 1], np.int32)
-del PASTED["images"]
+# One number is beyond the images, or below 0. A part may be lower or narrower.
+BEYOND = np.int32(PIECE) + np.concatenate([np.eye(7) * 2, -np.eye(7)]).astype(np.int32)[[*range(10), 12, 13]]
 NAMED.update(
   {
-    f"piece {number} beyond the images": {**PLACED, "pieces": np.int32([[PIECE], [piece]])}
-    for number, piece in enumerate(
-      np.int32(PIECE) + np.concatenate([np.eye(7, dtype=np.int32) * 2, -np.eye(7)]).astype(int)
-    )
-    if number not in (10, 11)
-  }
-)
-NAMED.update(
-  {
+    **{f"piece {piece.tolist()}": {**PLACED, "pieces": np.int32([[PIECE], [piece]])} for piece in BEYOND},
     "maps of another size": {**PLACED, "maps": np.zeros([2, 8, 9, 1], np.int32)},
     "fills of each image": {**PLACED, "fill": [0, 0]},
+    "fills of nothing": {**PLACED, "fill": np.zeros([0], np.int32)},
+    "maps of strings": {**PLACED, "maps": np.full([2, 8, 8, 1], b"", object), "fill": ""},
     "pieces of another batch": {**PLACED, "pieces": np.int32([[PIECE]])},
     "fewer pasted pixels": {**PLACED, "pasted": np.zeros([2, 8, 7], bool)},
-    "fewer numbers of objects": {**PLACED, "ids": np.zeros([2, 3], np.int32), "new_ids": np.zeros([2, 1, 2], np.int32)},
+    "numbers of other pieces": {**PLACED, "numbers": np.zeros([2, 2, 3], np.int32)},
     "rows of five numbers": {**MOVED, "rows": np.zeros([2, 1, 5])},
     "rows of another batch": {**MOVED, "rows": np.zeros([1, 1, 4])},
     "visible boxes of other rows": {**MOVED, "visible": np.zeros([2, 2, 4])},
     "rows of no kind": {**MOVED, "kind": "yxy"},
-    "mosaics of no batch": {**COMPOSITES, **DRAWN, "op": "mosaic_pieces", "images": np.zeros([8, 8, 3])},
-    "mosaics without probabilities": {**COMPOSITES, **DRAWN, "op": "mosaic_pieces", "p": [0.5]},
-    "mosaics beyond memory": {**COMPOSITES, **DRAWN, "op": "mosaic_pieces", "height": 2**40, "width": 2**40},
+    "mosaics of no batch": {**MOSAICS, "images": np.zeros([8, 8, 3])},
+    "mosaics without probabilities": {**MOSAICS, "p": [0.5]},
+    "mosaics beyond memory": {**MOSAICS, "height": 2**40, "width": 2**40},
     "instances of no batch": {**PASTED, "instances": np.zeros([8, 8], np.int32)},
     "objects of another batch": {**PASTED, "ids": np.zeros([1, 1], np.int32)},
   }

@@ -2,6 +2,7 @@
 // (Bochkovskiy et al., YOLOv4, 2020) and copy-paste (Ghiasi et al., CVPR 2021).
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <vector>
@@ -20,42 +21,66 @@ struct Piece {
 };
 inline constexpr int kMosaicPieces = 4, kPastePieces = 2;
 
+// Above all positions of layers and apart from mixup's, so that the draws are
+// independent.
+inline constexpr uint64_t kMosaicPosition = (uint64_t{1} << 40) + 1;
+inline constexpr uint64_t kPastePosition = (uint64_t{1} << 40) + 2;
+
+inline bool IsDrawn(const ImageSeed& seed, uint64_t word, float p) {
+  return seed.Fraction(word) < p * 0x1p31;
+}
+
 // How many images further in the batch the `count` partners of each image are.
 // They are distinct, and not 0. In a batch with too few images, each comes as
 // seldom as possible, including the image itself.
 using Shifts = std::array<int64_t, kMosaicPieces - 1>;
-Shifts DrawShifts(const ImageSeed& seed, int64_t batch_size, int count);
+inline Shifts DrawShifts(const ImageSeed& seed, int64_t batch_size, int count) {
+  const ImageSeed own = seed.SeedAt(kMosaicPosition).SeedAt(count);
+  Shifts shifts = {};
+  // All shifts come once before any comes again, from `begin` on.
+  int64_t least = 1;
+  for (int i = 0, begin = 0; i < count; ++i) {
+    if (least + i - begin == batch_size) {
+      least = 0;
+      begin = i;
+    }
+    Shifts before = shifts;
+    std::sort(before.begin() + begin, before.begin() + i);
+    shifts[i] = least + own.Below(i, batch_size - least - (i - begin));
+    for (int k = begin; k < i; ++k) shifts[i] += shifts[i] >= before[k];
+  }
+  return shifts;
+}
 
 // Draws, with probability `p`, a mosaic of `image` and its partners around a
-// center. Otherwise the image is in the middle.
-void DrawMosaic(const ImageSeed& seed, int64_t image, int64_t batch_size,
-                const Shifts& shifts, float p, ImageSize size, ImageSize made,
-                Piece pieces[kMosaicPieces]);
-
-// The rows of objects, by their numbers in a map, which are from 1 to the end;
-// `absent` for all others.
-class Instances {
- public:
-  static constexpr int32_t kMost = 65535;
-
-  explicit Instances(int32_t absent) : absent_(absent) {}
-
-  void Add(int32_t number, int32_t row) {
-    if (number < 1 || number > kMost) return;
-    if (number >= static_cast<int64_t>(rows_.size())) {
-      rows_.resize(number + 1, absent_);
-    }
-    rows_[number] = row;
+// center in the middle half. Otherwise the image is in the middle.
+inline void DrawMosaic(const ImageSeed& seed, int64_t image, int64_t batch_size,
+                       const Shifts& shifts, float p, ImageSize size,
+                       ImageSize made, Piece pieces[kMosaicPieces]) {
+  const ImageSeed own = seed.SeedAt(image).SeedAt(kMosaicPosition);
+  const bool is_mosaic = IsDrawn(own, 0, p);
+  // The end of the image itself, on one axis.
+  const auto draw_end = [&](uint64_t word, int64_t side, int64_t whole) {
+    if (!is_mosaic) return BeginOfMiddle(whole, side) + side;
+    const int64_t least = whole / 4;
+    return least + static_cast<int64_t>(own.Below(word, whole - 2 * least + 1));
+  };
+  const int64_t end_y = draw_end(1, size.height, made.height);
+  const int64_t end_x = draw_end(2, size.width, made.width);
+  const auto of = [](int64_t number) { return static_cast<int32_t>(number); };
+  std::fill_n(pieces, kMosaicPieces, Piece{of(image)});
+  for (int k = 0; k < (is_mosaic ? kMosaicPieces : 1); ++k) {
+    const int64_t y = k < 2 ? end_y - size.height : end_y;
+    const int64_t x = k % 2 == 0 ? end_x - size.width : end_x;
+    const int64_t top = std::max<int64_t>(y, 0), left = std::max<int64_t>(x, 0);
+    const int64_t height = std::min(y + size.height, made.height) - top;
+    const int64_t width = std::min(x + size.width, made.width) - left;
+    if (height < 1 || width < 1) continue;
+    const int64_t source = (image + (k == 0 ? 0 : shifts[k - 1])) % batch_size;
+    pieces[k] = {of(source), of(top - y), of(left - x), of(height),
+                 of(width),  of(top),     of(left)};
   }
-  int32_t operator[](int32_t number) const {
-    const size_t at = static_cast<uint32_t>(number);
-    return at < rows_.size() ? rows_[at] : absent_;
-  }
-
- private:
-  int32_t absent_;
-  std::vector<int32_t> rows_;
-};
+}
 
 // What copy-paste leaves of the objects of an image, or pastes of them.
 struct Object {
@@ -66,10 +91,34 @@ struct Object {
 
 // Draws which objects of a partner are pasted over image `image`, and sets
 // `pasted` for their pixels; or finds out what they leave of the image's own.
-// `ids`: the numbers of the `rows` objects in the map.
-std::vector<Object> DrawPasted(const ImageSeed& seed, int64_t image, float p,
-                               ImageSize size, const int32_t* map,
-                               const int32_t* ids, int64_t rows, bool is_own,
-                               bool* pasted);
+// `ids`: the numbers of the `rows` objects in the map; those that are not from
+// 1 to 65,535 are of no object.
+inline std::vector<Object> DrawPasted(const ImageSeed& seed, int64_t image,
+                                      float p, ImageSize size,
+                                      const int32_t* map, const int32_t* ids,
+                                      int64_t rows, bool is_own, bool* pasted) {
+  const ImageSeed own = seed.SeedAt(image).SeedAt(kPastePosition);
+  std::vector<int64_t> row_of(1 << 16, -1);
+  for (int64_t row = 0; row < rows; ++row) {
+    const bool is_object = ids[row] > 0 && ids[row] < 1 << 16;
+    if (is_object && (is_own || IsDrawn(own, row, p))) row_of[ids[row]] = row;
+  }
+  std::vector<Object> objects(rows);
+  for (int64_t y = 0; y < size.height; ++y) {
+    for (int64_t x = 0; x < size.width; ++x, ++map, ++pasted) {
+      if (*map <= 0 || *map >= 1 << 16 || row_of[*map] < 0) continue;
+      Object& object = objects[row_of[*map]];
+      ++object.pixels;
+      if (is_own && *pasted) continue;
+      if (!is_own) *pasted = true;
+      const Edges at = Edges::Of({y, x, 1, 1});
+      Edges& box = object.visible;
+      if (object.left++ == 0) box = at;
+      box = {box.top, std::min(box.left, at.left), at.bottom,
+             std::max(box.right, at.right)};
+    }
+  }
+  return objects;
+}
 
 }  // namespace refurbish_tf

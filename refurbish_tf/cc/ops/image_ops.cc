@@ -379,6 +379,8 @@ REGISTER_OP("RefurbishTf>MixRows")
 #define COMPOSITE_OP(name)           \
   REGISTER_OP("RefurbishTf>" name)   \
       .SetShapeFn(UnknownShape)      \
+      .Input("images: I")            \
+      .Attr("I: type")               \
       .Attr("height: int >= 0")      \
       .Attr("width: int >= 0")       \
       .Attr("min_visibility: float") \
@@ -389,25 +391,23 @@ REGISTER_OP("RefurbishTf>MixRows")
 // p: [batch].
 // pieces: [batch, pieces of each result, 7], the numbers of `Piece`.
 COMPOSITE_OP("MosaicPieces")
-    .Input("images: T")
     .Input("seed: Tseed")
     .Input("p: float")
     .Output("pieces: int32")
-    .Attr("T: type")
     .Attr("Tseed: {int32, int64}");
 
 // Draws which objects of another image are pasted over each image.
 //
-// instances: [batch, height, width], whose pixels are in `ids` or 0.
+// instances: [batch, height, width, 1], whose pixels are in `ids` or 0.
 // ids: [batch, rows].
-// pasted: like `instances`: whether a pixel is pasted.
+// pasted: [batch, height, width]: whether a pixel is pasted.
 // stays: [batch, 2, rows], for both images whether an object is in the result.
 // visible: [batch, rows, 4], the box x, y, x, y around what is left of each
 // object of the image itself. -1, ... if all of it is left.
 COMPOSITE_OP("PastedObjects")
-    .Input("instances: int32")
     .Input("seed: Tseed")
     .Input("p: float")
+    .Input("instances: int32")
     .Input("ids: int32")
     .Output("pieces: int32")
     .Output("pasted: bool")
@@ -424,33 +424,28 @@ COMPOSITE_OP("PastedObjects")
 // stays: whether a point is in the piece, or enough of a box; true for boxes of
 // which `visible` has another one.
 COMPOSITE_OP("PieceRows")
-    .Input("images: T")
     .Input("rows: double")
-    .Input("pieces: int32")
     .Input("visible: double")
+    .Input("pieces: int32")
     .Output("moved: double")
     .Output("stays: bool")
-    .Attr("kind: string")
-    .Attr("T: type");
+    .Attr("kind: string");
 
 // Makes maps of pieces. What is not in a piece has the value `fill`.
 //
-// pasted: as of `PastedObjects`, or empty. The second piece is only there.
-// ids, new_ids: for a map of instances, their numbers before, [batch, rows],
-// and after, [batch, pieces, rows], 0 for those that are not in the result.
-// Otherwise empty.
 // maps: [batch, height, width, channels], with the sides of the images or a
 // multiple of them.
+// pasted: as of `PastedObjects`, or empty. Other pieces than the first are only
+// there.
+// numbers: [batch, pieces, n], for a map of instances what becomes of each
+// number below n; all others become 0. Otherwise empty.
 COMPOSITE_OP("PlacePieces")
-    .Input("images: I")
     .Input("maps: T")
     .Input("fill: T")
     .Input("pieces: int32")
     .Input("pasted: bool")
-    .Input("ids: int32")
-    .Input("new_ids: int32")
+    .Input("numbers: int32")
     .Output("made: T")
-    .Attr("I: type")
     .Attr(
         "T: {bool, int8, uint8, int16, uint16, int32, uint32, int64, uint64, "
         "half, bfloat16, float, double}");
