@@ -25,7 +25,7 @@ def mosaic(
   components: dict[str | int, Any] | None = None,
   num_classes: int | None = None,
   p: float = 1.0,
-  fill_value: float = 114,
+  fill_value: float | None = None,
   min_visibility: float = 0.1,
 ) -> Callable[..., Any]:
   """Returns a function that makes each image of a batch a mosaic of four, with their boxes, masks and labels.
@@ -55,10 +55,10 @@ def mosaic(
     instances: `{"segments": "ids"}`: a map of the images' size that has in each pixel the number of an object, from 1
       to 65,535, or 0, and the component that has the number of each box. Both become int32, and number the rows from 1.
     components, num_classes: as for `mixup`, whole-image labels and weights, which are mixed by visible area. Other
-      components must be named; None says that one stays.
+      components must be named; None says that one stays. Beside boxes, what has two dimensions must be named, too.
     p: the probability that an image becomes a mosaic. Otherwise it lies in the middle of the result. A call may have
       another one, a scalar or `[batch]`, such as 0 in the last epochs: `fn(batch, p=tf.where(epoch < 285, 1.0, 0.0))`.
-    fill_value: the value of pixels without image.
+    fill_value: the value of pixels without image; None for 114 in uint8 images, and 0 in float32.
     min_visibility: a cut box stays if this fraction of its area is left, and a pixel of both sides.
 
   Returns:
@@ -71,7 +71,8 @@ def mosaic(
   Implements Bochkovskiy et al., *YOLOv4: Optimal Speed and Accuracy of Object Detection*, 2020, section 3.3.
   """
   size = (0, 0) if size is None else checked_size(size, "mosaic")
-  fill_value = layers.checked_real("fill_value of mosaic", fill_value, -1e30, 1e30, "Pass 114 for grey.")
+  if fill_value is not None:
+    fill_value = layers.checked_real("fill_value of mosaic", fill_value, -1e30, 1e30, "Pass 114 for grey.")
   labels = {"components": components, "num_classes": num_classes}
   return _Composite("mosaic", targets, with_rows, instances, size, fill_value, p, min_visibility, **labels)
 
@@ -165,9 +166,10 @@ class _Composite(Mixing):
     return batch.beside(with_image(element, batch.placed((), images, self.fill_value)))
 
   def _usual_kind(self, path, value):
-    # Several integers for an image are not its label, but have a row for each box.
-    dtype, shape = getattr(value, "dtype", tf.float32), getattr(value, "shape", None)
-    has_rows = isinstance(value, tf.RaggedTensor) or shape and len(shape) > 1 and not tf.as_dtype(dtype).is_floating
+    # Several integers for an image are not its label, but have a row for each box; beside boxes also floats: scores.
+    may_be_label = tf.as_dtype(getattr(value, "dtype", tf.float32)).is_floating and not self.boxes
+    shape = getattr(value, "shape", None)
+    has_rows = isinstance(value, tf.RaggedTensor) or shape and len(shape) > 1 and not may_be_label
     return None if self.pastes or has_rows else super()._usual_kind(path, value)
 
   def _mixed(self, path, kind, value, images, pieces):
@@ -205,7 +207,8 @@ class _Batch(Following):
         value = self._component(path, "mask")[1]
         value = value if isinstance(value, tf.RaggedTensor) else tf.convert_to_tensor(value)
         self._tensors[path] = self._dense(path, value)
-      self._tensors[path] = _checked_rows(path, self._tensors[path], self._tensors[self._boxes])
+      lengths = [self._ragged[each].args[0].row_lengths() for each in (path, self._boxes) if each in self._ragged]
+      self._tensors[path] = _checked_rows(path, self._tensors[path], self._tensors[self._boxes], lengths)
 
   def put(self, path, tensor):
     self._tensors[path] = tensor
@@ -214,6 +217,12 @@ class _Batch(Following):
     """Replaces what follows the images by what becomes of it."""
     given, pastes = dict(self._tensors), self._fn.pastes
     self._pasted, visible = tf.zeros([0, 0, 0], tf.bool), tf.zeros([0, 0, 0], tf.float64)
+    for path in self._pair:
+      is_right, told = (
+        tf.reduce_all(tf.cast(given[path], tf.int64) <= 65535),
+        "instances must have numbers up to 65,535",
+      )
+      given[path] = layers.checked_when_it_runs(given[path], is_right, f"{told}, got in {shown(path)}:", given[path])
     maps, ids = [tf.cast(given[path], tf.int32) for path in self._pair] or (None, None)
     if pastes:
       instances = maps if maps.shape.rank == 4 else maps[..., tf.newaxis]
@@ -241,6 +250,7 @@ class _Batch(Following):
 
   def placed(self, path, maps, fill, numbers=None):
     """Images or maps made of the pieces."""
+    fill = (114 if maps.dtype == tf.uint8 else 0) if fill is None else fill
     if maps.dtype.is_integer and not (maps.dtype.min <= fill <= maps.dtype.max and fill == int(fill)):
       raise ValueError(
         f"fill_value of {self._fn.__name__} must be a value of {maps.dtype.name}, as the images have, got {fill}. Pass "
@@ -260,6 +270,12 @@ class _Batch(Following):
 
   def _moved(self, path, kind, rows, visible):
     """Boxes or key points of all pieces, `[batch, pieces * n, ...]`, and which rows of them stay."""
+    size = max(self._fn.arguments["height"], self._fn.arguments["width"])
+    if kind in BOXES and rows.dtype.is_integer and rows.dtype.max < size:
+      raise ValueError(
+        f"targets of {self._fn.__name__}: boxes must have a dtype that holds the size, {size}, got {rows.dtype.name}. "
+        "Make it tf.cast(boxes, tf.int32) in Dataset.map before."
+      )
     shape = tf.shape(rows)
     flat = tf.reshape(tf.cast(rows, tf.float64), [shape[0], tf.reduce_prod(shape[1:-1]), shape[-1]])
     moved, stays = self._call("piece_rows", path, rows=flat, visible=visible, pieces=self.pieces, kind=kind)
@@ -308,10 +324,12 @@ def _joined(rows):
   return tf.reshape(rows, tf.concat([shape[:1], shape[1:2] * shape[2:3], shape[3:]], 0))
 
 
-def _checked_rows(path, rows, boxes):
-  """Returns a component, of which each image must have a row for each of its boxes."""
+def _checked_rows(path, rows, boxes, lengths):
+  """Returns a component, of which each image must have a row for each of its boxes. `lengths`: those of ragged ones."""
   told = f"with_rows and instances must name components with a row for each box, got {shown(path)} beside the boxes"
   if rows.shape.rank is None or rows.shape.rank < 2 or not rows.shape[:2].is_compatible_with(boxes.shape[:2]):
     raise ValueError(f"{told}, of shapes {rows.shape} and {boxes.shape}. Leave it out, or give it as many rows.")
-  shapes = tf.shape(rows)[:2], tf.shape(boxes)[:2]
+  shapes = (
+    [tf.cast(each, tf.int64) for each in lengths] if len(lengths) == 2 else (tf.shape(rows)[:2], tf.shape(boxes)[:2])
+  )
   return layers.checked_when_it_runs(rows, tf.reduce_all(tf.equal(*shapes)), f"{told}, of the shapes:", *shapes)

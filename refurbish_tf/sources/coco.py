@@ -58,8 +58,9 @@ def coco(
     annotations: the JSON file, such as `instances_train2017.json`.
     images: the directory of the image files.
     masks: True adds `"segments"`, int32 `[height, width]`, a map of object numbers, 0 for none, and `"ids"` to the
-      `"bounding_boxes"`, int32 `[n]`, the number of each box, from 1. Smaller objects cover larger ones. Layers take
-      `{"segments": "mask"}`, `mosaic` `instances`. pycocotools draws them, in this process: `pip install 'refurbish_tf[coco]'`.
+      `"bounding_boxes"`, int32 `[n]`, the number of each box, from 1. Smaller objects cover larger ones. `compose`
+      takes `{"segments": "mask"}`, `mosaic` takes `instances`. pycocotools draws them, in this process:
+      `pip install 'refurbish_tf[coco]'`.
     crowds: False leaves crowds out, as detectors are trained. True adds `"is_crowd"` to the boxes, bool `[n]`.
     empty_images: False leaves images without boxes out, as torchvision and mmdetection do for training.
     image_ids: True adds `"image_id"`, int64 `[]`, for an evaluation.
