@@ -20,7 +20,8 @@ DOCS = pathlib.Path(__file__).parent
 SIDE, EPOCHS, SEED = 192, 6, 23
 # How many outcomes of a layer are drawn, dots per inch, and WebP's quality. All pictures together stay below 450 kB.
 OUTCOMES, DPI, QUALITY = 5, 72, 55
-FEWER_OUTCOMES = {"augmix": 3, "mosaic": 2, "random_elastic": 2}
+# Dots per inch of pictures that would exceed this limit.
+SMALLER = {"augmix": 42, "mosaic": 42, "random_elastic": 42}
 ARGUMENTS = {
   "augmix": "10",
   "auto_augment": '"imagenet"',
@@ -84,8 +85,8 @@ def main():
   shutil.rmtree(folder, ignore_errors=True)
   folder.mkdir()
   for name in layer_names():
-    drawn(name, images, tf.io.encode_jpeg(cat), FEWER_OUTCOMES.get(name, OUTCOMES)).savefig(
-      folder / f"{name}.webp", dpi=DPI, pil_kwargs={"quality": QUALITY}
+    drawn(name, images, tf.io.encode_jpeg(cat), OUTCOMES).savefig(
+      folder / f"{name}.webp", dpi=SMALLER.get(name, DPI), pil_kwargs={"quality": QUALITY}
     )
   (DOCS / "gallery.md").write_text(page(), encoding="utf-8")
 
