@@ -20,6 +20,10 @@ PAIR = {"segments": "ids"}
 TARGETS = {"boxes": "xyxy", "mask": "mask", "points": "xy"}
 BOXES = {"boxes": "xyxy"}
 FOUR = {"boxes": np.zeros([3, 4, 4])}
+SMALL = {"boxes": np.zeros([3, 4, 4], np.uint8)}
+OTHERS = tf.RaggedTensor.from_row_lengths([1, 2, 3], [2, 0, 1])
+RAGGED = {"boxes": tf.RaggedTensor.from_row_lengths(tf.zeros([3, 4]), [1, 0, 2]), "b": OTHERS}
+MANY = {"boxes": np.zeros([3, 1, 4]), "i": np.full([3, 1], 70000), "s": np.full([3, 24, 32], 70000)}
 WRONG = {"boxes": np.float32([[[0, 0, 1, 1], [9, 9, 8, 9]]] * 3)}
 MOSAIC = {"targets": TARGETS, "with_rows": ("labels", "points"), "instances": PAIR}
 
@@ -369,6 +373,10 @@ class TestBoth:
       (augment.mosaic(), {"mask": np.zeros([3, 24, 32])}, "component 'mask' is.*Name masks"),
       (augment.mosaic(fill_value=0.5), {"image": np.zeros([3, 8, 8, 3], np.uint8)}, "a value of uint8.*0.5"),
       (augment.mosaic(8, BOXES, with_rows="b"), {**FOUR, "b": np.zeros([3, 5])}, "a row for each box, got 'b'"),
+      (augment.mosaic(8, BOXES), {**FOUR, "labels": np.zeros([3, 4])}, "what the component 'labels' is.*with_rows"),
+      (augment.mosaic(256, BOXES), SMALL, "a dtype that holds the size, 256, got uint8"),
+      (augment.mosaic(8, BOXES, with_rows="b"), RAGGED, "a row for each box, got 'b'"),
+      (augment.mosaic(8, BOXES, instances={"s": "i"}), MANY, "numbers up to 65,535"),
       (augment.mosaic(8, BOXES), WRONG, "'boxes' of mosaic must have no negative height or width.* in row 1 of image"),
       (augment.copy_paste(BOXES, instances={"s": "i"}), FOUR, "no component 's'"),
       (augment.copy_paste(TARGETS, instances=PAIR), batch_of(3), "what the component 'labels' is"),

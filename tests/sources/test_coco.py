@@ -132,6 +132,8 @@ def test_another_box_or_polygon_is_noticed(tmp_path):
     ("annotations", {"category_id": 5}, "one id for each .* names a category that it does not have"),
     ("images", {"id": 88}, "has an image id twice"),
     ("categories", {"id": 44}, "3 categories with 2 ids"),
+    ("images", {"id": 2**53 + 1}, "an id of 2.53 or more"),
+    ("images", {"height": 0}, "without height or width"),
     ("images", {"file_name": "gone.jpg"}, r"images must be .* lacks 1 of 3, such as .*gone.jpg"),
   ],
 )
@@ -145,6 +147,17 @@ def test_errors_name_what_is_missing(tmp_path, key, changes, text):
     rtf.sources.coco(*written(tmp_path, {**content(), "annotations": []}))
   with pytest.raises(ValueError, match="annotations must be a JSON file .* cannot be read: NotFoundError"):
     rtf.sources.coco(tmp_path / "none.json", tmp_path)
+
+
+@pytest.mark.parametrize(
+  "wrong", [[[[1, 2], [3, 4]]], [[1, 2, 3, 4, 5, 6, 7]], [1, 2, 3, 4, 5, 6], {"size": [4, 4], "counts": [16]}]
+)
+def test_a_mask_that_is_none_is_refused(tmp_path, wrong):
+  pytest.importorskip("pycocotools", reason="pycocotools is not installed")
+  found = content()
+  found["annotations"][0]["segmentation"] = wrong
+  with pytest.raises(tf.errors.UnknownError, match="That of object 1 of element 0 is .*Correct the file"):
+    list(rtf.sources.coco(*written(tmp_path, found), masks=True))
 
 
 def test_masks_need_pycocotools(tmp_path, monkeypatch):
