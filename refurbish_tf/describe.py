@@ -43,8 +43,8 @@ def describe(dataset: tf.data.Dataset[Any]) -> str:
   sources = dict.fromkeys(each.source_description for each in found if hasattr(each, "source_description"))
   stages = []
   for each in (each for each in found if hasattr(each, "describe_stage")):
-    behind = _behind(each, dataset) if hasattr(each, "refurbish_stage") else []
-    stages.append(each.describe_stage() + f"\n  after   {', '.join(behind)}" * bool(behind))
+    after = _operations_after(each, dataset) if hasattr(each, "refurbish_stage") else []
+    stages.append(each.describe_stage() + f"\n  after   {', '.join(after)}" * bool(after))
   return _Description("\n".join([*sources, *(stages or ["no reuse stages"])]))
 
 
@@ -62,13 +62,13 @@ class _Description(str):
     return "".join(html.table(title, rows, heading=False) for title, rows in tables)
 
 
-def _behind(stage, dataset):
+def _operations_after(stage, dataset):
   """The methods called after `stage` to make `dataset`, in order, with their number of elements if they have one."""
-  found, behind = [], {id(stage)}
+  found, after = [], {id(stage)}
   for each in dataset_graph.upstream_first(dataset):
-    if behind.isdisjoint(map(id, each._inputs())):
+    if after.isdisjoint(map(id, each._inputs())):
       continue
-    behind.add(id(each))
+    after.add(id(each))
     if type(each).__name__ != "_OptionsDataset":
       size = getattr(each, "_count", getattr(each, "_batch_size", None))
       size = None if size is None else tf.get_static_value(size)

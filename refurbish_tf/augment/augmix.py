@@ -83,6 +83,6 @@ def augmix(
 
 
 def _own(level):
-  """The distortions whose strengths differ from those of torchvision's other policies."""
+  """The distortions whose strengths differ from torchvision's other policies."""
   moves = {f"truncate_{axis}": (level / 3, -level / 3) for axis in "xy"}
   return {**moves, "posterize": (4 - round(4 * level), None)}

@@ -43,9 +43,9 @@ def mosaic(
 
   Put it after `batch`, `padded_batch` or `ragged_batch`, with `targets` for what follows, as for `compose`, with a
   dimension of the batch. Maps move with their images, and are 0 outside. Rows of boxes and key points, and of
-  `with_rows`, become those of the four images in the order above, at most four times as many; dense ones are padded at
-  the end, by -1, in unsigned integers 0, and False or "". Points that are outside their part of the image get
-  visibility 0; a row of key points that is not in `with_rows` is dropped if all its points are outside.
+  `with_rows`, are joined for the four images in the order above, at most four times as many. Dense rows are padded at
+  the end with -1, or with 0 if unsigned, False or "". Points outside their part of the image get visibility 0. A row of
+  key points that `with_rows` does not name is dropped if all its points are outside.
 
   Args:
     size: the size of the result, a whole number or `(height, width)`; None for that of the images, as in KerasCV. For
@@ -55,15 +55,15 @@ def mosaic(
     instances: `{"segments": "ids"}`: a map of the images' size that has in each pixel the number of an object, from 1
       to 65,535, or 0, and the component that has the number of each box. Both become int32, and number the rows from 1.
     components, num_classes: as for `mixup`, whole-image labels and weights, which are mixed by visible area. Other
-      components must be named; None says that one stays. Beside boxes, what has two dimensions must be named, too.
-    p: the probability that an image becomes a mosaic. Otherwise it lies in the middle of the result. A call may have
-      another one, a scalar or `[batch]`, such as 0 in the last epochs: `fn(batch, p=tf.where(epoch < 285, 1.0, 0.0))`.
+      components must be named; None says that one stays. With boxes, also name components of two dimensions.
+    p: the probability that an image becomes a mosaic. Otherwise it is put in the middle of the result. A call may
+      pass another one, a scalar or `[batch]`, such as 0 in the last epochs: `fn(batch, p=tf.where(epoch < 285, 1, 0))`.
     fill_value: the value of pixels without image; None for 114 in uint8 images, and 0 in float32.
     min_visibility: a cut box stays if this fraction of its area is left, and a pixel of both sides.
 
   Returns:
-    A function `fn(images, *rest, seed=None, p=None)` as `mixup` returns. It raises what those of `mixup` and `compose`
-    raise, and when it runs `tf.errors.InvalidArgumentError` for rows that do not fit, or `p` beyond 0 and 1.
+    A function `fn(images, *rest, seed=None, p=None)` as `mixup` returns. It raises the same errors as `mixup` and
+    `compose`, and when it runs `tf.errors.InvalidArgumentError` for rows that do not fit, or `p` beyond 0 and 1.
 
   Raises:
     TypeError, ValueError: an argument is of the wrong type, or out of range.
@@ -325,7 +325,7 @@ def _joined(rows):
 
 
 def _checked_rows(path, rows, boxes, lengths):
-  """Returns a component, of which each image must have a row for each of its boxes. `lengths`: those of ragged ones."""
+  """Returns the rows; raises unless each image has one for each of its boxes. `lengths`: of both if ragged."""
   told = f"with_rows and instances must name components with a row for each box, got {shown(path)} beside the boxes"
   if rows.shape.rank is None or rows.shape.rank < 2 or not rows.shape[:2].is_compatible_with(boxes.shape[:2]):
     raise ValueError(f"{told}, of shapes {rows.shape} and {boxes.shape}. Leave it out, or give it as many rows.")

@@ -18,8 +18,8 @@ def five_crop(size: int | Sequence[int]) -> Callable[[Any], tf.Tensor]:
   >>> rtf.augment.five_crop(24)(tf.zeros([32, 40, 3], tf.uint8)).shape
   TensorShape([5, 24, 24, 3])
 
-  They are those of torchvision's `FiveCrop`, in its order: upper left, upper right, lower left, lower right, middle.
-  torchvision returns a tuple, this function one tensor. It is not a layer for `compose`, because it makes several
+  They are the crops of torchvision's `FiveCrop`, in its order: upper left, upper right, lower left, lower right, and
+  middle. torchvision returns a tuple, this function one tensor. It is not a layer for `compose`: it makes several
   images of one. Call it in `Dataset.map`, and average what the model predicts for the crops of an image:
 
   >>> model = tf.keras.Sequential([tf.keras.layers.Flatten(), tf.keras.layers.Dense(7)])
@@ -48,12 +48,12 @@ def five_crop(size: int | Sequence[int]) -> Callable[[Any], tf.Tensor]:
 
 
 def ten_crop(size: int | Sequence[int], vertical_flip: bool = False) -> Callable[[Any], tf.Tensor]:
-  """Returns a function that makes the crops of `five_crop` of a validation image, then those of its mirror image.
+  """Returns a function that makes the crops of `five_crop` from a validation image, and again from its mirror image.
 
   >>> rtf.augment.ten_crop((24, 20))(tf.zeros([4, 32, 40, 3], tf.uint8)).shape
   TensorShape([4, 10, 24, 20, 3])
 
-  They are those of torchvision's `TenCrop`, in its order. `five_crop` has an example of how to average over them.
+  They are the crops of torchvision's `TenCrop`, in its order. `five_crop` has an example of how to average over them.
 
   Args:
     size: as for `five_crop`.

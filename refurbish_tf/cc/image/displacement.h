@@ -36,14 +36,14 @@ class DisplacementField {
   bool IsOf(const Displacement& other, ImageSize size) const {
     return of_ == other && size_ == size;
   }
-  // Where a place of the result comes from. Between the middles of pixels, the
-  // field is interpolated; beyond the outermost ones, it is constant.
+  // Returns the source of a place of the result. Between the middles of pixels,
+  // the field is interpolated; beyond the outermost ones, it is constant.
   ImagePlace operator()(ImagePlace place) const {
     const ImagePlace by = By(place);
     return {place.y + by.y, place.x + by.x};
   }
-  // Where a place goes, so that it comes from within 0.001 pixels of it. Where
-  // the field folds the image, it may end farther from all solutions.
+  // Returns the place whose source is within 0.001 pixels of this one. If the
+  // field folds the image, the distance may be larger.
   ImagePlace Inverse(ImagePlace place) const;
   // Makes an image that is `times` as large as the field. Beyond its edges is
   // `fill`, in torchvision's arithmetic: the part of a pixel that is not empty

@@ -38,7 +38,7 @@ constexpr int64_t kMostSpareBytes = 256 << 20;
 
 int CoresOfAffinity() {
   cpu_set_t cores;
-  // Of the main thread: other threads may be bound to fewer.
+  // Asks for the main thread: other threads may be bound to fewer cores.
   if (sched_getaffinity(getpid(), sizeof(cores), &cores) == 0) {
     return CPU_COUNT(&cores);
   }
@@ -56,9 +56,9 @@ bool ReadQuota(const std::string& groups, double* quota, double* period) {
          *quota > 0 && *period > 0;
 }
 
-// How many CPU cores the process may use now: those of its affinity, within the
-// quota of its container, rounded up. Both may change. Does I/O, which takes
-// about 0.02 ms.
+// How many CPU cores the process may use now: the cores of its affinity, within
+// the quota of its container, rounded up. Both may change. Does I/O, which
+// takes about 0.02 ms.
 int ReadCores() {
   const int cores = CoresOfAffinity();
   double quota, period;
