@@ -109,17 +109,17 @@ def test_ranks_prepare_as_much_as_one(name, n):
   assert ranks.prepared.value <= 1.02 * (N + 3 * N / R)
 
 
-@cases.only_exhaustive
-@pytest.mark.parametrize("kill", range(12))
+@cases.slow
+@pytest.mark.parametrize("kill", cases.some(range(12), 2))
 def test_ranks_are_killed_and_another_number_goes_on(name, kill):
   """What the killed ranks have put is found, whoever prepared it, as long as one process has the store open. `kill`:
-  when, and which rank is the first."""
+  when, after the first epoch, at whose end it is known which samples fit, and which rank is the first."""
   draw = random.Random(kill)
   ready = multiprocessing.get_context("forkserver").SimpleQueue()
   launcher = start_forked(hold, name, ready)
   ready.get()
   ranks = Ranks(name, 2, 3, seconds=0.005)
-  enough = draw.uniform(0.3, 0.8) * N
+  enough = draw.uniform(1.1, 1.4) * N
   assert until(lambda: ranks.prepared.value > enough, TIMEOUT)
   for process in draw.sample(ranks.processes, 2):
     process.kill()
@@ -127,8 +127,8 @@ def test_ranks_are_killed_and_another_number_goes_on(name, kill):
     time.sleep(draw.uniform(0, 0.3))
   after = Ranks(name, 3, 3)
   after.finish()
-  # They begin with the second epoch, which uses about half of the samples of the first one.
-  assert after.prepared.value <= 1.02 * (N + 2 * N / R) - 0.4 * enough
+  # Together they prepare as much as one process in at most five epochs.
+  assert ranks.prepared.value + after.prepared.value <= 1.02 * (N + 4 * N / R)
   launcher.kill()
   launcher.join()
 

@@ -164,7 +164,7 @@ def test_all_jobs_keep_the_same_samples_on_a_limited_level(levels):
 
 def test_stages_of_a_process_have_limits_of_their_own(levels):
   level = levels("redis")
-  limited, job = Job(level.address, shared_max_bytes=1), Job(level.address)
+  limited, job = Job(level.address, n=CALLS, shared_max_bytes=1), Job(level.address)
   iterator = iter(limited.dataset)
   next(iterator)
   job.epoch()
