@@ -7,46 +7,60 @@
 #include "refurbish_tf/cc/image/gaussian.h"
 #include "refurbish_tf/cc/image/image_seed.h"
 #include "refurbish_tf/cc/image/noise.h"
+#include "refurbish_tf/cc/image/vector_kernels.h"
+#include "refurbish_tf/cc/image/vectors.h"
 
 namespace refurbish_tf {
 namespace {
 
 // Values of one strip of columns stay in the L1 cache for all rows of a sum.
 constexpr int64_t kStrip = 32;
+// Numbers below 2^22 that this was added to have no fraction.
+constexpr float kNoFraction = 3 << 22;
 
-// Adds (line(-k) + line(k)) * weights[radius + k] * scale, for k from 0 on, to
-// 0, for `kStrip` values of these lines, which stay in registers.
+// Adds (line(-k) + line(k)) * weights[k], for k from 0 on, to 0, for `kStrip`
+// values of these lines, which stay in registers.
 template <class Line>
-void SumLines(const Line& line, const std::vector<double>& weights,
-              double scale, float* to) {
-  using Floats = float __attribute__((vector_size(16)));
-  constexpr int kVectors = kStrip / 4;
-  Floats sums[kVectors] = {}, before, after;
-  const int64_t radius = static_cast<int64_t>(weights.size()) / 2;
-  for (int64_t k = 0; k <= radius; ++k) {
-    // The middle line is added twice.
-    const auto weight =
-        static_cast<float>(weights[radius + k] * (k == 0 ? scale / 2 : scale));
+__attribute__((always_inline)) inline void SumLines(
+    const Line& line, const std::vector<float>& weights, float* to) {
+  using Floats = float __attribute__((vector_size(32)));
+  Floats sums[kStrip / 8] = {}, before, after;
+  for (int64_t k = 0; k < static_cast<int64_t>(weights.size()); ++k) {
     const float *const first = line(-k), *const second = line(k);
-#pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) {
-      std::memcpy(&before, first + 4 * v, sizeof before);
-      std::memcpy(&after, second + 4 * v, sizeof after);
-      sums[v] += (before + after) * weight;
+#pragma GCC unroll 4
+    for (int v = 0; v < kStrip / 8; ++v) {
+      std::memcpy(&before, first + 8 * v, sizeof before);
+      std::memcpy(&after, second + 8 * v, sizeof after);
+      sums[v] += (before + after) * weights[k];
     }
   }
   std::memcpy(to, sums, sizeof sums);
 }
 
-// Rounds half to even, if |value| is below 2^22: the sum has no fraction bits.
-float ToWhole(float value) {
-  constexpr float kNoFraction = 3 << 22;
-  return (value + kNoFraction) - kNoFraction;
-}
+// Rounds half to even, if |value| is below 2^22.
+float ToWhole(float value) { return (value + kNoFraction) - kNoFraction; }
 
 // Rounds down, without a branch, which would be mispredicted for half of the
 // pixels. A whole number may become the one below it.
 float Floor(float value) { return ToWhole(value - 0.5f); }
+
+#if defined(__x86_64__)
+// The sum of four pixels of three bytes. Reads a byte after each.
+REFURBISH_TF_AVX2 void BlendFour(const uint8_t* const* pixels,
+                                 const float* weights, uint8_t* to) {
+  __m128 sum = _mm_set1_ps(0);
+  for (int k = 0; k < 4; ++k) {
+    int32_t bytes;
+    std::memcpy(&bytes, pixels[k], sizeof bytes);
+    sum += _mm_cvtepi32_ps(_mm_cvtepu8_epi32(_mm_cvtsi32_si128(bytes))) *
+           _mm_set1_ps(weights[k]);
+  }
+  const __m128i whole = _mm_cvtps_epi32(sum);
+  const __m128i words = _mm_packs_epi32(whole, whole);
+  const int32_t bytes = _mm_cvtsi128_si32(_mm_packus_epi16(words, words));
+  std::memcpy(to, &bytes, 3);
+}
+#endif
 
 }  // namespace
 
@@ -54,43 +68,66 @@ DisplacementField::DisplacementField(const Displacement& of, ImageSize size)
     : of_(of),
       size_(size),
       stride_((size.width + kStrip - 1) / kStrip * kStrip) {
-  const ImageSeed words(of.seed[0], of.seed[1]);
+  if (VectorKernels() == nullptr) {
+    Make();
+  } else {
+    MakeWithVectors();
+  }
+}
+
+REFURBISH_TF_AVX2 void DisplacementField::MakeWithVectors() { Make(); }
+
+inline void DisplacementField::Make() {
+  const auto [height, width] = size_;
+  const ImageSeed words(of_.seed[0], of_.seed[1]);
   const std::array<uint32_t, 2> key = {words.Word(0), words.Word(1)};
   for (const int axis : {0, 1}) {
     // torchvision's kernel has int(8 * sigma + 1) points, or one more.
-    const bool is_blurred = of.sigma[axis] > 0;
+    const bool is_blurred = of_.sigma[axis] > 0;
     const int64_t radius =
-        is_blurred ? static_cast<int64_t>(8 * of.sigma[axis] + 1) / 2 : 0;
-    const auto weights = [&](double sigma) {
-      return GaussianAxis({is_blurred ? sigma : 1, radius}, 2 * radius + 1)
-          .WeightsOf(radius);
+        is_blurred ? static_cast<int64_t>(8 * of_.sigma[axis] + 1) / 2 : 0;
+    const auto weights = [&](double sigma, double scale) {
+      const std::vector<double> all =
+          GaussianAxis({is_blurred ? sigma : 1, radius}, 2 * radius + 1)
+              .WeightsOf(radius);
+      std::vector<float> half;
+      for (int64_t k = radius; k <= 2 * radius; ++k) {
+        // The middle line is added twice.
+        half.push_back(
+            static_cast<float>(all[k] * (k == radius ? scale / 2 : scale)));
+      }
+      return half;
     };
-    const std::vector<double> along_x = weights(of.sigma[0]);
-    const std::vector<double> along_y = weights(of.sigma[1]);
-    std::vector<float> row(stride_ + 2 * radius), rows(size.height * stride_);
-    for (int64_t y = 0; y < size.height; ++y) {
-      for (int64_t i = 0; i < stride_ + 2 * radius; ++i) {
-        const int64_t place =
-            y * size.width + Reflected(i - radius, size.width);
+    const std::vector<float> along_x = weights(of_.sigma[0], 1);
+    const std::vector<float> along_y =
+        weights(of_.sigma[1], of_.alpha[axis] / 2);
+    std::vector<float> row(stride_ + 2 * radius), rows(height * stride_);
+    float* const first = row.data() + radius;
+    for (int64_t y = 0; y < height; ++y) {
+      for (int64_t x = 0; x < width; ++x) {
         // 16 bits for each axis.
         const uint32_t bits =
-            plain::HashOf(static_cast<uint32_t>(place), key) >> 16 * axis;
-        row[i] = (static_cast<float>(bits & 0xffff) - 32767.5f) / 32768;
+            plain::HashOf(static_cast<uint32_t>(y * width + x), key) >>
+            16 * axis;
+        first[x] = (static_cast<float>(bits & 0xffff) - 32767.5f) / 32768;
+      }
+      for (int64_t i = 1; i <= radius; ++i) {
+        first[-i] = first[Reflected(-i, width)];
+        first[width - 1 + i] = first[Reflected(width - 1 + i, width)];
       }
       for (int64_t x = 0; x < stride_; x += kStrip) {
-        SumLines([&](int64_t k) { return row.data() + radius + x + k; },
-                 along_x, 1, rows.data() + y * stride_ + x);
+        SumLines([&](int64_t k) { return first + x + k; }, along_x,
+                 rows.data() + y * stride_ + x);
       }
     }
-    // `operator()` multiplies numbers after the last row by 0.
+    // `By` multiplies numbers after the last row by 0.
     by_[axis].resize(rows.size() + stride_ + 1);
     for (int64_t x = 0; x < stride_; x += kStrip) {
-      for (int64_t y = 0; y < size.height; ++y) {
+      for (int64_t y = 0; y < height; ++y) {
         const auto line = [&](int64_t k) {
-          return rows.data() + Reflected(y + k, size.height) * stride_ + x;
+          return rows.data() + Reflected(y + k, height) * stride_ + x;
         };
-        SumLines(line, along_y, of.alpha[axis] / 2,
-                 by_[axis].data() + y * stride_ + x);
+        SumLines(line, along_y, by_[axis].data() + y * stride_ + x);
       }
     }
   }
@@ -132,10 +169,13 @@ void DisplacementField::Apply(const uint8_t* image, Pixel pixel, int64_t times,
                               uint8_t* to) const {
   const uint64_t height = size_.height * times, width = size_.width * times;
   const double scale = static_cast<double>(times);
+  using Rgb = std::integral_constant<int64_t, 3>;
+  const bool has_vectors = VectorKernels() != nullptr;
   const auto make = [&](auto value, auto channels) {
     using Value = decltype(value);
     const std::vector<Value> none(channels);
     const auto* const from = reinterpret_cast<const Value*>(image);
+    const Value* const end = from + height * width * channels;
     // The pixel at a place, or `none`.
     const auto at = [&](int64_t y, int64_t x) {
       const bool is_inside =
@@ -174,6 +214,15 @@ void DisplacementField::Apply(const uint8_t* image, Pixel pixel, int64_t times,
         const Value* const pixels[] = {
             first, is_inside ? first + channels : at(top, left + 1),
             is_inside ? last - channels : at(top + 1, left), last};
+#if defined(__x86_64__)
+        if constexpr (std::is_same_v<Value, uint8_t> &&
+                      std::is_same_v<decltype(channels), Rgb>) {
+          if (has_vectors && is_inside && last + 4 <= end) {
+            BlendFour(pixels, weights, made);
+            continue;
+          }
+        }
+#endif
         float total = 0;
         for (int k = 0; k < 4 && !is_inside; ++k) {
           if (pixels[k] != none.data()) total += weights[k];
@@ -193,7 +242,7 @@ void DisplacementField::Apply(const uint8_t* image, Pixel pixel, int64_t times,
     if (pixel.channels == 1) {
       make(value, std::integral_constant<int64_t, 1>());
     } else if (pixel.channels == 3) {
-      make(value, std::integral_constant<int64_t, 3>());
+      make(value, Rgb());
     } else {
       make(value, pixel.channels);
     }

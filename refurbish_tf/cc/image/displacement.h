@@ -52,6 +52,9 @@ class DisplacementField {
              uint8_t* to) const;
 
  private:
+  // Makes `by_`. With vectors of 256 bits the numbers are the same.
+  __attribute__((always_inline)) void Make();
+  void MakeWithVectors();
   // What is added to a place of the result.
   ImagePlace By(ImagePlace place) const;
 
