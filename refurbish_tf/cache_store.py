@@ -1,7 +1,5 @@
 """The cache store: holds partially augmented samples by index, in memory or on disk."""
 
-from __future__ import annotations
-
 import dataclasses
 import numbers
 import os

@@ -1,7 +1,5 @@
 """A description of the stages of a dataset."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import tensorflow as tf

@@ -1,7 +1,5 @@
 """The `echo` stage: `tf.data.Dataset.echo`."""
 
-from __future__ import annotations
-
 import numbers
 from typing import Any, Callable, Literal, get_args
 

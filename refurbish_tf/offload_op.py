@@ -1,7 +1,5 @@
 """The `offload` stage: `tf.data.Dataset.offload`, and batches that are finished already."""
 
-from __future__ import annotations
-
 import functools
 import numbers
 from typing import Any, Callable, Sequence

@@ -1,7 +1,5 @@
 """Measures an input pipeline and says what to do about it: `rtf.advise`."""
 
-from __future__ import annotations
-
 import math
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Measures, for `rtf.advise`, what reading, each layer, and a stage cost on samples of a source."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import itertools

@@ -1,7 +1,5 @@
 """What `rtf.advise` returns, and how it prints."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """The strategies to prepare samples that `rtf.advise` compares, and what each is predicted to cost."""
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import itertools

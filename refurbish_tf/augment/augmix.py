@@ -1,7 +1,5 @@
 """AugMix: an image blended with what chains of random distortions make of it."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """AutoAugment: two layers that apply the two operations of one randomly drawn sub-policy."""
 
-from __future__ import annotations
-
 from typing import Any, get_args
 
 from refurbish_tf._internal import checks

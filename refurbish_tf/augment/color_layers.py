@@ -1,7 +1,5 @@
 """Layers that change colours and leave each pixel in its place: jitter, grey, order of channels, solarisation, blur."""
 
-from __future__ import annotations
-
 import math
 from typing import Any, Sequence
 

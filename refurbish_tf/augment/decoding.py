@@ -1,7 +1,5 @@
 """Decoding as the first layer of a partial augmentation: only the part and the size of a photograph that are needed."""
 
-from __future__ import annotations
-
 import math
 from typing import Any, Callable, Sequence
 

@@ -1,7 +1,5 @@
 """Deep AutoAugment: each layer draws an operation and its magnitude from its own distribution."""
 
-from __future__ import annotations
-
 import math
 from typing import Any, Callable, NamedTuple, Sequence
 

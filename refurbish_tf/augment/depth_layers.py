@@ -1,7 +1,5 @@
 """Layers along the first axis of a volume, its depth, or of a clip, its time."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import tensorflow as tf

@@ -1,7 +1,5 @@
 """Layers for object detection, which make images of random sizes: SSD's zoom out and crop, and resizing."""
 
-from __future__ import annotations
-
 import math
 from typing import Any, Sequence
 

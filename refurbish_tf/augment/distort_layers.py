@@ -1,7 +1,5 @@
 """The operations of the policies as separate layers, each with a probability. They equal Pillow's, bit for bit."""
 
-from __future__ import annotations
-
 import math
 from typing import Any, Sequence
 

@@ -1,7 +1,5 @@
 """Cheap layers, most of them for a final augmentation: crop, flip, resizing, cutout, erasing, normalisation."""
 
-from __future__ import annotations
-
 import math
 import numbers
 from typing import Any, Literal, Sequence

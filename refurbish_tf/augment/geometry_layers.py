@@ -1,8 +1,6 @@
 """Layers that move pixels: center crop, padding, quarter turns, transposition, turns and shears, perspective, elastic
 deformation."""
 
-from __future__ import annotations
-
 import math
 from typing import Any, Literal, Sequence
 

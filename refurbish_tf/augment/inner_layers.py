@@ -1,7 +1,5 @@
 """Layers that apply other layers: all or none, one of several, or all in random order."""
 
-from __future__ import annotations
-
 import math
 from typing import Any, Sequence
 

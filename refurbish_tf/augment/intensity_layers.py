@@ -1,7 +1,5 @@
 """Layers that change the values of pixels by random numbers: noise, and the brightness and contrast of scans."""
 
-from __future__ import annotations
-
 import math
 from typing import Any, Sequence
 

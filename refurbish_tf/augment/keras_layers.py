@@ -1,7 +1,5 @@
 """Keras layers in lists: called as in training, with the seeds of the stage."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import itertools

@@ -1,7 +1,5 @@
 """mixup and CutMix: functions of a batch that mix each image, and its label, with another one."""
 
-from __future__ import annotations
-
 import numbers
 from typing import Any, Callable
 

@@ -5,8 +5,6 @@ values. The draws depend on the seed alone. Drawing and applying are also separa
 where the pixels are.
 """
 
-from __future__ import annotations
-
 import collections
 import functools
 import math

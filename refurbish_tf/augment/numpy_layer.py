@@ -1,7 +1,5 @@
 """Layers of Python functions, which worker processes run."""
 
-from __future__ import annotations
-
 import random
 import sys
 import threading

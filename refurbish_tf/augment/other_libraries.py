@@ -1,7 +1,5 @@
 """Callables of libraries that do not take TensorFlow's tensors: as layers they would leave them unchanged, or fail."""
 
-from __future__ import annotations
-
 import inspect
 import types
 

@@ -1,7 +1,5 @@
 """RandAugment: layers that each apply one of 14 distortions."""
 
-from __future__ import annotations
-
 from typing import Any, get_args
 
 from refurbish_tf._internal import checks

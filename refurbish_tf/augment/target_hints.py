@@ -1,7 +1,5 @@
 """Finds components that should probably follow the image although `targets=` does not name them."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What may follow an image: the kinds of `targets=`, and which tensors each takes."""
 
-from __future__ import annotations
-
 import numbers
 from typing import Literal, get_args
 

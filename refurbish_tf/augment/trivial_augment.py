@@ -1,7 +1,5 @@
 """TrivialAugment: one of 14 distortions, of any strength."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from .policy_layer import PolicyLayer, all_strengths, equally_likely, torchvision_distortions

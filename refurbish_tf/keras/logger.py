@@ -1,7 +1,5 @@
 """A callback that logs what the stages do, and how long training waits for its input."""
 
-from __future__ import annotations
-
 import os
 import time
 from typing import Any

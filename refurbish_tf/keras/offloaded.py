@@ -1,7 +1,5 @@
 """Keras' side of `Dataset.offload`: a layer that finishes its batches, and a model that begins with this layer."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any, Sequence
 

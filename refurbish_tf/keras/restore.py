@@ -5,8 +5,6 @@ other backends the `Reader` has saved its position just before it read the step'
 middle of an epoch, so in a resumed epoch the steps that were done before are called and do nothing.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import pathlib

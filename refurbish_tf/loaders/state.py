@@ -1,7 +1,5 @@
 """The state of a loader, as bytes: the position of its stages, and, in mid-epoch, the checkpoint of its iterator."""
 
-from __future__ import annotations
-
 import collections
 import json
 from typing import NamedTuple

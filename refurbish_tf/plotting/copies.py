@@ -4,8 +4,6 @@ A sample of `refurbish` is a function of an element of the source and of seeds. 
 are called with the seeds that the schedule gives them. Copies of the datasets after the stage get the results.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import itertools

@@ -1,7 +1,5 @@
 """Draws panels with matplotlib."""
 
-from __future__ import annotations
-
 import textwrap
 
 import numpy as np

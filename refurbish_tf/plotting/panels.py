@@ -1,7 +1,5 @@
 """What is drawn for a sample: its images, their targets, and its labels in words."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """Draws samples: `rtf.show`."""
 
-from __future__ import annotations
-
 from typing import Any, Sequence
 
 import tensorflow as tf

@@ -1,7 +1,5 @@
 """Keeps elements of a source that is read by index: `rtf.sources.cached`."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Files in one directory per class, for `image_folder` and `video_clips`: the classes, labels and splits of Keras."""
 
-from __future__ import annotations
-
 import collections
 import contextlib
 import os

@@ -1,7 +1,5 @@
 """The elements of a Python source by index: `rtf.sources.data_source`."""
 
-from __future__ import annotations
-
 import collections.abc
 import contextlib
 import itertools

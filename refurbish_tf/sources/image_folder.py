@@ -1,7 +1,5 @@
 """Image files in one directory per class, read by index: `rtf.sources.image_folder`."""
 
-from __future__ import annotations
-
 import os
 from typing import Any, Literal, Sequence
 

@@ -1,7 +1,5 @@
 """Records of TFRecord files, read by index: `rtf.sources.tfrecord`."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

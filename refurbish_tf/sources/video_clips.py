@@ -1,7 +1,5 @@
 """Clips of video files, read by index: `rtf.sources.video_clips`."""
 
-from __future__ import annotations
-
 import concurrent.futures
 import fractions
 import importlib.util
