@@ -89,7 +89,8 @@ def own_sources(tests, others=()):
 
 
 def starts_threads(test):
-  return "std::thread" in test.read_text()
+  text = test.read_text()
+  return any(name in text for name in ("std::thread", "tests/cc/threads.h", "ordered_workers_testing.h"))
 
 
 @functools.cache

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "tests/cc/threads.h"
 
 namespace refurbish_tf {
 namespace {
@@ -156,16 +157,12 @@ TEST(RegistryTest, ConcurrentCallersCreateOnlyOneObject) {
     const std::string id = std::to_string(round);
     std::atomic<int> made{0};
     std::vector<Object> results(4);
-    std::vector<std::thread> threads;
-    for (Object& result : results) {
-      threads.emplace_back([&] {
-        result = objects.GetOrCreate(id, [&] {
-          made.fetch_add(1);
-          return Make(id);
-        });
+    Threads(4, [&](int i) {
+      results[i] = objects.GetOrCreate(id, [&] {
+        made.fetch_add(1);
+        return Make(id);
       });
-    }
-    for (std::thread& thread : threads) thread.join();
+    }).Join();
     EXPECT_EQ(made, 1);
     for (const Object& result : results) EXPECT_EQ(result, results[0]);
   }

@@ -5,10 +5,10 @@
 #include <cstring>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "tests/cc/threads.h"
 
 namespace refurbish_tf {
 namespace {
@@ -90,20 +90,16 @@ TEST_F(BatchMemoryTest, RunningOutOfMemoryIsAnError) {
 
 TEST_F(BatchMemoryTest, ServesManyThreads) {
   std::atomic<int> wrong{0};
-  std::vector<std::thread> threads;
-  for (int t = 0; t < 4; ++t) {
-    threads.emplace_back([this, &wrong, t] {
-      for (int i = 0; i < 200; ++i) {
-        const int64_t bytes = kLarge * (1 + i % 2);
-        Tensor mine = Make(bytes);
-        std::memset(mine.data(), t, bytes);
-        const char* const data = static_cast<const char*>(mine.data());
-        for (int64_t k = 0; k < bytes; k += 1000) wrong += data[k] != t;
-        if (t == 0 && i == 150) memory_->Close();
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  Threads(4, [this, &wrong](int t) {
+    for (int i = 0; i < 200; ++i) {
+      const int64_t bytes = kLarge * (1 + i % 2);
+      Tensor mine = Make(bytes);
+      std::memset(mine.data(), t, bytes);
+      const char* const data = static_cast<const char*>(mine.data());
+      for (int64_t k = 0; k < bytes; k += 1000) wrong += data[k] != t;
+      if (t == 0 && i == 150) memory_->Close();
+    }
+  }).Join();
   EXPECT_EQ(wrong, 0);
   EXPECT_EQ(allocator_.held, 0);
 }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "tests/cc/threads.h"
 
 namespace refurbish_tf {
 namespace {
@@ -115,7 +116,7 @@ TEST(BatchRowsTest, ConcurrentWritesProduceBatchesInOrder) {
     std::mutex mu;  // In place of the workers' mutex.
     size_t claimed = 0;
     std::map<size_t, BatchRows::Row> written;
-    const auto work = [&] {
+    const auto work = [&](int) {
       while (true) {
         std::unique_lock<std::mutex> lock(mu);
         const size_t number = claimed++;
@@ -130,8 +131,7 @@ TEST(BatchRowsTest, ConcurrentWritesProduceBatchesInOrder) {
         written[number] = row;
       }
     };
-    std::vector<std::thread> threads;
-    for (int t = 0; t < 3; ++t) threads.emplace_back(work);
+    Threads threads(3, work);
     for (size_t next = 0; next < outcomes.size();) {
       std::unique_lock<std::mutex> lock(mu);
       const auto found = written.find(next);
@@ -147,7 +147,7 @@ TEST(BatchRowsTest, ConcurrentWritesProduceBatchesInOrder) {
       const absl::Status status = outcome == kError ? absl::InternalError("bad") : absl::OkStatus();
       EXPECT_EQ(made.Gather(status, row), status);
     }
-    for (std::thread& thread : threads) thread.join();
+    threads.Join();
     made.TakeBatch();
     EXPECT_EQ(made.batches, Expected(outcomes, size, drop_remainder)) << "round " << round;
   }
@@ -163,21 +163,18 @@ TEST(BatchRowsTest, UnorderedBatchesContainEachResultOnce) {
     std::mutex mu;
     size_t claimed = 0, gathered = 0;
     std::vector<std::pair<size_t, BatchRows::Row>> ready;
-    std::vector<std::thread> threads;
-    for (int t = 0; t < 3; ++t) {
-      threads.emplace_back([&] {
-        while (true) {
-          std::unique_lock<std::mutex> lock(mu);
-          const size_t number = claimed++;
-          if (number >= count) return;
-          lock.unlock();
-          BatchRows::Row row;
-          EXPECT_TRUE(made.rows.Add(ResultOf(number), &row).ok());
-          lock.lock();
-          ready.push_back({number, row});
-        }
-      });
-    }
+    Threads threads(3, [&](int) {
+      while (true) {
+        std::unique_lock<std::mutex> lock(mu);
+        const size_t number = claimed++;
+        if (number >= count) return;
+        lock.unlock();
+        BatchRows::Row row;
+        EXPECT_TRUE(made.rows.Add(ResultOf(number), &row).ok());
+        lock.lock();
+        ready.push_back({number, row});
+      }
+    });
     while (gathered < count) {
       std::vector<std::pair<size_t, BatchRows::Row>> some;
       {
@@ -188,7 +185,7 @@ TEST(BatchRowsTest, UnorderedBatchesContainEachResultOnce) {
       for (const auto& [number, row] : some) EXPECT_TRUE(made.Gather(absl::OkStatus(), row, number).ok());
       gathered += some.size();
     }
-    for (std::thread& thread : threads) thread.join();
+    threads.Join();
     made.TakeBatch();
     std::vector<int64_t> all;
     for (size_t i = 0; i < made.batches.size(); ++i) {

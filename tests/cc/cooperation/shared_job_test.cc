@@ -11,16 +11,10 @@
 #include "refurbish_tf/cc/cooperation/used_generations.h"
 #include "refurbish_tf/cc/store/disk/disk_store.h"
 #include "tests/cc/store/disk/disk_store_testing.h"
+#include "tests/cc/threads.h"
 
 namespace refurbish_tf {
 namespace {
-
-template <class Body>
-void InThreads(int number, const Body& body) {
-  std::vector<std::thread> threads;
-  for (int i = 0; i < number; ++i) threads.emplace_back([&body, i] { body(i); });
-  for (std::thread& thread : threads) thread.join();
-}
 
 TEST(UsedGenerationsTest, AGenerationIsUsedAtMostRTimesAndNeverAfterANewerOne) {
   for (const auto& [reuse_factor, most] : {std::pair<double, int>{1, 1}, {2.5, 3}, {3, 3}}) {
@@ -64,14 +58,14 @@ TEST(UsedGenerationsTest, ConcurrentThreadsUseEachGenerationRTimes) {
   used.MakeRoomFor(kSamples);
   std::atomic<int> num_used{0}, num_used_once{0};
   for (Generation generation = 0; generation < kGenerations; ++generation) {
-    InThreads(4, [&](int) {
+    Threads(4, [&](int) {
       for (uint32_t i = 0; i < kSamples; ++i) {
         EXPECT_LE(used.Wanted(i, generation).least, generation + 1);
         for (int use = 0; use < 2; ++use) num_used += used.Use(i, generation);
         num_used_once += once.UseOnce(i, generation);
         EXPECT_EQ(once.NextUnused(i), generation + 1);
       }
-    });
+    }).Join();
   }
   EXPECT_EQ(num_used, int{3 * kSamples * kGenerations});
   EXPECT_EQ(num_used_once, int{kSamples * kGenerations});
@@ -108,10 +102,10 @@ TEST_F(SharedJobTest, EachSampleIsClaimedByExactlyOneJob) {
     epochs.push_back(Begin(*jobs.back(), order));
   }
   std::array<std::atomic<int>, kSamples> num_claimed{};
-  InThreads(3, [&](int i) {
+  Threads(3, [&](int i) {
     epochs[i]->BeginDecisions();
     for (uint32_t index = 0; index < kSamples; ++index) num_claimed[index] += epochs[i]->Claim(index, false);
-  });
+  }).Join();
   for (const std::atomic<int>& number : num_claimed) EXPECT_EQ(number, 1);
   // At the end of the order, a job also prepares samples that other jobs claimed but have not put.
   for (uint32_t index = 0; index < kSamples; ++index) EXPECT_TRUE(epochs[0]->Claim(index, true));
@@ -148,7 +142,7 @@ TEST_F(SharedJobTest, WorkersReadDecisionsWhileAnotherThreadMakesThem) {
     const EpochSchedule order = schedule_->Epoch(number);
     const auto epoch = Begin(*job, order);
     std::atomic<uint32_t> num_decided{0};
-    InThreads(4, [&](int thread) {
+    Threads(4, [&](int thread) {
       for (uint32_t k = 0; k < kSamples; ++k) {
         const Slot slot = order.At(k);
         if (thread == 0) {
@@ -163,7 +157,7 @@ TEST_F(SharedJobTest, WorkersReadDecisionsWhileAnotherThreadMakesThem) {
         EXPECT_FALSE(epoch->KeepsForOthers(slot.index));
         EXPECT_FALSE(epoch->ShouldPublish(slot.index));
       }
-    });
+    }).Join();
   }
 }
 

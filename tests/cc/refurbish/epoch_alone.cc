@@ -15,6 +15,7 @@
 #include "refurbish_tf/cc/refurbish/non_blocking_requests.h"
 #include "refurbish_tf/cc/store/memory/memory_store.h"
 #include "tests/cc/refurbish/plain_samples.h"
+#include "tests/cc/threads.h"
 
 namespace refurbish_tf {
 namespace {
@@ -63,7 +64,7 @@ class EpochTest : public testing::Test {
         changed.notify_all();
       }
     });
-    const auto work = [&] {
+    const auto work = [&](int) {
       while (true) {
         std::vector<Place> places;
         {
@@ -88,9 +89,7 @@ class EpochTest : public testing::Test {
         }
       }
     };
-    std::vector<std::thread> workers;
-    for (int i = 0; i < 3; ++i) workers.emplace_back(work);
-    for (std::thread& worker : workers) worker.join();
+    Threads(3, work).Join();
     epoch.Close();
     source.join();
     num_read_ += num_taken;

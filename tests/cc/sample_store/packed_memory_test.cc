@@ -10,11 +10,11 @@
 #include <memory>
 #include <mutex>
 #include <set>
-#include <thread>
 #include <vector>
 
 #include "gtest/gtest.h"
 #include "refurbish_tf/cc/sample_store/sample_memory.h"
+#include "tests/cc/threads.h"
 
 namespace refurbish_tf {
 namespace {
@@ -80,28 +80,24 @@ TEST(PackedMemoryTest, ThreadsFreeMemoryAllocatedByOtherThreads) {
   std::mutex mu;
   std::vector<std::pair<char, Tensor>> shared;
   std::atomic<int> wrong{0};
-  std::vector<std::thread> threads;
-  for (int t = 0; t < 4; ++t) {
-    threads.emplace_back([&, t] {
-      for (int i = 0; i < 3000; ++i) {
-        const char content = static_cast<char>(i * 7 + t);
-        Tensor packed = memory->Copy(TensorOf(600 + 1000 * (i % 3), content));
-        std::pair<char, Tensor> other;
-        {
-          std::lock_guard<std::mutex> lock(mu);
-          if (shared.size() < 900) {
-            shared.push_back({content, std::move(packed)});
-            continue;
-          }
-          std::swap(other, shared[i * 31 % shared.size()]);
-          shared[i * 31 % shared.size()] = {content, std::move(packed)};
+  Threads(4, [&](int t) {
+    for (int i = 0; i < 3000; ++i) {
+      const char content = static_cast<char>(i * 7 + t);
+      Tensor packed = memory->Copy(TensorOf(600 + 1000 * (i % 3), content));
+      std::pair<char, Tensor> other;
+      {
+        std::lock_guard<std::mutex> lock(mu);
+        if (shared.size() < 900) {
+          shared.push_back({content, std::move(packed)});
+          continue;
         }
-        const char* const data = static_cast<const char*>(other.second.data());
-        for (size_t k = 0; k < other.second.TotalBytes(); k += 7) wrong += data[k] != other.first;
+        std::swap(other, shared[i * 31 % shared.size()]);
+        shared[i * 31 % shared.size()] = {content, std::move(packed)};
       }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+      const char* const data = static_cast<const char*>(other.second.data());
+      for (size_t k = 0; k < other.second.TotalBytes(); k += 7) wrong += data[k] != other.first;
+    }
+  }).Join();
   EXPECT_EQ(wrong, 0);
   std::set<const void*> slots;
   for (const auto& each : shared) EXPECT_TRUE(slots.insert(each.second.data()).second);

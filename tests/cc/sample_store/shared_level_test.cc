@@ -13,6 +13,7 @@
 
 #include "gtest/gtest.h"
 #include "refurbish_tf/cc/base/memory.h"
+#include "tests/cc/threads.h"
 
 namespace refurbish_tf {
 namespace {
@@ -187,21 +188,18 @@ TEST(SharedLevelTest, WhatAClientReadsIsNotAskedForByOthers) {
 TEST(SharedLevelTest, ThreadsAndAForkedChildDoNotHang) {
   SharedLevel level = Level("a");
   std::atomic<bool> stop{false};
-  std::vector<std::thread> threads;
-  for (int i = 0; i < 2; ++i) {
-    threads.emplace_back([&] {
-      RefurbishTfAsked asked[8];
-      while (!stop) {
-        const int count = level.NextAsked(milliseconds(5), 8, asked);
-        for (int j = 0; j < count; ++j) {
-          const std::string record = RecordOf("a", asked[j].index, asked[j].least, SampleOf(1));
-          level.Found(asked[j].reader, asked[j].index, record.data(), record.size());
-        }
-        level.Answered(milliseconds(1), count, asked);
-        NextRecord(&level);
+  Threads threads(2, [&](int) {
+    RefurbishTfAsked asked[8];
+    while (!stop) {
+      const int count = level.NextAsked(milliseconds(5), 8, asked);
+      for (int j = 0; j < count; ++j) {
+        const std::string record = RecordOf("a", asked[j].index, asked[j].least, SampleOf(1));
+        level.Found(asked[j].reader, asked[j].index, record.data(), record.size());
       }
-    });
-  }
+      level.Answered(milliseconds(1), count, asked);
+      NextRecord(&level);
+    }
+  });
   SharedLevel::Reader reader(&level, 1000);
   int taken = 0;
   for (uint32_t i = 0; i < 3000; ++i) {
@@ -225,7 +223,7 @@ TEST(SharedLevelTest, ThreadsAndAForkedChildDoNotHang) {
     }
   }
   stop = true;
-  for (std::thread& thread : threads) thread.join();
+  threads.Join();
   EXPECT_GT(taken, 0);
 }
 

@@ -8,13 +8,13 @@
 #include <random>
 #include <set>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "refurbish_tf/cc/sources/open_files.h"
 #include "refurbish_tf/cc/sources/record_format.h"
+#include "tests/cc/threads.h"
 
 namespace refurbish_tf {
 namespace {
@@ -421,18 +421,14 @@ TEST(OpenFilesTest, ServesManyThreads) {
   absl::StatusOr<Index> index = LoadOrMakeIndex(paths, options);
   ASSERT_TRUE(index.ok()) << index.status();
   OpenFiles open = NewOpenFiles(2);
-  std::vector<std::thread> threads;
-  for (int thread = 0; thread < 4; ++thread) {
-    threads.emplace_back([&, thread] {
-      for (int i = 0; i < 200; ++i) {
-        const int file = (i * (thread + 1)) % 6;
-        absl::StatusOr<std::string> read = Read(&open, *index, 3 * file);
-        ASSERT_TRUE(read.ok()) << read.status();
-        ASSERT_EQ(*read, absl::StrCat("record ", file));
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  Threads(4, [&](int thread) {
+    for (int i = 0; i < 200; ++i) {
+      const int file = (i * (thread + 1)) % 6;
+      absl::StatusOr<std::string> read = Read(&open, *index, 3 * file);
+      ASSERT_TRUE(read.ok()) << read.status();
+      ASSERT_EQ(*read, absl::StrCat("record ", file));
+    }
+  }).Join();
   EXPECT_LE(open.num_open(), 2u);
   EXPECT_EQ(std::system(absl::StrCat("rm -r '", directory, "'").c_str()), 0);
 }

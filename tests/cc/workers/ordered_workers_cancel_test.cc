@@ -1,4 +1,4 @@
-// Workers can be cancelled or destroyed at any moment; nothing begins or is handed out afterwards. Uses std::thread.
+// Workers can be cancelled or destroyed at any moment; nothing begins or is handed out afterwards.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>

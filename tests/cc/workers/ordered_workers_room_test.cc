@@ -1,5 +1,4 @@
-// The workers work ahead as far as there is room, and no further. AllKinds() lists the kinds of workers. Uses
-// std::thread, for which test_cc.py searches this file.
+// The workers work ahead as far as there is room, and no further. AllKinds() lists the kinds of workers.
 #include <algorithm>
 #include <cstdint>
 
@@ -108,10 +107,9 @@ TEST_F(OrderedWorkersTest, PiecesOfAllSizesStayWithinTheByteLimit) {
       options.max_pieces = 100;
       options.max_bytes = 200;
       Counter done;
-      Workers workers(options);
+      Workers workers(options, 1000);
       const auto size = [](int number) { return static_cast<int>(Draw(17, number) % (kLargest + 1)); };
       workers.bytes = size;
-      workers.claim = [](int number) { return number == 1000 ? Claimed::kEnd : Claimed::kRun; };
       workers.run = [&](int number) {
         done.Add(size(number));
         return Outcome::kDone;

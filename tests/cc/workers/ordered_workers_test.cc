@@ -1,4 +1,4 @@
-// All kinds of workers return each piece once and lose no wake-up. Uses std::thread, which test_cc.py searches for.
+// All kinds of workers return each piece once and lose no wake-up.
 #include "refurbish_tf/cc/workers/ordered_workers.h"
 
 #include <algorithm>
@@ -16,9 +16,8 @@ INSTANTIATE_TEST_SUITE_P(Kinds, AllWorkersTest, AllKinds(), NameOfKind);
 
 TEST_P(AllWorkersTest, EachPieceComesOnce) {
   constexpr int kPieces = 400;
-  Workers workers(options());
+  Workers workers(options(), kPieces);
   workers.claim = [](int number) {
-    if (number == kPieces) return Claimed::kEnd;
     constexpr Claimed kKinds[] = {Claimed::kDone, Claimed::kRun, Claimed::kFetch};
     return kKinds[Draw(1, number) % 3];
   };
@@ -44,11 +43,8 @@ TEST_P(AllWorkersTest, DroppedPiecesAreSkipped) {
   for (int i = 0; i < kPieces; ++i) {
     if (!is_dropped(i)) expected.push_back(i);
   }
-  Workers workers(options());
-  workers.claim = [](int number) {
-    if (number == kPieces) return Claimed::kEnd;
-    return Draw(7, number) % 2 == 0 ? Claimed::kRun : Claimed::kFetch;
-  };
+  Workers workers(options(), kPieces);
+  workers.claim = [](int number) { return Draw(7, number) % 2 == 0 ? Claimed::kRun : Claimed::kFetch; };
   workers.fetch = [&](int number) {
     Dawdle(Draw(8, number));
     if (!is_dropped(number) || Draw(9, number) % 2 == 0) return Outcome::kRun;
@@ -65,11 +61,8 @@ TEST_P(AllWorkersTest, DroppedPiecesAreSkipped) {
 TEST_P(AllWorkersTest, ReturnsNothingIfAllPiecesAreDropped) {
   for (const bool by_fetch : {false, true}) {
     for (const int pieces : {0, 1, 5, 100}) {
-      Workers workers(options());
-      workers.claim = [&](int number) {
-        if (number == pieces) return Claimed::kEnd;
-        return by_fetch ? Claimed::kFetch : Claimed::kRun;
-      };
+      Workers workers(options(), pieces);
+      workers.claim = [&](int) { return by_fetch ? Claimed::kFetch : Claimed::kRun; };
       workers.fetch = [](int) { return Outcome::kDropped; };
       workers.run = [](int) { return Outcome::kDropped; };
       EXPECT_TRUE(workers.AllNumbers().empty());
@@ -103,9 +96,8 @@ TEST_P(AllWorkersTest, EndsWhenAFetchFindsTheEnd) {
 TEST_P(AllWorkersTest, RetriesANotNowClaimWhenAPieceEnds) {
   constexpr int kPieces = 300;
   Counter ended;
-  Workers workers(options());
+  Workers workers(options(), kPieces);
   workers.claim = [&](int number) {
-    if (number == kPieces) return Claimed::kEnd;
     if (number % 10 == 0 && ended < number) return Claimed::kNotNow;
     if (Draw(13, number) % 4 == 0) {
       ended.Add(1);
@@ -131,8 +123,8 @@ TEST_P(AllWorkersTest, RetriesANotNowClaimWhenAPieceEnds) {
 
 TEST_P(AllWorkersTest, NoThreadStartsForPiecesThatNeedNoWork) {
   constexpr int kPieces = 500;
-  Workers workers(options());
-  workers.claim = [](int number) { return number == kPieces ? Claimed::kEnd : Claimed::kDone; };
+  Workers workers(options(), kPieces);
+  workers.claim = [](int) { return Claimed::kDone; };
   for (int i = 0; i < kPieces; ++i) {
     ASSERT_EQ(workers.NextNumber(), i);
     ASSERT_EQ(workers.num_claims(), i + 1);
@@ -147,11 +139,8 @@ TEST_P(AllWorkersTest, ASlowFetchDelaysOnlyFetchedPieces) {
   const auto is_fetched = [](int number) { return number % 3 == 0; };
   int others = 0;
   for (int i = 0; i < kPieces; ++i) others += !is_fetched(i);
-  Workers workers(options());
-  workers.claim = [&](int number) {
-    if (number == kPieces) return Claimed::kEnd;
-    return is_fetched(number) ? Claimed::kFetch : Claimed::kRun;
-  };
+  Workers workers(options(), kPieces);
+  workers.claim = [&](int number) { return is_fetched(number) ? Claimed::kFetch : Claimed::kRun; };
   workers.fetch = [&](int) {
     Await([&] { return workers.num_runs() >= others; });
     return Outcome::kRun;
@@ -162,8 +151,7 @@ TEST_P(AllWorkersTest, ASlowFetchDelaysOnlyFetchedPieces) {
 TEST_P(AllWorkersTest, RunsTheMaximumNumberOfCallsAtOnce) {
   const int calls = std::max(1, options().max_calls);
   Counter begun;
-  Workers workers(options());
-  workers.claim = [&](int number) { return number == 3 * calls ? Claimed::kEnd : Claimed::kRun; };
+  Workers workers(options(), 3 * calls);
   // The first calls, as many as may run at once, wait for each other.
   workers.run = [&](int number) {
     begun.Add(1);
@@ -183,8 +171,7 @@ TEST_F(OrderedWorkersTest, FollowsTheNumberOfCalls) {
     Options options = MakeOptions(/*max_calls=*/1, helps, /*in_order=*/true);
     options.calls_now = [&]() -> int { return allowed; };
     options.calls_read_every = std::chrono::milliseconds(0);
-    Workers workers(options);
-    workers.claim = [&](int number) { return number == 5 * kPhase ? Claimed::kEnd : Claimed::kRun; };
+    Workers workers(options, 5 * kPhase);
     workers.run = [&](int number) {
       const int calls = kCalls[number / kPhase];
       if (number % kPhase == 0) allowed.Set(calls);
@@ -208,11 +195,8 @@ TEST_F(OrderedWorkersTest, AThreadStartsWhenAllOthersAreBusy) {
       // Three calls wait for each other. Then calls run one at a time, although many threads would be allowed.
       Counter begun;
       Counter ended;
-      Workers workers(MakeOptions(/*max_calls=*/500, helps, /*in_order=*/true));
-      workers.claim = [&](int number) {
-        if (number == 60) return Claimed::kEnd;
-        return number < 3 || ended == number ? claimed : Claimed::kNotNow;
-      };
+      Workers workers(MakeOptions(/*max_calls=*/500, helps, /*in_order=*/true), 60);
+      workers.claim = [&](int number) { return number < 3 || ended == number ? claimed : Claimed::kNotNow; };
       workers.run = [&](int number) {
         begun.Add(1);
         if (number < 3) Await([&] { return begun >= 3; });
@@ -236,9 +220,8 @@ TEST_P(AllWorkersTest, NoWakeUpIsLost) {
       options.max_bytes = max_bytes;
       const uint64_t seed = 100 * max_pieces + max_bytes;
       Counter ended;
-      Workers workers(options);
+      Workers workers(options, kPieces);
       workers.claim = [&](int number) {
-        if (number == kPieces) return Claimed::kEnd;
         const uint64_t random = Draw(seed, number);
         if (random % 8 == 0 && ended < number) return Claimed::kNotNow;
         // Half of the pieces have the kind of their group of 30, which makes long runs of one kind.
@@ -278,11 +261,8 @@ TEST_P(AllWorkersTest, NoWakeUpIsLost) {
 TEST_P(AllWorkersTest, CanSettleAtAnyMoment) {
   constexpr int kPieces = 300;
   const uint64_t seed = 7;
-  Workers workers(options());
-  workers.claim = [&](int number) {
-    if (number == kPieces) return Claimed::kEnd;
-    return Claimed(Draw(seed, number) % 3);
-  };
+  Workers workers(options(), kPieces);
+  workers.claim = [&](int number) { return Claimed(Draw(seed, number) % 3); };
   workers.run = [&](int number) {
     Dawdle(Draw(seed + 2, number));
     return Draw(seed + 1, number) % 5 == 0 ? Outcome::kDropped : Outcome::kDone;

@@ -104,7 +104,8 @@ struct NumberedPiece : OrderedWorkers::Piece {
 // Workers whose work a test defines. Checks what must hold in every test.
 class Workers : public OrderedWorkers::Work {
  public:
-  explicit Workers(const Options& options) : options_(options) {
+  // `num_pieces`: how many pieces there are before the end; -1 if `claim` says when it comes.
+  explicit Workers(const Options& options, int num_pieces = -1) : options_(options), num_pieces_(num_pieces) {
     workers_ = std::make_unique<OrderedWorkers>(options, this,
                                                 [this](std::function<void()> loop) { return Start(std::move(loop)); });
   }
@@ -205,7 +206,7 @@ class Workers : public OrderedWorkers::Work {
     EXPECT_EQ(claiming_.Add(1), 1) << "two claims at once";
     EXPECT_FALSE(is_cancelled_) << "a claim after Cancel()";
     EXPECT_FALSE(claims_ended_) << "a claim after the end";
-    const Claimed claimed = claim(num_claims_);
+    const Claimed claimed = num_claims_ == num_pieces_ ? Claimed::kEnd : claim(num_claims_);
     if (claimed == Claimed::kEnd) {
       claims_ended_ = true;
     } else if (claimed == Claimed::kNotNow) {
@@ -293,6 +294,7 @@ class Workers : public OrderedWorkers::Work {
   void EndCall() { calls_.Add(-1); }
 
   const Options options_;
+  const int num_pieces_;
   const std::thread::id consumer_ = std::this_thread::get_id();
   Counter alive_;
   Counter num_claims_;

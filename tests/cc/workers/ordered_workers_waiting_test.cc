@@ -1,5 +1,4 @@
-// Neither threads nor the input are idle without need, and no thread is woken in vain. Uses std::thread, for which
-// test_cc.py searches this file.
+// Neither threads nor the input are idle without need, and no thread is woken in vain.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -19,8 +18,7 @@ TEST_F(OrderedWorkersTest, ABlockedPieceDoesNotDelayOthers) {
   for (const bool helps : {false, true}) {
     Counter gate;
     Counter blocked;  // The number of the blocked piece, plus one.
-    Workers workers(MakeOptions(/*max_calls=*/2, helps, /*in_order=*/false));
-    workers.claim = [](int number) { return number == kPieces ? Claimed::kEnd : Claimed::kRun; };
+    Workers workers(MakeOptions(/*max_calls=*/2, helps, /*in_order=*/false), kPieces);
     workers.run = [&](int number) {
       if (workers.is_consumer()) {
         Await([&] { return blocked > 0; });
@@ -46,11 +44,8 @@ TEST_F(OrderedWorkersTest, ALongPieceDoesNotDelayShortOnes) {
   constexpr int kPieces = 1200, kLong = 1000;
   for (const bool by_fetch : {false, true}) {
     Counter gate;
-    Workers workers(MakeOptions(/*max_calls=*/2, /*helps=*/false, /*in_order=*/false));
-    workers.claim = [&](int number) {
-      if (number == kPieces) return Claimed::kEnd;
-      return by_fetch && number != kLong ? Claimed::kFetch : Claimed::kRun;
-    };
+    Workers workers(MakeOptions(/*max_calls=*/2, /*helps=*/false, /*in_order=*/false), kPieces);
+    workers.claim = [&](int number) { return by_fetch && number != kLong ? Claimed::kFetch : Claimed::kRun; };
     workers.run = [&](int number) {
       if (number == kLong) Await([&] { return gate > 0; });
       return Outcome::kDone;
@@ -65,8 +60,8 @@ TEST_F(OrderedWorkersTest, ALongPieceDoesNotDelayShortOnes) {
 // While a fetched piece runs, a sleeping thread is woken to fetch the next one.
 TEST_F(OrderedWorkersTest, FetchesTheNextPieceWhileOneRuns) {
   for (const bool helps : {false, true}) {
-    Workers workers(MakeOptions(/*max_calls=*/3, helps, /*in_order=*/true));
-    workers.claim = [](int number) { return number == 50 ? Claimed::kEnd : Claimed::kFetch; };
+    Workers workers(MakeOptions(/*max_calls=*/3, helps, /*in_order=*/true), 50);
+    workers.claim = [](int) { return Claimed::kFetch; };
     workers.fetch = [&](int number) {
       if (number == 0) {
         Await([&] { return workers.all_others_asleep(); });
@@ -85,8 +80,7 @@ TEST_F(OrderedWorkersTest, FetchesTheNextPieceWhileOneRuns) {
 TEST_F(OrderedWorkersTest, OtherPiecesRunWhileTheNextInOrderIsBlocked) {
   constexpr int kPieces = 16;
   for (const bool helps : {false, true}) {
-    Workers workers(MakeOptions(/*max_calls=*/2, helps, /*in_order=*/true));
-    workers.claim = [](int number) { return number == kPieces ? Claimed::kEnd : Claimed::kRun; };
+    Workers workers(MakeOptions(/*max_calls=*/2, helps, /*in_order=*/true), kPieces);
     workers.run = [&](int number) {
       if (number == 0) Await([&] { return workers.num_runs() == kPieces; });
       return Outcome::kDone;
@@ -126,8 +120,7 @@ TEST_F(OrderedWorkersTest, TheConsumerDoesAllWorkWithoutThreads) {
 
 TEST_F(OrderedWorkersTest, TheConsumerHelpsWhileItWaits) {
   for (const bool in_order : {false, true}) {
-    Workers workers(MakeOptions(/*max_calls=*/2, /*helps=*/true, in_order));
-    workers.claim = [](int number) { return number == 8 ? Claimed::kEnd : Claimed::kRun; };
+    Workers workers(MakeOptions(/*max_calls=*/2, /*helps=*/true, in_order), 8);
     // The thread's first piece lasts until the consumer has run three.
     workers.run = [&](int) {
       if (workers.is_consumer()) {
@@ -147,12 +140,9 @@ TEST_F(OrderedWorkersTest, ThreadsStayAsleepWhileNoPieceNeedsWork) {
   constexpr int kPieces = 1000;
   for (const bool helps : {false, true}) {
     const Options options = MakeOptions(/*max_calls=*/3, helps, true);
-    Workers workers(options);
+    Workers workers(options, kPieces + 100);
     const auto needs_work = [](int number) { return number < 10 || number >= kPieces; };
-    workers.claim = [&](int number) {
-      if (number == kPieces + 100) return Claimed::kEnd;
-      return needs_work(number) ? Claimed::kRun : Claimed::kDone;
-    };
+    workers.claim = [&](int number) { return needs_work(number) ? Claimed::kRun : Claimed::kDone; };
     Counter begun;
     workers.run = [&](int number) {
       // These pieces wait for each other, so all threads must be woken again.
@@ -244,11 +234,8 @@ TEST_F(OrderedWorkersTest, RetriesANotNowClaimWhileTheConsumerSleeps) {
   for (const bool in_order : {false, true}) {
     for (const Outcome outcome : {Outcome::kDone, Outcome::kDropped}) {
       Counter gate;
-      Workers workers(MakeOptions(/*max_calls=*/3, /*helps=*/false, in_order));
-      workers.claim = [&](int number) {
-        if (number == 3) return Claimed::kEnd;
-        return number == 1 && !gate ? Claimed::kNotNow : Claimed::kRun;
-      };
+      Workers workers(MakeOptions(/*max_calls=*/3, /*helps=*/false, in_order), 3);
+      workers.claim = [&](int number) { return number == 1 && !gate ? Claimed::kNotNow : Claimed::kRun; };
       workers.run = [&](int number) {
         if (number == 1) {
           // Lasts until another thread has run piece 2, so that thread must also have been woken.
@@ -351,11 +338,8 @@ TEST_F(OrderedWorkersTest, TheConsumerIsWokenToFetch) {
 
 TEST_F(OrderedWorkersTest, ABlockedPieceDoesNotDelayPiecesThatNeedNoWork) {
   Counter gate;
-  Workers workers(MakeOptions(/*max_calls=*/2, /*helps=*/false, false));
-  workers.claim = [](int number) {
-    if (number == 500) return Claimed::kEnd;
-    return number == 0 ? Claimed::kRun : Claimed::kDone;
-  };
+  Workers workers(MakeOptions(/*max_calls=*/2, /*helps=*/false, false), 500);
+  workers.claim = [](int number) { return number == 0 ? Claimed::kRun : Claimed::kDone; };
   workers.run = [&](int) {
     Await([&] { return gate > 0; });
     return Outcome::kDone;

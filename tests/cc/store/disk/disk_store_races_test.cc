@@ -23,6 +23,7 @@
 #include "refurbish_tf/cc/store/disk/read_ahead.h"
 #include "refurbish_tf/cc/store/disk/read_queue.h"
 #include "tests/cc/store/disk/disk_store_testing.h"
+#include "tests/cc/threads.h"
 
 namespace refurbish_tf {
 namespace {
@@ -383,24 +384,20 @@ TEST_F(DiskStoreTest, ConcurrentThreadsAndProcessesStayWithinTheLimit) {
   for (int i = 0; i < 2; ++i) {
     stores.push_back(Open(With(&DiskStoreOptions::max_bytes, kLimit)));
   }
-  std::vector<std::thread> threads;
   std::atomic<int64_t> most{0};
-  for (int i = 0; i < 4; ++i) {
-    threads.emplace_back([&stores, &most, i] {
-      DiskStore& store = *stores[i % 2];
-      std::mt19937 random(i);
-      for (int k = 0; k < 800; ++k) {
-        const uint64_t index = random() % kSamples;
-        const Generation generation = k / 100;
-        const size_t size = kSizes[random() % 3];
-        Put(store, index, generation, Content(index, generation, size));
-        if (random() % 10 == 0) store.Remove(random() % kSamples, true);
-        // The store counts at least the live bytes, so this also limits them.
-        most = std::max<int64_t>(most, store.state().bytes());
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  Threads(4, [&stores, &most](int i) {
+    DiskStore& store = *stores[i % 2];
+    std::mt19937 random(i);
+    for (int k = 0; k < 800; ++k) {
+      const uint64_t index = random() % kSamples;
+      const Generation generation = k / 100;
+      const size_t size = kSizes[random() % 3];
+      Put(store, index, generation, Content(index, generation, size));
+      if (random() % 10 == 0) store.Remove(random() % kSamples, true);
+      // The store counts at least the live bytes, so this also limits them.
+      most = std::max<int64_t>(most, store.state().bytes());
+    }
+  }).Join();
   for (auto& store : stores) store->Flush();
   EXPECT_LE(most, kLimit);
   int64_t live = 0;  // Counted from the samples that `Get` finds.

@@ -4,13 +4,12 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
-#include <thread>
-#include <vector>
 
 #include "gtest/gtest.h"
 #include "refurbish_tf/cc/source_checks/source_checks.h"
 #include "refurbish_tf/cc/store/disk/disk_store.h"
 #include "tests/cc/store/disk/disk_store_testing.h"
+#include "tests/cc/threads.h"
 
 namespace refurbish_tf {
 namespace {
@@ -141,16 +140,12 @@ TEST(ChecksumsInMemoryTest, HoldAChecksumAtAnyIndex) {
 TEST(ChecksumsInMemoryTest, ServeManyThreads) {
   constexpr uint32_t kSamples = 20'000;
   ChecksumsInMemory sums;
-  std::vector<std::thread> threads;
-  for (uint32_t i = 0; i < 4; ++i) {
-    threads.emplace_back([&sums] {
-      for (uint32_t index = 0; index < kSamples; ++index) {
-        sums.Set(index, index + 1);
-        EXPECT_EQ(sums.Find(index), index + 1);
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  Threads(4, [&sums](int) {
+    for (uint32_t index = 0; index < kSamples; ++index) {
+      sums.Set(index, index + 1);
+      EXPECT_EQ(sums.Find(index), index + 1);
+    }
+  }).Join();
 }
 
 }  // namespace

@@ -10,13 +10,12 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
-#include <vector>
 
 #include "gtest/gtest.h"
 #include "refurbish_tf/cc/store/disk/directory.h"
 #include "tests/cc/store/disk/disk_store_testing.h"
+#include "tests/cc/threads.h"
 
 namespace refurbish_tf {
 namespace {
@@ -117,13 +116,10 @@ TEST_F(MappedFileTest, AppendsZerosWithoutOverwritingData) {
 TEST_F(MappedFileTest, CanBeUsedWhileItIsTruncated) {
   auto file = OpenFile();
   std::atomic<bool> stop{false};
-  std::vector<std::thread> threads;
-  for (int i = 0; i < 3; ++i) {
-    threads.emplace_back([&, i] {
-      auto* const words = reinterpret_cast<std::atomic<uint64_t>*>(file->Find(0));
-      for (uint64_t k = i; !stop; ++k) ++words[k % (kChunk / 8)];
-    });
-  }
+  Threads threads(3, [&](int i) {
+    auto* const words = reinterpret_cast<std::atomic<uint64_t>*>(file->Find(0));
+    for (uint64_t k = i; !stop; ++k) ++words[k % (kChunk / 8)];
+  });
   for (int round = 0; round < 50; ++round) {
     std::filesystem::resize_file(path(), round % 3 * 4096);
     if (file->WasCut()) {
@@ -131,7 +127,7 @@ TEST_F(MappedFileTest, CanBeUsedWhileItIsTruncated) {
     }
   }
   stop = true;
-  for (std::thread& thread : threads) thread.join();
+  threads.Join();
   EXPECT_TRUE(file->Mend().ok());
   EXPECT_EQ(std::filesystem::file_size(path()), kChunk);
 }

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "tests/cc/threads.h"
 
 // Reads of `gather_fd` are counted, and do not end until it changes.
 static std::atomic<int> gather_fd{-2}, gathered{0};
@@ -105,6 +106,11 @@ class Reads {
     for (size_t i = 0; i < size(); ++i) WaitAndCheck(queue, i, content);
   }
 
+  void ReadAndCheckAll(ReadQueue* queue, const std::string& content) {
+    Start(queue);
+    WaitAndCheckAll(queue, content);
+  }
+
  private:
   static constexpr size_t kMargin = 8;
   static constexpr char kUntouched = '#';
@@ -121,8 +127,7 @@ TEST_F(ReadQueueTest, ReadsTheContentOfTheFile) {
     for (int round = 0; round < 10; ++round) {
       if (cold) DropCache();
       reads.SetRandom(fd_, &random, round % 2 == 0 ? 5'000 : 300'000);
-      reads.Start(queue_.get());
-      reads.WaitAndCheckAll(queue_.get(), content_);
+      reads.ReadAndCheckAll(queue_.get(), content_);
     }
   }
 }
@@ -133,16 +138,14 @@ TEST_F(ReadQueueTest, ReadsUpToTheEndOfTheFile) {
   reads.Set(1, fd_, kFileSize - 100, 101);
   reads.Set(2, fd_, kFileSize, 10);
   reads.Set(3, fd_, kFileSize + 100'000, 10);
-  reads.Start(queue_.get());
-  reads.WaitAndCheckAll(queue_.get(), content_);
+  reads.ReadAndCheckAll(queue_.get(), content_);
 }
 
 TEST_F(ReadQueueTest, HandlesEmptyReads) {
   Reads reads(2);
   reads.Set(0, fd_, 10, 0);
   reads.Set(1, fd_, kFileSize + 10, 0);
-  reads.Start(queue_.get());
-  reads.WaitAndCheckAll(queue_.get(), content_);
+  reads.ReadAndCheckAll(queue_.get(), content_);
   queue_->Start(nullptr, 0);
 }
 
@@ -188,8 +191,7 @@ TEST_F(ReadQueueTest, ReadsFromAnyFileSystem) {
   // The second round starts the `Read` objects of the first one again.
   for (int round = 0; round < 2; ++round) {
     for (size_t i = 0; i < reads.size(); ++i) reads.Set(i, fd, i, 100'000);
-    reads.Start(queue_.get());
-    reads.WaitAndCheckAll(queue_.get(), content);
+    reads.ReadAndCheckAll(queue_.get(), content);
   }
   reads.Set(0, fd_, 7, 1000);
   reads.Set(1, fd, 7, 20);
@@ -247,20 +249,15 @@ TEST_F(ReadQueueTest, WaitsInAnyOrder) {
 }
 
 TEST_F(ReadQueueTest, ServesSeveralThreads) {
-  std::vector<std::thread> threads;
-  for (int thread = 0; thread < 4; ++thread) {
-    threads.emplace_back([this, thread] {
-      std::mt19937 random(10 + thread);
-      for (int round = 0; round < 20; ++round) {
-        if (round % 4 == thread) DropCache();
-        Reads reads(1 + random() % (2 * kDepth));
-        reads.SetRandom(fd_, &random, 40'000);
-        reads.Start(queue_.get());
-        reads.WaitAndCheckAll(queue_.get(), content_);
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  Threads(4, [this](int thread) {
+    std::mt19937 random(10 + thread);
+    for (int round = 0; round < 20; ++round) {
+      if (round % 4 == thread) DropCache();
+      Reads reads(1 + random() % (2 * kDepth));
+      reads.SetRandom(fd_, &random, 40'000);
+      reads.ReadAndCheckAll(queue_.get(), content_);
+    }
+  }).Join();
 }
 
 TEST_F(ReadQueueTest, ThreadsCanWaitForReadsThatAnotherThreadStarted) {
@@ -270,15 +267,11 @@ TEST_F(ReadQueueTest, ThreadsCanWaitForReadsThatAnotherThreadStarted) {
     Reads reads(4 * kDepth);
     reads.SetRandom(fd_, &random, 40'000);
     reads.Start(queue_.get());
-    std::vector<std::thread> threads;
-    for (size_t thread = 0; thread < 4; ++thread) {
-      threads.emplace_back([&, thread] {
-        for (size_t i = thread; i < reads.size(); i += 4) {
-          reads.WaitAndCheck(queue_.get(), i, content_);
-        }
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
+    Threads(4, [&](int thread) {
+      for (size_t i = thread; i < reads.size(); i += 4) {
+        reads.WaitAndCheck(queue_.get(), i, content_);
+      }
+    }).Join();
   }
 }
 
@@ -300,8 +293,7 @@ TEST_F(ReadQueueTest, CanBeDestroyedOnceAllReadsHaveEnded) {
     DropCache();
     Reads reads(round);
     reads.SetRandom(fd_, &random, 20'000);
-    reads.Start(queue.get());
-    reads.WaitAndCheckAll(queue.get(), content_);
+    reads.ReadAndCheckAll(queue.get(), content_);
     queue.reset();
     for (size_t i = 0; i < reads.size(); ++i) reads.Set(i, -1, 0, 0);
   }
@@ -313,8 +305,7 @@ TEST_F(ReadQueueTest, AcceptsAnyDepth) {
     ASSERT_NE(queue, nullptr) << depth;
     Reads reads(20);
     for (size_t i = 0; i < reads.size(); ++i) reads.Set(i, fd_, i, 1000);
-    reads.Start(queue.get());
-    reads.WaitAndCheckAll(queue.get(), content_);
+    reads.ReadAndCheckAll(queue.get(), content_);
   }
 }
 

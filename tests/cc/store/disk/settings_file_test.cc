@@ -5,12 +5,12 @@
 #include <future>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "gtest/gtest.h"
 #include "refurbish_tf/cc/store/disk/disk_store.h"
 #include "tests/cc/store/disk/disk_store_testing.h"
+#include "tests/cc/threads.h"
 
 namespace refurbish_tf {
 namespace {
@@ -50,17 +50,14 @@ TEST_F(SettingsTest, ConcurrentStoresAgreeOnOneValue) {
   std::promise<void> begin;
   std::shared_future<void> begun(begin.get_future());
   std::atomic<int> agreed[kSettings] = {};
-  std::vector<std::thread> threads;
-  for (int i = 0; i < 4; ++i) {
-    threads.emplace_back([&agreed, begun, store = stores[i].get(), i] {
-      begun.wait();
-      for (int k = 0; k < kSettings; ++k) {
-        agreed[k] += store->Agree({{std::to_string(k), std::to_string(i)}}).ok();
-      }
-    });
-  }
+  Threads threads(4, [&agreed, &stores, begun](int i) {
+    begun.wait();
+    for (int k = 0; k < kSettings; ++k) {
+      agreed[k] += stores[i]->Agree({{std::to_string(k), std::to_string(i)}}).ok();
+    }
+  });
   begin.set_value();
-  for (std::thread& thread : threads) thread.join();
+  threads.Join();
   for (const auto& count : agreed) EXPECT_EQ(count, 1);
   EXPECT_EQ(Open()->settings().size(), kSettings);
 }

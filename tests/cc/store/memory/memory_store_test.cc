@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "tests/cc/threads.h"
 
 namespace refurbish_tf {
 namespace {
@@ -350,25 +351,21 @@ TEST(MemoryStoreTest, ServesManyThreads) {
   constexpr uint64_t kIndices = 3000;
   MemoryStore<Sample> store(kIndices * 8, BytesOf, NoPrefetch);
   std::atomic<int> wrong{0};
-  std::vector<std::thread> threads;
-  for (int t = 0; t < 4; ++t) {
-    threads.emplace_back([&store, &wrong, t] {
-      for (uint64_t k = 0; k < 4 * kIndices; ++k) {
-        const uint64_t index = (k * 7919 + t) % kIndices;
-        const Generation generation = k % 3;
-        Sample found;
-        Generation got;
-        if (store.Get(index, {generation, generation}, &found, &got)) {
-          wrong += *found != std::to_string(index * 10 + generation);
-        } else {
-          store.Put(index, generation, MakeSample(std::to_string(index * 10 + generation)));
-        }
-        if (k % 17 == 0) store.Remove(index, /*evict=*/false);
-        if (k % 5000 == 0) store.Clear();
+  Threads(4, [&store, &wrong](int t) {
+    for (uint64_t k = 0; k < 4 * kIndices; ++k) {
+      const uint64_t index = (k * 7919 + t) % kIndices;
+      const Generation generation = k % 3;
+      Sample found;
+      Generation got;
+      if (store.Get(index, {generation, generation}, &found, &got)) {
+        wrong += *found != std::to_string(index * 10 + generation);
+      } else {
+        store.Put(index, generation, MakeSample(std::to_string(index * 10 + generation)));
       }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+      if (k % 17 == 0) store.Remove(index, /*evict=*/false);
+      if (k % 5000 == 0) store.Clear();
+    }
+  }).Join();
   EXPECT_EQ(wrong, 0);
   EXPECT_LE(store.Stats().bytes, static_cast<int64_t>(kIndices * 8));
 }

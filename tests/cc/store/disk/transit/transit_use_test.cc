@@ -1,15 +1,14 @@
 // The ring of samples in transit together with other uses of a store: clearing, forking, many threads.
 #include <cstdint>
 #include <string>
-#include <thread>
 #include <utility>
-#include <vector>
 
 #include "gtest/gtest.h"
 #include "refurbish_tf/cc/store/disk/disk_store.h"
 #include "refurbish_tf/cc/store/disk/location.h"
 #include "refurbish_tf/cc/store/disk/read_ahead.h"
 #include "tests/cc/store/disk/transit/transit_testing.h"
+#include "tests/cc/threads.h"
 
 namespace refurbish_tf {
 namespace {
@@ -78,26 +77,22 @@ TEST_F(TransitUseTest, ConcurrentPutsAndGetsReturnCorrectSamples) {
   small.write_delay_ms = 0;
   auto one = OpenRing(32, 1'000, std::move(small));
   auto two = OpenRing(32, 1'000);
-  std::vector<std::thread> threads;
-  for (int t = 0; t < 4; ++t) {
-    threads.emplace_back([&, t] {
-      DiskStore& store = t % 2 == 0 ? *one : *two;
-      for (int i = 0; i < 20 * Rounds(5); ++i) {
-        PutInTransit(store, t, i, Content(t, i, 1'000));
-        const uint64_t before = store.transit()->head();
-        EXPECT_GT(before, 0);
-        for (const Found& there : Walk(store)) {
-          DiskReadAhead ahead(&store);
-          RecordBuffer record;
-          // A sample that has replaced this one since has another generation.
-          const GenerationRange wanted = {there.tag, there.tag};
-          if (!ahead.Get({0, there.index, wanted, there.position}, &record)) continue;
-          EXPECT_EQ(std::string(record.payload(), record.payload_size()), Content(there.index, there.tag, 1'000));
-        }
+  Threads(4, [&](int t) {
+    DiskStore& store = t % 2 == 0 ? *one : *two;
+    for (int i = 0; i < 20 * Rounds(5); ++i) {
+      PutInTransit(store, t, i, Content(t, i, 1'000));
+      const uint64_t before = store.transit()->head();
+      EXPECT_GT(before, 0);
+      for (const Found& there : Walk(store)) {
+        DiskReadAhead ahead(&store);
+        RecordBuffer record;
+        // A sample that has replaced this one since has another generation.
+        const GenerationRange wanted = {there.tag, there.tag};
+        if (!ahead.Get({0, there.index, wanted, there.position}, &record)) continue;
+        EXPECT_EQ(std::string(record.payload(), record.payload_size()), Content(there.index, there.tag, 1'000));
       }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+    }
+  }).Join();
   one->Flush();
   two->Flush();
   EXPECT_EQ(Walk(*one).size(), 32);
