@@ -11,6 +11,7 @@ import refurbish_tf as rtf
 from refurbish_tf import augment
 from support.masks import PAIRS, aligned
 
+Dataset = tf.data.Dataset
 N = 12
 SEED = 7
 
@@ -61,7 +62,7 @@ class TestSegmentation:
       return tf.io.read_file(image), tf.io.decode_png(tf.io.read_file(mask), channels=1)
 
     stage = (
-      tf.data.Dataset.from_tensor_slices((images, masks))
+      Dataset.from_tensor_slices((images, masks))
       .map(load)
       .refurbish(
         [augment.decode_random_resized_crop(48, scale=(0.3, 1), apply_exif_orientation=True)],
@@ -82,7 +83,7 @@ class TestSegmentation:
 
   def test_masks_follow_in_dicts_of_tfds(self):
     """The elements are like those of TFDS's oxford_iiit_pet."""
-    source = tf.data.Dataset.from_tensor_slices(
+    source = Dataset.from_tensor_slices(
       {"image": PAIRS[0][:N], "segmentation_mask": PAIRS[1][:N].astype(np.uint8), "label": np.arange(N)}
     )
     stage = source.refurbish(
@@ -160,7 +161,7 @@ class TestDetection:
     padding = np.full([N, 2, 4], -1, np.float32)
     labels = np.tile(np.int32([0, -1, 1, 2, -1]), [N, 1])
     boxes = np.concatenate([np.array(boxes)[:, :1], padding[:, :1], np.array(boxes)[:, 1:], padding[:, 1:]], 1)
-    source = tf.data.Dataset.from_tensor_slices(
+    source = Dataset.from_tensor_slices(
       {"images": np.stack(images), "bounding_boxes": {"boxes": boxes, "labels": labels}}
     )
     stage = source.refurbish(
@@ -205,9 +206,7 @@ class TestPose:
         own[2] = 0
       images.append(image)
       points.append(own)
-    return tf.data.Dataset.from_tensor_slices(
-      {"image": np.stack(images), "keypoints": np.stack(points), "id": np.arange(N)}
-    )
+    return Dataset.from_tensor_slices({"image": np.stack(images), "keypoints": np.stack(points), "id": np.arange(N)})
 
   def with_marks(self, element):
     return {**element, "keypoints": tf.concat([element["keypoints"], [[0.0, 0, 0], [1, 0, 0]]], 0)}
@@ -290,7 +289,7 @@ class TestVideo:
     if kind == "files":
       clips = np.array([[tf.io.encode_png(frame).numpy() for frame in clip] for clip in clips])
     crop = augment.decode_random_resized_crop if kind == "files" else augment.random_resized_crop
-    stage = tf.data.Dataset.from_tensor_slices((clips, np.arange(N))).refurbish(
+    stage = Dataset.from_tensor_slices((clips, np.arange(N))).refurbish(
       [crop(16, scale=(0.3, 1))],
       [self.window, augment.random_crop(padding=3, padding_mode="reflect"), augment.random_flip()],
       r=2,
@@ -309,9 +308,7 @@ class TestVideo:
       clips.append([image for image, _ in frames])
       boxes.append([box for _, box in frames])
       clips[-1][1][..., 2], boxes[-1][1][2] = 0, -1
-    source = tf.data.Dataset.from_tensor_slices(
-      {"image": np.array(clips), "boxes": np.array(boxes), "label": np.arange(N)}
-    )
+    source = Dataset.from_tensor_slices({"image": np.array(clips), "boxes": np.array(boxes), "label": np.arange(N)})
     stage = source.refurbish(
       [augment.random_resized_crop(48, scale=(0.25, 1))],
       [augment.random_crop(padding=4), augment.random_flip()],

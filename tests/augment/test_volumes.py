@@ -13,6 +13,7 @@ from refurbish_tf import augment
 from support import ROOT, cases
 from support.images import make_seeds
 
+Dataset = tf.data.Dataset
 SHAPE = (9, 12, 10, 1)
 VOLUME = np.arange(np.prod(SHAPE), dtype=np.int16).reshape(SHAPE)
 MASK = VOLUME[..., 0].astype(np.int32)
@@ -64,9 +65,7 @@ def test_in_the_lists_of_refurbish():
 
   def stage():
     return (
-      tf.data.Dataset.from_tensors((VOLUME, MASK))
-      .repeat(6)
-      .refurbish(LAYERS[:2], LAYERS[2:], r=2, seed=7, targets={1: "mask"})
+      Dataset.from_tensors((VOLUME, MASK)).repeat(6).refurbish(LAYERS[:2], LAYERS[2:], r=2, seed=7, targets={1: "mask"})
     )
 
   assert [spec.shape.as_list() for spec in stage().element_spec] == [[5, 8, 6, 1], [5, 8, 6]]
@@ -257,9 +256,7 @@ def test_nothing_that_monai_returns_is_dropped_silently(made, said):
   with pytest.raises(tf.errors.InvalidArgumentError, match=said):
     next(
       iter(
-        tf.data.Dataset.from_tensors((VOLUME, MASK.astype(np.int16)[..., np.newaxis])).refurbish(
-          [layer], targets={1: "mask"}
-        )
+        Dataset.from_tensors((VOLUME, MASK.astype(np.int16)[..., np.newaxis])).refurbish([layer], targets={1: "mask"})
       )
     )
 
@@ -284,7 +281,7 @@ def test_monai_draws_by_sample_and_epoch_alone(monkeypatch):
 
 def test_components_that_depth_layers_leave_unchanged_cause_a_warning():
   """Labels of frames would no longer match the frames that are left. Channels that come first are not a depth."""
-  clips = tf.data.Dataset.from_tensors((np.zeros([8, 16, 16, 3], np.uint8), np.arange(8)))
+  clips = Dataset.from_tensors((np.zeros([8, 16, 16, 3], np.uint8), np.arange(8)))
   for layer in (augment.random_depth_crop(4), augment.random_depth_flip()):
     with pytest.warns(
       rtf.PipelineWarning, match=f"component 1 of shape .8,. stays as it is, although {layer.__name__} changes"

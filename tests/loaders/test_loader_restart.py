@@ -12,6 +12,8 @@ from support.datasets import with_options
 from support.loaders import FRAMEWORKS, as_numpy, final, loader_of, numpy_loader, partial, values
 from support.processes import run_forked
 
+Dataset = tf.data.Dataset
+
 pytestmark = cases.slow
 
 N = 23
@@ -19,7 +21,7 @@ BATCH = 4
 
 
 def refurbished(n=N, **arguments):
-  return tf.data.Dataset.range(n).refurbish(partial, final, **{"r": 2, "seed": 7, **arguments})
+  return Dataset.range(n).refurbish(partial, final, **{"r": 2, "seed": 7, **arguments})
 
 
 def offloaded(source):
@@ -38,18 +40,14 @@ PIPELINES = {
   "echo after batch": lambda: refurbished().batch(BATCH).echo(2).prefetch(2),
   "several epochs": lambda: refurbished().repeat(2).batch(BATCH).prefetch(2),
   "zip": lambda: (
-    tf.data.Dataset.zip(refurbished().batch(BATCH), tf.data.Dataset.random(seed=1))
-    .map(lambda batch, _: batch)
-    .prefetch(2)
+    Dataset.zip(refurbished().batch(BATCH), Dataset.random(seed=1)).map(lambda batch, _: batch).prefetch(2)
   ),
-  "no refurbish": lambda: tf.data.Dataset.range(N).batch(BATCH).prefetch(2),
+  "no refurbish": lambda: Dataset.range(N).batch(BATCH).prefetch(2),
   "parallel map": lambda: refurbished().batch(BATCH).map(lambda *batch: batch, num_parallel_calls=2).prefetch(2),
-  "parallel map at the end": lambda: (
-    tf.data.Dataset.range(N).batch(BATCH).map(lambda batch: batch, num_parallel_calls=2)
-  ),
+  "parallel map at the end": lambda: Dataset.range(N).batch(BATCH).map(lambda batch: batch, num_parallel_calls=2),
   "shuffle": lambda: refurbished().shuffle(5, seed=3, reshuffle_each_iteration=False).batch(BATCH).prefetch(2),
-  "cache after batch": lambda: tf.data.Dataset.range(N).batch(BATCH).cache().prefetch(2),
-  "offload": lambda: offloaded(tf.data.Dataset.range(N)),
+  "cache after batch": lambda: Dataset.range(N).batch(BATCH).cache().prefetch(2),
+  "offload": lambda: offloaded(Dataset.range(N)),
   "offload after a final function": lambda: offloaded(refurbished()).prefetch(2),
   "symbolic": lambda: with_checkpoints(refurbished().batch(BATCH).prefetch(2)),
   "symbolic, parallel map": lambda: with_checkpoints(
@@ -107,7 +105,7 @@ def test_a_stream_and_a_small_store_resume_to_the_same_set(num_ahead):
   """The fresh samples of such stages may come in another order."""
   sample = 12  # The size of a sample in bytes.
   for make in (
-    lambda: tf.data.Dataset.range(N).filter(lambda x: x >= 0).refurbish(partial, final, r=2, seed=7).batch(BATCH),
+    lambda: Dataset.range(N).filter(lambda x: x >= 0).refurbish(partial, final, r=2, seed=7).batch(BATCH),
     lambda: refurbished(store=rtf.CacheStore(max_bytes=8 * sample)).batch(BATCH),
   ):
     first = numpy_loader(make().prefetch(2), num_ahead)
@@ -161,7 +159,7 @@ def test_iterators_made_before_the_state_is_loaded():
 def test_a_state_holds_nothing_that_is_read_ahead(num_ahead):
   """A state has the same size at each step, because some libraries only restore into arrays of the same shape."""
   noise = np.random.default_rng(7).integers(0, 256, [N, 100, 100, 3], np.uint8)  # Noise, because states are compressed.
-  images = tf.data.Dataset.from_tensor_slices(noise)
+  images = Dataset.from_tensor_slices(noise)
   loader = numpy_loader(images.refurbish(lambda image: image, r=2, seed=7).batch(BATCH).prefetch(2), num_ahead)
   sizes = [len(loader.state_dict()["state"])]
   for _ in range(2):
@@ -270,9 +268,9 @@ def test_a_state_that_does_not_fit_changes_nothing(other, error, text):
 @pytest.mark.parametrize(
   "make",
   [
-    lambda: tf.data.Dataset.from_generator(lambda: iter(range(3)), output_signature=tf.TensorSpec([], tf.int64)),
-    lambda: tf.data.Dataset.range(3).map(lambda x: tf.random.uniform([])),
-    lambda: tf.data.Dataset.range(3).map(lambda x: tf.random.uniform([])).prefetch(2),
+    lambda: Dataset.from_generator(lambda: iter(range(3)), output_signature=tf.TensorSpec([], tf.int64)),
+    lambda: Dataset.range(3).map(lambda x: tf.random.uniform([])),
+    lambda: Dataset.range(3).map(lambda x: tf.random.uniform([])).prefetch(2),
   ],
 )
 def test_a_pipeline_that_cannot_be_saved_raises_a_clear_error(make):
@@ -289,7 +287,7 @@ def test_a_pipeline_that_cannot_be_saved_raises_a_clear_error(make):
 @pytest.mark.parametrize("prefetched", [0, 2])
 def test_stateful_random_functions_are_saved_if_state_is_ignored(prefetched, capfd):
   dataset = with_options(
-    tf.data.Dataset.range(5).map(lambda x: (x, tf.random.uniform([]))),
+    Dataset.range(5).map(lambda x: (x, tf.random.uniform([]))),
     experimental_external_state_policy=tf.data.experimental.ExternalStatePolicy.IGNORE,
   )
   loader = numpy_loader(dataset.prefetch(prefetched) if prefetched else dataset)

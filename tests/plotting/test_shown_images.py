@@ -13,6 +13,8 @@ from refurbish_tf.augment.target_kinds import BOXES
 from refurbish_tf.plotting import copies
 from test_show import FINAL, IMAGES, PARTIAL, drawn, source, titles
 
+Dataset = tf.data.Dataset
+
 
 @pytest.mark.parametrize(
   "normalize",
@@ -56,7 +58,7 @@ def test_normalised_images_are_made_visible(normalize):
 )
 def test_kinds_of_images(images):
   """All images are drawn with values from 0 to 1."""
-  (cell, *_), *_ = drawn(rtf.show(tf.data.Dataset.from_tensor_slices(images), num_samples=1, num_epochs=1))
+  (cell, *_), *_ = drawn(rtf.show(Dataset.from_tensor_slices(images), num_samples=1, num_epochs=1))
   assert cell[0].shape[:2] == images.shape[1:3] and 0 <= cell[0].min() <= cell[0].max() <= 1
 
 
@@ -68,7 +70,7 @@ def test_targets():
     np.tile([3, 1, 0], [12, 1]),
   )
   points = np.tile(np.float32([[12, 8, 1], [11, 7, 0]]), [12, 1, 1])
-  train = tf.data.Dataset.from_tensor_slices(
+  train = Dataset.from_tensor_slices(
     {"image": IMAGES, "mask": masks, "objects": {"bbox": boxes, "label": labels}, "points": points}
   ).refurbish(
     [rtf.augment.random_crop(12, padding=2)],
@@ -118,16 +120,14 @@ def test_samples_without_boxes():
     }
 
   # With this seed, the first sample has no box.
-  train = (
-    tf.data.Dataset.range(4).map(few).refurbish([rtf.augment.random_flip()], r=2, seed=5, targets={"boxes": "xyxy"})
-  )
+  train = Dataset.range(4).map(few).refurbish([rtf.augment.random_flip()], r=2, seed=5, targets={"boxes": "xyxy"})
   dataset = train.map(lambda each: (each["labels"], each["image"], each["boxes"])).padded_batch(
     4, padding_values=(-1, None, -1.0)
   )
   places = rtf.show(dataset, num_epochs=1).axes
   assert sorted(len(place.patches) for place in places) == [0, 1, 2, 3]
   assert {text.get_text() for place in places for text in place.texts if text.get_text()} == {"7"}
-  single = tf.data.Dataset.from_tensors((IMAGES[0], np.float32([1, 2, 9, 8]), 3))
+  single = Dataset.from_tensors((IMAGES[0], np.float32([1, 2, 9, 8]), 3))
   (place,) = rtf.show(single, num_epochs=1, targets={1: "xyxy"}).axes
   assert len(place.patches) == 1 and [text.get_text() for text in place.texts] == ["3"]
 
@@ -143,7 +143,7 @@ def test_samples_without_boxes():
 )
 def test_formats_of_boxes(kind, row):
   figure = rtf.show(
-    tf.data.Dataset.from_tensors((IMAGES[0], np.float32([row]))), num_samples=1, num_epochs=1, targets={1: kind}
+    Dataset.from_tensors((IMAGES[0], np.float32([row]))), num_samples=1, num_epochs=1, targets={1: kind}
   )
   (box,) = figure.axes[0].patches
   np.testing.assert_allclose(
@@ -152,7 +152,7 @@ def test_formats_of_boxes(kind, row):
 
 
 def test_clips_views_and_files(tmp_path):
-  clips = tf.data.Dataset.from_tensors((IMAGES, tf.cast(IMAGES[..., 0] > 127, tf.int32), 3)).refurbish(
+  clips = Dataset.from_tensors((IMAGES, tf.cast(IMAGES[..., 0] > 127, tf.int32), 3)).refurbish(
     PARTIAL, FINAL, r=2, seed=7, targets={1: "mask"}
   )
   (cells,) = drawn(rtf.show(clips))
@@ -172,7 +172,7 @@ def test_clips_views_and_files(tmp_path):
 def test_second_images():
   """Second images are shown separately, whatever their size, place and channels, and not drawn over the first one."""
   high = np.arange(12 * 32 * 48 * 5, dtype=np.float32).reshape(12, 32, 48, 5) / (12 * 32 * 48 * 5)
-  train = tf.data.Dataset.from_tensor_slices({"high": high, "image": IMAGES / np.float32(255)}).refurbish(
+  train = Dataset.from_tensor_slices({"high": high, "image": IMAGES / np.float32(255)}).refurbish(
     [rtf.augment.random_crop(8)], [rtf.augment.random_flip(p=1)], r=2, seed=7, targets={"high": "image"}
   )
   yielded = copies.samples_of(train, 1, 1).epochs[0][0]
@@ -182,12 +182,12 @@ def test_second_images():
     np.testing.assert_allclose(first.get_array(), yielded["image"], atol=1e-6)
     np.testing.assert_allclose(second.get_array(), yielded["high"][..., :3], atol=1e-6)
     assert second.get_array().shape == (16, 16, 3) and first.get_extent()[1] < second.get_extent()[0]
-  files = tf.data.Dataset.from_tensors((tf.io.encode_png(IMAGES[0]), high[0]))
+  files = Dataset.from_tensors((tf.io.encode_png(IMAGES[0]), high[0]))
   assert [each.shape for each in drawn(rtf.show(files, num_epochs=1, targets={1: "image"}))[0][0]] == [
     (16, 24, 3),
     (32, 48, 3),
   ]
-  clip = tf.data.Dataset.from_tensors((IMAGES, IMAGES[:, ::-1]))
+  clip = Dataset.from_tensors((IMAGES, IMAGES[:, ::-1]))
   ((cell,),) = drawn(rtf.show(clip, num_samples=1, num_epochs=1, targets={1: "image"}))
   assert [np.allclose(cell[len(cell) // 2 + k], cell[k][::-1]) for k in range(len(cell) // 2)] == [True] * 12
 
@@ -198,9 +198,7 @@ def test_flow_and_disparity(kind):
   value = np.zeros([16, 24, 1 if kind == "disparity" else 2], np.float32)
   value[0, :4] = [[4], [4], [2], [2]] if kind == "disparity" else [[4, 0], [0, 4], [-2, 0], [0, -2]]
   value[1] = np.nan
-  ((cell,),) = drawn(
-    rtf.show(tf.data.Dataset.from_tensors((IMAGES[0], value)), num_samples=1, num_epochs=1, targets={1: kind})
-  )
+  ((cell,),) = drawn(rtf.show(Dataset.from_tensors((IMAGES[0], value)), num_samples=1, num_epochs=1, targets={1: kind}))
   colours = cell[1]
   np.testing.assert_allclose(colours[0, :4, 3], [0.7, 0.7, 0.35, 0.35], atol=1e-6)
   assert not colours[1:, :, 3].any() and np.isfinite(colours).all()
@@ -215,7 +213,7 @@ def test_boxes_and_points_keep_their_colours():
   found = []
   for gone in (0, 1):
     given = (IMAGES[0], boxes * (np.arange(3) >= gone)[:, None], points * [[1, 1, row >= gone] for row in range(3)])
-    (place,) = rtf.show(tf.data.Dataset.from_tensors(given), num_epochs=1, targets={1: "xyxy", 2: "xy"}).axes
+    (place,) = rtf.show(Dataset.from_tensors(given), num_epochs=1, targets={1: "xyxy", 2: "xy"}).axes
     found.append(
       [[each.get_edgecolor() for each in place.patches], [tuple(each.get_facecolor()[0]) for each in place.collections]]
     )
@@ -227,7 +225,7 @@ def test_boxes_and_points_keep_their_colours():
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_images_without_values(value):
   image = np.full([16, 24, 3], value, np.float32)
-  figure = rtf.show(tf.data.Dataset.from_tensors(image), num_epochs=1)
+  figure = rtf.show(Dataset.from_tensors(image), num_epochs=1)
   figure.savefig(io.BytesIO())
   assert np.ptp(drawn(figure)[0][0][0]) == 0
 
@@ -235,7 +233,7 @@ def test_images_without_values(value):
 @pytest.mark.parametrize("kind", BOXES)
 def test_padding_is_not_drawn(kind):
   (place,) = rtf.show(
-    tf.data.Dataset.from_tensors((IMAGES[0], -np.ones([2, 4], np.float32))), num_epochs=1, targets={1: kind}
+    Dataset.from_tensors((IMAGES[0], -np.ones([2, 4], np.float32))), num_epochs=1, targets={1: kind}
   ).axes
   assert not place.patches
 
@@ -283,9 +281,7 @@ def test_layers():
 
 def test_labels_are_not_parsed_as_formulas():
   labels = tf.constant(["5 $", "$\\frac{$", "a_b$c"])
-  dataset = tf.data.Dataset.from_tensor_slices(
-    (IMAGES[:3], labels, tf.constant([[[0.1, 0.1, 0.9, 0.9]]] * 3), labels[:, None])
-  )
+  dataset = Dataset.from_tensor_slices((IMAGES[:3], labels, tf.constant([[[0.1, 0.1, 0.9, 0.9]]] * 3), labels[:, None]))
   figure = rtf.show(dataset, num_samples=3, num_epochs=1, targets={2: "rel_xyxy"})
   figure.savefig(io.BytesIO())
   assert set(titles(figure)) == {"5 $", "$\\frac{$", "a_b$c"}

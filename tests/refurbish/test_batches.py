@@ -13,13 +13,14 @@ from support import cases
 from support.checkpoints import restore, save, with_checkpoints
 from support.datasets import outcomes, plain, stats, stream, with_options
 
+Dataset = tf.data.Dataset
 N = 23
 IMAGES = np.random.default_rng(1).integers(0, 256, [N, 12, 12, 3], np.uint8)
 NATIVE = [rtf.augment.random_crop(padding=2), rtf.augment.random_flip()]
 
 
 def of_tf_data(dataset, *args, **kwargs):
-  return tf.data.Dataset.batch(dataset, *args, **kwargs)
+  return Dataset.batch(dataset, *args, **kwargs)
 
 
 def of_stage(dataset, *args, **kwargs):
@@ -37,14 +38,12 @@ def pair(number):
 
 
 def of_bytes():
-  return tf.data.Dataset.from_tensor_slices((IMAGES, np.arange(N))).refurbish(
-    [*rtf.augment.rand_augment()], NATIVE, 2, seed=1
-  )
+  return Dataset.from_tensor_slices((IMAGES, np.arange(N))).refurbish([*rtf.augment.rand_augment()], NATIVE, 2, seed=1)
 
 
 def of_floats():
   layers = [*NATIVE, rtf.augment.normalize()]
-  return tf.data.Dataset.range(N).map(pair).refurbish([lambda image: image], layers, 3, seed=2)
+  return Dataset.range(N).map(pair).refurbish([lambda image: image], layers, 3, seed=2)
 
 
 def of_a_list_in_parts():
@@ -53,12 +52,12 @@ def of_a_list_in_parts():
     lambda image: tf.cast(image, tf.float32) / 255,
     rtf.augment.random_crop(padding=1),
   ]
-  return tf.data.Dataset.range(N).map(pair).refurbish([rtf.augment.rand_augment()], layers, 3, seed=2)
+  return Dataset.range(N).map(pair).refurbish([rtf.augment.rand_augment()], layers, 3, seed=2)
 
 
 def with_seeds():
   flip = rtf.augment.random_flip()
-  return tf.data.Dataset.from_tensor_slices(IMAGES).refurbish(
+  return Dataset.from_tensor_slices(IMAGES).refurbish(
     lambda image, seed: (flip(image, seed), seed),
     lambda image, first, seed: (seed, flip(image, seed), first),
     2,
@@ -67,23 +66,21 @@ def with_seeds():
 
 
 def of_masks():
-  source = tf.data.Dataset.from_tensor_slices((IMAGES, IMAGES[..., 0], np.arange(N)))
+  source = Dataset.from_tensor_slices((IMAGES, IMAGES[..., 0], np.arange(N)))
   return source.refurbish([rtf.augment.random_flip()], NATIVE, 2, targets={1: "mask"}, seed=3)
 
 
 def without_final():
-  return tf.data.Dataset.from_tensor_slices(IMAGES).refurbish([rtf.augment.rand_augment()], None, 2, seed=3)
+  return Dataset.from_tensor_slices(IMAGES).refurbish([rtf.augment.rand_augment()], None, 2, seed=3)
 
 
 def of_functions():
-  source = tf.data.Dataset.range(N)
+  source = Dataset.range(N)
   return source.refurbish(lambda x, seed: (x, seed), lambda x, first, seed: {"x": x, "seeds": [first, seed]}, 3, seed=4)
 
 
 def of_strings():
-  return tf.data.Dataset.range(N).refurbish(
-    tf.strings.as_string, lambda text: (text, tf.strings.length(text)), 2, seed=5
-  )
+  return Dataset.range(N).refurbish(tf.strings.as_string, lambda text: (text, tf.strings.length(text)), 2, seed=5)
 
 
 def of_a_stream():
@@ -95,17 +92,15 @@ STATIC += [of_functions, of_strings, of_a_stream]
 
 
 def ragged():
-  return tf.data.Dataset.range(N).refurbish(
-    lambda x: tf.RaggedTensor.from_tensor([[x, x]]), lambda x: (x, 2), 2, seed=7
-  )
+  return Dataset.range(N).refurbish(lambda x: tf.RaggedTensor.from_tensor([[x, x]]), lambda x: (x, 2), 2, seed=7)
 
 
 def sparse():
-  return tf.data.Dataset.range(N).refurbish(lambda x: tf.sparse.from_dense([x, 0]), lambda x: (x, 2), 2, seed=7)
+  return Dataset.range(N).refurbish(lambda x: tf.sparse.from_dense([x, 0]), lambda x: (x, 2), 2, seed=7)
 
 
 def of_unknown_shape():
-  return tf.data.Dataset.range(N).refurbish(
+  return Dataset.range(N).refurbish(
     lambda x: tf.numpy_function(lambda x: x, [x], tf.int64), lambda x: tf.repeat(x, 3), 2, seed=8
   )
 
@@ -140,7 +135,7 @@ def test_components_without_a_shape_are_batched_as_usual(make):
 def test_yields_the_same_batches_for_any_num_parallel_calls(tmp_path, parallel, on_disk):
   def make(name):
     store = tmp_path / name if on_disk else None
-    return tf.data.Dataset.range(100).refurbish(
+    return Dataset.range(100).refurbish(
       lambda x, seed: (x, seed),
       lambda *given, seed: (*given, seed),
       3,
@@ -188,7 +183,7 @@ def failing(fails, where="final", **options):
       return tf.identity(x)
 
   functions = (check, lambda x: x) if where == "partial" else (lambda x: x, check)
-  return tf.data.Dataset.range(N).refurbish(*functions, 2, seed=9, **options)
+  return Dataset.range(N).refurbish(*functions, 2, seed=9, **options)
 
 
 def outcomes_of(dataset):
@@ -222,7 +217,7 @@ def test_a_result_of_another_shape_than_its_row_is_an_error():
     y.set_shape([1])
     return y
 
-  batches = tf.data.Dataset.range(4).refurbish(lambda x: x, lies, 2, seed=1).batch(2)
+  batches = Dataset.range(4).refurbish(lambda x: x, lies, 2, seed=1).batch(2)
   with pytest.raises(
     tf.errors.InvalidArgumentError,
     match=r"sample [13] of refurbish failed: .* float\[2\], but a row of its batch is float\[1\]",
@@ -235,7 +230,7 @@ def test_lost_samples_leave_no_gap(tmp_path, size):
   """Samples found damaged when read come last. They had claimed rows, and a batch of all samples has no spare rows."""
 
   def make(name):
-    return tf.data.Dataset.range(60).refurbish(
+    return Dataset.range(60).refurbish(
       lambda x: tf.repeat(x, 50), lambda x, seed: (x, seed), 3, seed=1, store=tmp_path / name, num_parallel_calls=1
     )
 
@@ -257,7 +252,7 @@ def test_other_operations_of_a_function_still_run():
 
   for lists in (([check, *NATIVE], None), ([rtf.augment.rand_augment()], [check, *NATIVE])):
     with pytest.raises(tf.errors.InvalidArgumentError, match="sample [0-9]+ of"):
-      next(iter(tf.data.Dataset.from_tensor_slices(IMAGES).refurbish(*lists, 2, seed=1).batch(4)))
+      next(iter(Dataset.from_tensor_slices(IMAGES).refurbish(*lists, 2, seed=1).batch(4)))
 
 
 # Functions of the label and the augmented image. With the first, layers are called directly; with the second,
@@ -280,7 +275,7 @@ def test_layers_called_directly_do_what_their_function_does(own_seed, frames):
       image = layers(image, seed=own if own_seed else seed)
       return image, beside(label, image), own
 
-    source = tf.data.Dataset.from_tensor_slices((images, np.arange(N)))
+    source = Dataset.from_tensor_slices((images, np.arange(N)))
     return source.refurbish(lambda image, label, seed: (image, seed, label), final_fn, 2, seed=3)
 
   for batch in (lambda stage: stage, lambda stage: of_stage(stage, 4)):
@@ -297,7 +292,7 @@ def test_layers_called_directly_for_a_new_generation():
       image = layers(image, seed=seed)
       return image, beside(label, image)
 
-    return tf.data.Dataset.from_tensor_slices((IMAGES, np.arange(N))).refurbish(partial_fn, None, 2, seed=3)
+    return Dataset.from_tensor_slices((IMAGES, np.arange(N))).refurbish(partial_fn, None, 2, seed=3)
 
   direct, in_part, whole = (epochs(make(beside), 5) for beside in BESIDE)
   assert direct == in_part == whole
@@ -312,7 +307,7 @@ def test_layers_called_directly_on_batches():
       images = layers(images[: number % 3], seed=seed)
       return images, beside(number, images)
 
-    source = tf.data.Dataset.from_tensor_slices((np.stack([IMAGES] * 3, 1), np.arange(N)))
+    source = Dataset.from_tensor_slices((np.stack([IMAGES] * 3, 1), np.arange(N)))
     return source.refurbish(lambda images, number: (images, number), final_fn, 2, seed=3)
 
   direct, in_part, whole = (epochs(make(beside)) for beside in BESIDE)
@@ -332,7 +327,7 @@ def test_functions_before_layers_called_directly_run_once():
 
   def make(*after):
     return of_stage(
-      tf.data.Dataset.from_tensor_slices(IMAGES).refurbish([lambda image: image], [before, *NATIVE, *after], 2, seed=1),
+      Dataset.from_tensor_slices(IMAGES).refurbish([lambda image: image], [before, *NATIVE, *after], 2, seed=1),
       4,
     )
 
@@ -350,7 +345,7 @@ def test_functions_before_images_without_pixels_run_once():
     return np.zeros([0, 4, 4, 3], np.uint8)
 
   layers = rtf.augment.compose(NATIVE, clips=False)
-  stage = tf.data.Dataset.range(N).refurbish(
+  stage = Dataset.range(N).refurbish(
     lambda number, seed: layers(tf.numpy_function(counted, [number], tf.uint8), seed=seed), None, 1, seed=1
   )
   for _ in range(2):
@@ -360,9 +355,7 @@ def test_functions_before_images_without_pixels_run_once():
 
 
 def test_at_completion_each_sample_comes_once():
-  stage = tf.data.Dataset.range(100).refurbish(
-    lambda x: x, lambda x: x, 2, seed=1, num_parallel_calls=4, deterministic=False
-  )
+  stage = Dataset.range(100).refurbish(lambda x: x, lambda x: x, 2, seed=1, num_parallel_calls=4, deterministic=False)
   batches = of_stage(stage, 8)
   for _ in range(3):
     found = [batch.numpy() for batch in batches]
@@ -374,9 +367,7 @@ def test_at_completion_each_sample_comes_once():
 def test_at_completion_a_checkpoint_is_of_the_batches_handed_out(tmp_path):
   def make():
     return of_stage(
-      tf.data.Dataset.range(50).refurbish(
-        lambda x: x, lambda x: x, 2, seed=1, num_parallel_calls=4, deterministic=False
-      ),
+      Dataset.range(50).refurbish(lambda x: x, lambda x: x, 2, seed=1, num_parallel_calls=4, deterministic=False),
       8,
     )
 

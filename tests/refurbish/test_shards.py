@@ -13,6 +13,8 @@ from support import cases
 from support.checkpoints import partial_fn, restore, save
 from support.loaders import FRAMEWORKS, as_numpy, loader_of
 
+Dataset = tf.data.Dataset
+
 pytestmark = cases.slow
 
 N = 24
@@ -21,7 +23,7 @@ F_OFD_SETLK = 37  # Python 3.11 has no name for it.
 
 def sharded(n, i, r, *, total=N, store=None, **options):
   """Elements have their index in the whole source and the seed of their generation."""
-  source = tf.data.Dataset.range(total)
+  source = Dataset.range(total)
   options = {"seed": 1, "order_seed": i, "store": store, **options}
   return (source.shard(n, i) if n > 1 else source).refurbish(partial_fn, r=r, **options)
 
@@ -132,7 +134,7 @@ def test_a_position_of_another_worker_after_a_new_schedule(ragged):
   fit."""
 
   def workers(n):
-    sources = [tf.data.Dataset.range(50).shard(n, i) for i in range(n)]
+    sources = [Dataset.range(50).shard(n, i) for i in range(n)]
     return [
       source.refurbish(
         (lambda index, seed: tf.fill([1 + index % 3], index)) if ragged else partial_fn,
@@ -193,15 +195,15 @@ def test_samples_have_the_numbers_of_the_whole_source(tmp_path):
 @pytest.mark.parametrize(
   "source, known",
   [
-    (lambda: tf.data.Dataset.range(N).shard(2, 1), True),
-    (lambda: tf.data.Dataset.range(N).shard(2, 1).map(tf.identity).prefetch(1).cache(), True),
-    (lambda: tf.data.Dataset.range(N).filter(lambda i: True).shard(2, 1), True),
-    (lambda: tf.data.Dataset.range(N).skip(2).shard(2, 1), True),
-    (lambda: tf.data.Dataset.range(N).shard(2, 1).skip(2), False),
-    (lambda: tf.data.Dataset.range(N).shard(2, 1).filter(lambda i: i > 2), False),
-    (lambda: tf.data.Dataset.range(N).shard(2, 1).shard(2, 0), False),
-    (lambda: tf.data.Dataset.range(N).shard(2, 1).skip(2).shard(1, 0), False),
-    (lambda: tf.data.Dataset.range(2).shard(2, 1).flat_map(lambda k: tf.data.Dataset.range(4)), False),
+    (lambda: Dataset.range(N).shard(2, 1), True),
+    (lambda: Dataset.range(N).shard(2, 1).map(tf.identity).prefetch(1).cache(), True),
+    (lambda: Dataset.range(N).filter(lambda i: True).shard(2, 1), True),
+    (lambda: Dataset.range(N).skip(2).shard(2, 1), True),
+    (lambda: Dataset.range(N).shard(2, 1).skip(2), False),
+    (lambda: Dataset.range(N).shard(2, 1).filter(lambda i: i > 2), False),
+    (lambda: Dataset.range(N).shard(2, 1).shard(2, 0), False),
+    (lambda: Dataset.range(N).shard(2, 1).skip(2).shard(1, 0), False),
+    (lambda: Dataset.range(2).shard(2, 1).flat_map(lambda k: Dataset.range(4)), False),
   ],
 )
 def test_numbers_in_the_whole_source_are_used_where_known(source, known):
@@ -215,7 +217,7 @@ def test_numbers_in_the_whole_source_are_used_where_known(source, known):
     return {k for k in range(2 * N) if tuple(all_seeds[k]) in seeds}
 
   all_seeds = list(
-    tf.data.Dataset.range(2 * N)
+    Dataset.range(2 * N)
     .refurbish(lambda element, seed: tf.concat([[tf.cast(element, tf.int32)], seed], 0), r=2, seed=1)
     .as_numpy_iterator()
   )
@@ -249,7 +251,7 @@ def test_refused_before_the_shard_is_known(tmp_path):
   path = positions(first).save(tmp_path / "checkpoint")
   hint = tf.data.experimental.SHARD_HINT
   with pytest.raises(tf.errors.FailedPreconditionError, match="before it is known which shard.*SHARD_HINT"):
-    positions(tf.data.Dataset.range(N).shard(hint, hint).refurbish(partial_fn, r=2, seed=1, order_seed=0)).restore(path)
+    positions(Dataset.range(N).shard(hint, hint).refurbish(partial_fn, r=2, seed=1, order_seed=0)).restore(path)
 
 
 def refused(n, i, path, match, **options):
@@ -268,12 +270,7 @@ def test_refused_in_the_middle_of_an_epoch(tmp_path):
 
 def test_refused_where_the_samples_of_a_shard_are_not_known(tmp_path):
   def files(n):
-    return (
-      tf.data.Dataset.range(4)
-      .shard(n, 0)
-      .flat_map(lambda k: tf.data.Dataset.range(3))
-      .refurbish(partial_fn, r=2, seed=1)
-    )
+    return Dataset.range(4).shard(n, 0).flat_map(lambda k: Dataset.range(3)).refurbish(partial_fn, r=2, seed=1)
 
   iterator = iter(files(4))
   assert len(list(iterator)) == 3
@@ -289,7 +286,7 @@ def test_refused_with_another_source_or_seed(tmp_path):
   path = save(iterator, tmp_path)
   refused(3, 0, path, f"all shards together had {N} samples, and now have 21", total=21)
   with pytest.raises(tf.errors.InvalidArgumentError, match="seed of refurbish is 2, but was 1"):
-    restore(tf.data.Dataset.range(N).shard(2, 0).refurbish(partial_fn, r=2, seed=2), path)
+    restore(Dataset.range(N).shard(2, 0).refurbish(partial_fn, r=2, seed=2), path)
 
 
 @pytest.mark.parametrize("why", ["limit", "stream", "stream, read before"])
@@ -297,7 +294,7 @@ def test_a_new_schedule_begins_if_the_old_one_cannot_be_continued(tmp_path, why)
   """With a limit, or while the length is unknown, every sample is prepared once more, and none is used too often."""
 
   def make(n, i):
-    source = tf.data.Dataset.range(N)
+    source = Dataset.range(N)
     if why.startswith("stream"):
       return source.filter(lambda index: True).shard(n, i).refurbish(partial_fn, r=2, seed=1, shuffle_buffer_size=1)
     return source.shard(n, i).refurbish(partial_fn, r=2, seed=1, store=rtf.CacheStore(max_bytes=4 * 24))
@@ -347,9 +344,7 @@ def test_shards_divide_the_room_of_a_store(tmp_path, monkeypatch, ragged):
   def stages(n, local=None):
     store = rtf.CacheStore(tmp_path / f"{n} {local}", max_bytes=12 * 9000)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", local or str(n))
-    return [
-      tf.data.Dataset.range(N).shard(n, i).refurbish(partial, r=2, seed=1, order_seed=i, store=store) for i in range(n)
-    ]
+    return [Dataset.range(N).shard(n, i).refurbish(partial, r=2, seed=1, order_seed=i, store=store) for i in range(n)]
 
   def fresh(each):
     for _ in range(5):
