@@ -23,13 +23,13 @@ Epoch::Epoch(EpochParts parts, std::optional<EpochSchedule> order)
     : parts_(std::move(parts)),
       keys_(parts_.store->Keys(parts_.shard)),
       order_(std::move(order)),
-      random_access_(parts_.random_access && order_.has_value()),
+      random_access_(parts_.stage.random_access && order_.has_value()),
       job_(parts_.job->InEpoch({parts_.number, parts_.num_begun,
                                 order_.has_value() ? &*order_ : nullptr, keys_,
                                 parts_.hands_on})),
       read_ahead_(store().MakeReadAhead()) {
-  if (parts_.level != nullptr) {
-    reader_.emplace(parts_.level.get(),
+  if (parts_.stage.level != nullptr) {
+    reader_.emplace(parts_.stage.level.get(),
                     order_.has_value()
                         ? uint64_t{order_->num_samples()} * parts_.shard.count
                         : 0);

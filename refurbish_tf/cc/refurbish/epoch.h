@@ -49,7 +49,7 @@ class Epoch {
   void Save(EpochPosition* saved);
 
   uint64_t number() const { return parts_.number; }
-  uint64_t seed() const { return parts_.seed; }
+  uint64_t seed() const { return parts_.stage.schedule.seed; }
   // The number from which the seeds of a sample are made.
   uint64_t InWhole(uint32_t index) const { return parts_.shard.InWhole(index); }
   // Maps samples to their numbers in the store.
@@ -101,8 +101,8 @@ class Epoch {
   bool TakeShared(Place* place);
   // Writes a prepared sample to the shared level, if there is one.
   void PutShared(uint32_t index, Generation generation, const Sample& sample) {
-    if (parts_.level == nullptr) return;
-    parts_.level->Put(InWhole(index), generation, sample);
+    if (parts_.stage.level == nullptr) return;
+    parts_.stage.level->Put(InWhole(index), generation, sample);
   }
   // Notes that the sample at a place was handed out, or an error instead.
   // `index` is empty if the error belongs to no sample. Returns whether this

@@ -33,18 +33,30 @@ struct EpochCounters : Counters {
   Count store_wait_nanos{this, "store_wait_nanos"};
 };
 
+struct StageOptions {
+  ScheduleOptions schedule;
+  int64_t num_samples = kUnknownSamples;
+  int64_t sample_bytes = -1;           // -1 when samples differ in size.
+  std::shared_ptr<SharedLevel> level;  // Null unless machines share samples.
+  bool random_access = false;          // If false, the source is a stream.
+  // Whether no seed was given, so that the stage may adopt a checkpoint's. With
+  // a shared level, whose samples have the seed: no order_seed was given.
+  bool any_seed = false;
+  // Whether the functions run inline; for `Describe`.
+  bool partial_inline = true;
+  bool final_inline = true;
+};
+
 struct EpochParts {
   uint64_t number = 0;
-  uint64_t seed = 0;
+  StageOptions stage;
   Shard shard;  // Which samples of the whole source it reads.
   // Keeps the order's schedule alive. Null if every sample is prepared.
   std::shared_ptr<const Schedule> schedule;
-  bool random_access = false;  // Whether the source has it.
   std::shared_ptr<SampleStore> store;
-  std::shared_ptr<SharedLevel> level;  // Null unless machines share samples.
-  std::shared_ptr<Job> job;            // Destroyed before `store`.
-  uint64_t num_begun = 0;              // See `JobPlan::num_begun`.
-  bool hands_on = false;               // See `JobPlan::hands_on`.
+  std::shared_ptr<Job> job;  // Destroyed before `store`.
+  uint64_t num_begun = 0;    // See `JobPlan::num_begun`.
+  bool hands_on = false;     // See `JobPlan::hands_on`.
   std::shared_ptr<EpochCounters> counters;
   // Lets the stage see whether the epoch still exists, and how many of its
   // bytes grow with the number of samples.

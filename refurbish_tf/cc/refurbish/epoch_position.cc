@@ -27,15 +27,6 @@ tensorflow::Tensor VectorOf(const std::vector<T>& values) {
 
 }  // namespace
 
-absl::Status OtherPipeline(const char* what, const std::string& given,
-                           const std::string& saved) {
-  return InvalidArgument(
-      "The checkpoint was saved by another pipeline: ", what,
-      " of refurbish is ", given, ", but was ", saved,
-      " when the checkpoint was saved. Build the pipeline as it was then, or "
-      "start the epoch over without this part of the checkpoint.");
-}
-
 void EpochPosition::SetSchedule(const Schedule& schedule,
                                 uint32_t num_shards_now) {
   scheduled = true;

@@ -18,7 +18,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -28,10 +27,6 @@
 #include "tensorflow/core/framework/types.h"
 
 namespace refurbish_tf {
-
-// The error for a checkpoint that does not fit the pipeline.
-absl::Status OtherPipeline(const char* what, const std::string& given,
-                           const std::string& saved);
 
 struct EpochPosition {
   void SetSchedule(const Schedule& schedule, uint32_t num_shards_now);

@@ -113,7 +113,7 @@ absl::StatusOr<std::shared_ptr<Epoch>> Stage::StartEpoch() {
     }
   }
   if (std::shared_ptr<Epoch> rest = ResumeRest()) return rest;
-  ToMake epoch;
+  EpochParts epoch;
   {
     absl::MutexLock lock(&mu_);
     // A schedule of another job, or one from before a restore, may begin at a
@@ -140,11 +140,11 @@ void Stage::CountBytes() const {
   counters_.back()->bytes = store_->store().Stats().bytes;
 }
 
-Stage::ToMake Stage::BeginEpoch(uint64_t number, bool scheduled) {
-  ToMake of;
+EpochParts Stage::BeginEpoch(uint64_t number, bool scheduled) {
+  EpochParts parts;
   // The job counts its epochs here, under the lock, and not where the epoch is
   // made: if two were made at once, both would count as the last that began.
-  of.parts.num_begun = job_->BeginEpoch(number);
+  parts.num_begun = job_->BeginEpoch(number);
   last_begun_ = std::max(last_begun_, number);
   CountBytes();
   counters_.push_back(std::make_shared<EpochCounters>());
@@ -152,38 +152,32 @@ Stage::ToMake Stage::BeginEpoch(uint64_t number, bool scheduled) {
       std::remove_if(epochs_.begin(), epochs_.end(),
                      [](const auto& other) { return other.alive.expired(); }),
       epochs_.end());
-  of.parts.alive = std::make_shared<std::atomic<int64_t>>(0);
-  epochs_.push_back({number, of.parts.alive});
-  of.options = options_;
-  of.parts.number = number;
-  of.parts.seed = options_.schedule.seed;
-  of.parts.shard = numbering();
+  parts.alive = std::make_shared<std::atomic<int64_t>>(0);
+  epochs_.push_back({number, parts.alive});
+  parts.number = number;
+  parts.stage = options_;
+  parts.shard = numbering();
   if (scheduled && schedule_ != nullptr) {
-    of.parts.schedule = schedule_;
-    of.parts.hands_on = schedule_->capacity() < schedule_->num_samples() &&
-                        MayShare(RoomOf(options_, shard_, *store_));
+    parts.schedule = schedule_;
+    parts.hands_on = schedule_->capacity() < schedule_->num_samples() &&
+                     MayShare(RoomOf(options_, shard_, *store_));
   }
-  of.parts.random_access = options_.random_access;
-  of.parts.store = store_;
-  of.parts.level = options_.level;
-  of.parts.job = job_;
-  of.parts.counters = counters_.back();
-  return of;
+  parts.store = store_;
+  parts.job = job_;
+  parts.counters = counters_.back();
+  return parts;
 }
 
-std::shared_ptr<Epoch> Stage::MakeEpoch(ToMake of) {
-  EpochParts& parts = of.parts;
+std::shared_ptr<Epoch> Stage::MakeEpoch(EpochParts parts) {
   std::optional<EpochSchedule> order;
   if (parts.schedule != nullptr) {
     order = parts.schedule->Epoch(parts.number);
     parts.counters->evicted = order->num_evicted();
-  } else if (of.options.num_samples != kUnknownSamples) {
-    order = EpochSchedule::AllFresh(
-        of.options.schedule, static_cast<uint32_t>(of.options.num_samples),
-        parts.number);
-  }
-  if (parts.schedule != nullptr) {
     fitting_.Free();
+  } else if (parts.stage.num_samples != kUnknownSamples) {
+    order = EpochSchedule::AllFresh(
+        parts.stage.schedule, static_cast<uint32_t>(parts.stage.num_samples),
+        parts.number);
   }
   return std::make_shared<Epoch>(std::move(parts), std::move(order));
 }

@@ -25,20 +25,6 @@
 
 namespace refurbish_tf {
 
-struct StageOptions {
-  ScheduleOptions schedule;
-  int64_t num_samples = kUnknownSamples;
-  int64_t sample_bytes = -1;           // -1 when samples differ in size.
-  std::shared_ptr<SharedLevel> level;  // Null unless machines share samples.
-  bool random_access = false;          // If false, the source is a stream.
-  // Whether no seed was given, so that the stage may adopt a checkpoint's. With
-  // a shared level, whose samples have the seed: no order_seed was given.
-  bool any_seed = false;
-  // Whether the functions run inline; for `Describe`.
-  bool partial_inline = true;
-  bool final_inline = true;
-};
-
 // TensorFlow rebuilds a dataset when it rewrites a graph. The rebuilt dataset
 // finds its stage by the stage's id. A worker of a tf.data service makes the
 // stage from the graph, in its own process.
@@ -153,23 +139,19 @@ class Stage : public std::enable_shared_from_this<Stage> {
   NamedNumbers Describe() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  // What an epoch is made from. An epoch takes memory proportional to the
-  // number of samples, so it is made without the lock.
-  struct ToMake {
-    StageOptions options;
-    EpochParts parts;
-  };
   struct BegunEpoch {
     uint64_t number;
     std::weak_ptr<std::atomic<int64_t>> alive;  // Counts its bytes.
   };
-  // `scheduled`: whether to follow the schedule, if there is one.
-  ToMake BeginEpoch(uint64_t number, bool scheduled)
+  // Returns what the epoch is made from. An epoch takes memory proportional to
+  // the number of samples, so it is made without the lock. `scheduled`: whether
+  // to follow the schedule, if there is one.
+  EpochParts BeginEpoch(uint64_t number, bool scheduled)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status SetTo(const EpochPosition& saved) ABSL_LOCKS_EXCLUDED(mu_);
   // Resumes the epoch in `rest_`. Null if there is none.
   std::shared_ptr<Epoch> ResumeRest() ABSL_LOCKS_EXCLUDED(mu_);
-  std::shared_ptr<Epoch> MakeEpoch(ToMake of) ABSL_LOCKS_EXCLUDED(mu_);
+  std::shared_ptr<Epoch> MakeEpoch(EpochParts parts) ABSL_LOCKS_EXCLUDED(mu_);
   // Fails unless the checkpoint's seeds are the stage's or may be adopted.
   absl::Status CheckSeeds(const EpochPosition& saved) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -10,6 +10,16 @@
 namespace refurbish_tf {
 namespace {
 
+// The error for a checkpoint that does not fit the pipeline.
+absl::Status OtherPipeline(const char* what, const absl::AlphaNum& given,
+                           const absl::AlphaNum& saved) {
+  return InvalidArgument(
+      "The checkpoint was saved by another pipeline: ", what,
+      " of refurbish is ", given, ", but was ", saved,
+      " when the checkpoint was saved. Build the pipeline as it was then, or "
+      "start the epoch over without this part of the checkpoint.");
+}
+
 template <class Policy>
 absl::Status CheckPolicy(const Policies<Policy>& policies, Policy given,
                          int64_t number) {
@@ -165,10 +175,8 @@ absl::Status Stage::CheckSeeds(const EpochPosition& saved) const {
   // A shared level has samples of this seed, so only the order may change.
   if (!options_.any_seed || (options_.level != nullptr && saved.seed != seed)) {
     return saved.seed != seed
-               ? OtherPipeline("seed", absl::StrCat(seed),
-                               absl::StrCat(saved.seed))
-               : OtherPipeline("order_seed", absl::StrCat(order_seed),
-                               absl::StrCat(saved.order_seed));
+               ? OtherPipeline("seed", seed, saved.seed)
+               : OtherPipeline("order_seed", order_seed, saved.order_seed);
   }
   if (NumAlive() == 0) return absl::OkStatus();
   return FailedPrecondition(
@@ -201,8 +209,8 @@ void Stage::AdoptSeeds(const EpochPosition& saved) {
 absl::Status Stage::CheckFits(const EpochPosition& saved) const {
   RTF_RETURN_IF_ERROR(CheckSaved(saved, options_.num_samples));
   if (saved.reuse_factor != options_.schedule.reuse_factor) {
-    return OtherPipeline("r", absl::StrCat(options_.schedule.reuse_factor),
-                         absl::StrCat(saved.reuse_factor));
+    return OtherPipeline("r", options_.schedule.reuse_factor,
+                         saved.reuse_factor);
   }
   const ScheduleOptions& own = options_.schedule;
   RTF_RETURN_IF_ERROR(CheckPolicy(kEvictions, own.eviction, saved.eviction));
@@ -219,14 +227,13 @@ absl::Status Stage::CheckFits(const EpochPosition& saved) const {
   if (saved.num_samples != kUnknownSamples &&
       options_.num_samples != kUnknownSamples &&
       saved.num_samples != options_.num_samples) {
-    return OtherPipeline("num_samples", absl::StrCat(options_.num_samples),
-                         absl::StrCat(saved.num_samples));
+    return OtherPipeline("num_samples", options_.num_samples,
+                         saved.num_samples);
   }
   if (saved.scheduled && schedule_ != nullptr &&
       saved.num_kept != schedule_->capacity()) {
     return OtherPipeline("the number of samples that the store can keep",
-                         absl::StrCat(schedule_->capacity()),
-                         absl::StrCat(saved.num_kept));
+                         schedule_->capacity(), saved.num_kept);
   }
   return absl::OkStatus();
 }
@@ -307,14 +314,14 @@ absl::StatusOr<std::shared_ptr<Epoch>> Stage::RestoreAndResume(
 
 std::shared_ptr<Epoch> Stage::ResumeRest() {
   EpochPosition rest;
-  ToMake to_make;
+  EpochParts parts;
   {
     absl::MutexLock lock(&mu_);
     if (!rest_.has_value()) return nullptr;
     rest = *std::exchange(rest_, std::nullopt);
-    to_make = BeginEpoch(rest.number, rest.scheduled);
+    parts = BeginEpoch(rest.number, rest.scheduled);
   }
-  std::shared_ptr<Epoch> epoch = MakeEpoch(std::move(to_make));
+  std::shared_ptr<Epoch> epoch = MakeEpoch(std::move(parts));
   epoch->Resume(rest);
   return epoch;
 }

@@ -33,7 +33,7 @@ class EpochTest : public testing::Test {
     EpochParts parts;
     parts.number = number;
     parts.schedule = schedule_;
-    parts.random_access = random_access;
+    parts.stage.random_access = random_access;
     parts.store = store_;
     parts.job = std::make_shared<Job>();
     parts.counters = std::make_shared<EpochCounters>();
