@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <set>
 #include <utility>
+#include <vector>
 
 namespace refurbish_tf {
 namespace {
@@ -15,28 +17,17 @@ constexpr int64_t kCompactionsOfLive = 16;
 // of all segments below twice the live bytes.
 constexpr double kMostOverhead = 1.6;
 
-}  // namespace
-
-bool Compaction::IsDue() const {
-  SharedState& state = records_->state();
-  const uint64_t changed = state.changed();
-  // The counter is 0 again if the file that holds it was cut.
-  return changed < began_at_ ||
-         changed - began_at_ >=
-             static_cast<uint64_t>(std::max<int64_t>(
-                 kLeastChange, state.bytes() / kCompactionsOfLive));
-}
-
-std::set<SegmentKey> Compaction::Choose() {
+// Chooses the segments to empty.
+std::set<SegmentKey> SegmentsToEmpty(Records* records) {
   std::map<SegmentKey, uint64_t> live;
-  for (const SegmentKey& key : records_->segments().ListSealed()) live[key] = 0;
-  records_->index().ForEach([&](uint64_t, uint64_t word) {
+  for (const SegmentKey& key : records->segments().ListSealed()) live[key] = 0;
+  records->index().ForEach([&](uint64_t, uint64_t word) {
     const Location location = DecodeLocation(word);
     const auto found = live.find({location.large, location.segment});
     if (found != live.end()) found->second += location.size;
   });
-  const auto disk_bytes = [this](const SegmentKey& key) {
-    return std::max<uint64_t>(records_->segments().DiskBytes(key), 1);
+  const auto disk_bytes = [records](const SegmentKey& key) {
+    return std::max<uint64_t>(records->segments().DiskBytes(key), 1);
   };
   std::set<SegmentKey> chosen;
   uint64_t total = 0;
@@ -63,21 +54,60 @@ std::set<SegmentKey> Compaction::Choose() {
   return chosen;
 }
 
-void Compaction::Run(const std::function<bool()>& go_on) {
-  began_at_ = records_->state().changed();
-  records_->segments().CloseDeleted();
-  records_->segments().Adopt();
-  const std::set<SegmentKey> chosen = Choose();
+// Moves a record to another segment. False if it must stay for now.
+bool MoveRecord(Records* records, uint64_t index, uint64_t word) {
+  const Location from = DecodeLocation(word);
+  if (records->index().Load(index) != word) return true;  // It has died.
+  RecordBuffer record;
+  switch (records->Read(index, word, /*anew=*/false, &record)) {
+    case Records::ReadResult::kRight:
+      break;
+    case Records::ReadResult::kWrong:
+      records->MakeAbsent(index, word);
+      return true;
+    case Records::ReadResult::kNotNow:
+      return false;
+  }
+  const size_t size = sizeof(RecordHeader) + record.payload_size();
+  std::memset(record.data() + size, 0, record.size() - size);
+  absl::StatusOr<Location> to =
+      records->Append(from.large, from.size, {{record.data(), record.size()}});
+  if (!to.ok()) return false;
+  to->tag = from.tag;
+  // Points the index to the moved record, unless a put has replaced it.
+  if (records->index().CompareExchange(index, &word, EncodeLocation(*to))) {
+    records->counts().bytes_moved += from.size;
+  } else {
+    records->Dispose(EncodeLocation(*to));
+  }
+  return true;
+}
+
+}  // namespace
+
+bool IsCompactionDue(const SharedState& state, uint64_t began_at) {
+  const uint64_t changed = state.changed();
+  // The counter is 0 again if the file that holds it was cut.
+  return changed < began_at ||
+         changed - began_at >=
+             static_cast<uint64_t>(std::max<int64_t>(
+                 kLeastChange, state.bytes() / kCompactionsOfLive));
+}
+
+void CompactSegments(Records* records, const std::function<bool()>& go_on) {
+  records->segments().CloseDeleted();
+  records->segments().Adopt();
+  const std::set<SegmentKey> chosen = SegmentsToEmpty(records);
   if (chosen.empty()) return;
   using Record = std::pair<uint64_t, uint64_t>;  // Its word and index.
-  std::map<SegmentKey, std::vector<Record>> records;
-  for (const SegmentKey& key : chosen) records[key];
-  records_->index().ForEach([&](uint64_t index, uint64_t word) {
+  std::map<SegmentKey, std::vector<Record>> to_move;
+  for (const SegmentKey& key : chosen) to_move[key];
+  records->index().ForEach([&](uint64_t index, uint64_t word) {
     const Location location = DecodeLocation(word);
-    const auto found = records.find({location.large, location.segment});
-    if (found != records.end()) found->second.emplace_back(word, index);
+    const auto found = to_move.find({location.large, location.segment});
+    if (found != to_move.end()) found->second.emplace_back(word, index);
   });
-  for (auto& [key, of_segment] : records) {
+  for (auto& [key, of_segment] : to_move) {
     // In file order, so that they are read sequentially.
     std::sort(of_segment.begin(), of_segment.end(),
               [](const Record& a, const Record& b) {
@@ -87,42 +117,14 @@ void Compaction::Run(const std::function<bool()>& go_on) {
     bool all_moved = true;
     for (const auto& [word, index] : of_segment) {
       if (!go_on()) return;
-      all_moved = Move(index, word);
+      all_moved = MoveRecord(records, index, word);
       if (!all_moved) break;  // The next compaction tries again.
     }
     // A segment stays if a record could not be moved: the disk may be full.
     if (!all_moved) continue;
-    records_->segments().Delete(key);
-    records_->counts().compactions += !of_segment.empty();
+    records->segments().Delete(key);
+    records->counts().compactions += !of_segment.empty();
   }
-}
-
-bool Compaction::Move(uint64_t index, uint64_t word) {
-  const Location from = DecodeLocation(word);
-  if (records_->index().Load(index) != word) return true;  // It has died.
-  RecordBuffer record;
-  switch (records_->Read(index, word, /*anew=*/false, &record)) {
-    case Records::ReadResult::kRight:
-      break;
-    case Records::ReadResult::kWrong:
-      records_->MakeAbsent(index, word);
-      return true;
-    case Records::ReadResult::kNotNow:
-      return false;
-  }
-  const size_t size = sizeof(RecordHeader) + record.payload_size();
-  std::memset(record.data() + size, 0, record.size() - size);
-  absl::StatusOr<Location> to =
-      records_->Append(from.large, from.size, {{record.data(), record.size()}});
-  if (!to.ok()) return false;
-  to->tag = from.tag;
-  // Points the index to the moved record, unless a put has replaced it.
-  if (records_->index().CompareExchange(index, &word, EncodeLocation(*to))) {
-    records_->counts().bytes_moved += from.size;
-  } else {
-    records_->Dispose(EncodeLocation(*to));
-  }
-  return true;
 }
 
 }  // namespace refurbish_tf

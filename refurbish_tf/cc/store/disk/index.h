@@ -76,9 +76,8 @@ class Index {
     }
   }
 
-  // See MappedFile.
-  bool WasCut() const { return file_->WasCut(); }
-  absl::Status Mend() { return file_->Mend(); }
+  // To see whether it was cut, and mend it.
+  MappedFile& file() { return *file_; }
 
  private:
   using Word = std::atomic<uint64_t>;

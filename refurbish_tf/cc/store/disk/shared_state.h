@@ -142,9 +142,8 @@ class SharedState {
   // epoch it has handed over.
   absl::StatusOr<std::vector<NamedNumbers>> LivingJobs() const;
 
-  // See MappedFile. Zeros replace what was cut.
-  bool WasCut() const { return file_->WasCut(); }
-  absl::Status Mend() { return file_->Mend(); }
+  // To see whether it was cut, and mend it. Zeros replace what was cut.
+  MappedFile& file() { return *file_; }
 
  private:
   // A living job has a seat: its entries below, and a byte that it locks.

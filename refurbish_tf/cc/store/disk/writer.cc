@@ -1,5 +1,6 @@
 #include "refurbish_tf/cc/store/disk/writer.h"
 
+#include <algorithm>
 #include <new>
 #include <system_error>
 #include <utility>
@@ -25,7 +26,6 @@ Writer::Writer(const Directory* directory, Records* records, Index* claims,
       claims_(claims),
       ring_(ring),
       write_buffer_(options.write_buffer),
-      compaction_(records),
       buffer_(records, options.max_bytes, options.write_buffer,
               options.write_delay, [this] { Wake(); }),
       transit_(ring, claims, records, &directory->env(), options.write_buffer,
@@ -73,7 +73,7 @@ bool Writer::Await(Clock::time_point until) {
     woken_ = false;
     lock.unlock();
     const Clock::time_point due = std::min(DueAt(), until);
-    const bool now = due <= Clock::now() || compaction_.IsDue();
+    const bool now = due <= Clock::now() || CompactionIsDue();
     lock.lock();
     if (now) break;
     if (!woken_) wake_.wait_until(lock, due);
@@ -102,7 +102,7 @@ void Writer::WriteUntilTheEnd() {
     if (DueAt() <= Clock::now()) WriteBatch();
     const uint64_t asked = NumAsked(compactions_);
     if (seal_.exchange(false)) records_->segments().Seal();
-    if (asked != answered || compaction_.IsDue()) RunCompaction();
+    if (asked != answered || CompactionIsDue()) RunCompaction();
     if (look_at <= Clock::now()) {
       records_->segments().CloseDeleted();
       look_at = Clock::now() + kLookAfter;
@@ -117,7 +117,8 @@ void Writer::RunCompaction() {
   const Records::Counts& counts = records_->counts();
   int64_t written_at = counts.bytes_moved;
   int64_t batch_bytes = 0;
-  compaction_.Run([&] {
+  compacted_at_ = records_->state().changed();
+  CompactSegments(records_, [&] {
     // Also writes the records that are put during a compaction, but only half
     // as fast as records are moved. Otherwise the compaction might never end.
     const int64_t moved = counts.bytes_moved;
@@ -235,18 +236,17 @@ void Writer::WriteFailed(const absl::Status& status, int64_t times) {
 }
 
 void Writer::MendFiles() {
-  Index& index = records_->index();
   SharedState& state = records_->state();
-  if (!index.WasCut() && !state.WasCut() && !claims_->WasCut() &&
-      !ring_->WasCut()) {
-    return;
-  }
+  std::vector<MappedFile*> files = {&records_->index().file(), &state.file(),
+                                    &claims_->file()};
+  if (Index* const words = ring_->words()) files.push_back(&words->file());
+  const auto was_cut = [](const MappedFile* file) { return file->WasCut(); };
+  if (std::none_of(files.begin(), files.end(), was_cut)) return;
   const int64_t before = state.entries();
-  absl::Status mended = index.Mend();
-  if (mended.ok()) mended = state.Mend();
-  if (mended.ok()) mended = claims_->Mend();
-  if (mended.ok()) mended = ring_->Mend();
-  if (!mended.ok()) return WriteFailed(mended);
+  for (MappedFile* const file : files) {
+    const absl::Status mended = file->Mend();
+    if (!mended.ok()) return WriteFailed(mended);
+  }
   records_->Recount();
   const int64_t lost = std::max<int64_t>(before - state.entries(), 0);
   records_->counts().corrupt += lost;

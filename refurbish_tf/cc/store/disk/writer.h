@@ -48,7 +48,7 @@ class Writer {
 
   // Called when records have died, because compaction may then be due.
   void RecordsDied() {
-    if (compaction_.IsDue()) Wake();
+    if (CompactionIsDue()) Wake();
   }
   // Returns when all that was put before has been written or has failed.
   void Flush() { Ask(&flushes_); }
@@ -88,6 +88,9 @@ class Writer {
   using Entries = std::vector<const WriteBuffer::Entry*>;
   // Writes records, of `space` bytes in all, with one call, and publishes them.
   absl::Status Write(const Entries& entries, uint64_t space);
+  bool CompactionIsDue() const {
+    return IsCompactionDue(records_->state(), compacted_at_);
+  }
   void RunCompaction();
   void MendFiles();
 
@@ -96,7 +99,8 @@ class Writer {
   Index* const claims_;
   TransitRing* const ring_;
   const uint64_t write_buffer_;
-  Compaction compaction_;
+  // `SharedState::changed()` at the last compaction.
+  std::atomic<uint64_t> compacted_at_{0};
   WriteBuffer buffer_;
   TransitPuts transit_;
   Warning lost_warning_;

@@ -106,11 +106,8 @@ class TransitRing {
   // Drops everything that was put before.
   void Clear();
 
-  // See MappedFile.
-  bool WasCut() const { return IsOpen() && files()->words->WasCut(); }
-  absl::Status Mend() {
-    return IsOpen() ? files()->words->Mend() : absl::OkStatus();
-  }
+  // The words of its units, or null if there is no ring.
+  Index* words() { return IsOpen() ? files()->words.get() : nullptr; }
 
  private:
   static constexpr uint64_t kPublished = 1;
