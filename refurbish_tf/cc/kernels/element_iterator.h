@@ -30,12 +30,11 @@ class ElementWork : public InputWork<ElementPiece> {
  public:
   using InputWork::InputWork;
 
-  OrderedWorkers::Outcome Fetch(OrderedWorkers::Piece* piece) override {
+  Outcome Fetch(OrderedWorkers::Piece* piece) override {
     auto& element = static_cast<ElementPiece&>(*piece);
-    if (!Read(&element.result)) return OrderedWorkers::Outcome::kDropped;
+    if (!Read(&element.result)) return Outcome::kDropped;
     element.checkpoint = Checkpoint();
-    return element.result.status.ok() ? OrderedWorkers::Outcome::kRun
-                                      : OrderedWorkers::Outcome::kDone;
+    return element.result.status.ok() ? Outcome::kRun : Outcome::kDone;
   }
 };
 

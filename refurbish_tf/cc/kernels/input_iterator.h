@@ -36,15 +36,12 @@ class InputWork : public OrderedWorkers::Work {
     stages_ = std::move(stages);
   }
 
-  OrderedWorkers::Claimed Claim(
-      std::unique_ptr<OrderedWorkers::Piece>* piece) override {
-    if (input_ended_) return OrderedWorkers::Claimed::kEnd;
+  Claimed Claim(std::unique_ptr<OrderedWorkers::Piece>* piece) override {
+    if (input_ended_) return Claimed::kEnd;
     *piece = std::make_unique<P>();
-    return OrderedWorkers::Claimed::kFetch;
+    return Claimed::kFetch;
   }
-  OrderedWorkers::Outcome Run(OrderedWorkers::Piece*) override {
-    return OrderedWorkers::Outcome::kDone;
-  }
+  Outcome Run(OrderedWorkers::Piece*) override { return Outcome::kDone; }
   int64_t Bytes(const OrderedWorkers::Piece&) const override { return 0; }
 
   // After `TakeSnapshots`, returns a snapshot of the input. Without snapshots,

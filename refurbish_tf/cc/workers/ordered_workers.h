@@ -60,6 +60,9 @@ class OrderedWorkers {
 
   class Work {
    public:
+    using Claimed = OrderedWorkers::Claimed;
+    using Outcome = OrderedWorkers::Outcome;
+
     virtual ~Work() = default;
     // Claims the next piece, without waiting. `*piece` may hold an earlier
     // piece for reuse. Never called by two threads at once.

@@ -37,15 +37,15 @@ class AugmentWork : public ElementWork {
         contexts_(ctx, ctx->cancellation_manager(), max_calls),
         rows_(std::move(rows)) {}
 
-  OrderedWorkers::Outcome Fetch(OrderedWorkers::Piece* piece) override {
-    const OrderedWorkers::Outcome outcome = ElementWork::Fetch(piece);
-    if (outcome == OrderedWorkers::Outcome::kRun && rows_ != nullptr) {
+  Outcome Fetch(OrderedWorkers::Piece* piece) override {
+    const Outcome outcome = ElementWork::Fetch(piece);
+    if (outcome == Outcome::kRun && rows_ != nullptr) {
       static_cast<ElementPiece&>(*piece).row = rows_->Take();
     }
     return outcome;
   }
 
-  OrderedWorkers::Outcome Run(OrderedWorkers::Piece* piece) override {
+  Outcome Run(OrderedWorkers::Piece* piece) override {
     auto& element = static_cast<ElementPiece&>(*piece);
     Result& result = element.result;
     std::vector<Tensor> arguments = std::move(result.element);
@@ -60,7 +60,7 @@ class AugmentWork : public ElementWork {
       result.status = Printable(function_->RunInto(
           &contexts_, std::move(arguments), *rows_, element.row));
     }
-    return OrderedWorkers::Outcome::kDone;
+    return Outcome::kDone;
   }
 
   int64_t Bytes(const OrderedWorkers::Piece& piece) const override {

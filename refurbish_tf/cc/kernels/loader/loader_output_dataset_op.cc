@@ -58,15 +58,15 @@ class ReadWork : public ElementWork {
   ReadWork(IteratorBase* input, IteratorContext* ctx, bool exclusive)
       : ElementWork(input, ctx), exclusive_(exclusive) {}
 
-  OrderedWorkers::Outcome Fetch(OrderedWorkers::Piece* piece) override {
+  Outcome Fetch(OrderedWorkers::Piece* piece) override {
     Result& read = static_cast<ElementPiece&>(*piece).result;
-    if (ElementWork::Fetch(piece) == OrderedWorkers::Outcome::kDropped) {
-      return OrderedWorkers::Outcome::kDropped;
+    if (ElementWork::Fetch(piece) == Outcome::kDropped) {
+      return Outcome::kDropped;
     }
     if (exclusive_ && read.status.ok()) {
       read.status = MakeExclusive(&ctx(), &read.element);
     }
-    return OrderedWorkers::Outcome::kDone;
+    return Outcome::kDone;
   }
 
  private:

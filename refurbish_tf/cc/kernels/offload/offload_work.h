@@ -205,7 +205,7 @@ class OffloadWork : public InputWork<OffloadPiece> {
     return (options_.batches.size + rows_per_piece_ - 1) / rows_per_piece_;
   }
 
-  OrderedWorkers::Outcome Fetch(OrderedWorkers::Piece* piece) override {
+  Outcome Fetch(OrderedWorkers::Piece* piece) override {
     auto& rows = static_cast<OffloadPiece&>(*piece);
     Result next;
     while (rows.next_status.ok() && rows.end < options_.batches.size &&
@@ -215,11 +215,10 @@ class OffloadWork : public InputWork<OffloadPiece> {
                              ? AddRow(std::move(next.element), &rows)
                              : next.status;
     }
-    if (rows.begin < rows.end) return OrderedWorkers::Outcome::kRun;
-    return rows.next_status.ok() ? OrderedWorkers::Outcome::kDropped
-                                 : OrderedWorkers::Outcome::kDone;
+    if (rows.begin < rows.end) return Outcome::kRun;
+    return rows.next_status.ok() ? Outcome::kDropped : Outcome::kDone;
   }
-  OrderedWorkers::Outcome Run(OrderedWorkers::Piece* piece) override {
+  Outcome Run(OrderedWorkers::Piece* piece) override {
     auto& rows = static_cast<OffloadPiece&>(*piece);
     try {
       rows.status = MakeRows(rows);
@@ -227,7 +226,7 @@ class OffloadWork : public InputWork<OffloadPiece> {
       rows.status = NoMemoryForAnImage();
     }
     rows.elements.clear();
-    return OrderedWorkers::Outcome::kDone;
+    return Outcome::kDone;
   }
 
  private:

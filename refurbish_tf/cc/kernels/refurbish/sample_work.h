@@ -91,17 +91,16 @@ class SampleWork : public OrderedWorkers::Work {
         source_(*source),
         rows_(rows) {}
 
-  OrderedWorkers::Claimed Claim(
-      std::unique_ptr<OrderedWorkers::Piece>* piece) override {
+  Claimed Claim(std::unique_ptr<OrderedWorkers::Piece>* piece) override {
     if (*piece == nullptr) *piece = std::make_unique<SamplePiece>();
     auto& sample = static_cast<SamplePiece&>(**piece);
     if (num_claimed_ == places_.size()) {
       num_claimed_ = 0;
       switch (epoch_->Next(&places_)) {
         case Epoch::Step::kEnd:
-          return OrderedWorkers::Claimed::kEnd;
+          return Claimed::kEnd;
         case Epoch::Step::kNotNow:
-          return OrderedWorkers::Claimed::kNotNow;
+          return Claimed::kNotNow;
         case Epoch::Step::kPlaces:
           break;
       }
@@ -114,19 +113,17 @@ class SampleWork : public OrderedWorkers::Work {
     if (rows_ != nullptr && rows_->options().in_order)
       sample.row = rows_->Take();
     sample.fresh = sample.place.from == Place::From::kSource;
-    if (sample.fresh) return OrderedWorkers::Claimed::kFetch;
-    if (sample.place.from == Place::From::kReading) {
-      return OrderedWorkers::Claimed::kRun;
-    }
+    if (sample.fresh) return Claimed::kFetch;
+    if (sample.place.from == Place::From::kReading) return Claimed::kRun;
     sample.tensors = std::move(sample.place.sample);
     if (functions_.final.function != nullptr || rows_ != nullptr ||
         sample.place.from_level.has_value()) {
-      return OrderedWorkers::Claimed::kRun;
+      return Claimed::kRun;
     }
     AppendFinal(&sample);
-    return OrderedWorkers::Claimed::kDone;
+    return Claimed::kDone;
   }
-  OrderedWorkers::Outcome Fetch(OrderedWorkers::Piece* piece) override {
+  Outcome Fetch(OrderedWorkers::Piece* piece) override {
     epoch_->StartReads();
     auto& sample = static_cast<SamplePiece&>(*piece);
     if (sample.place.new_input) {
@@ -142,18 +139,18 @@ class SampleWork : public OrderedWorkers::Work {
                           ? WithSample(sample.status, "Preparing", *index,
                                        "the source of refurbish")
                           : Printable(sample.status);
-      return OrderedWorkers::Outcome::kDone;
+      return Outcome::kDone;
     }
-    if (index.has_value()) return OrderedWorkers::Outcome::kRun;
+    if (index.has_value()) return Outcome::kRun;
     if (epoch_->num_samples_known()) {
       sample.status =
           absl::InternalError("The source ended before a requested sample.");
-      return OrderedWorkers::Outcome::kDone;
+      return Outcome::kDone;
     }
     epoch_->ArrivalsEnded();
     return Dropped();
   }
-  OrderedWorkers::Outcome Run(OrderedWorkers::Piece* piece) override {
+  Outcome Run(OrderedWorkers::Piece* piece) override {
     auto& sample = static_cast<SamplePiece&>(*piece);
     if (sample.place.from == Place::From::kReading) {
       if (!epoch_->Read(&sample.place)) return Dropped();
@@ -174,7 +171,7 @@ class SampleWork : public OrderedWorkers::Work {
                              /*source_sum=*/0);
     }
     if (sample.status.ok()) sample.status = Finish(&sample);
-    return OrderedWorkers::Outcome::kDone;
+    return Outcome::kDone;
   }
   int64_t Bytes(const OrderedWorkers::Piece& piece) const override {
     return SampleBytes(static_cast<const SamplePiece&>(piece).tensors);
@@ -198,9 +195,9 @@ class SampleWork : public OrderedWorkers::Work {
   }
 
  private:
-  OrderedWorkers::Outcome Dropped() {
+  Outcome Dropped() {
     if (rows_ != nullptr && rows_->options().in_order) rows_->Skip(1);
-    return OrderedWorkers::Outcome::kDropped;
+    return Outcome::kDropped;
   }
   absl::Status Prepare(SamplePiece* piece) {
     const uint32_t index = *piece->place.index;

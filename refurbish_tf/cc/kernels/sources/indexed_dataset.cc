@@ -134,35 +134,32 @@ class IndexedWork : public OrderedWorkers::Work {
     ended_ = false;
   }
 
-  OrderedWorkers::Claimed Claim(
-      std::unique_ptr<OrderedWorkers::Piece>* piece) override {
-    if (ended_) return OrderedWorkers::Claimed::kEnd;
+  Claimed Claim(std::unique_ptr<OrderedWorkers::Piece>* piece) override {
+    if (ended_) return Claimed::kEnd;
     auto claimed = std::make_unique<IndexedPiece>();
     const bool has_more = may_wait_ || Fill(claimed.get());
-    if (!has_more) return OrderedWorkers::Claimed::kEnd;
+    if (!has_more) return Claimed::kEnd;
     *piece = std::move(claimed);
-    return may_wait_ ? OrderedWorkers::Claimed::kFetch
-                     : OrderedWorkers::Claimed::kRun;
+    return may_wait_ ? Claimed::kFetch : Claimed::kRun;
   }
 
-  OrderedWorkers::Outcome Fetch(OrderedWorkers::Piece* piece) override {
+  Outcome Fetch(OrderedWorkers::Piece* piece) override {
     auto& fetched = static_cast<IndexedPiece&>(*piece);
     if (ended_ || !Fill(&fetched)) {
       ended_ = true;
-      return OrderedWorkers::Outcome::kDropped;
+      return Outcome::kDropped;
     }
-    return fetched.elements.front().status.ok()
-               ? OrderedWorkers::Outcome::kRun
-               : OrderedWorkers::Outcome::kDone;
+    return fetched.elements.front().status.ok() ? Outcome::kRun
+                                                : Outcome::kDone;
   }
 
-  OrderedWorkers::Outcome Run(OrderedWorkers::Piece* piece) override {
+  Outcome Run(OrderedWorkers::Piece* piece) override {
     auto& elements = static_cast<IndexedPiece&>(*piece).elements;
     reader_->Read(contexts_, absl::MakeSpan(elements));
     if (const int64_t bytes = Bytes(*piece); bytes > 0) {
       most_of_bytes_ = 1 + kMostBytesAtOnce * elements.size() / bytes;
     }
-    return OrderedWorkers::Outcome::kDone;
+    return Outcome::kDone;
   }
 
   int64_t Bytes(const OrderedWorkers::Piece& piece) const override {
