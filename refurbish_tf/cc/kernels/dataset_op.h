@@ -181,6 +181,20 @@ class UnaryDataset : public NamedDataset {
   const DatasetBase* const input_;
 };
 
+// The op of a dataset with one input, which `kMake` makes.
+template <absl::StatusOr<DatasetBase*> (*kMake)(OpKernelContext*,
+                                                DatasetBase* input)>
+class UnaryDatasetOp : public UnaryDatasetOpKernel {
+ public:
+  using UnaryDatasetOpKernel::UnaryDatasetOpKernel;
+
+ protected:
+  void MakeDataset(OpKernelContext* ctx, DatasetBase* input,
+                   DatasetBase** output) override {
+    OP_REQUIRES_VALUE(*output, ctx, kMake(ctx, input));
+  }
+};
+
 template <class Dataset, class Iterator>
 class IteratedBy : public Dataset {
  public:

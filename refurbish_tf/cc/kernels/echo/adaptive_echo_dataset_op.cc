@@ -135,27 +135,21 @@ class AdaptiveEchoIterator
   int64_t num_yields_ ABSL_GUARDED_BY(mu_) = 0;  // Yields of `newest_`.
 };
 
-class AdaptiveEchoDatasetOp : public UnaryDatasetOpKernel {
- public:
-  using UnaryDatasetOpKernel::UnaryDatasetOpKernel;
-
- protected:
-  void MakeDataset(OpKernelContext* ctx, DatasetBase* input,
-                   DatasetBase** output) override {
-    std::string stage;
-    int64_t max_factor;
-    OP_REQUIRES_OK(ctx, GetScalars(ctx, "stage", &stage, "max_echoing_factor",
-                                   &max_factor));
-    OP_REQUIRES(
-        ctx, max_factor >= 1,
-        InvalidArgument("max_e must be a whole number of at least 1, got ",
-                        max_factor, "."));
-    *output = new IteratedBy<AdaptiveEchoDataset, AdaptiveEchoIterator>(
+absl::StatusOr<DatasetBase*> MakeAdaptiveEcho(OpKernelContext* ctx,
+                                              DatasetBase* input) {
+  std::string stage;
+  int64_t max_factor;
+  TF_RETURN_IF_ERROR(
+      GetScalars(ctx, "stage", &stage, "max_echoing_factor", &max_factor));
+  if (max_factor >= 1) {
+    return new IteratedBy<AdaptiveEchoDataset, AdaptiveEchoIterator>(
         ctx, input, stage, max_factor);
   }
-};
+  return InvalidArgument("max_e must be a whole number of at least 1, got ",
+                         max_factor, ".");
+}
 
-REFURBISH_TF_KERNEL("AdaptiveEchoDataset", AdaptiveEchoDatasetOp);
+REFURBISH_TF_KERNEL("AdaptiveEchoDataset", UnaryDatasetOp<MakeAdaptiveEcho>);
 REFURBISH_TF_KERNEL("EchoCounts", FunctionOp<SetCounts<EchoStage>>);
 
 }  // namespace

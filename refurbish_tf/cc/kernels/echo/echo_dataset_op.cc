@@ -312,28 +312,21 @@ class EchoIterator : public DatasetIterator<EchoDataset> {
   std::unique_ptr<MemoryCheckpoint> held_back_ ABSL_GUARDED_BY(mu_);
 };
 
-class EchoDatasetOp : public UnaryDatasetOpKernel {
- public:
-  using UnaryDatasetOpKernel::UnaryDatasetOpKernel;
-
- protected:
-  void MakeDataset(OpKernelContext* ctx, DatasetBase* input,
-                   DatasetBase** output) override {
-    double factor;
-    int64_t seed;
-    OP_REQUIRES_OK(ctx,
-                   GetScalars(ctx, "echoing_factor", &factor, "seed", &seed));
-    OP_REQUIRES(ctx, factor >= 1 && factor < 2147483648.0,
-                InvalidArgument(
-                    "e, the echoing factor, must be a number of at least 1 and "
-                    "below 2**31, got ",
-                    factor, "."));
-    *output =
-        new IteratedBy<EchoDataset, EchoIterator>(ctx, input, factor, seed);
+absl::StatusOr<DatasetBase*> MakeEcho(OpKernelContext* ctx,
+                                      DatasetBase* input) {
+  double factor;
+  int64_t seed;
+  TF_RETURN_IF_ERROR(GetScalars(ctx, "echoing_factor", &factor, "seed", &seed));
+  if (factor >= 1 && factor < 2147483648.0) {
+    return new IteratedBy<EchoDataset, EchoIterator>(ctx, input, factor, seed);
   }
-};
+  return InvalidArgument(
+      "e, the echoing factor, must be a number of at least 1 and below 2**31, "
+      "got ",
+      factor, ".");
+}
 
-REFURBISH_TF_KERNEL("EchoDataset", EchoDatasetOp);
+REFURBISH_TF_KERNEL("EchoDataset", UnaryDatasetOp<MakeEcho>);
 
 }  // namespace
 }  // namespace refurbish_tf

@@ -307,65 +307,55 @@ class CachedIterator : public DatasetIterator<CachedDataset> {
   std::unique_ptr<IteratorBase> input_ ABSL_GUARDED_BY(mu_);
 };
 
-class CachedDatasetOp : public UnaryDatasetOpKernel {
- public:
-  using UnaryDatasetOpKernel::UnaryDatasetOpKernel;
-
- protected:
-  void MakeDataset(OpKernelContext* ctx, DatasetBase* input,
-                   DatasetBase** output) override {
-    std::string stage, store_name;
-    int64_t max_bytes, num_parallel_reads;
-    OP_REQUIRES_OK(
-        ctx, GetScalars(ctx, "stage", &stage, "store", &store_name, "max_bytes",
-                        &max_bytes, "num_parallel_reads", &num_parallel_reads));
-    OP_REQUIRES_OK(
-        ctx, CheckParallelCalls(num_parallel_reads, "num_parallel_reads"));
-    SourceFacts facts;
-    OP_REQUIRES_OK(ctx, CheckSource(ctx, input, kCached, &facts));
-    OP_REQUIRES_OK(ctx, CheckIsByIndex(input, facts));
-    absl::StatusOr<std::shared_ptr<SampleStore>> store =
-        SampleStore::GetOrCreate(store_name, max_bytes);
-    OP_REQUIRES_OK(ctx, store.status());
-    std::shared_ptr<CachedSource> elements = CachedSource::GetOrCreate(stage);
-    OP_REQUIRES_OK(
-        ctx, elements->Configure(
-                 input->Cardinality(CardinalityOptions()), facts.shard.names,
-                 *store, {input->output_dtypes(), input->output_shapes()}));
-    SampleStore& kept = elements->store();
-    SourceChecks& checks = elements->source_checks();
-    if (kept.source_sums() != nullptr &&
-        checks.Begin(facts.kind, kept.source_sums(),
-                     Platform(facts.computes_floats), Shard()) &&
-        checks.checks()) {
-      OP_REQUIRES_OK(ctx,
-                     ProbeSource(ctx, input, kCached, &checks, kept.store()));
-    }
-    *output = new IteratedBy<CachedDataset, CachedIterator>(
-        ctx, input, num_parallel_reads, std::move(elements));
-  }
-
- private:
-  static absl::Status CheckIsByIndex(const DatasetBase* input,
-                                     const SourceFacts& facts) {
-    if (facts.hinted) {
-      return InvalidArgument(
-          "The source of cached has a shard with SHARD_HINT, which is filled in "
-          "later, so its elements have no positions yet. Shard after cached.");
-    }
-    const DatasetBase* const stream = FirstStream(input);
-    if (stream == nullptr) return absl::OkStatus();
+absl::Status CheckIsByIndex(const DatasetBase* input,
+                            const SourceFacts& facts) {
+  if (facts.hinted) {
     return InvalidArgument(
-        "The source of cached must be one that is read by index, with a known "
-        "number of elements, but ",
-        stream->type_string(),
-        " makes it a stream. Use Dataset.cache(), which keeps all elements of a "
-        "stream or none; or read by index: rtf.sources.tfrecord reads TFRecord "
-        "files so, rtf.sources.data_source Python objects.");
+        "The source of cached has a shard with SHARD_HINT, which is filled in "
+        "later, so its elements have no positions yet. Shard after cached.");
   }
-};
+  const DatasetBase* const stream = FirstStream(input);
+  if (stream == nullptr) return absl::OkStatus();
+  return InvalidArgument(
+      "The source of cached must be one that is read by index, with a known "
+      "number of elements, but ",
+      stream->type_string(),
+      " makes it a stream. Use Dataset.cache(), which keeps all elements of a "
+      "stream or none; or read by index: rtf.sources.tfrecord reads TFRecord "
+      "files so, rtf.sources.data_source Python objects.");
+}
 
-REFURBISH_TF_KERNEL("CachedDataset", CachedDatasetOp);
+absl::StatusOr<DatasetBase*> MakeCached(OpKernelContext* ctx,
+                                        DatasetBase* input) {
+  std::string stage, store_name;
+  int64_t max_bytes, num_parallel_reads;
+  TF_RETURN_IF_ERROR(GetScalars(ctx, "stage", &stage, "store", &store_name,
+                                "max_bytes", &max_bytes, "num_parallel_reads",
+                                &num_parallel_reads));
+  TF_RETURN_IF_ERROR(
+      CheckParallelCalls(num_parallel_reads, "num_parallel_reads"));
+  SourceFacts facts;
+  TF_RETURN_IF_ERROR(CheckSource(ctx, input, kCached, &facts));
+  TF_RETURN_IF_ERROR(CheckIsByIndex(input, facts));
+  TF_ASSIGN_OR_RETURN(std::shared_ptr<SampleStore> store,
+                      SampleStore::GetOrCreate(store_name, max_bytes));
+  std::shared_ptr<CachedSource> elements = CachedSource::GetOrCreate(stage);
+  TF_RETURN_IF_ERROR(elements->Configure(
+      input->Cardinality(CardinalityOptions()), facts.shard.names,
+      std::move(store), {input->output_dtypes(), input->output_shapes()}));
+  SampleStore& kept = elements->store();
+  SourceChecks& checks = elements->source_checks();
+  if (kept.source_sums() != nullptr &&
+      checks.Begin(facts.kind, kept.source_sums(),
+                   Platform(facts.computes_floats), Shard()) &&
+      checks.checks()) {
+    TF_RETURN_IF_ERROR(ProbeSource(ctx, input, kCached, &checks, kept.store()));
+  }
+  return new IteratedBy<CachedDataset, CachedIterator>(
+      ctx, input, num_parallel_reads, std::move(elements));
+}
+
+REFURBISH_TF_KERNEL("CachedDataset", UnaryDatasetOp<MakeCached>);
 
 }  // namespace
 }  // namespace refurbish_tf
