@@ -117,7 +117,8 @@ def echo(
     def repeat(dataset):
       if e == AUTOTUNE:
         return _AdaptiveEchoDataset(dataset, max_e, name)
-      return _EchoDataset(dataset, e, stage_seed, name)
+      op = native.ops().refurbish_tf_echo_dataset
+      return _EchoDataset(dataset, f"{e:g}", name, op, echoing_factor=e, seed=stage_seed)
 
     stages = {
       None: (repeat,),
@@ -134,20 +135,16 @@ def echo(
 
 
 class _EchoDataset(batches.ReadsFewAhead, dataset_ops.UnaryUnchangedStructureDataset):
-  """Yields each element a given number of times."""
+  """Yields each element several times. `e`: how often, for people to read."""
 
-  def __init__(self, input_dataset, e, seed, name):
-    self._input_dataset = input_dataset
-    self._name = name
-    self._e = e
+  def __init__(self, input_dataset, e, name, op, **arguments):
+    self._input_dataset, self._e, self._name = input_dataset, e, name
     with checks.build_errors():
-      variant = native.ops().refurbish_tf_echo_dataset(
-        input_dataset._variant_tensor, echoing_factor=e, seed=seed, **self._common_args
-      )
+      variant = op(input_dataset._variant_tensor, **arguments, **self._common_args)
     super().__init__(input_dataset, variant)
 
   def describe_stage(self):
-    return f"{dataset_graph.stage_title('echo', self._name)}, e = {self._e:g}"
+    return f"{dataset_graph.stage_title('echo', self._name)}, e = {self._e}"
 
 
 class AugmentDataset(batches.MakesBatches, dataset_ops.UnaryDataset):
@@ -181,25 +178,16 @@ class AugmentDataset(batches.MakesBatches, dataset_ops.UnaryDataset):
     return self._wrapper.output_structure
 
 
-class _AdaptiveEchoDataset(batches.ReadsFewAhead, dataset_ops.UnaryUnchangedStructureDataset):
+class _AdaptiveEchoDataset(_EchoDataset):
   """Yields each element again while no newer one is ready."""
 
   def __init__(self, input_dataset, max_e, name):
-    self._input_dataset = input_dataset
-    self._name = name
-    self._max_e = max_e
     # By this name the op finds its counts in every graph into which it is copied. An op makes the name, because a stage
     # built in a function, such as one passed to `interleave`, is a new stage at each call.
     self.echo_stage = native.ops().refurbish_tf_stage_name()
-    with checks.build_errors():
-      variant = native.ops().refurbish_tf_adaptive_echo_dataset(
-        input_dataset._variant_tensor, stage=self.echo_stage, max_echoing_factor=max_e, **self._common_args
-      )
-    super().__init__(input_dataset, variant)
-
-  def describe_stage(self):
-    title = dataset_graph.stage_title("echo", self._name)
-    return f"{title}, e = AUTOTUNE: while nothing fresh is ready, at most {self._max_e:,} times"
+    e = f"AUTOTUNE: while nothing fresh is ready, at most {max_e:,} times"
+    op = native.ops().refurbish_tf_adaptive_echo_dataset
+    super().__init__(input_dataset, e, name, op, stage=self.echo_stage, max_echoing_factor=max_e)
 
 
 def _check_echoing_factor(e):

@@ -88,6 +88,8 @@ def image_folder(
 class _ImageFilesDataset(dataset_ops.DatasetSource):
   """Yields the bytes of files and their labels, by index."""
 
+  element_spec = (tf.TensorSpec([], tf.string), tf.TensorSpec([], tf.int32))
+
   def __init__(self, directory, paths, labels, class_names, description, num_parallel_reads, more=b""):
     self._name = None
     self._more = more  # What else elements are made of, as far as a fingerprint needs it.
@@ -106,10 +108,6 @@ class _ImageFilesDataset(dataset_ops.DatasetSource):
         **self._common_args,
       )
     )
-
-  @property
-  def element_spec(self):
-    return tf.TensorSpec([], tf.string), tf.TensorSpec([], tf.int32)
 
   def files_fingerprint(self):
     # Names are relative to the directory, which may be moved.

@@ -90,6 +90,8 @@ def tfrecord(
 class _TfrecordDataset(dataset_ops.DatasetSource):
   """Yields records, by index."""
 
+  element_spec = tf.TensorSpec([], tf.string)
+
   def __init__(self, paths, index_dir, num_parallel_reads):
     self._name = None
     with checks.build_errors():
@@ -101,10 +103,6 @@ class _TfrecordDataset(dataset_ops.DatasetSource):
         **self._common_args,
       )
     super().__init__(variant)
-
-  @property
-  def element_spec(self):
-    return tf.TensorSpec([], tf.string)
 
 
 def _paths(files):
