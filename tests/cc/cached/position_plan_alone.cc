@@ -1,6 +1,5 @@
 // The consumer and a source that requests ahead agree on which elements are loaded from the store and which are read.
 #include <algorithm>
-#include <atomic>
 #include <memory>
 #include <thread>
 #include <utility>

@@ -1,5 +1,4 @@
 // An epoch of a source by index, or of a stream, while several threads prepare samples.
-#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <memory>

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/base/python_warning.h"
 
 namespace refurbish_tf {
 namespace {

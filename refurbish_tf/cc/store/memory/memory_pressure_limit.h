@@ -10,7 +10,6 @@
 #include <string>
 
 #include "refurbish_tf/cc/base/memory.h"
-#include "refurbish_tf/cc/base/python_warning.h"
 #include "refurbish_tf/cc/store/sample_map.h"
 
 namespace refurbish_tf {

@@ -15,6 +15,7 @@
 
 #include "absl/base/attributes.h"
 #include "absl/base/thread_annotations.h"
+#include "refurbish_tf/cc/base/python_warning.h"
 #include "refurbish_tf/cc/store/memory/memory_pressure_limit.h"
 #include "refurbish_tf/cc/store/sample_map.h"
 

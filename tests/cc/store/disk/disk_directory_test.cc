@@ -12,7 +12,6 @@
 #include <random>
 #include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
