@@ -99,15 +99,37 @@ MovedImage MovedAlone(const std::string& text, const int32_t* draws, const Moved
     }
     return made;
   }
+  if (layer.name() == "random_flip" && !layer.Has("mode")) {
+    return MovedBy(from, from.size, 0,
+                   [&, width = width](int64_t y, int64_t x) { return Place(y, draws[0] == 1 ? width - 1 - x : x); });
+  }
+  if (layer.name() == "random_crop" && !layer.Has("height")) {
+    const int64_t top = draws[0] - layer.Integer("padding", 0, 99), left = draws[1] - layer.Integer("padding", 0, 99);
+    const char* const mode = layer.Boolean("reflect") ? "reflect" : "";
+    return MovedBy(from, from.size, 0, [&, height = height, width = width](int64_t y, int64_t x) {
+      return Place(PointBeyond(mode, y + top, height), PointBeyond(mode, x + left, width));
+    });
+  }
+  if (layer.name() == "cutout") {
+    const int64_t side = layer.Integer("side", 1, 1 << 30);
+    const int64_t top = ((draws[0] * height) >> 31) - side / 2, left = ((draws[1] * width) >> 31) - side / 2;
+    return MovedBy(from, from.size, 0, [&](int64_t y, int64_t x) {
+      const bool is_cut = y >= top && y < top + side && x >= left && x < left + side;
+      return is_cut ? Place(-1, -1) : Place(y, x);
+    });
+  }
   return Painted(*LayerChain::Parse({text}), draws, from, PlainKernels());
 }
 
-std::string RollMove(MoveDice& dice, const MovedImage& image) {
+// `simple`: only a layer that one pass applies with others of these.
+std::string RollMove(MoveDice& dice, const MovedImage& image, bool simple = false) {
+  constexpr int kSimple[] = {4, 13, 14, 15};
   const auto [height, width] = image.size;
+  const int64_t least_side = std::min(height, width);
   const bool is_bytes = image.pixel.type == ValueType::kUint8, has_colors = is_bytes && image.pixel.channels == 3;
   const bool is_distorted = is_bytes && (has_colors || image.pixel.channels == 1);
   const auto below = [&](int64_t side) { return DieFrom(dice, 0, std::min<int64_t>(side, 7) - 1); };
-  switch (dice() % 18) {
+  switch (simple ? kSimple[dice() % 4] : dice() % 20) {
     case 0:
       return absl::StrCat("center_crop position=-1 height=", DieFrom(dice, 1, 20), " width=", DieFrom(dice, 1, 20));
     case 1:
@@ -117,7 +139,7 @@ std::string RollMove(MoveDice& dice, const MovedImage& image) {
     case 3:
       return "random_flip position=-1 mode=horizontal_and_vertical";
     case 4:
-      return absl::StrCat("cutout position=-1 side=", DieFrom(dice, 1, 9));
+      return absl::StrCat("cutout position=-1 side=", DieFrom(dice, 1, 2 * least_side));
     case 5:
       return !is_distorted ? "random_crop position=-1 padding=3 reflect=0"
                            : std::vector<std::string>{"random_solarize position=-1 below=2147483648 threshold=0",
@@ -151,7 +173,11 @@ std::string RollMove(MoveDice& dice, const MovedImage& image) {
       return absl::StrCat("random_crop position=-1 reflect=0 pad_if_needed=1 padding=2 height=", DieFrom(dice, 1, 20),
                           " width=", DieFrom(dice, 1, 20));
     case 13:
-      return absl::StrCat("random_crop position=-1 reflect=1 padding=", below(std::min(height, width)));
+      return absl::StrCat("random_crop position=-1 reflect=1 padding=", DieFrom(dice, 0, least_side - 1));
+    case 14:
+      return absl::StrCat("random_crop position=-1 reflect=0 padding=", DieFrom(dice, 0, least_side + 3));
+    case 15:
+      return "random_flip position=-1";
     default: {
       const std::string mode = std::vector<std::string>{"constant", "edge", "reflect", "symmetric"}[dice() % 4];
       const bool fills = is_bytes && image.pixel.channels <= 4 && mode == "constant" && dice() % 2 == 0;
@@ -163,7 +189,7 @@ std::string RollMove(MoveDice& dice, const MovedImage& image) {
 
 TEST(GeometryTest, ChainsMatchReferenceLayersAppliedOneByOne) {
   MoveDice dice(1);
-  for (int round = 0; round < 3000; ++round) {
+  for (int round = 0; round < 5000; ++round) {
     const Pixel pixel = {
         std::array{ValueType::kUint8, ValueType::kUint16, ValueType::kInt16, ValueType::kFloat32}[dice() % 4],
         std::array<int64_t, 8>{1, 3, 2, 3, 4, 5, 13, 64}[dice() % 8]};
@@ -176,7 +202,7 @@ TEST(GeometryTest, ChainsMatchReferenceLayersAppliedOneByOne) {
     std::vector<std::string> texts;
     std::vector<int32_t> draws;
     for (int64_t i = DieFrom(dice, 1, 5); i > 0; --i) {
-      texts.push_back(RollMove(dice, expected));
+      texts.push_back(RollMove(dice, expected, /*simple=*/round % 5 < 2));
       const LayerChain one = *LayerChain::Parse({texts.back()});
       const size_t first = draws.size();
       draws.resize(first + one.num_draws());

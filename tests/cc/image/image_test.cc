@@ -10,7 +10,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
-#include "refurbish_tf/cc/image/arguments.h"
 #include "refurbish_tf/cc/image/layer_chain.h"
 #include "refurbish_tf/cc/image/painter.h"
 #include "refurbish_tf/cc/image/vector_kernels.h"
@@ -42,8 +41,7 @@ struct Image {
   ImageSize size;
   Pixel pixel;
   std::vector<uint8_t> bytes;
-  const uint8_t* At(int64_t y, int64_t x) const { return bytes.data() + (y * size.width + x) * pixel.bytes(); }
-  uint8_t At(int64_t y, int64_t x, int64_t c) const { return At(y, x)[c]; }
+  uint8_t At(int64_t y, int64_t x, int64_t c) const { return bytes[(y * size.width + x) * pixel.bytes() + c]; }
 };
 
 Pixel BytePixel(int64_t channels) { return {ValueType::kUint8, channels}; }
@@ -56,43 +54,6 @@ LayerChain Parsed(const std::vector<std::string>& texts) {
   absl::StatusOr<LayerChain> chain = LayerChain::Parse(texts);
   EXPECT_TRUE(chain.ok()) << chain.status();
   return *std::move(chain);
-}
-
-// Computes each pixel alone, from the definition of the layer.
-Image Applied(const std::string& text, const int32_t* draws, const Image& image) {
-  Image made = image;
-  Arguments layer(text);
-  const auto [height, width] = image.size;
-  const bool crops = layer.name() == "random_crop", cuts_out = layer.name() == "cutout";
-  const int64_t padding = crops ? layer.Integer("padding", 0, 1 << 14) : 0;
-  const bool reflects = crops && layer.Boolean("reflect");
-  const int64_t side = cuts_out ? layer.Integer("side", 1, 1 << 30) : 0;
-  const auto reflected = [](int64_t i, int64_t size) { return i < 0 ? -i : i >= size ? 2 * (size - 1) - i : i; };
-  for (int64_t y = 0; y < height; ++y) {
-    for (int64_t x = 0; x < width; ++x) {
-      int64_t from_y = y, from_x = x;
-      bool zero = false;
-      if (crops) {
-        from_y += draws[0] - padding;
-        from_x += draws[1] - padding;
-        if (reflects) {
-          from_y = reflected(from_y, height);
-          from_x = reflected(from_x, width);
-        }
-        zero = from_y < 0 || from_y >= height || from_x < 0 || from_x >= width;
-      } else if (cuts_out) {
-        const int64_t top = ((draws[0] * height) >> 31) - side / 2;
-        const int64_t left = ((draws[1] * width) >> 31) - side / 2;
-        zero = y >= top && y < top + side && x >= left && x < left + side;
-      } else if (draws[0] == 1) {
-        from_x = width - 1 - x;
-      }
-      for (int64_t i = 0; i < image.pixel.bytes(); ++i) {
-        made.bytes[(y * width + x) * image.pixel.bytes() + i] = zero ? 0 : image.At(from_y, from_x)[i];
-      }
-    }
-  }
-  return made;
 }
 
 std::string RandomLayer(Random& random, int64_t least_side) {
@@ -123,39 +84,6 @@ TEST(DrawsTest, MatchTheSpecification) {
   chain.Draw(ImageSeed(7, -3), draws.data());
   EXPECT_EQ(draws, std::vector<int32_t>({4, 6, 1, 669215203, 944996668}));
   EXPECT_EQ(ImageSeed(7, -3).At(5), (std::array<int32_t, 2>{1531704904, -1688831083}));
-}
-
-TEST(PainterTest, MatchesLayersAppliedPixelByPixel) {
-  Random random(1);
-  for (int round = 0; round < 2000; ++round) {
-    const Pixel pixel = RandomPixel(random);
-    const bool wide = random() % 4 == 0;
-    Image image = {{Between(random, 1, 12), Between(random, 1, wide ? 90 : 12)}, pixel, {}};
-    const Bytes from = Noise(random, image.size.height * image.size.width * pixel.bytes());
-    image.bytes = from.Vector();
-    std::vector<std::string> texts;
-    for (int64_t i = Between(random, 1, 5); i > 0; --i) {
-      texts.push_back(RandomLayer(random, std::min(image.size.height, image.size.width)));
-    }
-    const LayerChain chain = Parsed(texts);
-    ASSERT_TRUE(chain.Behind({image.size, pixel}).ok());
-    std::vector<int32_t> draws(chain.num_draws());
-    chain.Draw(ImageSeed(round, 0), draws.data());
-    ASSERT_TRUE(chain.CheckDraws(draws.data()).ok());
-    Image expected = image;
-    const int32_t* drawn = draws.data();
-    for (size_t i = 0; i < texts.size(); ++i) {
-      expected = Applied(texts[i], drawn, expected);
-      drawn += chain.links()[i].layer->num_draws();
-    }
-    for (const PixelKernels* kernels : {&PlainKernels(), &BestKernels()}) {
-      Bytes to(from.size);
-      Painter(chain, image.size, pixel, *kernels).Paint(from.data.get(), draws.data(), to.data.get());
-      ASSERT_EQ(to.Vector(), expected.bytes)
-          << image.size.height << " x " << image.size.width << " x " << pixel.channels << " of " << NameOf(pixel.type)
-          << ": " << testing::PrintToString(texts) << testing::PrintToString(draws);
-    }
-  }
 }
 
 // Converts a value of this type to float32, exactly.
