@@ -69,9 +69,8 @@ def pytest_collection_modifyitems(config, items):
 
 def pytest_collection_finish():
   """Freezes the objects that imports have created; otherwise they add a quarter of a second to each `gc.collect()`."""
-  from support import (
-    autograph,
-  )  # Imported late, because the process that distributes the tests need not import TensorFlow.
+  # Imported late, because the process that distributes the tests need not import TensorFlow.
+  from support import autograph
 
   autograph.parse_each_file_once()
   gc.collect()

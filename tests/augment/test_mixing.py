@@ -177,9 +177,8 @@ class TestComponents:
     np.testing.assert_array_equal(made[1], mixed(np.eye(10, dtype=np.float32)[LABELS]))
     np.testing.assert_array_equal(made[2], mixed(weights))
     dataset = tf.data.Dataset.from_tensors((images, LABELS, weights)).map(augment.mixup(num_classes=10))
-    assert [spec.dtype for spec in dataset.element_spec] == [tf.uint8, tf.float32, tf.float32] and len(
-      list(dataset)
-    ) == 1
+    assert [spec.dtype for spec in dataset.element_spec] == [tf.uint8, tf.float32, tf.float32]
+    assert len(list(dataset)) == 1
 
   def test_dicts_are_mixed(self, images, mixed):
     weights, names = np.linspace(0, 1, 8), np.array(list("abcdefgh"))

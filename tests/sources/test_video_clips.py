@@ -238,9 +238,8 @@ class TestFolders:
   def test_files_are_split_and_not_clips(self, folder):
     whole = set(video_clips(folder, 4, processes=0).video_paths)
     train, validation = video_clips(folder, 4, validation_split=0.4, subset="both", seed=3, processes=0)
-    assert set(train.video_paths) | set(validation.video_paths) == whole and len(
-      validation.video_paths
-    ) == 2 == 5 - len(train.video_paths)
+    assert set(train.video_paths) | set(validation.video_paths) == whole
+    assert len(validation.video_paths) == 2 == 5 - len(train.video_paths)
 
   def test_files_without_a_clip_are_reported(self, folder):
     text = rtf.describe(video_clips(folder, 30, processes=0).refurbish(*LAYERS, r=2))

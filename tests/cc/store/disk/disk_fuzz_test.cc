@@ -146,32 +146,13 @@ class Planter {
     const std::string path = directory_ + "/" + names[random() % names.size()];
     std::error_code error;  // Others remove files at the same time.
     fs::remove_all(path, error);
-    switch (random() % 8) {
-      case 0:
-        fs::create_symlink(victims_ + "/file", path, error);
-        break;
-      case 1:
-        fs::create_symlink(victims_, path, error);
-        break;
-      case 2:
-        fs::create_symlink(victims_ + "/none", path, error);
-        break;
-      case 3:
-        fs::create_symlink(path, path, error);
-        break;
-      case 4:
-        fs::create_hard_link(victims_ + "/file", path, error);
-        break;
-      case 5:
-        (void)mknod(path.c_str(), S_IFIFO | 0600, 0);
-        break;
-      case 6:
-        (void)mknod(path.c_str(), S_IFSOCK | 0600, 0);
-        break;
-      case 7:
-        fs::create_directory(path, error);
-        break;
-    }
+    const std::string links_to[] = {victims_ + "/file", victims_, victims_ + "/none", path};
+    const auto kind = random() % 8;
+    if (kind < 4) fs::create_symlink(links_to[kind], path, error);
+    if (kind == 4) fs::create_hard_link(victims_ + "/file", path, error);
+    if (kind == 5) (void)mknod(path.c_str(), S_IFIFO | 0600, 0);
+    if (kind == 6) (void)mknod(path.c_str(), S_IFSOCK | 0600, 0);
+    if (kind == 7) fs::create_directory(path, error);
   }
 
  private:
