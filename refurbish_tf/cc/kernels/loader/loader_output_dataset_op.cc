@@ -166,32 +166,24 @@ class LoaderOutputIterator
   std::deque<std::unique_ptr<ElementPiece>> on_their_way_ ABSL_GUARDED_BY(mu_);
 };
 
-class LoaderOutputDatasetOp : public UnaryDatasetOpKernel {
- public:
-  explicit LoaderOutputDatasetOp(OpKernelConstruction* ctx)
-      : UnaryDatasetOpKernel(ctx) {
-    OP_REQUIRES_OK(
-        ctx, GetAttrs(ctx, "buffer_size", &options_.buffer_size, "num_ahead",
-                      &options_.num_ahead, "exclusive", &options_.exclusive));
-    OP_REQUIRES(ctx, options_.num_ahead + options_.exclusive <= 1,
-                InvalidArgument(
-                    "num_ahead must be 0 or 1, and 0 if exclusive, as what is "
-                    "on its way to a device is not the user's; got ",
-                    options_.num_ahead, "."));
+absl::StatusOr<DatasetBase*> MakeLoaderOutput(OpKernelContext* ctx,
+                                              DatasetBase* input) {
+  const NodeDef& def = ctx->op_kernel().def();
+  LoaderOutputOptions options;
+  TF_RETURN_IF_ERROR(GetNodeAttr(def, "buffer_size", &options.buffer_size));
+  TF_RETURN_IF_ERROR(GetNodeAttr(def, "num_ahead", &options.num_ahead));
+  TF_RETURN_IF_ERROR(GetNodeAttr(def, "exclusive", &options.exclusive));
+  if (options.num_ahead + options.exclusive <= 1) {
+    return new IteratedBy<LoaderOutputDataset, LoaderOutputIterator>(ctx, input,
+                                                                     options);
   }
+  return InvalidArgument(
+      "num_ahead must be 0 or 1, and 0 if exclusive, as what is on its way to "
+      "a device is not the user's; got ",
+      options.num_ahead, ".");
+}
 
- protected:
-  void MakeDataset(OpKernelContext* ctx, DatasetBase* input,
-                   DatasetBase** output) override {
-    *output = new IteratedBy<LoaderOutputDataset, LoaderOutputIterator>(
-        ctx, input, options_);
-  }
-
- private:
-  LoaderOutputOptions options_;
-};
-
-REFURBISH_TF_KERNEL("LoaderOutputDataset", LoaderOutputDatasetOp);
+REFURBISH_TF_KERNEL("LoaderOutputDataset", UnaryDatasetOp<MakeLoaderOutput>);
 
 }  // namespace
 }  // namespace refurbish_tf
