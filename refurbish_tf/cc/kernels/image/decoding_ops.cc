@@ -111,12 +111,6 @@ class DecodeResizedOp : public OpKernel {
     return status;
   }
 
-  static bool DecodesWebp() {
-    static const bool decodes =
-        tensorflow::OpRegistry::Global()->LookUp("DecodeWebP") != nullptr;
-    return decodes;
-  }
-
   // Pixels in memory. Only `box` is used or, if resized, `window` within it.
   struct Part {
     const uint8_t* pixels;
@@ -306,7 +300,9 @@ class DecodeResizedOp : public OpKernel {
   absl::Status MakeOfOther(OpKernelContext* ctx, absl::string_view file,
                            const ImageFile& read, int64_t frame,
                            const int32_t* draws, ClipMemory* memory) const {
-    if (read.format == "WebP" && !DecodesWebp()) {
+    static const bool decodes_webp =
+        tensorflow::OpRegistry::Global()->LookUp("DecodeWebP") != nullptr;
+    if (read.format == "WebP" && !decodes_webp) {
       return Refused(
           "is a WebP file, which this TensorFlow cannot decode. Install "
           "TensorFlow 2.20 or newer, or convert the file to PNG.");
