@@ -194,7 +194,7 @@ def checked_names(class_names, found, what):
   if not isinstance(class_names, (list, tuple)) or not all(isinstance(name, str) for name in class_names):
     raise TypeError(f"class_names must be a list of the names of {what}, got {class_names!r}.")
   if len(set(class_names)) != len(class_names):
-    raise ValueError(f"class_names must have each name once, got {class_names!r}.")
+    raise ValueError(f"class_names must have each of the {what} once, got {class_names!r}.")
   return list(class_names)
 
 

@@ -100,8 +100,8 @@ def coco(
     raise ValueError(f"class_names lacks the categories {listed} of {path}. Add them, or remove their annotations.")
   # Clipped to [0, width] and [0, height].
   low, high = (np.clip(each, 0, numbers[place, :0:-1]) for each in (rows[:, 3:5], rows[:, 3:5] + rows[:, 5:7]))
-  is_crowd = rows[:, 2] != 0
-  kept = (place >= 0) & np.all(high > low, axis=1) & (crowds | ~is_crowd)
+  crowd = rows[:, 2] != 0
+  kept = (place >= 0) & np.all(high > low, axis=1) & (crowds | ~crowd)
   counts = np.bincount(place[kept], minlength=len(names))
   taken = np.flatnonzero(counts + empty_images)
   if not len(taken):
@@ -118,12 +118,11 @@ def coco(
   order = np.flatnonzero(kept)[np.argsort(place[kept], kind="stable")]
   splits, boxes = np.append(0, np.cumsum(counts[taken])), np.concatenate([low, high - low], axis=1)
   of_boxes = {"boxes": boxes[order].astype(np.float32), "labels": label[order].astype(np.int32)}
-  of_boxes |= {"is_crowd": is_crowd[order]} if crowds else {}
-  masked = rows[order, 8] - rows[order, 7] > len("[]")
+  of_boxes |= {"is_crowd": crowd[order]} if crowds else {}
   told = (
     f"{dataset_graph.stage_title('coco', checks.printable_path(path))}\n  images  {len(files):,} with {len(order):,} "
-    f"boxes{f', {np.sum(~masked):,} without a mask' * masks}; left out: {len(names) - len(files):,} images "
-    f"without boxes, {np.sum(is_crowd & ~kept):,} crowds, {np.sum(~is_crowd & ~kept):,} boxes without area or image"
+    f"boxes{f', {np.sum(np.diff(rows[order, 7:]) < 3):,} without mask' * masks}; left out: {len(names) - len(files):,} "
+    f"images without boxes, {np.sum(crowd & ~kept):,} crowds, {np.sum(~crowd & ~kept):,} boxes without area or image"
   )
   digest = hashlib.sha256(b"".join([text, splits, *of_boxes.values()])).digest()
   source = _ImageFilesDataset(directory, files, np.arange(len(files)), class_names, told, num_parallel_reads, digest)
@@ -161,7 +160,8 @@ def _read(path, masks):
 
   def entry(given):
     """Called with each object of the file. An annotation becomes a row, unless it is wrong."""
-    row = [given.get("image_id"), given.get("category_id"), given.get("iscrowd", 0), *(given.get("bbox") or [])]
+    box = given.get("bbox") if isinstance(given.get("bbox"), list) else []
+    row = [given.get("image_id"), given.get("category_id"), given.get("iscrowd", 0), *box]
     # Larger whole numbers are not exact in float64. NaN is not smaller.
     right = len(row) == 7 and {int, float, bool}.issuperset(map(type, row)) and sum(map(abs, row)) < 2**53
     if not right or row[0] % 1 or row[1] % 1 or masks and given.get("segmentation"):
@@ -182,17 +182,17 @@ def _read(path, masks):
       raise ValueError(f"annotation {each.get('id')!r} of {of[0]!r} is wrong: {each}")
     classes = dict(sorted((each["id"], str(each["name"])) for each in found["categories"]))
     right = np.all((numbers % 1 == 0) & (numbers < 2**53) & (numbers > [-(2**53), 0, 0]), axis=1)
-    for each in numbers[:, 0], names:  # The first one of its id, and of its name.
+    for each in numbers[:, 0], [*map(os.path.normpath, names)]:  # The first one of its id, and of its name.
       right &= np.isin(range(len(names)), np.unique(each, return_index=True)[1])
     if not np.all(right):
       raise ValueError(f"image {names[np.argmin(right)]!r} lacks a height or width, or an id or file_name of its own")
     if not names or len(classes) < len(found["categories"]) or len(rows) != 9 * len(found["annotations"]):
       raise ValueError(f"{len(names):,} images, {len(classes):,} ids of categories, {len(rows) // 9:,} annotations")
-  except (LookupError, TypeError, ValueError, tf.errors.OpError) as error:
+  except (LookupError, AttributeError, TypeError, ValueError, tf.errors.OpError) as error:
     raise ValueError(
-      f"annotations {path} cannot be read: {type(error).__name__}: {str(error)[:300]}. It must be unpacked JSON as "
+      f"annotations {path} cannot be read: {type(error).__name__}: {str(error)[:300]}. It must be JSON, unpacked, as "
       "instances_train2017.json: images with id, file_name, height and width, annotations with image_id, category_id "
-      "and bbox, categories with id and name. Ids are whole and below 2^53, bbox is four numbers, iscrowd 0, 1 or none."
+      "and bbox, categories with id and name. Ids are whole, below 2^53; bbox is four numbers, iscrowd 0 or 1."
     ) from error
   return names, numbers, np.array(rows).reshape(-1, 9), classes, text
 
@@ -210,7 +210,7 @@ class _Segments(list):
       if isinstance(segment, list) and all(len(p) % 2 == 0 and all(abs(x) < 2**20 for x in p) for p in segment):
         # It takes two points for a box, and no polygon for an error, so there is a point.
         segment = mask.merge(mask.frPyObjects([[0] * 6, *(p for p in segment if len(p) > 4)], *size))
-      elif isinstance(segment, list) or segment["size"] != size:
+      elif isinstance(segment, list) or segment.get("size") != size:
         raise ValueError(f"object {number} has {str(segment)[:80]}, not polygons, [x, y, ...], or RLE of size {size}.")
       elif isinstance(segment["counts"], list):
         if sum(segment["counts"]) != size[0] * size[1]:  # Other pixels would be undefined.
