@@ -76,7 +76,7 @@ def coco(
 
   Raises:
     TypeError, ValueError: an argument is not allowed; `annotations` is not JSON of this form, has an image or a
-      category twice, no boxes, or a wrong annotation; `class_names` lacks a category; `images` lacks files.
+      category twice, no boxes, or a wrong annotation; `class_names` lacks a category in use; `images` lacks files.
     ImportError: `masks` needs pycocotools.
     tf.errors.NotFoundError, tf.errors.UnknownError and the like: when it runs, a file cannot be read, or a mask is
       damaged. The iterator goes on with the next element.
@@ -171,7 +171,7 @@ def _read(path, masks):
   try:
     with tf.io.gfile.GFile(path, "rb") as file:
       while chunk := file.read(_CHUNK):
-        # Cut after an object, and so not within a polygon.
+        # Cut after an object, and so not within a segmentation.
         part, brace, rest = (rest + chunk).rpartition(b"}")
         parts.append(_SEGMENTATION.sub(shortened, part + brace))
     found = {"annotations": [], "categories": [], **json.loads(b"".join([*parts, rest]), object_hook=entry)}
@@ -190,9 +190,9 @@ def _read(path, masks):
       raise ValueError(f"{len(names):,} images, {len(classes):,} ids of categories, {len(rows) // 9:,} annotations")
   except (LookupError, AttributeError, TypeError, ValueError, tf.errors.OpError) as error:
     raise ValueError(
-      f"annotations {path} cannot be read: {type(error).__name__}: {str(error)[:300]}. It must be JSON, unpacked, as "
-      "instances_train2017.json: images with id, file_name, height and width, annotations with image_id, category_id "
-      "and bbox, categories with id and name. Ids are whole, below 2^53; bbox is four numbers, iscrowd 0 or 1."
+      f"annotations {path} cannot be read: {type(error).__name__}: {str(error)[:300]}. It must be JSON such as "
+      "instances_train2017.json, unpacked: images with id, file_name, height and width, annotations with image_id, "
+      "category_id and bbox, categories with id and name. Ids are whole, below 2^53; bbox four numbers, iscrowd 0 or 1."
     ) from error
   return names, numbers, np.array(rows).reshape(-1, 9), classes, text
 

@@ -85,9 +85,9 @@ def test_elements_are_those_of_the_file(tmp_path, monkeypatch, crowds, empty_ima
 
 
 def test_labels_are_indices_into_class_names(tmp_path):
-  """So a file with fewer categories has the labels of the training file. Those without annotations may be left out."""
+  """So files with fewer categories have the training file's labels. Those without a box of an image may be absent."""
   found, names = content(), ["unused", "c", TRICKY, "b"]
-  found["categories"].insert(0, {"id": 0, "name": "objects"})
+  found["categories"][:0], found["annotations"][-1]["category_id"] = [{"id": 0, "name": "objects"}], 7
   dataset = rtf.sources.coco(*written(tmp_path, found), class_names=names)
   for element, (_, _, labels, *_) in zip(dataset, expected(False, False), strict=True):
     assert [names[label] for label in element["bounding_boxes"]["labels"]] == [[TRICKY, "b", "c"][i] for i in labels]
@@ -151,11 +151,11 @@ def test_another_box_or_polygon_is_noticed(tmp_path):
     ("images", "image '0.jpg' lacks", {"id": [90.5, 2**53 + 1], "height": [0, np.nan]}),
     ("images", "image '[23].jpg' lacks .* an id or file_name of its own", {"id": [88], "file_name": ["./3.jpg"]}),
     ("images", "images must be .* lacks 1 of 3, such as .*gone.jpg", {"file_name": ["gone.jpg"]}),
-    ("categories", "2 ids of categories", {"id": [44]}),
+    ("categories", "ids of categories", {"id": [44], "": [{"image_id": 90, "category_id": 1, "bbox": [1, 2, 3, 4]}]}),
     ("categories", "class_names must have each of the categories of .* once", {"name": ["b"]}),
     ("annotations", r"lacks the categories 5 \(not in the file\)", {"category_id": [5]}),
     ("annotations", "annotation 0 of 'no image' is wrong: ", {"image_id": [None, "90"]}),
-    ("annotations", "annotation 0 of '0.jpg' is wrong: .*3\\].* four numbers", {"bbox": [[1, 2, 3]]}),
+    ("annotations", "annotation 0 of '0.jpg' is wrong: .*3\\].* bbox four numbers", {"bbox": [[1, 2, 3]]}),
     ("annotations", "annotation 0 of '0.jpg'", {"bbox": [None, 5, *([1, 2, 3, each] for each in (np.nan, "4"))]}),
     ("annotations", "annotation 0 of '0.jpg'", {"category_id": ["90", 90.5, 2**53 + 90], "iscrowd": ["0"]}),
     ("annotations", "annotation 0 of '0.jpg'", {"segmentation": [[[[1, 2]]], [1, 2, 3, 4, 5, 6], [[1, 2, np.nan]]]}),
