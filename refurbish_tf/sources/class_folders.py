@@ -186,23 +186,26 @@ def _checked_path(directory):
   return directory
 
 
-def _checked_classes(directory, class_names, found):
-  if class_names is None:
-    return found
+def checked_names(class_names, found, what):
+  """`class_names` as a list, or those found if it is None; raises an error unless they are strings, each there once."""
+  class_names = found if class_names is None else class_names
   if not isinstance(class_names, (list, tuple)) or not all(isinstance(name, str) for name in class_names):
-    raise TypeError(
-      f"class_names must be a list of the names of directories in {checks.printable_path(directory)}, got "
-      f"{class_names!r}."
-    )
+    raise TypeError(f"class_names must be a list of the names of {what}, got {class_names!r}.")
+  if len(set(class_names)) != len(class_names):
+    raise ValueError(f"class_names must have each of the {what} once, got {class_names!r}.")
+  return list(class_names)
+
+
+def _checked_classes(directory, class_names, found):
+  shown = checks.printable_path(directory)
+  class_names = checked_names(class_names, found, f"directories in {shown}")
   missing = [name for name in class_names if name not in found]
   if missing:
     raise ValueError(
-      f"class_names must be directories in {checks.printable_path(directory)}, which are "
-      f"{', '.join(map(repr, found)) or 'none'}, got {', '.join(map(repr, missing))}."
+      f"class_names must be directories in {shown}, which are {', '.join(map(repr, found)) or 'none'}, got "
+      f"{', '.join(map(repr, missing))}."
     )
-  if len(set(class_names)) != len(class_names):
-    raise ValueError(f"class_names must have each name once, got {class_names!r}.")
-  return list(class_names)
+  return class_names
 
 
 def _check_split(validation_split, subset, seed):

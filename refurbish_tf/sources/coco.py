@@ -8,25 +8,27 @@ import importlib.util
 import json
 import os
 import re
-from typing import Any
+from typing import Any, Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from refurbish_tf._internal import checks, dataset_graph
+from . import class_folders
 from .data_source import data_source
 from .image_folder import _ImageFilesDataset
 from .tfrecord import _path
 
 _CHUNK = 1 << 24
-# A list of polygons has no strings and no objects.
-_POLYGONS = re.compile(rb'"segmentation"\s*:\s*(\[[][\w\s.,+-]*\])')
+# Lists of numbers, or an RLE, which has no further objects.
+_SEGMENTATION = re.compile(rb'"segmentation"\s*:\s*(\[(?:\[[\d\s.,eE+-]*\]|[\s,])*\]|{[^{}]*})')
 
 
 def coco(
   annotations: str | os.PathLike[str],
   images: str | os.PathLike[str],
   *,
+  class_names: Sequence[str] | None = None,
   masks: bool = False,
   crowds: bool = False,
   empty_images: bool = False,
@@ -50,29 +52,31 @@ def coco(
 
   An element is what Keras' detection models take: `{"images": file, "bounding_boxes": {"boxes", "labels"}}`, the bytes
   of the file, string `[]`, boxes `[x, y, width, height]` in pixels, float32 `[n, 4]`, and labels, int32 `[n]`. Boxes
-  are those of the stored pixels: decode with `apply_exif_orientation=False`. They are clipped to the image; boxes
-  without area in it are left out. Categories become 0, 1, ... in the order of their ids, which may have gaps. Reading
-  the JSON file of COCO's 118,287 images takes seconds, and meanwhile 0.6 GB of memory, or 0.9 GB with masks.
+  are those of the stored pixels: decode with `apply_exif_orientation=False`. They are clipped to the image, or left out
+  if no area is in it. Reading the JSON of COCO's 118,287 images takes seconds, and 0.6 GB of memory, 1 GB with masks.
 
   Args:
     annotations: the JSON file, such as `instances_train2017.json`.
     images: the directory of the image files.
+    class_names: the names of the categories, a list; the label is the position in it. Give a validation file those of
+      the training source. None for all categories of the file in the order of their ids, which may have gaps.
     masks: True adds `"segments"`, int32 `[height, width]`, a map of object numbers, 0 for none, and `"ids"` to the
       `"bounding_boxes"`, int32 `[n]`, the number of each box, from 1. Smaller objects cover larger ones. `compose`
-      takes `{"segments": "mask"}`, `mosaic` takes `instances`. pycocotools draws them, in this process:
-      `pip install 'refurbish_tf[coco]'`.
+      takes `{"segments": "mask"}`, `mosaic` takes `instances`. An object whose segmentation is missing, null or empty
+      has a number but no pixels. pycocotools draws them, in this process: `pip install 'refurbish_tf[coco]'`.
     crowds: False leaves crowds out, as detectors are trained. True adds `"is_crowd"` to the boxes, bool `[n]`.
-    empty_images: False leaves images without boxes out, as torchvision and mmdetection do for training.
+    empty_images: False leaves images without boxes out, as torchvision and mmdetection do for training. True keeps all,
+      and reads a file without annotations, such as `image_info_test2017.json`.
     image_ids: True adds `"image_id"`, int64 `[]`, for an evaluation.
     num_parallel_reads: as for `rtf.sources.image_folder`.
 
   Returns:
-    A `tf.data.Dataset`, in the order of the file's images. Its attributes `class_names` and `file_paths` are lists of
-    strings. `rtf.describe` counts what was left out.
+    A `tf.data.Dataset`, in the order of the file's images. Its `class_names` and `file_paths` are lists of strings.
+    `rtf.describe` counts what was left out.
 
   Raises:
-    TypeError, ValueError: an argument is not allowed; `annotations` is not JSON of this form, has an id twice or an
-      unknown category, or no boxes; `images` lacks files.
+    TypeError, ValueError: an argument is not allowed; `annotations` is not JSON of this form, has an image or a
+      category twice, no boxes, or a wrong annotation; `class_names` lacks a category in use; `images` lacks files.
     ImportError: `masks` needs pycocotools.
     tf.errors.NotFoundError, tf.errors.UnknownError and the like: when it runs, a file cannot be read, or a mask is
       damaged. The iterator goes on with the next element.
@@ -86,13 +90,18 @@ def coco(
   path, directory = os.fsdecode(_path(annotations, "annotations")), os.fsdecode(_path(images, "images"))
   num_parallel_reads = checks.check_parallel_reads(num_parallel_reads)
   names, numbers, rows, classes, text = _read(path, masks)
-  place, label = _places(rows[:, 0], numbers[:, 0]), _places(rows[:, 1], sorted(classes))
-  if np.any(label < 0) or len(set(numbers[:, 0])) < len(names):
-    wrong = "names a category that it does not have" if np.any(label < 0) else "has an image id twice"
-    raise ValueError(f"annotations must have one id for each image and each category, but {path} {wrong}.")
+  class_names = class_folders.checked_names(class_names, list(classes.values()), f"categories of {path}")
+  place_of, label_of = ({each: number for number, each in enumerate(of)} for of in (numbers[:, 0], class_names))
+  place = np.array([place_of.get(each, -1) for each in rows[:, 0]], int)
+  label = np.array([label_of.get(classes.get(each), -1) for each in rows[:, 1]], int)
+  lacking = np.unique(rows[(label < 0) & (place >= 0), 1])
+  if len(lacking):
+    listed = ", ".join(f"{each:.0f} ({classes.get(each, 'not in the file')})" for each in lacking[:9])
+    raise ValueError(f"class_names lacks the categories {listed} of {path}. Add them, or remove their annotations.")
   # Clipped to [0, width] and [0, height].
   low, high = (np.clip(each, 0, numbers[place, :0:-1]) for each in (rows[:, 3:5], rows[:, 3:5] + rows[:, 5:7]))
-  kept = (place >= 0) & np.all(high > low, axis=1) & (crowds | (rows[:, 2] == 0))
+  crowd = rows[:, 2] != 0
+  kept = (place >= 0) & np.all(high > low, axis=1) & (crowds | ~crowd)
   counts = np.bincount(place[kept], minlength=len(names))
   taken = np.flatnonzero(counts + empty_images)
   if not len(taken):
@@ -109,32 +118,30 @@ def coco(
   order = np.flatnonzero(kept)[np.argsort(place[kept], kind="stable")]
   splits, boxes = np.append(0, np.cumsum(counts[taken])), np.concatenate([low, high - low], axis=1)
   of_boxes = {"boxes": boxes[order].astype(np.float32), "labels": label[order].astype(np.int32)}
-  of_boxes |= {"is_crowd": rows[order, 2] != 0} if crowds else {}
-  if masks:
-    of_boxes["ids"] = (np.arange(1, len(order) + 1) - np.repeat(splits[:-1], counts[taken])).astype(np.int32)
-  digest = hashlib.sha256(b"".join([text, splits, *of_boxes.values()])).digest()
-  of_files = np.arange(len(files), dtype=np.int32), map(classes.get, sorted(classes))
-  description = (
+  of_boxes |= {"is_crowd": crowd[order]} if crowds else {}
+  told = (
     f"{dataset_graph.stage_title('coco', checks.printable_path(path))}\n  images  {len(files):,} with {len(order):,} "
-    f"boxes; left out: {len(names) - len(files):,} images without boxes, {len(rows) - len(order):,} crowds and others"
+    f"boxes{f', {np.sum(np.diff(rows[order, 7:]) < 3):,} without mask' * masks}; left out: {len(names) - len(files):,} "
+    f"images without boxes, {np.sum(crowd & ~kept):,} crowds, {np.sum(~crowd & ~kept):,} boxes without area or image"
   )
-  source = _ImageFilesDataset(directory, files, *of_files, description, num_parallel_reads, digest)
+  digest = hashlib.sha256(b"".join([text, splits, *of_boxes.values()])).digest()
+  source = _ImageFilesDataset(directory, files, np.arange(len(files)), class_names, told, num_parallel_reads, digest)
+  segments = _Segments(zip(numbers[taken, 1:].astype(int), np.split(rows[order, 7:].astype(int), splits[1:-1])))
+  segments.text = text
+  parts = source, data_source(segments, element_spec=tf.TensorSpec([None, None], tf.int32))
   with tf.device("CPU:0"):  # The functions of tf.data run there, even if there are other devices.
-    constants, starts, ids = tf.nest.map_structure(tf.constant, (of_boxes, splits, numbers[taken, 0].astype(np.int64)))
+    constants, starts, of_images = tf.nest.map_structure(tf.constant, (of_boxes, splits, numbers[taken, 0].astype(int)))
 
   @tf.autograph.experimental.do_not_convert
-  def element(file, position, *segments):
+  def element(given, segments=None):
+    file, position = given
     boxes = {name: each[starts[position] : starts[position + 1]] for name, each in constants.items()}
-    made = {"images": file, "bounding_boxes": boxes} | ({"image_id": ids[position]} if image_ids else {})
-    return made | ({"segments": segments[0]} if masks else {})
+    made = {"images": file, "bounding_boxes": boxes} | ({"image_id": of_images[position]} if image_ids else {})
+    boxes |= {"ids": tf.range(1, tf.size(boxes["labels"]) + 1)} if masks else {}
+    return made | ({"segments": segments} if masks else {})
 
-  if masks:
-    drawn = _Segments(numbers[taken, 1:].astype(int), splits, text, rows[order, 7:].astype(int))
-    segments = data_source(drawn, element_spec=tf.TensorSpec([None, None], tf.int32))
-    made = tf.data.Dataset.zip(source, segments).map(lambda given, each: element(*given, each), tf.data.AUTOTUNE)
-  else:
-    made = source.map(element, tf.data.AUTOTUNE)
-  made.class_names, made.file_paths = source.class_names, source.file_paths
+  made = tf.data.Dataset.zip(parts[: 1 + masks]).map(element, tf.data.AUTOTUNE)
+  made.class_names, made.file_paths = class_names, files
   return made
 
 
@@ -146,94 +153,73 @@ def _read(path, masks):
   """
   rows, text, parts, rest = array.array("d"), bytearray(), [], b""
 
-  def added(segmentation):
+  def shortened(found):
     begin = len(text)
-    text.extend(segmentation if masks else b"")
-    return begin, len(text)
-
-  def shortened(polygons):
-    return b'"segmentation@":[%d,%d]' % added(polygons[1].translate(None, b" \n\r\t"))
+    text.extend(found[1].translate(None, b" \n\r\t") * masks)
+    return b'"segmentation at":[%d,%d]' % (begin, len(text))
 
   def entry(given):
-    """Called with each object of the file. An annotation becomes a row."""
-    if "image_id" not in given or "category_id" not in given:
+    """Called with each object of the file. An annotation becomes a row, unless it is wrong."""
+    box = given.get("bbox") if isinstance(given.get("bbox"), list) else []
+    row = [given.get("image_id"), given.get("category_id"), given.get("iscrowd", 0), *box]
+    # Larger whole numbers are not exact in float64. NaN is not smaller.
+    right = len(row) == 7 and {int, float, bool}.issuperset(map(type, row)) and sum(map(abs, row)) < 2**53
+    if not right or row[0] % 1 or row[1] % 1 or masks and given.get("segmentation"):
       return given
-    x, y, width, height = given["bbox"]
-    place = given.get("segmentation@") or added(json.dumps(given["segmentation"]).encode() if masks else b"")
-    rows.extend((given["image_id"], given["category_id"], given.get("iscrowd", 0), x, y, width, height, *place))
+    rows.extend([*row, *given.get("segmentation at", (0, 0))])
 
   try:
     with tf.io.gfile.GFile(path, "rb") as file:
       while chunk := file.read(_CHUNK):
-        # Cut after an object, and so not within a polygon.
+        # Cut after an object, and so not within a segmentation.
         part, brace, rest = (rest + chunk).rpartition(b"}")
-        parts.append(_POLYGONS.sub(shortened, part + brace))
-    found = json.loads(b"".join([*parts, rest]), object_hook=entry)
-    missing = [each for each in found["annotations"] if each is not None]
-    if missing:
-      raise KeyError(f"image_id or category_id of {missing[0]}")
+        parts.append(_SEGMENTATION.sub(shortened, part + brace))
+    found = {"annotations": [], "categories": [], **json.loads(b"".join([*parts, rest]), object_hook=entry)}
     names = [os.fspath(each["file_name"]) for each in found["images"]]
-    numbers = np.array([(each["id"], each["height"], each["width"]) for each in found["images"]], np.float64)
-    numbers = numbers.reshape(-1, 3)
-    classes = {int(each["id"]): str(each["name"]) for each in found["categories"]}
-    annotations = np.array(rows).reshape(-1, 9)
-    # Larger whole numbers are not exact in float64.
-    if not np.all(np.abs(np.append(annotations[:, :2], numbers[:, 0])) < 2**53) or np.any(np.isnan(annotations)):
-      raise ValueError("an id of 2^53 or more, or a number that is NaN")
-    if np.any(numbers[:, 1:] < 1):
-      raise ValueError("an image without height or width")
-    if not names or len(classes) < max(1, len(found["categories"])):
-      raise ValueError(f"{len(names):,} images, {len(found['categories']):,} categories with {len(classes):,} ids")
-  except (LookupError, TypeError, ValueError, tf.errors.OpError) as error:
+    numbers = np.array([[each[k] for k in ("id", "height", "width")] for each in found["images"]], float).reshape(-1, 3)
+    for each in filter(None, found["annotations"]):
+      of = [name for name, number in zip(names, numbers[:, 0]) if number == each.get("image_id")] or ["no image"]
+      raise ValueError(f"annotation {each.get('id')!r} of {of[0]!r} is wrong: {each}")
+    classes = dict(sorted((each["id"], str(each["name"])) for each in found["categories"]))
+    right = np.all((numbers % 1 == 0) & (numbers < 2**53) & (numbers > [-(2**53), 0, 0]), axis=1)
+    for each in numbers[:, 0], [*map(os.path.normpath, names)]:  # The first one of its id, and of its name.
+      right &= np.isin(range(len(names)), np.unique(each, return_index=True)[1])
+    if not np.all(right):
+      raise ValueError(f"image {names[np.argmin(right)]!r} lacks a height or width, or an id or file_name of its own")
+    if not names or len(classes) < len(found["categories"]) or len(rows) != 9 * len(found["annotations"]):
+      raise ValueError(f"{len(names):,} images, {len(classes):,} ids of categories, {len(rows) // 9:,} annotations")
+  except (LookupError, AttributeError, TypeError, ValueError, tf.errors.OpError) as error:
     raise ValueError(
-      "annotations must be a JSON file such as instances_train2017.json: images with id, file_name, height and width, "
-      f"annotations with image_id, category_id and bbox{', segmentation' * masks}, categories with id and "
-      f"name; {path} cannot be read: {type(error).__name__}: {str(error)[:300]}. Unpack it if it is compressed."
+      f"annotations {path} cannot be read: {type(error).__name__}: {str(error)[:300]}. It must be JSON such as "
+      "instances_train2017.json, unpacked: images with id, file_name, height and width, annotations with image_id, "
+      "category_id and bbox, categories with id and name. Ids are whole, below 2^53; bbox four numbers, iscrowd 0 or 1."
     ) from error
-  return names, numbers, annotations, classes, text
+  return names, numbers, np.array(rows).reshape(-1, 9), classes, text
 
 
-def _places(wanted, ids):
-  """Where in `ids` each wanted one is, or -1."""
-  places = {each: place for place, each in enumerate(ids)}
-  return np.array([places.get(each, -1) for each in wanted.tolist()], int)
-
-
-def _are_polygons(lists):
-  return all(isinstance(each, list) and len(each) % 2 == 0 and all(map(checks.is_real, each)) for each in lists)
-
-
-class _Segments:
-  """For each image a map of its objects' numbers."""
-
-  def __init__(self, sizes, splits, text, places):
-    self._sizes, self._splits, self._text, self._places = sizes, splits, text, places
-
-  def __len__(self):
-    return len(self._sizes)
+class _Segments(list):
+  """The sizes of images and where in `text` their segmentations are, read as maps of object numbers."""
 
   def __getitem__(self, i):
     from pycocotools import mask
 
-    height, width = self._sizes[i].tolist()
-    drawn, found = np.zeros([width, height], np.int32), []
-    for number, (begin, end) in enumerate(self._places[self._splits[i] : self._splits[i + 1]].tolist(), 1):
-      segment = json.loads(self._text[begin:end])
-      is_list = isinstance(segment, list)
-      if not (_are_polygons(segment) if is_list else segment["size"] == [height, width]):
-        raise ValueError(
-          f"masks of coco must be lists of polygons, [x, y, x, y, ...], or RLE of the size of the image, {height} x "
-          f"{width}. That of object {number} of element {i} is {str(segment)[:80]}. Correct the file."
-        )
-      if is_list:
-        # pycocotools takes two points for a box, and no polygon for an error.
-        polygons = [each for each in segment if len(each) > 4]
-        segment = mask.merge(mask.frPyObjects(polygons, height, width)) if polygons else None
+    size, places, found = *(each.tolist() for each in super().__getitem__(i)), []
+    for number, (begin, end) in enumerate(places, 1):
+      segment = json.loads(self.text[begin:end] or b"[]")
+      # With NaN or larger numbers pycocotools ends the process.
+      if isinstance(segment, list) and all(len(p) % 2 == 0 and all(abs(x) < 2**20 for x in p) for p in segment):
+        # It takes two points for a box, and no polygon for an error, so there is a point.
+        segment = mask.merge(mask.frPyObjects([[0] * 6, *(p for p in segment if len(p) > 4)], *size))
+      elif isinstance(segment, list) or segment.get("size") != size:
+        raise ValueError(f"object {number} has {str(segment)[:80]}, not polygons, [x, y, ...], or RLE of size {size}.")
       elif isinstance(segment["counts"], list):
-        segment = mask.frPyObjects(segment, height, width)
-      found += [(-int(mask.area(segment)), number, segment)] if segment else []
-    for _, number, segment in sorted(found, key=lambda each: each[:2]):
+        if sum(segment["counts"]) != size[0] * size[1]:  # Other pixels would be undefined.
+          raise ValueError(f"object {number} has an RLE of {sum(segment['counts']):,} pixels, not of the size {size}.")
+        segment = mask.frPyObjects(segment, *size)
+      found.append((number, segment))
+    drawn = np.zeros(size[::-1], np.int32)
+    for number, segment in sorted(found, key=lambda each: -int(mask.area(each[1]))):
       x, y, across, down = map(int, mask.toBbox(segment))
       part = np.s_[x : x + across, y : y + down]
-      np.copyto(drawn[part], number, where=mask.decode(segment).T[part].view(bool))
+      np.copyto(drawn[part], number, where=mask.decode(segment).T[part] == 1)
     return drawn.T

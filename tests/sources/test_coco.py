@@ -13,12 +13,12 @@ from support.datasets import plain
 
 module = importlib.import_module("refurbish_tf.sources.coco")
 SIZES = [(30, 40), (48, 20), (25, 25), (33, 17), (20, 20)]
-TWO_POINTS = [[1, 1, 9, 9]]
+WITHOUT_PIXELS = [[1, 1, 9, 9]], [], None
 TRICKY = 'a "segmentation": [[1, 2]] } é ]'
 
 
 def content():
-  """Five images, of which the fourth has only a crowd and the last one nothing; ids have gaps and are not in order."""
+  """Five images: the fourth has only a crowd, the last one nothing. Ids have gaps; some boxes lack "iscrowd"."""
   rng, rows = np.random.default_rng(7), []
   for number in range(24):
     image = (0, 2, 1)[number % 3]
@@ -28,7 +28,7 @@ def content():
   rows.insert(5, (89, [2, 4, 2, 48], {"size": [48, 20], "counts": [100, 60, 5, 800 - 5]}, 1))
   rows += [(87, [1, 2, 9, 9], {"size": [33, 17], "counts": "U2a0`00000000000:HN0000000000m1"}, 1)]
   rows += [(90, box, [], 0) for box in ([-9, 0, 9, 5], [3, 3, 0, 7], [40, 1, 5, 5])]
-  rows += [(90, [-4, 20, 10, 90], TWO_POINTS), (12345, [1, 1, 5, 5], [])]  # Without "iscrowd".
+  rows += [*((88, [-4, 20, 10, 90], each) for each in WITHOUT_PIXELS), (88, [3, 3, 5, 5]), (12345, [1, 1, 5, 5], [])]
   names = "id", "category_id", "image_id", "bbox", "segmentation", "iscrowd"
   return {
     "info": {"description": TRICKY, "segmentation": [1]},
@@ -80,7 +80,27 @@ def test_elements_are_those_of_the_file(tmp_path, monkeypatch, crowds, empty_ima
     assert element["image_id"] == image["id"] and tuple(found.pop("labels")) == labels
     assert {name: tuple(value) for name, value in found.items()} == ({"is_crowd": is_crowd} if crowds else {})
   kept = sum(len(boxes) for _, boxes, *_ in wanted)
-  assert f"{len(wanted)} with {kept} boxes; left out: {5 - len(wanted)} images" in rtf.describe(dataset)
+  left_out = f"{5 - len(wanted)} images without boxes, {2 - 2 * crowds} crowds, 4 boxes without area or image"
+  assert f"{len(wanted)} with {kept} boxes; left out: {left_out}" in rtf.describe(dataset)
+
+
+def test_labels_are_indices_into_class_names(tmp_path):
+  """So files with fewer categories have the training file's labels. Those without a box of an image may be absent."""
+  found, names = content(), ["unused", "c", TRICKY, "b"]
+  found["categories"][:0], found["annotations"][-1]["category_id"] = [{"id": 0, "name": "objects"}], 7
+  dataset = rtf.sources.coco(*written(tmp_path, found), class_names=names)
+  for element, (_, _, labels, *_) in zip(dataset, expected(False, False), strict=True):
+    assert [names[label] for label in element["bounding_boxes"]["labels"]] == [[TRICKY, "b", "c"][i] for i in labels]
+  with pytest.raises(ValueError, match=r"class_names lacks the categories 44 \(b\), 90 \(c\) of .*Add them, or remove"):
+    rtf.sources.coco(*written(tmp_path), class_names=dataset.class_names[2:3])
+
+
+def test_a_file_without_annotations_has_only_images(tmp_path):
+  path = written(tmp_path, {"images": content()["images"]})
+  dataset = rtf.sources.coco(*path, empty_images=True)
+  assert [each["bounding_boxes"]["boxes"].shape for each in dataset] == 5 * [(0, 4)]
+  with pytest.raises(ValueError, match="no image of .* has one. empty_images=True"):
+    rtf.sources.coco(*path)
 
 
 @pytest.mark.parametrize("crowds", [False, True])
@@ -90,11 +110,12 @@ def test_masks_are_those_of_pycocotools(tmp_path, crowds):
   dataset, peer = rtf.sources.coco(*written(tmp_path), masks=True, crowds=crowds), pycocotools(written(tmp_path)[0])
   for element, (image, *_, annotations) in zip(dataset.as_numpy_iterator(), expected(crowds, False), strict=True):
     segments = np.zeros([image["height"], image["width"]], np.int32)
-    drawn = [each["segmentation"] != TWO_POINTS and peer.annToMask(each) > 0 for each in annotations]
+    drawn = [each.get("segmentation") not in WITHOUT_PIXELS and peer.annToMask(each) > 0 for each in annotations]
     for number, mask in sorted(enumerate(drawn, 1), key=lambda each: -np.sum(each[1])):
       segments[mask] = number
     np.testing.assert_array_equal(element["segments"], segments)
     assert element["bounding_boxes"]["ids"].tolist() == list(range(1, len(drawn) + 1))
+  assert "boxes, 3 without mask; left out" in rtf.describe(dataset)
 
 
 @pytest.mark.parametrize("masks", [False, True])
@@ -124,40 +145,34 @@ def test_another_box_or_polygon_is_noticed(tmp_path):
 
 
 @pytest.mark.parametrize(
-  "key, changes, text",
+  "key, text, changes",
   [
-    ("images", {"height": None}, r"images with id, file_name, height .*KeyError: 'height'"),
-    ("annotations", {"image_id": None}, "image_id or category_id of {'id'"),
-    ("annotations", {"bbox": [1, 2, 3]}, "bbox.*not enough values"),
-    ("annotations", {"category_id": 5}, "one id for each .* names a category that it does not have"),
-    ("images", {"id": 88}, "has an image id twice"),
-    ("categories", {"id": 44}, "3 categories with 2 ids"),
-    ("images", {"id": 2**53 + 1}, "an id of 2.53 or more"),
-    ("images", {"height": 0}, "without height or width"),
-    ("images", {"file_name": "gone.jpg"}, r"images must be .* lacks 1 of 3, such as .*gone.jpg"),
+    ("images", "KeyError: 'height'. .* images with id, file_name, height", {"height": [None]}),
+    ("images", "image '0.jpg' lacks", {"id": [90.5, 2**53 + 1], "height": [0, np.nan]}),
+    ("images", "image '[23].jpg' lacks .* an id or file_name of its own", {"id": [88], "file_name": ["./3.jpg"]}),
+    ("images", "images must be .* lacks 1 of 3, such as .*gone.jpg", {"file_name": ["gone.jpg"]}),
+    ("categories", "ids of categories", {"id": [44], "": [{"image_id": 90, "category_id": 1, "bbox": [1, 2, 3, 4]}]}),
+    ("categories", "class_names must have each of the categories of .* once", {"name": ["b"]}),
+    ("annotations", r"lacks the categories 5 \(not in the file\)", {"category_id": [5]}),
+    ("annotations", "annotation 0 of 'no image' is wrong: ", {"image_id": [None, "90"]}),
+    ("annotations", "annotation 0 of '0.jpg' is wrong: .*3\\].* bbox four numbers", {"bbox": [[1, 2, 3]]}),
+    ("annotations", "annotation 0 of '0.jpg'", {"bbox": [None, 5, *([1, 2, 3, each] for each in (np.nan, "4"))]}),
+    ("annotations", "annotation 0 of '0.jpg'", {"category_id": ["90", 90.5, 2**53 + 90], "iscrowd": ["0"]}),
+    ("annotations", "annotation 0 of '0.jpg'", {"segmentation": [[[[1, 2]]], [1, 2, 3, 4, 5, 6], [[1, 2, np.nan]]]}),
+    ("annotations", "object 1 has .* RLE of size", {"segmentation": [[7 * [1]], [6 * [2e9]], {"size": [4, 4]}]}),
+    ("annotations", "object 1 has an RLE of 9 ", {"segmentation": [{"size": [30, 40], "counts": [9]}]}),
   ],
 )
-def test_errors_name_what_is_missing(tmp_path, key, changes, text):
-  found = content()
-  found[key][0].update(changes)
-  found[key][0] = {name: value for name, value in found[key][0].items() if value is not None}
-  with pytest.raises(ValueError, match=text):
-    rtf.sources.coco(*written(tmp_path, found))
-  with pytest.raises(ValueError, match="no image of .* empty_images=True"):
-    rtf.sources.coco(*written(tmp_path, {**content(), "annotations": []}))
-  with pytest.raises(ValueError, match="annotations must be a JSON file .* cannot be read: NotFoundError"):
+def test_errors_name_what_is_wrong(tmp_path, key, text, changes):
+  if "segmentation" in changes:
+    pytest.importorskip("pycocotools", reason="pycocotools is not installed")
+  for name, value in ((name, value) for name, values in changes.items() for value in values):
+    found = content()
+    found[key][0] = {k: v for k, v in {**found[key][0], name: value}.items() if v is not None}
+    with pytest.raises((ValueError, tf.errors.UnknownError), match=text):
+      list(rtf.sources.coco(*written(tmp_path, found), masks="segmentation" in changes))
+  with pytest.raises(ValueError, match="annotations .*none.json cannot be read: NotFoundError"):
     rtf.sources.coco(tmp_path / "none.json", tmp_path)
-
-
-@pytest.mark.parametrize(
-  "wrong", [[[[1, 2], [3, 4]]], [[1, 2, 3, 4, 5, 6, 7]], [1, 2, 3, 4, 5, 6], {"size": [4, 4], "counts": [16]}]
-)
-def test_a_mask_that_is_none_is_refused(tmp_path, wrong):
-  pytest.importorskip("pycocotools", reason="pycocotools is not installed")
-  found = content()
-  found["annotations"][0]["segmentation"] = wrong
-  with pytest.raises(tf.errors.UnknownError, match="That of object 1 of element 0 is .*Correct the file"):
-    list(rtf.sources.coco(*written(tmp_path, found), masks=True))
 
 
 def test_masks_need_pycocotools(tmp_path, monkeypatch):
