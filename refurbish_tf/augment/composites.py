@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 from typing import Any, Callable, Sequence
 
 import tensorflow as tf
@@ -12,8 +11,8 @@ from . import layers, target_hints
 from .composition import image_of, with_image
 from .final_layers import checked_size
 from .mixing import Mixing
-from .target_kinds import BOXES, WITH_SIDES, checked_targets, shown
-from .targets import Following, padding_of
+from .target_kinds import BOXES, WITH_SIDES, checked_names, checked_targets, shown
+from .targets import Following, beginning_in, checked_rows, kept_rows
 
 
 def mosaic(
@@ -49,7 +48,8 @@ def mosaic(
 
   Args:
     size: the size of the result, a whole number or `(height, width)`; None for that of the images, as in KerasCV. For
-      YOLOX' canvas pass twice that, and then `compose([random_affine(...), center_crop(s)], targets, clips=False)`.
+      YOLOX' canvas pass twice that, and then `compose([random_affine(...), center_crop(s)], targets, clips=False)` and
+      `sanitize_boxes`.
     targets: as for `compose`, with one component of boxes at most.
     with_rows: as for `sanitize_boxes`: the components that have a row for each box, such as labels, key points too.
     instances: `{"segments": "ids"}`: a map of the images' size that has in each pixel the number of an object, from 1
@@ -139,12 +139,14 @@ class _Composite(Mixing):
       )
     # The map of instances and their numbers, if any, and what has rows.
     self.pair = [name for pair in (instances or {}).items() for name in pair]
-    self.with_rows = list(with_rows) if isinstance(with_rows, (list, tuple)) else [with_rows]
-    names = self.pair + self.with_rows
-    if any(isinstance(name, bool) or not isinstance(name, (str, numbers.Integral)) for name in names):
-      raise TypeError(
-        f"with_rows and instances of {whose} must have names, or positions in a tuple, got {names!r}. Pass "
-        'with_rows=("labels",).'
+    self.with_rows = checked_names(f"with_rows of {whose}", with_rows)
+    names = self.with_rows + checked_names(f"instances of {whose}", self.pair)
+    masks = [shown(path) for path, kind in self.targets.items() if kind == "mask"]
+    if masks and not self.pair and "ids" in self.with_rows:
+      raise ValueError(
+        f'instances of {whose} must name a map of objects, whose numbers would repeat in the four images, got "ids" in '
+        f'with_rows and {" and ".join(masks)} as "mask". Pass instances={{{masks[0]}: "ids"}} in place of both. If '
+        'the map holds classes, rename "ids" in Dataset.map before.'
       )
     if len(self.boxes) > 1 or names and not self.boxes:
       raise ValueError(
@@ -199,16 +201,13 @@ class _Batch(Following):
     maps = dict.fromkeys(self._pair[:1], "mask")
     super().__init__({**fn.targets, **beside, **maps}, element, rest, images, moves=False)
     named = {*(path for path, kind in fn.targets.items() if kind is None), *self._kinds, *self._rows}
-    is_named = lambda path: any(path[: k + 1] in named for k in range(len(path)))
     # What belongs to whole images, as pairs of a path and a value.
-    self.whole = [each for each in target_hints.components(element, rest) if not is_named(each[0])]
+    self.whole = [each for each in target_hints.components(element, rest) if not beginning_in(named, each[0])]
+    boxes = self._ragged.get(self._boxes, self._tensors.get(self._boxes))
+    what = f"with_rows and instances of {fn.__name__}"
     for path in self._rows:
-      if path not in self._kinds:
-        value = self._component(path, "mask")[1]
-        value = value if isinstance(value, tf.RaggedTensor) else tf.convert_to_tensor(value)
-        self._tensors[path] = self._dense(path, value)
-      lengths = [self._ragged[each].args[0].row_lengths() for each in (path, self._boxes) if each in self._ragged]
-      self._tensors[path] = _checked_rows(path, self._tensors[path], self._tensors[self._boxes], lengths)
+      rows = checked_rows(what, shown(path), self._component(path, None)[1], boxes)
+      self._tensors[path] = self._dense(path, rows)
 
   def put(self, path, tensor):
     self._tensors[path] = tensor
@@ -218,11 +217,9 @@ class _Batch(Following):
     given, pastes = dict(self._tensors), self._fn.pastes
     self._pasted, visible = tf.zeros([0, 0, 0], tf.bool), tf.zeros([0, 0, 0], tf.float64)
     for path in self._pair:
-      is_right, told = (
-        tf.reduce_all(tf.cast(given[path], tf.int64) <= 65535),
-        "instances must have numbers up to 65,535",
-      )
-      given[path] = layers.checked_when_it_runs(given[path], is_right, f"{told}, got in {shown(path)}:", given[path])
+      is_right = tf.reduce_all(tf.cast(given[path], tf.int64) <= 65535)
+      told = f"instances must have numbers up to 65,535, got in {shown(path)}:"
+      given[path] = layers.checked_when_it_runs(given[path], is_right, told, given[path])
     maps, ids = [tf.cast(given[path], tf.int32) for path in self._pair] or (None, None)
     if pastes:
       instances = maps if maps.shape.rank == 4 else maps[..., tf.newaxis]
@@ -301,11 +298,11 @@ class _Batch(Following):
 
   def _put_rows(self, path, rows, stays):
     """Keeps the rows that stay, of `[batch, rows]`, before padding."""
-    made, given = tf.ragged.boolean_mask(rows, stays), self._tensors[path].shape
+    given = self._tensors[path].shape
     if path in self._ragged:
-      made = made.with_row_splits_dtype(self._ragged.pop(path).args[0].row_splits.dtype)
+      made = tf.ragged.boolean_mask(rows, stays).with_row_splits_dtype(self._ragged.pop(path).row_splits.dtype)
     else:
-      made = made.to_tensor(padding_of(rows.dtype), shape=tf.shape(rows))
+      made = kept_rows(rows, stays)
       made.set_shape([given[0], given[1] and given[1] * self.pieces.shape[1], *given[2:]])
     self.put(path, made)
 
@@ -322,14 +319,3 @@ def _joined(rows):
   """Rows of all pieces, `[batch, pieces * n, ...]`, from `[batch, pieces, n, ...]`."""
   shape = tf.shape(rows)
   return tf.reshape(rows, tf.concat([shape[:1], shape[1:2] * shape[2:3], shape[3:]], 0))
-
-
-def _checked_rows(path, rows, boxes, lengths):
-  """Returns the rows; raises unless each image has one for each of its boxes. `lengths`: of both if ragged."""
-  told = f"with_rows and instances must name components with a row for each box, got {shown(path)} beside the boxes"
-  if rows.shape.rank is None or rows.shape.rank < 2 or not rows.shape[:2].is_compatible_with(boxes.shape[:2]):
-    raise ValueError(f"{told}, of shapes {rows.shape} and {boxes.shape}. Leave it out, or give it as many rows.")
-  shapes = (
-    [tf.cast(each, tf.int64) for each in lengths] if len(lengths) == 2 else (tf.shape(rows)[:2], tf.shape(boxes)[:2])
-  )
-  return layers.checked_when_it_runs(rows, tf.reduce_all(tf.equal(*shapes)), f"{told}, of the shapes:", *shapes)

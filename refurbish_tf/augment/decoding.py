@@ -7,8 +7,8 @@ import tensorflow as tf
 
 from refurbish_tf._internal import checks, native
 from .final_layers import checked_size, name_of_dtype, random_resized_crop, resized
-from .layers import checked_range, checked_seed, checked_whole
-from .native_layers import NativeLayer, of_rank, pieces, target_arguments
+from .layers import checked_range, checked_seed, checked_whole, of_rank
+from .native_layers import NativeLayer, pieces, target_arguments
 
 # Pillow's limit on the pixels that a file may claim.
 MAX_PIXELS = 178_956_970

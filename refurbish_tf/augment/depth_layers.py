@@ -6,8 +6,7 @@ import tensorflow as tf
 
 from refurbish_tf._internal import pipeline_warnings
 from .layers import checked_probability, checked_seed, checked_when_it_runs, checked_whole
-from .layers import looks_like_volume_of_channels, way_to_channels
-from .native_layers import of_rank
+from .layers import looks_like_volume_of_channels, of_rank, way_to_channels
 from .target_kinds import shown
 
 _LARGEST_DEPTH = 65_535

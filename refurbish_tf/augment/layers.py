@@ -225,13 +225,46 @@ def check_is_one(image, whose):
 def checked_batch(images, whose, advice):
   """Returns `images` as a tensor of four dimensions; raises unless it can be a batch of images."""
   check_is_one(images, whose)
-  images = tf.convert_to_tensor(images)
-  if not images.shape.is_compatible_with([None] * 4):
+  images = dense(images)
+  if images.shape.rank is None:
+    images = of_rank(
+      images, 4, "[batch, height, width, channels], as after .batch(...),", "images.set_shape([None] * 4)"
+    )
+  if images.shape.rank != 4:
     raise ValueError(
       f"images of {whose} must be [batch, height, width, channels], got shape {images.shape}. {advice} Add the axis "
       "of channels to images that have none: images[..., tf.newaxis]."
     )
-  return tf.ensure_shape(images, [None] * 4) if images.shape.rank is None else images
+  return images
+
+
+def dense(image):
+  """The image, or the batch, as a tensor; raises if it is ragged or sparse."""
+  if isinstance(image, (tf.RaggedTensor, tf.SparseTensor)):
+    raise TypeError(
+      f"image must be a dense tensor, got a {type(image).__name__}. Resize images of many sizes to one in Dataset.map, "
+      "before .batch(...), or make it one there: image.to_tensor()."
+    )
+  return tf.convert_to_tensor(image)
+
+
+def of_known_rank(image):
+  """The image as a tensor. One of unknown rank is taken for a single image, not for a batch."""
+  image = dense(image)
+  if image.shape.rank is not None:
+    return image
+  return of_rank(image, 3, "[height, width, channels]", "tf.ensure_shape(image, [None, None, None, 3]) for a clip")
+
+
+def of_rank(tensor, rank, form, way):
+  """Sets the rank of a tensor that is not known while tracing; raises at run time if it has another."""
+  told = (
+    f"It must be {form} where the rank is not known while tracing, as after tf.numpy_function. Say what it is in a "
+    f"function before: {way}. Got shape:"
+  )
+  tensor = checked_when_it_runs(tensor, tf.equal(tf.rank(tensor), rank), told, tf.shape(tensor))
+  tensor.set_shape([None] * rank)
+  return tensor
 
 
 def checked_range(whose, name, values, highest, advice="Leave it out for that of Inception."):

@@ -8,8 +8,7 @@ import tensorflow as tf
 
 from refurbish_tf._internal import checks
 from .final_layers import checked_size
-from .layers import check_is_one, checked_when_it_runs, way_to_channels
-from .native_layers import of_known_rank
+from .layers import checked_when_it_runs, of_known_rank, way_to_channels
 
 
 def five_crop(size: int | Sequence[int]) -> Callable[[Any], tf.Tensor]:
@@ -78,8 +77,13 @@ class _Crops:
     self.__name__, self._size, self._flipped_axis = name, checked_size(size, name), flipped_axis
 
   @tf.autograph.experimental.do_not_convert
-  def __call__(self, image: Any) -> tf.Tensor:
-    check_is_one(image, self.__name__)
+  def __call__(self, image: Any, *rest: Any) -> tf.Tensor:
+    if rest or isinstance(image, (dict, tuple)):
+      raise TypeError(
+        f"{self.__name__} must be called with an image alone, because nothing beside it follows its crops, got "
+        f"{1 + len(rest)} arguments, the first of them a {type(image).__name__}. Call it in a function: .map(lambda "
+        'image, label: (crops(image), label)), or .map(lambda each: {**each, "image": crops(each["image"])}).'
+      )
     image = of_known_rank(image)
     if image.shape.rank not in (3, 4):
       raise ValueError(
@@ -87,11 +91,10 @@ class _Crops:
         f"channels], got shape {image.shape}. {way_to_channels(image.shape)}"
       )
     (height, width), known, sides = self._size, image.shape[-3:-1], tf.shape(image)[-3:-1]
-    told = f"Resize it before. image of {self.__name__} must be at least as large as its crops, {height} x {width}, got"
+    told = f"image of {self.__name__} must be at least as large as its crops, {height} x {width}. Resize it before. Got"
     if any(side is not None and side < least for side, least in zip(known, self._size)):
-      way, _, told = told.partition(". ")
-      raise ValueError(f"{told} {known[0]} x {known[1]}. {way}.")
-    image = checked_when_it_runs(image, tf.reduce_all(sides >= self._size), told, sides)
+      raise ValueError(f"{told} {known[0]} x {known[1]}.")
+    image = checked_when_it_runs(image, tf.reduce_all(sides >= self._size), f"{told}:", sides)
     rest = tf.unstack(sides - self._size)
     # As in torchvision, half of the rest is rounded to even.
     middle = [side // 2 + side % 2 * (side // 2 % 2) for side in rest]

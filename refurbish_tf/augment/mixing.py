@@ -9,7 +9,7 @@ from refurbish_tf._internal import native
 from . import layers, target_kinds, target_hints
 from .composition import image_of, with_image
 from .target_kinds import named, shown
-from .targets import replaced
+from .targets import beginning_in, replaced
 
 LABEL, WEIGHT = "label", "weight"
 _LABEL_NAMES = ("label", "labels")
@@ -200,7 +200,7 @@ class Mixing:
     """A dict from the path of each component to its kind; raises if one is neither given nor obvious."""
     kinds, used = {}, set()
     for path, value in found:
-      prefix = next((path[:end] for end in range(1, len(path) + 1) if path[:end] in self._kinds), None)
+      prefix = beginning_in(self._kinds, path)
       used.add(prefix)
       kinds[path] = self._kinds[prefix] if prefix else self._usual_kind(path, value)
       if kinds[path] is None and not prefix:
@@ -302,8 +302,7 @@ def _checked_kinds(components, whose):
 
 def _paths(path, components, whose):
   for name, kind in components.items():
-    if isinstance(name, bool) or not isinstance(name, (str, numbers.Integral)):
-      raise TypeError(f"components of {whose} must be names, or positions in a tuple, got {name!r}. {_TELL}")
+    target_kinds.checked_names(f"components of {whose}", [name], _TELL)
     if not path and (name in target_kinds.IMAGE_NAMES or isinstance(name, numbers.Integral) and name < 1):
       raise ValueError(
         f"components of {whose} must be beside the images, which are the first one, 0, got {name!r}. {_TELL}"

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from refurbish_tf._internal import pipeline_warnings, native, tracing
-from .layers import check_is_one, checked_probability, checked_seed, checked_when_it_runs
-from .layers import looks_like_volume_of_channels, way_to_channels, way_to_dtype
+from .layers import check_is_one, checked_probability, checked_seed
+from .layers import looks_like_volume_of_channels, of_known_rank, way_to_channels, way_to_dtype
 from .target_kinds import BOXES, named, shown
 
 # The most layers of one op. Further layers go to another op.
@@ -376,30 +376,6 @@ def _has_more_channels_than_rows(shape):
   if channels is not None and (channels <= 4 or any(side is not None and side <= channels for side in sides)):
     return channels > 4
   return None if channels is None or None in sides else False
-
-
-def of_known_rank(image):
-  """The image as a tensor. One of unknown rank is taken for a single image, not for a batch."""
-  if isinstance(image, (tf.RaggedTensor, tf.SparseTensor)):
-    raise TypeError(
-      f"image must be a dense tensor, got a {type(image).__name__}. Make it one in map before: image.to_tensor(), or "
-      "resize images of many sizes to one before they are batched."
-    )
-  image = tf.convert_to_tensor(image)
-  if image.shape.rank is not None:
-    return image
-  return of_rank(image, 3, "[height, width, channels]", "tf.ensure_shape(image, [None, None, None, 3]) for a clip")
-
-
-def of_rank(tensor, rank, form, way):
-  """Sets the rank of a tensor that is not known while tracing; raises at run time if it has another."""
-  told = (
-    f"It must be {form} where the rank is not known while tracing, as after tf.numpy_function. Say what it is in a "
-    f"function before: {way}. Got shape:"
-  )
-  tensor = checked_when_it_runs(tensor, tf.equal(tf.rank(tensor), rank), told, tf.shape(tensor))
-  tensor.set_shape([None] * rank)
-  return tensor
 
 
 def _checked_batch_size(batch_size, whose):

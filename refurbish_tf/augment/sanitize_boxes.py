@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import copy
-import numbers
 from typing import Any, Callable, Sequence
 
 import tensorflow as tf
 
-from refurbish_tf._internal.checks import is_real
 from .composition import image_of
-from .layers import checked_when_it_runs
-from .target_kinds import BOX_NAMES, BOXES, BoxFormat
+from .layers import checked_real, checked_when_it_runs, dense
+from .target_kinds import BOX_NAMES, BOXES, BoxFormat, checked_names
+from .targets import checked_rows, kept_rows, padding_of
 
 
 def sanitize_boxes(
@@ -31,44 +30,37 @@ def sanitize_boxes(
   ([[0.0, 0.0, 9.0, 9.0]], [3])
 
   A crop or a rotation leaves little of some boxes, and of others nothing: these are all 0. Put it after the layers,
-  and before `batch`. Rows of -1, which pad, are dropped, too.
+  before or after `batch`. Rows of -1, which pad, are dropped; after `batch`, dense rows are padded as by `mosaic`.
 
   Args:
-    boxes: the component that holds them, `[n, 4]`: the name of a dict's entry, or a position in a tuple. A dict there,
-      as Keras' `"bounding_boxes"`, has them under `boxes`, `bbox` or `bboxes`.
+    boxes: the component that holds them, `[n, 4]`, or `[batch, n, 4]`, ragged or padded: the name of a dict's entry, or
+      a position in a tuple. A dict there, as Keras' `"bounding_boxes"`, has them under `boxes`, `bbox` or `bboxes`.
+      Not for boxes of clips, of which row i is one object in all frames: those that are all 0 are gone.
     format: how they are written, as for `compose`. For a relative one the image must be in the element.
     with_rows: the components that have a row for each box, such as labels: a name or position, or several. Names are
       first looked for beside the boxes, in a dict that holds them.
-    min_size: the least height and width, in pixels, a real number of at least 0.
-    min_area: the least height times width, in pixels, a real number of at least 0.
+    min_size: the least height and width, in pixels, a number from 0 to 65,535.
+    min_area: the least height times width, in pixels, a number from 0 to 65,535².
 
   Returns:
     A function that is called as `Dataset.map` calls its own. It returns the element with fewer rows, as they stand, and
-    `n` unknown. It raises `ValueError` for a component that is not there or of another shape.
+    `n` unknown, or those of a padded batch before its padding. It raises `ValueError` for a component that is not there
+    or of another shape, and when it runs `tf.errors.InvalidArgumentError` for another number of rows.
 
   Raises:
     TypeError: an argument is of the wrong type.
-    ValueError: there is no such format, or a number is below 0.
+    ValueError: there is no such format, or a number is out of range.
   """
-  with_rows = (with_rows,) if isinstance(with_rows, (str, numbers.Integral)) else with_rows
-  is_list = isinstance(with_rows, (list, tuple))
-  for name, value in (("boxes", boxes), *(("with_rows", each) for each in (with_rows if is_list else [with_rows]))):
-    if isinstance(value, bool) or not isinstance(value, (str, numbers.Integral)):
-      raise TypeError(
-        f"{name} of sanitize_boxes must be a name or a position{', or several' * (name == 'with_rows')}, got "
-        f'{value!r}. Pass "boxes" for the entry of a dict, 1 for the second component of a tuple.'
-      )
+  checked_names("boxes of sanitize_boxes", [boxes])
+  with_rows = checked_names("with_rows of sanitize_boxes", with_rows)
   if not isinstance(format, str) or format not in BOXES:
     raise ValueError(
       f"format of sanitize_boxes must be one of {', '.join(BOXES)}, got {format!r}. Pass that of the boxes."
     )
-  for name, value in (("min_size", min_size), ("min_area", min_area)):
-    if not is_real(value) or not value >= 0:
-      raise (ValueError if is_real(value) else TypeError)(
-        f"{name} of sanitize_boxes must be a real number of at least 0, in pixels, got {value!r}. Pass 1 to drop what "
-        "is less than a pixel."
-      )
-  return _Sanitizer(boxes, format, tuple(dict.fromkeys(with_rows)), float(min_size), float(min_area))
+  advice, most = "It is in pixels: pass 1 to drop what is less than one.", 65_535
+  min_size = checked_real("min_size of sanitize_boxes", min_size, 0, most, advice)
+  min_area = checked_real("min_area of sanitize_boxes", min_area, 0, most**2, advice)
+  return _Sanitizer(boxes, format, tuple(dict.fromkeys(with_rows)), min_size, min_area)
 
 
 class _Sanitizer:
@@ -94,35 +86,34 @@ class _Sanitizer:
           f"{sorted(holder)}. Rename the one that holds the boxes with Dataset.map first."
         )
       key = names[0]
-    if isinstance(holder[key], tf.RaggedTensor):
-      holder[key] = holder[key].to_tensor(shape=[None] * (holder[key].shape.rank - 1) + [4])
-    boxes = tf.convert_to_tensor(holder[key])
-    if not boxes.shape.is_compatible_with([None, 4]):
+    boxes = given = holder[key]
+    if isinstance(given, tf.RaggedTensor):
+      boxes = given.to_tensor(padding_of(given.dtype), shape=[None] * (given.shape.rank - 1) + [4])
+    boxes = tf.convert_to_tensor(boxes)
+    shape = [None, None, 4] if boxes.shape.rank == 3 else [None, 4]
+    if not boxes.shape.is_compatible_with(shape):
       raise ValueError(
-        f"boxes of sanitize_boxes must be [n, 4], got {self._boxes!r} of shape {boxes.shape}. Put it before batch, "
-        "and give a single box a row, boxes[tf.newaxis]. Boxes of clips keep their rows: those that are all 0 are gone."
+        f"boxes of sanitize_boxes must be [n, 4], or [batch, n, 4], got {self._boxes!r} of shape {boxes.shape}. Give a "
+        "single box a row, boxes[tf.newaxis]. Boxes of clips in a batch keep their rows: those that are all 0 are gone."
       )
-    keep = self._kept(tf.ensure_shape(boxes, [None, 4]), element)
+    boxes = tf.ensure_shape(boxes, shape)
+    keep = self._kept(boxes, element)
+    # Rows of a batch stay ragged.
+    given = holder[key] = given if isinstance(given, tf.RaggedTensor) and keep.shape.rank == 2 else boxes
     is_beside = lambda name: isinstance(holder, dict) and name in holder
     places = [(holder, name) if is_beside(name) else _place(made, name) for name in self._with_rows]
     for place, name in [(holder, key), *places]:
-      rows = place[name] if isinstance(place[name], tf.RaggedTensor) else tf.convert_to_tensor(place[name])
-      if rows.shape.rank == 0 or rows.shape.rank and not rows.shape[:1].is_compatible_with(boxes.shape[:1]):
-        raise ValueError(
-          f"with_rows of sanitize_boxes must name components with a row for each box, got {name!r} of shape "
-          f"{rows.shape} for boxes of shape {boxes.shape}. Leave it out, or give it as many rows."
-        )
-      place[name] = (tf.ragged if isinstance(rows, tf.RaggedTensor) else tf).boolean_mask(rows, keep)
+      place[name] = kept_rows(checked_rows("with_rows of sanitize_boxes", repr(name), place[name], given), keep)
     return tuple(made) if rest else made[0]
 
   def _kept(self, boxes, element):
     first, second, third, fourth = tf.unstack(tf.cast(boxes, tf.float64), axis=-1)
-    longest = tf.reduce_max(tf.abs(tf.cast(boxes, tf.float64)))
+    longest = tf.reduce_max(tf.abs(tf.cast(boxes, tf.float64)), [-2, -1])[..., tf.newaxis]
     if self._format.endswith(("xyxy", "yxyx")):
       third, fourth = third - first, fourth - second
     if self._format.startswith("rel_"):
-      image = image_of(element)
-      if tf.convert_to_tensor(image).shape.rank in (0, 1):
+      image = dense(image_of(element))
+      if image.shape.rank in (0, 1):
         raise ValueError(
           f"format of sanitize_boxes must be one in pixels, not {self._format}, where the image is a file. Put it "
           "after the layers, which decode it."

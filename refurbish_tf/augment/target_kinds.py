@@ -51,10 +51,17 @@ def checked_targets(targets, whose):
   return paths
 
 
+def checked_names(what, names, advice='Pass "labels" for the entry of a dict, 1 for the second component of a tuple.'):
+  """Returns a list of the names of components, or of their positions; raises unless it can be that."""
+  names = list(names) if isinstance(names, (list, tuple)) else [names]
+  if any(isinstance(name, bool) or not isinstance(name, (str, numbers.Integral)) for name in names):
+    raise TypeError(f"{what} must be names, or positions in a tuple, got {names!r}. {advice}")
+  return names
+
+
 def _checked_paths(path, name, kind, whose):
   """Yields pairs of a path and a kind: for one name, or for the entries inside it."""
-  if isinstance(name, bool) or not isinstance(name, (str, numbers.Integral)):
-    raise TypeError(f"targets of {whose} must be names, or positions in a tuple, got {name!r}. {TELL}")
+  checked_names(f"targets of {whose}", [name], TELL)
   path = (*path, name if isinstance(name, str) else int(name))
   if isinstance(kind, dict):
     for inner, each in kind.items():

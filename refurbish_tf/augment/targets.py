@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import functools
 import re
 
 import tensorflow as tf
@@ -118,9 +117,8 @@ class Following:
       self._tensors[path] = self._dense(path, target_kinds.checked_dtype(path, kind, value))
       target_kinds.check_shape(path, kind, self._tensors[path], lead, shape_of(image))
     # The components that `targets` does not declare, which are checked for what looks like a target.
-    is_named = lambda path: path in self._kinds or not stays.isdisjoint(path[: k + 1] for k in range(len(path)))
     found = [] if targets == {} else target_hints.components(element, rest)
-    self._others = [(path, value) for path, value in found if not is_named(path)]
+    self._others = [(path, value) for path, value in found if not beginning_in({*stays, *self._kinds}, path)]
     self._check_others(image)
     self._check_others_beside_second_images()
     if moves:
@@ -188,7 +186,7 @@ class Following:
     whole = dict(enumerate(self._rest, 1))
     whole.update(element if isinstance(element, dict) else {})
     for path, tensor in self._tensors.items():
-      tensor = self._ragged[path](tensor) if path in self._ragged else tensor
+      tensor = _ragged_as(self._ragged[path], tensor) if path in self._ragged else tensor
       whole[path[0]] = replaced(whole[path[0]], path[1:], tensor)
     rest = [whole[number] for number in range(1, 1 + len(self._rest))]
     if isinstance(element, dict):
@@ -234,7 +232,7 @@ class Following:
     """Pads ragged rows. Layers leave the padding unchanged."""
     if not isinstance(tensor, tf.RaggedTensor):
       return tensor
-    self._ragged[path] = functools.partial(_ragged_as, tensor)
+    self._ragged[path] = tensor
     return tensor.to_tensor(padding_of(tensor.dtype))
 
   def _check_others(self, image):
@@ -264,6 +262,38 @@ class Following:
 def padding_of(dtype):
   """What pads rows of this dtype."""
   return tf.constant({tf.string: "", tf.bool: False}.get(dtype, 0 if dtype.is_unsigned else -1), dtype)
+
+
+def checked_rows(what, name, rows, boxes):
+  """Returns rows, dense or ragged; raises unless each image has one for each of its boxes. `what`: an argument."""
+  rows = rows if isinstance(rows, tf.RaggedTensor) else tf.convert_to_tensor(rows)
+  rank, told = boxes.shape.rank - 1, f"{what} must name components with a row for each box, got {name}"
+  way = "Leave it out, or give it as many rows."
+  if rows.shape.rank in range(rank) or not rows.shape[:rank].is_compatible_with(boxes.shape[:rank]):
+    raise ValueError(f"{told} of shape {rows.shape} for boxes of shape {boxes.shape}. {way}")
+  is_ragged = lambda each: isinstance(each, tf.RaggedTensor)
+  if is_ragged(rows) and is_ragged(boxes):
+    numbers = [each.row_lengths() for each in (rows, boxes)]
+  else:
+    numbers = [(each.bounding_shape() if is_ragged(each) else tf.shape(each))[:rank] for each in (rows, boxes)]
+  numbers = [tf.cast(each, tf.int64) for each in numbers]
+  return checked_when_it_runs(rows, tf.reduce_all(tf.equal(*numbers)), f"{told}. {way} Got:", *numbers)
+
+
+def kept_rows(rows, keep):
+  """Drops the rows for which `keep`, `[n]` or `[batch, n]`, is False. Dense rows of a batch are padded at the end."""
+  is_ragged, is_batch = isinstance(rows, tf.RaggedTensor), keep.shape.rank == 2
+  if is_ragged and is_batch:
+    keep = tf.RaggedTensor.from_tensor(keep, rows.row_lengths(), row_splits_dtype=rows.row_splits.dtype)
+  made = tf.ragged.boolean_mask(rows, keep)
+  if is_ragged or not is_batch:
+    return made
+  return tf.ensure_shape(made.to_tensor(padding_of(rows.dtype), shape=tf.shape(rows)), rows.shape)
+
+
+def beginning_in(paths, path):
+  """The path itself, or the first part of it, that is among `paths`; otherwise None."""
+  return next((path[:end] for end in range(1, len(path) + 1) if path[:end] in paths), None)
 
 
 def replaced(value, path, tensor):

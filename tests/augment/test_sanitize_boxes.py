@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from refurbish_tf.augment import sanitize_boxes
+from refurbish_tf.augment.targets import padding_of
 from support import cases
 from support.boxes import FORMATS, in_format
 
@@ -83,15 +84,40 @@ def test_in_a_dataset():
     list(wrong)
 
 
+@pytest.mark.parametrize("name", ["xyxy", "rel_center_xywh"])
+def test_a_batch_becomes_what_its_images_become(name):
+  """Ragged or padded, with rows of any dtype and shape."""
+  random, counts = np.random.default_rng(3), [5, 0, 3, 5]
+  names = np.array([[f"{b}{row}" for row in range(5)] for b in range(4)], object)
+  whole = {"boxes": np.float32([in_format(random.permutation(BOXES), name, SIZE) for _ in counts]), "names": names}
+  whole.update(ids=np.arange(20).reshape(4, 5), flags=names < "2", masks=random.random([4, 5, *SIZE]) < 0.5)
+  clean = sanitize_boxes("boxes", name, with_rows=["names", "ids", "flags", "masks"], min_size=2)
+  ragged = {key: tf.RaggedTensor.from_tensor(value, lengths=counts) for key, value in whole.items()}
+  padded = {key: value.to_tensor(padding_of(value.dtype), [4, 5]) for key, value in ragged.items()}
+  for given in (padded, ragged):
+    stage = tf.data.Dataset.from_tensors({"image": np.stack([IMAGE] * 4), **given}).map(clean)
+    (found,) = stage
+    for b, count in enumerate(counts):
+      expected = clean({"image": IMAGE, **{key: value[b, :count] for key, value in whole.items()}})
+      for key, value in given.items():
+        assert stage.element_spec[key].is_compatible_with(value)
+        rows, kept = found[key][b], len(expected[key])
+        np.testing.assert_array_equal(rows[:kept], expected[key])
+        assert len(rows) == (5 if given is padded else kept)
+        assert np.all(rows[kept:] == padding_of(value.dtype))
+  with pytest.raises(tf.errors.InvalidArgumentError, match="a row for each box, got 'ids'. Leave it out"):
+    clean({"image": IMAGE[np.newaxis], **ragged, "ids": ragged["ids"][::-1]})
+
+
 @pytest.mark.parametrize(
   "arguments, error, said",
   [
-    ({"boxes": 1.5}, TypeError, "boxes of sanitize_boxes must be a name"),
+    ({"boxes": 1.5}, TypeError, "boxes of sanitize_boxes must be names"),
     ({"boxes": True}, TypeError, "boxes of"),
     ({"boxes": 1, "format": "xyx"}, ValueError, "format of .* xyxy, yxyx"),
     ({"boxes": 1, "with_rows": None}, TypeError, "with_rows of"),
     ({"boxes": 1, "with_rows": [1.5]}, TypeError, "with_rows of"),
-    ({"boxes": 1, "min_size": -1}, ValueError, "min_size of .* at least 0"),
+    ({"boxes": 1, "min_size": -1}, ValueError, "min_size of .* from 0"),
     ({"boxes": 1, "min_size": float("nan")}, ValueError, "min_size"),
     ({"boxes": 1, "min_area": "a"}, TypeError, "min_area"),
   ],
@@ -107,9 +133,10 @@ def test_arguments(arguments, error, said):
     ValueError=[
       (sanitize_boxes(1), (IMAGE,), "no component 1 in an element of 1 components"),
       (sanitize_boxes("a"), ({"image": IMAGE},), r"no component 'a' in an element of a dict with \['image'\]"),
-      (sanitize_boxes(1), (IMAGE, np.zeros([2, 3])), r"must be \[n, 4\], got 1 of shape \(2, 3\)"),
-      (sanitize_boxes(1), (IMAGE, np.zeros([4])), r"give a single box a row"),
-      (sanitize_boxes(1), (IMAGE, np.zeros([2, 3, 4])), "Boxes of clips keep their rows"),
+      (sanitize_boxes(1), (IMAGE, np.zeros([2, 3])), r"must be \[n, 4\], or \[batch, n, 4\], got 1 of shape \(2, 3\)"),
+      (sanitize_boxes(1), (IMAGE, np.zeros([4])), r"Give a single box a row"),
+      (sanitize_boxes(1), (IMAGE, np.zeros([2, 2, 3, 4])), "Boxes of clips in a batch keep their rows"),
+      (sanitize_boxes(1, with_rows=2), (IMAGE, np.zeros([2, 3, 4]), [1, 2]), r"for each box, got 2 of shape \(2,\)"),
       (sanitize_boxes(1, with_rows=2), (IMAGE, BOXES, np.zeros([4])), r"a row for each box, got 2 of shape \(4,\)"),
       (sanitize_boxes(1), (IMAGE, {"a": BOXES}), r"looks for one of the entries .*got \['a'\]"),
       (sanitize_boxes(1, "rel_xyxy"), (b"file", BOXES / 30), "where the image is a file"),

@@ -54,13 +54,13 @@ def moves(layers, kind, *maps):
     yield image.shape[:2], homography(CORNERS, corners + 0.5), inner(known), moved
 
 
+# Layers that mirror or repeat pixels at an edge are left out, because a later layer could bring these pixels into the
+# middle of the image.
+UNMIRRORED = [layers for name, layers in WHOLE.items() if "reflected" not in name and "edge" not in name]
+
+
 class TestFlow:
-  # Layers that mirror or repeat pixels at an edge are left out, because a later layer could bring these pixels into the
-  # middle of the image.
-  MOVES = [
-    *(layers for name, layers in WHOLE.items() if "reflected" not in name and "edge" not in name),
-    *(layers for name, layers in BETWEEN.items() if name not in ("elastic", "all")),
-  ]
+  MOVES = [*UNMIRRORED, *(layers for name, layers in BETWEEN.items() if name not in ("elastic", "all"))]
 
   @cases.each_value
   @pytest.mark.parametrize("layers", MOVES, ids=range(len(MOVES)))
@@ -109,7 +109,7 @@ class TestFlow:
 
 
 class TestVectors:
-  MOVES = [*TestFlow.MOVES[:-5], *(BETWEEN[name] for name in ("rotation", "perspective", "affine", "shears"))]
+  MOVES = [*UNMIRRORED, *(BETWEEN[name] for name in ("rotation", "perspective", "affine", "shears"))]
   RESIZED = [BETWEEN[name] for name in ("resized_crop", "resize", "short side", "deep crop")]
 
   @staticmethod
