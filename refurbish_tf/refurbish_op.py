@@ -74,8 +74,8 @@ def refurbish(
     partial_fn: the expensive first part: a list of layers as for `rtf.augment.compose`, or a function as for
       `tf.data.Dataset.map`. Its result is cached, so keep it small: uint8 rather than float32. Layers treat an image
       `[frames, height, width, channels]` as one clip, whose frames share their draws.
-    final_fn: the cheap last part: a list of layers if `partial_fn` is one, otherwise a function of what `partial_fn`
-      returns. None or an empty list yields the samples as they are cached, which is echoing across epochs.
+    final_fn: the cheap last part: a list of layers, or a function of what `partial_fn` returns. None or an empty list
+      yields the samples as they are cached, which is echoing across epochs.
     r: the reuse factor, a real number of at least 1. 1 is standard training; 2 and 3 kept the accuracy in the paper.
     targets: with layers, the components that follow the image, as for `rtf.augment.compose`: `{"boxes": "xyxy"}`,
       `{1: "mask"}`.

@@ -14,7 +14,7 @@ from refurbish_tf._internal import tracing
 from . import keras_layers, other_libraries
 from .decoding import Decoder
 from .depth_layers import DepthLayer
-from .layers import check_is_one, checked_batch, checked_seed, checked_whole, layer_name, new_seed, seed_at
+from .layers import check_is_one, checked_batch, checked_seed, checked_whole, dense, layer_name, new_seed, seed_at
 from .native_layers import MOST_LAYERS, HalfAugmented, LayerChain, NativeLayer
 from .numpy_layer import NumpyLayer
 from .target_kinds import IMAGE_NAMES, checked_targets
@@ -126,30 +126,24 @@ def split(
 
 
 def functions_of(partial, final, targets):
-  """The two functions of a stage, given as functions or as two lists of layers."""
-  if is_list(final) and not flattened(final):
-    final = None
-  if not is_list(partial) and not is_list(final):
-    if targets is not None:
-      raise TypeError(
-        f"targets of refurbish is for lists of layers, got {targets!r} and functions. Pass targets to compose or "
-        "split of rtf.augment, which make such functions, or lists of layers to refurbish."
-      )
-    return function_of("partial_fn", partial), function_of("final_fn", final)
-  if not is_list(partial) or not is_list(final) and final is not None:
+  """The two functions of a stage, each given as a function or as a list of layers."""
+  parts = [flattened(given) if is_list(given) else [] for given in (partial, final)]
+  made = None, None
+  if partial is None or is_list(partial) and not parts[0]:
+    raise (TypeError if partial is None else ValueError)(
+      f"partial_fn must be a function, or have at least one layer, got {partial!r}. To cache nothing, use "
+      "refurbish(layers, r=1). [lambda image: image] caches the elements as they are."
+    )
+  if any(parts):
+    layers, targets = checked_layers([*parts[0], *parts[1]], "refurbish"), checked_targets(targets, "refurbish")
+    made = _split(layers, len(parts[0]), targets, clips=True, is_sample=True)
+  elif targets is not None:
     raise TypeError(
-      f"partial_fn and final_fn must be two functions or two lists of layers, got {partial!r} and {final!r}. Pass "
-      "rtf.augment.compose(layers) in place of the list, or put the function into a list; [lambda image: image] "
-      "caches the elements as they are."
+      f"targets of refurbish is for lists of layers, got {targets!r} and functions. Pass targets to compose or "
+      "split of rtf.augment, which make such functions, or lists of layers to refurbish."
     )
-  partial, final = flattened(partial), flattened(final or [])
-  if not partial:
-    raise ValueError(
-      "partial_fn must have at least one layer, got an empty list. To cache nothing, use refurbish(layers, r=1); to "
-      "cache the elements as they are, use [lambda image: image]."
-    )
-  layers, targets = checked_layers(partial + final, "refurbish"), checked_targets(targets, "refurbish")
-  return _split(layers, len(partial), targets, clips=True, is_sample=True)
+  given = zip(("partial_fn", "final_fn"), (partial, final), made)
+  return tuple(part if is_list(function) else function_of(name, function) for name, function, part in given)
 
 
 def function_of(name, function):
@@ -281,7 +275,7 @@ class _BatchPart(_SeededPart):
   def __call__(self, image, *rest, seed=None):
     images = image_of(image)
     check_is_one(images, self.__name__)
-    if tf.convert_to_tensor(images).dtype != tf.string:
+    if dense(images).dtype != tf.string:
       way = "Put it after batch, or leave clips=False out for single images."
       image = with_image(image, checked_batch(images, self.__name__, way))
     return super().__call__(image, *rest, seed=new_seed() if seed is None else seed)

@@ -253,6 +253,19 @@ class TestLists:
     by_lists, by_functions = _pixels_of_epochs(first, then), _pixels_of_epochs(*functions)
     assert by_lists == by_functions and len(set(by_lists)) >= 12
 
+  def test_a_list_and_a_function_may_be_mixed(self):
+    """Layers of the list move the targets that `refurbish` is given, and the function gets the whole element."""
+    source, flips = tf.data.Dataset.from_tensors((IMAGES["noise"], np.int64(7))), [augment.random_flip(p=0.5)]
+    for functions, numbers in (
+      ((flips, lambda image, number, epoch: (image, number + epoch)), [7, 8, 9, 10]),
+      ((lambda image, number, generation: (image, number + generation), flips), [7, 7, 8, 8]),
+    ):
+      stage = source.refurbish(*functions, r=2, seed=3, targets={1: None})
+      found, made = zip(*stage.repeat(4).as_numpy_iterator())
+      assert [*made] == numbers and {image.tobytes() for image in found} == {
+        image.tobytes() for image in (IMAGES["noise"], IMAGES["noise"][:, ::-1])
+      }
+
   def test_a_store_treats_lists_and_equal_functions_alike(self, tmp_path):
     """A store warns of another function only if the partial layers differ, however they are given."""
     source = tf.data.Dataset.from_tensors(IMAGES["noise"])
@@ -267,11 +280,10 @@ class TestLists:
   @pytest.mark.parametrize(
     "first, then, error, said",
     [
-      (_doubling, [_doubling], TypeError, "two functions or two lists.*compose"),
-      ([_doubling], _doubling, TypeError, "two functions or two lists.*compose"),
-      (None, [_doubling], TypeError, "two functions or two lists.*None"),
-      ([_doubling], 3, TypeError, "two functions or two lists.* 3"),
+      (None, [_doubling], TypeError, "^partial_fn .*function.*at least one layer, got None"),
+      ([_doubling], 3, TypeError, "^final_fn .*function.*list of layers.* 3"),
       ([], [_doubling], ValueError, "^partial_fn .*at least one.*r=1"),
+      ([], _doubling, ValueError, "^partial_fn .*at least one.*r=1"),
       ([[]], None, ValueError, "^partial_fn .*at least one"),
       ([_doubling], [[_doubling, 3]], TypeError, "^layers of refurbish .*3 at position 2 of 3"),
       (3, None, TypeError, "^partial_fn .*function.*list of layers.* 3"),
