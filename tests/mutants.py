@@ -296,6 +296,28 @@ MUTANTS = [
     "  if (num_sleeping_ > 0 || num_starting_ > 0 ||\n",
     "cc/test_cc.py::test_cc[address_undefined-ordered_workers_test]",
   ),
+  # Boxes, labels and instances of mosaics.
+  Mutant(
+    "labels are mixed in equal parts",
+    "augment/composites.py",
+    "areas = tf.reduce_prod(tf.cast(pieces[..., 3:5], tf.float64), 2)",
+    "areas = tf.ones_like(pieces[..., 0], tf.float64)",
+    "augment/test_composites.py::TestMosaic::test_whole_labels_and_weights_are_mixed_by_area",
+  ),
+  Mutant(
+    "the background becomes an object",
+    "augment/composites.py",
+    "places = tf.where((old > 0) & (old < end), old + first, -1)",
+    "places = tf.where(old < end, old + first, -1)",
+    "augment/test_composites.py::TestBoth::test_whole_boxes_are_exact_and_all_kinds_of_maps_follow",
+  ),
+  Mutant(
+    "a box stays however little is left of it",
+    "cc/kernels/image/composite_ops.cc",
+    "visible > 0 && visible + kPartRounding >= min_visibility;",
+    "visible > 0;",
+    "augment/test_composites.py::TestMosaic::test_is_its_definition",
+  ),
 ]
 
 

@@ -254,17 +254,17 @@ class TestLists:
     assert by_lists == by_functions and len(set(by_lists)) >= 12
 
   def test_a_list_and_a_function_may_be_mixed(self):
-    """Layers of the list move the targets that `refurbish` is given, and the function gets the whole element."""
-    source, flips = tf.data.Dataset.from_tensors((IMAGES["noise"], np.int64(7))), [augment.random_flip(p=0.5)]
+    source, flips = (
+      tf.data.Dataset.from_tensors((IMAGES["noise"], np.int64(7))),
+      [augment.random_flip(p=1), augment.random_flip(p=1)],
+    )
     for functions, numbers in (
       ((flips, lambda image, number, epoch: (image, number + epoch)), [7, 8, 9, 10]),
       ((lambda image, number, generation: (image, number + generation), flips), [7, 7, 8, 8]),
     ):
       stage = source.refurbish(*functions, r=2, seed=3, targets={1: None})
-      found, made = zip(*stage.repeat(4).as_numpy_iterator())
-      assert [*made] == numbers and {image.tobytes() for image in found} == {
-        image.tobytes() for image in (IMAGES["noise"], IMAGES["noise"][:, ::-1])
-      }
+      images, found = zip(*stage.repeat(4).as_numpy_iterator())
+      assert [*found] == numbers and all((image == IMAGES["noise"]).all() for image in images)
 
   def test_a_store_treats_lists_and_equal_functions_alike(self, tmp_path):
     """A store warns of another function only if the partial layers differ, however they are given."""

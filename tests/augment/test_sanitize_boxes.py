@@ -44,12 +44,6 @@ def test_boxes_of_exactly_the_minimum_size_stay_despite_rounding():
       assert sanitize_boxes(1, "rel_xyxy")(np.zeros([height, width, 3], np.uint8), boxes)[1].shape == (1, 4)
 
 
-def test_padding_is_removed():
-  boxes = np.float32([[-1] * 4, [1, 2, 9, 8], [0] * 4])
-  assert sanitize_boxes(1)(IMAGE, boxes)[1].numpy().tolist() == [[1, 2, 9, 8]]
-  assert sanitize_boxes(1)(IMAGE, boxes[:0])[1].shape == (0, 4)
-
-
 def test_finds_the_named_components():
   element = collections.OrderedDict(
     image=IMAGE,
@@ -57,16 +51,14 @@ def test_finds_the_named_components():
     scores=np.arange(5) / 2,
     polygons=tf.ragged.constant([[1], [2, 3], [], [4], [5]]),
   )
-  clean = pickle.loads(
-    pickle.dumps(sanitize_boxes("bounding_boxes", with_rows=["labels", "scores", "polygons", "labels"], min_size=2))
-  )
-  found = clean(element)
+  clean = sanitize_boxes("bounding_boxes", with_rows=["labels", "scores", "polygons", "labels"], min_size=2)
+  found = pickle.loads(pickle.dumps(clean))(element)
   assert (
     isinstance(found, collections.OrderedDict) and list(found) == list(element) and found["bounding_boxes"]["more"] == 3
   )
   assert found["bounding_boxes"]["labels"].numpy().tolist() == [0, 1] and found["scores"].numpy().tolist() == [0, 0.5]
   assert found["polygons"].to_list() == [[1], [2, 3]] and element["bounding_boxes"]["boxes"] is BOXES
-  ragged = tf.ragged.constant([[1.0, 2, 9, 8], [0, 0, 0, 0]])
+  ragged = tf.ragged.constant([[1.0, 2, 9, 8], [0, 0, 0, 0], [-1, -1, -1, -1]])
   assert sanitize_boxes("boxes")({"image": IMAGE, "boxes": ragged})["boxes"].numpy().tolist() == [[1, 2, 9, 8]]
 
 
@@ -75,13 +67,8 @@ def test_in_a_dataset():
   found = source.map(sanitize_boxes("boxes", with_rows=("labels",), min_size=1, min_area=1))
   assert [spec.shape.as_list() for spec in found.element_spec.values()] == [[20, 30, 3], [None, 4], [None]]
   assert next(found.as_numpy_iterator())["labels"].tolist() == [0, 1, 3, 4]
-  wrong = (
-    source.map(sanitize_boxes("boxes", with_rows="labels"))
-    .map(lambda element: {**element, "boxes": tf.constant([[5.0, 2, 3, 4]]), "labels": [1]})
-    .map(sanitize_boxes("boxes", with_rows="labels"))
-  )
   with pytest.raises(tf.errors.InvalidArgumentError, match="no negative height or width, as xyxy they have"):
-    list(wrong)
+    list(source.map(lambda element: {**element, "boxes": element["boxes"][:, ::-1]}).map(sanitize_boxes("boxes")))
 
 
 @pytest.mark.parametrize("name", ["xyxy", "rel_center_xywh"])
@@ -113,12 +100,9 @@ def test_a_batch_becomes_what_its_images_become(name):
   "arguments, error, said",
   [
     ({"boxes": 1.5}, TypeError, "boxes of sanitize_boxes must be names"),
-    ({"boxes": True}, TypeError, "boxes of"),
     ({"boxes": 1, "format": "xyx"}, ValueError, "format of .* xyxy, yxyx"),
     ({"boxes": 1, "with_rows": None}, TypeError, "with_rows of"),
-    ({"boxes": 1, "with_rows": [1.5]}, TypeError, "with_rows of"),
     ({"boxes": 1, "min_size": -1}, ValueError, "min_size of .* from 0"),
-    ({"boxes": 1, "min_size": float("nan")}, ValueError, "min_size"),
     ({"boxes": 1, "min_area": "a"}, TypeError, "min_area"),
   ],
 )

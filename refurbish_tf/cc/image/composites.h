@@ -21,8 +21,7 @@ struct Piece {
 };
 inline constexpr int kMosaicPieces = 4, kPastePieces = 2;
 
-// Above all positions of layers and apart from mixup's, so that the draws are
-// independent.
+// Apart from positions of layers and of mixup, so the draws are independent.
 inline constexpr uint64_t kMosaicPosition = (uint64_t{1} << 40) + 1;
 inline constexpr uint64_t kPastePosition = (uint64_t{1} << 40) + 2;
 

@@ -67,11 +67,13 @@ struct Call {
   }
   // The probabilities of the images, from input 2.
   absl::StatusOr<const float*> Probabilities() const {
-    TF_RETURN_IF_ERROR(Fits(input(2), {batch}));
+    const bool fits = Fits(input(2), {batch}).ok();
     const auto* const p = DataOf<float>(input(2));
     const auto is_one = [](float p) { return p >= 0 && p <= 1; };
-    if (std::all_of(p, p + batch, is_one)) return p;
-    return InvalidArgument("p of ", called, " must be from 0 to 1.");
+    if (fits && std::all_of(p, p + batch, is_one)) return p;
+    return InvalidArgument("p of ", called.substr(called.rfind(' ') + 1),
+                           " must be from 0 to 1, for each image or all, got ",
+                           input(2).SummarizeValue(4), ".");
   }
   // The pieces, from input 3.
   absl::StatusOr<const Piece*> Pieces() const {
