@@ -100,7 +100,9 @@ def test_depths_and_distortions_are_equally_likely():
     assert not chains[chains[:, 0] < place, 1 + place].any()
     counts = np.bincount(chains[chains[:, 0] >= place, 1 + place])
     assert len(counts) == 13 * 2 * 4 and np.abs(counts / counts.mean() - 1).max() < 0.35
-  assert abs(np.corrcoef(chains[::2, 1], chains[1::2, 1])[0, 1]) < 0.03
+  assert abs(np.corrcoef(draws[:, 2], draws[:, 6])[0, 1]) < 0.03
+  operations = draws[(draws[:, [2, 6]] == 2).all(1)][:, [3, 4, 5, 7, 8, 9]]
+  assert np.abs(np.corrcoef(operations.T) - np.eye(6)).max() < 0.1
   assert not augment.augmix(3, 2, 16).draws(SEED, 100).numpy()[:, [2, 19]].any()
 
 
