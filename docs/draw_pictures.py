@@ -58,6 +58,7 @@ NO_LAYERS = (
   "compose",
   "copy_paste",
   "five_crop",
+  "frequency_mask",
   "numpy_layer",
   "random_depth_crop",
   "random_depth_flip",
@@ -66,6 +67,8 @@ NO_LAYERS = (
   "seed_at",
   "split",
   "ten_crop",
+  "time_mask",
+  "time_shift",
 )
 # The cat's face in the square photograph, for layers that need boxes.
 BOXES = {"random_iou_crop": [[32.0, 14, 110, 110]]}

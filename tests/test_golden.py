@@ -247,6 +247,8 @@ def of_other_layers(kind):
     augment.random_photometric_distort(),
     augment.gaussian_noise(),
     augment.gaussian_noise(0.1, (0, 0.3)),
+    augment.time_mask(40, 2, 0.8),
+    augment.time_shift(),
     *augment.trivial_augment(),
   ]
   for layer in layers:
@@ -426,6 +428,8 @@ GROUPS = {
       "random_channel_permutation",
       "random_photometric_distort",
       "gaussian_noise",
+      "time_mask",
+      "time_shift",
       "trivial_augment",
     )
   },

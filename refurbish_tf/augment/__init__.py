@@ -39,6 +39,7 @@ from .mixing import cutmix, mixup, mixup_or_cutmix
 from .numpy_layer import numpy_layer
 from .rand_augment import rand_augment
 from .sanitize_boxes import sanitize_boxes
+from .sound_layers import frequency_mask, time_mask, time_shift
 from .trivial_augment import trivial_augment
 
 __all__ = [
@@ -54,6 +55,7 @@ __all__ = [
   "decode_random_resized_crop",
   "deep_auto_augment",
   "five_crop",
+  "frequency_mask",
   "gaussian_blur",
   "gaussian_noise",
   "mixup",
@@ -96,5 +98,7 @@ __all__ = [
   "seed_at",
   "split",
   "ten_crop",
+  "time_mask",
+  "time_shift",
   "trivial_augment",
 ]

@@ -14,14 +14,16 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from refurbish_tf._internal import pipeline_warnings, native, tracing
-from .layers import check_is_one, checked_probability, checked_seed
+from .layers import check_is_one, checked_probability, checked_seed, checked_when_it_runs
 from .layers import looks_like_volume_of_channels, of_known_rank, way_to_channels, way_to_dtype
-from .target_kinds import BOXES, named, shown
+from .target_kinds import BOXES, KEY_POINTS, named, shown
 
 # The most layers of one op. Further layers go to another op.
 MOST_LAYERS = 64
 # TensorFlow's cache of kernels only compares the ends of strings of 80 or more characters, and would confuse layers.
 _LONGEST_PIECE = 79
+# A chain with one of these layers, maybe inside of another one, also takes sound: [samples] and [time, mel].
+_OF_SOUND = re.compile("time_mask|frequency_mask|time_shift")
 
 
 class Facts(NamedTuple):
@@ -198,6 +200,11 @@ class LayerChain:
   def check_follows(self, path, kind):
     """Raises ValueError if a layer may move pixels in a way that the target at `path` cannot follow."""
     for layer, position, change in zip(self._layers, self._positions, facts_of(self.texts).changes):
+      if "rollover=1" in layer.text and kind in (*BOXES, *KEY_POINTS):
+        raise ValueError(
+          f"targets: the {kind} {shown(path)} cannot follow {layer!r} at position {position}, which would cut boxes in "
+          "two. Pass rollover=False."
+        )
       blends = change.startswith("blend")
       if blends and kind not in ("image", None) or change and kind == "disparity":
         raise ValueError(
@@ -327,10 +334,15 @@ class LayerChain:
         "first, by rtf.augment.decode() before this layer."
       )
     sizes = (None,) * 3 if shape.rank is None else tuple(shape.as_list())
+    sound = set(_OF_SOUND.findall(" ".join(layer.text for layer in self._layers)))
+    least = 3 if not sound else 2 if "frequency_mask" in sound else 1
+    if least <= len(sizes) < 3:
+      sizes = (*sizes, 1, 1)[:3]
     if not 3 <= len(sizes) <= self._batch_rank or 0 in sizes[-3:-1]:
       forms = "[height, width, channels] or, for a batch, [batch, height, width, channels]"
       if self._clips:
         forms = "[frames, height, width, channels] or, for a batch of clips, [batch, frames, height, width, channels]"
+      forms = "[samples], " * (least == 1) + "[time, mel], " * (least < 3) + forms
       way = "For clips, pass clips=True to rtf.augment.compose. " * (len(sizes) == 5) + way_to_channels(shape)
       raise ValueError(f"image of {self._whose} must be {forms}, with at least one pixel, got shape {shape}. {way}")
     if in_stage and len(sizes) == 4 and self._clips is None and tracing.is_in_stage():
@@ -372,7 +384,7 @@ class LayerChain:
 
 def _has_more_channels_than_rows(shape):
   """Whether channels probably come first, or are missing. None if the op must check this at run time."""
-  *sides, channels = [None] * 3 if shape.rank is None else shape[-3:].as_list()
+  *sides, channels = [None] * 3 if (shape.rank or 0) < 3 else shape[-3:].as_list()
   if channels is not None and (channels <= 4 or any(side is not None and side <= channels for side in sides)):
     return channels > 4
   return None if channels is None or None in sides else False

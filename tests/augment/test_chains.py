@@ -16,6 +16,8 @@ LAYERS = [
   augment.random_crop(padding=4),
   augment.random_flip(),
   augment.cutout(6),
+  augment.time_mask(9),
+  augment.time_shift(rollover=False),
   augment.random_solarize(),
   augment.gaussian_blur(5),
   augment.resize((17, 17)),

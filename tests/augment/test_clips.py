@@ -24,6 +24,7 @@ EVERY_LAYER = {
   "random_resized_crop": [augment.random_resized_crop((12, 30), antialias=True)],
   "resize": [augment.resize((13, 13))],
   "cutout": [augment.cutout(7)],
+  "time_shift": [augment.time_shift(rollover=False), augment.time_mask(9), augment.frequency_mask(9)],
   "grayscale": [augment.random_grayscale(0.5)],
   "color_jitter": [augment.color_jitter(0.4, 0.4, 0.2, 0.1)],
   "solarize": [augment.random_solarize()],

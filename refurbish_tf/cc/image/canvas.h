@@ -40,6 +40,8 @@ class Canvas {
   virtual void Transpose() = 0;
   // Fills a part with a color. The part may extend beyond the edges.
   virtual void CutOut(const Box& part, FillColor color) = 0;
+  // The mean of all values of a float32 image; 0 for targets.
+  virtual float Mean() { return 0; }
   // Resizes a part to a size. Pixels are interpolated bilinearly.
   virtual void Resize(const Box& part, ImageSize size, bool antialias) = 0;
   // Resizes a part to the size of the whole image, by bicubic interpolation.

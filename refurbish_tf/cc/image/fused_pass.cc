@@ -214,7 +214,9 @@ void FusedPass::Repeat(const uint8_t* pixel, int64_t length,
 }
 
 void FusedPass::Empty(uint8_t* to, int64_t length) const {
-  if (color_ != kBlack) {
+  if (color_ != kBlack && pixel_bytes_ % 4 == 0) {
+    for (int64_t i = 0; i < length; i += 4) std::memcpy(to + i, &color_, 4);
+  } else if (color_ != kBlack) {
     for (int64_t i = 0; i < length; i += pixel_bytes_) {
       for (int64_t c = 0; c < pixel_bytes_; ++c) to[i + c] = color_[c];
     }

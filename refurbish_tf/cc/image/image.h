@@ -137,9 +137,11 @@ enum class Border {
   kReflect,    // The image, mirrored about its outermost pixels.
   kSymmetric,  // The image, mirrored about its edges.
   kEdge,       // The outermost pixels.
+  kRollOver,   // The image again, from its other end.
 };
 
-// The color of empty uint8 pixels, by channel. Black (0) suits all types.
+// The color of empty uint8 pixels, by channel, or the bytes of a float32, for
+// all channels. Black (0) suits all types.
 using FillColor = std::array<uint8_t, 4>;
 inline constexpr FillColor kBlack = {0, 0, 0, 0};
 

@@ -1,6 +1,7 @@
 #include "refurbish_tf/cc/image/painter.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "refurbish_tf/cc/image/bicubic.h"
@@ -64,6 +65,21 @@ void Painter::Transpose() {
   Orientation(Orientation::kTransposed)
       .Turn(pass_->memory(), size, row_bytes, pixel_.bytes(), made);
   BeginWith(made, {size.width, size.height});
+}
+
+float Painter::Mean() {
+  Make();
+  const auto* const values = reinterpret_cast<const float*>(pass_->memory());
+  const int64_t count = pass_->size().height * pass_->row_bytes() / 4;
+  // In an order that lets vector instructions add several numbers at once.
+  double sums[8] = {};
+  const double rest = std::accumulate(values, values + count % 8, 0.0);
+  for (int64_t i = count % 8; i < count; i += 8) {
+#pragma GCC unroll 8
+    for (int k = 0; k < 8; ++k) sums[k] += values[i + k];
+  }
+  return static_cast<float>(std::accumulate(sums, sums + 8, rest) /
+                            static_cast<double>(count));
 }
 
 void Painter::Resize(const Box& part, ImageSize size, bool antialias) {

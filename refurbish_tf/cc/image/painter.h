@@ -77,6 +77,7 @@ class Painter : private Canvas {
   void CutOut(const Box& part, FillColor color) override {
     AddOrMakeFirst([&] { return pass_->CutOut(Enlarged(part), color); });
   }
+  float Mean() override;
   void Resize(const Box& part, ImageSize size, bool antialias) override;
   void ResizeBicubic(const Box& part) override;
   void Blur(const Gaussian& gaussian) override;

@@ -109,6 +109,11 @@ void Axis::Crop(int64_t begin, int64_t length, Border border,
       Append(old, begin + before, between, 0);
       AppendRepeated(old, size_ - 1, behind);
       break;
+    case Border::kRollOver:
+      Append(old, size_ - before, before, 0);
+      Append(old, begin + before, between, 0);
+      Append(old, 0, behind, 0);
+      break;
   }
   size_ = length;
 }

@@ -150,7 +150,7 @@ absl::Status ImageLayers::Parse(tensorflow::AttrSlice attributes) {
 
 absl::Status ImageLayers::CheckRank(const Tensor& images) const {
   const int most = clips_ ? 5 : 4;
-  if (images.dims() >= 3 && images.dims() <= most) return absl::OkStatus();
+  if (images.dims() >= 1 && images.dims() <= most) return absl::OkStatus();
   return InvalidArgument(
       "`images` must be of shape [height, width, channels] or ",
       clips_ ? "[frames, height, width, channels], or a batch of these"
@@ -161,9 +161,8 @@ absl::Status ImageLayers::CheckRank(const Tensor& images) const {
 absl::StatusOr<ImageSpec> ImageLayers::Behind(const Tensor& images,
                                               const int32_t* draws) const {
   const int dims = images.dims();
-  const int64_t channels = images.dim_size(dims - 1);
-  const ImageSize size = {images.dim_size(dims - 3), images.dim_size(dims - 2)};
-  const ImageSpec image = {size, {type_, channels}};
+  const ImageSpec image = SpecOf(images);
+  const int64_t channels = image.pixel.channels;
   const int64_t number = draws == nullptr ? 0 : NumDrawing(images);
   TF_ASSIGN_OR_RETURN(ImageSpec made,
                       chain_.Behind(image, number > 0 ? draws : nullptr));
@@ -178,10 +177,11 @@ absl::StatusOr<ImageSpec> ImageLayers::Behind(const Tensor& images,
         "the layers before batch.");
   }
   // An empty batch has no draws. If they determine the size, any size will do.
-  if (made.size.height == kUnknown) made.size = size;
+  if (made.size.height == kUnknown) made.size = image.size;
   // A clip of few frames with many channels may be a channels-first volume.
-  const bool is_odd = std::min(size.height, size.width) <= channels ||
-                      (clips_ && dims == 4 && images.dim_size(0) <= 4);
+  const bool is_odd =
+      std::min(image.size.height, image.size.width) <= channels ||
+      (clips_ && dims == 4 && images.dim_size(0) <= 4);
   if (channels > 4 && is_odd && looks_at_channels_.exchange(false)) {
     WarnInPython(absl::StrCat(
         "image of ", chain_.links()[0].name, " has the shape ",
@@ -198,9 +198,14 @@ absl::StatusOr<ImageSpec> ImageLayers::Behind(const Tensor& images,
 absl::StatusOr<TensorShape> ImageLayers::ShapeOf(const Tensor& images,
                                                  const ImageSpec& made) {
   TensorShape shape = images.shape();
-  const int dims = shape.dims();
-  TF_RETURN_IF_ERROR(shape.SetDimWithStatus(dims - 3, made.size.height));
-  TF_RETURN_IF_ERROR(shape.SetDimWithStatus(dims - 2, made.size.width));
+  const int dims = shape.dims(), begin = std::max(dims - 3, 0);
+  TF_RETURN_IF_ERROR(shape.SetDimWithStatus(begin, made.size.height));
+  if (dims > 1) {
+    TF_RETURN_IF_ERROR(shape.SetDimWithStatus(begin + 1, made.size.width));
+  } else if (made.size.width != 1) {
+    return InvalidArgument("[samples] must stay one column, got a width of ",
+                           made.size.width, ".");
+  }
   return shape;
 }
 
@@ -321,14 +326,13 @@ absl::Status LayersFunction::Paint(const Tensor& images, const Draws& draws,
                                    Stores stores) const {
   if (to_bytes == 0) return absl::OkStatus();
   const int dims = images.dims();
-  const ImageSize size = {images.dim_size(dims - 3), images.dim_size(dims - 2)};
-  const Pixel pixel = {layers_.type(), images.dim_size(dims - 1)};
+  const ImageSpec spec = layers_.SpecOf(images);
   int64_t number = 1;
   for (int i = 0; i < dims - 3; ++i) number *= images.dim_size(i);
   const int64_t frames = number / layers_.NumDrawing(images);
   const auto* from = static_cast<const char*>(images.data());
   try {
-    Painter painter(layers_.chain(), size, pixel, BestKernels());
+    Painter painter(layers_.chain(), spec.size, spec.pixel, BestKernels());
     for (int64_t i = 0; i < number; ++i) {
       painter.Paint(from,
                     draws.data() + i / frames * layers_.chain().num_draws(), to,

@@ -40,8 +40,16 @@ class ImageLayers {
     return IsBatch(images) ? images.dim_size(0) : 1;
   }
   absl::Status CheckRank(const Tensor& images) const;
-  // What the layers make from each of these images, which have three or more
-  // dimensions. `draws`: the draws of all images, one after the other, or null.
+  // [time, mel] is an image of one channel, [samples] also one of one column.
+  ImageSpec SpecOf(const Tensor& images) const {
+    TensorShape shape = images.shape();
+    while (shape.dims() < 3) shape.AddDim(1);
+    const int dims = shape.dims();
+    return {{shape.dim_size(dims - 3), shape.dim_size(dims - 2)},
+            {type_, shape.dim_size(dims - 1)}};
+  }
+  // What the layers make from each of these images. `draws`: the draws of all
+  // images, one after the other, or null.
   // Warns once if the channels seem not to be the last dimension.
   absl::StatusOr<ImageSpec> Behind(const Tensor& images,
                                    const int32_t* draws) const;

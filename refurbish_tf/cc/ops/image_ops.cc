@@ -1,4 +1,5 @@
 // Signatures and shapes of the ops of `rtf.augment`: layers, mixup and CutMix.
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -52,12 +53,12 @@ absl::Status DrawsShape(InferenceContext* c) {
   return absl::OkStatus();
 }
 
-// Checks that `images` have 3 dimensions, and before these at most a batch, the
-// frames of a clip, or both.
+// Checks that `images` have 3 dimensions, or fewer for sound, and before these
+// at most a batch, the frames of a clip, or both.
 absl::Status CheckImages(InferenceContext* c, ShapeHandle images) {
   bool clips;
   TF_RETURN_IF_ERROR(c->GetAttr("clips", &clips));
-  TF_RETURN_IF_ERROR(c->WithRankAtLeast(images, 3, &images));
+  TF_RETURN_IF_ERROR(c->WithRankAtLeast(images, 1, &images));
   return c->WithRankAtMost(images, clips ? 5 : 4, &images);
 }
 
@@ -117,24 +118,25 @@ absl::Status MadeShape(InferenceContext* c, const LayerChain& chain,
                        ShapeHandle images) {
   if (!c->RankKnown(images)) return UnknownShape(c);
   TF_RETURN_IF_ERROR(CheckImages(c, images));
-  const int dims = c->Rank(images);
-  const ImageSpec given = {
-      {c->Value(c->Dim(images, dims - 3)), c->Value(c->Dim(images, dims - 2))},
-      {ValueType::kUnknown, c->Value(c->Dim(images, dims - 1))}};
+  const int dims = c->Rank(images), begin = std::max(dims - 3, 0);
+  const auto value = [&](int i) {
+    return begin + i < dims ? c->Value(c->Dim(images, begin + i)) : 1;
+  };
+  const ImageSpec given = {{value(0), value(1)},
+                           {ValueType::kUnknown, value(2)}};
   TF_ASSIGN_OR_RETURN(const ImageSpec made, chain.Behind(given));
   // A dimension that layers keep stays the same object, so that shape inference
   // knows that it is equal even if it is unknown.
-  const auto replace = [&](int dim, int64_t from, int64_t to) {
-    return from == to && !made.size_is_new
+  const auto replace = [&](int i, int64_t from, int64_t to) {
+    return (from == to && !made.size_is_new) || begin + i >= dims
                ? absl::OkStatus()
-               : c->ReplaceDim(images, dim, c->MakeDim(to), &images);
+               : c->ReplaceDim(images, begin + i, c->MakeDim(to), &images);
   };
-  TF_RETURN_IF_ERROR(replace(dims - 3, given.size.height, made.size.height));
-  TF_RETURN_IF_ERROR(replace(dims - 2, given.size.width, made.size.width));
-  TF_RETURN_IF_ERROR(
-      replace(dims - 1, given.pixel.channels, made.pixel.channels));
+  TF_RETURN_IF_ERROR(replace(0, given.size.height, made.size.height));
+  TF_RETURN_IF_ERROR(replace(1, given.size.width, made.size.width));
+  TF_RETURN_IF_ERROR(replace(2, given.pixel.channels, made.pixel.channels));
   c->set_output(0, images);
-  return SetTargetShapes(c, 2, dims - 3, given.size, made);
+  return SetTargetShapes(c, 2, begin, given.size, made);
 }
 
 absl::Status PixelsShape(InferenceContext* c) {

@@ -123,10 +123,8 @@ class ImageOp : public OpKernel {
     };
     const int dims = images.dims();
     const int64_t num_draws = layers_.NumDrawing(images);
-    const int64_t channels = images.dim_size(dims - 1);
-    const ImageSize size = {images.dim_size(dims - 3),
-                            images.dim_size(dims - 2)};
-    const Pixel pixel = {layers_.type(), channels};
+    const ImageSize size = layers_.SpecOf(images).size;
+    const Pixel pixel = layers_.SpecOf(images).pixel;
     const int64_t frames =
         layers_.clips() && dims > 3 ? images.dim_size(dims - 4) : 1;
     ImageBatch batch{{}, num_draws, frames, size, size,

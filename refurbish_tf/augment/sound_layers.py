@@ -1,0 +1,104 @@
+"""Layers for sound, whose first axis is time: masks of spectrograms (SpecAugment), and shifts."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from refurbish_tf._internal.checks import checked_flag
+from .layers import check_ordered, checked_probability, checked_real, checked_whole
+from .native_layers import DrawingLayer
+
+
+def time_mask(
+  time_mask_param: int, num_masks: int = 1, p: float = 1.0, mask_value: float | Literal["mean"] = 0.0
+) -> Any:
+  """Returns a layer that fills random intervals of time of a spectrogram.
+
+  >>> rtf.augment.time_mask(4)(tf.ones([6, 2]), seed=[1, 0]).numpy()[:, 0].tolist()
+  [1.0, 0.0, 0.0, 1.0, 1.0, 1.0]
+  >>> layers = [rtf.augment.time_mask(40, num_masks=2, p=0.2), rtf.augment.frequency_mask(27, num_masks=2)]
+  >>> rtf.augment.compose(layers)(tf.zeros([1000, 80]), seed=[7, 0]).shape
+  TensorShape([1000, 80])
+
+  It is torchaudio's `TimeMasking`, but time is the first axis. The width is drawn uniformly from 0 up to, but without,
+  `time_mask_param`; then the place. Masks may overlap. Targets stay as they are.
+
+  Args:
+    time_mask_param: a whole number of frames of at least 0.
+    num_masks: a whole number from 1 to 64.
+    p: the largest part of the frames that a mask may cover, a real number from 0 to 1. As in torchaudio, 1 is no limit:
+      a mask may then cover all of a short spectrogram.
+    mask_value: what masks are filled with, a real number in the units of the spectrogram; or "mean", as in torchaudio's
+      `SpecAugment`: the mean of the spectrogram before this layer.
+
+  Returns:
+    A function `layer(spectrogram, seed)` like the one that `random_crop` returns, of `[time, mel]`, of
+    `[time, mel, channels]` with at most 8 channels, which have the same masks, or of a batch
+    `[batch, time, mel, channels]`; with another `mask_value` than 0, of float32. It also takes waveforms `[samples]`.
+    Native layers next to it in a list take `[time, mel]` as an image of one channel.
+
+  Raises:
+    TypeError, ValueError: an argument is of the wrong type, or out of range.
+
+  Implements Park et al., *SpecAugment*, Interspeech 2019, section 2.
+  """
+  p = checked_probability("time_mask", p, "Pass 0.2 to mask at most a fifth of the frames, or leave it out.")
+  return _mask("time_mask", "time_mask_param", time_mask_param, num_masks, mask_value, p)
+
+
+def frequency_mask(freq_mask_param: int, num_masks: int = 1, mask_value: float | Literal["mean"] = 0.0) -> Any:
+  """Returns a layer that fills random bands of frequencies of a spectrogram, as torchaudio's `FrequencyMasking`.
+
+  >>> rtf.augment.frequency_mask(3, mask_value="mean")(tf.constant([[1.0, 2, 6]]), seed=[2, 0]).numpy().tolist()
+  [[1.0, 3.0, 6.0]]
+
+  `freq_mask_param` is a number of bands, of the second axis. Otherwise arguments, result, errors and paper are those of
+  `time_mask`, but it does not take waveforms.
+  """
+  return _mask("frequency_mask", "freq_mask_param", freq_mask_param, num_masks, mask_value)
+
+
+def _mask(whose, name, widest, number, value, p=1.0):
+  widest = checked_whole(f"{name} of {whose}", widest, 0, 2**31, "The paper takes 27 bands, and 70 to 100 frames.")
+  number = checked_whole(f"num_masks of {whose}", number, 1, 64, "Leave it out for one.")
+  fill = _fill(f"mask_value of {whose}", value)
+  shown = f"{widest}, num_masks={number}, {f'p={p:g}, ' * (whose == 'time_mask')}mask_value={value!r}"
+  return DrawingLayer(whose, f"number={number} widest={widest} part=0,{p!r}{fill}", shown)
+
+
+def _fill(what, value):
+  if value == "mean":
+    return ""
+  value = checked_real(what, value, -1e30, 1e30, 'Pass "mean" for the mean, or leave it out for 0.')
+  return f" value={value or 0.0!r}"  # Not -0.0, whose bytes are not those of 0 in other dtypes.
+
+
+def time_shift(
+  min_shift: float = -0.5, max_shift: float = 0.5, rollover: bool = True, fill_value: float | Literal["mean"] = 0.0
+) -> Any:
+  """Returns a layer that moves sound in time by a random part of its length, to a later time if it is above 0.
+
+  >>> rtf.augment.time_shift(0.5, 0.5)(tf.constant([1.0, 2, 3, 4]), seed=[7, 0]).numpy().tolist()
+  [3.0, 4.0, 1.0, 2.0]
+
+  It is audiomentations' `Shift` in fractions, without a fade; `random_apply([time_shift()], p=0.5)` moves half of the
+  samples. Maps in `targets` follow; boxes and key points only without `rollover`.
+
+  Args:
+    min_shift, max_shift: the range of the part, real numbers from -1 to 1.
+    rollover: whether what leaves at one end comes in at the other one.
+    fill_value: what comes in without `rollover`, as `mask_value` of `time_mask`.
+
+  Returns:
+    A function `layer(sound, seed)` like the one that `time_mask` returns, also for waveforms `[samples, channels]`.
+
+  Raises:
+    TypeError, ValueError: an argument is of the wrong type, or out of range.
+  """
+  ends = (("min_shift", min_shift), ("max_shift", max_shift))
+  low, high = (checked_real(f"{name} of time_shift", end, -1, 1, "Pass 0.5 for half the length.") for name, end in ends)
+  check_ordered("min_shift and max_shift of time_shift", low, high)
+  rollover = checked_flag("rollover of time_shift", rollover, "Leave it out to roll over.")
+  fill = _fill("fill_value of time_shift", fill_value)
+  shown = f"{low:g}, {high:g}, rollover={rollover}, fill_value={fill_value!r}"
+  return DrawingLayer("time_shift", f"shift={low!r},{high!r} rollover={rollover:d}{fill}", shown)
