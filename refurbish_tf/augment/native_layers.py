@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from refurbish_tf._internal import pipeline_warnings, native, tracing
-from .layers import check_is_one, checked_probability, checked_seed, checked_when_it_runs
+from .layers import check_is_one, checked_probability, checked_seed
 from .layers import looks_like_volume_of_channels, of_known_rank, way_to_channels, way_to_dtype
 from .target_kinds import BOXES, KEY_POINTS, named, shown
 
