@@ -67,8 +67,8 @@ def refurbish(
 
   The source must have the same order in every epoch, because a sample is identified by its position; the stage
   shuffles. A function with a keyword argument `seed` gets an int32 `[2]` for `tf.random.stateless_*`, a new one each
-  time it runs. `partial_fn` may also take `generation`, how often the sample was prepared before, and `final_fn` the
-  `epoch`, both int64 `[]` from 0. The page *How it works* has the details.
+  time it runs. `partial_fn` may also take `generation`, how often the sample was prepared before (in each epoch, if it
+  does not fit into the store), and `final_fn` the `epoch`, both int64 `[]` from 0. The page *How it works* has more.
 
   Args:
     partial_fn: the expensive first part: a list of layers as for `rtf.augment.compose`, or a function as for

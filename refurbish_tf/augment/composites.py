@@ -121,6 +121,7 @@ def copy_paste(
 class _Composite(Mixing):
   """A function of a batch, with or without a seed. A class, so that it can be pickled."""
 
+  _FIRST = "If it has a row for each box, pass with_rows={!r}. "
   _ADVICE = "Name masks, boxes and key points in targets, and what has a row for each box in with_rows."
 
   def __init__(self, whose, targets, with_rows, instances, size, fill_value, p, min_visibility, **labels):
@@ -217,6 +218,11 @@ class _Batch(Following):
     given, pastes = dict(self._tensors), self._fn.pastes
     self._pasted, visible = tf.zeros([0, 0, 0], tf.bool), tf.zeros([0, 0, 0], tf.float64)
     for path in self._pair:
+      if not given[path].dtype.is_integer:
+        raise TypeError(
+          f"instances must have whole numbers, got dtype {given[path].dtype.name} in {shown(path)}. Make it "
+          "tf.cast(..., tf.int32) in Dataset.map before."
+        )
       is_right = tf.reduce_all(tf.cast(given[path], tf.int64) <= 65535)
       told = f"instances must have numbers up to 65,535, got in {shown(path)}:"
       given[path] = layers.checked_when_it_runs(given[path], is_right, told, given[path])

@@ -86,7 +86,7 @@ def compose(
   Lee et al., *Refurbish Your Training Data*, USENIX ATC 2021, section 2.2: an augmentation is a sequence of layers.
   """
   layers = checked_layers(layers, "compose")
-  return compose_part(layers, 0, len(layers), checked_targets(targets, "compose"), _checked_clips(clips, "compose"))
+  return compose_part(layers, 0, len(layers), checked_targets(targets, "compose"), checked_clips(clips, "compose"))
 
 
 def split(
@@ -122,7 +122,7 @@ def split(
   layers = checked_layers(layers, "split")
   way = "; to cache nothing, use refurbish(layers, r=1)" if at == 0 else ""
   at = checked_whole("at", at, 1, len(layers), f"Pass the number of layers of the partial augmentation{way}.")
-  return _split(layers, at, checked_targets(targets, "split"), _checked_clips(clips, "split"))
+  return _split(layers, at, checked_targets(targets, "split"), checked_clips(clips, "split"))
 
 
 def functions_of(partial, final, targets):
@@ -158,7 +158,7 @@ def _split(layers, at, targets, clips, is_sample=False):
   return compose_part(layers, 0, at, targets, clips, is_sample), rest
 
 
-def _checked_clips(clips, whose):
+def checked_clips(clips, whose):
   if clips is not None and not isinstance(clips, bool):
     raise TypeError(
       f"clips of {whose} must be True, False or None, got {clips!r}. True: an image of four dimensions is a clip, all "

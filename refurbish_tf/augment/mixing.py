@@ -146,7 +146,8 @@ class Mixing:
 
   # It must get whole elements: without the labels it would mix the images alone.
   needs_labels = True
-  # What to do with targets.
+  # What to do with rows for boxes, and with targets.
+  _FIRST = ""
   _ADVICE = "Masks, boxes and key points cannot be mixed: leave it out, or drop them in Dataset.map before."
 
   def __init__(self, whose, num_classes, components, mixup_alpha=1.0, cutmix_alpha=1.0, switch_prob=0.0):
@@ -207,8 +208,8 @@ class Mixing:
         raise ValueError(
           f"components of {self.__name__} must say what the component {shown(path)} is, of shape "
           f"{getattr(value, 'shape', None)}: labels are mixed with their images, and what is where in an image is no "
-          f"longer true. Pass {_named(path, LABEL)} or {_named(path, WEIGHT)} to mix it, {_named(path, None)} if it "
-          f"stays right as it is. {self._ADVICE}"
+          f"longer true. {self._FIRST.format(path[-1])}Pass {_named(path, LABEL)} or {_named(path, WEIGHT)} to mix it, "
+          f"{_named(path, None)} if it stays right as it is. {self._ADVICE}"
         )
     for path in self._kinds:
       if path not in used:

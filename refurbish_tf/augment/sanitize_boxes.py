@@ -7,7 +7,8 @@ from typing import Any, Callable, Sequence
 
 import tensorflow as tf
 
-from .composition import image_of
+from refurbish_tf._internal import pipeline_warnings
+from .composition import checked_clips, image_of
 from .layers import checked_real, checked_when_it_runs, dense
 from .target_kinds import BOX_NAMES, BOXES, BoxFormat, checked_names
 from .targets import checked_rows, kept_rows, padding_of
@@ -20,6 +21,7 @@ def sanitize_boxes(
   with_rows: str | int | Sequence[str | int] = (),
   min_size: float = 1,
   min_area: float = 1,
+  clips: bool | None = None,
 ) -> Callable[..., Any]:
   """Returns a function for `Dataset.map` that drops boxes which are too small, with their rows of other components.
 
@@ -35,17 +37,19 @@ def sanitize_boxes(
   Args:
     boxes: the component that holds them, `[n, 4]`, or `[batch, n, 4]`, ragged or padded: the name of a dict's entry, or
       a position in a tuple. A dict there, as Keras' `"bounding_boxes"`, has them under `boxes`, `bbox` or `bboxes`.
-      Not for boxes of clips, of which row i is one object in all frames: those that are all 0 are gone.
     format: how they are written, as for `compose`. For a relative one the image must be in the element.
     with_rows: the components that have a row for each box, such as labels: a name or position, or several. Names are
       first looked for beside the boxes, in a dict that holds them.
     min_size: the least height and width, in pixels, a number from 0 to 65,535.
     min_area: the least height times width, in pixels, a number from 0 to 65,535².
+    clips: False: boxes of three dimensions are of a batch. None, or True: those of one clip are an error, because row i
+      is one object in all frames. What was made by `ragged_batch` is a batch.
 
   Returns:
     A function that is called as `Dataset.map` calls its own. It returns the element with fewer rows, as they stand, and
-    `n` unknown, or those of a padded batch before its padding. It raises `ValueError` for a component that is not there
-    or of another shape, and when it runs `tf.errors.InvalidArgumentError` for another number of rows.
+    `n` unknown, or those of a padded batch before its padding. It warns of a component that is not named and seems to
+    have rows. It raises `ValueError` for a component that is not there or of another shape, and when it runs
+    `tf.errors.InvalidArgumentError` for another number of rows.
 
   Raises:
     TypeError: an argument is of the wrong type.
@@ -60,7 +64,8 @@ def sanitize_boxes(
   advice, most = "It is in pixels: pass 1 to drop what is less than one.", 65_535
   min_size = checked_real("min_size of sanitize_boxes", min_size, 0, most, advice)
   min_area = checked_real("min_area of sanitize_boxes", min_area, 0, most**2, advice)
-  return _Sanitizer(boxes, format, tuple(dict.fromkeys(with_rows)), min_size, min_area)
+  checked_clips(clips, "sanitize_boxes")
+  return _Sanitizer(boxes, format, tuple(dict.fromkeys(with_rows)), min_size, min_area, clips)
 
 
 class _Sanitizer:
@@ -68,9 +73,9 @@ class _Sanitizer:
 
   __name__ = "sanitize_boxes"
 
-  def __init__(self, boxes, format, with_rows, min_size, min_area):
+  def __init__(self, boxes, format, with_rows, min_size, min_area, clips):
     self._boxes, self._format, self._with_rows = boxes, format, with_rows
-    self._min_size, self._min_area = min_size, min_area
+    self._min_size, self._min_area, self._clips = min_size, min_area, clips
 
   @tf.autograph.experimental.do_not_convert
   def __call__(self, element, *rest):
@@ -96,11 +101,22 @@ class _Sanitizer:
         f"boxes of sanitize_boxes must be [n, 4], or [batch, n, 4], got {self._boxes!r} of shape {boxes.shape}. Give a "
         "single box a row, boxes[tf.newaxis]. Boxes of clips in a batch keep their rows: those that are all 0 are gone."
       )
+    if len(shape) == 3 and self._clips is not False and not isinstance(given, tf.RaggedTensor):
+      raise ValueError(
+        f"clips of sanitize_boxes must be False for a batch, got {self._clips} and {self._boxes!r} of shape "
+        f"{boxes.shape}, which may be of one clip, whose boxes keep their rows: those that are all 0 are gone."
+      )
     boxes = tf.ensure_shape(boxes, shape)
     keep = self._kept(boxes, element)
     # Rows of a batch stay ragged.
     given = holder[key] = given if isinstance(given, tf.RaggedTensor) and keep.shape.rank == 2 else boxes
     is_beside = lambda name: isinstance(holder, dict) and name in holder
+    for name, other in holder.items() if isinstance(holder, dict) else ():
+      if name not in (key, *self._with_rows) and getattr(other, "shape", None) == given.shape[:-1]:
+        pipeline_warnings.warn(
+          f"{name!r} of shape {other.shape} stays as it is, while sanitize_boxes drops boxes. If it has a row for each "
+          f"box, pass with_rows={(*self._with_rows, name)!r}."
+        )
     places = [(holder, name) if is_beside(name) else _place(made, name) for name in self._with_rows]
     for place, name in [(holder, key), *places]:
       place[name] = kept_rows(checked_rows("with_rows of sanitize_boxes", repr(name), place[name], given), keep)

@@ -255,7 +255,7 @@ class TestMosaic:
     given["image"] = given["image"].astype(np.uint8)
     layers = [augment.random_affine(0, (0.1, 0.1)), augment.center_crop(48)]
     shrink = augment.compose(layers, {**TARGETS, "segments": "mask", "labels": None, "ids": None}, clips=False)
-    clean = augment.sanitize_boxes("boxes", with_rows=("labels", "ids", "points"))
+    clean = augment.sanitize_boxes("boxes", with_rows=("labels", "ids", "points"), clips=False)
     for seed in range(cases.examples(5)):
       made = clean(shrink(augment.mosaic(96, fill_value=0, **MOSAIC)(given, seed=[seed, 0]), seed=[seed, 1]))
       for segments, boxes, ids in zip(made["segments"].numpy(), made["boxes"].numpy(), made["ids"].numpy()):
@@ -397,10 +397,11 @@ class TestBoth:
       (augment.mosaic(), {"mask": np.zeros([3, 24, 32])}, "component 'mask' is.*Name masks"),
       (augment.mosaic(fill_value=0.5), {"image": np.zeros([3, 8, 8, 3], np.uint8)}, "a value of uint8.*0.5"),
       (augment.mosaic(8, BOXES, with_rows="b"), {**FOUR, "b": np.zeros([3, 5])}, "a row for each box, got 'b'"),
-      (augment.mosaic(8, BOXES), {**FOUR, "labels": np.zeros([3, 4])}, "what the component 'labels' is.*with_rows"),
+      (augment.mosaic(8, BOXES), {**FOUR, "labels": np.zeros([3, 4])}, "'labels' is.*pass with_rows='labels'. Pass"),
       (augment.mosaic(256, BOXES), SMALL, "a dtype that holds the size, 256, got uint8"),
       (augment.mosaic(8, BOXES, with_rows="b"), RAGGED, "a row for each box, got 'b'"),
       (augment.mosaic(8, BOXES, instances={"s": "i"}), MANY, "numbers up to 65,535"),
+      (augment.mosaic(8, BOXES, instances={"s": "i"}), {**MANY, "s": np.zeros([3, 24, 32])}, "got dtype float"),
       (augment.mosaic(8, BOXES), WRONG, "'boxes' of mosaic must have no negative height or width.* in row 1 of image"),
       (augment.copy_paste(BOXES, instances={"s": "i"}), FOUR, "no component 's'"),
       (augment.copy_paste(TARGETS, instances=PAIR), batch_of(3), "what the component 'labels' is"),

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import refurbish_tf as rtf
 from refurbish_tf.augment import sanitize_boxes
 from refurbish_tf.augment.targets import padding_of
 from support import cases
@@ -68,7 +69,10 @@ def test_in_a_dataset():
   assert [spec.shape.as_list() for spec in found.element_spec.values()] == [[20, 30, 3], [None, 4], [None]]
   assert next(found.as_numpy_iterator())["labels"].tolist() == [0, 1, 3, 4]
   with pytest.raises(tf.errors.InvalidArgumentError, match="no negative height or width, as xyxy they have"):
-    list(source.map(lambda element: {**element, "boxes": element["boxes"][:, ::-1]}).map(sanitize_boxes("boxes")))
+    turned = source.map(lambda element: {"image": element["image"], "boxes": element["boxes"][:, ::-1]})
+    list(turned.map(sanitize_boxes("boxes")))
+  with pytest.warns(rtf.PipelineWarning, match=r"'labels' of shape \(5,\) stays .* pass with_rows=\('labels',\)"):
+    source.map(sanitize_boxes("boxes"))
 
 
 @pytest.mark.parametrize("name", ["xyxy", "rel_center_xywh"])
@@ -78,7 +82,7 @@ def test_a_batch_becomes_what_its_images_become(name):
   names = np.array([[f"{b}{row}" for row in range(5)] for b in range(4)], object)
   whole = {"boxes": np.float32([in_format(random.permutation(BOXES), name, SIZE) for _ in counts]), "names": names}
   whole.update(ids=np.arange(20).reshape(4, 5), flags=names < "2", masks=random.random([4, 5, *SIZE]) < 0.5)
-  clean = sanitize_boxes("boxes", name, with_rows=["names", "ids", "flags", "masks"], min_size=2)
+  clean = sanitize_boxes("boxes", name, with_rows=["names", "ids", "flags", "masks"], min_size=2, clips=False)
   ragged = {key: tf.RaggedTensor.from_tensor(value, lengths=counts) for key, value in whole.items()}
   padded = {key: value.to_tensor(padding_of(value.dtype), [4, 5]) for key, value in ragged.items()}
   for given in (padded, ragged):
@@ -120,7 +124,8 @@ def test_arguments(arguments, error, said):
       (sanitize_boxes(1), (IMAGE, np.zeros([2, 3])), r"must be \[n, 4\], or \[batch, n, 4\], got 1 of shape \(2, 3\)"),
       (sanitize_boxes(1), (IMAGE, np.zeros([4])), r"Give a single box a row"),
       (sanitize_boxes(1), (IMAGE, np.zeros([2, 2, 3, 4])), "Boxes of clips in a batch keep their rows"),
-      (sanitize_boxes(1, with_rows=2), (IMAGE, np.zeros([2, 3, 4]), [1, 2]), r"for each box, got 2 of shape \(2,\)"),
+      (sanitize_boxes(1), (IMAGE, np.zeros([2, 3, 4])), "clips of sanitize_boxes must be False for a batch, got None"),
+      (sanitize_boxes(1, with_rows=2, clips=False), (IMAGE, np.zeros([2, 3, 4]), [1, 2]), r"got 2 of shape \(2,\)"),
       (sanitize_boxes(1, with_rows=2), (IMAGE, BOXES, np.zeros([4])), r"a row for each box, got 2 of shape \(4,\)"),
       (sanitize_boxes(1), (IMAGE, {"a": BOXES}), r"looks for one of the entries .*got \['a'\]"),
       (sanitize_boxes(1, "rel_xyxy"), (b"file", BOXES / 30), "where the image is a file"),

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from support import checkpoints
 from test_docs import ROOT, program_of
 
 PAGE = ROOT / "docs" / "detection.md"
@@ -15,9 +16,9 @@ GENERATOR = np.random.default_rng(7)
 SIDES = [(48, 64), (80, 60), (64, 64), (50, 50)]
 
 
-def run(name):
-  """Runs a program of the page in this process. Returns its variables."""
-  names = {}
+def run(name, names=None):
+  """Runs a program of the page in this process, after another one with these variables. Returns its variables."""
+  names = names or {}
   exec(compile(program_of(PAGE, name), name, "exec"), names)
   return names
 
@@ -72,6 +73,19 @@ def test_coco(coco, capsys):
     border = np.array([640 - width * scale, 640 - height * scale]) / 2
     box = each["bounding_boxes"]["boxes"][0]
     np.testing.assert_allclose([*(box[:2] - border) / scale, *box[2:] / scale], given, atol=0.1)
+
+
+def test_mosaic(coco, tmp_path):
+  """The program continues the one of COCO's. A restored iterator yields the mosaics of the unbroken run."""
+  train = run("train_mosaic.py", run("train_coco.py"))["train"].repeat()
+  unbroken = iter(train)
+  first = next(unbroken)
+  saved = checkpoints.save(unbroken, tmp_path / "saved")
+  assert first["images"].shape == (3, 640, 640, 3) and max(first["bounding_boxes"]["labels"].row_lengths()) > 2
+  both = next(unbroken), next(checkpoints.restore(train, saved))
+  tf.nest.map_structure(
+    np.testing.assert_array_equal, *(tf.nest.flatten(each, expand_composites=True) for each in both)
+  )
 
 
 def test_tfds(tmp_path, monkeypatch, capsys):
