@@ -42,13 +42,13 @@ def sanitize_boxes(
       first looked for beside the boxes, in a dict that holds them.
     min_size: the least height and width, in pixels, a number from 0 to 65,535.
     min_area: the least height times width, in pixels, a number from 0 to 65,535².
-    clips: False: boxes of three dimensions are of a batch. None, or True: those of one clip are an error, because row i
-      is one object in all frames. What was made by `ragged_batch` is a batch.
+    clips: pass False for a padded batch; ragged boxes need nothing. Otherwise dense boxes of three dimensions are taken
+      for a clip, which is an error, because row i is the same object in all frames.
 
   Returns:
     A function that is called as `Dataset.map` calls its own. It returns the element with fewer rows, as they stand, and
-    `n` unknown, or those of a padded batch before its padding. It warns of a component that is not named and seems to
-    have rows. It raises `ValueError` for a component that is not there or of another shape, and when it runs
+    `n` unknown; in a padded batch, padding follows them. It warns if a component that is not named seems to have a row
+    for each box. It raises `ValueError` for a component that is not there or of another shape, and when it runs
     `tf.errors.InvalidArgumentError` for another number of rows.
 
   Raises:

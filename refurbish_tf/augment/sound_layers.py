@@ -52,8 +52,8 @@ def frequency_mask(freq_mask_param: int, num_masks: int = 1, mask_value: float |
   >>> rtf.augment.frequency_mask(3, mask_value="mean")(tf.constant([[1.0, 2, 6]]), seed=[2, 0]).numpy().tolist()
   [[1.0, 3.0, 6.0]]
 
-  `freq_mask_param` is a number of bands, of the second axis. Otherwise arguments, result, errors and paper are those of
-  `time_mask`, but it does not take waveforms.
+  `freq_mask_param` counts bands, along the second axis. Waveforms have none and are refused. For the other arguments,
+  the result, the errors and the paper see `time_mask`.
   """
   return _mask("frequency_mask", "freq_mask_param", freq_mask_param, num_masks, mask_value)
 
@@ -70,7 +70,7 @@ def _fill(what, value):
   if value == "mean":
     return ""
   value = checked_real(what, value, -1e30, 1e30, 'Pass "mean" for the mean, or leave it out for 0.')
-  return f" value={value or 0.0!r}"  # Not -0.0, whose bytes are not those of 0 in other dtypes.
+  return f" value={value or 0.0!r}"  # Not -0.0: in other dtypes, 0 is stored as zero bytes.
 
 
 def time_shift(

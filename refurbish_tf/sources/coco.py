@@ -52,14 +52,14 @@ def coco(
 
   An element is what Keras' detection models take: `{"images": file, "bounding_boxes": {"boxes", "labels"}}`, the bytes
   of the file, string `[]`, boxes `[x, y, width, height]` in pixels, float32 `[n, 4]`, and labels, int32 `[n]`. Boxes
-  are those of the stored pixels: decode with `apply_exif_orientation=False`. They are clipped to the image, or left out
-  if no area is in it. Reading the JSON of COCO's 118,287 images takes seconds, and 0.6 GB of memory, 1 GB with masks.
+  belong to the pixels as stored: decode with `apply_exif_orientation=False`. They are clipped to the image, and left
+  out if they lie outside. Reading COCO's JSON of 118,287 images takes seconds and 0.6 GB of memory, 1 GB with masks.
 
   Args:
     annotations: the JSON file, such as `instances_train2017.json`.
     images: the directory of the image files.
-    class_names: the names of the categories, a list; the label is the position in it. Give a validation file those of
-      the training source. None for all categories of the file in the order of their ids, which may have gaps.
+    class_names: the names of the categories, a list; the label is the position in it. For a validation file, pass
+      the training source's. None for all categories of the file in the order of their ids, which may have gaps.
     masks: True adds `"segments"`, int32 `[height, width]`, a map of object numbers, 0 for none, and `"ids"` to the
       `"bounding_boxes"`, int32 `[n]`, the number of each box, from 1. Smaller objects cover larger ones. `compose`
       takes `{"segments": "mask"}`, `mosaic` takes `instances`. An object whose segmentation is missing, null or empty
