@@ -170,12 +170,12 @@ void DisplacementField::Apply(const uint8_t* image, Pixel pixel, int64_t times,
   const uint64_t height = size_.height * times, width = size_.width * times;
   const double scale = static_cast<double>(times);
   using Rgb = std::integral_constant<int64_t, 3>;
-  const bool has_vectors = VectorKernels() != nullptr;
+  [[maybe_unused]] const bool has_vectors = VectorKernels() != nullptr;
   const auto make = [&](auto value, auto channels) {
     using Value = decltype(value);
     const std::vector<Value> none(channels);
     const auto* const from = reinterpret_cast<const Value*>(image);
-    const Value* const end = from + height * width * channels;
+    [[maybe_unused]] const Value* const end = from + height * width * channels;
     // The pixel at a place, or `none`.
     const auto at = [&](int64_t y, int64_t x) {
       const bool is_inside =

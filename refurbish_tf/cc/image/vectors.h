@@ -53,6 +53,10 @@ REFURBISH_TF_AVX2_INLINE inline __m256i SumsOfFour(__m256i bytes) {
 
 }  // namespace refurbish_tf::vectors
 
+#else
+
+#define REFURBISH_TF_AVX2
+
 #endif
 
 #if defined(REFURBISH_TF_VECTORS)
