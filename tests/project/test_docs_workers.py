@@ -41,8 +41,8 @@ SMALLER = {
   "train_jax.py": {
     "BATCH = 128": "BATCH = 4",
     "epoch, 90)": "epoch, 3)",
-    "    parameters = train_step": f"    record(epoch, step, {LABELS_OF_JAX})\n    parameters = train_step",
-    "logits(parameters, images).argmax(1) == labels": "labels >= 0",
+    "    weights = train_step": f"    record(epoch, step, {LABELS_OF_JAX})\n    weights = train_step",
+    "logits(weights, images).argmax(1) == labels": "labels >= 0",
   },
   "worker.py": {
     '"/ssd/cache"': '"cache"',
