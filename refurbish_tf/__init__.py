@@ -7,11 +7,11 @@
 [1, 11, 21, 31, 41, 51]
 
 Importing the package adds `refurbish`, `echo` and `offload` to `tf.data.Dataset`; `dataset.apply(rtf.refurbish(...))`
-is the same stage as `dataset.refurbish(...)`. The layers are in `rtf.augment` (crops, flips, resizing, colours,
-RandAugment, mixup), sources that are read by index in `rtf.sources`, and Keras callbacks in `rtf.keras`.
+is the same as `dataset.refurbish(...)`. The layers are in `rtf.augment` (crops, flips, resizing, colours, RandAugment,
+mixup), sources that are read by index are in `rtf.sources`, and Keras callbacks are in `rtf.keras`.
 """
 
-from refurbish_tf._internal import linux_only  # First: TensorFlow may be missing on other systems than Linux.
+from refurbish_tf._internal import linux_only  # First, because TensorFlow may be missing on other systems.
 
 import tensorflow as tf
 

@@ -14,7 +14,7 @@ from refurbish_tf._internal import checks, machine, named_memory, native, shared
 from refurbish_tf._internal.tensorflow_internals import nested_structure_coder, structure
 
 UNLIMITED = 2**63 - 1
-# The setting of a store on disk that has the reuse factor. A store of `rtf.sources.cached` has `OF_ELEMENTS` instead.
+# The setting of a store on disk that holds the reuse factor; for `rtf.sources.cached` its value is `OF_ELEMENTS`.
 REUSE, OF_ELEMENTS = "r", "elements"
 # Settings of a store on disk: the version of the layers that prepared the samples, and the decoders' version, if any.
 LAYERS, DECODERS = "layers", "decoders"
@@ -24,24 +24,24 @@ DECODERS_VERSION = "version 3 of rtf.augment.decode"
 
 @dataclasses.dataclass(frozen=True)
 class CacheStoreStats:
-  """What a `CacheStore` holds and what this process has done with it since it was made.
+  """Counts of what a `CacheStore` holds, and of what this process has done with it since it was made.
 
   Attributes:
     entries: samples held now.
     bytes: bytes of their data; on disk, of their records.
     hits: lookups that found their sample.
-    misses: lookups that did not, so that the sample had to be prepared.
+    misses: lookups that did not, after which the sample had to be prepared.
     evictions: samples that had their last use, were replaced by a newer generation, or were dropped to make room.
-    disk_bytes: bytes that the files of a store on disk take, including those of replaced samples and of the ring.
+    disk_bytes: bytes in the files of a store on disk, including replaced samples and the ring.
     segments: the number of log files on disk.
     compactions: log files that this process has emptied because most of their samples had been replaced.
     moved_bytes: bytes that these compactions have moved.
     corrupt: samples on disk that could not be read, or whose checksum or types were wrong. They count as missing.
     from_other_jobs: hits on samples that another process, running or earlier, has prepared.
-    failed_writes: how often the disk was full or could not be written.
-    epochs: how many epochs of `refurbish` have begun on a store on disk since it was made.
-    ring_bytes: bytes that the samples in transit between jobs take on disk, see `max_bytes`.
-    transit_bytes_put: bytes that this process has written there, again and again in place.
+    failed_writes: writes that failed because the disk was full or could not be written.
+    epochs: epochs of `refurbish` that have begun on a store on disk since it was made.
+    ring_bytes: bytes on disk for samples in transit between jobs, which are in a ring; see `max_bytes`.
+    transit_bytes_put: bytes that this process has written to the ring, which is overwritten in place.
   """
 
   entries: int
@@ -64,9 +64,9 @@ class CacheStoreStats:
 class CacheStore:
   """Holds partially augmented samples, in memory or on disk, by their index in the source.
 
-  A `refurbish` stage makes one in memory for itself; make your own to bound its memory, to keep the samples on disk or
-  to look inside. In memory it holds the tensors themselves; only views of larger ones are copied. All methods but
-  `len`, `in`, `stats` and `verify` work inside `tf.function`, too; use `contains` there in place of `in`.
+  By default, a `refurbish` stage makes its own in memory. Make one to limit the memory, to keep the samples on disk or
+  to inspect them. In memory it holds the tensors themselves; only views of larger ones are copied. All methods except
+  `len`, `in`, `stats` and `verify` also work inside a `tf.function`; use `contains` there instead of `in`.
 
   >>> store = rtf.CacheStore(max_bytes=2**30)
   >>> store.put(3, {"image": tf.zeros([2, 2]), "label": 1})
@@ -78,16 +78,17 @@ class CacheStore:
   <tf.Tensor: shape=(), dtype=bool, numpy=True>
   >>> train = tf.data.Dataset.range(6).refurbish(lambda x: 10 * x, r=2, store=store)
 
-  All samples of a store have one structure; `put` fixes it, or `refurbish`, or `element_spec`. An index is a scalar int
-  or integer tensor; all methods raise `tf.errors.InvalidArgumentError` for a negative one.
+  All samples of a store have the same structure, which `element_spec`, the first `put` or `refurbish` fixes. An index
+  is a scalar int or integer tensor; all methods raise `tf.errors.InvalidArgumentError` for a negative one.
 
-  In memory it stops growing before the machine, or the container, runs out of memory, whatever `max_bytes` is, and
-  drops samples if that is not enough. It warns once; `refurbish` and `cached` prepare again what is missing.
+  In memory, it stops growing before the machine or the container runs out of memory, whatever `max_bytes` is, and drops
+  samples if that is not enough. It warns once; `refurbish` and `cached` prepare missing samples again.
 
-  With a `path` the samples are in a directory of a local disk, where the next run finds them. Several processes may
+  With a `path`, the samples are in a directory on a local disk, where the next run finds them. Several processes may
   have the store open at once and use each other's samples. It survives any crash. A torn or corrupt sample counts as
-  missing and is prepared again, the same one if `partial_fn` takes a `seed`. Damage is found when a sample is read, so
-  that sample comes at the end of its epoch. With a `name`, the directory is in memory until the last process ends.
+  missing and is prepared again, with the same result if `partial_fn` takes a `seed`. Damage is noticed when a sample is
+  read, so that sample moves to the end of its epoch. With a `name`, the directory is in memory until the last process
+  ends.
 
   >>> import os, tempfile
   >>> path = os.path.join(tempfile.mkdtemp(), "cache")
@@ -95,8 +96,8 @@ class CacheStore:
   >>> rtf.CacheStore(path).get(3).numpy()
   array([1, 2], dtype=int32)
 
-  With `shared`, machines also share the samples that their `refurbish` stages have prepared: each job uses what others
-  have put there, and prepares what it does not find. The methods here concern only the store of this machine.
+  With `shared`, machines also share the samples that their `refurbish` stages have prepared: each job uses the samples
+  that others have put there and prepares the missing ones. The methods below apply only to the store of this machine.
 
   The store of Revamper (Lee et al., "Refurbish Your Training Data", USENIX ATC 2021, section 5.1), shared as in
   OneAccess (Kakaraparthi et al., "The Case for Unifying Data Loading in Machine Learning Clusters", HotCloud 2019).
@@ -117,45 +118,44 @@ class CacheStore:
     """Makes an empty store, or opens the one in the directory `path`.
 
     Args:
-      path: a directory of a local disk, which may not exist yet. None to keep the samples in memory.
+      path: a directory on a local disk, which need not exist yet. None keeps the samples in memory.
       name: instead of `path`, a name for a store in memory that all processes of this user on this machine share, such
-        as the ranks of a training. It is removed when the last of them has ended, even if they are killed. It does not
-        watch how much memory is free.
+        as the ranks of a training job. It is removed when the last of them has ended, even if they are killed. It does
+        not check how much memory is free.
       max_bytes: the most bytes of data it holds, an int, or None for no limit; with a `name`, None is a quarter of the
-        memory, and half of /dev/shm is the most. Beyond it a sample is not kept, and `refurbish` prepares it in every
-        epoch. [Shards](workers.md) divide it. On disk, the files may take up to twice as much. There a part of
-        it is for samples in transit, which are not kept and which jobs hand each other: room for 2 % of all samples, or
-        for a quarter of those that fit, up to 1,024, if that is more; a sixteenth of the bytes if samples vary in size;
-        and all of it if `r` is 1 and the source is read by index. `rtf.describe` says how many these are.
+        memory, and half of /dev/shm is the maximum. Samples beyond it are not kept, and `refurbish` prepares them in
+        every epoch. [Shards](workers.md) divide it among themselves. On disk, the files may take up to twice as much,
+        and part of the limit is for samples in transit, which jobs pass to each other without keeping them. This part
+        has room for 2 % of all samples, or for a quarter of those that fit, up to 1,024, if that is more; it is a
+        sixteenth of the bytes if samples vary in size, and all of it if `r` is 1 and the source is read by index.
       shared: the level that machines share: an address, `redis://host:6379/0` (also `rediss://`, `unix://`, `valkey://`),
-        `s3://bucket/prefix`, `gs://`, `az://`, or `file:///mnt/nfs/directory`; or an object of your own with methods
-        `get_many(keys: list[str]) -> list[bytes | None]` and `put(key: str, value: bytes)`, which threads call at once.
-        Install `refurbish-tf[cluster]`. Passwords for Redis come from the variables REFURBISH_TF_SHARED_USERNAME and
-        REFURBISH_TF_SHARED_PASSWORD, for a cloud from its usual variables. While the level is away, jobs prepare all
-        samples themselves. Without a `seed` jobs share one; each has a random `order_seed`, because jobs that read the
-        same sample at the same time would all prepare it.
-      shared_max_bytes: the most bytes of data in that level, as `max_bytes`. Other samples are there for a minute only,
-        or, except in Redis, not at all.
+        `s3://bucket/prefix`, `gs://`, `az://`, or `file:///mnt/nfs/directory`; or your own object with methods
+        `get_many(keys: list[str]) -> list[bytes | None]` and `put(key: str, value: bytes)`, which several threads call
+        at once. Install `refurbish-tf[cluster]`. Credentials for Redis come from the environment variables
+        REFURBISH_TF_SHARED_USERNAME and REFURBISH_TF_SHARED_PASSWORD, those for a cloud from its usual ones. While the
+        level is unavailable, jobs prepare all samples themselves. Without a `seed` jobs share one; each has a random
+        `order_seed`, because jobs that read the same sample at the same time would all prepare it.
+      shared_max_bytes: the most bytes of data in that level, like `max_bytes`. Samples beyond it stay in Redis for one
+        minute, and are not written to other levels.
       element_spec: the structure of a sample, of `tf.TypeSpec`s as in `tf.data.Dataset.element_spec`. Only needed to
         trace a `get` in a `tf.function` before the first `put`.
-      version: with a `path`, a string of your own for what the samples do not show, such as the data of the
-        `numpy_function` that made them. A store of another version is rejected. None accepts any version. Required with
+      version: with a `path`, a string of your choice for what the samples do not show, such as the data that a
+        `numpy_function` uses. A store with another version is rejected. None accepts any version. Required with
         `shared`: jobs with the same version share samples if their functions look the same.
-      overwrite: with a `path`, whether to delete the store that is there and start with an empty one.
+      overwrite: with a `path`, whether to delete the existing store and start with an empty one.
 
     Raises:
-      ValueError: `shared` cannot be read and written, or has no `version`; `max_bytes` is not positive or
-        above 2**63 - 1; `path` is not in UTF-8, is not a directory, cannot be written, or holds other files than those
-        of a cache store, or samples of another `version` or `element_spec`; its file system has no locks or cannot map
-        files into memory, such as a network mount; with `overwrite`, it is in use; the directory was deleted while this
-        process uses a store in it.
+      ValueError: `shared` cannot be read and written, or has no `version`; `max_bytes` is not positive or above
+        2**63 - 1; `path` is not in UTF-8, is not a directory, cannot be written, or holds files that are not a cache
+        store, or samples of another `version` or `element_spec`; its file system (a network mount, say) has no locks or
+        cannot map files into memory; with `overwrite`, it is in use; or it was deleted while this process used it.
       TypeError: an argument is of the wrong type.
     """
     max_bytes = _checked_max_bytes(max_bytes)
     if name is not None:
       if path is not None:
         raise ValueError(
-          f"name is for a store in memory and path for one on disk, got {name!r} and {path!r}. Give one."
+          f"name makes a store in memory and path one on disk, got both, {name!r} and {path!r}. Give only one."
         )
       path, max_bytes = named_memory.open_directory(name), named_memory.limit(name, max_bytes)
     path = checked_path(path)
@@ -164,11 +164,11 @@ class CacheStore:
     overwrite = checks.checked_flag("overwrite", overwrite)
     if path is None and (version is not None and shared is None or overwrite):
       raise ValueError(
-        "version and overwrite need a path or a name, as they are for a store that processes share. Give one, or leave "
-        "them out."
+        "version and overwrite need a path or a name, because only a store that processes share has them. Give one, or "
+        "leave them out."
       )
     if shared is None and shared_max_bytes is not None:
-      raise ValueError(f"shared_max_bytes needs shared, as it limits that level, got {shared_max_bytes}. Give shared.")
+      raise ValueError(f"shared_max_bytes, a limit of shared, needs shared, got {shared_max_bytes}. Give shared.")
     self._path = path
     self._max_bytes = max_bytes
     self._shared, self._version = shared, version
@@ -176,12 +176,12 @@ class CacheStore:
     self._shared_address = "" if shared is None else shared_levels.address_of(shared)
     if shared is not None:
       if not version:
-        why = "as jobs whose functions look alike would otherwise mix samples of different data"
+        why = "because jobs whose functions look the same would otherwise mix samples of different data"
         raise ValueError(f"shared needs a version, a string such as 'photos of May', {why}. Give version.")
       shared_levels.check(self._shared_address)
     self._element_spec = None
     self._id = path or f"CacheStore-{uuid.uuid4().hex}"
-    # The ops find the store by name; the handle keeps it alive. One made while a function is traced must outlive that.
+    # The ops find the store by name; the handle keeps it alive. A handle made during tracing must outlive the tracing.
     with tf.init_scope(), checks.build_errors():
       self._handle = native.ops().refurbish_tf_cache_store_handle(
         store=self._id,
@@ -232,7 +232,7 @@ class CacheStore:
         self.contains(index)
         raise tf.errors.NotFoundError(None, None, f"index {index.numpy()} has no sample: the CacheStore is empty.")
       raise ValueError(
-        "element_spec of the CacheStore is unknown, as nothing was put yet, and a tf.function must know it to get a "
+        "element_spec of the CacheStore is unknown until the first put, and a tf.function must know it to get a "
         "sample. Put a sample first, or make the store with CacheStore(element_spec=...)."
       )
     components = native.ops().refurbish_tf_cache_store_get(
@@ -244,14 +244,14 @@ class CacheStore:
     return structure.from_compatible_tensor_list(self._element_spec, components)
 
   def put(self, index: int | tf.Tensor, sample: Any) -> None:
-    """Stores `sample` at `index`, in place of any sample there.
+    """Stores `sample` at `index`, replacing any sample there.
 
     Args:
-      index: of the sample in the source.
-      sample: tensors in any structure that `tf.data` takes: nested tuples and dicts, ragged and sparse ones.
+      index: the position of the sample in the source.
+      sample: tensors in any structure that `tf.data` supports: nested tuples and dicts, ragged and sparse tensors.
 
     Raises:
-      ValueError: `sample` has another structure than the other samples.
+      ValueError: the structure of `sample` differs from the structure of the other samples.
       tf.errors.ResourceExhaustedError: the sample does not fit into `max_bytes`, or memory is short.
     """
     sample = structure.normalize_element(sample, element_signature=None)
@@ -263,8 +263,8 @@ class CacheStore:
         self._set_element_spec(spec)
     if self._element_spec is not None and not _of_one_kind(spec, self._element_spec):
       raise ValueError(
-        f"sample must have the structure of the others in this CacheStore, {self._element_spec}, got {spec}. Use one "
-        "CacheStore for one kind of sample."
+        f"sample must have the structure of the others in this CacheStore, {self._element_spec}, got {spec}. Use a "
+        "separate CacheStore for each kind of sample."
       )
     native.ops().refurbish_tf_cache_store_put(
       store=self._id, index=_index(index), components=structure.to_tensor_list(spec, sample)
@@ -275,16 +275,16 @@ class CacheStore:
   def remove(self, index: int | tf.Tensor) -> tf.Tensor:
     """Removes the sample at `index`; returns whether there was one, as a scalar bool tensor.
 
-    A `refurbish` stage then prepares it again when it needs it next.
+    A `refurbish` stage then prepares it again when it next needs it.
     """
     return native.ops().refurbish_tf_cache_store_remove(store=self._id, index=_index(index))
 
   def contains(self, index: int | tf.Tensor) -> tf.Tensor:
-    """Whether there is a sample at `index`, as a scalar bool tensor; `in` for a `tf.function`."""
+    """Whether there is a sample at `index`, as a scalar bool tensor; replaces `in` inside a `tf.function`."""
     return native.ops().refurbish_tf_cache_store_contains(store=self._id, index=_index(index))
 
   def clear(self) -> None:
-    """Removes all samples. The counts of `stats` go on."""
+    """Removes all samples. The counts of `stats` continue."""
     native.ops().refurbish_tf_cache_store_clear(store=self._id)
 
   def stats(self) -> CacheStoreStats:
@@ -295,7 +295,7 @@ class CacheStore:
   def verify(self) -> tuple[int, int]:
     """Reads every sample of a store on disk; returns how many are intact and how many are damaged.
 
-    Damaged samples are missing from then on. Not in a `tf.function`.
+    Damaged samples count as missing from then on. Not in a `tf.function`.
     """
     right, wrong = map(int, native.ops().refurbish_tf_cache_store_verify(store=self._id))
     return right, wrong
@@ -312,10 +312,10 @@ class CacheStore:
     """Raises ValueError if a store on disk holds samples of `refurbish` instead of `elements`, or vice versa."""
     held = self._agree({}).get(REUSE)
     if held is not None and (held == OF_ELEMENTS) != elements:
-      kinds = ["samples of a refurbish stage", "elements of a source, which rtf.sources.cached has kept"]
+      kinds = ["samples of a refurbish stage", "elements of a source for rtf.sources.cached"]
       raise ValueError(
-        f"store {self._path} holds {kinds[not elements]}, not {kinds[elements]}. Give refurbish and cached a "
-        "directory of their own each, or start with an empty store by store=rtf.CacheStore(path, overwrite=True)."
+        f"store {self._path} holds {kinds[not elements]}, not {kinds[elements]}. Give refurbish and cached separate "
+        "directories, or start with an empty store: store=rtf.CacheStore(path, overwrite=True)."
       )
 
   def _check_versions(self, versions, filled):
@@ -324,12 +324,12 @@ class CacheStore:
     for name, version in versions.items():
       other = before.get(name, "version 1 of rtf.augment.decode" if filled in before else version)
       if other != version:
-        makes = "draws other random numbers from the same seed"
-        makes = "makes other pixels of the same file" if name == DECODERS else makes
+        makes = "draws different random numbers from the same seed"
+        makes = "decodes the same file to different pixels" if name == DECODERS else makes
         raise ValueError(
-          f"store {self._path} holds what {other} has prepared, but this refurbish_tf has {version}, which {makes}. "
-          "Start with an empty store by store=rtf.CacheStore(path, overwrite=True), give another directory, or use "
-          "the refurbish_tf that prepared it."
+          f"store {self._path} holds samples made by {other}, but this refurbish_tf has {version}, which {makes}. "
+          "Start with an empty store, store=rtf.CacheStore(path, overwrite=True), give another directory, or use the "
+          "refurbish_tf that prepared the samples."
         )
 
   def _read_element_spec(self, settings):
@@ -339,9 +339,9 @@ class CacheStore:
       self._element_spec = nested_structure_coder.decode_proto(proto)
 
   def _set_element_spec(self, spec, exact=False):
-    """Fixes the structure of the samples; ValueError if a store on disk has another one.
+    """Fixes the structure of the samples; ValueError if a store on disk has a different one.
 
-    All samples have one structure. Their sizes may differ, unless `exact`, which stages set.
+    All samples have the same structure. Their sizes may differ, unless `exact`, which stages set.
     """
     kind = tf.nest.map_structure(_any_size, spec)
     if self._path is not None or self._shared is not None:
@@ -378,8 +378,8 @@ def checked_path(path, name="path"):
   if scheme := checks.scheme_of(path):
     shown = f"'{scheme}://...'" if re.search("[@?]", path) else repr(path)  # It may contain a password.
     raise ValueError(
-      f"{name} must be a directory of a local disk, got {shown}. A cache store maps its files into memory and locks "
-      "them, which remote storage does not support. For a level that machines share, write CacheStore(shared=...)."
+      f"{name} must be a directory on a local disk, got {shown}. A cache store maps its files into memory and locks "
+      "them, which remote storage does not support. To share samples between machines, write CacheStore(shared=...)."
     )
   if "\0" in path:
     raise ValueError(f"{name} must be the name of a directory, got {path!r}, which contains a null character.")
@@ -389,7 +389,7 @@ def checked_path(path, name="path"):
     path.encode()
   except UnicodeEncodeError:
     raise ValueError(
-      f"{name} must be a directory whose full name is in UTF-8, got {path!r}. Rename it, or give another directory."
+      f"{name} must be a directory whose full path is in UTF-8, got {path!r}. Rename it, or give another directory."
     ) from None
   return path
 
@@ -402,13 +402,13 @@ def check_store(store):
   if store is None or isinstance(store, CacheStore):
     return
   raise TypeError(
-    f"store must be None (memory, as far as it reaches), a directory, or a CacheStore, got {store!r}. To bound the "
-    'memory, write store=rtf.CacheStore(max_bytes=...); to keep the samples on disk, store="/path/of/a/directory".'
+    f"store must be None to use memory, a directory, or a CacheStore, got {store!r}. To limit the memory, write "
+    'store=rtf.CacheStore(max_bytes=...); to keep the samples on disk, store="/path/to/a/directory".'
   )
 
 
 def opened_store(store):
-  """The `CacheStore` for a stage's argument `store`, after `check_store`; None for one of its own in memory."""
+  """The `CacheStore` for a stage's argument `store`, after `check_store`; None if the stage makes its own."""
   return CacheStore(store) if isinstance(store, (str, os.PathLike)) else store
 
 
@@ -420,7 +420,7 @@ def describe_store(store):
 
 
 def describe_bytes(store, store_name, number, what, size, done):
-  """The memory that samples take, as text; "" on disk or if unknown. `done`: what is done again without room."""
+  """The memory that samples take, as text; "" on disk or if unknown. `done`: what happens to samples without room."""
   if min(number, size) <= 0 or store is not None and store.path is not None:
     return ""
   if store is not None and store.max_bytes is not None:

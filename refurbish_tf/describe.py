@@ -9,7 +9,7 @@ from refurbish_tf._internal import dataset_graph, html
 
 
 def describe(dataset: tf.data.Dataset[Any]) -> str:
-  """What every `refurbish`, `echo` and `offload` of `dataset` does, as a text to print.
+  """Describes what every `refurbish`, `echo` and `offload` of `dataset` does, as text to print.
 
   >>> train = tf.data.Dataset.range(600).refurbish(lambda x: 10 * x, r=3, seed=7, name="train").batch(2)
   >>> print(rtf.describe(train))
@@ -21,16 +21,16 @@ def describe(dataset: tf.data.Dataset[Any]) -> str:
     store   memory, without a limit; 400 samples of 8 bytes take 3.2 kB
     after   batch(2)
 
-  A source is read by index, so that only fresh samples are read, or as a stream, which is read through in every epoch;
-  then the description names the dataset that makes it a stream. See `rtf.sources`. The order after the stage changes
-  in each epoch. Where `rtf.sources.image_folder` has left out files, a line above the stages counts them by extension.
+  A source is read by index, so that only fresh samples are read, or as a stream, which is read completely in every
+  epoch; then the description names the dataset that makes it a stream. See `rtf.sources`. The order after the stage
+  changes in each epoch. If `rtf.sources.image_folder` has skipped files, a line at the top counts them by extension.
 
   Args:
     dataset: a `tf.data.Dataset`.
 
   Returns:
-    A string of a few lines for each of these stages, upstream first. "no reuse stages" if there is none, or none that
-    can be seen, as for `rtf.stats`. Notebooks show tables.
+    A string with a few lines for each of these stages, upstream first. It is "no reuse stages" if there are none, or
+    if they are hidden as described in `rtf.stats`. Notebooks show tables.
 
   Raises:
     TypeError: `dataset` is not a `tf.data.Dataset`.

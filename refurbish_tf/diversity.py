@@ -1,27 +1,27 @@
-"""Sample diversity, how many different augmented samples a training run sees: `rtf.diversity`.
+"""Sample diversity: how many different augmented samples a training run sees (`rtf.diversity`).
 
 >>> rtf.diversity.normalized_unique_samples(14 * 14 * 162, 162, epochs=90, r=[1, 2, 3, 5]).round(4)
 array([1.    , 0.997 , 0.994 , 0.9881])
 
-That is two RandAugment layers, cached, before a random crop with a padding of 4 and a random flip: r = 3 keeps 99.4 %
-of the unique samples of standard training.
+In this example, two RandAugment layers are cached and followed by a random crop with a padding of 4 and a random flip:
+r = 3 keeps 99.4 % of the unique samples of standard training.
 
 The augmentation A of Lee et al., "Refurbish Your Training Data", USENIX ATC 2021, section 4, is a set of |A| functions.
-Partial and final augmentation draw one of |A_P| and one of |A_F| outcomes, every one with the same probability
-(assumption 1), and all |A| = |A_P| * |A_F| pairs make different samples (assumption 3). Where outcomes coincide or are
-not equally likely, there are fewer unique samples than these functions say.
+Partial and final augmentation draw one of |A_P| and one of |A_F| equally likely outcomes (assumption 1), and all
+|A| = |A_P| * |A_F| pairs make different samples (assumption 3). If outcomes coincide or are not equally likely, there
+are fewer unique samples than these functions return.
 
 **Theorem 1 and the schedule.** The theorem assumes that in k epochs a sample is partially augmented k/r times, and that
 each result is used exactly r times (assumption 2, called balanced eviction). In a run this holds only with
 `eviction="reference_count"`, a whole r, and k a multiple of r. Balanced eviction, the default of `refurbish`, evicts
 N/r samples in every epoch from the second on, so most samples use their first partially augmented version fewer than r
-times (section 5.2 of the paper excepts the first r epochs, too). From N samples it makes N + (k - 1) * N/r partially
-augmented ones in place of k * N/r. With k = r = 3, a huge |A| and |A_F| = 1, the theorem says 1 unique sample where 1 +
-2/3 is right; in long training the two differ little.
+times (section 5.2 of the paper also excepts the first r epochs). From N samples it makes N + (k - 1) * N/r partially
+augmented ones instead of k * N/r. With k = r = 3, a huge |A| and |A_F| = 1, the theorem gives 1 unique sample where
+1 + 2/3 is right; in long training the two differ little.
 
-The functions here follow the schedule that runs: a sample is first evicted after w epochs, then after every r. With
+The functions here follow the actual schedule: a sample is first evicted after w epochs, then every r epochs. With
 reference counts w = r; with balanced eviction w is spread evenly over (0, r] among the samples. This is exact for any
-real r and any k, while Theorem 1 with a fractional k/r is the expectation of no run; for a whole r it is a lower bound.
+real r and any k. Theorem 1 with a fractional k/r describes no real run; for a whole r it is a lower bound.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from numpy.typing import ArrayLike
 from refurbish_tf._internal import checks
 from refurbish_tf.refurbish_op import Eviction
 
-# The time is proportional to the epochs times the schedules that samples can have, which are at most one per epoch.
+# The time grows with the epochs times the number of different schedules of samples, at most one per epoch.
 MAX_EPOCHS = 10_000
 # From this number on, floats cannot represent every whole number.
 LARGEST_EXACT = 2**53
@@ -44,7 +44,7 @@ _NUMBERS = {
   "num_samples": ("num_samples, the number of samples in the data set,", ""),
   "num_outcomes": (
     "num_outcomes (|A|)",
-    "For an augmentation with a continuous parameter give a huge number, such as 1e12.",
+    "For an augmentation with a continuous parameter, give a huge number, such as 1e12.",
   ),
   "num_final_outcomes": ("num_final_outcomes (|A_F|)", "With no final augmentation it is 1."),
   "epochs": ("epochs (k)", ""),
@@ -71,21 +71,21 @@ def expected_unique_samples(
 
       E(U) = |A| * (1 - (1 - |A_F|/|A| + |A_F|/|A| * (1 - 1/|A_F|)**r) ** (k/r))
 
-  to the letter with `eviction="reference_count"` if r is whole and k a multiple of r. In all other cases a run does not
-  meet its assumption that every partially augmented sample is used exactly r times. The result then is the expectation
-  for the actual numbers of uses n_1, n_2, ..., with a factor for each of them,
+  This is the result with `eviction="reference_count"` if r is whole and k is a multiple of r. In all other cases a run
+  does not use every partially augmented sample exactly r times, as the theorem assumes. The result is then the
+  expectation for the actual numbers of uses n_1, n_2, ..., with a factor for each of them,
 
       |A| * (1 - product of (1 - |A_F|/|A| + |A_F|/|A| * (1 - 1/|A_F|)**n_j))
 
-  and with balanced eviction the average of that over the samples. It is for samples that are kept in the cache store; a
-  sample for which `max_bytes` leaves no room has r = 1. A run rounds how many of N samples are first evicted in which
-  epoch to whole samples; apart from that the average is exact, and if r is whole and divides N nothing is rounded.
+  averaged over the samples for balanced eviction. It applies to samples that are kept in the cache store; a sample for
+  which `max_bytes` leaves no room has r = 1. A run first evicts a whole number of samples in each epoch. Apart from
+  that rounding the average is exact, and nothing is rounded if r is whole and divides N.
 
   Args:
     num_outcomes: |A|, how many different samples the whole augmentation can make from one, a real number of at least 1.
-      Huge ones such as 1e12, for an augmentation with a continuous parameter, cost no accuracy.
+      Huge numbers such as 1e12, for an augmentation with a continuous parameter, do not reduce the accuracy.
     num_final_outcomes: |A_F|, how many the final augmentation can make from one, from 1 (which is echoing) to |A|
-      (standard training). It need not divide |A|: other numbers interpolate, so that curves over it are smooth.
+      (standard training). It need not divide |A|: other numbers interpolate, so that plots over it are smooth curves.
     epochs: k, the number of training epochs, a whole number of up to 10,000.
     r: the reuse factor, a real number from 1 to `epochs`.
     eviction: as in `tf.data.Dataset.refurbish`, "balanced" or "reference_count".
@@ -93,11 +93,11 @@ def expected_unique_samples(
   The numbers may be arrays, which broadcast as in NumPy.
 
   Returns:
-    Samples, a float from 1 to min(|A|, k), or an array of them.
+    A number of samples, a float from 1 to min(|A|, k), or an array of floats.
 
   Raises:
-    TypeError: an argument is neither a real number nor an array of them.
-    ValueError: a number is out of range, the arrays do not broadcast, or `eviction` is neither of the two.
+    TypeError: an argument is not a real number or an array of real numbers.
+    ValueError: a number is out of range, the arrays do not broadcast, or `eviction` is not one of the two.
   """
   return _by_schedule(_expectation, *_checked(num_outcomes, num_final_outcomes, epochs, r), eviction)
 
@@ -110,7 +110,7 @@ def normalized_unique_samples(
   *,
   eviction: Eviction = "balanced",
 ) -> Any:
-  """The expected number of unique samples relative to that of standard training, between 0 and 1.
+  """The expected number of unique samples as a fraction of the number in standard training, between 0 and 1.
 
   >>> rtf.diversity.normalized_unique_samples(14 * 14 * 98, 98, epochs=90, r=3)  # doctest: +ELLIPSIS
   0.990...
@@ -125,7 +125,7 @@ def normalized_unique_samples(
     num_outcomes, num_final_outcomes, epochs, r, eviction: as in `expected_unique_samples`, with the same errors.
 
   Returns:
-    A fraction, 1 for r = 1 and for |A_F| = |A|, a float or an array.
+    A fraction, a float or an array; 1 for r = 1 and for |A_F| = |A|.
   """
   outcomes, final_outcomes, epochs, r = _checked(num_outcomes, num_final_outcomes, epochs, r)
   unique = _by_schedule(_expectation, outcomes, final_outcomes, epochs, r, eviction)
@@ -150,16 +150,16 @@ def expected_sample_diversity(
 
   Kim et al., "FusionFlow", VLDB 2023, section 4.3.1: N samples, K epochs and an augmentation set A; X_i is the number
   of unique samples made from the i-th sample, and the diversity X is their sum. Their N is `num_samples`, their K is
-  `epochs` (k in Lee et al.), |A| is `num_outcomes` (16 for RandAugment, 25 for AutoAugment there), and X_i is U
-  of Lee et al. Their standard approach is r = 1, where E(X) = N * |A| * (1 - ((|A| - 1) / |A|)**K). For any r it is N
-  times `expected_unique_samples`.
+  `epochs` (k in Lee et al.), |A| is `num_outcomes` (16 for RandAugment, 25 for AutoAugment there), and X_i is the U of
+  Lee et al. Their standard approach is r = 1, where E(X) = N * |A| * (1 - ((|A| - 1) / |A|)**K). For any r, the result
+  is N times `expected_unique_samples`.
 
   Args:
     num_samples: N, the number of samples in the data set, a whole number of at least 1.
     num_outcomes, num_final_outcomes, epochs, r, eviction: as in `expected_unique_samples`, with the same errors.
 
   Returns:
-    Samples, a float or an array.
+    A number of samples, a float or an array.
   """
   num_samples, *rest = _checked(num_outcomes, num_final_outcomes, epochs, r, num_samples=num_samples)
   return _plain(num_samples * _by_schedule(_expectation, *rest, eviction))
@@ -174,40 +174,40 @@ def sample_diversity_variance(
   *,
   eviction: Eviction = "balanced",
 ) -> Any:
-  """The variance of sample diversity: of the number of unique samples that a whole training run sees.
+  """The variance of sample diversity, the number of unique samples that a whole training run sees.
 
   >>> rtf.diversity.sample_diversity_variance(50_000, 16, 16, epochs=2, r=1)
   2929.6875
   >>> rtf.diversity.sample_diversity_variance(50_000, 16, 4, epochs=2, r=2)
   6152.34375
 
-  Kim et al., "FusionFlow", VLDB 2023, section 4.3.2; the symbols are those of `expected_sample_diversity`. As
-  `refurbish` draws for every sample independently, E(X_i * X_j) = E(X_i) * E(X_j) as in their standard approach, and
-  Var(X) is the sum of the Var(X_i). With balanced eviction samples differ in when they are first evicted, but how many
-  are evicted when is fixed, so these differences add no variance. The paper gives no closed form of Var(X_i); it is
-  computed epoch by epoch from terms that do not cancel, so it is accurate even where nearly all samples are unique.
+  Kim et al., "FusionFlow", VLDB 2023, section 4.3.2, with the symbols of `expected_sample_diversity`. Because
+  `refurbish` draws independently for every sample, E(X_i * X_j) = E(X_i) * E(X_j) as in their standard approach, and
+  Var(X) is the sum of the Var(X_i). With balanced eviction, samples are first evicted in different epochs, but the
+  number evicted in each epoch is fixed, so this adds no variance. The paper gives no closed form of Var(X_i); it is
+  computed epoch by epoch from terms that do not cancel, so it is accurate even if nearly all samples are unique.
 
-  Their tiny-batches, samples that share their draws and are regrouped in every epoch, have no counterpart in
-  `refurbish`. If the elements of its source are batches of b samples that share their draws, give the number of batches
-  as `num_samples`, and multiply the variance by b**2.
+  Their tiny-batches, samples that share the same draws and are regrouped in every epoch, have no counterpart in
+  `refurbish`. If the elements of its source are batches of b samples that share the same draws, give the number of
+  batches as `num_samples`, and multiply the variance by b**2.
 
   Args:
     num_samples: N, the number of samples in the data set, a whole number of at least 1.
     num_outcomes, num_final_outcomes, epochs, r, eviction: as in `expected_unique_samples`, with the same errors, and
-      one if `num_outcomes` is not a whole multiple of `num_final_outcomes`: the variance is not defined in between.
+      a ValueError if `num_outcomes` is not a multiple of `num_final_outcomes`: the variance is not defined in between.
 
   Returns:
-    Samples squared, a float or an array. Its square root is the standard deviation of the diversity.
+    The variance in samples squared, a float or an array. Its square root is the standard deviation of the diversity.
   """
   num_samples, *rest = _checked(num_outcomes, num_final_outcomes, epochs, r, num_samples=num_samples)
   outcomes, final_outcomes, _, _ = rest
-  # The remainder means nothing for numbers that had to be rounded.
+  # The remainder of numbers that had to be rounded is meaningless.
   exact = outcomes < LARGEST_EXACT
   _check(
     (np.fmod(final_outcomes, 1) != 0) | exact & (np.fmod(outcomes, final_outcomes) != 0),
     {"num_outcomes": outcomes, "num_final_outcomes": final_outcomes},
-    "num_outcomes (|A|) must be a whole multiple of num_final_outcomes (|A_F|), itself a whole number, as each pair "
-    "of a partial and a final outcome makes one sample",
+    "num_outcomes (|A|) must be a multiple of the whole number num_final_outcomes (|A_F|), because each pair of a "
+    "partial and a final outcome makes one sample",
     "Give num_outcomes as |A_P| * |A_F|, the product of both parts' numbers of outcomes.",
   )
   return _plain(num_samples * _by_schedule(_variance, *rest, eviction))
@@ -227,10 +227,10 @@ def _by_schedule(function, outcomes, final_outcomes, epochs, r, eviction):
 
 
 def _first_evictions(epochs, r, eviction):
-  """After how many epochs samples are first evicted: the values that make a difference, and the fraction with each."""
+  """After how many epochs samples are first evicted: the values that differ in effect, and the fraction with each."""
   if eviction == "reference_count":
     return np.array([r]), np.ones(1)
-  # A sample's generation in epoch t depends on whether t modulo r is at least w, its number of epochs before the first
+  # A sample's generation in epoch t depends on whether t modulo r is at least w, the number of epochs before its first
   # eviction. So all w between two of these remainders are equivalent. The remainder of two floats is exact.
   remainders = np.unique(np.fmod(np.arange(epochs), r))
   edges = np.append(remainders, r)
@@ -238,7 +238,7 @@ def _first_evictions(epochs, r, eviction):
 
 
 def _fresh(epochs, r, first_evictions):
-  """Yields for every epoch the samples that are prepared, as indices into `first_evictions`."""
+  """Yields, for every epoch, the samples that are prepared, as indices into `first_evictions`."""
   generation = np.full(first_evictions.shape, -1.0)
   for epoch in range(int(epochs)):
     before, generation = generation, epoch // r + (math.fmod(epoch, r) >= first_evictions)
@@ -281,7 +281,7 @@ def _variance(outcomes, final_outcomes, epochs, r, first_evictions):
   for epoch, fresh in enumerate(_fresh(epochs, r, first_evictions)):
     if epoch:
       # The partial outcome that was in use is the given one with probability 1/|A_P|. The next one is drawn
-      # independently of the past: its count is distributed like any outcome's, and all |A_P| counts add up to u.
+      # independently of the past: its count has the same distribution as any other, and all |A_P| counts add up to u.
       share = 1 / partial_outcomes
       step = mean_c[:, fresh] - mean[:, fresh]
       variance[:, fresh] += share * (variance_c[:, fresh] - variance[:, fresh]) + share * (1 - share) * step**2

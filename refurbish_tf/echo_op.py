@@ -35,9 +35,9 @@ def echo(
   >>> sorted({int(x) for x in tf.data.Dataset.range(3).echo(rtf.AUTOTUNE, max_e=4)})
   [0, 1, 2]
 
-  `dataset.echo(...)` and `dataset.apply(rtf.echo(...))` are the same stage. Without `where` it repeats in place: put a
+  `dataset.echo(...)` and `dataset.apply(rtf.echo(...))` are the same. Without `where` it repeats in place: put a
   parallel `map` or a `prefetch` before it, so that the next element is read at the same time. With `where` it also
-  builds the rest of the pipeline, with one shuffle buffer of the same size for each of the paper's variants:
+  builds the rest of the pipeline, one of the paper's variants, each with one shuffle buffer of the same size:
 
   | `where` | stages | how often `augment_fn` runs on N elements |
   | --- | --- | --- |
@@ -45,34 +45,34 @@ def echo(
   | "after_augment" | augment, echo, shuffle, batch | N |
   | "after_batch" | shuffle, augment, batch, echo | N |
 
-  `rtf.AUTOTUNE` repeats the newest element while no newer one is ready. It drops and delays none, but what comes out
-  depends on timing. The guide *Echo* says which variant and factor to choose.
+  `rtf.AUTOTUNE` repeats the newest element while the next one is not ready. It never drops or delays an element, but
+  the output depends on timing. The guide *Echo* says which variant and factor to choose.
 
   Args:
     e: the echoing factor, a real number of at least 1, or `rtf.AUTOTUNE`. Each element is yielded floor(e) times, and
-      once more with the probability of the fraction, which `seed` and the position decide, the same in every epoch.
+      once more with probability e - floor(e); `seed` and the position decide, in the same way in every epoch.
     where: None, or "before_augment", "after_augment" or "after_batch", which need `augment_fn` and `batch_size`.
     augment_fn: with `where`, a function as for `tf.data.Dataset.map`, called in parallel. If it has a keyword argument
-      `seed`, as the functions of `rtf.augment.compose` have, it gets a new int32 `[2]` for `tf.random.stateless_*` at
-      each call. If it draws random numbers without one, a restored run draws others.
+      `seed`, like the functions of `rtf.augment.compose`, it gets a new int32 `[2]` for `tf.random.stateless_*` at each
+      call. If it draws random numbers in another way, a restored run draws different ones.
     batch_size: with `where`, elements per batch.
     drop_remainder: with `where`, as in `tf.data.Dataset.batch`.
-    shuffle_buffer_size: with `where`, elements in the shuffle buffer, also before `batch`. None does not shuffle.
-    max_e: with `rtf.AUTOTUNE`, how often an element is yielded at most.
+    shuffle_buffer_size: with `where`, elements (never batches) in the shuffle buffer. None does not shuffle.
+    max_e: with `rtf.AUTOTUNE`, the most times an element is yielded.
     seed: an int that fixes the fraction of `e`, the shuffle buffer and the seeds of `augment_fn`. None derives one from
       `tf.random.set_seed`, or uses a random one.
     name: a name for the stages, shown by `rtf.stats`.
 
   Returns:
     A transformation for `tf.data.Dataset.apply`; the method `echo` applies it. It yields the same elements, or with
-    `where` batches of what `augment_fn` returns. In place, N elements become N * e if `e` is whole, otherwise an
-    unknown number; with a whole `e` there is random access if the input has it.
+    `where` batches of the results of `augment_fn`. In place, N elements become N * e if `e` is whole, otherwise an
+    unknown number; with a whole `e` the result has random access if the input has it.
 
   Raises:
-    TypeError, ValueError: an argument is not allowed; `where` lacks an argument, or one is given without it; the
-      pipeline must be deterministic and `e` is `rtf.AUTOTUNE`.
+    TypeError, ValueError: an argument is not allowed; an argument that `where` needs is missing, or is given without
+      `where`; or `e` is `rtf.AUTOTUNE` and the pipeline must be deterministic.
     tf.errors.InvalidArgumentError: during an epoch, an option after `rtf.AUTOTUNE` makes the pipeline deterministic.
-    Errors of the input come once and are not repeated; the iterator goes on with the next element.
+    Errors of the input are raised once and not repeated; the iterator continues with the next element.
 
   Implements Choi et al., *Faster Neural Network Training with Data Echoing*, 2019, section 2.
   """
@@ -91,7 +91,7 @@ def echo(
 
   def augment(dataset):
     function, element_spec = tracing.traceable(augment_fn), dataset.element_spec
-    with tracing.parameters_explained("augment_fn", augment_fn, element_spec, "what it is to augment"):
+    with tracing.parameters_explained("augment_fn", augment_fn, element_spec, "the element to augment"):
       if not tracing.takes_seed(augment_fn, element_spec):
         return AugmentDataset(dataset, function, name)
       numbers = tf.data.Dataset.random(seed=seed, rerandomize_each_iteration=True, name=name)
@@ -111,7 +111,7 @@ def echo(
       checks.check_not_in_function("echo with a shuffle buffer or seeds", instead)
     if e == AUTOTUNE:
       _check_not_deterministic(dataset)
-    # Taken before the other stages are built, because each stage takes the next seed from tf.random.set_seed.
+    # Drawn before the other stages are built, because each stage draws the next seed of tf.random.set_seed.
     stage_seed = checks.stage_seed(seed)
 
     def repeat(dataset):
@@ -135,7 +135,7 @@ def echo(
 
 
 class _EchoDataset(batches.ReadsFewAhead, dataset_ops.UnaryUnchangedStructureDataset):
-  """Yields each element several times. `e`: how often, for people to read."""
+  """Yields each element several times. `e` says how often, as text for `describe`."""
 
   def __init__(self, input_dataset, e, name, op, **arguments):
     self._input_dataset, self._e, self._name = input_dataset, e, name
@@ -182,10 +182,10 @@ class _AdaptiveEchoDataset(_EchoDataset):
   """Yields each element again while no newer one is ready."""
 
   def __init__(self, input_dataset, max_e, name):
-    # By this name the op finds its counts in every graph into which it is copied. An op makes the name, because a stage
+    # The op finds its counts by this name in every graph into which it is copied. An op makes the name, because a stage
     # built in a function, such as one passed to `interleave`, is a new stage at each call.
     self.echo_stage = native.ops().refurbish_tf_stage_name()
-    e = f"AUTOTUNE: while nothing fresh is ready, at most {max_e:,} times"
+    e = f"AUTOTUNE: while no fresh element is ready, at most {max_e:,} times"
     op = native.ops().refurbish_tf_adaptive_echo_dataset
     super().__init__(input_dataset, e, name, op, stage=self.echo_stage, max_echoing_factor=max_e)
 
@@ -194,11 +194,11 @@ def _check_echoing_factor(e):
   number = checks.is_real(e)
   if number and isinstance(e, numbers.Integral) and e == AUTOTUNE:
     return AUTOTUNE
-  # The bound, far above any use, keeps the op's sums of repetitions below 2**63.
+  # The bound is far above any use. It keeps the op's sums of repetitions below 2**63.
   if not number or not 1 <= e < 2**31:
     raise ValueError(
       f"e, the echoing factor, must be a number of at least 1 and below 2**31 or rtf.AUTOTUNE, got {e!r}. Write e=2 "
-      "to use each element twice, e=1 for no echo, or e=rtf.AUTOTUNE to repeat while the input is not ready."
+      "to use each element twice, e=1 not to echo, or e=rtf.AUTOTUNE to repeat while the input is not ready."
     )
   return float(e)
 
@@ -207,14 +207,14 @@ def _check_not_deterministic(dataset):
   # The options are unknown while a function is traced; the op checks again when it runs.
   if tf.executing_eagerly() and dataset.options().deterministic:
     asked = "the option deterministic=True of the dataset asks"
-    way_out = "leave that option out"
+    way_out = "remove that option"
   elif config.is_op_determinism_enabled():
     asked = "tf.config.experimental.enable_op_determinism() asks"
-    way_out = "leave that call out"
+    way_out = "remove that call"
   else:
     return
   raise ValueError(
-    f"e=rtf.AUTOTUNE repeats elements depending on timing, but {asked} for the same stream each time. Give e a "
+    f"e=rtf.AUTOTUNE repeats elements depending on timing, but {asked} for the same stream each time. Set e to a "
     f"number, such as the R that the guide Echo finds with rtf.advise, or {way_out}."
   )
 
@@ -224,7 +224,7 @@ def _check_where(where, pipeline):
     given = [name for name, value in pipeline.items() if value is not None]
     if given:
       raise ValueError(
-        f"{', '.join(given)} given without where: echo then only repeats in place. Give where, one of "
+        f"{', '.join(given)} given without where, but without it echo only repeats in place. Give where, one of "
         f"{', '.join(map(repr, get_args(Where)))}, to have echo build the rest of the pipeline, or put map, shuffle "
         "and batch around echo yourself."
       )
@@ -233,7 +233,7 @@ def _check_where(where, pipeline):
   missing = [name for name in ("augment_fn", "batch_size") if pipeline[name] is None]
   if missing:
     raise ValueError(
-      f"where={where!r} needs augment_fn and batch_size, as it builds the rest of the pipeline, but "
+      f"where={where!r} builds the rest of the pipeline, so it needs augment_fn and batch_size, but "
       f"{', '.join(missing)} is missing. Write dataset.echo(e, {where!r}, augment_fn=..., batch_size=..., "
       "shuffle_buffer_size=...), or leave where out to repeat in place."
     )

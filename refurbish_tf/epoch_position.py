@@ -13,12 +13,12 @@ from refurbish_tf.stats import datasets
 
 
 class EpochPosition(tf.train.experimental.PythonState):
-  """Which epoch of a pipeline comes next, for a `tf.train.Checkpoint` that is saved between two epochs.
+  """Stores which epoch of a pipeline comes next, for a `tf.train.Checkpoint` that is saved between two epochs.
 
-  It is the state of the pipeline's stages, and needs no iterator: it can be restored where the source is divided into
-  another number of shards, as docs/workers.md says. Save it after the loop over an epoch: what an iterator has read
-  ahead and not handed out by then counts as used. In the middle of an epoch save the iterator itself, or use
-  `rtf.keras.BackupAndRestore`, or a loader: `EpochPosition.joined` takes what they have saved.
+  It is the state of the pipeline's stages and needs no iterator, so it can be restored with a different number of
+  shards (docs/workers.md). Save it after the loop over an epoch: elements that an iterator has read ahead but not
+  yielded by then count as used. In the middle of an epoch, save the iterator itself, or use
+  `rtf.keras.BackupAndRestore` or a loader; `EpochPosition.joined` accepts what any of these has saved.
 
   >>> import tempfile
   >>> import tensorflow as tf
@@ -36,12 +36,12 @@ class EpochPosition(tf.train.experimental.PythonState):
   (True, False)
 
   Args:
-    dataset: the pipeline, with at least one stage of `refurbish` or `offload` in it.
+    dataset: the pipeline, with at least one `refurbish` or `offload` stage in it.
 
   Raises:
     TypeError: `dataset` is not a `tf.data.Dataset`.
-    ValueError: it has no stage; when it is saved, an iterator is in an epoch.
-    tf.errors.InvalidArgumentError, ValueError: when it is restored, the checkpoint is of another pipeline.
+    ValueError: `dataset` has no such stage; on saving, an iterator is in the middle of an epoch.
+    tf.errors.InvalidArgumentError, ValueError: on restoring, the checkpoint is of another pipeline.
   """
 
   def __init__(self, dataset: tf.data.Dataset[Any]) -> None:
@@ -59,7 +59,7 @@ class EpochPosition(tf.train.experimental.PythonState):
   def joined(cls, saved: Sequence[str | os.PathLike[str] | Mapping[str, Any] | EpochPosition | None]) -> EpochPosition:
     """Joins the positions of all workers into one that any number of workers can restore.
 
-    Each worker then continues with its own part of what is left of the epoch. No sample is lost, and none comes twice.
+    Each worker then continues with its own part of the rest of the epoch. No sample is lost or repeated.
 
     >>> def worker(i, n):
     ...   return rtf.jax_loader(tf.data.Dataset.range(12).shard(n, i).refurbish(tf.identity, r=2, seed=7).batch(2))
@@ -73,17 +73,17 @@ class EpochPosition(tf.train.experimental.PythonState):
     [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]
 
     Args:
-      saved: what each worker has saved, in any order: the path of a `tf.train.Checkpoint` with an iterator or an
-        `EpochPosition` in it, the `backup_dir` of an `rtf.keras.BackupAndRestore`, the `state_dict()` of a loader, an
-        `EpochPosition`, or None for a lost one. The samples of a lost worker all come again in this epoch, and are
-        prepared again. If all others have left the loop over an epoch, the next one begins, without what the lost
-        worker had left of it. A warning says which.
+      saved: a list of what each worker has saved, in any order: the path of a `tf.train.Checkpoint` with an iterator or
+        an `EpochPosition` in it, the `backup_dir` of an `rtf.keras.BackupAndRestore`, the `state_dict()` of a loader,
+        an `EpochPosition`, or None for a lost worker. All samples of a lost worker are prepared and yielded again in
+        this epoch. If all other workers have left the loop over the epoch, the next epoch begins, and the samples that
+        the lost worker had left are skipped. A warning says which of these happens.
 
     Raises:
-      TypeError: `saved` has something else.
-      ValueError: there are not as many as there were workers; they are of different pipelines, seeds or epochs; a
-        checkpoint cannot be read, or has no position, or several; or an operation after `refurbish` has a position of
-        its own: `repeat(n)`, `take`, `concatenate`, `shuffle`, `prefetch` without
+      TypeError: `saved` contains something else.
+      ValueError: there are not as many positions as there were workers; they are of different pipelines, seeds or
+        epochs; a checkpoint cannot be read, or does not have exactly one position; or an operation after `refurbish`
+        has its own position: `repeat(n)`, `take`, `concatenate`, `shuffle`, `prefetch` without
         `options.experimental_symbolic_checkpoint`.
     """
     if isinstance(saved, (str, os.PathLike, Mapping, EpochPosition)) or not isinstance(saved, Sequence):
@@ -97,10 +97,10 @@ class EpochPosition(tf.train.experimental.PythonState):
     return position
 
   def restore(self, pipeline: Any) -> None:
-    """Sets a `tf.data.Dataset` or a loader to this position: its next epoch is the rest of the one that was saved.
+    """Sets a `tf.data.Dataset` or a loader to this position: its next epoch is the rest of the saved epoch.
 
     Raises:
-      ValueError, tf.errors.InvalidArgumentError: it is another pipeline, which is left unchanged.
+      ValueError, tf.errors.InvalidArgumentError: it is a different pipeline, which is left unchanged.
       tf.errors.FailedPreconditionError: an iterator of the pipeline has already started an epoch.
     """
     if hasattr(pipeline, "load_position"):
@@ -111,7 +111,7 @@ class EpochPosition(tf.train.experimental.PythonState):
 
   @property
   def epoch(self) -> int | None:
-    """Which epoch it is in, as a loader or `fit` counts; None if neither has saved it."""
+    """The epoch that it is in, as a loader or `fit` counts; None if neither has saved it."""
     return self._position().get("epoch")
 
   def serialize(self) -> str:

@@ -1,4 +1,4 @@
-"""The `offload` stage: `tf.data.Dataset.offload`, and batches that are finished already."""
+"""The `offload` stage, `tf.data.Dataset.offload`, and batches that are already finished."""
 
 import functools
 import numbers
@@ -33,7 +33,7 @@ def offload(
   drop_remainder: bool = True,
   name: str | None = None,
 ) -> Callable[[tf.data.Dataset[Any]], tf.data.Dataset[Any]]:
-  """Batches images, and leaves their last layers to the model's first layer, where the model is.
+  """Batches images and leaves their last layers to the model's first layer, on the model's device.
 
   It replaces the final augmentation and `batch`:
 
@@ -46,49 +46,49 @@ def offload(
   (TensorShape([4, 32, 96]), TensorShape([4, 4]), TensorShape([4]))
 
   Train `rtf.keras.with_offloaded(layers, model)` on it, or a model that begins with `rtf.keras.Offloaded(layers)`; any
-  other model raises an error at its first step. A batch leaves the host as bytes, a quarter of what float32 takes, with
-  the numbers that its layers draw. The layers after the last policy (`rand_augment`, `auto_augment`, `trivial_augment`)
-  are cheap on an accelerator: it does them for all images. It does the *policy layers*, those up to the last policy,
-  for a fraction of the images, and the host for the others. The images are the same, bit for bit, whichever side makes
-  them.
+  other model raises an error at its first step. A batch leaves the host as uint8, a quarter of the size of float32,
+  with the numbers that its layers draw. The accelerator runs the layers after the last policy (`rand_augment`,
+  `auto_augment`, `trivial_augment`) for all images, because they are cheap there. It runs the *policy layers*, those up
+  to the last policy, for a fraction of the images, and the host runs them for the rest. Both sides make the same
+  images, bit for bit.
 
-  Directly after `refurbish(partial_fn, None, r)` the layers draw what they would draw as its final augmentation. After
-  any other source the stage yields the elements in their order, with new draws in each epoch. docs/offload.md says when
-  it pays.
+  Directly after `refurbish(partial_fn, None, r)` the layers draw the same numbers as its final augmentation would.
+  After any other source the stage yields the elements in their order, with new draws in each epoch. docs/offload.md
+  says when it pays.
 
   Args:
     layers: a list of layers of `rtf.augment`: `rand_augment`, `auto_augment`, `trivial_augment`, `random_crop` with
       `padding_mode="constant"` and without a size, `random_flip`, `cutout`, `random_grayscale`, `random_solarize`, and
-      `normalize` as the last. Other layers stay on the host, before `offload`.
+      `normalize` as the last one. Put other layers before `offload`, on the host.
     batch_size: how many elements a batch has, a whole number.
-    targets: masks, boxes and whatever else moves with the image, as for `rtf.augment.compose`. The host moves them, by
-      the numbers that it draws for the accelerator. Only directly after `refurbish`.
-    clips: whether samples are clips or volumes, uint8 `[frames, height, width, 3]`, whose frames share their draws.
-      Their layers have no policies.
-    device_fraction: the fraction of the images whose policy layers the accelerator does: 0, 1/8, 1/4, 1/2 or 1. With
+    targets: masks, boxes and other components that move with the image, as for `rtf.augment.compose`. The host moves
+      them, with the numbers that it draws for the accelerator. Only allowed directly after `refurbish`.
+    clips: whether samples are clips or volumes, uint8 `[frames, height, width, 3]`, whose frames share the same draws.
+      Policies are not allowed among their layers.
+    device_fraction: the fraction of the images whose policy layers the accelerator runs: 0, 1/8, 1/4, 1/2 or 1. With
       `rtf.AUTOTUNE` it rises by an eighth while training waits for batches, and falls while batches wait for training.
     num_replicas: into how many equal parts a batch is split, each with the same fraction. None uses the number of
       replicas of `tf.distribute.get_strategy()`. Give the number of devices for `jax.sharding` and
       `keras.distribution`.
-    component: the image in the element, the name of a dict's entry or the position in a tuple. None finds it as the
-      element, its first component, or the entry `"image"` or `"images"`.
-    seed: an int that fixes what the layers draw, unless the source is `refurbish`. None derives one from
+    component: where the image is: the name of a dict's entry or a position in a tuple. None looks for it as the element
+      itself, its first component, or the entry `"image"` or `"images"`.
+    seed: an int that fixes the numbers that the layers draw, unless the source is `refurbish`. None derives one from
       `tf.random.set_seed`, or uses a random one.
-    drop_remainder: whether a smaller last batch is left out. If not, the host does its policy layers.
+    drop_remainder: whether to drop a smaller last batch. If it is kept, the host runs its policy layers.
     name: a name for the stage, shown by `rtf.stats`.
 
   Returns:
     A transformation for `tf.data.Dataset.apply`; the method `offload` applies it. Three entries of a dict replace the
     image: `"unfinished_image"`, the rows of bytes, uint8 `[batch, height, width * 3]`, with `frames` after `batch` for
-    clips; `"draws"`, int32 `[batch, 1 + number]`, 1 if the policy layers are still to be done, then the numbers drawn;
+    clips; `"draws"`, int32 `[batch, 1 + number]`, 1 if the policy layers are not yet done, then the numbers drawn;
     `"layers"`, int32 `[batch, 0, number]`, which identifies the layers.
 
   Raises:
     TypeError: an argument is of the wrong type; the image is not uint8; a component is ragged or sparse.
-    ValueError: an argument is out of range; an accelerator cannot do the layers; the shape of the image is not known,
-      or not `[height, width, 3]`; there is no such component, or one that would have to move with the image and is not
-      in `targets`; `targets` are given after another source than `refurbish`, or `seed` after `refurbish`, which has
-      its own; `batch_size` is not a multiple of `num_replicas`.
+    ValueError: an argument is out of range; an accelerator cannot run the layers; the shape of the image is not known,
+      or not `[height, width, 3]`; there is no such component; a component must move with the image but is not in
+      `targets`; `targets` are given and the source is not `refurbish`; `seed` is given after `refurbish`, which has
+      its own; or `batch_size` is not a multiple of `num_replicas`.
     tf.errors.InvalidArgumentError: during an epoch, the elements have different shapes.
 
   Implements Kim et al., *FusionFlow: Accelerating Data Preprocessing for Machine Learning with CPU-GPU Cooperation*,
@@ -101,7 +101,7 @@ def offload(
   if seed is not None:
     checks.check_whole_number("seed", seed, -(2**63))
   if isinstance(component, bool) or not isinstance(component, (str, numbers.Integral, type(None))):
-    raise TypeError(f"component must be the name of a dict's entry, a position in a tuple, or None, got {component!r}.")
+    raise TypeError(f"component must be the key of a dict, a position in a tuple, or None, got {component!r}.")
   drop_remainder = checks.checked_flag("drop_remainder", drop_remainder)
   clips = checks.checked_flag("clips", clips)
   if not isinstance(name, (str, type(None))):
@@ -126,7 +126,7 @@ def offload(
 def as_offloaded(
   dataset: tf.data.Dataset[Any], component: str | int | None = None, *, clips: bool = False
 ) -> tf.data.Dataset[Any]:
-  """Makes validation data for a model that begins with `rtf.keras.Offloaded`; nothing random is applied to them.
+  """Makes validation data for a model that begins with `rtf.keras.Offloaded`; nothing random is applied to it.
 
   >>> import numpy as np
   >>> images = tf.data.Dataset.from_tensor_slices((np.zeros([8, 32, 32, 3], np.uint8), np.arange(8)))
@@ -134,20 +134,20 @@ def as_offloaded(
   >>> batch["unfinished_image"].shape, batch["draws"].shape
   (TensorShape([4, 32, 96]), TensorShape([4, 0]))
 
-  `Offloaded` leaves such images as they are, but for a `normalize` among its layers, which draws nothing. Without a
-  model that begins with `Offloaded`, plain images are what a model takes: `model.evaluate(images)`.
+  `Offloaded` does not change such images, except by a `normalize` among its layers, which is not random. A model
+  without `Offloaded` takes plain images: `model.evaluate(images)`.
 
   Args:
     dataset: a dataset of images, or of batches of them, uint8 `[height, width, 3]` or `[batch, height, width, 3]`, of
       known height and width.
-    component, clips: as for `offload`. Clips, too, may be batched.
+    component, clips: as in `offload`. Clips may also be batched.
 
   Returns:
-    A `tf.data.Dataset` with the entries that `offload` has in place of the image.
+    A `tf.data.Dataset` in which the image is replaced by the same entries as in `offload`.
 
   Raises:
     TypeError: the image is not uint8.
-    ValueError: there is no such component, or its shape is another or not known.
+    ValueError: there is no such component, or its shape is different or not known.
   """
   if not isinstance(dataset, tf.data.Dataset):
     raise TypeError(f"dataset of as_offloaded must be a tf.data.Dataset, got {dataset!r}.")
@@ -162,8 +162,8 @@ def as_offloaded(
     empty = lambda dtype, *dims: tf.ensure_shape(tf.zeros(tf.concat([lead, dims], 0), dtype), static.concatenate(dims))
     return {
       "unfinished_image": tf.reshape(image, tf.concat([lead, [*frames, height, width * 3]], 0)),
-      # Because `layers` is uint8, tf.function distinguishes this batch from those of offload. For batches that differ
-      # only in shape it would make one trace, with unknown sizes.
+      # Because `layers` is uint8, tf.function distinguishes this batch from the batches of offload. If they differed
+      # only in shape, it would make one trace for both, with unknown sizes.
       "draws": empty(tf.int32, 0),
       "layers": empty(tf.uint8, 0, 0),
     }
@@ -191,31 +191,30 @@ class _OffloadDataset(batches.ReadsFewAhead, dataset_ops.UnaryDataset):
     self._layers = device_layers.DeviceLayers.of(layers, "offload")
     if clips and self._layers.num_policy_layers:
       raise ValueError(
-        f"layers of offload with clips=True must have no policies, got {list(layers)}. Put {layers[0].__name__} into "
+        f"layers of offload with clips=True must not have policies, got {list(layers)}. Put {layers[0].__name__} into "
         "partial_fn of refurbish."
       )
     moves = device_layers.chain_of(layers, 0).moves_pixels
     if any((targets or {}).values()) and not _is_usual(path):
       raise ValueError(
-        "targets of offload move what is beside an image that is first, or called 'image', got "
-        f"component={component!r}. Rename it to 'image', or put it first in a tuple, in Dataset.map before refurbish, "
-        "and leave component out."
+        f"targets of offload need an image that comes first or is called 'image', got component={component!r}. Rename "
+        "the image to 'image', or put it first in a tuple, in Dataset.map before refurbish, and leave component out."
       )
     _check_others(given, path, targets, moves)
     mover = functools.partial(_moving, layers, targets, moves) if any((targets or {}).values()) else None
     stage, first_position = _refurbish_stage(source, mover)
     if mover and stage is None:
       raise ValueError(
-        "targets of offload need a refurbish stage without final_fn directly before offload, which moves them. Put "
-        ".refurbish([lambda image: image], r=1, targets=...) there, or leave final_fn out."
+        "targets of offload need a refurbish stage without final_fn directly before offload, because that stage moves "
+        "them. Put .refurbish([lambda image: image], r=1, targets=...) there, or leave final_fn out."
       )
-    # Whether a refurbish stage yields the seeds and has the position. Otherwise this stage has a state of its own.
+    # Whether a refurbish stage yields the seeds and has the position. Otherwise this stage has its own state.
     self.seeded = seeded = stage is not None
     if seeded:
       if seed is not None:
         raise ValueError(
-          f"seed of offload must be left out after refurbish, whose own seed fixes the draws, got {seed!r}. Give it to "
-          "refurbish."
+          f"seed of offload must not be given after refurbish, whose seed fixes the draws, got {seed!r}. Give it to "
+          "refurbish instead."
         )
       source = stage
       given = source.element_spec[0]
@@ -225,7 +224,7 @@ class _OffloadDataset(batches.ReadsFewAhead, dataset_ops.UnaryDataset):
       self.saved_state, self.restore_state = self._saved_state, self._restore_state
     chain = device_layers.chain_of(layers, first_position)
     num_policy_layers = self._layers.num_policy_layers
-    # Without policy layers, host and accelerator have nothing to divide.
+    # Without policy layers, host and accelerator have no work to divide.
     self._eighths = eighths if num_policy_layers else 8
     batch = batch_size if drop_remainder else None
     entries = {
@@ -235,7 +234,7 @@ class _OffloadDataset(batches.ReadsFewAhead, dataset_ops.UnaryDataset):
     }
     others = nest.map_structure(lambda spec: tf.TensorSpec([batch, *spec.shape], spec.dtype), given)
     self._element_spec = _replaced(others, path, entries)
-    # By this name the op finds its state in every graph into which it is copied.
+    # The op finds its state by this name in every graph into which it is copied.
     self.offload_stage = native.ops().refurbish_tf_stage_name()
     with checks.build_errors():
       variant = native.ops().refurbish_tf_offload_dataset(
@@ -289,7 +288,7 @@ class _OffloadDataset(batches.ReadsFewAhead, dataset_ops.UnaryDataset):
 
 
 def _refurbish_stage(source, mover):
-  """The refurbish stage at the end of `source`, made to yield seeds, and its number of partial layers; or None and 0.
+  """The refurbish stage at the end of `source`, changed to yield seeds, and its number of partial layers; or None, 0.
 
   `mover`: None, or a function that takes this number and returns the stage's final function.
   """
@@ -303,7 +302,7 @@ def _refurbish_stage(source, mover):
 
 def _moving(layers, targets, moves, first_position):
   """A final function for a refurbish stage that moves the image's targets, and leaves the image to the accelerator."""
-  # The targets move with a blank image of one channel. It has three if a target is an image: that is also normalized.
+  # The targets move with a blank image of one channel, or of three if a target is an image, which is also normalized.
   channels = 3 if "image" in targets.values() else 1
   blank_layers = layers if channels == 3 else [layer for layer in layers if layer.text.split(" ")[0] != "normalize"]
   placed = [(layer, first_position + i) for i, layer in enumerate(blank_layers)]
@@ -326,7 +325,7 @@ def _checked_eighths(device_fraction):
     if 8 * device_fraction in _EIGHTHS:
       return int(8 * device_fraction)
   raise ValueError(
-    "device_fraction must be 0, 1/8, 1/4, 1/2 or 1, the fraction of a batch that the accelerator does, or "
+    "device_fraction must be 0, 1/8, 1/4, 1/2 or 1, the fraction of a batch that the accelerator augments, or "
     f"rtf.AUTOTUNE, got {device_fraction!r}."
   )
 
@@ -346,7 +345,7 @@ def _path_of_image(spec, component, whose):
   raise ValueError(
     f"{whose} looks for the image as "
     + ("the element, its first component or an entry 'image' or 'images'" if component is None else repr(component))
-    + f", and the elements are {spec}. Pass component, the name of a dict's entry or the position in a tuple."
+    + f", but the elements are {spec}. Pass component, the key of a dict or a position in a tuple."
   )
 
 
@@ -372,16 +371,16 @@ def _checked_image(spec, whose, batched, clips):
   """The height and width of images of this spec, after the number of frames if they are clips."""
   image_layers.check_is_one(spec, whose)
   if not isinstance(spec, tf.TensorSpec) or spec.dtype != tf.uint8:
-    way = "Make them dense with map, as with tf.ensure_shape(image.to_tensor(), [height, width, 3])."
+    way = "Make them dense with map, for example by tf.ensure_shape(image.to_tensor(), [height, width, 3])."
     if isinstance(spec, tf.TensorSpec):
       way = image_layers.way_to_uint8(spec.dtype)
-    raise TypeError(f"{whose} takes images of uint8, got {spec}. {way}")
+    raise TypeError(f"{whose} takes uint8 images, got {spec}. {way}")
   shape = spec.shape[1:] if batched else spec.shape
   form = "[frames, height, width, 3]" if clips else "[height, width, 3]"
   is_known = shape.rank == 3 + clips and shape.is_fully_defined()
   if not is_known or shape[-1] != 3 or 0 in shape or clips and shape[-2] == 1:
-    way = "Crop or resize them to one size in front, or, if they have one, say so by tf.ensure_shape(image, "
-    way += f"{form}) in map" + (".", ", and batch after.")[whose == "offload"]
+    way = "Crop or resize them to one size before it, or, if they have one, declare it by tf.ensure_shape(image, "
+    way += f"{form}) in map" + (".", ", and batch afterwards.")[whose == "offload"]
     way += " For clips, pass clips=True." * (not clips and shape.rank in (4, 5))
     if shape.rank in (2, 3, 3 + clips) and shape[-1] not in (None, 3):
       way = image_layers.way_to_channels(shape)
@@ -389,7 +388,7 @@ def _checked_image(spec, whose, batched, clips):
   if max(shape[-3:-1]) > device_layers.LARGEST_SIDE:
     raise ValueError(
       f"{whose} takes images with sides of at most {device_layers.LARGEST_SIDE:,} pixels, got shape {spec.shape}. Crop "
-      "or resize them in front."
+      "or resize them before it."
     )
   return shape[:-1].as_list()
 
@@ -406,7 +405,7 @@ def _check_others(spec, path, targets, moves):
     taken = sorted(set(_ENTRIES) & set(_at(spec, path[:-1])) - {path[-1]})
     if taken:
       raise ValueError(
-        f"offload adds the entries {sorted(_ENTRIES)}, and the elements have {taken} already. Rename them with map."
+        f"offload adds the entries {sorted(_ENTRIES)}, but the elements already have {taken}. Rename them with map."
       )
   others = [(name, each) for name, each in target_hints.leaves(spec) if each is not image]
   for _, each in others:

@@ -23,13 +23,13 @@ from refurbish_tf.cache_store import opened_store
 Eviction = Literal["balanced", "reference_count"]
 Shuffle = Literal["cache_aware", "uniform"]
 OR_LAYERS = ", or a list of layers of rtf.augment"
-# What a function may take in addition to its element, each by a parameter of this name.
+# The parameters that a function may have in addition to its element.
 _TAKES = {"partial_fn": ("seed", "generation"), "final_fn": ("seed", "epoch")}
 _NOT_TAKEN = {
-  "partial_fn": "partial_fn must not take `epoch`: its result is used in several epochs, and must be prepared again "
-  "alike if it is lost. Take `generation`, how often the sample was prepared before, or take `epoch` in final_fn.",
-  "final_fn": "final_fn must not take `generation`, which belongs to what is cached. Return it from partial_fn as a "
-  "component, or take `epoch`.",
+  "partial_fn": "partial_fn must not take `epoch`, because its result is used in several epochs and must be the same "
+  "if it is prepared again. Take `generation` (how often the sample was prepared before), or use final_fn.",
+  "final_fn": "final_fn must not take `generation`, which describes the cached sample. Return it from partial_fn as a "
+  "component, or take `epoch` instead.",
 }
 
 
@@ -65,33 +65,33 @@ def refurbish(
   >>> len(images.apply(rtf.refurbish(partial_fn, final_fn)))  # The same as images.refurbish(partial_fn, final_fn).
   8
 
-  The source must have the same order in every epoch, because a sample is identified by its position; the stage
+  The source must have the same order in every epoch, because a sample is identified by its position; the stage itself
   shuffles. A function with a keyword argument `seed` gets an int32 `[2]` for `tf.random.stateless_*`, a new one each
-  time it runs. `partial_fn` may also take `generation`, how often the sample was prepared before (in each epoch, if it
-  does not fit into the store), and `final_fn` the `epoch`, both int64 `[]` from 0. The page *How it works* has more.
+  time it runs. `partial_fn` may also take `generation`, how often the sample was prepared before (in every epoch, if it
+  does not fit into the store), and `final_fn` may take `epoch`. Both are int64 `[]` and start at 0. See *How it works*.
 
   Args:
     partial_fn: the expensive first part: a list of layers as for `rtf.augment.compose`, or a function as for
       `tf.data.Dataset.map`. Its result is cached, so keep it small: uint8 rather than float32. Layers treat an image
-      `[frames, height, width, channels]` as one clip, whose frames share their draws.
-    final_fn: the cheap last part: a list of layers, or a function of what `partial_fn` returns. None or an empty list
-      yields the samples as they are cached, which is echoing across epochs.
+      `[frames, height, width, channels]` as one clip, whose frames share the same draws.
+    final_fn: the cheap last part: a list of layers, or a function of the result of `partial_fn`. None or an empty list
+      yields the cached samples unchanged, which is echoing across epochs.
     r: the reuse factor, a real number of at least 1. 1 is standard training; 2 and 3 kept the accuracy in the paper.
     targets: with layers, the components that follow the image, as for `rtf.augment.compose`: `{"boxes": "xyxy"}`,
       `{1: "mask"}`.
-    store: None keeps samples in memory, as far as it reaches; see `CacheStore`. A path of a local directory keeps them
-      on disk, for the next run and for other jobs. A `CacheStore` also limits the bytes. Jobs on one store have the
-      same source, `partial_fn`, `r` and `seed`, and different `order_seed`s.
-    seed: an int that fixes order, eviction and the functions' seeds. None uses the seed of the `store` on disk, one
-      that jobs on a `shared` level have in common, one derived from `tf.random.set_seed`, or a random one.
-    order_seed: an int that fixes the order in place of `seed`. With a `shared` level it is random by default.
-    shuffle_buffer_size: elements in the shuffle buffer of a source without random access. None is 1,000, or 256 MB if
-      that is less. 1 keeps the order of the stream.
-    eviction: "balanced", or "reference_count", the paper's baseline (section 5.2): all are evicted in one epoch.
+    store: None keeps samples in memory, as long as there is room; see `CacheStore`. The path of a local directory keeps
+      them on disk, for the next run and for other jobs. A `CacheStore` can also limit the bytes. Jobs that share a
+      store need the same source, `partial_fn`, `r` and `seed`, and different `order_seed`s.
+    seed: an int that fixes the order, the eviction and the functions' seeds. None uses the seed of the `store` on disk,
+      the common seed of jobs on a `shared` level, one derived from `tf.random.set_seed`, or a random one.
+    order_seed: an int that fixes the order instead of `seed`. With a `shared` level it is random by default.
+    shuffle_buffer_size: elements in the shuffle buffer of a source without random access. None means 1,000, or 256 MB
+      if that is less. 1 keeps the order of the stream.
+    eviction: "balanced", or "reference_count", the paper's baseline (section 5.2), which evicts all in the same epoch.
     shuffle: "cache_aware", or "uniform", the baseline that does not spread fresh samples evenly.
-    num_parallel_calls: how many calls of both functions run at once, at most 1,024. `tf.data.AUTOTUNE` is the size of
+    num_parallel_calls: how many calls of both functions run at once, at most 1,024. `tf.data.AUTOTUNE` uses the size of
       the thread pool. None calls them one at a time, in the thread that reads the dataset.
-    deterministic: as for `tf.data.Dataset.map`. False yields samples as they become ready.
+    deterministic: as in `tf.data.Dataset.map`. False yields samples as they become ready.
     name: a name for the stage, shown by `rtf.stats`.
 
   Returns:
@@ -101,11 +101,11 @@ def refurbish(
   Raises:
     TypeError, ValueError: an argument is not allowed; the source is empty, infinite, or changes its order; or `store`
       is in use, cannot be opened, or holds samples of another source, structure or version of the layers.
-    tf.errors.DataLossError: during an epoch, the source yields another number of elements than before.
+    tf.errors.DataLossError: during an epoch, the source yields a different number of elements than before.
     tf.errors.FailedPreconditionError: during an epoch, the order or an element of the source has changed, a restored
       checkpoint lost its position, or two shards of a `tf.data` service share a process or a store.
-    tf.errors.InvalidArgumentError: during an epoch, a sample is larger than `store` allows, or has another structure
-      than traced. Errors of the functions come with the index of their sample; the iterator goes on with the next one.
+    tf.errors.InvalidArgumentError: during an epoch, a sample is larger than `store` allows, or its structure differs
+      from the traced one. Errors of the functions name the index of their sample; the iterator continues with the next.
 
   Implements Lee et al., *Refurbish Your Training Data*, USENIX ATC 2021, section 4, with balanced eviction (5.2) and
   cache-aware shuffle (5.3).
@@ -129,7 +129,7 @@ def refurbish(
       checks.check_whole_number("num_parallel_calls", num_parallel_calls, 1)
   if not isinstance(deterministic, (bool, type(None))):
     raise TypeError(
-      f"deterministic must be True, False, or None to follow the option of the pipeline, got {deterministic!r}."
+      f"deterministic must be True, False, or None to follow the pipeline's option, got {deterministic!r}."
     )
   if not isinstance(name, (str, type(None))):
     raise TypeError(f"name must be a string or None, got {name!r}.")
@@ -141,8 +141,8 @@ def refurbish(
     if on_disk:
       kept._check_holds(elements=False)
     if kept is not None and kept.shared is not None:
-      # A checkpoint may replace a random `order_seed`, and never `seed`, which is a part of the keys. Without one the
-      # stage derives it from the functions, so that jobs share.
+      # A checkpoint may replace a random `order_seed`, but never `seed`, which is part of the keys. If it is not given,
+      # the stage derives it from the functions, so that jobs share.
       order = int.from_bytes(os.urandom(7), "little") if order_seed is None else int(order_seed)
       seeds = {"seed": seed, "order_seed": order, "any_seed": order_seed is None}
     else:
@@ -173,7 +173,7 @@ def refurbish(
 
 
 class _RefurbishDataset(positions.RefurbishStage, batches.MakesBatches, dataset_ops.UnaryDataset):
-  """Yields every sample once: `final_fn` of what `partial_fn` returns, which is cached."""
+  """Yields every sample once: the result of `final_fn` on the cached result of `partial_fn`."""
 
   def __init__(
     self,
@@ -212,7 +212,7 @@ class _RefurbishDataset(positions.RefurbishStage, batches.MakesBatches, dataset_
       num_parallel_calls = max(numbers, default=num_parallel_calls)
     self._element_spec = sample_spec if final_fn is None else self._final.output_structure
     self._input_dataset = input_dataset
-    # By this name the ops find the state of the stage in every graph into which they are copied.
+    # The ops find the state of the stage by this name in every graph into which they are copied.
     self.refurbish_stage = native.ops().refurbish_tf_stage_name()
     # The op holds the store itself. This reference keeps the store's name valid while a caller holds only the dataset.
     self._store = store
@@ -276,9 +276,9 @@ class _RefurbishDataset(positions.RefurbishStage, batches.MakesBatches, dataset_
       )
 
   def with_final_seeds(self, final_fn=None):
-    """The same stage, but it yields `(sample, seed)`, a final function's arguments, or what `final_fn` makes of them.
+    """This stage, but yielding `(sample, seed)`, a final function's arguments, or the result of `final_fn` on them.
 
-    None if the stage has a final function.
+    None if the stage already has a final function.
     """
     if self._final is not None:
       return None
@@ -299,7 +299,7 @@ class _RefurbishDataset(positions.RefurbishStage, batches.MakesBatches, dataset_
     return fingerprint.of_stage(self._input_dataset, self._partial.function)
 
   def draws(self):
-    """The operations by which its functions draw random numbers without a seed from the stage."""
+    """The operations with which its functions draw random numbers without a seed from the stage."""
     return set().union(*map(tracing.draws, self._functions()))
 
   @property
@@ -307,7 +307,7 @@ class _RefurbishDataset(positions.RefurbishStage, batches.MakesBatches, dataset_
     return self.refurbish_stage.numpy()
 
   def is_in_epoch(self):
-    """Whether an iterator has begun an epoch, and neither ended it nor been deleted."""
+    """Whether an iterator has begun an epoch and has neither ended it nor been deleted."""
     return self.described()["epochs_under_way"] > 0
 
   @property
@@ -328,7 +328,7 @@ class _RefurbishDataset(positions.RefurbishStage, batches.MakesBatches, dataset_
     order.append(f"seed {stage['seed']}")
     if stage["order_seed"] != stage["seed"]:
       order.append(f"order_seed {stage['order_seed']}")
-    # With balanced eviction, a fraction 1/r of the samples is in its last use in each epoch, and is not held.
+    # With balanced eviction, in each epoch a fraction 1/r of the samples is used for the last time, and is not held.
     held = num_kept if self._order["eviction"] == "reference_count" else round(num_kept * (1 - 1 / self._r))
     of_samples = (self._op_arguments["store"], held, "samples", stage["sample_bytes"], "prepared")
     kept = describe_store(self._store) + describe_bytes(self._store, *of_samples)
@@ -338,7 +338,7 @@ class _RefurbishDataset(positions.RefurbishStage, batches.MakesBatches, dataset_
       kept += f"; {num_kept:,} of {num_samples:,} samples kept" if num_kept >= 0 else ""
       kept += f", {room} in transit"
     source = self._describe_source(random_access, num_samples, num_kept)
-    source += "; not checked for changes, as it draws random numbers" if stage["source_draws"] else ""
+    source += "; not checked for changes, because it draws random numbers" if stage["source_draws"] else ""
     rows = [("epoch", epoch), ("order", ", ".join(order)), ("source", source)]
     rows += [("fresh", self._describe_fresh(random_access)), ("store", kept)]
     if self._is_shared:
@@ -346,7 +346,7 @@ class _RefurbishDataset(positions.RefurbishStage, batches.MakesBatches, dataset_
       limit = f"at most {self._store._shared_max_bytes:,} bytes" if self._store._shared_max_bytes else "without a limit"
       rows.append(("shared", f"{place}, {self._prefix}, {limit}"))
     if stage["bytes_beside_store"] >= 2**19:
-      rows.append(("memory", f"{stage['bytes_beside_store']:,} bytes beside the store"))
+      rows.append(("memory", f"{stage['bytes_beside_store']:,} bytes outside the store"))
     if self._described_clip:
       rows.insert(1, ("sample", self._described_clip))
     rows += [("python", stats.ProcessStats(**layer.counts())) for layer in self.python_layers]
@@ -380,7 +380,7 @@ class _RefurbishDataset(positions.RefurbishStage, batches.MakesBatches, dataset_
     return f"a stream{because}: {elements} are read in every epoch{_way_out(stream)}"
 
 
-# Hints for sources that are streams, by how the name of TensorFlow's operation begins.
+# Hints for sources that are streams, by the beginning of the name of TensorFlow's operation.
 _WAYS_OUT = {
   ("TFRecord", "Interleave", "ParallelInterleave"): "rtf.sources.tfrecord reads TFRecord files by index",
   ("Repeat",): "echo(n) with a whole n is read by index, repeat(n) is not",
@@ -393,9 +393,9 @@ def _way_out(op):
 
 
 def _trace(function, element_spec, what, of):
-  """Returns the function as `map` traces it, what it takes of `_TAKES`, and its layers that run in Python.
+  """Returns the function as `map` traces it, which of `_TAKES` it takes, and its layers that run in Python.
 
-  `of` describes its argument, for messages.
+  `of` describes its argument in messages.
   """
   takes = [name for name in _TAKES[what] if tracing.takes(name, function, element_spec)]
   if any(tracing.takes(name, function, element_spec) for name in ("generation", "epoch") if name not in _TAKES[what]):

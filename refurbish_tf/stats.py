@@ -10,21 +10,21 @@ from refurbish_tf._internal import dataset_graph, html, native
 
 @dataclasses.dataclass(frozen=True)
 class EpochStats:
-  """Counts of one epoch of a `refurbish` stage, or of all together.
+  """Counts of one epoch of a `refurbish` stage, or of all epochs together.
 
   Attributes:
-    fresh: samples that this process prepared, cache misses.
-    cached: samples that were taken from the cache store, cache hits. Fresh and cached ones together are the samples of
-      the epoch, also where jobs share a store on disk: what another job has prepared is cached here.
+    fresh: samples that this process prepared (cache misses).
+    cached: samples that came from the cache store (cache hits). Fresh and cached samples together are the samples of
+      the epoch, even if jobs share a store on disk: a sample that another job has prepared counts as cached here.
     from_other_jobs: how many of the cached samples another process prepared: a job that runs at the same time, or one
-      that ran before. They were kept in the store or its `shared` level, or in transit. 0 for one in memory alone.
+      that ran before. They were in the store, in its `shared` level, or in transit. 0 for a store in memory alone.
     evicted: samples that the schedule evicted when the epoch began.
     missing: how many of the fresh samples should have been in the store by the schedule. They were not there because an
       earlier epoch was stopped early, because they were removed, or because there was no room or memory was short.
-    bytes: bytes held by the cache store when the next epoch began, or now if none has begun.
-    fresh_wait: seconds that the stage waited for fresh samples, that is for their source and `partial_fn`. Training
-      need not have waited: a `prefetch` after the stage may hide all of it.
-    store_wait: seconds that the stage waited for reads of a cache store on disk. 0.0 for one in memory.
+    bytes: bytes in the cache store when the next epoch began, or now if it has not begun.
+    fresh_wait: seconds that the stage waited for fresh samples, that is, for the source and `partial_fn`. Training may
+      have waited less, because a `prefetch` after the stage can hide this wait.
+    store_wait: seconds that the stage waited for reads of a cache store on disk. 0.0 for a store in memory.
   """
 
   fresh: int
@@ -39,7 +39,7 @@ class EpochStats:
 
 @dataclasses.dataclass(frozen=True)
 class EchoStats:
-  """Counts of one iteration of an `echo(rtf.AUTOTUNE)` stage, or of all together.
+  """Counts of one iteration of an `echo(rtf.AUTOTUNE)` stage, or of all iterations together.
 
   Attributes:
     fresh: elements that were yielded for the first time.
@@ -53,20 +53,20 @@ class EchoStats:
 
   @property
   def factor(self) -> float:
-    """The echoing factor reached: how often an element was yielded on average. 1.0 if there was no element."""
+    """The actual echoing factor: how often an element was yielded on average. 1.0 if there were no elements."""
     return (self.fresh + self.repeated) / self.fresh if self.fresh else 1.0
 
 
 @dataclasses.dataclass(frozen=True)
 class OffloadStats:
-  """Counts of one epoch of an `offload` stage, or of all together.
+  """Counts of one epoch of an `offload` stage, or of all epochs together.
 
   Attributes:
-    batches: batches that were handed out.
-    host_images: their images whose policy layers the host did.
-    device_images: their images whose policy layers were left to the accelerator.
-    host_wait: seconds that batches were waited for. Training need not have waited: a `prefetch` after the stage may
-      hide all of it.
+    batches: batches that were yielded.
+    host_images: images in them whose policy layers the host ran.
+    device_images: images in them whose policy layers were left to the accelerator.
+    host_wait: seconds spent waiting for batches. Training may have waited less, because a `prefetch` after the stage
+      can hide this wait.
   """
 
   batches: int
@@ -76,7 +76,7 @@ class OffloadStats:
 
   @property
   def device_fraction(self) -> float:
-    """The fraction of the images whose policy layers were left to the accelerator. 0.0 if there was no image."""
+    """The fraction of the images whose policy layers were left to the accelerator. 0.0 if there were no images."""
     images = self.host_images + self.device_images
     return self.device_images / images if images else 0.0
 
@@ -86,11 +86,11 @@ class ProcessStats:
   """Counts of a layer of `rtf.augment.numpy_layer`, since its stage was built.
 
   Attributes:
-    name: of the layer.
-    processes: how many processes call it, shared with other layers of as many; 0: this process does.
+    name: the name of the layer.
+    processes: how many processes call it, shared with other layers that use as many; 0 means this process.
     calls: how many calls have ended.
-    seconds: seconds that its function took in them.
-    busy: which part of the processes' time this was, from the first call to the last, 0 to 1.
+    seconds: seconds spent in its function in these calls.
+    busy: the fraction of the processes' time spent in its function, from the first call to the last, 0 to 1.
   """
 
   name: str
@@ -111,7 +111,7 @@ _BARS = {
   EchoStats: ("fresh", "repeated"),
   OffloadStats: ("host_images", "device_images"),
 }
-# Numbers that are derived from the counts, and shown after them.
+# Numbers that are derived from the counts and shown after them.
 DERIVED = {EpochStats: (), EchoStats: ("factor",), OffloadStats: ("device_fraction",)}
 
 
@@ -120,11 +120,11 @@ class StageStats:
   """Counts of one stage.
 
   Attributes:
-    name: the `name` that the stage was given, else "refurbish", "echo" or "offload".
+    name: the `name` given to the stage, or "refurbish", "echo" or "offload".
     epochs: a tuple of `EpochStats`, `EchoStats` or `OffloadStats`, one for each epoch that has begun in this process.
-      An epoch resumed from a checkpoint has an entry of its own, and so has one that was left early: under
-      `tf.distribute`, and on JAX and PyTorch, Keras' `fit` begins one to build the model.
-    total: the same of all epochs together.
+      An epoch resumed from a checkpoint has its own entry. So does an epoch that was abandoned: under `tf.distribute`,
+      and on JAX and PyTorch, Keras' `fit` begins one to build the model.
+    total: the same for all epochs together.
     processes: for `refurbish`, a tuple of `ProcessStats`, one for each `rtf.augment.numpy_layer` in its functions.
   """
 
@@ -171,7 +171,7 @@ def _cell(counts, column):
 
 
 def stats(dataset: "tf.data.Dataset[Any]") -> list["StageStats"]:
-  """Counts of every stage of `dataset` by epoch and in total: of `refurbish`, of `echo(rtf.AUTOTUNE)` and of `offload`.
+  """Counts, by epoch and in total, for every `refurbish`, `echo(rtf.AUTOTUNE)` and `offload` stage of `dataset`.
 
   >>> train = tf.data.Dataset.range(6).refurbish(lambda x: 10 * x, r=3, seed=7).batch(2)
   >>> for _ in range(3):
@@ -190,16 +190,15 @@ def stats(dataset: "tf.data.Dataset[Any]") -> list["StageStats"]:
   >>> stage.total.factor == num_yielded / 3
   True
 
-  An `echo` by a number is not listed: it has nothing to count.
+  An `echo` with a number is not listed, because it has nothing to count.
 
   Args:
     dataset: a `tf.data.Dataset`.
 
   Returns:
-    A list of `StageStats`, upstream first. Each prints as a table, and notebooks show bars beside it. It is empty if
-    `dataset` has no such stage, or none that can be seen: a stage that a function, such as that of `flat_map`, takes
-    from outside, or of a dataset that has come as an argument of a `tf.function` or through a tf.data service, is
-    hidden.
+    A list of `StageStats`, upstream first. Each prints as a table, and notebooks add bars to it. It is empty if
+    `dataset` has no such stage, or if its stages are hidden. A stage is hidden if a function, such as the argument of
+    `flat_map`, captures it, or if its dataset is an argument of a `tf.function` or comes from a tf.data service.
 
   Raises:
     TypeError: `dataset` is not a `tf.data.Dataset`.
@@ -228,7 +227,7 @@ def _stage_of(dataset):
 
 
 class _Stages(list):
-  """A list that says why it is empty when it is asked for a stage, and that notebooks show as tables."""
+  """A list that notebooks show as tables, and that says why it is empty if code indexes it."""
 
   def _repr_html_(self):
     return "".join(stage._repr_html_() for stage in self) or "no stages with counts"
@@ -236,10 +235,9 @@ class _Stages(list):
   def __getitem__(self, index):
     if not self and not isinstance(index, slice):
       raise IndexError(
-        "dataset has no stage that rtf.stats counts, neither refurbish nor echo(rtf.AUTOTUNE) nor offload. Give it "
-        "the dataset with the stage or one made from it, such as dataset.refurbish(...).batch(128), not the source. A "
-        "stage that a function takes from outside, such as that of flat_map, cannot be seen, nor one on the workers "
-        "of a tf.data service."
+        "dataset has no stage that rtf.stats counts: no refurbish, echo(rtf.AUTOTUNE) or offload. Pass the dataset "
+        "with the stage or one made from it, such as dataset.refurbish(...).batch(128), not the source. Stages that a "
+        "function captures, such as that of flat_map, and stages on the workers of a tf.data service are hidden."
       )
     return super().__getitem__(index)
 
@@ -251,14 +249,14 @@ def datasets(function, dataset):
       f"dataset must be a tf.data.Dataset, got {type(dataset).__name__}: {function} looks for its stages."
     )
   if not tf.executing_eagerly():
-    raise RuntimeError(f"{function} cannot be part of a tf.function, as it reads counts at once: call it outside.")
+    raise RuntimeError(f"{function} cannot be part of a tf.function, because it reads counts at once. Call it outside.")
   found = dataset_graph.upstream_first(dataset)
   for each in found:
     kind, stage = _stage_of(each)
     if tf.is_symbolic_tensor(stage):
       raise RuntimeError(
-        f"{function} cannot count for {'an' if kind == 'echo' else 'a'} {kind} stage that was built inside a "
-        "tf.function, which builds a new stage at each call. Build the dataset outside."
+        f"{function} cannot read the counts of {'an' if kind == 'echo' else 'a'} {kind} stage that was built inside a "
+        "tf.function, because each call builds a new stage. Build the dataset outside."
       )
   return found
 

@@ -1,1 +1,1 @@
-"""Modules that the rooms of the package share. They are not public."""
+"""Private modules that the other parts of the package share."""

@@ -23,28 +23,27 @@ def build_errors():
 
 @contextlib.contextmanager
 def save_errors(function):
-  """Adds advice to errors of writing a checkpoint. `function`: the name of the function that writes it."""
+  """Adds advice to errors that occur when a checkpoint is written by the function of this name."""
   try:
     yield
   except (tf.errors.FailedPreconditionError, tf.errors.UnimplementedError) as error:
     if isinstance(error, tf.errors.FailedPreconditionError):
       way_out = (
-        "Draw random numbers with a seed (tf.random.stateless_*), and read Python objects by rtf.sources.data_source. "
-        "Or accept that a resumed run draws other numbers: options.experimental_external_state_policy = "
-        "tf.data.experimental.ExternalStatePolicy.IGNORE."
+        "Draw random numbers with a seed (tf.random.stateless_*), and read Python objects with "
+        "rtf.sources.data_source. Or accept that a resumed run draws different numbers: "
+        "options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.IGNORE."
       )
     else:
       way_out = (
-        "TensorFlow cannot save the position in one of its datasets, such as that of a tf.data service. Save the "
-        "weights alone: with the same job_name and trainer_id a service goes on where it is. Or prepare in this "
-        "process."
+        "TensorFlow cannot save the position in one of its datasets, such as one of a tf.data service. Save only the "
+        "weights (with the same job_name and trainer_id a service continues where it is), or prepare in this process."
       )
     message = message_of(error).rstrip(".")
     raise type(error)(error.node_def, error.op, f"{function} cannot save the pipeline: {message}. {way_out}") from error
 
 
 def message_of(error):
-  """The message of an op's error, without the op's name, which TensorFlow puts before and after it."""
+  """The message of an op's error, without the op's name, which TensorFlow adds before and after it."""
   message = re.sub(r"^\{\{.*?\}\}\s*", "", error.message)
   return re.sub(r"\s*\[Op:[\w>]+\].*$", "", message, flags=re.DOTALL)
 
@@ -82,9 +81,9 @@ def check_not_in_function(method, after):
   if tf.executing_eagerly():
     return
   raise ValueError(
-    f"{method} must not be built inside a function, such as one passed to interleave or flat_map, or a tf.function, "
-    "nor in a graph of TensorFlow 1: each call would make a new one, which begins with its first epoch and knows "
-    f"nothing of earlier ones. Build it once, outside: {after}, where read_file(file) returns the elements of a file. "
+    f"{method} must not be built inside a tf.function, a graph of TensorFlow 1, or a function such as the argument of "
+    "interleave or flat_map: each call would make a new stage that begins with its first epoch and knows nothing of "
+    f"earlier ones. Build it once, outside: {after}, where read_file(file) returns the elements of a file. "
     "Pass the dataset to a tf.function as an argument."
   )
 
@@ -133,22 +132,22 @@ def scheme_of(path):
 
 
 def check_file_system(name, path):
-  """Raises ValueError if `path` is on a file system that this TensorFlow does not have."""
+  """Raises ValueError if `path` is on a file system that this TensorFlow does not support."""
   scheme = scheme_of(path)
   if scheme is None or scheme in tf.io.gfile.get_registered_schemes():
     return
   if scheme in ("http", "https"):
-    way_out = "Download files from a web server first, as with tf.keras.utils.get_file."
+    way_out = "Download files from a web server first, for example with tf.keras.utils.get_file."
   else:
     # The last tensorflow-io, 0.37.1, does not load with TensorFlow 2.19 to 2.21: undefined symbols.
     way_out = (
-      "No package brings it: the file systems of tensorflow-io, for s3:// and others, do not load with this "
-      "TensorFlow. Copy the files to a disk of this machine, or mount them as a directory; or read them in Python, by "
-      "a class for rtf.sources.data_source."
+      "No package adds it: the file systems of tensorflow-io, for s3:// and others, do not load with this TensorFlow. "
+      "Copy the files to a local disk, mount them as a directory, or read them in Python, with a class for "
+      "rtf.sources.data_source."
     )
   raise ValueError(
-    f"{name} must be on a file system that TensorFlow knows, such as gs:// or a disk of this machine, got "
-    f"{printable_path(path)}, and TensorFlow {tf.__version__} has none for {scheme}://. {way_out}"
+    f"{name} must be on a file system that TensorFlow supports, such as gs:// or a local disk, got "
+    f"{printable_path(path)}, but TensorFlow {tf.__version__} does not support {scheme}://. {way_out}"
   )
 
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 from refurbish_tf._internal import machine
 
 PROCESSORS = machine.processors()
-# The number of parallel calls with which tf.data's own map is fastest, for comparisons. With one call per core, the
+# The number of parallel calls at which tf.data's own map is fastest, for comparisons. With one call per core, the
 # number that AUTOTUNE uses, its threads run out of work and are woken again for each element.
 PLAIN_MAP_CALLS = max(16, 2 * PROCESSORS)
 # Operations and datasets that read from a disk, or may do so.

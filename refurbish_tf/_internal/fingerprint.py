@@ -1,6 +1,6 @@
-"""Fingerprints of the functions and files that samples are prepared with, by which a store on disk notices changes.
+"""Fingerprints of the functions and files that samples are prepared from. A store on disk uses them to notice changes.
 
-The same code has the same fingerprint in every process. Without certainty there is no fingerprint, and no warning.
+The same code has the same fingerprint in every process. In case of doubt there is no fingerprint, and no warning.
 """
 
 import contextlib
@@ -24,26 +24,26 @@ from refurbish_tf._internal import dataset_graph, pipeline_warnings, version
 from refurbish_tf._internal.processes import worker
 from refurbish_tf._internal.tensorflow_internals import context, script_ops
 
-# The setting of a store on disk that has, as JSON, the fingerprints of the stages that may have prepared its samples.
+# The setting of a store on disk with the fingerprints, as JSON, of the stages that may have prepared its samples.
 PREPARED_WITH = "prepared_with"
 OTHER_FUNCTION = (
-  "store {path} holds samples that another partial_fn has prepared, and refurbish uses each of them until it is "
+  "store {path} holds samples that another partial_fn has prepared, and refurbish will use each of them until it is "
   "evicted. To start with an empty store, write store=rtf.CacheStore({path!r}, overwrite=True), or give another "
-  f"directory. If you mean to use these samples, silence this: {pipeline_warnings.SILENCE}."
+  f"directory. If you want to use these samples, silence this warning: {pipeline_warnings.SILENCE}."
 )
 OTHER_FILES = (
-  "store {path} holds samples of other files or labels than the source finds now: files were added, removed, renamed "
-  "or put into another class. A sample is identified by its position, so refurbish may take the sample of one file "
-  "for another. To start with an empty store, write store=rtf.CacheStore({path!r}, overwrite=True), or give another "
-  f"directory. If the samples are right, silence this: {pipeline_warnings.SILENCE}."
+  "store {path} was filled from other files or labels than the source finds now (files were added, removed, renamed or "
+  "moved to another class), so refurbish may use the sample of one file for another. To start with an empty store, "
+  "write store=rtf.CacheStore({path!r}, overwrite=True), or give another directory. If the samples are right, silence "
+  f"this warning: {pipeline_warnings.SILENCE}."
 )
-# The setting that has the digest of the source of a job on an empty store, and the job's process.
+# The setting with the digest of the source of a job on an empty store, and the job's process.
 SOURCE = "source"
 OTHER_SOURCE = (
-  "store {path} is also used by process {process}, with another source. All jobs on a store need the same source, "
-  "because a sample is identified by its position: otherwise one job gets the samples of another. Ranks must divide it "
-  "by source.shard(n, i), and not the list of its files. For another source give another directory or name. "
-  f"If the sources are the same, silence this: {pipeline_warnings.SILENCE}."
+  "store {path} is also used by process {process} with a different source, so one job may get the samples of the "
+  "other, because a sample is identified by its position. Give each source its own directory or name; ranks must "
+  "divide one source with source.shard(n, i) instead of dividing the list of files. If the sources are the same, "
+  f"silence this warning: {pipeline_warnings.SILENCE}."
 )
 
 # Attributes of operations that differ from run to run, or between machines, for the same code.
@@ -51,9 +51,9 @@ _PASSING = frozenset(
   {"config", "config_proto", "container", "metadata", "executor_type", "seed", "seed2", "shared_name", "token"}
 )
 _CALLS_OF_PYTHON = frozenset({"EagerPyFunc", "PyFunc", "PyFuncStateless"})
-# A relative tolerance, because statistics of a data set, computed again in each run, differ a little.
+# A relative tolerance, because statistics of a data set that each run computes again differ a little.
 _TOLERANCE = 1e-4
-# The sizes of this many files are a part of a source's digest. Not of all: on a network mount each takes a millisecond.
+# The sizes of this many files are part of a source's digest. Not of all: on a network mount each takes a millisecond.
 _SIZED_FILES = 64
 # The number of weights is prime, so that the shape of an array is unlikely to have the same period.
 _WEIGHTS = np.cos(np.arange(65_537.0))
@@ -63,10 +63,10 @@ _WEIGHTS = np.cos(np.arange(65_537.0))
 
 
 def of_stage(source, partial_fn, exact=False):
-  """The fingerprints of what prepares the samples of a stage, as a dict for JSON. `partial_fn` is a `ConcreteFunction`.
+  """The fingerprints of the function and files behind a stage's samples, as a dict for JSON.
 
-  Its keys: `function` and `constants`, which are a part of `function` if `exact`; `traced_by`, because only
-  fingerprints of the same versions can be compared; and `files`. An unknown fingerprint is empty.
+  `partial_fn` is a `ConcreteFunction`. The keys are `function`; `constants`, which are part of `function` if `exact`;
+  `traced_by`, because only fingerprints of the same versions can be compared; and `files`. Unknown ones are empty.
   """
   traced_by = {
     "tensorflow": tf.__version__.rpartition(".")[0],
@@ -89,8 +89,8 @@ def of_samples(source, partial_fn, *more):
 
 
 def of_source(source):
-  """A digest of the graph of a source, empty if it is unknown: without its shard and the directories of its files, but
-  with the sizes of some of them."""
+  """A digest of the graph of a source, empty if it is unknown. It ignores the shard and the directories of files, but
+  includes the sizes of some files."""
   try:
     policy = tf.data.experimental.ExternalStatePolicy.IGNORE
     serialized = source._as_serialized_graph(external_state_policy=policy)
@@ -138,7 +138,7 @@ def _without_shard(graph, name):
 
 
 def of_files(source):
-  """The fingerprints of the lists of files that a source reads; empty if it has none."""
+  """The fingerprints of the lists of files that a source reads; empty if it reads none."""
   datasets = dataset_graph.upstream_first(source)
   return " ".join(each.files_fingerprint() for each in datasets if hasattr(each, "files_fingerprint"))
 
@@ -168,7 +168,7 @@ class _Functions:
   def _of_definition(self, definition):
     """Like `of`, for a FunctionDef. A node is identified by its place in the order of dependencies, not by its name.
 
-    Without control edges: their order varies, and they lead to nodes that change no sample, such as assertions.
+    Control edges are ignored: their order varies, and they lead to nodes that change no samples, such as assertions.
     """
     digest, constants = hashlib.sha256(), []
     nodes = {node.name: node for node in definition.node_def}
@@ -220,7 +220,7 @@ def _producer(name):
 
 
 def _value(array, constants, exact):
-  """The digest of an array. Of floats only dtype and shape, unless `exact`; measures of them go to `constants`."""
+  """The digest of an array. For floats, only of dtype and shape, unless `exact`; their measures go to `constants`."""
   array = np.asarray(array)
   kind = f"{array.dtype} {array.shape}".encode()
   if array.dtype == object:
@@ -250,7 +250,7 @@ def _code_of(token):
 
 
 def _described_value(value, seen):
-  """Describes a function by its code and references, an object by its class and `held_by`, a class by its name.
+  """Describes a function by its code and references, an object by its class and what it holds, a class by its name.
 
   `seen`: the values described so far, by id. It keeps them alive, because Python reuses the ids of deleted objects.
   """
@@ -300,10 +300,10 @@ def _described(code, doc=None):
 
 
 def check_store(store, r, source, stage):
-  """Records what `of_stage` returned in a store on disk, and warns if samples in it may have another origin.
+  """Records in a store on disk what `of_stage` returned, and warns if samples in it may have another origin.
 
-  Elements of the source are compared with those that samples were prepared from. While there are none, as when ranks
-  start together, the digests of the sources are compared.
+  Elements of the source are compared with the elements that samples were prepared from. While there are none, for
+  example when ranks start together, the digests of the sources are compared.
 
   Fingerprints belong to epochs, not to samples: every sample used in an epoch was prepared in it or in the few before.
   """
@@ -331,7 +331,7 @@ def check_store(store, r, source, stage):
 
 
 def _check_other_jobs(store, digest):
-  """Warns if another living process has noted the digest of another source."""
+  """Warns if another living process has recorded the digest of a different source."""
   own = f"{digest} {_process(os.getpid())}"
   try:
     store._agree({SOURCE: own})
@@ -346,7 +346,7 @@ def _check_other_jobs(store, digest):
 
 
 def _process(pid):
-  """What identifies a living process: its number and when it started; empty for others."""
+  """Identifies a living process by its number and start time; empty for other processes."""
   try:
     return f"{pid} {pathlib.Path(f'/proc/{pid}/stat').read_text().rpartition(')')[2].split()[19]}"
   except OSError:

@@ -4,12 +4,12 @@ import re
 from html import escape
 
 _NUMBER = re.compile(r"([\d.,e+]+( bytes| [kMGT]B)?)?")
-# The colours of rtf.show: prepared, from the cache, waiting.
+# The colours of rtf.show for prepared samples, cached samples and waiting.
 COLOURS = ("#e69f00", "#0072b2", "#999999")
 
 
 def table(caption, rows, heading=True):
-  """A table whose first row may be its heading. Numbers are aligned right, others left. A cell is text or a `bar`."""
+  """A table whose first row may be its heading. Numbers are right-aligned, other cells, text or a `bar`, are not."""
   sides = ["right" if all(map(_NUMBER.fullmatch, column[heading:])) else "left" for column in zip(*rows)]
   made = "".join(
     f"<tr>{''.join(_cell('th' if heading and not number else 'td', *each) for each in zip(row, sides))}</tr>"

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from refurbish_tf._internal import pipeline_warnings, positions
 
-# Each function returns the position in one form of saved state, and None for other forms. Other modules append them.
+# Each function returns the position in one form of saved state, and None for other forms. Other modules append to it.
 READERS = []
 # The entries of a stage's state that must be the same for all workers.
 _SAME = ("seed", "reuse_factor", "eviction", "shuffle", "num_shards", "whole", "schedule_shards")
@@ -20,9 +20,9 @@ def joined(saved):
   found = [read(each) for each in saved]
   value, lost = join(found)
   if lost:
-    told = "The others are between two epochs: what the missing ones had left of the one before does not come."
+    told = "The others are between two epochs, so the samples that the missing ones had left in the last are skipped."
     if value["stages"][0]["begun"]:
-      told = "All their samples come again in this epoch, and are prepared again."
+      told = "All samples of the missing workers are prepared and yielded again in this epoch."
     pipeline_warnings.warn(
       f"rtf.EpochPosition.joined: the position of {len(lost)} of {len(found)} workers is missing (shards "
       f"{', '.join(map(str, lost))}). {told}"
@@ -31,7 +31,7 @@ def joined(saved):
 
 
 def read(saved):
-  """The position that a worker has saved, in whatever form; None if it was lost."""
+  """The position that a worker has saved, in any form; None if it was lost."""
   if saved is None:
     return None
   for reader in READERS:
@@ -56,8 +56,8 @@ def read_checkpoint(path):
     ) from error
   if len(found) != 1:
     raise ValueError(
-      f"saved of rtf.EpochPosition.joined: {path} has {len(found)} positions, and must have one. Save one iterator, "
-      "or one rtf.EpochPosition, by tf.train.Checkpoint."
+      f"saved of rtf.EpochPosition.joined: {path} has {len(found)} positions, but must have exactly one. Save one "
+      "iterator, or one rtf.EpochPosition, with tf.train.Checkpoint."
     )
   return found[0]
 
@@ -70,14 +70,14 @@ def join(found):
   blockers = sorted({position["not_movable"] for position in present if position.get("not_movable")})
   if blockers:
     _refuse(
-      f"{', '.join(blockers)} after refurbish has a position of its own, which cannot be divided among workers. Save "
+      f"{', '.join(blockers)} after refurbish has its own position, which cannot be divided among workers. Save "
       "between two epochs, or finish the epoch with the former number of workers; for prefetch and parallel map set "
       "options.experimental_symbolic_checkpoint"
     )
   if not all(position["stages"] for position in present):
-    _refuse("the pipelines have no refurbish stage. Put refurbish into them")
+    _refuse("the pipelines have no refurbish stage. Add refurbish to them")
   if len({(position["format"], *position["kinds"]) for position in present}) > 1:
-    _refuse("they are of different pipelines. Take what the workers of one run have saved")
+    _refuse("they are of different pipelines. Pass what the workers of one run have saved")
   at_end = not all(position["between"] for position in present)
   by_stage = zip(*(position["stages"] for position in present), strict=True)
   joined = [_join_stage(list(states), len(found), at_end) for states in by_stage]
@@ -102,7 +102,7 @@ def _join_stage(states, num_workers, at_end):
   for name in _SAME:
     if len({state[name] for state in states}) > 1:
       _refuse(
-        f"their {name} differs: {', '.join(str(state[name]) for state in states)}. Take what the workers of one run "
+        f"their {name} differs: {', '.join(str(state[name]) for state in states)}. Pass what the workers of one run "
         "have saved"
       )
   count, shards = states[0]["num_shards"], [state["shard"] for state in states]
@@ -114,8 +114,8 @@ def _join_stage(states, num_workers, at_end):
     )
   if count > 1 and states[0]["schedule_shards"] == 0:
     _refuse(
-      "it is not known which samples a shard has. Shard next to refurbish, by source.shard(n, i).refurbish(...), and "
-      "not file names"
+      "it is not known which samples a shard has. Shard directly before refurbish, source.shard(n, i).refurbish(...), "
+      "not the file names"
     )
   numbers = [state["number"] if state["begun"] else state["next_epoch"] for state in states]
   number, is_begun = min(numbers), any(state["begun"] for state in states)
@@ -124,7 +124,7 @@ def _join_stage(states, num_workers, at_end):
   done = [not state["begun"] and state["next_epoch"] == number + 1 for state in states]
   if numbers != [number + ended for ended in done]:
     _refuse(
-      "they are of different epochs. Take positions that were saved at the same time; under repeat shards of "
+      "they are of different epochs. Pass positions that were saved at the same time; with repeat, shards of "
       "different lengths drift apart, so end each epoch together, or take an equal number of samples for each worker"
     )
   begun = any(done) or is_begun

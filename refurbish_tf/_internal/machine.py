@@ -17,7 +17,7 @@ from refurbish_tf._internal.tensorflow_internals import context
 
 _CPU = pathlib.Path("/proc/cpuinfo")
 _CONTROL_GROUPS = pathlib.Path("/sys/fs/cgroup")
-# The folder in which /proc and /sys are read. Tests set another one.
+# The folder that contains /proc and /sys. Tests set another one.
 _ROOT = ""
 # The size of the file that is written and read to measure a disk.
 _DISK_FILE_BYTES = 2**26
@@ -44,7 +44,7 @@ def processor() -> str:
 
 
 def has_bfloat16() -> bool:
-  """Whether Linux says that the CPU, x86 or Arm, computes with bfloat16. False if that is unknown."""
+  """Whether Linux reports that the CPU, x86 or Arm, computes with bfloat16. False if that is unknown."""
   return _of_cpu(r"\b(avx512_bf16|bf16)\b") is not None
 
 
@@ -55,7 +55,7 @@ def _of_cpu(pattern):
 
 
 def free_memory() -> int:
-  """How many bytes this process can still use: what is available, within the limits of its control groups."""
+  """How many bytes of available memory this process can still use, within the limits of its control groups."""
   return _free_and_reserve()[0]
 
 
@@ -70,13 +70,13 @@ def memory_limit() -> int | None:
 
 
 def room_for_samples() -> int:
-  """How many more bytes of samples stores in memory keep before memory is short."""
+  """How many more bytes of samples the stores in memory can keep before memory is short."""
   free, reserve = _free_and_reserve()
   return max(0, free - reserve)
 
 
 def room_for_reading_ahead() -> int:
-  """The bytes that a pipeline's `prefetch(AUTOTUNE)` may hold: a quarter of what stores leave free, at most 512 MiB."""
+  """The bytes that a pipeline's `prefetch(AUTOTUNE)` may hold: a quarter of what stores leave free, up to 512 MiB."""
   return min(_free_and_reserve()[1] // 4, 2**29)
 
 
@@ -102,7 +102,7 @@ def has_accelerator() -> bool:
 
 
 def drop_from_page_cache(paths):
-  """Drops files from the page cache; returns whether that is known to have worked."""
+  """Drops files from the page cache; returns whether this is known to have worked."""
   for path in paths:
     try:
       descriptor = os.open(path, os.O_RDONLY)

@@ -5,7 +5,7 @@ import inspect
 
 
 def as_method(transformation):
-  """The method `dataset.f(...)`, which is `dataset.apply(f(...))`, with the signature and the docstring of `f`."""
+  """The method `dataset.f(...)`, which calls `dataset.apply(f(...))`, with the signature and the docstring of `f`."""
 
   @functools.wraps(transformation)
   def method(self, *args, **keywords):

@@ -1,4 +1,4 @@
-"""Stores in memory that processes of a machine share by name: directories that are removed after the last process."""
+"""Stores in memory that processes of a machine share by name: directories that are removed when the last one ends."""
 
 import atexit
 import contextlib
@@ -32,7 +32,7 @@ _held = {}
 def open_directory(name: str) -> str:
   """A directory for the store of this name, empty unless another process has it open. This process keeps it open.
 
-  Raises TypeError or ValueError for an unusable name, or without a usable file system in memory.
+  Raises TypeError or ValueError if the name is not allowed, or if there is no usable file system in memory.
   """
   if not isinstance(name, str):
     raise TypeError(f"name must be a string such as 'train', got {name!r}.")
@@ -42,14 +42,14 @@ def open_directory(name: str) -> str:
   path = start + name
   if path not in _held or not _is_at(_held[path][1], path):
     for each in glob.glob(glob.escape(start) + "*"):
-      _remove_unused(each)  # What is left if even the programs that wait were killed.
+      _remove_unused(each)  # Left over if even the waiting programs were killed.
     try:
       _held[path] = os.getpid(), _locked(path)
       _start_removing(path)
     except OSError as error:
       raise ValueError(
         f"name needs {FOLDER}, a file system in memory, but {path} cannot be used ({error.strerror}). Give another "
-        "name, or a path, a directory of a local disk."
+        "name, or a path, a directory on a local disk."
       ) from None
   return os.path.join(path, "store")
 
@@ -66,7 +66,7 @@ def _is_at(directory, path):
 
 
 def _locked(path):
-  """A descriptor of the directory, which is made if it is missing, with a shared lock. Only its owner may open it."""
+  """A descriptor, with a shared lock, of the directory. If missing, it is made; only its owner may open it."""
   while True:
     with contextlib.suppress(FileExistsError):
       os.mkdir(path, 0o700)
@@ -106,7 +106,7 @@ def _start_removing(path):
 
 @atexit.register
 def _end():
-  """Removes what no other process uses: in a container, the end of its first process kills all others."""
+  """Removes unused directories now, because in a container all processes are killed when the first one ends."""
   for path, (process, directory) in _held.items():
     if process == os.getpid():  # A forked process has the lock of its parent.
       os.close(directory)
@@ -122,8 +122,8 @@ def limit(name: str, max_bytes: int | None) -> int:
   system = os.statvfs(FOLDER)
   if system.f_bavail * system.f_frsize < _LEAST_FREE:
     raise ValueError(
-      f"name needs room in {FOLDER}, which has {machine.size_of(system.f_bavail * system.f_frsize)} left. Remove what "
-      "other programs have left there, or give a path, a directory of a local disk."
+      f"name needs room in {FOLDER}, which has {machine.size_of(system.f_bavail * system.f_frsize)} left. Remove files "
+      "that other programs have left there, or give a path, a directory on a local disk."
     )
   size = system.f_blocks * system.f_frsize
   memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -131,7 +131,7 @@ def limit(name: str, max_bytes: int | None) -> int:
   if size // 2 < 0.9 * wanted:
     pipeline_warnings.warn(
       f"{FOLDER} has {machine.size_of(size)}, so the store named {name!r} holds at most {machine.size_of(size // 2)}. "
-      "Other samples are prepared again at each use. Make it larger: docker run --shm-size=16g, or in Kubernetes an "
-      "emptyDir volume with medium: Memory, mounted there."
+      "Other samples are prepared again at each use. To enlarge it, use docker run --shm-size=16g, or in Kubernetes "
+      "mount an emptyDir volume with medium: Memory there."
     )
   return min(wanted, max(1, size // 2))

@@ -2,10 +2,10 @@
 
 tf.data's C++ binary interface changes between TensorFlow minors, so a library built against one of them fails on
 another with an "undefined symbol", or worse, loads. Hence the package has one library for each minor, in
-`_native/<minor>/`: a wheel (`build_wheel.py`) has those of all supported minors, `pip install .` builds the one of the
-installed TensorFlow. A record beside each library says for which machine, against which TensorFlow and from which
-sources it was built. `library` compares the record with what is installed *before* it loads anything. If no library
-fits, it builds the packaged sources again, into a per-version directory of the user's cache.
+`_native/<minor>/`: a wheel (`build_wheel.py`) has the libraries of all supported minors, and `pip install .` builds the
+one for the installed TensorFlow. A record next to each library says for which machine, against which TensorFlow and
+from which sources it was built. `library` compares the record with what is installed *before* it loads anything. If no
+library fits, it builds the packaged sources again, into a per-version directory of the user's cache.
 
 Many .cc files are compiled together, so names in unnamed namespaces must differ across all files.
 
@@ -58,16 +58,16 @@ GROUP_HEAD = """\
 
 
 class BuildError(Exception):
-  """The compiler failed; the message is what it printed."""
+  """The compiler failed. The message is the compiler's output."""
 
 
 class NoCompilerError(Exception):
-  """There is no compiler; the message says why and what to do, as a part of a sentence."""
+  """There is no compiler. The message, part of a sentence, says why and what to do."""
 
 
 @functools.cache
 def ops():
-  """The Python functions of this package's C++ ops; ImportError, which says what to do, if no library fits."""
+  """The Python functions of this package's C++ ops. Raises ImportError, which says what to do, if no library fits."""
   import tensorflow as tf
 
   path = library(tf.__version__)
@@ -75,18 +75,18 @@ def ops():
     loaded = tf.load_op_library(str(path))
   except tf.errors.NotFoundError as error:
     raise ImportError(
-      f"refurbish_tf's library {path} fits TensorFlow {tf.__version__} by its record but cannot be loaded "
-      f"({error.message}): delete it and import again to have it rebuilt."
+      f"refurbish_tf's library {path} was recorded as built for TensorFlow {tf.__version__} but cannot be loaded "
+      f"({error.message}). Delete it and import refurbish_tf again to rebuild it."
     ) from error
   loaded.path = str(path)
   return loaded
 
 
 def rows(output):
-  """A dict for each row of numbers that an op of ours returns with their names."""
+  """A dict for each row of numbers that one of our ops returns together with their names."""
   names, numbers = output
   if not hasattr(numbers, "numpy"):
-    raise RuntimeError("Counts are read at once and cannot be part of a tf.function: call this outside.")
+    raise RuntimeError("Counts are read at once and cannot be part of a tf.function. Call this outside.")
   names = [name.decode() for name in names.numpy()]
   return [dict(zip(names, row)) for row in numbers.numpy().tolist()]
 
@@ -99,7 +99,7 @@ def numbers_of(saved, names):
 
 
 def library(version):
-  """The path of a library that fits TensorFlow `version`, built now if there is none yet. Does not load it."""
+  """The path of a library that fits TensorFlow `version`. Builds it if there is none, but does not load it."""
   sources = fingerprint()
   directory = packaged_directory(version)
   if is_built(directory, version, sources):
@@ -117,7 +117,7 @@ def library(version):
   except OSError as error:
     raise ImportError(
       f"refurbish_tf {_mismatch(version)} and cannot be rebuilt in its cache {root} ({error}): "
-      "set XDG_CACHE_HOME to a directory that can be written and import again."
+      "set XDG_CACHE_HOME to a writable directory and import again."
     ) from error
   return directory / LIBRARY
 
@@ -136,7 +136,7 @@ def is_built(directory, version, sources):
 def build(directory):
   """Compiles the packaged sources into `directory`: the library, then its record. Returns the compiler's warnings.
 
-  Both appear whole or not at all, the record last. setup.py and `_rebuild` call this.
+  Each file appears complete or not at all, the record last. setup.py and `_rebuild` call this.
   """
   import tensorflow as tf
 
@@ -177,7 +177,7 @@ def build(directory):
 
 
 def compiler():
-  """The command of a C++ compiler: $CXX (maybe several words, such as "ccache g++"), otherwise g++ or clang++."""
+  """The command of a C++ compiler: $CXX (possibly several words, such as "ccache g++"), or else g++ or clang++."""
   chosen = shlex.split(os.environ.get("CXX", ""))
   for command in [chosen] if chosen else [["g++"], ["clang++"]]:
     if shutil.which(command[0]):
@@ -261,7 +261,7 @@ def _read_record(directory):
 
 
 def _packaged_versions():
-  """The versions of TensorFlow that the package has libraries for, the newest last, and their machines."""
+  """The versions of TensorFlow for which the package has libraries, the newest last, and their machines."""
   records = list(filter(None, map(_read_record, (PACKAGE / "_native").glob("*"))))
   numbers = lambda version: [int(number) for number in re.findall(r"\d+", version)]  # 2.9 comes before 2.20.
   return sorted((record["tensorflow"] for record in records), key=numbers), {record["machine"] for record in records}
@@ -283,14 +283,14 @@ def _mismatch(version):
 
 
 def _way_back(version):
-  """A command that helps without a compiler, if there is one, as the end of a sentence."""
+  """Another way out, without a compiler, as the end of a sentence; empty if there is none."""
   versions, machines = _packaged_versions()
   if versions and machine() not in machines:
     has_wheel = machine() in ("x86_64", "aarch64")
     return f", or install the wheel for this machine, refurbish_tf-*_{machine()}.whl" if has_wheel else ""
   if not versions or _interface(version) in map(_interface, versions):
     return ""
-  return f", or take another TensorFlow with `pip install tensorflow=={versions[-1]}`"
+  return f", or install another TensorFlow with `pip install tensorflow=={versions[-1]}`"
 
 
 def _rebuild(directory, version):
@@ -319,7 +319,7 @@ def _rebuild(directory, version):
   except BuildError as error:
     log.write_text(str(error))
     raise ImportError(
-      f"refurbish_tf {_mismatch(version)} and rebuilding it failed: read what the compiler said in {log}"
+      f"refurbish_tf {_mismatch(version)} and rebuilding it failed: read the compiler's output in {log}"
       f"{_way_back(version)}."
     ) from None
   finally:
@@ -328,7 +328,7 @@ def _rebuild(directory, version):
 
 @contextlib.contextmanager
 def _locked(path):
-  """Holds the lock on `path`. The kernel releases it when the process ends, however it ends."""
+  """Holds the lock on `path`. The kernel releases it when the process ends for any reason."""
   with open(path, "w") as file:
     try:
       fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

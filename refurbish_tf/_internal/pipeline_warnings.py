@@ -1,4 +1,4 @@
-"""Warns about a pipeline that is allowed but almost certainly a mistake."""
+"""Warns about pipelines that are allowed but almost certainly a mistake."""
 
 import sys
 import warnings
@@ -8,28 +8,28 @@ import tensorflow as tf
 
 SILENCE = 'warnings.filterwarnings("ignore", category=rtf.PipelineWarning)'
 BATCHED_SOURCE = (
-  "The source of refurbish yields batches, and refurbish takes each batch for one sample: the same samples stay "
-  "together in every epoch, and files sorted by class make batches of one class. Leave .batch out of the source, "
-  "and batch after refurbish: source.refurbish(...).batch(...). For single images from a folder use "
-  "rtf.sources.image_folder, from TFDS batch_size=None; split anything else with .unbatch(). If a batch is meant to "
-  f"be one sample, such as a sequence, silence this: {SILENCE}."
+  "The source of refurbish yields batches, and refurbish treats each batch as one sample, so the same images stay "
+  "together in every epoch, and files sorted by class make batches of one class. Yield single elements "
+  "(rtf.sources.image_folder for a folder, batch_size=None for TFDS, otherwise .unbatch()), and batch after refurbish: "
+  "source.refurbish(...).batch(...). If a batch is meant to be one sample, such as a sequence, silence this warning: "
+  f"{SILENCE}."
 )
 SEEMS_BATCHED = (
-  "Each element of the source of refurbish is probably a batch: it has several images, and a label for each of them. "
-  "refurbish takes it for one sample, so the same images stay together in every epoch. Split the elements with "
+  "Each element of the source of refurbish is probably a batch, because it has several images and a label for each; "
+  "refurbish treats it as one sample, so the same images stay together in every epoch. Split the elements with "
   ".unbatch() before refurbish, and batch after it: source.refurbish(...).batch(...). If each element is one sample, "
-  f"such as a bag of instances or a clip with a number for each frame, silence this: {SILENCE}."
+  f"such as a bag of instances or a clip with a number for each frame, silence this warning: {SILENCE}."
 )
 SHARDED_BY_KERAS = (
-  "Keras' distribution shards the dataset that fit is given, after refurbish: each process prepares all samples and "
-  "drops those of the others. Samples come twice, or not at all, if the source was sharded, too, or the processes "
-  "have different seeds. Make keras.distribution.DataParallel(auto_shard_dataset=False), and shard the source: "
-  "source.shard(processes, process).refurbish(...). If all processes have the same seed, and no shard, and may "
-  f"prepare all samples, silence this: {SILENCE}."
+  "Keras' distribution shards the dataset after refurbish, so each process prepares all samples and drops those of the "
+  "others; if the source is also sharded, or the processes have different seeds, samples come twice or not at all. "
+  "Make keras.distribution.DataParallel(auto_shard_dataset=False), and shard the source: "
+  "source.shard(processes, process).refurbish(...). If all processes have the same seed and no shard, and may "
+  f"prepare all samples, silence this warning: {SILENCE}."
 )
 
-# Class names of datasets, by what they do: yield batches, pass on elements unchanged, make one element of each, and
-# yield stored elements one by one.
+# Class names of datasets that yield batches, pass on elements unchanged, make one element from each, or yield stored
+# elements one by one.
 _BATCHES = frozenset(
   "_BatchDataset _DenseToSparseBatchDataset _MapAndBatchDataset _PaddedBatchDataset _ParallelBatchDataset "
   "_RebatchDataset".split()

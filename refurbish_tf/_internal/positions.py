@@ -21,12 +21,12 @@ _STATE, _STAGES = "_STATE", "_STAGES"
 _MOST_TRIES = 1000
 # The exceptions that reading a damaged position raises.
 _OF_DAMAGE = (ValueError, KeyError, TypeError, OverflowError, AttributeError, zlib.error, tf.errors.DataLossError)
-# Datasets that yield an element as soon as they have read it: every element that has left a stage was handed out.
+# Datasets that yield an element as soon as they have read it: every element that has left a stage was yielded.
 _PASSES_ON = frozenset(
   "_BatchDataset _FilterDataset _MapDataset _OptionsDataset _PaddedBatchDataset _RepeatDataset _ZipDataset "
   "LoaderOutputDataset".split()
 )
-# These also read ahead, but their symbolic checkpoint is at the last element that was handed out.
+# These also read ahead, but their symbolic checkpoint is at the last element that they yielded.
 _PASSES_ON_SYMBOLIC = _PASSES_ON | {"_ParallelBatchDataset", "_ParallelMapDataset", "_PrefetchDataset"}
 
 
@@ -103,7 +103,7 @@ def stages_of(dataset):
 
 
 def of(stages):
-  """The position of stages that are in no epoch."""
+  """The position of stages that are not in an epoch."""
   states = [stage.saved_state() for stage in stages]
   return {"format": _FORMAT, "kinds": _kinds(stages), "between": True, "stages": states}
 
@@ -116,11 +116,11 @@ def restore(what, stages, position):
     raise damaged(what, error) from error
   if found != _FORMAT:
     raise ValueError(
-      f"{what}: the position has format {found}, but this refurbish_tf reads format {_FORMAT}. Use the one that saved "
-      "it."
+      f"{what}: the position has format {found}, but this refurbish_tf reads format {_FORMAT}. Use the version that "
+      "saved it."
     )
   if not stages and kinds:
-    raise ValueError(f"{what}: a joined position holds a value, and no pipeline. Call its restore(pipeline) instead.")
+    raise ValueError(f"{what}: a joined position has a value but no pipeline. Call its restore(pipeline) instead.")
   if kinds != _kinds(stages):
     raise ValueError(
       f"{what}: the position is of another pipeline, with the stages {kinds}, but this one has {_kinds(stages)}. "
@@ -154,13 +154,13 @@ def unchanged_on_error(stages):
 
 
 def in_epoch(position, checkpoint):
-  """The position of an iterator that is in an epoch, from its checkpoint's two tensors, perhaps of another process."""
+  """The position of an iterator in an epoch, from the two tensors of its checkpoint, perhaps from another process."""
   states = []
   for name, state in zip(position.get("names", ()), position["stages"], strict=True):
     *found, num_found, _ = native.ops().refurbish_tf_refurbish_saved_position(stage=name, checkpoint=checkpoint)
     if num_found > 1:
       raise ValueError(
-        "several iterators of the pipeline are in an epoch of one refurbish stage. Read each stage once."
+        "several iterators of the pipeline are in an epoch of the same refurbish stage. Read each stage only once."
       )
     states.append({**_state(found), "next_epoch": state["next_epoch"]} if num_found else state)
   return {**position, "stages": states}
@@ -190,13 +190,13 @@ def _kinds(stages):
 def _not_movable(dataset, symbolic):
   """An operation whose own position would be lost if the stages' position were moved to other workers, or None.
 
-  Moving the position is right only if every element that has left the stages was handed out.
+  Moving the position is right only if every element that has left the stages was yielded.
   """
   if hasattr(dataset, "refurbish_stage"):
     return None
   is_known = type(dataset).__name__ in (_PASSES_ON_SYMBOLIC if symbolic else _PASSES_ON)
   counts = type(dataset).__name__ == "_RepeatDataset" and int(tf.get_static_value(dataset._count)) >= 0
-  # In a loader, an element may be on its way to a device: it has left the stages and was not handed out.
+  # In a loader, an element may be on its way to a device: it has left the stages but was not yielded.
   if not is_known or counts or not (symbolic or getattr(dataset, "holds_nothing", True)):
     return dataset_graph.method_name(type(dataset).__name__)
   return next(filter(None, (_not_movable(upstream, symbolic) for upstream in dataset._inputs())), None)
@@ -207,14 +207,14 @@ def _check_symbolic(dataset):
     by, skipped_by = map(dataset_graph.method_name, (stage.read_again_by, stage.skipped_by))
     if stage.read_again_by and not stage.is_random_access():
       raise ValueError(
-        f"A symbolic checkpoint of {by} after refurbish reads an element again, and a stream may yield another one. "
-        f"Put {by} before refurbish, read the source by index (rtf.sources), or leave "
-        "options.experimental_symbolic_checkpoint out."
+        f"A symbolic checkpoint of {by} after refurbish reads an element again, but a stream may then yield another "
+        f"element. Put {by} before refurbish, read the source by index (rtf.sources), or do not set "
+        "options.experimental_symbolic_checkpoint."
       )
     if stage.skipped_by:
       raise ValueError(
-        f"A symbolic checkpoint of {skipped_by} after interleave lacks what it has skipped of a refurbish stage. Put "
-        f"{skipped_by} before refurbish, or leave options.experimental_symbolic_checkpoint out."
+        f"A symbolic checkpoint of {skipped_by} after interleave does not record which elements of a refurbish stage "
+        f"it has skipped. Put {skipped_by} before refurbish, or do not set options.experimental_symbolic_checkpoint."
       )
 
 
@@ -232,7 +232,7 @@ def _save(iterator, serialize):
       break
   else:
     raise ValueError(
-      "The iterator cannot be saved: its pipeline began an epoch each time that it was tried. Stop other threads that "
+      "The iterator cannot be saved, because its pipeline began an epoch during every attempt. Stop other threads that "
       "read it, or save between two epochs."
     )
   symbolic = bool(iterator._dataset.options().experimental_symbolic_checkpoint)
@@ -247,11 +247,11 @@ def _save(iterator, serialize):
       stage=stage.stage_name, checkpoint=tensors[_STATE]
     )
     if next_epoch >= 0:
-      # The stage may have read further than the last element that was handed out.
+      # The stage may have read further than the last element that was yielded.
       position["stages"][i]["next_epoch"] = int(next_epoch)
       position["between"] = False
     elif symbolic and restored is not None:
-      position["stages"][i] = restored[i]  # No element of the stage was read since the restore.
+      position["stages"][i] = restored[i]  # No element of the stage has been read since the restore.
     elif symbolic and position["stages"][i]["next_epoch"] > 0:
       position["stages"][i]["next_epoch"] = -1  # Reading ahead has begun an epoch; which one is unknown.
   position["names"] = [getattr(stage, "stage_name", b"").decode() for stage in stages]

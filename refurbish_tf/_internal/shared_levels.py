@@ -1,8 +1,8 @@
 """The level of a `CacheStore` that machines share: in Redis, in an object store, or in an object of the user.
 
 The C++ part (sample_store/shared_level.h) decides which samples are read and written, and checks their records. It
-announces each level once, also in a worker of a tf.data service, which has only the graph. Then threads here read what
-it asks for and write what it passes on. Messages show only the types of exceptions, whose texts may have a password.
+announces each level once, even in a worker of a tf.data service, which has only the graph. Threads here then read and
+write the samples that it asks for. Messages show only types of exceptions, because the texts may contain a password.
 """
 
 import atexit
@@ -28,7 +28,7 @@ _ADDRESS = re.compile(
 # A record is a header, with the sample's index at byte 4, its generation at 8 and its size at 12, and the sample.
 _HEADER_BYTES, _MOST_BYTES = 32, 2**27
 _FIRST_BYTES = 2**14  # An object of fewer bytes is read in one request.
-# Runs in the server: the records that are new enough, in one round trip. What is no record counts as missing.
+# Runs in the server: finds the records that are new enough, in one round trip. Other values count as missing.
 _READ = f"""
 local found = {{}}
 for i, key in ipairs(KEYS) do
@@ -43,20 +43,20 @@ end
 return found
 """
 _READ_NAME = hashlib.sha1(_READ.encode(), usedforsecurity=False).hexdigest()
-# A server answers nobody else while it runs a script, so one does not read much more than this.
+# A server does not answer other clients while it runs a script, so a script does not read much more than this.
 _SCRIPT_BYTES = 2**20
 _WAIT_MS = 200
-# The seconds that the check at the start may take on a busy machine, and the last writes at the end.
+# The most seconds for the check at the start, on a busy machine, and for the last writes at the end.
 _CHECK_SECONDS, _END_SECONDS = 10, 2
 
 _functions = None  # Those of the C++ library.
-# The objects of users by address, until the process ends: a stage may live on in C++ alone.
+# The objects of users by address. They are kept until the process ends, because a stage may outlive Python's objects.
 _objects = {}
 _threads = []
 _ending = False
 
 
-class _UnusableError(Exception):  # In a sentence of ours.
+class _UnusableError(Exception):  # With a message that needs no additions.
   pass
 
 
@@ -65,12 +65,12 @@ class _Redis:
 
   readers, writers, most, again_ms, expires = 2, 2, 128, 20, True
   advice = (
-    "Check that the server runs, has room and is no Redis Cluster, REFURBISH_TF_SHARED_USERNAME and "
-    "REFURBISH_TF_SHARED_PASSWORD, and the user's rights (docs/clusters.md)"
+    "Check that the server runs, has room and is not a Redis Cluster; check REFURBISH_TF_SHARED_USERNAME, "
+    "REFURBISH_TF_SHARED_PASSWORD and the user's rights (docs/clusters.md)"
   )
 
   def __init__(self, address):
-    import hiredis  # noqa: F401, redis uses it if it is there.
+    import hiredis  # noqa: F401, redis uses it if it is installed.
     import redis
     from redis.connection import PythonRespSerializer
 
@@ -81,7 +81,7 @@ class _Redis:
       **dict(socket_timeout=1, socket_connect_timeout=1, socket_read_size=2**18),
       retry=redis.retry.Retry(redis.backoff.NoBackoff(), 0),
     )
-    # The packer of hiredis copies large values several times: 13 ms of CPU time for 4.4 MB in place of 1.3.
+    # The packer of hiredis copies large values several times: 13 ms of CPU time for 4.4 MB instead of 1.3.
     pool = self._client.connection_pool
     pool.connection_kwargs["command_packer"] = PythonRespSerializer(6000, pool.get_encoder().encode)
     self._largest = 0  # Of the records found.
@@ -96,7 +96,7 @@ class _Redis:
     return results
 
   def read(self, keys, least):
-    """The values of at least these generations. None for others; exceptions for those that cannot be read."""
+    """The values with at least these generations, None for older ones, exceptions for values that cannot be read."""
     number = max(1, _SCRIPT_BYTES // (self._largest or _SCRIPT_BYTES))
     parts = [(keys[start : start + number], least[start : start + number]) for start in range(0, len(keys), number)]
     call = lambda pipeline, keys, least: pipeline.evalsha(_READ_NAME, len(keys), *keys, *least)
@@ -125,7 +125,7 @@ class _Redis:
     _checked(self._pipelined(lambda pipeline, key: pipeline.unlink(key), keys))
 
   def warning(self, address):
-    with contextlib.suppress(Exception):  # A server may not tell its users.
+    with contextlib.suppress(Exception):  # A server may not let users read its configuration.
       memory = self._client.info("memory")
       if memory["maxmemory"] and (policy := memory["maxmemory_policy"]).startswith("allkeys"):
         way_out = "Set it to noeviction or volatile-ttl, and give CacheStore a shared_max_bytes below maxmemory."
@@ -135,17 +135,17 @@ class _Redis:
 
 
 class _Objects:
-  """An object store. Many threads wait for it without the GIL: asynchronous calls need four times the CPU time."""
+  """An object store. Many threads wait for it without the GIL, because asynchronous calls need four times the CPU."""
 
   readers, writers, most, again_ms, expires = 64, 16, 1, 500, False
   advice = "Check the bucket, its region and endpoint, and the variables of the cloud, such as AWS_ACCESS_KEY_ID"
-  process = None  # The one that used obstore first.
+  process = None  # The process that used obstore first.
 
   def __init__(self, address):
     import obstore
 
     if _Objects.process not in (None, os.getpid()):
-      told = "cannot be used in a process that was forked from one that uses an object store. Start processes by spawn."
+      told = "cannot be used in a process that was forked from one that uses an object store. Use spawn, not fork."
       raise _UnusableError(f"shared level {address} {told}")
     self._obstore, _Objects.process = obstore, os.getpid()
     self._store = self._opened(address)
@@ -186,11 +186,11 @@ class _Objects:
 
 
 class _Directory(_Objects):
-  again_ms, advice = 50, "It must be a directory that exists and can be written"
+  again_ms, advice = 50, "It must be an existing, writable directory"
 
   def _opened(self, address):
     path = urllib.parse.unquote(address.removeprefix("file://"))
-    os.listdir(path)  # A missing one is not made: the path may be a mistake, or is not mounted.
+    os.listdir(path)  # A missing directory is not made: the path may be wrong or not mounted.
     return self._obstore.store.LocalStore(path, automatic_cleanup=True)
 
 
@@ -223,7 +223,7 @@ def _kind(address):
 def _result_of(function, *arguments):
   try:
     return function(*arguments)
-  except BaseException as error:  # Also the panics of libraries in Rust.
+  except BaseException as error:  # Includes the panics of libraries in Rust.
     return error
 
 
@@ -249,15 +249,15 @@ def address_of(shared, name="shared"):
     scheme, found, _ = shared.partition("://")
     got = f"another form after {scheme + found!r}" if found and scheme.isalnum() else "a text without '://'"
     raise ValueError(
-      f"{name} must be an address such as {forms}, without user name, password and options, got {got}. Passwords come "
-      "from REFURBISH_TF_SHARED_USERNAME and REFURBISH_TF_SHARED_PASSWORD for Redis, and from the variables of the "
-      "cloud, such as AWS_ACCESS_KEY_ID, for an object store."
+      f"{name} must be an address such as {forms}, without user name, password and options, got {got}. Set credentials "
+      "in REFURBISH_TF_SHARED_USERNAME and REFURBISH_TF_SHARED_PASSWORD for Redis, and in the cloud's own variables, "
+      "such as AWS_ACCESS_KEY_ID, for an object store."
     )
   return shared
 
 
 def _as_record(data):
-  """Makes of bytes a value that `read` returns for a key that ends with 0."""
+  """Wraps bytes in a value that `read` returns for a key that ends with 0."""
   return struct.pack("<4I", 0, 0, 1, len(data)).ljust(_HEADER_BYTES, b"\0") + data
 
 
@@ -271,7 +271,7 @@ def check(address):
       return _checked(client.read([key], [0])) and None
     written = client.write([(key, value, False)])
     if type(written[0]).__name__ == "OutOfMemoryError":
-      return f"shared level {address} is full: jobs can read it, but not write. Delete a prefix or raise its maxmemory."
+      return f"shared level {address} is full: jobs can read but not write. Delete a prefix or raise its maxmemory."
     _checked(written)
     # A server that divides its keys, such as Redis Cluster, refuses two of them at once.
     found = _checked(client.read([key, f"{root}/1"], [0, 0]))
@@ -288,18 +288,18 @@ def check(address):
 
 
 def write_about(address, prefix, about):
-  """Begins to write what the command `refurbish-tf store` prints of a prefix. Does not wait, and does not fail."""
+  """Starts to write what the command `refurbish-tf store` prints about a prefix. Does not wait, and does not fail."""
   record = (f"{prefix}/about/0", _as_record(json.dumps(about).encode()), True)
   _started(lambda: _result_of(called, address, lambda client: client.write([record])))
 
 
 def about(client, prefix):
-  """Returns what `write_about` has written. Raises an exception if it is not there, or damaged."""
+  """Returns what `write_about` has written. Raises an exception if it is missing or damaged."""
   return json.loads(bytes(client.read([f"{prefix}/about/0"], [0])[0])[_HEADER_BYTES:])
 
 
 def called(address, function):
-  """Calls a function with a new client. ValueError, of one sentence, if the level cannot be used."""
+  """Calls a function with a new client. Raises ValueError if the level cannot be used."""
   try:
     return function(_kind(address)(address))
   except BaseException as error:
@@ -310,7 +310,7 @@ def _unusable(address, error, what="be read and written"):
   if isinstance(error, _UnusableError):
     return str(error)
   if isinstance(error, ImportError):
-    return f"shared needs the package {error.name}: pip install 'refurbish-tf[cluster]'."
+    return f"shared needs the package {error.name}. Run pip install 'refurbish-tf[cluster]'."
   shown = "shared, the object," if _kind(address) is _Own else f"shared level {address}"
   return f"{shown} cannot {what} ({type(error).__name__}). {_kind(address).advice}."
 
@@ -330,7 +330,7 @@ class _Served:
     except BaseException as error:
       _warn(_unusable(self._address, error))
       return
-    self._failures = {"be read": (0, 0.0), "be written": (0, 0.0)}  # Their number, and the time of the last.
+    self._failures = {"be read": (0, 0.0), "be written": (0, 0.0)}  # Their number, and the time of the last one.
     self._silent_until = 0.0
     for _ in range(self._client.readers):
       _started(lambda: self._run("be read", self._asked, self._read))
@@ -338,7 +338,7 @@ class _Served:
       _started(lambda: self._run("be written", self._given, self._client.write))
 
   def _run(self, what, take, work):
-    """A thread: works on what `take` returns, until that is None. Pauses after repeated failures."""
+    """Runs in a thread: works on what `take` returns, until it returns None. Pauses after repeated failures."""
     while True:
       failures, failed_at = self._failures[what]
       if failures > 1 and not _ending and time.monotonic() < failed_at + min(0.1 * 2 ** min(failures - 2, 6), 5):
@@ -365,7 +365,7 @@ class _Served:
     return f"{self._prefix}/{index // 1024}/{index}"
 
   def _asked(self):
-    """The samples that C++ wants; None at the end."""
+    """The samples that C++ asks for; None at the end."""
     most, asked = self._client.most, (_Asked * self._client.most)()
     number = _functions.refurbish_tf_level_asked(self._name, _WAIT_MS, most, asked)
     return None if number < 0 or _ending else asked[:number]
@@ -406,7 +406,7 @@ class _Served:
 
 
 def _started(function):
-  """Starts a thread that does not keep the process from ending, and returns it."""
+  """Starts and returns a thread that does not prevent the process from ending."""
   thread = threading.Thread(target=function, name="refurbish_tf shared level", daemon=True)
   _threads[:] = [*(each for each in _threads if each.is_alive()), thread]
   thread.start()
@@ -414,20 +414,20 @@ def _started(function):
 
 
 def _warn(text):
-  with contextlib.suppress(Exception):  # It is an error if the user says so, and when the interpreter ends.
+  with contextlib.suppress(Exception):  # Warnings may be errors, by a filter or while the interpreter ends.
     pipeline_warnings.warn(text)
 
 
 @ctypes.CFUNCTYPE(None, ctypes.c_char_p)
 def _on_new(name):
-  """C++ calls this in any of its threads."""
+  """C++ may call this in any thread."""
   with contextlib.suppress(RuntimeError):  # While the interpreter ends, it starts no threads.
     if not _ending:
       _started(lambda: _Served(name))
 
 
 def listen(library):
-  """Serves the levels of the C++ library at the path `library` from now on."""
+  """From now on, serves the levels of the C++ library at the path `library`."""
   global _functions
   _functions = ctypes.CDLL(library)
   _functions.refurbish_tf_level_next_put.restype = ctypes.c_int64
@@ -436,7 +436,7 @@ def listen(library):
 
 
 def _stop():
-  """Ends the threads. They write what is pending; and a library in Rust must not return after the interpreter's end."""
+  """Ends the threads after their last writes, because a Rust library must not return after the interpreter's end."""
   global _ending
   _ending = True
   _functions.refurbish_tf_level_on_new(None)

@@ -8,9 +8,9 @@ from refurbish_tf._internal import dataset_graph, fingerprint, pipeline_warnings
 from refurbish_tf._internal.tensorflow_internals import iterator_ops
 
 SHARED_SEED = (
-  "{number} refurbish stages of this pipeline have seed={seed}, the same partial_fn and different sources: sample i "
-  "of each gets the same random numbers. Give each stage another seed, such as seed={seed} + k, or none, or make one "
-  "stage of the concatenated sources. If the samples are to share their numbers, silence this: "
+  "{number} refurbish stages of this pipeline have seed={seed}, the same partial_fn and different sources, so sample i "
+  "of each gets the same random numbers. Give each stage its own seed, such as seed={seed} + k, or none, or use one "
+  "stage after concatenating the sources. If the samples should share their numbers, silence this warning: "
   f"{pipeline_warnings.SILENCE}."
 )
 
@@ -57,14 +57,14 @@ def _merged(dataset):
 
 
 def _shard(stage):
-  """The number of shards, and the stage's shard: a sample's random numbers depend on its place in the whole source."""
+  """The number of shards and the stage's shard: a sample's random numbers depend on its place in the whole source."""
   with tf.init_scope():  # The pipeline may be read in a tf.function.
     state = stage.saved_state()
   return (state["num_shards"], state["shard"]) if state["schedule_shards"] else (1, 0)
 
 
 def attach():
-  """Checks each pipeline when it is read, because TensorFlow's own functions merge the stages."""
+  """Makes TensorFlow check each pipeline when it is read, because TensorFlow's own functions merge the stages."""
   original = iterator_ops.OwnedIterator.__init__
 
   @functools.wraps(original)

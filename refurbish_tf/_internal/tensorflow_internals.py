@@ -1,4 +1,4 @@
-"""The internals of TensorFlow that the package uses. Each comment says what needs them."""
+"""The internals of TensorFlow that the package uses. Each comment says what they are needed for."""
 
 import tensorflow as tf
 
@@ -31,7 +31,7 @@ try:
   from tensorflow.python.util import nest as util_nest
 except ImportError as error:
   raise ImportError(
-    f"refurbish_tf does not know TensorFlow {tf.__version__}, in which something internal has changed ({error}). "
+    f"refurbish_tf does not support TensorFlow {tf.__version__}, whose internals have changed ({error}). "
     "Install a newer refurbish_tf, or the TensorFlow that it requires, with `pip install --force-reinstall "
     "refurbish_tf`."
   ) from error

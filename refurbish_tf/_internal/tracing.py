@@ -1,4 +1,4 @@
-"""Users' functions: traces and calls them as `Dataset.map` does, with what a stage adds, and finds what they draw."""
+"""Traces and calls users' functions as `Dataset.map` does, with a stage's own arguments, and finds what they draw."""
 
 import contextlib
 import functools
@@ -55,7 +55,7 @@ def traceable(function):
 def trace(function, name, what, **inputs):
   """Traces a function as `map` does; TypeError if it returns None.
 
-  TensorFlow calls it `name`, errors call it `what`. `inputs` is `dataset` or `input_structure`, for its argument.
+  TensorFlow calls it `name`, errors call it `what`. `inputs` is `dataset` or `input_structure`, which its argument has.
   """
   try:
     wrapper = structured_function.StructuredFunctionWrapper(function, name, **inputs)
@@ -64,7 +64,7 @@ def trace(function, name, what, **inputs):
     raise
   if isinstance(wrapper.output_structure, none_tensor.NoneTensorSpec):
     raise TypeError(
-      f"{what} returned None. Let it return the augmented sample: a function that ends without `return` returns None."
+      f"{what} returned None, as a function without `return` does. Let it return the augmented sample."
     )
   return wrapper
 
@@ -77,7 +77,7 @@ def _put_cause_first(error):
   above, name, cause = found.groups()
   lines = [line[0] for line in _LINE.finditer(above) if not line[1].startswith(_OTHERS)]
   cause = textwrap.dedent(f"    {cause}").strip()
-  # In place of some errors AutoGraph raises one of its own.
+  # AutoGraph replaces some errors by its own.
   text = cause if name == type(error).__name__ else f"{name}: {cause}"
   text += f"\n\nin user code:\n\n{''.join(lines)}" if lines else ""
   error.args = (text,)
@@ -107,7 +107,7 @@ def note_layer(layer):
 
 @contextlib.contextmanager
 def parameters_explained(what, function, element_spec, of, added=("seed",)):
-  """Explains a TypeError that `function` raised because of its parameters. `of` says what it was called with.
+  """Explains a TypeError that `function` raised because of its parameters. `of` describes what it was called with.
 
   `added`: the parameters that the stage fills if the function has them. The signature is only checked after the
   failure, because decorators may report a wrong one.
@@ -123,9 +123,9 @@ def parameters_explained(what, function, element_spec, of, added=("seed",)):
       pass
     except TypeError as error:
       raise TypeError(
-        f"{what} cannot be called with {of}: {error}. As with tf.data.Dataset.map, it is called with "
+        f"{what} cannot be called with {of}: {error}. As in tf.data.Dataset.map, it is called with "
         + (f"the {len(element_spec)} components of {element_spec}" if is_tuple else f"one argument, {element_spec}")
-        + f", and with {' and '.join(added)} if it has parameters of that name."
+        + f", and with {' and '.join(added)} if it has parameters with these names."
       ) from failed
     raise
 
@@ -149,7 +149,7 @@ def takes(name, function, element_spec):
 def signature_with(name, function):
   """The signature in which `function` has a parameter of this name that can be given by keyword, or None.
 
-  For a decorated function it is the wrapper's, unless the wrapper passes on any keyword.
+  For a decorated function it is the wrapper's signature, unless the wrapper passes on any keyword.
   """
   if isinstance(function, functools.partial) and name in function.keywords:
     return None
@@ -193,7 +193,7 @@ _DRAWS_WITH_A_SEED = re.compile("Stateless(Random(?!Get)|Multinomial|(Parameteri
 
 
 def draws(wrapper):
-  """The operations by which a traced function draws random numbers of its own, which no other run repeats."""
+  """The operations with which a traced function draws its own random numbers, which no other run repeats."""
   names = dataset_graph.operations(wrapper)
   found = {name for name in names if _DRAWS.fullmatch(name)}
   # Keras' random layers keep their seed in a variable, and assign the next one to it.

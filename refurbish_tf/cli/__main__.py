@@ -1,4 +1,4 @@
-"""`python -m refurbish_tf.cli` is `refurbish-tf`, but shows the messages of TensorFlow's import."""
+"""`python -m refurbish_tf.cli` is `refurbish-tf`, but shows the messages that TensorFlow prints on import."""
 
 import sys
 

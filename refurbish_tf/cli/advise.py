@@ -30,15 +30,15 @@ def run(args):
   parser = args.parser
   if checks.scheme_of(args.folder) is not None:
     parser.error(
-      f"argument FOLDER: must be a directory of this machine, got {args.folder!r}. In Python, "
-      "rtf.advise(rtf.sources.image_folder(FOLDER), layers, batch_size=64) takes gs:// as well."
+      f"argument FOLDER: must be a local directory, got {args.folder!r}. For gs://, write Python: "
+      "rtf.advise(rtf.sources.image_folder(FOLDER), layers, batch_size=64)."
     )
   args.folder = pathlib.Path(args.folder)
   try:
     of_source = (_WITH_CLASSES if _has_classes(args.folder) else _WITHOUT_CLASSES).format(
       folder=str(args.folder), formats=FORMATS
     )
-    # Runs the program that is printed below, so that the advice is for exactly these lines.
+    # Run the program that is printed below, so that the advice is for exactly these lines.
     program = f"{_IMPORTS}\n\n{of_source}\n{_LAYERS.format(size=args.size)}"
     names = {}
     exec(program, names)
@@ -61,7 +61,7 @@ def run(args):
 
 
 def _has_classes(folder):
-  """Whether to read the folder with `image_folder`, which also says what is wrong with a folder without images."""
+  """Whether to read the folder with `image_folder`, which also raises the error for a folder without images."""
   inside = list(folder.iterdir()) if folder.is_dir() else []
   return any(path.is_dir() and not path.name.startswith(".") for path in inside) or not any(
     path.suffix.lower() in FORMATS for path in inside

@@ -1,7 +1,7 @@
-"""The command `refurbish-tf demo`: how fast photographs are prepared with reuse, and without.
+"""The command `refurbish-tf demo`: how fast photographs are prepared with and without reuse.
 
-refurbish-tf demo                       # generated ones
-refurbish-tf demo --photos DIRECTORY    # yours
+refurbish-tf demo                       # generated photographs
+refurbish-tf demo --photos DIRECTORY    # your photographs
 """
 
 import collections
@@ -21,12 +21,12 @@ from refurbish_tf.experiments import images as image_sets
 from refurbish_tf.experiments.pipelines import Pipelines, measure_input
 
 SIZE, PADDING, MAGNITUDE, BATCH_SIZE = 224, 28, 9, 32
-# Epochs of each pipeline. The first one, which fills caches and the store, is not counted.
+# Epochs of each pipeline. The first one, which fills the caches and the store, is not counted.
 EPOCHS = 6
 
 
-# CPU seconds per image of the parts of the augmentation, each measured alone in a map of its own: what a cache of the
-# decoded images saves (decoding a whole image would take longer), the partial one with the decoding, and the final one.
+# CPU seconds per image, each measured alone in its own map: the decoding that a cache of the decoded images saves
+# (decoding whole images would take longer), the partial augmentation with decoding, and the final augmentation.
 Costs = collections.namedtuple("Costs", ["decode", "partial", "final"])
 
 
@@ -35,8 +35,8 @@ class Row:
   """One way to prepare the photographs, and its measurements.
 
   Attributes:
-    name: as printed.
-    meaning: what it does, as printed, the end of a sentence.
+    name: the name to print.
+    meaning: what it does, to be printed after the name and a colon.
     r: the reuse factor, or None without `refurbish`.
     keeps_decoded: whether it caches the decoded images.
     rate: images/s.
@@ -58,7 +58,7 @@ class Row:
     return ways.standard() if self.r is None else ways.refurbished(self.r)
 
   def least(self, costs):
-    """The CPU time of an image if reuse itself cost nothing."""
+    """The CPU time per image if reuse itself had no cost."""
     partial = max(0.0, costs.partial - costs.decode) if self.keeps_decoded else costs.partial
     return partial / (self.r or 1) + costs.final
 
@@ -88,7 +88,7 @@ def run(args):
     facts = {
       "data": photographs.title,
       "partial": f"decode a random part, resize to {SIZE} x {SIZE}, RandAugment, RandAugment (magnitude {MAGNITUDE})",
-      "final": f"random crop (padding {PADDING}), random flip, normalise",
+      "final": f"random crop (padding {PADDING}), random flip, normalize",
       "measured": f"the input alone, on {len(os.sched_getaffinity(0))} CPU cores: no model is trained",
     }
     told = "\n".join(_wrapped(f"{name:10}{fact}", " " * 10) for name, fact in facts.items())
@@ -97,7 +97,7 @@ def run(args):
   except image_sets.DatasetError as error:
     args.parser.error(f"argument --photos: {error}")
   except tf.errors.OpError as error:
-    # A file is damaged, or has been deleted.
+    # For example, a file is damaged or has been deleted.
     print(f"refurbish-tf demo: {error.message.partition(chr(10))[0]}", file=sys.stderr)
     return FAILED
   print(f"{_table(rows, costs)}\n\n{_findings(rows)}")
@@ -105,7 +105,7 @@ def run(args):
 
 
 def measure(photographs, reuse):
-  """Measures each way. They take turns, so that other work on the machine affects all of them alike.
+  """Measures each pipeline. They take turns, so that other work on the machine affects all of them equally.
 
   Returns:
     The rows, standard first, and the `Costs` of the parts.
@@ -142,14 +142,14 @@ def _rows(reuse):
 
 
 def _say(number=None, name=""):
-  """Says on a terminal, in one line, which epoch of which way is measured. Without arguments, clears the line."""
+  """Prints to a terminal, on one line, which epoch of which pipeline is running. Without arguments, clears the line."""
   if sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
     line = "" if number is None else f"epoch {number + 1} of {EPOCHS}: {name}"
     print(f"\r\x1b[K{line[: shutil.get_terminal_size().columns - 1]}", end="", file=sys.stderr, flush=True)
 
 
 def _table(rows, costs):
-  """The table, and below it the meaning of rows and columns. 80 columns wide."""
+  """The table, 80 columns wide, followed by the meaning of its rows and columns."""
   heads = ["", "images/s", "CPU ms/image", "MB kept", "gain: images/s", "CPU", "theory"]
   standard = rows[0]
   cells = []
@@ -166,13 +166,13 @@ def _table(rows, costs):
   meanings = {row.meaning: row.name if row.keeps_decoded else row.name.partition(" r=")[0] for row in rows}
   notes = [
     *(f"{name}: {meaning}" for meaning, name in meanings.items()),
-    f"images/s, CPU ms: of the best of {EPOCHS - 1} epochs after the first",
+    f"images/s, CPU ms: the best of {EPOCHS - 1} epochs after the first",
     "MB kept: the most memory used by decoded and partially augmented images",
-    "CPU gain: the CPU time of standard divided by the row's; refurbish may exceed the theory, as a map costs more "
-    "than its function, and refurbish has no map",
+    "CPU gain: the CPU time of standard divided by the row's; refurbish may exceed the theory, because a map costs "
+    "more than its function, and refurbish has no map",
     f"theory: (t_p + t_f) / (t_p/r + t_f), with t_p = {1000 * costs.partial:.3f} and t_f = {1000 * costs.final:.3f} "
     "CPU ms for the maps of the partial and the final augmentation, each measured alone; with a cache of decoded "
-    f"images t_p is without the decoding ({1000 * costs.decode:.2f})",
+    f"images t_p does not include the decoding ({1000 * costs.decode:.2f})",
   ]
   return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:], "", *(_wrapped(note, "  ") for note in notes)])
 
@@ -184,7 +184,7 @@ def _findings(rows):
   gain = lambda row: f"{_gain(standard.cpu / row.cpu)} times less, for {row.kept_bytes / 1e6:,.0f} MB"
   return _wrapped(
     f"With r={best.r:g} the input takes {1000 * best.cpu:.3f} CPU ms per image instead of {1000 * standard.cpu:.3f}: "
-    f"{gain(best)}. A cache of the decoded images saves the decoding alone, in every epoch: {gain(cached)}. Both "
+    f"{gain(best)}. A cache of the decoded images saves only the decoding, in every epoch: {gain(cached)}. Both "
     f"together: {gain(both)}."
   )
 

@@ -1,4 +1,4 @@
-"""The command `refurbish-tf info [FOLDER]`: what a bug report needs about the machine and a folder of images."""
+"""The command `refurbish-tf info [FOLDER]`: facts for a bug report about the machine and a folder of images."""
 
 import collections
 import os
@@ -19,7 +19,7 @@ from refurbish_tf.sources.image_folder import FORMATS
 
 _PACKAGES = ("tensorflow", "keras", "numpy", "matplotlib", "cloudpickle", "jax", "torch", "tensorflow-datasets")
 _BEGINNINGS = {b"\xff\xd8\xff": "JPEG", b"\x89PNG": "PNG", b"GIF8": "GIF", b"RIFF": "WebP", b"BM": "BMP"}
-# How stored pixels are turned, by the orientation in EXIF.
+# How stored pixels are rotated or mirrored, by the orientation in EXIF.
 _TURNS = {
   2: lambda image: image[:, ::-1],
   3: lambda image: image[::-1, ::-1],
@@ -35,7 +35,7 @@ _MOST_SHOWN = 10
 def run(args):
   """Runs the subcommand. Returns its exit status."""
   if args.folder is not None and not os.path.isdir(args.folder):
-    args.parser.error(f"argument FOLDER: {args.folder!r} is not a directory of this machine")
+    args.parser.error(f"argument FOLDER: {args.folder!r} is not a local directory")
   with stderr_held_back():
     devices = [
       tf.config.experimental.get_device_details(each).get("device_name", each.name)
@@ -57,7 +57,7 @@ def run(args):
       "packages": ", ".join(f"{name} {versions[name]}" for name in _PACKAGES if name in versions),
       "library": f"{library}, {place}, for TensorFlow {native._read_record(library.parent)['tensorflow']}",
       "layers": f"version {native_layers.draws_version()}; {DECODERS_VERSION}",
-      "processors": f"{machine.processors()} of {os.cpu_count()}, {machine.processor()}",
+      "CPU cores": f"{machine.processors()} of {os.cpu_count()}, {machine.processor()}",
       "memory": f"{size}, {limit}; {free} free, room for {room} of samples",
       "devices": ", ".join(devices) or "no accelerator",
     },
@@ -82,7 +82,7 @@ def _facts(folder, most):
   errors = zip(looked_at, (error for *_, error in found))
   broken = [f"{checks.printable_path(path)}: {error}" for path, error in errors if error is not None]
   files = f"{len(images):,} images"
-  files += f", {len(looked_at):,} of them looked at" if len(looked_at) < len(images) else ""
+  files += f", {len(looked_at):,} of them examined" if len(looked_at) < len(images) else ""
   files += f"; others: {_counts(left_out)}" if left_out else ""
   facts = {"files": files, "formats": _counts(collections.Counter(name for name, *_ in found)) or "none"}
   if sizes:
@@ -95,7 +95,7 @@ def _facts(folder, most):
 
 
 def _look_at(path):
-  """An image's format, height and width as stored, how EXIF turns it, and why it cannot be decoded, or None."""
+  """An image's format, its stored height and width, how EXIF turns it, and why it cannot be decoded, or None."""
   name = "unknown"
   try:
     file = path.read_bytes()

@@ -1,7 +1,7 @@
 """Reads the command line and runs the command, from before the import of TensorFlow to the exit status.
 
-`refurbish_tf_launcher` loads this file by its path. It imports neither the package nor anything slow at its top, so
-that --help, --version and a mistyped option do not wait for TensorFlow.
+`refurbish_tf_launcher` loads this file by its path. At the top it imports neither the package nor anything slow, so
+--help, --version and a mistyped option do not wait for TensorFlow.
 """
 
 import argparse
@@ -24,14 +24,14 @@ BROKEN_PIPE = 128 + 13
 
 
 def main(argv=None):
-  """Runs the command line `argv`, by default that of the process.
+  """Runs the command line `argv`, by default the command line of the process.
 
   Returns:
     The exit status: 0; 1 if the command failed or found a damaged store; 130 if Ctrl-C interrupted it; 141 if its
-    output is no longer read, as after `| head`.
+    output is no longer read, for example by `| head`.
 
   Raises:
-    SystemExit: by argparse, with 0 after --help and --version, and with 2 for an invalid command line.
+    SystemExit: from argparse, with 0 after --help and --version, and with 2 for an invalid command line.
   """
   # Hides warnings that TensorFlow logs later, after `stderr_held_back`.
   os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -101,14 +101,14 @@ def _version():
 def _add_advise(commands):
   parser = commands.add_parser(
     "advise",
-    help="measure the input of a training on a folder of images, and say what to do",
+    help="measure the input pipeline for a folder of images, and recommend a strategy",
     description=(
       "Measures the input pipeline of a training run on the images of a folder, with RandAugment, crop and flip, and "
-      "predicts how much faster each strategy would make it. Prints a table, the best first, and a program to start "
-      "from. It is rtf.advise for users who have no pipeline yet."
+      "predicts how much faster each strategy would make it. Prints a table with the best strategy first, and a "
+      "program to start from. It is rtf.advise for users who have no pipeline yet."
     ),
   )
-  told = "a directory with a directory of images for each class, or with images"
+  told = "a directory of images, or of one directory of images per class"
   parser.add_argument("folder", metavar="FOLDER", help=told)
   number = _number(int, "a whole number", 1)
   told = "height and width of the prepared images (default: %(default)s)"
@@ -123,11 +123,11 @@ def _add_advise(commands):
   parser.add_argument("--epochs", type=number, default=90, metavar="N", help=told)
   told = "the most memory to use for kept samples, such as 8GB (default: half of the free memory)"
   parser.add_argument("--memory", type=_size, metavar="SIZE", help=told)
-  told = "also consider keeping samples in this directory of a local disk (default: memory only)"
+  told = "also consider keeping samples in this directory on a local disk (default: memory only)"
   parser.add_argument("--disk", type=pathlib.Path, metavar="DIRECTORY", help=told)
   told = "also say whether machines should share samples, at this many bytes per second, such as 125MB for 1 Gbit/s"
   parser.add_argument("--network", type=_size, metavar="SIZE", help=told)
-  number, told = _number(float, "a real number", 1e-3), "about how long to measure (default: %(default)s)"
+  number, told = _number(float, "a real number", 1e-3), "seconds to measure, roughly (default: %(default)s)"
   parser.add_argument("--max-seconds", type=number, default=30, metavar="N", help=told)
 
 
@@ -135,14 +135,14 @@ def _add_demo(commands):
   parser = commands.add_parser(
     "demo",
     formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    help="measure how fast photographs are prepared with reuse, and without",
+    help="measure how fast photographs are prepared with and without reuse",
     description=(
-      "Prepares photographs at 224x224 in the standard way, with refurbish for each reuse factor, and with a cache of "
-      "the decoded images. Prints images per second, CPU time and memory of each. Takes less than a minute on two "
-      "idle CPU cores. No model is trained."
+      "Prepares photographs at 224x224 with a standard pipeline, with refurbish for each reuse factor, and with a "
+      "cache of the decoded images. Prints images per second, CPU time and memory for each. Takes less than a minute "
+      "on two idle CPU cores. Does not train a model."
     ),
   )
-  told = "the JPEG files in and below DIRECTORY (default: generated photographs)"
+  told = "use the JPEG files in and below DIRECTORY (default: generated photographs)"
   parser.add_argument("--photos", nargs="?", default=argparse.SUPPRESS, metavar="DIRECTORY", help=told)
   number, told = _number(int, "a whole number", 2), "use at most the first N"
   parser.add_argument("--images", type=number, default=384, metavar="N", help=told)
@@ -154,36 +154,36 @@ def _add_demo(commands):
 def _add_info(commands):
   parser = commands.add_parser(
     "info",
-    help="print what a bug report needs: versions, the machine, and a folder's images",
+    help="print facts for a bug report: versions, the machine, and a folder's images",
     description=(
-      "Prints versions, processors, memory and its limits, and how the library was built; for a folder also the "
-      "formats and sizes of its images, how EXIF turns them, and which cannot be decoded."
+      "Prints versions, CPU cores, memory and its limits, and how the library was built. For a folder, also prints the "
+      "formats and sizes of its images, how EXIF turns them, and which ones cannot be decoded."
     ),
   )
-  parser.add_argument("folder", metavar="FOLDER", nargs="?", help="look at the images in and below it")
-  number, told = _number(int, "a whole number", 1), "look at most at N of them (default: %(default)s)"
+  parser.add_argument("folder", metavar="FOLDER", nargs="?", help="examine the images in and below it")
+  number, told = _number(int, "a whole number", 1), "examine at most N images (default: %(default)s)"
   parser.add_argument("--images", type=number, default=1000, metavar="N", help=told)
 
 
 def _add_store(commands):
   parser = commands.add_parser(
     "store",
-    help="print what is in a cache store on disk, or in a level that machines share",
+    help="print the contents of a cache store on disk, or of a level that machines share",
     description=(
-      "Prints what is in a cache store on disk, how it was written, and which training jobs use it: their processes, "
-      "and where each is in its epoch. For a level that machines share it prints the samples and bytes of each prefix."
+      "Prints the contents of a cache store on disk, how it was written, and the training jobs that use it, with their "
+      "progress in the epoch. For a level that machines share, prints the samples and bytes of each prefix."
     ),
   )
   told = "the directory of the store, or the address of a shared level, such as redis://host:6379/0"
   parser.add_argument("path", metavar="PATH", help=told)
-  told = "read every sample; samples with a wrong checksum are missing from then on, and the exit status is 1"
+  told = "read every sample; if checksums are wrong, those samples then count as missing, and the exit status is 1"
   parser.add_argument("--verify", action="store_true", help=told)
-  told = "delete what a shared level holds under this prefix, such as refurbish/0123456789abcdef0123"
+  told = "delete all samples of a shared level under this prefix, such as refurbish/0123456789abcdef0123"
   parser.add_argument("--delete", metavar="PREFIX", help=told)
 
 
 class _Factors(list):
-  """Reuse factors, printed in --help as the user would type them."""
+  """Reuse factors that --help prints as the user would type them."""
 
   def __str__(self):
     return " ".join(f"{r:g}" for r in self)

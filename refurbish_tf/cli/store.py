@@ -1,4 +1,4 @@
-"""The command `refurbish-tf store PATH`: prints what a cache store or a shared level holds, and which jobs use it."""
+"""The command `refurbish-tf store PATH`: prints the contents of a cache store or shared level, and its running jobs."""
 
 import pathlib
 import re
@@ -21,7 +21,7 @@ def run(args):
   if "://" in args.path:
     return _of_level(args)
   if args.delete:
-    parser.error("--delete needs the address of a shared level, such as redis://host:6379/0, in place of a directory")
+    parser.error("--delete needs the address of a shared level, such as redis://host:6379/0, instead of a directory")
   try:
     path = pathlib.Path(cache_store.checked_path(args.path, "PATH"))
     # Opening a missing store would make one.
@@ -34,8 +34,8 @@ def run(args):
   try:
     with stderr_held_back():
       tf.config.list_logical_devices()
-    # `handle` keeps the store open until the end. Mode "inspect" leaves a damaged store as it is; training on it would
-    # start with an empty one.
+    # `handle` keeps the store open until the end. Mode "inspect" does not change a damaged store, which training would
+    # replace by an empty one.
     with checks.build_errors():
       handle = native.ops().refurbish_tf_cache_store_handle(
         store=str(path), max_bytes=cache_store.UNLIMITED, mode="inspect"
@@ -60,11 +60,11 @@ def _print(store, settings, verify):
   if stats.ring_bytes:
     facts["bytes"] += f" and a ring of {machine.size_of(stats.ring_bytes)} for samples in transit"
   if stats.entries:
-    facts["bytes"] += f"; {machine.size_of(stats.bytes / stats.entries)} a sample"
+    facts["bytes"] += f"; {machine.size_of(stats.bytes / stats.entries)} per sample"
   names = {"structure": "element_spec" if "element_spec" in settings else "samples"}
   names |= {name: name for name in ("r", "eviction", "seed", "layers", "version")}
   facts |= {name: settings[key] for name, key in names.items() if settings.get(key)}
-  facts["jobs"] = "\n".join(_jobs(store, settings)) or "none at work"
+  facts["jobs"] = "\n".join(_jobs(store, settings)) or "none running"
   damaged = 0
   if verify:
     right, damaged = store.verify()
@@ -92,10 +92,11 @@ def _of(settings):
 
 
 def _of_level(args):
-  """Prints what a shared level holds, or deletes a prefix of it. Returns the exit status."""
+  """Prints the contents of a shared level, or deletes a prefix of it. Returns the exit status."""
   if args.verify or args.delete and not re.fullmatch(_PREFIX, args.delete):
-    wrong = f"--delete must be a prefix as this command prints it, got {args.delete!r}"
-    args.parser.error("--verify needs a directory: jobs check each sample of a shared level" if args.verify else wrong)
+    wrong = f"--delete must be a prefix that this command has printed, got {args.delete!r}"
+    verify = "--verify needs a directory, because jobs check each sample of a shared level themselves"
+    args.parser.error(verify if args.verify else wrong)
   try:
     address = shared_levels.address_of(args.path, "PATH")
     told = shared_levels.called(address, lambda level: _told(level, args.delete))

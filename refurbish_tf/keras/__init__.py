@@ -1,4 +1,4 @@
-"""Callbacks for Keras, to resume training where it stopped and to log the stages, and a layer that finishes batches."""
+"""Keras callbacks that resume training where it stopped and log the stages, and a layer that finishes batches."""
 
 from refurbish_tf.keras.offloaded import Offloaded, with_offloaded
 from refurbish_tf.keras.logger import RefurbishLogger

@@ -21,10 +21,10 @@ class Backup:
   """A backup in a directory. It is either complete or missing.
 
   A new backup is written to another folder. Then the latest one is renamed to "previous", and the new one to "latest".
-  If a process is killed between the two renames, the previous one counts.
+  If a process is killed between the two renames, the previous one is used.
 
   Args:
-    keeps_two: whether the previous one stays, and counts if the latest is damaged.
+    keeps_two: whether the previous backup is kept, to be used if the latest one is damaged.
   """
 
   def __init__(self, directory, keeps_two=False):
@@ -70,7 +70,7 @@ class Backup:
     return state
 
   def save_position(self, iterator):
-    """Begins a new backup, which `save` completes when training has come to this position."""
+    """Begins a new backup, which `save` completes when training reaches this position."""
     shutil.rmtree(self._new, ignore_errors=True)
     self._new.mkdir(parents=True)
     try:
@@ -81,7 +81,7 @@ class Backup:
       raise
 
   def save(self, model, state):
-    """Completes the backup that `save_position` has begun."""
+    """Completes the backup that `save_position` began."""
     variables = _variables(model)
     values = [keras.ops.convert_to_numpy(variable.value) for group in variables.values() for variable in group]
     with tf.device("cpu"):
@@ -120,8 +120,8 @@ class Backup:
       if _specs(variables[name]) != state["variables"][name]:
         self.refuse(
           f"a model whose {name} have the variables {state['variables'][name]}, but this model's have "
-          f"{_specs(variables[name])}. Make and compile the same model, and if it has a class of your own, call it "
-          "on a batch before fit"
+          f"{_specs(variables[name])}. Make and compile the same model, and if you wrote its class, call it on a batch "
+          "before fit"
         )
     path = self._path()
     try:
@@ -139,7 +139,7 @@ class Backup:
     if _metric_names(model) != state["metrics"] or _specs(variables["metrics"]) != state["variables"]["metrics"]:
       if error is not None:
         warnings.warn(
-          "The metrics of the resumed epoch cover only the steps after the interruption, as Keras could not build "
+          "The metrics of the resumed epoch cover only the steps after the interruption, because Keras could not build "
           f"them before the first step: {type(error).__name__}: {error}",
           stacklevel=2,
         )
@@ -204,7 +204,7 @@ def _values(path, state):
 
 
 def build_before_training(model, element_spec):
-  """Makes the layers' and the optimizer's variables before the first step, so that the first backup has them.
+  """Makes the variables of the layers and the optimizer before the first step, so that the first backup has them.
 
   A resumed model may already have them, and must match the backup. Metrics begin with zero in any case.
   """
@@ -215,9 +215,9 @@ def build_before_training(model, element_spec):
 
 
 def _build(model, element_spec):
-  """Makes the variables that Keras would make at the first step: those of metrics and of the optimizer.
+  """Makes the variables that Keras would make at the first step, of the metrics and the optimizer.
 
-  Returns the exception that the model raises, or None. A model with a training step of its own may not support this.
+  Returns the exception that the model raises, or None. A model with its own training step may not support this.
   """
   error = None
   try:
@@ -235,7 +235,7 @@ def _build_optimizers(optimizers, model):
 
 
 def _optimizers(model):
-  """The optimizer of `compile`, and those that are attributes of the model."""
+  """The optimizer of `compile`, and all optimizers that are attributes of the model."""
   own = [value for value in vars(model).values() if isinstance(value, keras.Optimizer)]
   optimizers = [model.optimizer, *own] if model.optimizer is not None else own
   return list({id(optimizer): optimizer for optimizer in optimizers}.values())

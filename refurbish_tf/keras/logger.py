@@ -19,7 +19,7 @@ _SCALAR = tf.compat.v1.SummaryMetadata(plugin_data={"plugin_name": "scalars"}, d
 
 
 class RefurbishLogger(StepCallback):
-  """Logs the counts of the stages, and how long training waited for input, to history and TensorBoard.
+  """Logs the counts of the stages, and how long training waited for input, to the history and TensorBoard.
 
   >>> import keras
   >>> train = tf.data.Dataset.range(8).refurbish(lambda x: (tf.cast([x], tf.float32), 1.0), r=2, seed=7).batch(2)
@@ -31,37 +31,37 @@ class RefurbishLogger(StepCallback):
   >>> len(history.history["input_wait_fraction"])
   3
 
-  The history, which `fit` returns, gets a list with a value for each epoch of `fit`:
+  In the history that `fit` returns, each of these is a list with a value for each epoch of `fit`:
 
   - `input_wait_fraction`: the time that training waited for its input, divided by the time of the epoch without
     validation. It is also in the `logs` of the epoch, for the progress bar and for later callbacks, such as
-    `CSVLogger`. What it means depends on where training runs, see `verdict`.
-  - `input_wait_p50`, `input_wait_p95`, `input_wait_max`: the median, the 95th percentile and the largest of the seconds
-    that a call of the training step waited for its input, for all of its batches with `steps_per_execution`. Waits come
-    in bursts: a median near 0 does not mean that the input keeps up.
-  - for each stage of the dataset that `rtf.stats` lists, its counts: `refurbish_fresh` and all others of
+    `CSVLogger`. Its meaning depends on where training runs; see `verdict`.
+  - `input_wait_p50`, `input_wait_p95`, `input_wait_max`: the median, the 95th percentile and the maximum of the seconds
+    that a call of the training step waited for its input (for all of its batches, with `steps_per_execution`). Waits
+    come in bursts: a median near 0 does not mean that the input keeps up.
+  - for each stage of the dataset that `rtf.stats` lists, its counts: `refurbish_fresh` and the other fields of
     `rtf.EpochStats`, `echo_fresh` ... `echo_factor` of `rtf.EchoStats`, `offload_batches` ... `offload_device_fraction`
     of `rtf.OffloadStats`.
 
-  TensorFlow measures the waits for all pipelines of the process together: under a distribution strategy they are the
-  sum over its devices, and the fraction is the mean.
+  TensorFlow measures the waits of all pipelines in the process together: under a distribution strategy they are the sum
+  over its devices, and the fraction is the mean.
 
   The `name` of a stage, if it has one, replaces `refurbish`, `echo` or `offload`. With `log_dir` all values are also
-  written for TensorBoard, as `refurbish/fresh`, `input_wait/max` and so on, beside those of
-  `keras.callbacks.TensorBoard(log_dir)`. The callback takes about 0.1 ms a step.
+  written for TensorBoard, as `refurbish/fresh`, `input_wait/max` and so on, next to the values of
+  `keras.callbacks.TensorBoard(log_dir)`. The callback takes about 0.1 ms per step.
 
   Attributes:
     verdict: after `fit`, a sentence on how much a faster input can save; printed unless `verbose` is 0. If there are
-      several epochs, it leaves out the first, which is slower. None before the end of `fit`, and if there was no step.
+      several epochs, it ignores the first, which is slower. None before the end of `fit`, or if no step ran.
 
   Args:
-    dataset: the `tf.data.Dataset` that `fit` is given, or any part of it after the stages.
+    dataset: the `tf.data.Dataset` that is passed to `fit`, or any part of it after the stages.
     log_dir: a directory for TensorBoard, a str or a `pathlib.Path`, or None to write nothing.
 
   Raises:
     TypeError: `dataset` is not a `tf.data.Dataset`, or `log_dir` is not a path.
-    ValueError: `log_dir` is on a file system that TensorFlow does not have, such as s3://.
-    RuntimeError: this version of Keras has other internals than the known ones.
+    ValueError: `log_dir` is on a file system that TensorFlow does not support, such as s3://.
+    RuntimeError: the internals of this version of Keras are not the known ones.
   """
 
   verdict: str | None = None
@@ -102,7 +102,7 @@ class RefurbishLogger(StepCallback):
     return result
 
   def on_test_begin(self, logs=None):
-    # The training of an epoch ends where its validation begins. `evaluate` outside `fit` has no epoch.
+    # The training of an epoch ends when its validation begins. `evaluate` outside `fit` has no epoch.
     if self._step is not None and self._ended is None:
       self._ended = time.perf_counter()
 
@@ -133,7 +133,7 @@ class RefurbishLogger(StepCallback):
   def on_train_end(self, logs=None):
     super().on_train_end(logs)
     if self._times:
-      self.verdict = _verdict(_fraction(self._times[1:] or self._times), _trains_on_processors(self.model))
+      self.verdict = _verdict(_fraction(self._times[1:] or self._times), _trains_on_cpu(self.model))
       if self.params["verbose"]:
         print(self.verdict)
     if self._writer is not None:
@@ -142,7 +142,7 @@ class RefurbishLogger(StepCallback):
 
 
 def _check_scale(model, dataset):
-  """Warns if a network scales images of 0 to 255 itself, but gets images of a small range, nearly uniform to it."""
+  """Warns if a network scales images of 0 to 255 itself, but gets a small range, which looks nearly uniform to it."""
   ranges = []
   for stage in datasets("RefurbishLogger", dataset):
     if hasattr(stage, "given_functions"):
@@ -164,9 +164,9 @@ def _check_scale(model, dataset):
     low, high = ranges[0]
     pipeline_warnings.warn(
       f"The layer {layer.name} of the model scales images of 0 to 255, but normalize makes images of {low + 0.0:.3g} "
-      f"to {high:.3g}, which would all look nearly alike to the network. Leave normalize out, and let the last layer "
-      "be lambda image: tf.cast(image, tf.float32); or make the network with include_preprocessing=False, if it has "
-      f"that argument. Silence this otherwise: {pipeline_warnings.SILENCE}."
+      f"to {high:.3g}, which would all look nearly the same to the network. Replace normalize by "
+      "lambda image: tf.cast(image, tf.float32), or make the network with include_preprocessing=False, if it has "
+      f"that argument. If this is intended, silence the warning: {pipeline_warnings.SILENCE}."
     )
 
 
@@ -191,7 +191,7 @@ def _num_devices(model):
   return model.distribute_strategy.num_replicas_in_sync if keras.backend.backend() == "tensorflow" else 1
 
 
-def _trains_on_processors(model):
+def _trains_on_cpu(model):
   values = [variable.value for variable in model.trainable_variables]
   # On JAX the `device` of an array may be a sharding.
   devices = [
@@ -210,7 +210,7 @@ def _verdict(fraction, on_processors):
   if not on_processors:
     return f"{waited}, which is about the most that a faster input can save."
   return (
-    f"{waited}. It runs on the processors that prepare the input, so a cheaper input may save more than that: try it "
+    f"{waited}. It runs on the CPU cores that prepare the input, so a cheaper input may save more than that: try it "
     "for some epochs."
   )
 

@@ -1,4 +1,4 @@
-"""Keras' side of `Dataset.offload`: a layer that finishes its batches, and a model that begins with this layer."""
+"""The Keras side of `Dataset.offload`: a layer that finishes its batches, and a model that begins with this layer."""
 
 import functools
 from typing import Any, Sequence
@@ -30,40 +30,41 @@ class Offloaded(keras.layers.Layer):
   >>> np.array(finish(finished)).tolist()
   [[[[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]]]
 
-  It is the first layer of a model that is trained on these batches; `rtf.keras.with_offloaded` puts it before a model
-  that there is. The images are those that `rtf.augment.compose(layers)` makes on the host, bit for bit: jitted or not,
-  on the TensorFlow, JAX and PyTorch backends, with any dtype policy. An image is changed by draws of its own, without a
-  branch for what it draws: after `offload(..., device_fraction=1)` this is an exact RandAugment on the accelerator,
+  It is the first layer of a model that is trained on these batches; `rtf.keras.with_offloaded` puts it before an
+  existing model. The images equal those that `rtf.augment.compose(layers)` makes on the host, bit for bit: jitted or
+  not, on the TensorFlow, JAX and PyTorch backends, with any dtype policy. Each image has its own draws, and the program
+  does not branch on them: after `offload(..., device_fraction=1)` this is an exact RandAugment on the accelerator,
   while Keras' own layer draws once for a batch and computes all distortions. One trace serves all fractions: the layers
-  up to the last policy are compiled for an eighth, a quarter, half and all of a batch, and the draws say which. To read
-  that, a GPU sends the host four bytes a step. Under `jax.sharding`, devices do not exchange pixels if the part of each
-  is a multiple of 8 images; make the mesh by `jax.sharding.Mesh`, as the axes of `jax.make_mesh` may be explicit.
+  up to the last policy are compiled for an eighth, a quarter, half and all of a batch, and the draws select one. For
+  this selection a GPU sends the host four bytes per step. Under `jax.sharding`, devices do not exchange pixels if the
+  part of each is a multiple of 8 images; make the mesh with `jax.sharding.Mesh`, because the axes of `jax.make_mesh`
+  may be explicit.
 
-  It has no weights. Images have sides of 1 to 2,048 pixels. It is called on a dict, whose other entries do not matter:
+  It has no weights. Images have sides of 1 to 2,048 pixels. Call it on a dict with these entries, and any others:
 
   - `"unfinished_image"`: uint8 `[batch, height, 3 * width]`, the bytes of images `[height, width, 3]`, or
-    `[batch, frames, height, 3 * width]` of clips. Models that cannot finish them do not take them by mistake, as they
-    need another rank.
-  - `"draws"`: int32 `[batch, 1 + number]`. Column 0 is 1 for the images to which the layers up to the last policy are
-    still to be done, and those after it have what the layers draw. `[batch, 0]` if there is nothing random to be done.
+    `[batch, frames, height, 3 * width]` for clips. Models that cannot finish them reject them, because they expect
+    another rank.
+  - `"draws"`: int32 `[batch, 1 + number]`. Column 0 is 1 for the images that still need the layers up to the last
+    policy; the other columns hold the numbers that the layers draw. `[batch, 0]` if nothing random is left to do.
   - `"layers"`: int32 `[batch, 0, number]`, without contents: its shape says which layers the batch was made for. uint8
-    or int32 `[batch, 0, 0]` if there is nothing random to be done.
+    or int32 `[batch, 0, 0]` if nothing random is left to do.
 
   Args:
-    layers: the list of layers of `rtf.augment` that `Dataset.offload` was given.
+    layers: the list of layers of `rtf.augment` that was passed to `Dataset.offload`.
     **kwargs: as for `keras.layers.Layer`.
 
   Returns:
-    When it is called, the images, `[batch, height, width, 3]`, or clips, with `frames` after `batch`: uint8, or the
-    dtype of `normalize`.
+    A call returns the images, `[batch, height, width, 3]`, or clips, with `frames` after `batch`: uint8, or the dtype
+    of `normalize`.
 
   Raises:
-    TypeError: `layers` is not a list or tuple of layers of `rtf.augment`. When it is called: on something else than a
-      dict with these three entries, such as plain images; or one of them has another dtype.
-    ValueError: `layers` is empty, or has a layer that stays on the host, as `offload` says. When it is called:
-      an entry has another shape or an unknown one, or the batch was made for other layers.
+    TypeError: `layers` is not a list or tuple of layers of `rtf.augment`. A call: the input is not a dict with these
+      three entries (plain images, for example), or one of them has the wrong dtype.
+    ValueError: `layers` is empty, or has a layer that must stay on the host, as `offload` says. A call: an entry has a
+      wrong or unknown shape, or the batch was made for other layers.
 
-  Implements Kim et al., *FusionFlow*, VLDB 2023, section 5: a batch is augmented by CPU and accelerator together.
+  Implements Kim et al., *FusionFlow*, VLDB 2023, section 5: CPU and accelerator augment a batch together.
   """
 
   def __init__(self, layers: Sequence[Any], **kwargs: Any) -> None:
@@ -79,7 +80,7 @@ class Offloaded(keras.layers.Layer):
     else:
       draws = ops.cast(inputs[DRAWS], "int32")
       if frames:
-        # The frames of a clip have the same draws.
+        # The frames of a clip share the same draws.
         draws = ops.repeat(draws, frames[0], axis=0)
       made = offloaded_pixels.finish(self._device_layers, images, draws)
     return ops.reshape(made, (-1, *frames, height, width, 3)) if frames else made
@@ -97,21 +98,21 @@ class Offloaded(keras.layers.Layer):
     return cls(**{**config, "layers": DeviceLayers(config["layers"])})
 
   def _checked(self, inputs):
-    """The frames of clips, height, width, and whether nothing random is to be done; raises if shapes are unknown."""
+    """The frames of clips, height, width, and whether nothing random is left to do; raises if shapes are unknown."""
     if not isinstance(inputs, dict) or not _DTYPES.keys() <= inputs.keys():
       given = f"an array of shape {inputs.shape}" if hasattr(inputs, "shape") else f"a {type(inputs).__name__}"
       given = f"one with {sorted(map(str, inputs))}" if isinstance(inputs, dict) else given
       raise TypeError(
         f"Offloaded must be called on a dict with the entries {_ENTRIES}, got {given}. Give it batches of "
-        "Dataset.offload or of rtf.as_offloaded; the model that was given to with_offloaded takes plain images, and "
-        "is the one to export."
+        "Dataset.offload or of rtf.as_offloaded. For plain images and for export, use the model that was passed to "
+        "with_offloaded."
       )
     for name, allowed in _DTYPES.items():
       dtype = keras.backend.standardize_dtype(inputs[name].dtype)
       if dtype not in allowed and not _builds_under_a_strategy():
         raise TypeError(
-          f"{name} of Offloaded must be {' or '.join(allowed)}, got {dtype}. Give it batches of Dataset.offload or of "
-          "rtf.as_offloaded as they are; normalize among the layers is what makes floats."
+          f"{name} of Offloaded must be {' or '.join(allowed)}, got {dtype}. Give it unchanged batches of "
+          "Dataset.offload or of rtf.as_offloaded; to get floats, add normalize to the layers."
         )
     shapes = {name: _static_shape(inputs[name]) for name in _DTYPES}
     fingerprint = self._checked_sizes(LAYERS, shapes, "[batch, 0, number]")[1]
@@ -129,8 +130,8 @@ class Offloaded(keras.layers.Layer):
       )
     if not is_finished and number != 1 + self._device_layers.num_draws:
       raise ValueError(
-        f"draws of Offloaded must have {1 + self._device_layers.num_draws} columns, got {number}. Give it the batches "
-        "of Dataset.offload as they are."
+        f"draws of Offloaded must have {1 + self._device_layers.num_draws} columns, got {number}. Give it unchanged "
+        "batches of Dataset.offload."
       )
     if width % 3 or not all(1 <= side <= device_layers.LARGEST_SIDE for side in (height, width // 3)):
       raise ValueError(
@@ -144,10 +145,10 @@ class Offloaded(keras.layers.Layer):
     shape = shapes[name]
     if shape is None or len(shape) != allowed.count(",") + 1 or None in shape[1:]:
       raise ValueError(
-        f"{name} of Offloaded must be {allowed}, all but the batch known when the model is traced, got "
-        f"{'an unknown shape' if shape is None else f'shape {shape}'}. Give it the batches of Dataset.offload as they "
-        "are. A model that has had batches for other layers or of other images is traced for all of them: compile it "
-        "again, or make another one."
+        f"{name} of Offloaded must be {allowed}, with all sizes except the batch's known at tracing, got "
+        f"{'an unknown shape' if shape is None else f'shape {shape}'}. Give it unchanged batches of Dataset.offload. "
+        "If the model has already run on batches for other layers or with other images, compile it again, or make a "
+        "new one, because its trace covers all of them."
       )
     return shape[1:]
 
@@ -167,25 +168,25 @@ def with_offloaded(layers: Sequence[Any], model: keras.Model) -> keras.Model:
   >>> trained.weights[0] is model.weights[0]
   True
 
-  Both share their weights. The model that is returned takes the batches of `Dataset.offload`, for `fit`, and of
-  `rtf.as_offloaded`, for `evaluate`, `predict` and `validation_data`. `model`, which is also the attribute `model` of
-  the one that is returned, is what to save and to export for use. It predicts on plain images; if the layers normalise,
-  normalise them first: `model.predict(rtf.augment.compose(layers[-1:])(images))`. Where there are other entries beside
-  those of the images, `model` is called on a dict of them and of the images, `"image"`.
+  Both models share their weights. The returned model takes the batches of `Dataset.offload` in `fit`, and those of
+  `rtf.as_offloaded` in `evaluate`, `predict` and `validation_data`. Save and export `model`, which is also the
+  attribute `model` of the returned one. It predicts on plain images; if the layers normalize, normalize them first:
+  `model.predict(rtf.augment.compose(layers[-1:])(images))`. If a batch has other entries, `model` is called on a dict
+  of these entries and the images, `"image"`.
 
-  Compile, save and load it like any model; `keras.models.load_model` needs `import refurbish_tf` before. Under a
-  distribution strategy make both in its scope.
+  Compile, save and load the returned model like any other; `keras.models.load_model` needs `import refurbish_tf` first.
+  Under a distribution strategy, make both models in its scope.
 
   Args:
-    layers: the list of layers of `rtf.augment` that `Dataset.offload` is given.
-    model: any `keras.Model`: Sequential, functional, of a class of its own, one of `keras.applications`.
+    layers: the list of layers of `rtf.augment` that is passed to `Dataset.offload`.
+    model: any `keras.Model`: Sequential, functional, a subclass, or a model of `keras.applications`.
 
   Returns:
-    A `keras.Model` of `rtf.keras.Offloaded(layers)` and `model`, to be compiled.
+    A `keras.Model` of `rtf.keras.Offloaded(layers)` and `model`, not yet compiled.
 
   Raises:
-    TypeError: `layers` is not a list or tuple of layers of `rtf.augment`, or `model` not a `keras.Model`. When it is
-      called: as for `Offloaded`.
+    TypeError: `layers` is not a list or tuple of layers of `rtf.augment`, or `model` is not a `keras.Model`. A call: as
+      for `Offloaded`.
     ValueError: as for `Offloaded`.
   """
   if not isinstance(model, keras.Model):

@@ -1,8 +1,8 @@
 """Finishes the pixels of a batch on an accelerator, in `keras.ops` alone, with the same bytes as the host.
 
-Every image has its own draws, but there is no branch for an image: policies are one formula with a row of numbers for
-each image, see offloaded_rows.py. The program's only switch is for how many images the policy layers are still to be
-done. A pixel is one int32, red + 256 * green + 65536 * blue: one index, one load and one thread for three values.
+Every image has its own draws, but the program does not branch on them: policies are one formula with a row of numbers
+for each image; see offloaded_rows.py. The only switch is on how many images still need the policy layers. A pixel is
+one int32, red + 256 * green + 65536 * blue: one index, one load and one thread for three values.
 
 Images are combined only within groups of `GROUP`, and each look-up has an axis for the images or the groups. So devices
 need not exchange pixels of a sharded batch. Each floating-point value is rounded only once, and compilers can neither

@@ -1,4 +1,4 @@
-"""The dataset that `fit` reads on JAX and PyTorch, where Keras reads batches in Python, some ahead of training."""
+"""The dataset that `fit` reads on JAX and PyTorch, where Keras reads batches in Python, ahead of training."""
 
 import keras
 import tensorflow as tf
@@ -12,7 +12,7 @@ class Reader:
   It calls `begin(iterator)` with the `tf.data` iterator of the first epoch. `begin` may restore it to a position in the
   epoch, and returns how many steps were done before. Before it reads the first batch of an execution of the training
   step, it calls `before(number, place, iterator)`: the number of the execution in this fit, its place in the epoch, and
-  the iterator, which is then between this execution and the one before, however far training is behind.
+  the iterator, which is then exactly before this execution's batches, however far training is behind.
 
   Attributes:
     num_read: the number of executions whose first batch has been read.
@@ -24,8 +24,8 @@ class Reader:
     self._dataset = getattr(epoch_iterator.data_adapter, "_dataset", None)
     if not isinstance(self._dataset, tf.data.Dataset):
       raise TypeError(
-        f"{name} saves the position in a tf.data.Dataset, but fit was given something else. Make one of arrays by "
-        "tf.data.Dataset.from_tensor_slices(...).batch(...)."
+        f"{name} saves the position in a tf.data.Dataset, but fit was given something else. Make a dataset from arrays "
+        "with tf.data.Dataset.from_tensor_slices(...).batch(...)."
       )
     epoch_iterator.data_adapter._dataset = self
     self._begin = begin
@@ -41,7 +41,7 @@ class Reader:
     self.num_read = 0
 
   def begin(self):
-    """Makes the first iterator, unless there is one. Called at the latest when it is read."""
+    """Makes the first iterator, unless there is one. Called before it is first read."""
     if self._begin is not None:
       self._first = iter(self._dataset)
       self._num_done = self._begin(self._first)
@@ -59,8 +59,8 @@ class Reader:
     self._number = number + 1
     if not 0 < self.num_read - number <= 2:
       raise RuntimeError(
-        f"{self._name} cannot follow Keras {keras.__version__}, which reads otherwise than one step ahead of training. "
-        f"Install a supported version: Keras {step.KNOWN_VERSIONS}."
+        f"{self._name} cannot follow Keras {keras.__version__}, which does not read exactly one step ahead of "
+        f"training. Install a supported version: Keras {step.KNOWN_VERSIONS}."
       )
 
   def __iter__(self):

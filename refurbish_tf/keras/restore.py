@@ -2,7 +2,7 @@
 
 The backup is saved before a training step. On TensorFlow the iterator is then exactly at the position of training; on
 other backends the `Reader` has saved its position just before it read the step's batch. `fit` cannot begin in the
-middle of an epoch, so in a resumed epoch the steps that were done before are called and do nothing.
+middle of an epoch, so in a resumed epoch the steps that were already done are called but do nothing.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from refurbish_tf.keras.step import StepCallback, epoch_iterator_of
 class BackupAndRestore(StepCallback):
   """Resumes an interrupted `model.fit` at the same step, with the position in the data and the state of the model.
 
-  With Keras on TensorFlow, JAX and PyTorch.
+  It works with Keras on TensorFlow, JAX and PyTorch.
 
   >>> import keras, tempfile
   >>> backup_dir = tempfile.mkdtemp()
@@ -32,52 +32,52 @@ class BackupAndRestore(StepCallback):
   >>> model.compile("sgd", "mse")
   >>> _ = model.fit(train, epochs=3, verbose=0, callbacks=[rtf.keras.BackupAndRestore(backup_dir, save_freq=3)])
 
-  Run the same program again after it was killed: `fit` resumes at the epoch and the step that were saved last. The rest
-  of the epoch has exactly the samples that were not yielded before. With functions that take a `seed` and a source with
-  random access, the finished run is the same as one without a break: the weights, and the history of the resumed
-  epochs. The arguments are those of Keras' own `BackupAndRestore`, which does not save the position in the data: there
-  a resumed run gets the samples of the first epoch again.
+  If the program is killed, run it again: `fit` resumes at the epoch and step that were saved last. The rest of the
+  epoch has exactly the samples that were not yielded before. With functions that take a `seed` and a source with random
+  access, the weights and the history of the resumed epochs are the same as without an interruption. The arguments are
+  those of Keras' own `BackupAndRestore`, which does not save the position in the data: there a resumed run gets the
+  samples of the first epoch again.
 
   Before a training step it saves the weights of the model, the states of its optimizers and of its random layers, such
   as dropout, the metrics of the epoch so far, the iterator that `fit` reads, and the schedule of each `refurbish`
-  stage. They are saved together, so a process killed at any time leaves a complete backup. What Keras reads ahead of
-  the step, on JAX and PyTorch, is read again. On PyTorch the states of its generators, from which `Dropout` without a
-  seed draws, and the buffers of its modules are saved, too. It does not save the state of other callbacks, such as how
-  long `EarlyStopping` has waited, nor other global random states, such as that of `keras.random` without a seed. Steps
-  of the resumed epoch that were done before are counted but not run, so the progress bar and the other callbacks show
-  what they would have shown without a break.
+  stage. They are saved together, so a process killed at any time leaves a complete backup. Batches that Keras has read
+  ahead, on JAX and PyTorch, are read again. On PyTorch it also saves the states of the generators, from which `Dropout`
+  without a seed draws, and the buffers of modules. It does not save the state of other callbacks, such as how long
+  `EarlyStopping` has waited, nor other global random states, such as `keras.random` without a seed. The completed steps
+  of a resumed epoch are counted but not run, so the progress bar and the other callbacks show the same as without an
+  interruption.
 
   If `model.stop_training` ended `fit`, as `EarlyStopping` does, the backup stays, and the program would resume there.
 
-  Any pipeline of `tf.data` that can be checkpointed will do, if its order is repeatable: give `refurbish` a `seed`, or
-  call `keras.utils.set_random_seed`. Set `options.experimental_symbolic_checkpoint` to keep the buffers of `prefetch`
-  and the like out of the backup. A `shuffle` after `refurbish` makes the backup large in any case.
+  Any `tf.data` pipeline that can be checkpointed works, if its order is repeatable: give `refurbish` a `seed`, or call
+  `keras.utils.set_random_seed`. Set `options.experimental_symbolic_checkpoint` to keep buffers, such as those of
+  `prefetch`, out of the backup. A `shuffle` after `refurbish` makes the backup large in any case.
 
   Args:
     backup_dir: a directory for the backup of this run alone, a str or a `pathlib.Path`. It is made if it is missing.
-      Give each of several workers its own, and each of several calls of `fit`, with `delete_checkpoint=False`.
+      Each of several workers needs its own; so does each of several calls of `fit`, with `delete_checkpoint=False`.
     save_freq: "epoch", to save when an epoch begins, or the number of batches after which to save, an int. A backup is
       also saved before the first step of a fit that does not resume.
-    double_checkpoint: whether the backup before is kept, for when the latest is damaged. It takes twice the space.
-    delete_checkpoint: whether the backup is deleted after the last epoch, so that the same program trains from the
-      start. If not, a fit of more epochs resumes at what was saved last.
+    double_checkpoint: whether to keep the previous backup in case the latest is damaged. It takes twice the space.
+    delete_checkpoint: whether to delete the backup after the last epoch, so that the same program trains from the
+      start. If it is kept, a fit with more epochs resumes from it.
     former_dirs: the `backup_dir` of each former worker if the number of workers has changed; None for a lost one.
-      While `backup_dir` has no backup, `fit` resumes with the model of the first one, and with its part of what all of
-      them had left of the epoch (`rtf.EpochPosition.joined`).
+      While `backup_dir` has no backup, `fit` resumes with the model of the first one, and with its own part of the rest
+      of the epoch of all workers (`rtf.EpochPosition.joined`).
 
   Raises:
-    ValueError: `save_freq` is neither; `backup_dir` is, or lies in, a file; when `fit` begins, the backup is damaged,
-      of another format than this version reads, of more epochs than asked for, or of a fit with another number of
-      batches in an epoch or in an execution; at the first step, it is of another model or optimizer, or of a pipeline
-      with another number of `refurbish` stages, or the model is not built. The model is then left unchanged.
-    TypeError: `backup_dir` is not a path; when `fit` begins, on JAX and PyTorch, it was not given a `tf.data.Dataset`.
-    RuntimeError: this version of Keras has other internals than the known ones; when `fit` begins, there are two
+    ValueError: `save_freq` is invalid; `backup_dir` is a file or inside a file; when `fit` begins, the backup is
+      damaged, in a format that this version does not read, at an epoch that this `fit` does not reach, or from a fit
+      with another number of batches per epoch or execution; at the first step, it is of another model or optimizer, or
+      of a pipeline with another number of `refurbish` stages, or the model is not built. The model is left unchanged.
+    TypeError: `backup_dir` is not a path; on JAX and PyTorch, `fit` was not given a `tf.data.Dataset`.
+    RuntimeError: the internals of this version of Keras are not the known ones; when `fit` begins, there are two
       `BackupAndRestore`, or a distribution of Keras over several processes; at its first step, it reads through a
       `tf.distribute` strategy, whose iterators cannot be saved.
     tf.errors.InvalidArgumentError: at the first step, the backup is of another pipeline. The model is left unchanged.
-    tf.errors.FailedPreconditionError, tf.errors.UnimplementedError: at the first step, the pipeline cannot be saved, as
-      it has a state of its own or reads from a tf.data service.
-    tf.errors.OpError, OSError: the backup cannot be written, as on a full disk. The last backup stays.
+    tf.errors.FailedPreconditionError, tf.errors.UnimplementedError: at the first step, the pipeline cannot be saved,
+      because it has its own state or reads from a tf.data service.
+    tf.errors.OpError, OSError: the backup cannot be written, for example on a full disk. The last backup stays.
   """
 
   def __init__(
@@ -95,10 +95,10 @@ class BackupAndRestore(StepCallback):
     if not isinstance(backup_dir, (str, os.PathLike)) or not os.fspath(backup_dir):
       raise TypeError(f"backup_dir must be the path of a directory, a str or a pathlib.Path, got {backup_dir!r}.")
     if checks.scheme_of(backup_dir) is not None:
-      # Taken for a local path, it would be a directory "gs:", which is lost with the machine.
+      # As a local path, it would be a directory "gs:", which is lost with the machine.
       raise ValueError(
-        f"backup_dir must be a directory of this machine, or one that is mounted there, got {backup_dir!r}. Copy the "
-        "backup elsewhere from there, or mount the bucket as a directory."
+        f"backup_dir must be a local or mounted directory, got {backup_dir!r}. Mount the bucket as a directory, or use "
+        "a local directory and copy the backup to the bucket."
       )
     if save_freq != "epoch":
       if isinstance(save_freq, str):
@@ -111,7 +111,7 @@ class BackupAndRestore(StepCallback):
     present = next(path for path in (directory, *directory.parents) if os.path.exists(path))
     if not present.is_dir():
       raise ValueError(
-        f"backup_dir must be a directory, or a path for a new one, got {backup_dir!r}, where {present} is a file. "
+        f"backup_dir must be a directory, or a path for a new one, got {backup_dir!r}, but {present} is a file. "
         "Pass another path, or remove the file."
       )
     self._backup = backup.Backup(directory, double_checkpoint)
@@ -122,12 +122,12 @@ class BackupAndRestore(StepCallback):
     if getattr(keras.distribution.distribution(), "_is_multi_process", False):
       # A process may be killed after its own backup, and before the backup of another process.
       raise RuntimeError(
-        "BackupAndRestore cannot resume a fit that goes over several processes, as their backups may be of different "
-        "steps. keras.callbacks.BackupAndRestore would lose the position in the data, and train on the samples of the "
-        "first epoch again. In a training loop of your own read rtf.jax_loader(dataset, sharding), and save the "
-        "state_dict() of each process and the weights in one checkpoint of all, as orbax makes them."
+        "BackupAndRestore cannot resume a fit that runs in several processes, because their backups may be of "
+        "different steps; keras.callbacks.BackupAndRestore would train on the samples of the first epoch again. Write "
+        "your own training loop over rtf.jax_loader(dataset, sharding), and save the weights and the state_dict() of "
+        "each process in one common checkpoint, such as orbax makes."
       )
-    # Not `self.model`: on JAX, a callback that reads `model` during a step takes the state of training from `fit`.
+    # Not `self.model`: on JAX, a callback that reads `model` during a step takes the training state away from `fit`.
     self._fitted = self.model
     # The backup to resume from, until this fit begins to read.
     self._saved = self._backup.state()
@@ -138,7 +138,7 @@ class BackupAndRestore(StepCallback):
     self._begun = False
     self._num_run = 0  # Executions of this fit.
     self._num_done = 0  # Batches of the epoch.
-    self._num_resumed = 0  # How many of them were done before the break.
+    self._num_resumed = 0  # How many of them were done before the interruption.
     self._position = None  # The number of the execution for which the position in the data is saved.
     self._args = None  # The arguments of the step that is being run.
     self._reader = None
@@ -161,7 +161,7 @@ class BackupAndRestore(StepCallback):
     if saved["epoch"] >= epochs:
       self._backup.refuse(
         f"epoch {saved['epoch']} (from 0), but this fit has epochs={epochs}. If a later fit of this program saved it, "
-        "leave out the fits before that one now, and give each a directory of its own, with delete_checkpoint=False. "
+        "skip the fits before that one now, and give each fit its own directory, with delete_checkpoint=False. "
         "Otherwise give fit more epochs"
       )
 
@@ -181,14 +181,14 @@ class BackupAndRestore(StepCallback):
 
   def on_epoch_end(self, epoch, logs=None):
     if self._joined is not None:
-      # If the length is unknown, Keras would give all later epochs as many steps as this rest has.
+      # If the length is unknown, Keras would otherwise give all later epochs as many steps as this rest has.
       epoch_iterator_of("BackupAndRestore", self.model).reset()
       self._joined = None
 
   def _join(self, callbacks):
     if any(isinstance(callback, BackupAndRestore) for callback in callbacks):
       raise RuntimeError(
-        "callbacks must have one BackupAndRestore, got two: only one can say where fit resumes. Leave one out."
+        "callbacks must have only one BackupAndRestore, got two, but only one can decide where fit resumes. Remove one."
       )
     # Outermost, so that no other callback sees the steps that are not run.
     callbacks.insert(0, self)
@@ -228,7 +228,7 @@ class BackupAndRestore(StepCallback):
   def _save_position_if_due(self, number, place, iterator):
     """Begins a backup if one is due before the execution of this number, at this place in its epoch."""
     if number == 0:
-      # Without a backup of the beginning, a fit that begins again with a filled store would get the next epoch.
+      # Without a backup of the beginning, a restarted fit with a filled store would begin with the next epoch.
       is_due = not self._resumes
     elif self._save_freq == "epoch":
       is_due = place == 0
@@ -244,9 +244,9 @@ class BackupAndRestore(StepCallback):
   def _begin(self, iterator):
     if not isinstance(iterator, tf.data.Iterator):
       raise RuntimeError(
-        f"BackupAndRestore cannot save the {type(iterator).__name__} of a distribution strategy. Leave the strategy "
-        "out. keras.callbacks.BackupAndRestore loses the position in the data: it trains on the samples of the first "
-        "epoch again."
+        f"BackupAndRestore cannot save the {type(iterator).__name__} of a distribution strategy. Train without the "
+        "strategy; keras.callbacks.BackupAndRestore would lose the position in the data and train on the samples of "
+        "the first epoch again."
       )
     if self._saved is None:
       backup.build_before_training(self.model, iterator.element_spec)
@@ -275,7 +275,7 @@ class BackupAndRestore(StepCallback):
 
 
 def _state_of(model, args):
-  """A scope in which the variables of `model` have the values of a step's arguments, which hold them on JAX."""
+  """A scope in which the variables of `model` have the values in a step's arguments, where JAX keeps them."""
   if len(args) == 1:
     return contextlib.nullcontext()
   weights = model.trainable_variables, model.non_trainable_variables
@@ -288,7 +288,7 @@ def _tell_of_draws(iterator):
   found = set().union(*(stage.draws() for stage in backup.pipeline(iterator) if hasattr(stage, "draws")))
   if found:
     warnings.warn(
-      f"A function of refurbish or echo draws random numbers of its own, by {', '.join(sorted(found))}. A resumed run "
-      "yields every sample once, but draws other numbers; with functions that take a seed it draws the same.",
+      f"A function of refurbish or echo draws its own random numbers, with {', '.join(sorted(found))}. A resumed run "
+      "yields every sample once, but draws different numbers. Let the function take a seed to draw the same ones.",
       stacklevel=2,
     )

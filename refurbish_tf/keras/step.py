@@ -1,8 +1,8 @@
 """The base class of callbacks that wrap each training step of `fit`.
 
-`fit` makes its iterator itself and shows it to no callback, but passes it to `model.train_function`. So a callback here
-replaces that function while `fit` runs. TensorFlow waits for an element within the step, so TensorFlow's own metric
-says how long the step waited.
+`fit` makes its iterator itself and does not show it to callbacks, but passes it to `model.train_function`. So a
+callback here replaces that function while `fit` runs. TensorFlow waits for an element within the step, so TensorFlow's
+own metric says how long the step waited.
 
 Beyond Keras' public interface, the callbacks rely only on this:
 
@@ -14,8 +14,8 @@ Beyond Keras' public interface, the callbacks rely only on this:
   iterates in Python over its `_dataset`, and reads at most one step ahead.
 - A distribution of `keras.distribution` over several processes has `_is_multi_process`.
 
-`StepCallback` checks the names when a callback is made, and `tests/keras/test_keras_versions.py` checks all of it with
-each supported version.
+`StepCallback` checks these names when a callback is made, and `tests/keras/test_keras_versions.py` checks the whole
+list with each supported version.
 """
 
 import functools
@@ -31,7 +31,7 @@ KNOWN_VERSIONS = "3.10 to 3.15"
 class StepCallback(keras.callbacks.Callback):
   """A callback that wraps each call of the training step, on the thread that makes the call.
 
-  Keras' own hooks before and after a step do not see the iterator, and make Keras wait for the device at each step.
+  Keras' own hooks before and after a step do not get the iterator, and make Keras wait for the device at each step.
   """
 
   _step = None
@@ -108,13 +108,13 @@ class _Step:
 
 
 def epoch_iterator_of(name, model):
-  """The epoch iterator of the running `fit` of `model`, a local variable that it shows to no callback."""
+  """The epoch iterator of the running `fit` of `model`, a local variable that callbacks do not see."""
   frame = sys._getframe(1)
   while frame is not None:
     if frame.f_code.co_name == "fit" and frame.f_locals.get("self") is model and "epoch_iterator" in frame.f_locals:
       return frame.f_locals["epoch_iterator"]
     frame = frame.f_back
-  raise RuntimeError(f"{name} is a callback for model.fit of Keras {KNOWN_VERSIONS}, but something else has called it.")
+  raise RuntimeError(f"{name} is a callback for model.fit of Keras {KNOWN_VERSIONS}, but something else called it.")
 
 
 def _fit_of(model):

@@ -1,4 +1,4 @@
-"""State of PyTorch that is not in the variables of a Keras model."""
+"""PyTorch state that is not in the variables of a Keras model."""
 
 import types
 

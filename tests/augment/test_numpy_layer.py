@@ -300,9 +300,9 @@ class TestArrays:
   @pytest.mark.parametrize(
     "made, said",
     [
-      (lambda array, rng: np.array([1, 2], object), "an array of int. Let it be numbers"),
+      (lambda array, rng: np.array([1, 2], object), "an array of int. Return an array of numbers"),
       (lambda array, rng: {}, "an array of dict"),
-      (lambda array, rng: np.array([1], "M8[s]"), "which TensorFlow has not"),
+      (lambda array, rng: np.array([1], "M8[s]"), "which TensorFlow lacks"),
       (lambda array, rng: np.zeros(2, np.longdouble), "has not"),
     ],
   )
@@ -435,7 +435,7 @@ class TestErrors:
 
   def test_functions_that_cannot_be_pickled_are_refused(self):
     lock = threading.Lock()
-    with pytest.raises(TypeError, match="must be able to go to another process.*pickle '_thread.lock'.*processes=0"):
+    with pytest.raises(TypeError, match="must be sent to another process.*pickle '_thread.lock'.*processes=0"):
       SOURCE.refurbish([augment.numpy_layer(lambda image, rng: (lock, image)[1], processes=1)])
     SOURCE.refurbish([augment.numpy_layer(lambda image, rng: (lock, image)[1], processes=0)])
 

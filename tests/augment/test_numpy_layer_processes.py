@@ -390,7 +390,7 @@ class TestProcesses:
     import of_many
 
     names = "of_many.TRIED, of_many.Held, of_many.V0, of_many.V1, of_many.V2. "
-    with pytest.raises(TypeError, match=f"A module that fn uses goes along as a whole, and cannot: {names}"):
+    with pytest.raises(TypeError, match=f"is sent as a whole, but it holds objects that cannot be pickled: {names}"):
       augment.numpy_layer(lambda image, rng: of_many.V0 and image)(IMAGES[0], seed=[7, 0])
     assert len(of_many.TRIED) < 20
 

@@ -246,7 +246,7 @@ class MetaTensor(np.ndarray):
     (lambda image: {"image": image.view(MetaTensor), "mask": image}, "MONAI's MetaTensor.*no affine.*np.asarray"),
     (
       lambda image: {"image": image, "mask": image, "foreground_start_coord": 3},
-      r"\['image', 'mask'\], got one with \['image', 'mask', 'fore.*Nothing else goes on",
+      r"\['image', 'mask'\], got one with \['image', 'mask', 'fore.*Other entries would be lost",
     ),
     (lambda image: [{"image": image, "mask": image}] * 2, "got a list"),
   ],

@@ -274,7 +274,7 @@ def test_says_which_jobs_are_alive_and_where(path, capsys):
   finally:
     here.send("end")
     assert end_of(job) == 0
-  assert jobs() == ["none at work"]
+  assert jobs() == ["none running"]
 
 
 def test_leaves_a_damaged_store_alone(path, capsys):

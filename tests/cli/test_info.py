@@ -25,7 +25,7 @@ def test_the_machine(capsys, monkeypatch, tmp_path):
     f"version    {rtf.__version__}",
     f"tensorflow {importlib.metadata.version('tensorflow')}",
     "library.so, in the package, for TensorFlow",
-    f"processors {machine.processors()} of ",
+    f"CPU cores {machine.processors()} of ",
     " free, room for ",
     "rtf.augment.decode",
   ):
@@ -71,7 +71,7 @@ def test_a_folder(capsys, tmp_path):
   assert "; ".join(f"orientation {number}: 1" for number in range(2, 9)) in folder
   broken = folder[folder.index("broken") :]
   assert re.findall(r"(\S+): ", broken)[0].endswith("cut.png") and "text.gif" in broken and "No such file" in broken
-  assert "13 images, 2 of them looked at" in printed(capsys, tmp_path, "--images", 2)
+  assert "13 images, 2 of them examined" in printed(capsys, tmp_path, "--images", 2)
 
 
 def test_many_broken_files(capsys, tmp_path):

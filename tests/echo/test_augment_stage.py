@@ -190,7 +190,7 @@ def test_random_functions_do_not_prevent_checkpoints(tmp_path):
   tf.train.Checkpoint(iterator=iter(train)).write(str(tmp_path / "checkpoint"))
   model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
   model.compile("sgd", "mse")
-  with pytest.warns(UserWarning, match="draws random numbers of its own"):
+  with pytest.warns(UserWarning, match="draws its own random numbers"):
     model.fit(train, verbose=0, callbacks=[rtf.keras.BackupAndRestore(tmp_path / "backup")])
 
 

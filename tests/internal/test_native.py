@@ -355,7 +355,7 @@ def test_undefined_symbol_is_found_when_building(package):
 def test_cache_that_cannot_be_written(package):
   package.pretend_built(OTHER)
   package.cache.parent.write_text("A file where the directory should be.")
-  with pytest.raises(ImportError, match="set XDG_CACHE_HOME to a directory that can be written") as error:
+  with pytest.raises(ImportError, match="set XDG_CACHE_HOME to a writable directory") as error:
     package.native().ops()
   message = the_one_sentence(error)
   assert OTHER in message and VERSION in message and str(package.cache) in message

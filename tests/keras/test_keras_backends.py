@@ -103,7 +103,7 @@ def test_the_reader_knows_what_was_read_for_which_step():
       run(3, iter(reader), batches)
   with pytest.raises(TypeError, match="position in a tf.data.Dataset"):
     Fitted([1, 2]).fit()
-  with pytest.raises(RuntimeError, match="something else has called it"):
+  with pytest.raises(RuntimeError, match="something else called it"):
     Reader("BackupAndRestore", model, None, None)
 
 
@@ -149,7 +149,7 @@ logger = rtf.keras.RefurbishLogger(train)
 pairs = train.map(lambda x: (x[:, None], x[:, None]))
 history = model.fit(pairs, epochs=3, verbose=0, shuffle=False, callbacks=[Epochs(), logger])
 print([each.numpy().tolist() for each in model.trainable_variables])
-assert "It runs on the processors" in logger.verdict
+assert "It runs on the CPU cores" in logger.verdict
 try:
   model.fit(train, verbose=0, callbacks=[rtf.keras.BackupAndRestore(f"{directory}/{process}")])
 except RuntimeError as error:

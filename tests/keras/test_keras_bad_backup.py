@@ -134,8 +134,8 @@ def test_error_for_two_fits_on_one_directory_names_remedies(tmp_path):
   with pytest.raises(
     ValueError,
     match=(
-      r"backup_dir .*epoch 3 \(from 0\).*epochs=2.*leave out the fits before that one.*directory of its "
-      r"own.*delete_checkpoint=False"
+      r"backup_dir .*epoch 3 \(from 0\).*epochs=2.*skip the fits before that one.*its own "
+      r"directory.*delete_checkpoint=False"
     ),
   ):
     two_fits(tmp_path / "one", tmp_path / "one")
@@ -181,7 +181,7 @@ def test_stateful_random_functions_are_saved_with_a_warning(tmp_path):
     (lambda x: tf.image.random_brightness(x, 0.1), "RandomUniform"),
     (nested, "RandomUniform"),
   ]:
-    with pytest.warns(UserWarning, match=f"random numbers of its own, by {operation}\\.") as told:
+    with pytest.warns(UserWarning, match=f"its own random numbers, with {operation}\\.") as told:
       fit(final_fn)
     assert len([warning for warning in told if "draws" in str(warning.message)]) == 1
   with warnings.catch_warnings():
@@ -196,7 +196,7 @@ def test_a_distribution_strategy_is_refused(tmp_path):
     model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
     model.compile("sgd", "mse")
   dataset = tf.data.Dataset.range(8).map(lambda x: (tf.cast([x], tf.float32), 1.0)).batch(2)
-  with pytest.raises(RuntimeError, match="DistributedIterator.* loses the position in the data"):
+  with pytest.raises(RuntimeError, match="DistributedIterator.* lose the position in the data"):
     model.fit(dataset, verbose=0, callbacks=[rtf.keras.BackupAndRestore(tmp_path / "backup")])
 
 

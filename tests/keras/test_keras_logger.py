@@ -118,7 +118,7 @@ def test_a_stall_of_the_input_is_seen(steps_per_execution):
 @pytest.mark.parametrize(
   "on_processors, verbose, said",
   [
-    (True, 0, ". It runs on the processors that prepare the input"),
+    (True, 0, ". It runs on the CPU cores that prepare the input"),
     (False, 1, ", which is about the most that a faster input can save."),
   ],
 )
@@ -127,7 +127,7 @@ def test_input_wait_fraction_and_verdict(tmp_path, monkeypatch, capsys, on_proce
   monkeypatch.setattr(module, "time", types.SimpleNamespace(perf_counter=lambda: clock.now))
   monkeypatch.setattr(module, "_waited", lambda: clock.waited)
   if not on_processors:
-    monkeypatch.setattr(module, "_trains_on_processors", lambda model: False)
+    monkeypatch.setattr(module, "_trains_on_cpu", lambda model: False)
   waits = [20, 10, 2]
 
   class Time(keras.callbacks.Callback):

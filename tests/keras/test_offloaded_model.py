@@ -179,7 +179,7 @@ BAD = {
   "plain images": (
     IMAGES,
     TypeError,
-    r"must be called on a dict with .*, got an array of shape .*with_offloaded takes plain images",
+    r"must be called on a dict with .*, got an array of shape .*For plain images and for export, use the model",
   ),
   "no draws": (entries_with(draws=None), TypeError, r"got one with \['layers', 'unfinished_image'\]"),
   "floats": (
@@ -246,7 +246,7 @@ def test_an_unknown_size_is_refused():
       )
     )
   )
-  with pytest.raises(ValueError, match="known when the model is traced, got shape .*compile it again"):
+  with pytest.raises(ValueError, match="known at tracing, got shape .*compile it again"):
     compiled(functional()).fit(sizes, verbose=0)
 
 

@@ -209,7 +209,7 @@ def test_elements_of_other_shapes_are_an_error():
     ({"component": "photo"}, ValueError, "looks for the image as 'photo'"),
     ({"component": 2}, ValueError, "looks for the image as 2"),
     ({"component": True}, TypeError, "component must be"),
-    ({"component": 1}, TypeError, "images of uint8, got TensorSpec.*int64"),
+    ({"component": 1}, TypeError, "uint8 images, got TensorSpec.*int64"),
     ({"seed": 0.5}, TypeError, "seed must be a whole number"),
     ({"drop_remainder": 1}, TypeError, "drop_remainder must be True or False"),
     ({"name": 3}, TypeError, "name must be a string"),
@@ -223,12 +223,12 @@ def test_bad_arguments_are_refused(change, error, message):
 @pytest.mark.parametrize(
   "element, error, message",
   [
-    (lambda image, label: tf.cast(image, tf.float32), TypeError, "images of uint8"),
+    (lambda image, label: tf.cast(image, tf.float32), TypeError, "uint8 images"),
     (lambda image, label: image[..., :1], ValueError, r"\[height, width, 3\]"),
     (lambda image, label: tf.zeros([2049, 1, 3], tf.uint8), ValueError, "at most 2,048 pixels"),
     (lambda image, label: (image, image[..., 0]), ValueError, "`targets` does not name it"),
     (lambda image, label: (image, tf.sparse.from_dense([label])), TypeError, "dense tensors of known rank"),
-    (lambda image, label: {"image": image, "draws": label}, ValueError, r"have \['draws'\] already"),
+    (lambda image, label: {"image": image, "draws": label}, ValueError, r"already have \['draws'\]"),
     (lambda image, label: {"photo": image}, ValueError, "or an entry 'image'"),
   ],
   ids=["float", "grey", "large", "mask", "sparse", "taken", "no image"],
@@ -239,7 +239,7 @@ def test_unsupported_elements_are_refused(element, error, message):
 
 
 def test_a_seed_after_refurbish_is_refused():
-  with pytest.raises(ValueError, match="own seed fixes the draws, got 3. Give it to refurbish"):
+  with pytest.raises(ValueError, match="whose seed fixes the draws, got 3. Give it to refurbish"):
     source(N).refurbish(lambda *element: element).offload(layers(), 8, seed=3)
 
 
@@ -304,7 +304,7 @@ def test_finished_batches_need_no_more_layers(batched):
 
 
 def test_finished_refuses_other_images():
-  with pytest.raises(TypeError, match="as_offloaded takes images of uint8"):
+  with pytest.raises(TypeError, match="as_offloaded takes uint8 images"):
     rtf.as_offloaded(source(4).map(lambda image, label: tf.cast(image, tf.float32)))
   with pytest.raises(TypeError, match="must be a tf.data.Dataset"):
     rtf.as_offloaded(images(4))

@@ -225,7 +225,7 @@ def test_diversity_in_between_is_smooth():
     (dict(r=math.nan), ValueError, "finite number of at least 1, got r=nan"),
     (dict(r=[1, -2]), ValueError, "got r=-2"),
     (dict(num_outcomes=0), ValueError, r"num_outcomes \(\|A\|\) must be .* at least 1, got num_outcomes=0"),
-    (dict(num_outcomes=math.inf), ValueError, "got num_outcomes=inf. For .* a continuous parameter give a huge number"),
+    (dict(num_outcomes=math.inf), ValueError, "got num_outcomes=inf. For .* continuous parameter, give a huge number"),
     (dict(num_outcomes=10**400), ValueError, "num_outcomes must be below 1e308"),
     (dict(num_final_outcomes=0), ValueError, "at least 1, got num_final_outcomes=0. With no final augmentation it"),
     (dict(epochs=0), ValueError, r"epochs \(k\) must be a finite number of at least 1, got epochs=0"),
@@ -266,5 +266,5 @@ def test_bad_number_of_samples(num_samples, error, message):
 
 @pytest.mark.parametrize("num_outcomes, num_final_outcomes", [(10, 4), (10, 2.5), (10.5, 5), (1e20, 2.5)])
 def test_variance_is_of_whole_numbers_of_outcomes(num_outcomes, num_final_outcomes):
-  with pytest.raises(ValueError, match=r"a whole multiple of num_final_outcomes.*Give num_outcomes as \|A_P\| \*"):
+  with pytest.raises(ValueError, match=r"multiple of the whole number num_final_.*Give num_outcomes as \|A_P\| \*"):
     diversity.sample_diversity_variance(7, num_outcomes, num_final_outcomes, 12, 3)

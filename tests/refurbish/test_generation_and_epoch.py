@@ -99,9 +99,9 @@ def test_a_component_of_that_name_is_passed_as_before():
 @pytest.mark.parametrize(
   "functions, text",
   [
-    ([lambda x, *, seed, epoch=0: x], "partial_fn must not take `epoch`: its result is used in several epochs"),
+    ([lambda x, *, seed, epoch=0: x], "partial_fn must not take `epoch`, because its result is used"),
     ([tf.identity, lambda x, generation: x], "final_fn must not take `generation`, .*Return it from partial_fn"),
-    ([tf.identity, lambda x, y, *, epoch: x], "with seed and epoch if it has parameters of that name"),
+    ([tf.identity, lambda x, y, *, epoch: x], "with seed and epoch if it has parameters with these names"),
   ],
 )
 def test_errors_say_which_number_to_take(functions, text):

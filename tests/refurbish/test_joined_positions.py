@@ -234,7 +234,7 @@ def test_an_operation_with_a_position_of_its_own_is_refused(tmp_path, name):
   )
   loader = numpy_loader(AFTER[name](dataset))
   next(iter(loader))
-  with pytest.raises(ValueError, match=f"{name}.* after refurbish has a position of its own"):
+  with pytest.raises(ValueError, match=f"{name}.* after refurbish has its own position"):
     rtf.EpochPosition.joined([loader.state_dict()])
 
 

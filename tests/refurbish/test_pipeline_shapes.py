@@ -40,7 +40,7 @@ def why_refused(shape, kind):
   if kind != "range" and "unbatch" in shape:
     return "unbatch after refurbish reads an element again"
   if "interleave" in shape and "shard" in shape[shape.index("interleave") :]:
-    return "shard after interleave lacks what it has skipped"
+    return "shard after interleave does not record which elements"
   return None
 
 

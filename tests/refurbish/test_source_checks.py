@@ -349,7 +349,7 @@ def test_a_source_that_draws_is_not_checked(name, tmp_path):
   for store in (None, path, path):
     dataset = stage(DRAWS[name](), store)
     assert not told(lambda dataset=dataset: epochs(dataset))
-    assert "; not checked for changes, as it draws random numbers" in rtf.describe(dataset)
+    assert "; not checked for changes, because it draws random numbers" in rtf.describe(dataset)
 
 
 def padded(x):

@@ -211,7 +211,7 @@ def test_description(tmp_path):
     "  store   memory, at most 2,400 bytes; 300 samples of 8 bytes take 2.4 kB",
     "  after   batch(2), echo, echo, prefetch",
     "echo, e = 1.5",
-    'echo "adaptive", e = AUTOTUNE: while nothing fresh is ready, at most 4 times',
+    'echo "adaptive", e = AUTOTUNE: while no fresh element is ready, at most 4 times',
   ]
   stream = (
     tf.data.Dataset.range(12).filter(lambda x: True).refurbish(lambda x: x, r=1.5, seed=7, store=tmp_path / "store")

@@ -197,7 +197,7 @@ def test_a_store_of_elements_is_refused_and_stays_as_it_is(tmp_path):
   filled(tmp_path)
   before = (tmp_path / "store").read_bytes()
   for arguments in ({}, {"seed": 1}):
-    with pytest.raises(ValueError, match="holds elements of a source, which rtf.sources.cached has kept, not samples"):
+    with pytest.raises(ValueError, match="holds elements of a source for rtf.sources.cached, not samples"):
       Dataset.range(N).refurbish(lambda x: x, store=tmp_path, **arguments)
   assert (tmp_path / "store").read_bytes() == before
 

@@ -264,7 +264,7 @@ def test_another_source_is_noticed_before_anything_is_prepared(tmp_path):
   ready = multiprocessing.get_context("forkserver").SimpleQueue()
   process = start_forked(build, tmp_path / "store", ready)
   ready.get()
-  with pytest.warns(rtf.PipelineWarning, match=f"used by process {process.pid}, with another source.*source.shard"):
+  with pytest.warns(rtf.PipelineWarning, match=f"used by process {process.pid}, with a different source.*source.shard"):
     of_files(tmp_path / "store", 1)
   with warnings.catch_warnings():
     warnings.simplefilter("error")

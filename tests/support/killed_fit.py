@@ -77,7 +77,7 @@ def fit(name, *end):
     # Keras reads a batch to build the model. This is an early stop, so some samples are cached in the next epoch.
     assert counts == [N] * EPOCHS and sorted(history["refurbish_fresh"][1:]) == [6, 7, 7], history
   assert min(history["input_wait_max"]) > 0 and 0 < min(history["input_wait_fraction"]) < 1, history
-  assert "It runs on the processors" in logger.verdict
+  assert "It runs on the CPU cores" in logger.verdict
   assert not (DIRECTORY / "backup").exists()
   os._exit(0)
 

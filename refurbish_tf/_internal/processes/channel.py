@@ -20,7 +20,7 @@ _LENGTH = struct.Struct("<Q")
 
 
 def new_memory():
-  """The descriptor of an empty block of memory, which is freed when the last process that has it ends."""
+  """The descriptor of an empty block of memory, which is freed when the last process that holds it ends."""
   if hasattr(os, "memfd_create"):
     return os.memfd_create("refurbish_tf")
   with tempfile.TemporaryFile() as file:
@@ -91,7 +91,7 @@ class Memory:
 
 
 def _aligned(shape, dtype, size):
-  """An uninitialized array that TensorFlow can use without a copy."""
+  """An uninitialized array that TensorFlow can use without copying it."""
   memory = np.empty(size + _ALIGNED, np.uint8)
   begin = -memory.__array_interface__["data"][0] % _ALIGNED
   return np.ndarray(shape, dtype, memory, begin)
@@ -116,7 +116,7 @@ class Connection:
   """Sends and receives messages through a socket: tuples of numbers, strings and bytes."""
 
   def __init__(self, socket, process=None):
-    """`process`: a descriptor of the other process, to notice its death even if a third process holds its socket."""
+    """`process`: a descriptor of the other process that shows its death even if a third process holds its socket."""
     self.socket, self._process = socket, process
     self._poll = select.poll()
     self._poll.register(socket, select.POLLIN)

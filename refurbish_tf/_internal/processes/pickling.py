@@ -25,8 +25,8 @@ def pickled(fn, name):
     import cloudpickle
   except ImportError:
     raise ImportError(
-      "numpy_layer needs cloudpickle, which brings functions to other processes: pip install 'refurbish_tf[python]'. "
-      "processes=0 does without."
+      "numpy_layer needs cloudpickle to send functions to other processes. Run pip install 'refurbish_tf[python]', or "
+      "pass processes=0."
     ) from None
   with _pickling:
     before = cloudpickle.list_registry_pickle_by_value()
@@ -39,15 +39,15 @@ def pickled(fn, name):
     try:
       return _dumps(cloudpickle, fn, met)
     except Exception as error:
-      way = "Make what cannot be pickled, such as an open file or a lock, inside of fn, or pass processes=0."
+      way = "Create objects that cannot be pickled, such as open files or locks, inside fn, or pass processes=0."
       held = _held_by_modules(cloudpickle, [module for module in own if module in met])
       if held:
         way = (
-          f"A module that fn uses goes along as a whole, and cannot: {held}. Use what fn needs by its name, as with "
-          "`from module import function`, or pass processes=0."
+          f"A module that fn uses is sent as a whole, but it holds objects that cannot be pickled: {held}. Import only "
+          "what fn needs (`from module import function`), or pass processes=0."
         )
       raise TypeError(
-        f"fn of numpy_layer, {name}, must be able to go to another process, which cloudpickle cannot do: {error}. {way}"
+        f"fn of numpy_layer, {name}, must be sent to another process, but cloudpickle cannot pickle it: {error}. {way}"
       ) from error
     finally:
       for module in own:
@@ -55,7 +55,7 @@ def pickled(fn, name):
 
 
 def _held_by_modules(cloudpickle, modules):
-  """The names of global variables that cannot be pickled, as text: the first few that are found in some seconds."""
+  """The names of global variables that cannot be pickled, as text: the first few found within a few seconds."""
   found, until = [], time.monotonic() + _SECONDS_OF_SEARCH
   for module in modules:
     for name, value in list(vars(module).items()):
@@ -89,7 +89,7 @@ def _dumps(cloudpickle, fn, met):
 
 
 def _imported_later(name):
-  """A module that is imported at its first use: a user's modules may import it without needing it in a process."""
+  """A module that is imported at its first use: a user's modules may import it without using it in a process."""
   import importlib
   import types
 

@@ -35,7 +35,7 @@ _SELF_END = 5
 # A call gives up when this many processes have ended before they were ready.
 _MOST_STARTS = 10
 _lock = threading.Lock()
-# The number of running calls, whether no more may begin, and whether `_end` is registered.
+# The number of running calls, whether new ones are forbidden, and whether `_end` is registered.
 _num_under_way, _ending, _is_registered = 0, False, False
 _seconds_of_functions = 0.0
 # The pool for each number of processes.
@@ -67,19 +67,19 @@ def pool_of(size):
       _pools[size] = Pool(size)
   if is_forked:
     raise RuntimeError(
-      "numpy_layer works in the process that uses it first, and this one was forked from it: the two would read each "
-      "other's samples. Start processes by spawn, not fork, or pass processes=0."
+      "numpy_layer cannot run in a process that was forked from one that uses it, because the two would read each "
+      "other's samples. Start processes with spawn instead of fork, or pass processes=0."
     )
   return _pools[size]
 
 
 def cpu_seconds():
-  """The CPU seconds of this process, and the seconds of functions that other processes have called for it."""
+  """The CPU seconds of this process, plus the seconds of functions that other processes have called for it."""
   return time.process_time() + _seconds_of_functions
 
 
 class Sent:
-  """A pickled function for processes, which forget it once nothing in this process refers to this object."""
+  """A pickled function for processes, which drop it once nothing in this process refers to this object."""
 
   def __init__(self, pickled):
     self.name, self.pickled = next(_names), pickled
@@ -95,7 +95,7 @@ class Pool:
     # The `Sent` functions that were called, by name.
     self._functions = weakref.WeakValueDictionary()
     self._workers = [_Worker(self._functions) for _ in range(size)]
-    # The worker that was used last is used first, so that others can stay idle.
+    # The most recently used worker is used first, so that others can stay idle.
     self._idle = queue.LifoQueue()
     for worker in self._workers:
       self._idle.put(worker)
@@ -167,7 +167,7 @@ def _count(seconds):
 
 def _check_not_ending():
   if _ending:
-    raise RuntimeError("The program ends, and calls no function any more.")
+    raise RuntimeError("The program is ending and calls no more functions.")
 
 
 class UnderWay:
@@ -177,7 +177,7 @@ class UnderWay:
     global _num_under_way, _is_registered
     with _lock:
       if not _is_registered:
-        # Handlers run in reverse order. Registered only now, this one runs before TensorFlow's.
+        # Handlers run in reverse order. Because it is registered only now, this one runs before TensorFlow's.
         atexit.register(_end)
         _is_registered = True
       _num_under_way += 1
@@ -227,11 +227,11 @@ def apart(call, processes, *arguments):
 
 def told(code):
   """How a process ended, in words."""
-  return f"exit status {code}" if code >= 0 else f"signal {-code}" + " (out of memory, perhaps)" * (code == -9)
+  return f"exit status {code}" if code >= 0 else f"signal {-code}" + " (perhaps out of memory)" * (code == -9)
 
 
 class _Worker:
-  """A place for a process, which may not be running."""
+  """A slot for a process, which may not be running."""
 
   def __init__(self, functions):
     self._functions = functions

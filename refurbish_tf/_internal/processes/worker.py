@@ -1,4 +1,4 @@
-"""A program that calls functions for the trainer, until the trainer ends it or is gone.
+"""A program that calls functions for the trainer, until the trainer ends it or has died.
 
 python worker.py SOCKET MEMORY_TO_READ MEMORY_TO_WRITE PIPE, all of them file descriptors
 """
@@ -49,7 +49,7 @@ class Seeder:
     self._found = []
     # Objects by id. They are kept alive, because Python reuses the ids of deleted objects.
     self._seen = {}
-    # Members of large containers come last, so that they do not use up the limits before other objects.
+    # Members of large containers come last, so that they do not exhaust the limits before other objects.
     order = itertools.count()
     found, found_so_far = [(1, next(order), 0, function)], 0
     while found and len(self._seen) < _MOST:
@@ -88,7 +88,7 @@ class Seeder:
 
 
 def _inside(value):
-  """The objects that `value` holds or uses, in which the search for random states goes on."""
+  """The objects that `value` holds or uses, in which the search for random states continues."""
   inner = []
   if isinstance(value, dict):
     inner += itertools.islice(value.values(), _MOST_OF_EACH)
@@ -126,7 +126,7 @@ def _seed_of(value):
 
 
 def used_by(function):
-  """The global variables that a function uses, and what it uses of modules, including those that it imports."""
+  """The global variables that a function uses, and the attributes of modules, including those that it imports."""
   names = sorted(names_in(function.__code__))
   found = [function.__globals__[name] for name in names if name in function.__globals__]
   found += [sys.modules[name] for name in names if name in sys.modules]
@@ -169,7 +169,7 @@ def attribute_of(value, name):
 
 
 def _is_own(kind):
-  """Whether a class is the user's own, and neither Python's nor an installed package's."""
+  """Whether a class is the user's own, not one of Python or of an installed package."""
   if kind.__module__.split(".")[0] in sys.stdlib_module_names - {"__main__"}:
     return False
   # A class that was pickled by value is in no module.
@@ -236,7 +236,7 @@ class Function:
     if not isinstance(made, dict) or {*made} != {*names}:
       got = f"one with {list(made)}" if isinstance(made, dict) else f"a {type(made).__name__}"
       raise TypeError(
-        f"it must return a dict with the entries {list(names)}, got {got}. Nothing else goes on with the sample."
+        f"it must return a dict with exactly the entries {list(names)}, got {got}. Other entries would be lost."
       )
     return [_as_array(made[name]) for name in names]
 
@@ -255,13 +255,13 @@ def _as_array(value):
     raise TypeError("it returned None. Let it end with `return`.")
   if type(value).__name__ == "MetaTensor":
     raise TypeError(
-      "it returned MONAI's MetaTensor, and a tensor has no affine and no other metadata. Apply all that needs them in "
-      "this function, and return np.asarray(tensor)."
+      "it returned MONAI's MetaTensor, but a tensor has no affine or other metadata. Apply all transforms that need "
+      "them in this function, and return np.asarray(tensor)."
     )
   if isinstance(value, (bytes, str)):
     return value if isinstance(value, bytes) else value.encode()
   if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
-    raise TypeError("it returned a masked array, and a tensor has no mask. Fill it, with array.filled(0).")
+    raise TypeError("it returned a masked array, but a tensor has no mask. Fill it, for example with array.filled(0).")
   array = np.asarray(value)
   if array.dtype.kind in "SU":
     # As an array of objects: in an array of strings, NumPy would cut zeros off the end.
@@ -270,12 +270,12 @@ def _as_array(value):
     texts = [each.encode() if isinstance(each, str) else each for each in array.ravel()]
     for each in texts:
       if not isinstance(each, bytes):
-        raise TypeError(f"it returned an array of {type(each).__name__}. Let it be numbers, or strings.")
+        raise TypeError(f"it returned an array of {type(each).__name__}. Return an array of numbers or strings.")
     made = np.empty(len(texts), object)
     made[:] = texts
     return made.reshape(array.shape)
   if array.dtype.kind in "Mm" or array.dtype.names or array.dtype.itemsize > 16 or array.dtype == np.longdouble:
-    raise TypeError(f"it returned an array of {array.dtype}, which TensorFlow has not. Convert it.")
+    raise TypeError(f"it returned an array of {array.dtype}, which TensorFlow lacks. Convert it to another dtype.")
   return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
@@ -306,7 +306,7 @@ def _lower_threads():
 
 
 def _end_with(pipe):
-  """Ends this process, even in a long call of C code, when no process has the other end of the pipe any more."""
+  """Ends this process, even in a long call of C code, when no process holds the other end of the pipe any more."""
   fcntl.fcntl(pipe, fcntl.F_SETOWN, os.getpid())
   fcntl.fcntl(pipe, fcntl.F_SETFL, fcntl.fcntl(pipe, fcntl.F_GETFL) | os.O_ASYNC)  # SIGIO ends the process.
 
