@@ -15,7 +15,7 @@ import tensorflow_layers
 from refurbish_tf import augment
 from refurbish_tf._internal import dataset_graph
 
-# Images per batch, by the side of an image. A batch takes at most 10 MB as float32: malloc returns larger blocks to the
+# Images per batch, by the side of an image. A batch has at most 10 MB as float32: malloc returns larger blocks to the
 # system and requests them again, and page faults would dominate for all libraries but DALI, which keeps its blocks.
 BATCHES = {32: 128, 224: 16, 348: 6}
 # How many times larger an image is before it is resized than after.
@@ -107,7 +107,7 @@ def _end():
 
 
 def _composed(sequence, side, batched):
-  """The layers as one function of an image and a seed. It also passes boxes if a layer reads them."""
+  """The layers as one function of an image and a seed. It also passes boxes if a layer needs them."""
   looks = any(layer.looks_at_boxes for layer in sequence)
   function = augment.compose(sequence, {1: "xyxy"} if looks else None, clips=False if batched else None)
   boxes = tf.constant(peers.boxes(side))
@@ -125,7 +125,7 @@ def _mosaic(side):
 
 
 def _section(quick, side, batched, absent):
-  """All candidates, one image or one batch of this size at a time."""
+  """All candidates, which process one image, or one batch of this size, at a time."""
   how = "by batch" if batched else "image by image"
   common.say(f"{side}x{side}, {how}")
   batch = 8 if quick else BATCHES[side]
@@ -163,19 +163,19 @@ def _section(quick, side, batched, absent):
     count,
     {} if batched else MOST[side],
     MOST_OF.get((side, batched), []),
-    f"CPU time of all threads for an image of uint8 [{side}, {side}, 3], "
-    + (f"in batches of {batch}, each image with draws of its own. " if batched else "one at a time. ")
-    + f"Crops have a padding of {PADDING}; DALI is given images that are padded already. "
-    f"Resized ones are made from {large.shape[1]}x{large.shape[2]}, crops of a scale of 0.08 to 1, bilinear. "
-    "RandAugment has two layers of magnitude 9 of 10. A blur has a kernel of a tenth of the side, Pillow's three "
-    "boxes. Copy: into a fresh tensor. Fill: a fresh tensor of that dtype and the output's size. TensorFlow: its "
+    f"CPU time of all threads per image, uint8 [{side}, {side}, 3], "
+    + (f"in batches of {batch}, each image with its own draws. " if batched else "one at a time. ")
+    + f"Crops have a padding of {PADDING}; DALI gets images that are already padded. "
+    f"Resized images are made from {large.shape[1]}x{large.shape[2]}, by crops with a scale of 0.08 to 1, bilinear. "
+    "RandAugment has two layers with magnitude 9 of 10. A blur has a kernel of a tenth of the side; Pillow uses three "
+    "boxes. Copy: into a new tensor. Fill: a new tensor of that dtype and the output's size. TensorFlow: its "
     "operations in the stage.",
     side == 224 and not batched,
   )
 
 
 def _smooth(count, side):
-  """Pictures with some noise, like photographs."""
+  """Images with some noise, like photographs."""
   random = np.random.default_rng(7)
   coarse = tf.image.resize(random.uniform(0, 255, [count, 8, 8, 3]), [side, side], "bicubic").numpy()
   return np.clip(coarse + random.normal(0, 4, coarse.shape), 0, 255).astype(np.uint8)
@@ -221,7 +221,7 @@ def _measured(title, prefix, calls, absent, rounds, count, most, most_of, defini
     whose, colon, what = name.rpartition(": ")
     rows.append(common.Row(f"{prefix}_{common.key(name)}", what, f"{whose}{colon}µs an image", values, most.get(name)))
   for name, beside, limit in most_of:
-    # Compared with a mere copy or fill, both costs include the overhead of a call.
+    # For the ratio to a mere copy or fill, both costs include the overhead of a call.
     of = whole if beside in (COPY, FILL.format("float32")) else costs
     rows.append(
       common.Row(
@@ -258,9 +258,9 @@ def _measured(title, prefix, calls, absent, rounds, count, most, most_of, defini
       )
   return common.Section(
     title,
-    f"{definition} {count:,} at a time. Each row is what the "
-    "final_fn of a refurbish with num_parallel_calls=None, of cached images, takes beyond one that does nothing; "
-    "DALI's what its pipeline takes beyond nothing; torchvision, Pillow and albumentations run in a loop.",
+    f"{definition} {count:,} at a time. Each row is the time of a final_fn of refurbish on cached images, with "
+    "num_parallel_calls=None, minus the time of a final_fn that does nothing; for DALI, the time of a pipeline minus "
+    "that of an empty one. torchvision, Pillow and albumentations run in a loop.",
     rows,
     in_readme and (lambda row: row.unit.endswith("µs an image") and row.name in IN_README),
   )

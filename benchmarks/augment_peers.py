@@ -42,7 +42,7 @@ class Peer:
 
   Attributes:
     modules: the modules that it needs.
-    batched: whether it takes batches, and nothing else.
+    batched: whether it takes only batches.
     names: the operations that are compared.
     make: a function of `Inputs` that returns functions by these names, each of which augments all `count` images.
   """

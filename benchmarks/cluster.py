@@ -94,7 +94,7 @@ def _gets_and_puts(address, size, count, quick):
     )
     found = max(1, rtf.stats(stages[2])[0].total.from_other_jobs - found)
     a_put = (put - without) / count
-    # What was not found is prepared, and written.
+    # Samples that are not found are prepared and written.
     a_get = (get - without - (count - found) * a_put) / found
     rounds.append((1e6 * a_get, 1e6 * a_put))
   return zip(*rounds[1:])  # In the first round the clients connect.

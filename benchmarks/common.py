@@ -1,4 +1,4 @@
-"""Shared by the benchmarks: measuring in turns, and results as a table and as JSON."""
+"""Code that the benchmarks share: measuring in turns, and writing results as a table and as JSON."""
 
 from collections.abc import Callable
 import contextlib
@@ -36,8 +36,8 @@ class Row:
     key: its name in the JSON.
     name: its name everywhere else.
     unit: the unit of the values; with a bar, what they are relative to.
-    values: the measurements; empty if this cannot be measured here; the name then says why.
-    limit: the bar, which the median should not exceed. None: for information only.
+    values: the measurements; empty if this cannot be measured here, and the name then says why.
+    limit: the bar, which the median should not exceed. None if the row is for information only.
   """
 
   key: str
@@ -125,13 +125,13 @@ class Report:
     machine = self._machine
     lines = [
       f"{self._name}, {machine['commit']}: TensorFlow {machine['tensorflow']}, Python {machine['python']}, "
-      f"{machine['processors']} processors ({machine['processor']})"
+      f"{machine['processors']} CPU cores ({machine['processor']})"
     ]
     # One busy process is a load of 1.
     if machine["load"] > 0.5:
       lines[0] += f", load average {machine['load']:.1f} before"
     if self._quick:
-      lines.append("--quick: too small to mean anything.")
+      lines.append("--quick: too little data for meaningful figures.")
     return "\n".join(lines)
 
   def verdict(self):
@@ -148,7 +148,7 @@ class Report:
     )
 
   def write_readme(self):
-    """Writes heading and tables into README.md, without definitions and with only the most important rows."""
+    """Writes the heading and tables into README.md, without definitions and with only the most important rows."""
     from refurbish_tf.experiments import results
 
     path = ROOT / "benchmarks" / "README.md"
@@ -202,7 +202,7 @@ def cpu_of_epochs(datasets, rounds):
   """CPU time of whole epochs, of all datasets in turns.
 
   Every round reads one epoch of every dataset, in random order, including the creation of its iterator. The first round
-  is not counted, and tf.data's autotuner is off for all.
+  does not count, and tf.data's autotuner is off for all.
 
   Returns:
     A dict of lists: seconds of CPU time, user and system, of all threads, for every epoch.
@@ -265,7 +265,7 @@ def environment():
 
 
 def last_line(text):
-  """The beginning of the last line that is not empty, in the output of a program that failed."""
+  """The beginning of the last non-empty line in the output of a program that failed."""
   lines = [line.strip() for line in text.splitlines() if line.strip()]
   return lines[-1][:60] if lines else "without a word"
 

@@ -33,8 +33,8 @@ LONGEST = 480
 
 
 def measure(quick, only="", photographs=None, minutes=None):
-  """Yields the sections. With `minutes`, yields only the most important ones, and leaves out figures of processes that
-  do not end in time."""
+  """Yields the sections. With `minutes`, yields only the most important ones, without figures from processes that do
+  not end in time."""
   with tempfile.TemporaryDirectory(prefix="refurbish-gpu-") as directory:
     kept = functools.cache(lambda side: _kept(directory, quick, photographs, side))
     # JAX stores what it compiles here, so that later processes need not compile it again.
@@ -60,7 +60,7 @@ def measure(quick, only="", photographs=None, minutes=None):
       sections.append(section(title, quick, kept, run))
       yield sections[-1]
     if not any(row.values for measured in sections for row in measured.rows):
-      sys.exit("gpu: nothing could be measured; what the processes said stands in the tables.")
+      sys.exit("gpu: nothing could be measured; the tables contain the errors of the processes.")
 
 
 class Budget:
@@ -120,11 +120,11 @@ def _fit(name, ways, rounds, title, quick, kept, run):
   return common.Section(
     title,
     f"{device}. {whence}, in memory, to {settings['side']}x{settings['side']}, batches of {settings['batch']}, two "
-    "RandAugment operations at magnitude 9, crop, flip and normalize; without offload these three on whole batches. "
-    f"The images are repeated, so that an epoch has {settings['steps']} steps. The model computes in bfloat16. "
-    f"{settings['rounds']} epochs of each way by the clock, after a first one, which fills what is kept. A step by "
-    "itself, measured without --minutes: with one batch over and over, which the host sends each time. "
-    "Processors at work: those that the whole process kept busy.",
+    "RandAugment operations at magnitude 9, crop, flip and normalize; without offload, the last three run on whole "
+    f"batches. The images are repeated until an epoch has {settings['steps']} steps. The model computes in bfloat16. "
+    f"Wall-clock time of {settings['rounds']} epochs of each pipeline, after a first one, which fills the caches. A "
+    "step by itself, measured without --minutes: with the same batch again and again, which the host sends each time. "
+    "CPU cores at work: cores that the whole process kept busy.",
     rows,
   )
 
@@ -135,7 +135,7 @@ def _rows(results, processors, batch):
   for result in results:
     way, steps, key = result["way"], result["steps"], f"{result['way']}, {processors}"
     row = lambda what, unit, values, way=way, key=key: rows.append(
-      common.Row(f"{key}, {what}", way, f"{unit}, {processors} processors", values)
+      common.Row(f"{key}, {what}", way, f"{unit}, {processors} CPU cores", values)
     )
     row("images", "images/s", [batch / each for each in steps])
     for what, baseline in ((f"over {STANDARD}", STANDARD), ("over share 0", way.partition(SHARE)[0] + SHARE + "0")):
@@ -175,8 +175,8 @@ def _load(rounds, title, quick, kept, run):
   return common.Section(
     title,
     f"{device}. {whence}, as for ResNet-50 with r = 3, without a model: batches of {settings['batch']}, "
-    f"{settings['steps']} in an epoch, of uint8. {settings['rounds']} epochs by the clock, after a first one. Both "
-    "pipelines have one seed, and each batch of an epoch is compared with that of the same pipeline read on the CPU.",
+    f"{settings['steps']} in an epoch, uint8. Wall-clock time of {settings['rounds']} epochs after a first one. Both "
+    "pipelines have the same seed, and each batch of an epoch is compared with the one that the CPU reads.",
     rows,
   )
 
@@ -205,8 +205,8 @@ def _finish(title, quick, kept, run):
     ]
   return common.Section(
     title,
-    f"{device}. Jitted, of batches that lie on the device, by the clock: calls one after the other, and the host waits "
-    "for the last. In TensorFlow Keras' RandAugment is not compiled, as XLA does not take it.",
+    f"{device}. Wall-clock time of jitted calls on batches on the device: calls one after the other, and the host "
+    "waits for the last. In TensorFlow, Keras' RandAugment is not compiled, because XLA does not support it.",
     rows,
   )
 
@@ -217,7 +217,7 @@ def _results(settings, quick, environment, budget):
   left = LONGEST if budget is None else budget.next()
   if left < 10:
     return "not started", [{"way": "not measured: the minutes were over", "steps": []}]
-  common.say(f"{settings['part']}, {settings.get('model', '')}, {settings['processors']} processors")
+  common.say(f"{settings['part']}, {settings.get('model', '')}, {settings['processors']} CPU cores")
   with tempfile.TemporaryFile("w+") as errors:
     process = subprocess.Popen(
       [sys.executable, str(TRAINING), json.dumps(settings)],

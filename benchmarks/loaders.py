@@ -14,7 +14,7 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 
-# By loader: the module that it needs.
+# The module that each loader needs.
 LOADERS = {"torch_loader": "torch", "jax_loader": "jax"}
 BARE = "bare"
 SHAPE = (128, 224, 224, 3)
@@ -65,10 +65,10 @@ def _beyond_next(quick):
   memcpy = [1e6 * seconds for seconds in took["cached", "memcpy"]]
   return common.Section(
     _beyond_next.__doc__,
-    f"Batches of {'x'.join(map(str, SHAPE))}, uint8, on the CPU, without a prefetch, so that nothing is done "
+    f"Batches of {'x'.join(map(str, SHAPE))}, uint8, on the CPU, without a prefetch, so that nothing runs "
     "elsewhere: the loader's `next` minus the pipeline's, in turns in random order, each with the release of the "
     "previous batch. Own: a new batch that nothing else holds, in memory that was not written before. Cache: "
-    "`cache()` after `batch`; torch_loader must copy it, as its user may write to it, and jax_loader need not. A "
+    "`cache()` after `batch`; torch_loader must copy it, because its user may write to it, but jax_loader need not. A "
     "memcpy copies a NumPy array and frees the previous one.",
     [
       common.Row("next_own", "next of the pipeline, its own", "µs", [1e6 * value for value in took["own", BARE]]),
@@ -144,7 +144,7 @@ def _state(quick):
     ]
   return common.Section(
     _state.__doc__,
-    f"In the middle of an epoch of {count:,} samples, r = 3, batches of 128 and a prefetch of 2, each time behind "
+    f"In the middle of an epoch of {count:,} samples, r = 3, batches of 128 and a prefetch of 2, each time after "
     "another batch. The state is loaded into a new pipeline, as in a new process.",
     rows,
   )

@@ -5,10 +5,10 @@
     . /tmp/refurbish/env.sh                                                     # sets the path
 
 `pack` collects TensorFlow for the CPU, Keras, the packages that they require, this package with its built library, its
-benchmarks, CIFAR-10, and the JPEG photographs that TFDS has here. It compresses all of it with xz and splits it into
-parts, for connections that limit the size of a file. `unpack` needs only Python's own library, and checks each part.
-Packages that the machine already has can be left out: name them after `--there`. `visit.py` unpacks and measures what
-landed/ still lacks.
+benchmarks, CIFAR-10, and the JPEG photographs that TFDS has here. It compresses them with xz and splits the archive
+into parts, for connections that limit the size of a file. `unpack` needs only Python's standard library, and checks
+each part. To leave out packages that the machine already has, name them after `--there`. `visit.py` unpacks the parts
+and measures everything that landed/ still lacks.
 """
 
 import argparse
@@ -34,7 +34,7 @@ MANIFEST = "manifest.json"
 PART_BYTES = 48_000_000
 # xz's preset 2 is three times as fast as preset 6, and the TensorFlow wheel becomes only a twelfth larger.
 PRESET = 2
-# Large requirements of TensorFlow that nothing here imports.
+# Large dependencies of TensorFlow that nothing here imports.
 UNUSED = ("libclang", "tensorboard", "tensorboard-data-server")
 # TensorFlow's headers, which are only needed to compile.
 LEFT_OUT = re.compile(r"tensorflow/include/|.*/__pycache__/")
@@ -56,7 +56,7 @@ def main(argv=None):
   packing.add_argument("--python", default="3.12", help="version of Python on the other machine")
   packing.add_argument("--there", nargs="*", default=[], metavar="NAME", help="packages that the other machine has")
   packing.add_argument("--output", type=pathlib.Path, default=pathlib.Path("offline"), help="an empty or new folder")
-  packing.add_argument("--without-data", action="store_true", help="leave CIFAR-10 and the photographs out")
+  packing.add_argument("--without-data", action="store_true", help="leave out CIFAR-10 and the photographs")
   unpacking = commands.add_parser("unpack", help="put the parts together")
   unpacking.add_argument("parts", type=pathlib.Path, help="the folder with the parts")
   unpacking.add_argument("output", type=pathlib.Path, help="an empty or new folder")
@@ -75,11 +75,11 @@ def main(argv=None):
 
 
 class Refused(Exception):
-  """Something is missing or does not fit. The message says what, and what to do."""
+  """Something is missing or does not fit. The message says what, and how to fix it."""
 
 
 def pack(output, python, there, with_data=True):
-  """Writes the parts, `MANIFEST`, what earlier visits measured, and the programs for the other machine into
+  """Writes the parts, `MANIFEST`, the results of earlier visits, and the programs for the other machine into
   `output`."""
   # Imported here, so that `unpack` runs on a machine without these packages.
   from refurbish_tf.experiments import results
@@ -154,7 +154,7 @@ def unpack(parts, output):
 
 
 def environment(parts, output):
-  """The environment variables with which Python finds what was unpacked into `output`, and knows its commit."""
+  """Environment variables with which Python finds the packages unpacked into `output`, and knows their commit."""
   path = [str(output.resolve() / "site"), *filter(None, [os.environ.get("PYTHONPATH")])]
   return {"PYTHONPATH": os.pathsep.join(path), "REFURBISH_TF_COMMIT": json.loads(_read(parts / MANIFEST))["commit"]}
 
@@ -179,7 +179,7 @@ def _package(directory):
 
 
 def _download(directory, python):
-  """The wheels of TensorFlow for the CPU, Keras, and what they require, in the versions that are installed here."""
+  """The wheels of TensorFlow for the CPU, Keras, and their dependencies, in the versions that are installed here."""
   platforms = [option for platform in PLATFORMS for option in ("--platform", platform)]
   directory.mkdir(exist_ok=True)
   installed = {_canonical(each.metadata["Name"]): each.version for each in importlib.metadata.distributions()}

@@ -34,7 +34,7 @@ def _final_layers():
 
 
 def _on_batches(dataset):
-  """The final layers on whole batches, which is fastest on the CPU."""
+  """The final layers on whole batches, the fastest form on the CPU."""
   return dataset.batch(BATCH, drop_remainder=True).map(
     augment.compose([augment.random_crop(padding=PADDING), augment.random_flip(), augment.normalize()], clips=False),
     common.PARALLEL_CALLS,
@@ -107,10 +107,10 @@ def _reuse(quick, files, whence):
   return common.Section(
     _reuse.__doc__,
     f"{whence}, in memory: decode_random_resized_crop({SIDE}) in partial_fn, rand_augment(), "
-    f"random_crop(padding={PADDING}), random_flip() and normalize() behind it. A simulated accelerator: t_train is a "
-    f"fourth of the time that the CPU takes for a batch without offload, r = 1, {1e3 * train:.1f} ms, t_device a "
-    f"tenth. {turn[1]} batches of {BATCH} a turn. FusionFlow's figure 11 has 1.52 times, on another machine, with a "
-    "cache of a part of the samples.",
+    f"random_crop(padding={PADDING}), random_flip() and normalize() after it. A simulated accelerator: t_train is a "
+    f"quarter of the time that the CPU takes for a batch without offload, r = 1, {1e3 * train:.1f} ms, and t_device a "
+    f"tenth. {turn[1]} batches of {BATCH} per turn. FusionFlow's figure 11 has 1.52 times, on another machine, with a "
+    "cache of part of the samples.",
     rows,
   )
 
@@ -157,9 +157,9 @@ def _cpu_time(quick, files, whence):
     ]
   return common.Section(
     _cpu_time.__doc__,
-    f"{whence}, in memory, to a model that takes float32; no model runs. decode_random_resized_crop({SIDE}) in "
-    f"partial_fn, rand_augment() there or behind, then random_crop(padding={PADDING}), random_flip() and normalize(): "
-    f"by the accelerator, or on whole batches of {BATCH} where there is no offload, its fastest form. Share: of the "
-    "policies on the accelerator. CPU time of all threads of an epoch after the first.",
+    f"{whence}, in memory, for a model that takes float32; no model runs. decode_random_resized_crop({SIDE}) in "
+    f"partial_fn, rand_augment() there or after it, then random_crop(padding={PADDING}), random_flip() and "
+    f"normalize(): by the accelerator, or, without offload, on whole batches of {BATCH}, the fastest form. Share: the "
+    "fraction of policies on the accelerator. CPU time of all threads of an epoch after the first.",
     rows,
   )

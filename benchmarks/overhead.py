@@ -1,5 +1,7 @@
-"""The cost of refurbish apart from the augmentation: CPU time of hits and fresh samples, first element, epoch's end,
-memory."""
+"""The cost of refurbish itself: CPU time of hits and fresh samples, first element, end of an epoch, and memory.
+
+It does not include the augmentation.
+"""
 
 import time
 
@@ -54,8 +56,8 @@ def hits(quick):
   )
   return common.Section(
     hits.__doc__,
-    f"CPU time per element of an epoch of {count:,} int64 scalars with .batch({batch:,}), whose own cost is in all of "
-    "them. All hits: r is so large that nothing is evicted.",
+    f"CPU time per element of an epoch of {count:,} int64 scalars, including the cost of .batch({batch:,}). All hits: "
+    "r is so large that nothing is evicted.",
     [
       common.Row("hit_baseline", "cache().shuffle(N)", "µs", costs["baseline"]),
       common.Row("hit_refurbish", "refurbish, all hits", "µs", costs["hits"]),
@@ -184,7 +186,7 @@ def memory(quick):
   return common.Section(
     memory.__doc__,
     "Growth of the resident memory per element, from before the first epoch to after the last, of a process that does "
-    "nothing else. cache() holds what map(fn) yields and refurbish what its partial_fn, the same function, yields. N = "
+    "nothing else. cache() holds the results of map(fn), and refurbish those of the same function as partial_fn. N = "
     + ", ".join(f"{count:,} ({what})" for _, what, count, _, _ in cases)
     + ".",
     rows,

@@ -26,7 +26,7 @@ TF_DATA = "tf_data"
 TORCH_LOADER, JAX_LOADER = "torch_loader", "jax_loader"
 # The pipelines with their own scripts; with_tf_data.py has all others.
 PEERS = ("dali", "grain", "torch")
-# By name: the title, and the modules that it needs besides refurbish_tf.
+# By name: the title, and the modules that it needs in addition to refurbish_tf.
 PIPELINES = {
   REFURBISH: ("refurbish, r = 3", ()),
   TORCH_LOADER: ("refurbish, r = 3, torch_loader", ("torch",)),
@@ -47,7 +47,7 @@ OURS = (REFURBISH, TORCH_LOADER, JAX_LOADER)
 IN_PLACE_OF = {TORCH_LOADER: ("torch", 1 / 3), JAX_LOADER: ("grain", 1)}
 PER_CPU_SECOND = "images/CPU s"
 ROUNDS = 15
-# Seconds after which a pipeline counts as hanging.
+# Seconds after which a pipeline counts as hung.
 EPOCH_SECONDS = 300
 # Images per batch, as in peer_pipelines/epochs.py. Epochs have only whole batches, because some pipelines drop a
 # smaller one.
@@ -66,7 +66,7 @@ def measure(quick):
     images,
     whence,
     "two RandAugment operations at M = 9 of 10, crop with padding 4 and flip, to uint8. tf.data and refurbish crop and "
-    "flip whole batches; both have native layers, but for the row with TensorFlow-op ones",
+    "flip whole batches; both have native layers, except in the row with TensorFlow-op layers",
   )
   files, whence = samples.photographs((4 if quick else 40) * BATCHES["large"])
   yield _section(
@@ -76,7 +76,7 @@ def measure(quick):
     files,
     whence,
     "decoding with a random resized crop, two RandAugment operations at M = 9 of 10; then crop with padding 4, flip "
-    f"and normalise to float32. cache() keeps {_decoded_kilobytes(files):.0f} kB of an image, refurbish at most "
+    f"and normalize to float32. cache() keeps {_decoded_kilobytes(files):.0f} kB per image, refurbish at most "
     f"{SIDE * SIDE * 3 / 1000:.0f} kB",
   )
 
@@ -128,10 +128,10 @@ def _section(quick, kind, size, images, whence, augmentation):
   return common.Section(
     f"{size}: speed",
     f"{whence}, from memory, in random order: {augmentation}. Batches of {BATCHES[kind]}, read without a model. Each "
-    "pipeline is written as its own documentation recommends and has a thread or a process for each core, tf.data "
-    f"{common.PARALLEL_CALLS} calls at once and no autotuner. They take "
-    "turns, epoch by epoch; the first is not counted. CPU seconds are those of all processes of a pipeline. An epoch "
-    "lasts until as many batches are ready as were at its beginning. A peer above 1 is ahead of refurbish.",
+    "pipeline is written as its own documentation recommends and has a thread or a process per core; tf.data has "
+    f"{common.PARALLEL_CALLS} calls at once and no autotuner. They take turns, epoch by epoch; the first does not "
+    "count. CPU seconds include all processes of a pipeline. An epoch lasts until as many batches are ready as at its "
+    "beginning. A peer above 1 is faster than refurbish.",
     rows,
     lambda row: row.unit in (PER_CPU_SECOND, f"of tf.data's {PER_CPU_SECOND}") and "_loader" not in row.name,
   )
@@ -160,7 +160,7 @@ def _run(kind, images, rounds):
   """Runs epochs of all pipelines in turns.
 
   Returns:
-    A dict of lists of what `epochs.serve` answers for each epoch; and a dict of why other pipelines are missing.
+    A dict of lists of the answers of `epochs.serve` for each epoch, and a dict of why other pipelines are missing.
   """
   pipelines = _pipelines(kind)
   absent = {key: "not installed" for key, (_, modules) in pipelines.items() if not all(map(_installed, modules))}

@@ -1,7 +1,7 @@
 """Runs a benchmark: `python benchmarks/run.py NAME`, or all of them, `python benchmarks/run.py all`.
 
 Prints tables and writes them as JSON, with every single measurement. Every module in this folder is a benchmark, except
-those that several benchmarks share.
+for modules that several benchmarks share.
 """
 
 import argparse
@@ -22,23 +22,23 @@ def main():
     description="Measures side by side with a baseline and compares the quotient with its bar.",
     epilog="benchmarks:\n"
     + "\n".join(f"  {name:<12} {_summary(name)}" for name in names)
-    + f"\n  {'all':<12} One after the other, each in a process of its own: an hour and a half."
-    "\n\nThe exit status is 0 when everything ran, also when a bar was missed; the last lines of the output say which.",
+    + f"\n  {'all':<12} All of them, one after the other, each in its own process: an hour and a half."
+    "\n\nThe exit status is 0 if everything ran, even if a bar was missed; the last lines of the output say which.",
     formatter_class=argparse.RawDescriptionHelpFormatter,
   )
   parser.add_argument("name", choices=[*names, "all"], metavar="NAME", help="one of: " + ", ".join([*names, "all"]))
   parser.add_argument("--json", type=pathlib.Path, metavar="PATH", help="default: NAME.json in the current directory")
   parser.add_argument(
-    "--quick", action="store_true", help="run everything once on little data, as a test; the figures mean nothing"
+    "--quick", action="store_true", help="run everything once on little data, as a test; the figures are meaningless"
   )
   parser.add_argument(
     "--only",
     default="",
     metavar="WORDS",
-    help="with gpu and sharing, which take long: only the sections whose titles have these words",
+    help="with gpu and sharing, which take long: only the sections whose titles contain these words",
   )
   parser.add_argument(
-    "--minutes", type=float, metavar="NUMBER", help="with gpu: the most important sections, as far as they end in time"
+    "--minutes", type=float, metavar="NUMBER", help="with gpu: the most important sections that end in time"
   )
   parser.add_argument(
     "--photographs",
@@ -53,27 +53,27 @@ def main():
   )
   arguments = parser.parse_args()
   if arguments.photographs and arguments.name != "gpu":
-    parser.error("--photographs is for gpu; the others read what TFDS has prepared")
+    parser.error("--photographs is for gpu; the others read photographs that TFDS has prepared")
   if arguments.minutes and arguments.name != "gpu":
     parser.error("--minutes is for gpu; the others measure all of their sections")
   if arguments.only and arguments.name not in ("gpu", "sharing"):
     parser.error("--only is for gpu and sharing; the others measure all of their sections")
   if arguments.readme and (arguments.only or arguments.quick or arguments.name not in [*_in_readme(names), "all"]):
     parser.error(
-      "--readme is for all sections of what README.md has tables of, "
+      "--readme is only for complete runs of benchmarks with tables in README.md, which are "
       + ", ".join(_in_readme(names))
-      + ", and for figures that mean something: leave out --only and --quick"
+      + ". Choose one of them, and leave out --only and --quick"
     )
   if arguments.name == "all":
     if arguments.json:
-      parser.error("--json names the file of one benchmark; with all they are NAME.json here")
+      parser.error("--json names the file of one benchmark; with all, the files are NAME.json in this directory")
     return _run_all(names, ["--quick"] * arguments.quick, _in_readme(names) if arguments.readme else ())
   # A wrong path must fail before minutes of measuring, not after.
   path = arguments.json or pathlib.Path(f"{arguments.name}.json")
   if not path.absolute().parent.is_dir():
     parser.error(f"--json: there is no directory {path.absolute().parent}")
 
-  # Imported before the table, which TensorFlow's messages would interrupt.
+  # Imported before the table is printed, because TensorFlow's messages would interrupt it.
   os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
   common = importlib.import_module("common")
   benchmark = importlib.import_module(arguments.name)
@@ -91,7 +91,7 @@ def main():
   print(f"\n{report.verdict()}")
   if arguments.readme:
     report.write_readme()
-  print(f"\nWritten: {path}. The exit status is 0, as everything ran.")
+  print(f"\nWritten: {path}. The exit status is 0, because everything ran.")
   return 0
 
 

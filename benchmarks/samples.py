@@ -15,8 +15,8 @@ PHOTOGRAPHS = ("tf_flowers", "imagenette/320px-v2", "groceries")
 def small(count):
   """Images of 32x32: uint8 `[n, 32, 32, 3]`, at most `count`, and their origin in words.
 
-  The images are CIFAR-10's. They are drawn shapes if TFDS can neither find nor download CIFAR-10, or if `count` is
-  below 1000, as in a test.
+  The images come from CIFAR-10. They are generated shapes if TFDS can neither find nor download CIFAR-10, or if `count`
+  is below 1000, as in a test.
   """
   images = image_sets.load("cifar10" if count >= 1000 else "shapes", count)
   if images.note:
@@ -44,18 +44,18 @@ def photographs(count):
       return files, _described(files, f"photographs of {builder.info.full_name} (TFDS)")
   if count >= 100:
     common.say(
-      f"none of {', '.join(PHOTOGRAPHS)} is prepared on this machine: using generated pictures in place of "
-      f"photographs. `tfds build {PHOTOGRAPHS[0]}`, where there is a network, prepares one"
+      f"none of {', '.join(PHOTOGRAPHS)} is prepared on this machine: using generated pictures instead of "
+      f"photographs. To prepare one, run `tfds build {PHOTOGRAPHS[0]}`, which needs a network"
     )
   files = image_sets.draw_photographs(count)
   return files, _described(files, "generated pictures")
 
 
 def of_folder(folder):
-  """The JPEG files in a folder and below it, in the order of their names, and their origin in words."""
+  """The JPEG files in and below a folder, in the order of their names, and their origin in words."""
   paths = sorted(path for path in pathlib.Path(folder).rglob("*") if path.suffix.lower() in (".jpg", ".jpeg"))
   if not paths:
-    raise ValueError(f"there must be JPEG files, *.jpg or *.jpeg, in {folder} or below it; there are none")
+    raise ValueError(f"there must be JPEG files, *.jpg or *.jpeg, in or below {folder}, but there are none")
   files = [path.read_bytes() for path in paths]
   return files, _described(files, "photographs")
 

@@ -1,6 +1,6 @@
 """The gain from many cores, without a model: images per second by number of cores, calls at work, and slow reads.
 
-Work and reads that only sleep show on any machine what many cores would do.
+Work and reads that only sleep show on any machine how the package would scale to many cores.
 """
 
 import concurrent.futures
@@ -106,8 +106,7 @@ DATA = {
       "A Python layer of 10 ms",
       "small",
       lambda: ([rtf.augment.numpy_layer(_wait)], [rtf.augment.random_flip()]),
-      "a numpy_layer that sleeps for 10 ms, in as many processes as processors, whose CPU time is not counted; "
-      "random_flip()",
+      "a numpy_layer that sleeps for 10 ms, in one process per CPU core, whose CPU time does not count; random_flip()",
       batch=16,
       epoch=64,
     ),
@@ -158,13 +157,13 @@ def by_processors(quick, directory):
             for unit, values in (("images/s", wall), ("images/CPU s", cpu), ("efficiency", efficiency))
           ]
       yield common.Section(
-        f"{data.title}, by processors",
-        f"{whence[data.images]}, repeated to {data.epoch:,} an epoch for each processor; partial and final "
-        f"augmentation: {data.told}; batches of {data.batch}, and a prefetch. After the first r epochs, as many whole "
-        f"ones as take {SECONDS:g} s, from iter() to the last batch. The processors are the affinity that a process "
-        "has before it imports TensorFlow. tf.data shuffles all, and has the same layers in a map with AUTOTUNE. "
-        "Cached are decoded images, in memory. The efficiency is the images/s over the number of processors and over "
-        "the images/s of one processor in the same round.",
+        f"{data.title}, by CPU cores",
+        f"{whence[data.images]}, repeated to {data.epoch:,} per epoch and CPU core; partial and final augmentation: "
+        f"{data.told}; batches of {data.batch}, and a prefetch. After the first r epochs, as many whole epochs as take "
+        f"{SECONDS:g} s, from iter() to the last batch. A process gets its CPU cores, as its affinity, before it "
+        "imports TensorFlow. tf.data shuffles all images, and has the same layers in a map with AUTOTUNE. Caches hold "
+        "decoded images in memory. The efficiency is the images/s divided by the number of cores and by the images/s "
+        "of one core in the same round.",
         rows,
       )
 
@@ -254,10 +253,10 @@ def calls_at_work(quick, directory):
     ]
   return common.Section(
     calls_at_work.__doc__,
-    f"Seconds of work, over the calls and the seconds of an epoch of {each} samples for each call. Work is to sleep "
-    f"for {1000 * WORK_SECONDS:g} ms in a numpy_function (standard deviation 30 %, at least 10 ms) and to make a "
-    f"float32 image. map has a private pool of as many threads. At least {AT_WORK:g} at work is the bar, here as a "
-    "time, its reciprocal.",
+    f"Seconds of work, divided by the calls and by the seconds of an epoch of {each} samples for each call. A call "
+    f"sleeps for {1000 * WORK_SECONDS:g} ms in a numpy_function (standard deviation 30 %, at least 10 ms) and makes a "
+    f"float32 image. map has a private pool of as many threads. The bar is {AT_WORK:g} at work, written here as its "
+    "reciprocal, a time.",
     rows,
   )
 
@@ -294,10 +293,10 @@ def slow_reads(quick, directory):
   return common.Section(
     slow_reads.__doc__,
     f"An epoch of {count:,} elements of {ELEMENT / 1000:g} kB, from iter() on, with num_parallel_reads={READERS}, "
-    f"which make at most {READERS / READ_SECONDS:,.0f} reads a second. At least {OF_READERS:g} of that is the bar, "
-    "here as a time, its reciprocal. A preloaded library delays each read of the files by 30 ms, but not of the index "
-    "of the records, and takes RWF_NOWAIT away, which network file systems lack. The elements of data_source sleep in "
-    "Python.",
+    f"which make at most {READERS / READ_SECONDS:,.0f} reads per second. The bar is {OF_READERS:g} of that, written "
+    "here as its reciprocal, a time. A preloaded library delays each read of the files, but not of the index of "
+    "records, by 30 ms, and disables RWF_NOWAIT, which network file systems lack. The elements of data_source sleep "
+    "in Python.",
     rows,
   )
 

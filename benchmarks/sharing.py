@@ -76,8 +76,8 @@ def cells(quick):
     PHASES,
     f"Jobs on one store, {n:,} samples, steps of {sharing_jobs.BATCH}, {laps} epochs of the first job while all run. "
     "The store has room for the kept share and the ring; with r = 1 all of it is the ring. Calls of partial_fn by all "
-    "jobs, over what the fastest would make alone in that time; images a second of all; the "
-    "longest wait of a step that is not an epoch's first; pairs that are in one batch again in the next epoch, "
+    "jobs, divided by the calls that the fastest would make alone in that time; images per second of all jobs; the "
+    "longest wait of a step that is not an epoch's first; pairs that share a batch again in the next epoch, "
     f"relative to a uniform shuffle. A step takes {1000 * STEP:.0f} ms, as on an accelerator.",
     rows,
     lambda row: row.unit != "images/s",
@@ -110,8 +110,8 @@ def photographs(quick):
     f"{whence}. partial_fn is decode_random_resized_crop({SIDE}) and rand_augment(), final_fn random_crop(padding=4), "
     f"random_flip() and normalize(), batches of {PHOTOGRAPHS_BATCH}, {JOBS} jobs on all cores, {epochs} epochs. "
     f"Together: on one store with room for {room} of them; apart: each in memory. DataLoaders crop and use "
-    "RandAugment by torchvision, and hand out uint8; a job has one process, and TensorSocket 0.0.5 two for all jobs, "
-    "which are handed the same batches. Images per second: what one job gets.",
+    "RandAugment from torchvision, and yield uint8; a job has one process, and TensorSocket 0.0.5 two for all jobs, "
+    "which get the same batches. Images per second: the images that one job gets.",
     [
       *(
         common.Row(

@@ -86,8 +86,8 @@ def bytes_read(quick, directory, written):
         rows.append(common.Row(key, f"{name}: {way}", f"of N / r records, r = {r}", values, limit))
   return common.Section(
     bytes_read.__doc__,
-    "What the process read by system calls (rchar of /proc/self/io) in an epoch after the first, divided by the bytes "
-    "of the N / r records that are fresh in it, in the median over epochs. Limits are for TFRecord by index.",
+    "Bytes that the process read with system calls (rchar of /proc/self/io) in an epoch after the first, divided by "
+    "the bytes of the N / r records that are fresh in it; the median over epochs. Limits are for TFRecord by index.",
     rows,
   )
 
@@ -116,8 +116,8 @@ def times(quick, directory, written):
           rows.append(common.Row(f"{key}_device", which, "MB an epoch from the device", device))
   return common.Section(
     times.__doc__,
-    "Wall time of an epoch divided by its N samples, of which N / 3 are read and the others are in memory; nothing "
-    "else is done with them. What the device reads is read_bytes of /proc/self/io.",
+    "Wall-clock time of an epoch divided by its N samples, of which N / 3 are read and the others are in memory; they "
+    "are not processed. Bytes from the device are read_bytes of /proc/self/io.",
     rows,
   )
 

@@ -140,21 +140,21 @@ def _sections(quick, key, size, images, whence, augmentations, rounds):
   end = ", random_flip() and normalize() to float32" if key == "224" else " and random_flip()"
   yield common.Section(
     f"{size}: speed",
-    f"{whence}. All lie in memory; each pipeline shuffles, augments with {common.PARALLEL_CALLS} calls at once, or "
+    f"{whence}. All are in memory; each pipeline shuffles, augments with {common.PARALLEL_CALLS} calls at once, or "
     f"refurbish's own workers, ends in .batch({BATCHES[key]}) and a prefetch, and is read without a model and without "
-    f"tf.data's autotuner, all cores used. The augmentation is {layers} of RandAugment or AutoAugment, "
-    f"random_crop(padding=4){end}; Deep AutoAugment brings crop and flip with it. TensorFlow-op layers: RandAugment "
-    "and the decoding as TensorFlow's operations, as they once were here; all other ways have native ones. Layers in "
-    f"the partial augmentation: {splits}. What a cache after the augmentation holds never changes.",
+    f"tf.data's autotuner, on all cores. The augmentation is {layers} of RandAugment or AutoAugment, "
+    f"random_crop(padding=4){end}; Deep AutoAugment includes crop and flip. TensorFlow-op layers: RandAugment and the "
+    "decoding as TensorFlow's operations, as they once were here; all other pipelines have native layers. Layers in "
+    f"the partial augmentation: {splits}. The contents of a cache after the augmentation never change.",
     speeds,
     lambda row: row.unit == IN_README and row.name in (STANDARD, REFURBISHED.format(1), REFURBISHED.format(3), CACHED),
   )
   yield common.Section(
     f"{size}: gain",
-    "CPU time of standard over that of refurbish, both with native layers, of the epochs of the same round. The limit "
-    "of the gain is the CPU time of standard over t_p / r + t_f: t_p is all that an epoch of a stage with the partial "
-    "augmentation alone costs, r = 1, with its reading, batching and iteration, and t_f all that one with the final "
-    "augmentation alone does, of partially augmented samples in memory. Making an iterator is not in the epochs.",
+    "CPU time of standard divided by that of refurbish, both with native layers, in the epochs of the same round. The "
+    "limit of the gain is the CPU time of standard divided by t_p / r + t_f: t_p is the cost of an epoch with only the "
+    "partial augmentation, r = 1, including reading, batching and iteration, and t_f the cost of an epoch with only "
+    "the final augmentation, of partially augmented samples in memory. Epochs do not include making an iterator.",
     gains,
     lambda row: row.unit in (GAIN, LIMIT) and row.name == "RandAugment, r = 3",
   )

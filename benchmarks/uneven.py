@@ -65,9 +65,9 @@ def _uneven(quick):
     ]
   return common.Section(
     "Uneven times",
-    f"{WORKERS} workers that sleep, in batches of {BATCH}, nothing cached. The longest wait is for a batch, before "
-    "the last sample of the epoch has begun. A worker is busy while it prepares a sample, until then; the bar is 0.95 "
-    "of all workers.",
+    f"{WORKERS} workers that sleep, in batches of {BATCH}, without reuse. Until the last sample of the epoch begins: "
+    "the longest wait for a batch, and the time that workers are busy, which they are while they prepare a sample. The "
+    "bar is 0.95 of all workers.",
     rows,
     lambda row: not row.unit.startswith("x "),
   )

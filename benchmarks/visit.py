@@ -2,11 +2,11 @@
 
     python3 offline/visit.py offline --minutes 9 --output results
 
-It unpacks what `offline.py pack` wrote, then runs these parts, in the order of their value per minute:
+It unpacks the parts that `offline.py pack` wrote, then runs these programs, in the order of their value per minute:
 
     check      imports everything, computes one step on the GPU, and prints the versions
     speed      4 1/2 minutes: benchmarks/run.py gpu, unless offline/landed/gpu.json has all of it
-    accuracy   all other minutes of some four visits: trainings/cifar10.py, which continues offline/landed/cifar10.csv
+    accuracy   the other minutes of about four visits: trainings/cifar10.py, which continues offline/landed/cifar10.csv
     scaling    4 minutes: benchmarks/run.py scaling, unless offline/landed/scaling.json has all of it
 
 Rows, JSON and a log of each part are in the output folder. The program ends within its minutes: a part that would take
@@ -67,7 +67,7 @@ class Part:
   command: object
 
   def is_missing(self, unpacked, landed):
-    """Whether there is something left to measure. `accuracy` finds this out by itself."""
+    """Whether there is anything left to measure. `accuracy` checks this itself."""
     table = pathlib.Path(self.table)
     if table.suffix != ".json":
       return True

@@ -74,8 +74,8 @@ def measure(quick):
   share = [each["share"] for each in found["r1"]]
   yield common.Section(
     "MONAI's transforms",
-    f"Drawn volumes of {SIDE}³ with masks, ten transforms of MONAI, then a crop to {PATCH[0]}³, flips of three axes "
-    f"and an intensity: MONAI's in the DataLoader, native layers in refurbish. Batches of {BATCH}, {PROCESSES} "
+    f"Generated volumes of {SIDE}³ with masks, ten transforms of MONAI, then a crop to {PATCH[0]}³, flips of three "
+    f"axes and an intensity: MONAI's in the DataLoader, native layers in refurbish. Batches of {BATCH}, {PROCESSES} "
     "processes, three epochs after the first. CPU seconds of all processes.",
     [
       *(common.Row(key, name, "volumes/s", speed[key]) for key, name in PIPELINES.items()),

@@ -1,13 +1,13 @@
-"""Accuracy on all 50,000 images of CIFAR-10, on a few cores: docs/results.md has the plan and the results.
+"""Accuracy on all 50,000 images of CIFAR-10, on a few CPU cores: docs/results.md has the plan and the results.
 
     PYTHONPATH=. nohup setsid python trainings/all_images.py STATE >> STATE.log 2>&1 &
 
 It runs the trainings of the plan one after the other, at the lowest priority. The folder STATE has a checkpoint of the
-last whole epoch and the rows of finished trainings, all_images.csv. The program can be killed at any time: the same
-command continues after that epoch, with the same results. `kill -STOP $(cat STATE/pid)` pauses it, `kill -CONT`
-continues it. For a fixed version, run it in a separate work tree.
+last whole epoch, and the rows of finished trainings in all_images.csv. The program can be killed at any time: the same
+command continues after that epoch, with the same results. `kill -STOP $(cat STATE/pid)` pauses it, and `kill -CONT`
+continues it. Run it in a separate work tree so that its version does not change.
 
-A row's `seconds` are wall-clock seconds, including pauses and other work of the machine; `cpu_seconds` are its own.
+A row's `seconds` are wall-clock seconds, including pauses and other work of the machine, but not its `cpu_seconds`.
 """
 
 import argparse
@@ -48,11 +48,11 @@ KEY = (
 )
 MAIN = ("standard", "refurbish r=2", "refurbish r=3")
 MOMENTUM, WEIGHT_DECAY, LABEL_SMOOTHING = 0.85, 0.009, 0.2
-# The pilot chooses the first number of epochs that reaches the accuracy. All are multiples of 2 and of 3.
+# The pilot chooses the first number of epochs that reaches the accuracy. All are multiples of both 2 and 3.
 EPOCHS, ACCURACY = (12, 18, 24), 0.9
-# The padding of CIFAR-10's images; for photographs, the side that is cached and the side that the network sees.
+# The padding of CIFAR-10's images; for photographs, the side of cached images and of the network's input.
 PADDING, CACHED_SIDE, SIDE = 2, 112, 96
-# How many images determine the whitening and the standardization.
+# The whitening and the standardization are computed from this many images.
 SOME = 2_000
 COLOURS = "resized crop, colours"
 POLICIES = {
@@ -83,7 +83,7 @@ class Part:
   # A divisor of the number of images.
   batch_size: int = 250
   learning_rate: float = 0.4
-  # No further seed is begun if half the interval of each difference is at most this many points.
+  # No more seeds are begun once half the interval of each difference is at most this many points.
   enough: float = 0.0
 
   def keys(self, rows, **decided):
@@ -151,9 +151,9 @@ class Samples:
   """The samples of a training.
 
   Attributes:
-    saved: by name, what a checkpoint must hold besides the number of the epoch.
+    saved: by name, the objects that a checkpoint must hold in addition to the number of the epoch.
     validation: batches of (image, label).
-    images: some training images, as the network gets them without augmentation.
+    images: some training images without augmentation, in the form that the network gets.
   """
 
   def __init__(self, row, data):
@@ -265,7 +265,7 @@ def train(row, data, folder):
 
 
 def run(state, load):
-  """Runs the trainings that the table lacks, and adds the row of each when it is finished.
+  """Runs the trainings that are not in the table, and adds the row of each when it is finished.
 
   Args:
     state: the folder of the table and the checkpoints.
@@ -293,7 +293,7 @@ def name_of(row):
 
 
 def _add(table, row):
-  """Replaces the table by one with an additional row, so that it is complete whenever the program is killed."""
+  """Replaces the table by one with an additional row, so that it stays intact whenever the program is killed."""
   text = io.StringIO()
   writer = csv.DictWriter(text, row, lineterminator="\n")
   if not table.exists():
@@ -327,7 +327,7 @@ def load(dataset):
 
 
 def become_last():
-  """Gives all threads of this process, and those that they start, the lowest priority."""
+  """Gives all threads of this process, and all threads that they start, the lowest priority."""
   for thread in map(int, os.listdir("/proc/self/task")):
     os.setpriority(os.PRIO_PROCESS, thread, 19)
     with contextlib.suppress(OSError, AttributeError):

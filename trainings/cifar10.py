@@ -3,9 +3,9 @@
     KERAS_BACKEND=jax PYTHONPATH=. python trainings/cifar10.py --minutes 8
 
 docs/results.md has the plan. A *turn* is one training in each setting with the same seed. The first turn is a pilot,
-which chooses the policy. A turn is written to the table when it is complete, so its trainings have one machine and one
-commit. The program begins no turn that it cannot end within its minutes; the same command continues with the next one.
-Nothing else should run on the machine, because a row also has seconds and CPU seconds.
+which chooses the policy. A turn is written to the table when it is complete, so all its trainings ran on one machine
+and from one commit. The program does not begin a turn that it cannot finish within its minutes; the same command
+continues with the next one. Nothing else should run on the machine, because rows include seconds and CPU seconds.
 """
 
 import argparse
@@ -52,13 +52,13 @@ POLICIES = ("RandAugment", "TrivialAugment")
 PILOT_SEED = 100
 # Estimates for one training of all images and for compiling the network, used until trainings have been measured.
 EXPECTED_SECONDS, COMPILING_SECONDS = 25, 60
-# How many times as long as the longest training so far a training may take.
+# A training may take this many times as long as the longest training so far.
 MARGIN = 1.1
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-  """What is trained. The pilot is validated on `held_out` of the `images`, and trained on the others."""
+  """The trainings to run. The pilot is validated on `held_out` of the `images`, and trained on the rest."""
 
   images: int = 50_000
   held_out: int = 10_000
@@ -116,7 +116,7 @@ class Plan:
     )
 
 
-# A plan that runs completely within a minute on a CPU. Its accuracies mean nothing.
+# A plan that runs completely within a minute on a CPU. Its accuracies are meaningless.
 QUICK = Plan(
   images=192,
   held_out=96,
@@ -142,10 +142,10 @@ def load(path, plan):
   Args:
     path: a file of `numpy.savez` with "train_images", "train_labels", "test_images" and "test_labels", or None for
       TFDS.
-    plan: a `Plan`, which says how many images.
+    plan: a `Plan`, which says how many images to use.
 
   Raises:
-    OSError, ValueError: the file cannot be read, or is not a file of that kind.
+    OSError, ValueError: the file cannot be read, or is not such a file.
     images.DatasetError: TFDS has not prepared CIFAR-10 and cannot download it.
   """
   if plan is QUICK:
@@ -218,7 +218,7 @@ class Trainings:
     return self._shape(row) in self._models
 
   def compile(self, row):
-    """Compiles the network for `row` and those like it, so that `run` measures trainings alone."""
+    """Compiles the network for `row` and similar rows, so that `run` measures only trainings."""
     if self.is_compiled(row):
       return
     train, test = self._parts(row)
@@ -272,8 +272,8 @@ def complete(table, trainings, plan, minutes, clock=time.monotonic):
     table: a `results.Table`.
     trainings: `Trainings`.
     plan: a `Plan`.
-    minutes: for all of it, from now.
-    clock: a function that returns seconds, from any beginning.
+    minutes: the time limit for all trainings, from now.
+    clock: a function that returns seconds since any fixed time.
 
   Returns:
     Whether the table is complete.
@@ -314,15 +314,15 @@ def _is_too_late(needed, left):
   if needed <= left:
     return False
   print(
-    f"Stopped: the turn needs about {needed:.0f} s more, and {max(0, left):.0f} s are left. The same command goes on "
-    "with it.",
+    f"Stopped: the turn needs about {needed:.0f} s more, and {max(0, left):.0f} s are left. Run the same command "
+    "again to continue with it.",
     flush=True,
   )
   return True
 
 
 def _next_turn(table, plan):
-  """The keys of the first turn that the table lacks, or None."""
+  """The keys of the first turn that is not in the table, or None."""
   if missing := [key for key in plan.pilot() if not table.has(key)]:
     return missing
   policy = chosen_policy(row for row in results.read(table.path) if row["images"] == plan.images - plan.held_out)
@@ -330,19 +330,17 @@ def _next_turn(table, plan):
 
 
 def main(argv=None):
-  """Adds to the table the turns that end in time."""
+  """Runs the turns that end in time, and adds them to the table."""
   parser = argparse.ArgumentParser(
     description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
   )
-  parser.add_argument(
-    "--output", type=pathlib.Path, default="cifar10.csv", help="the table; an existing one is completed"
-  )
-  parser.add_argument("--minutes", type=positive_number, default=8.0, help="begin nothing that would end later")
+  parser.add_argument("--output", type=pathlib.Path, default="cifar10.csv", help="the table to write or to complete")
+  parser.add_argument("--minutes", type=positive_number, default=8.0, help="start no turn that would end later")
   parser.add_argument(
     "--data", type=pathlib.Path, help="the images, as benchmarks/offline.py writes them; default: TFDS"
   )
   parser.add_argument(
-    "--quick", action="store_true", help="run all of it on a few drawn images, on any machine, as a test"
+    "--quick", action="store_true", help="run everything on a few generated images, on any machine, as a test"
   )
   args = parser.parse_args(argv)
   backend, devices = results.backend()

@@ -2,11 +2,11 @@
 
     PYTHONPATH=. python trainings/detector.py OUT_DIR
 
-Pieces of the photographs of groceries are pasted on grey photographs and stored as JPEG files. The training images come
-from the train split, the validation images from the test split. The network is like CenterNet, so small that a training
-step costs about as much CPU time as its input. The clock pauses while the network is validated. The strategies take
-turns, each training in a process of its own. The program adds a row to OUT_DIR/detector.csv for each training, and
-continues where it was stopped. The machine should be otherwise idle.
+Pieces of photographs of groceries are pasted onto grey photographs and stored as JPEG files. The training images come
+from the train split, the validation images from the test split. The network is a CenterNet, so small that a training
+step costs about as much CPU time as its input. The clock pauses during validation. The strategies take turns, and each
+training has its own process. The program adds a row to OUT_DIR/detector.csv for each training, and continues where it
+was stopped. The machine should be otherwise idle.
 """
 
 import argparse
@@ -27,9 +27,9 @@ from refurbish_tf._internal import dataset_graph
 from refurbish_tf.experiments import images as image_sets, results, tables, training
 
 STRATEGIES, SEEDS, PILOT_SEED = ("standard", "refurbish r=2", "refurbish r=3"), tables.SEEDS_OF_DETECTOR, 100
-# The sides of a stored image, of the network's input, and of a cell of its output.
+# The side lengths of a stored image, of the network's input, and of a cell of its output.
 HEIGHT, WIDTH, SIDE, STRIDE = 480, 640, 128, 8
-# An image has up to so many objects. Unneeded rows are -1.
+# An image has at most this many objects. Unused rows are -1.
 MOST_BOXES = 6
 # The last epochs have no mosaic, as in YOLOX.
 IMAGES, BATCH_SIZE, EPOCHS, LAST_EPOCHS = 1200, 16, 18, 2
@@ -127,7 +127,7 @@ class Batches:
     )
     self._mosaic = augment.mosaic(SIDE, targets=targets, with_rows=("labels",))
     self._batch_size, with_mosaic = row["batch_size"], row["epochs"] - LAST_EPOCHS
-    # What decides the mosaic of a batch goes through it, as a pure function of seed and epoch.
+    # The probability and seed of each mosaic pass through the pipeline, as a pure function of seed and epoch.
     mosaic = lambda epoch, seed: {"p": tf.cast(epoch < with_mosaic, tf.float32), "mosaic_seed": seed}
     if row["strategy"] == "standard":
       augmented = augment.compose(layers, targets=targets)
@@ -153,7 +153,7 @@ class Batches:
 
 
 def network(classes, width=40):
-  """Finds in each cell the logits of centres by class, the offset of a centre, and the logarithm of its box' sides."""
+  """Finds in each cell the logits of centres by class, the offset of a centre, and the logarithm of its box's sides."""
 
   def active(x, filters, size=3, strides=1):
     x = keras.layers.Conv2D(filters, size, strides, "same", use_bias=False, kernel_initializer="he_normal")(x)
@@ -200,7 +200,7 @@ def loss(rows, found):
 
 
 def detections(found, most=50):
-  """Returns boxes `[images, most, 4]`, scores and classes of the highest peaks of what the network found."""
+  """Returns boxes `[images, most, 4]`, scores and classes of the highest peaks in the network's output."""
   heat = tf.sigmoid(found[..., :-4])
   heat = tf.where(heat == tf.nn.max_pool2d(heat, 3, 1, "SAME"), heat, 0)
   classes, columns = heat.shape[-1], heat.shape[2]
@@ -222,10 +222,10 @@ def overlaps(ones, others):
 
 
 def mean_average_precision(boxes, scores, classes, true_boxes, true_classes, least=0.5):
-  """Pascal VOC's mAP since 2010: the area below each class' curve of precision, which is made to fall.
+  """Pascal VOC's mAP since 2010: the mean area below the precision curves of the classes, made monotonic.
 
-  All arguments but the last have an entry for each image. A detection is right if the true box of its class that it
-  overlaps most is overlapped by `least`, and no detection with a higher score has that box. Class -1 is padding.
+  All arguments but the last have an entry for each image. A detection is correct if it overlaps its best true box of
+  the same class by at least `least`, and no detection with a higher score has that box. Class -1 is padding.
   """
   averages = []
   for label in sorted({int(label) for each in true_classes for label in each if label >= 0}):
@@ -298,20 +298,20 @@ def in_own_process(function, *arguments):
 
 
 def main(argv=None):
-  """Adds the trainings that the table lacks, and prints the results."""
+  """Runs the trainings that are not in the table yet, and prints the results."""
   parser = argparse.ArgumentParser(
     description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
   )
   parser.add_argument(
-    "folder", type=pathlib.Path, metavar="OUT_DIR", help="for the table, detector.csv, and the images"
+    "folder", type=pathlib.Path, metavar="OUT_DIR", help="the folder for the table, detector.csv, and the images"
   )
   parser.add_argument("--strategy", choices=STRATEGIES, nargs="+", default=STRATEGIES, help="train only with these")
   parser.add_argument(
-    "--seed", type=int, nargs="+", default=SEEDS, help=f"{PILOT_SEED} is the pilot that set the target"
+    "--seed", type=int, nargs="+", default=SEEDS, help=f"seeds; {PILOT_SEED} is the pilot that set the target"
   )
-  parser.add_argument("--epochs", type=int, default=EPOCHS, help="of each training")
-  parser.add_argument("--images", type=int, default=IMAGES, help="to train on; a quarter as many to validate on")
-  parser.add_argument("--photographs", choices=("groceries", "shapes"), default="groceries", help="what is pasted")
+  parser.add_argument("--epochs", type=int, default=EPOCHS, help="epochs of each training")
+  parser.add_argument("--images", type=int, default=IMAGES, help="training images; a quarter as many validate")
+  parser.add_argument("--photographs", choices=("groceries", "shapes"), default="groceries", help="objects to paste")
   args = parser.parse_args(argv)
   table, data = results.open_table(parser, args.folder / "detector.csv", KEY, COLUMNS, lambda: load(args.photographs))
   parts = {"train": args.images, "validation": args.images // 4}

@@ -1,4 +1,4 @@
-"""Small networks for images of any size. An epoch of 50,000 images of 32 x 32 pixels takes two cores about a minute."""
+"""Small networks for images of any size. Two CPU cores take about a minute for 50,000 images of 32 x 32 pixels."""
 
 import keras
 import numpy as np
@@ -34,8 +34,8 @@ def whitened(images, classes, widths=(32, 96, 128)):
 
 
 def separable(images, classes, width=24):
-  """Alternating depthwise and pointwise convolutions, as in Howard et al., *MobileNets*, 2017, with seven of fourteen
-  layers."""
+  """Alternating depthwise and pointwise convolutions, as in Howard et al., *MobileNets*, 2017, but with seven of the
+  fourteen layers."""
 
   def active(x):
     return layers.ReLU()(layers.BatchNormalization(momentum=0.9)(x))
@@ -76,7 +76,7 @@ def _identity_first(shape, dtype=None):
 
 
 def _standardized(images):
-  """An input, and the input standardized by the mean and the spread of `images` in each channel."""
+  """An input, and the input standardized by the mean and the standard deviation of `images` in each channel."""
   pixels = images.reshape(-1, 3).astype(np.float32)
   mean, spread = pixels.mean(0), pixels.std(0)
   inputs = keras.Input((*images.shape[1:],), dtype="uint8")

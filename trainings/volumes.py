@@ -3,10 +3,10 @@
     PYTHONPATH=. python trainings/volumes.py --output volumes.csv
 
 The noisy volumes have ellipsoids, which the network must find, and tubes of the same brightness. MONAI's transforms
-prepare them in processes; crop, flips and intensity are the final augmentation. Only r differs between trainings, and
-the values of r take turns. The program adds a row for each training, and continues where it was stopped. Only the
-seconds of training count: the clock pauses while the network is validated. It needs MONAI and cloudpickle, and an
-otherwise idle machine.
+prepare them in worker processes; crop, flips and intensity are the final augmentation. Only r differs between
+trainings, and the values of r take turns. The program adds a row for each training, and continues where it was stopped.
+Only training time counts: the clock pauses during validation. It needs MONAI, cloudpickle and an otherwise idle
+machine.
 """
 
 import argparse
@@ -53,7 +53,7 @@ def draw(count, side, seed):
 
 def monai_layer(processes=None):
   """Returns the partial augmentation: eight transforms of MONAI."""
-  # Made in each worker process, because some versions of TensorFlow and MONAI do not work in one process.
+  # Made in each worker process, because some versions of TensorFlow and MONAI do not work in the same process.
   made = []
 
   def prepare(image, mask, rng):
@@ -172,18 +172,16 @@ def train(row, data, layer, width=WIDTH):
 
 
 def main(argv=None):
-  """Adds the trainings that the table lacks, and prints the results."""
+  """Runs the trainings that are not in the table yet, and prints the results."""
   parser = argparse.ArgumentParser(
     description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
   )
+  parser.add_argument("--output", type=pathlib.Path, default="volumes.csv", help="the table to write or to complete")
   parser.add_argument(
-    "--output", type=pathlib.Path, default="volumes.csv", help="the table; an existing one is completed"
+    "--seeds", type=int, nargs="+", default=SEEDS, help=f"any seeds except {TUNING_SEED}, which chose the learning rate"
   )
-  parser.add_argument(
-    "--seeds", type=int, nargs="+", default=SEEDS, help=f"not {TUNING_SEED}, which has chosen the learning rate"
-  )
-  parser.add_argument("--learning-rate", type=positive_number, default=LEARNING_RATE, help="of Adam")
-  parser.add_argument("--target", type=positive_number, default=TARGET, help="Dice of the validation volumes")
+  parser.add_argument("--learning-rate", type=positive_number, default=LEARNING_RATE, help="learning rate of Adam")
+  parser.add_argument("--target", type=positive_number, default=TARGET, help="the validation Dice to reach")
   parser.add_argument("--most-epochs", type=int, default=MOST_EPOCHS, help="epochs after which a training ends")
   args = parser.parse_args(argv)
   layer = monai_layer()

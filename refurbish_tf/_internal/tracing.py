@@ -63,9 +63,7 @@ def trace(function, name, what, **inputs):
     _put_cause_first(error)
     raise
   if isinstance(wrapper.output_structure, none_tensor.NoneTensorSpec):
-    raise TypeError(
-      f"{what} returned None, as a function without `return` does. Let it return the augmented sample."
-    )
+    raise TypeError(f"{what} returned None, as a function without `return` does. Let it return the augmented sample.")
   return wrapper
 
 

@@ -2,9 +2,9 @@
 
     python -m refurbish_tf.experiments.plots
 
-This draws the figures and writes the tables of the documentation. A clone has programs that train for hours, in
-trainings/. The tables in `results/` come with the package; each row names the command and the commit that made it.
-CIFAR-10 is read by TensorFlow Datasets, and figures are drawn by Matplotlib: the extra `demo` installs both.
+This command draws the figures and writes the tables of the documentation. In a clone, trainings/ has programs that
+train for hours. The tables in `results/` come with the package; each row names the command and the commit that made it.
+TensorFlow Datasets reads CIFAR-10, and Matplotlib draws the figures: the extra `demo` installs both.
 """
 
 import argparse
@@ -13,13 +13,13 @@ import numbers
 
 
 def check_parameters(**parameters):
-  """Checks the parameters of a notebook, each given as a pair of its value and the least allowed value.
+  """Checks the parameters of a notebook, each given as a pair of its value and its smallest allowed value.
 
   >>> check_parameters(IMAGES=(1536, 768), EPOCHS=(6, 2))
 
   Raises:
     TypeError: a value is not a whole number.
-    ValueError: a value is below the least allowed one.
+    ValueError: a value is below its smallest allowed value.
   """
   for name, (value, least) in parameters.items():
     is_whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)

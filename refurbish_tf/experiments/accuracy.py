@@ -26,7 +26,7 @@ SETTINGS = {
 
 
 def layers():
-  """Two expensive layers, those of RandAugment, a random crop and a random flip."""
+  """The two expensive layers of RandAugment, a random crop and a random flip."""
   return [*augment.rand_augment(2, MAGNITUDE), augment.random_crop(padding=PADDING), augment.random_flip()]
 
 
@@ -36,7 +36,7 @@ def found(model, history, train, setting, samples, validation_images, seconds):
   if stages:
     fresh = stages[0].total.fresh
   else:
-    # Only `refurbish` counts fresh samples, so for other settings their number is computed.
+    # Only `refurbish` counts fresh samples, so their number is computed for other settings.
     factor = int(setting[-1]) if setting.startswith("echo") else 1
     fresh = samples // len(history["accuracy"]) if setting.startswith("cache") else samples // factor
   return {

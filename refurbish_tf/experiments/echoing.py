@@ -1,7 +1,7 @@
 """Fresh samples to a target accuracy with data echoing (Choi et al., 2019, Figures 3 and 5 to 7).
 
-Trains a small network until it reaches the target on the validation images, and counts the fresh samples that this
-took: steps times batch size over e. Only the echo differs, and each pipeline has one shuffle buffer of the same size.
+Trains a small network until it reaches the target on the validation images, and counts the fresh samples used: steps
+times batch size divided by e. Only the echo differs; each pipeline has one shuffle buffer of the same size.
 """
 
 import time
@@ -21,7 +21,7 @@ STEPS_PER_EXECUTION = 4
 
 
 def of_figure(rows, by):
-  """The rows that vary `by`, "e", "batch_size" or "shuffle_buffer_size", with the usual values of the others."""
+  """The rows that vary `by`, which is "e", "batch_size" or "shuffle_buffer_size", and keep the others as usual."""
   usual = {"batch_size": 128, "shuffle_buffer_size": SHUFFLE_BUFFER_SIZE}
   return [
     row
@@ -31,7 +31,7 @@ def of_figure(rows, by):
 
 
 def pipeline(images, where, e, batch_size, shuffle_buffer_size, seed):
-  """Endless batches; "baseline" is an echo by 1."""
+  """Endless batches; "baseline" is an echo with e = 1."""
   augment_fn = augment.compose([augment.random_crop(padding=PADDING), augment.random_flip()])
   how = {"batch_size": batch_size, "shuffle_buffer_size": shuffle_buffer_size, "seed": seed}
   where = "before_augment" if where == "baseline" else where
@@ -60,20 +60,20 @@ def fresh_samples_to_target(
     target: accuracy on the validation images, from 0 to 1.
     most_steps: optimizer steps after which the training ends.
     samples_between: training samples between two validations.
-    learning_rate: of SGD with Nesterov momentum, constant.
+    learning_rate: the constant learning rate of SGD with Nesterov momentum.
 
   Returns:
     A dict: "fresh", the fresh samples on which the network was trained until it reached the target, without those left
     in the shuffle buffer; "steps", the optimizer's steps; both are -1 if the target was not reached. "accuracies", one
-    for each validation. "seconds".
+    for each validation. "seconds", the duration.
 
   Raises:
-    ValueError: the target is not above 0 and at most 1, or as in `Dataset.echo`.
+    ValueError: the target is not above 0 and at most 1, or an argument is one that `Dataset.echo` does not allow.
   """
   if not 0 < target <= 1:
     raise ValueError(
-      f"target of fresh_samples_to_target must be an accuracy of more than 0 and at most 1, got {target!r}. Pass one "
-      "that the baseline reaches, such as 0.6 for CIFAR-10."
+      f"target of fresh_samples_to_target must be an accuracy above 0 and at most 1, got {target!r}. Pass one that the "
+      "baseline reaches, such as 0.6 for CIFAR-10."
     )
   keras.utils.set_random_seed(seed)
   validation = decoded(images.validation.take(VALIDATION_IMAGES), images).batch(500).cache()

@@ -3,9 +3,9 @@
 Trains a small network on images that are read as if from a slow disk: one file after the other, each in a latency plus
 its bytes divided by a rate. Reading a batch takes R times as long as a training step.
 
-A step takes `STEP_SECONDS` by the clock: the CPU computes it in less and sleeps for the rest, like a host that waits
-for its accelerator. A network that really took so long would take the cores from the input. Only the seconds of reading
-and training count: while the network is validated, the disk pauses. Keras must compute with TensorFlow.
+A step takes `STEP_SECONDS` of wall-clock time: the CPU computes it in less and sleeps for the rest, like a host that
+waits for its accelerator. A network that needed all this time would occupy the cores that prepare the input. Only
+reading and training time counts: the disk pauses during validation. Keras must use its TensorFlow backend.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ STEP_SECONDS = 0.024
 BATCH_SIZE = 64
 # A fifth of the package's images, as in the paper for CIFAR-10.
 SHUFFLE_BUFFER_SIZE = 2_000
-# Reads that are requested at the same time. The disk reads one at a time.
+# The number of reads requested at the same time. The disk reads one at a time.
 CALLS = 4
 # More than CALLS, because each call sleeps in a thread.
 INPUT_THREADS = 8
@@ -45,7 +45,7 @@ def by_index(images, ratio):
 def pipeline(images, where, e, seed):
   """Endless batches."""
   train = echoing.pipeline(images, where, e, BATCH_SIZE, SHUFFLE_BUFFER_SIZE, seed)
-  # A separate thread pool: reading sleeps in its threads, and must not occupy those of the training.
+  # A separate thread pool: reading sleeps in its threads, and must not occupy the threads of the training.
   options = tf.data.Options()
   options.threading.private_threadpool_size = INPUT_THREADS
   return train.with_options(options)
@@ -58,17 +58,17 @@ def train(images, where, e, ratio, learning_rate, target, most_steps, steps_betw
     images: `Images`.
     where: "baseline", or a place of the echo.
     e: the echoing factor.
-    ratio: R.
-    learning_rate: of SGD with Nesterov momentum, constant.
+    ratio: R, the time to read a batch divided by the time of a training step.
+    learning_rate: the constant learning rate of SGD with Nesterov momentum.
     target: accuracy on the validation images, from 0 to 1.
     most_steps: optimizer steps after which the training ends.
     steps_between: optimizer steps between two validations.
-    seed: of weights, order and augmentation.
+    seed: the seed of the weights, the order and the augmentation.
 
   Returns:
     A dict. "fresh": fresh samples on which the network was trained until it reached the target, -1 if it did not.
-    "steps": of the optimizer. "accuracy": the best of "accuracies", one for each validation. "seconds": of reading and
-    training. "read": samples that were read, including those in buffers. "late_steps": steps that took longer than
+    "steps": optimizer steps. "accuracy": the best of "accuracies", one for each validation. "seconds": time for reading
+    and training. "read": samples that were read, including those in buffers. "late_steps": steps that took longer than
     `STEP_SECONDS`.
   """
   keras.utils.set_random_seed(seed)

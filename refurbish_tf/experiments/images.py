@@ -1,4 +1,4 @@
-"""Labelled images: small ones of TensorFlow Datasets (TFDS), generated shapes, or photographs."""
+"""Labelled images: small ones from TensorFlow Datasets (TFDS), generated shapes, or photographs."""
 
 import dataclasses
 import pathlib
@@ -21,7 +21,7 @@ PROBE_SECONDS = 2.0
 
 
 class DatasetError(Exception):
-  """The data set cannot be used. The message says why, and what can be used instead, as the end of a sentence."""
+  """The data set cannot be used. The message, the end of a sentence, says why, and what can be used instead."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,11 +29,11 @@ class Images:
   """A source of labelled images.
 
   Attributes:
-    title: what it is, as printed.
+    title: a description to print.
     note: what users need to know about it, or "".
     train: a `tf.data.Dataset` of (record, label), always in the same order; record: the argument of `decode`; label:
       int64 [].
-    validation: the same.
+    validation: the same for the validation images.
     decode: a function from a record to the image, uint8 [height, width, 3].
     shape: the static shape of the image, with None for sizes that vary.
     classes: the number of classes.
@@ -49,16 +49,16 @@ class Images:
 
 
 def load(name, count, seed=0):
-  """The images called `name`; or the shapes, with a note, if `name` is not prepared and cannot be downloaded.
+  """The images called `name`, or the shapes, with a note, if `name` is not prepared and cannot be downloaded.
 
   >>> images = load("shapes", 100)
   >>> len(images.train), images.shape, images.classes
   (100, (32, 32, 3), 10)
 
   Args:
-    name: "shapes", or a set of TensorFlow Datasets with images of one size and labels, such as "cifar10" or "mnist".
+    name: "shapes", or a data set of TensorFlow Datasets with labelled images of one size, such as "cifar10" or "mnist".
     count: the most training images to use.
-    seed: of the shapes.
+    seed: the seed of the shapes.
 
   Raises:
     DatasetError: there is no such set, or TensorFlow Datasets cannot be imported.
@@ -74,7 +74,7 @@ def load(name, count, seed=0):
     if not obstacle:
       return _from_tfds(builder, count)
     note = (
-      f"{name} is neither prepared on this machine (there is no {builder.data_dir}) nor can it be downloaded "
+      f"{name} is not prepared on this machine (there is no {builder.data_dir}) and cannot be downloaded "
       f"({obstacle}): using the built-in shapes instead."
     )
     return shapes(count, seed, note)
@@ -91,11 +91,11 @@ def load_all(name, count, seed=0):
   images = load(name, count, seed)
   if images.note:
     raise DatasetError(
-      f"{images.note.partition(':')[0]}. Copy it there from a machine that has it, or connect to the internet."
+      f"{images.note.partition(':')[0]}. Copy it there from another machine, or connect to the internet."
     )
   if len(images.train) < count:
     raise DatasetError(
-      f"{name} has only {len(images.train):,} training images, not the {count:,} asked for. Ask for fewer."
+      f"{name} has only {len(images.train):,} training images, but {count:,} were requested. Request fewer."
     )
   return images
 
@@ -118,7 +118,7 @@ def shapes(count, seed=0, note=""):
 
 
 def draw_shapes(count, seed=0):
-  """Draws `count` images: uint8 [count, 32, 32, 3] and their labels, int64 [count] from 0 to 9, about equally many.
+  """Draws images uint8 [count, 32, 32, 3] and labels int64 [count] from 0 to 9, about equally many of each.
 
   >>> images, labels = draw_shapes(20)
   >>> np.bincount(labels).tolist()
@@ -150,16 +150,16 @@ def draw_shapes(count, seed=0):
 
 
 def photographs(directory, count, seed=0):
-  """JPEG files of various sizes, to measure the input: there is only one label, and no validation set.
+  """JPEG files of various sizes, to measure the input. There is only one label, and no validation set.
 
   >>> images = photographs(None, 2)
   >>> images.shape, [images.decode(record).shape.as_list() for record, _ in images.train]
   ((None, None, 3), [[375, 500, 3], [375, 500, 3]])
 
   Args:
-    directory: the first `count` files by name, in it and below it, are used; None for generated images.
+    directory: where to find files; the first `count` in and below it, by name, are used. None generates images.
     count: the most images to use.
-    seed: of the generated images.
+    seed: the seed of the generated images.
 
   Raises:
     DatasetError: there is no such directory, it cannot be read, or it has fewer than two JPEG files.
@@ -204,7 +204,7 @@ def _jpeg_files(directory, count):
 
 
 def draw_photographs(count, seed=0):
-  """Draws pictures with as much detail as photographs. Returns `count` JPEG files as bytes.
+  """Draws images with as much detail as photographs. Returns `count` JPEG files as bytes.
 
   >>> file, = draw_photographs(1)
   >>> tf.io.decode_jpeg(file).shape.as_list()
@@ -224,7 +224,7 @@ def draw_photographs(count, seed=0):
 
 
 def _shapes(u, v):
-  """Whether the point (u, v) is inside, for each shape: they fill about the unit circle."""
+  """Whether the point (u, v) is inside, for each shape. The shapes roughly fill the unit circle."""
   radius, largest = np.hypot(u, v), np.maximum(abs(u), abs(v))
   return [
     radius < 0.9,  # disk
@@ -289,7 +289,7 @@ def _answers(url):
     except (OSError, ValueError):
       pass
 
-  # A thread, because no timeout bounds the look-up of a name. A daemon, so that the process need not wait for it.
+  # A thread, because no timeout limits the lookup of a name. A daemon, so that the process does not wait for it.
   thread = threading.Thread(target=ask, daemon=True)
   thread.start()
   thread.join(PROBE_SECONDS)

@@ -26,11 +26,11 @@ class Pipelines:
   (3, 3, 3)
 
   Attributes:
-    images: decoded by a first layer, which is not one of `layers`.
-    layers: of the augmentation, for `rtf.augment.split`.
+    images: the images, which a first layer decodes that is not one of `layers`.
+    layers: the layers of the augmentation, for `rtf.augment.split`.
     at: how many of `layers` are in the partial augmentation, after the decoding.
-    seed: of the order and of the augmentation.
-    batch_size: of the training.
+    seed: the seed of the order and of the augmentation.
+    batch_size: the batch size of the training.
     drop_remainder: as in `tf.data.Dataset.batch`. If true, all have the same number of steps for any number of images.
   """
 
@@ -42,13 +42,13 @@ class Pipelines:
   drop_remainder: bool = False
 
   def standard(self):
-    """Shuffle, then augment every sample in every epoch."""
+    """Shuffles, then augments every sample in every epoch."""
     return self._batched(self._mapped(self._shuffled(self.images.train), self._full_fn))
 
   def refurbished(self, r, **options):
-    """`Dataset.refurbish` with reuse factor `r`; `options` are other arguments for it."""
+    """`Dataset.refurbish` with reuse factor `r`; `options` are its other arguments."""
     partial_fn, final_fn = self._split
-    # The shuffle buffer, for a source that is read as a stream, is as large as in `standard`.
+    # For a source that is read as a stream, the shuffle buffer is as large as in `standard`.
     return self._batched(
       self.images.train.refurbish(partial_fn, final_fn, r=r, seed=self.seed, shuffle_buffer_size=self._count, **options)
     )
@@ -59,7 +59,7 @@ class Pipelines:
     The parts come in random order, all of them in `e` epochs, then in another order. The pipeline counts its epochs.
     """
     checks.check_whole_number("e", e, 1)
-    # Every e-th image, and not a shuffled selection, so that the only shuffle is the echo's own.
+    # Every e-th image instead of a shuffled selection, so that the echo's own shuffle is the only one.
     train, count = self.images.train, self._count // e
     if self._count % e:
       train = train.take(e * count)
@@ -86,7 +86,7 @@ class Pipelines:
     return dataclasses.replace(self, images=dataclasses.replace(self.images, train=train, decode=tf.identity))
 
   def parts(self):
-    """A dict from name to a pipeline of one part of the augmentation, each alone in a map of its own."""
+    """A dict from name to a pipeline with one part of the augmentation alone, in its own map."""
     partial_fn, final_fn = self._split
     source = self.images.train.cache()
     decode = decoded(source, self.images)
@@ -147,12 +147,12 @@ def measure_input(pipelines, rounds, epochs=1, on_turn=None):
 
   Args:
     pipelines: a dict of datasets whose length is known.
-    rounds: how many turns each pipeline has. The first fills caches.
-    epochs: epochs of a turn. They should be much more than what a pipeline reads ahead during the turn of another.
+    rounds: how many turns each pipeline gets. The first fills caches.
+    epochs: epochs per turn. They should take much longer than what a pipeline reads ahead while it waits for its turn.
     on_turn: called with the number of the round and the name before each turn.
 
   Returns:
-    By name, for each turn: wall-clock seconds, and seconds of CPU time of all threads.
+    By name, for each turn: wall-clock seconds, and CPU seconds of all threads.
   """
   options = tf.data.Options()
   # Otherwise tf.data prefetches more and more after repeat, during the turns of others.

@@ -1,4 +1,4 @@
-"""The tables of the experiments: CSV files that grow by a row for each training and come with the package."""
+"""The tables of the experiments: CSV files that come with the package and get a row for each training."""
 
 import contextlib
 import csv
@@ -25,7 +25,7 @@ from refurbish_tf._internal import machine
 from refurbish_tf.experiments import images
 
 DIRECTORY = pathlib.Path(__file__).parent / "results"
-# Columns that say what made a row. Their values stay text, even if they look like numbers.
+# Columns that say how a row was made. Their values stay text, even if they look like numbers.
 PROVENANCE = ("command", "commit", "machine", "refurbish_tf", "tensorflow", "keras", "python")
 # Columns with results. The other columns identify a row.
 MEASURED = tuple(
@@ -39,7 +39,7 @@ CONFIDENCE = 0.95
 
 
 class Table:
-  """Rows that are identified by some of their columns, in a CSV file and one more for each process that has added rows.
+  """Rows that some of their columns identify, in a CSV file and in another one for each process that has added rows.
 
   >>> import tempfile
   >>> table = Table(pathlib.Path(tempfile.mkdtemp()) / "some.csv", key=("r", "seed"), columns=("accuracy",))
@@ -50,20 +50,20 @@ class Table:
   >>> read(table.path)[0]["accuracy"]
   0.5
 
-  Each process appends to its own file, some.csv or some.TIME-PROCESS.csv in the same folder, so that none can harm the
-  rows of another. A program that was stopped can resume with the missing rows.
+  Each process appends to its own file, some.csv or some.TIME-PROCESS.csv in the same folder, so it cannot damage the
+  rows of other processes. A program that was stopped can resume with the missing rows.
 
   Args:
     path: the path of the table, whose folder is made if it is missing.
     key: the names of the columns that identify a row.
-    columns: the names of its other columns, from `MEASURED`. The columns of `PROVENANCE` follow them.
+    columns: the names of the other columns, from `MEASURED`. The columns of `PROVENANCE` follow them.
 
   Attributes:
     path: the path of the table.
 
   Raises:
-    ValueError: a file of the table has other columns, or a line with more or fewer values.
-    OSError: no file can be written there.
+    ValueError: a file of the table has different columns, or a line with more or fewer values.
+    OSError: files cannot be written there.
   """
 
   def __init__(self, path, key, columns):
@@ -77,11 +77,11 @@ class Table:
     try:
       self.path.parent.mkdir(parents=True, exist_ok=True)
       if self.path.exists() and not self.path.is_file():
-        raise OSError(errno.EINVAL, "it is no file")
+        raise OSError(errno.EINVAL, "it is not a file")
       tempfile.TemporaryFile(dir=self.path.parent).close()
     except OSError as error:
       raise OSError(
-        f"--output must be a file that can be written, got {path} ({error.strerror}). Give another --output."
+        f"--output must be a writable file, got {path} ({error.strerror}). Give another --output."
       ) from error
     heading = ",".join(self._heading)
     for file in _files(self.path):
@@ -93,20 +93,20 @@ class Table:
     self.has(dict.fromkeys(key))
 
   def has(self, row):
-    """Whether there is a row with the same values in all columns of the key. Another process may have added it."""
+    """Whether there is a row with the same values in all columns of the key, even from another process."""
     there = read(self.path) if _files(self.path) else []
     return any(all(known[name] == row[name] for name in self._key) for known in there)
 
   def add(self, rows):
-    """Appends rows, with what made them: command, commit, machine and versions.
+    """Appends rows, together with the command, commit, machine and versions that made them.
 
-    Rows that already exist are left out: another process may have added them. Either all others are added, or none.
+    Rows that already exist, perhaps from another process, are skipped. All others are added together or not at all.
 
     Returns:
       The number of rows that were added.
 
     Raises:
-      ValueError: they have other columns than the table.
+      ValueError: the rows do not have the columns of the table.
       OSError: the file cannot be written. It is unchanged.
     """
     for row in rows:
@@ -142,7 +142,7 @@ class Table:
     raise FileExistsError(errno.EEXIST, "its name is taken")
 
   def _refusal(self, file, there):
-    """What is wrong with a heading."""
+    """Says what is wrong with a heading."""
     told = [
       f"{what} {', '.join(map(ascii, names))[:200]}"
       for what, names in (
@@ -171,7 +171,7 @@ def read(path):
   If two processes have made the same row, the first counts. A killed program's incomplete last line is not a row.
 
   Args:
-    path: of a table, or the name of one that comes with the package, such as "accuracy".
+    path: the path of a table, or the name of a table of the package, such as "accuracy".
 
   Raises:
     ValueError: a line has more or fewer values than the heading.
@@ -194,13 +194,13 @@ def summary(rows, by, column):
   2 0.4 0.0 1
 
   Returns:
-    A dict from the value of `by` to the mean, the sample's standard deviation (0 for a single value), and the number.
+    A dict from the value of `by` to the mean, the sample standard deviation (0 for a single value), and the number.
   """
   return {value: (*mean_and_spread(group), len(group)) for value, group in grouped(rows, by, column).items()}
 
 
 def grouped(rows, by, column=None):
-  """The rows, or the values of a column, grouped by those of the column `by`, or of several columns, as a tuple."""
+  """The rows, or the values of a column, grouped by the column `by`, or by a tuple of several columns."""
   groups = {}
   for row in rows:
     group = row[by] if isinstance(by, str) else tuple(row[name] for name in by)
@@ -224,14 +224,14 @@ def differ(one, other):
 
 
 def mean_and_spread(values):
-  """The mean, and the sample's standard deviation, 0 for a single value."""
+  """The mean and the sample standard deviation, which is 0 for a single value."""
   return statistics.mean(values), statistics.stdev(values) if len(values) > 1 else 0.0
 
 
 def difference(ones, others):
   """The difference of two means, and half the width of its 95 % interval (Welch, 1947, with Student's t).
 
-  If either has a single value, there is no interval, and half of it is None.
+  If either has a single value, there is no interval, and the half width is None.
   """
   middle = statistics.mean(ones) - statistics.mean(others)
   if min(len(ones), len(others)) < 2:
@@ -246,7 +246,7 @@ def difference(ones, others):
 
 
 def quotient(ones, others):
-  """The quotient of two geometric means, and both ends of its 95 % interval, from `difference` of the logarithms.
+  """The quotient of two geometric means and both ends of its 95 % interval, from `difference` of the logarithms.
 
   If either has a single value, there is no interval, and both ends are None.
   """
@@ -255,15 +255,15 @@ def quotient(ones, others):
 
 
 def mean_interval(values):
-  """The mean, and half the width of its 95 % interval with Student's t, which is None for a single value."""
+  """The mean and half the width of its 95 % interval with Student's t, which is None for a single value."""
   middle, spread = mean_and_spread(values)
   return middle, student_t(len(values) - 1) * spread / len(values) ** 0.5 if len(values) > 1 else None
 
 
 def seeds_needed(half, spread):
-  """How many trainings of each of two settings are needed for half the interval of `difference` to be at most `half`.
+  """How many trainings each of two settings needs for half the interval of `difference` to be at most `half`.
 
-  `spread` is the standard deviation of a training, in the same unit, the same in both settings.
+  `spread` is the standard deviation of a training in both settings, in the same unit.
   """
   count = 2
   while student_t(2 * count - 2) * spread * (2 / count) ** 0.5 > half:
@@ -272,7 +272,7 @@ def seeds_needed(half, spread):
 
 
 def student_t(freedom):
-  """The bound within which Student's t is, on both sides of 0, with the probability `CONFIDENCE`."""
+  """The bound such that Student's t is between plus and minus it with the probability `CONFIDENCE`."""
   below, above = 0.0, 1e4
   for _ in range(60):
     t = (below + above) / 2
@@ -299,7 +299,7 @@ def markdown(heads, rows):
 
 
 def filled(text, place, content):
-  """A page with `content` between <!-- place --> and <!-- end -->. ValueError unless there is one such place."""
+  """A page with `content` between <!-- place --> and <!-- end -->. ValueError unless it has exactly one such place."""
   text, count = re.subn(
     f"(?s)<!-- {place} -->((?!<!-- ).)*<!-- end -->", lambda _: f"<!-- {place} -->\n\n{content}\n\n<!-- end -->", text
   )
@@ -342,7 +342,7 @@ def _value(text):
 
 
 def provenance():
-  """What makes the rows of this process, as a dict with the keys `PROVENANCE`."""
+  """How the rows of this process are made, as a dict with the keys `PROVENANCE`."""
   by, devices = backend()
   # Only the names of files, without the directories of the person who ran the program.
   arguments = [shlex.quote(pathlib.Path(argument).name if "/" in argument else argument) for argument in sys.argv[1:]]

@@ -11,7 +11,7 @@ class SlowDisk:
   """Files in memory that are read one after the other, each in `latency` + its bytes / `bytes_per_second` seconds.
 
   Attributes:
-    reads: how many files were read, or are being read.
+    reads: how many files have been read or are being read.
   """
 
   def __init__(self, files, bytes_per_second, latency=0.0):
@@ -27,7 +27,7 @@ class SlowDisk:
 
   @contextlib.contextmanager
   def paused(self):
-    """A context in which no read begins, for time that does not count. Later reads are delayed by its duration."""
+    """A context in which no read begins, for time that must not count. Later reads are delayed by its duration."""
     with self._lock:
       began = time.perf_counter()
       yield

@@ -21,7 +21,7 @@ PAPER |= {"refurbish r=2 split 4": 77.37, "refurbish r=3 split 4": 76.93}
 REUSE = ("refurbish r=2", "refurbish r=3")
 # Trained long after standard, with another version, so that their seconds cannot be compared.
 TRAINED_LATER = ("refurbish r=2 split 4", "refurbish r=3 split 4")
-# The differences to show besides those from standard: a setting minus another.
+# Differences to show in addition to differences from standard: one setting minus another.
 PAIRS = (
   *(("refurbish r=3", other) for other in ("refurbish r=2", "echo augmented e=3", "simplified by 2")),
   *((f"refurbish r={r}", f"refurbish r={r} split 4") for r in (2, 3)),
@@ -31,7 +31,7 @@ PAIRS = (
 SEEDS_OF_VOLUMES = (0, 1, 2, 3, 4)
 # The seeds of trainings/detector.py.
 SEEDS_OF_DETECTOR = (0, 1, 2, 3, 4)
-# The gain, in points, over crop and flip alone that a policy must have in the pilot of trainings/cifar10.py.
+# The gain over crop and flip alone, in points, that a policy must reach in the pilot of trainings/cifar10.py.
 LEAST_GAIN = 0.3
 # The comparisons of trainings/all_images.py, in the order of their tables.
 ALL_IMAGES = {
@@ -91,7 +91,7 @@ def prices(rows):
 
 
 def reuse(rows, of_all_images=()):
-  """What r = 2 and r = 3 cost and save, compared with the paper.
+  """The costs and savings of r = 2 and r = 3, compared with the paper.
 
   Args:
     rows: as for `comparison` and `prices`.
@@ -110,7 +110,7 @@ def reuse(rows, of_all_images=()):
 
 
 def all_images(rows):
-  """The pilot and each comparison of trainings/all_images.py. `rows` of that program."""
+  """The pilot and each comparison of trainings/all_images.py, which makes `rows`."""
   if not rows:
     return NOT_YET
   parts = {what: [row for row in rows if row["what"] == what] for what in ("pilot", *ALL_IMAGES)}
@@ -124,7 +124,7 @@ def all_images(rows):
 
 
 def all_on_gpu(rows):
-  """The pilot, which chose the policy, and the comparison of all settings. `rows` of `cifar10`."""
+  """The pilot, which chose the policy, and the comparison of all settings. `rows` are those of `cifar10`."""
   if not rows:
     return NOT_YET
   lines = []
@@ -137,7 +137,7 @@ def all_on_gpu(rows):
 
 
 def pilot_gain(rows):
-  """The pilot's best policy and its gain over crop and flip, in points; None without a pilot. `rows` of `cifar10`."""
+  """The pilot's best policy and its gain over crop and flip, in points, from the rows of `cifar10`; None without it."""
   found = {row["policy"]: 100 * row["accuracy"] for row in rows if row["what"] == "pilot"}
   if not found:
     return None
@@ -148,7 +148,7 @@ def pilot_gain(rows):
 
 
 def policy_taken(rows):
-  """A sentence on what the pilot decided. `rows` of `cifar10`."""
+  """A sentence on the result of the pilot, from the rows of `cifar10`."""
   best, gain = pilot_gain(rows)
   if gain >= LEAST_GAIN:
     return f"{best} was the better policy: {gain:+.2f} points over crop and flip."
@@ -156,7 +156,7 @@ def policy_taken(rows):
 
 
 def precision_reached(rows, wanted=0.3):
-  """Sentences on how wide the intervals of refurbish are, and how many seeds would be needed if they are too wide.
+  """Sentences on how wide the intervals of refurbish are, and how many more seeds they need if they are too wide.
 
   Args:
     rows: as for `comparison`.
@@ -201,7 +201,7 @@ def echoes(rows):
     rows: with "where", "e" and "fresh", which is -1 if the target was not reached.
 
   Raises:
-    ValueError: the baseline is missing, or has not reached the target.
+    ValueError: the baseline is missing or has not reached the target.
   """
   found = results.grouped(rows, ("where", "e"), "fresh")
   needed = found.pop(("baseline", 1), [-1])
@@ -243,7 +243,7 @@ def times(rows):
 def faster(rows, ratio, where, e):
   """A pipeline's speed relative to the baseline with the same R, as `results.quotient`, and the prediction of it.
 
-  The prediction is how many times fewer fresh samples the pipeline needs, times min(e, R) / e: beyond R, an echo's
+  The prediction is the baseline's fresh samples divided by the pipeline's, times min(e, R) / e: beyond R, an echo's
   steps take longer than reading. For AUTOTUNE and refurbish, and the baseline compared with them, all samples that were
   read count, including those in buffers. None for the baseline, or if not all trainings of both reached the target.
   """
@@ -345,12 +345,12 @@ def differences(rows, paired=False):
 def parts(rows, column):
   """By setting: a column in % of standard's, and half the 95 % interval, None for a single training.
 
-  It is the mean over the seeds, because settings with the same seed were trained in the same turn, and the machine's
-  speed varies. A setting without a seed that standard also has is missing.
+  The percentage is averaged over the seeds, because settings with the same seed were trained in the same turn, and the
+  machine's speed varies. Settings that share no seed with standard are missing.
 
   Args:
     rows: with "setting", "seed" and the column.
-    column: its name.
+    column: the name of the column.
   """
   rows = [row for row in rows if row["setting"] not in TRAINED_LATER]
   return _beside_standard(rows, column, lambda value, standard: 100 * value / standard)
@@ -370,7 +370,7 @@ def _beside_standard(rows, column, relate):
 
 
 def _in_paper(setting):
-  """The paper's difference from standard, in points, as a cell of a table."""
+  """The paper's difference from standard, in points, as a table cell."""
   return f"{PAPER[setting] - PAPER['standard']:+.2f}" if setting in PAPER and setting != "standard" else ""
 
 

@@ -7,9 +7,9 @@ import tensorflow as tf
 
 from refurbish_tf._internal import machine
 
-# The best for small standard trainings, among 0.1, 0.2, 0.4 and 0.8.
+# The best of 0.1, 0.2, 0.4 and 0.8 for small standard trainings.
 LEARNING_RATE = 0.4
-# The best for the baseline of echoing, among 0.01, 0.02, 0.05 and 0.1.
+# The best of 0.01, 0.02, 0.05 and 0.1 for the baseline of echoing.
 ECHOING_LEARNING_RATE = 0.02
 WEIGHT_DECAY = 5e-4
 MOMENTUM = 0.9
@@ -18,10 +18,10 @@ WARM_UP = 0.2
 
 
 def small_resnet(images, width=16):
-  """A residual network of eight layers for images of about 32 x 32 pixels, for a few cores.
+  """A residual network of eight layers for images of about 32 x 32 pixels, for machines with few CPU cores.
 
-  Like the networks for CIFAR-10 in He et al., *Deep Residual Learning for Image Recognition*, CVPR 2016, section 4.2,
-  but with one block in each of the three stages, and the first layer at half the resolution.
+  It is like the networks for CIFAR-10 in He et al., *Deep Residual Learning for Image Recognition*, CVPR 2016, section
+  4.2, but has one block in each of the three stages, and the first layer at half the resolution.
   """
   inputs = keras.Input(images.shape, dtype="uint8")
   x = _conv(keras.layers.Rescaling(1 / 64, offset=-2)(inputs), width, strides=2)
@@ -77,7 +77,7 @@ def computing_with(precision):
 
 
 def compiled(model, steps, learning_rate=LEARNING_RATE, warm_up=0, weight_decay=WEIGHT_DECAY):
-  """Compiles a model for `steps` steps: SGD with Nesterov momentum, and a cosine decay of the learning rate to 0.
+  """Compiles a model for `steps` steps of SGD with Nesterov momentum and a cosine decay of the learning rate to 0.
 
   In the first `warm_up`, a fraction of the steps, the learning rate rises linearly from 0.
   """
@@ -98,8 +98,8 @@ def compiled(model, steps, learning_rate=LEARNING_RATE, warm_up=0, weight_decay=
 def jit_compile():
   """The `jit_compile` of `Model.compile` for a model with the current dtype policy.
 
-  In TensorFlow on a CPU, XLA takes longer to compile such models than it saves, unless they compute with bfloat16 on a
-  CPU without bfloat16: there TensorFlow's own convolutions take ten times as long as XLA's. JAX is slow without XLA.
+  In TensorFlow on a CPU, XLA takes longer to compile such models than it saves, unless they compute with bfloat16 and
+  the CPU does not: TensorFlow's own convolutions then take ten times as long as XLA's. JAX is slow without XLA.
   """
   if keras.backend.backend() != "tensorflow" or tf.config.list_physical_devices("GPU"):
     return "auto"

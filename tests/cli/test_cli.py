@@ -186,7 +186,7 @@ def test_advises_on_images_without_classes(tmp_path, asked):
     ([".elsewhere/empty"], "empty has no images"),
     (["page.txt"], "page.txt is not a directory"),
     (["\0"], "null"),
-    (["gs://bucket/photos"], "FOLDER: must be a directory of this machine, got 'gs://bucket/photos'.*image_folder"),
+    (["gs://bucket/photos"], "FOLDER: must be a local directory, got 'gs://bucket/photos'.*image_folder"),
     ([".", "--disk", "page.txt"], "--disk: 'page.txt' is not a directory"),
     ([".", "--memory", "8G"], "--memory: must be a size such as 8GB or 500MB, got '8G'"),
     ([".", "--memory", "0"], "got '0'"),

@@ -25,7 +25,7 @@ def test_the_machine(capsys, monkeypatch, tmp_path):
     f"version    {rtf.__version__}",
     f"tensorflow {importlib.metadata.version('tensorflow')}",
     "library.so, in the package, for TensorFlow",
-    f"CPU cores {machine.processors()} of ",
+    f"CPU cores  {machine.processors()} of ",
     " free, room for ",
     "rtf.augment.decode",
   ):
@@ -83,4 +83,4 @@ def test_many_broken_files(capsys, tmp_path):
 def test_no_folder(capsys):
   with pytest.raises(SystemExit) as end:
     startup.main(["info", "/nowhere"])
-  assert end.value.code == 2 and "'/nowhere' is not a directory" in capsys.readouterr().err
+  assert end.value.code == 2 and "'/nowhere' is not a local directory" in capsys.readouterr().err

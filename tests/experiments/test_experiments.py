@@ -149,7 +149,7 @@ def test_a_file_that_is_not_a_matching_table_is_left_unchanged(tmp_path, content
     results.Table(path, ("seed", "r"), ("accuracy",))
   assert path.read_bytes() == content
   for nowhere in (tmp_path, path / "some.csv", "/dev/null"):
-    with pytest.raises(OSError, match="--output must be a file that can be written, got .*Give another"):
+    with pytest.raises(OSError, match="--output must be a writable file, got .*Give another"):
       results.Table(nowhere, ("seed", "r"), ())
 
 

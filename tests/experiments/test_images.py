@@ -59,7 +59,7 @@ def test_falls_back_at_once_without_a_network(absent, monkeypatch, tmp_path):
     source = images.load("cifar10", 20)
   finally:
     answered.set()
-  assert source.note.startswith("cifar10 is neither prepared on this machine")
+  assert source.note.startswith("cifar10 is not prepared on this machine")
   assert "www.cs.toronto.edu does not answer" in source.note and str(tmp_path) in source.note
   assert source.note.endswith("using the built-in shapes instead.")
   assert source.title.startswith("shapes (generated): 20 training")
@@ -77,7 +77,7 @@ def test_no_other_images_than_asked_for(absent, monkeypatch):
   with pytest.raises(images.DatasetError, match="cifar10 .*downloaded"):
     images.load_all("cifar10", 768)
   monkeypatch.setattr(images, "load", lambda name, *_: images.shapes(767))
-  with pytest.raises(images.DatasetError, match="cifar10 has only 767 training images, not the 768"):
+  with pytest.raises(images.DatasetError, match="cifar10 has only 767 training images, but 768"):
     images.load_all("cifar10", 768)
 
 

@@ -232,7 +232,7 @@ def test_bad_names(name):
 def test_bad_arguments(tmp_path, monkeypatch):
   with pytest.raises(TypeError, match="name must be a string such as 'train', got 3"):
     rtf.CacheStore(name=3)
-  with pytest.raises(ValueError, match="Give one"):
+  with pytest.raises(ValueError, match="Give only one"):
     rtf.CacheStore(tmp_path, name="train")
   monkeypatch.setattr(named_memory, "FOLDER", str(tmp_path / "missing"))
   with pytest.raises(ValueError, match="cannot be used .No such file or directory.. Give another"):
@@ -264,7 +264,7 @@ def test_another_source_is_noticed_before_anything_is_prepared(tmp_path):
   ready = multiprocessing.get_context("forkserver").SimpleQueue()
   process = start_forked(build, tmp_path / "store", ready)
   ready.get()
-  with pytest.warns(rtf.PipelineWarning, match=f"used by process {process.pid}, with a different source.*source.shard"):
+  with pytest.warns(rtf.PipelineWarning, match=f"used by process {process.pid} with a different source.*source.shard"):
     of_files(tmp_path / "store", 1)
   with warnings.catch_warnings():
     warnings.simplefilter("error")

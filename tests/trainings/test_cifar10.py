@@ -109,7 +109,7 @@ def test_visits_complete_the_table_and_no_turn_is_split(tmp_path, capsys):
     assert there >= set(trainings.ran)
     if done:
       break
-    assert "The same command goes on" in capsys.readouterr().out
+    assert "Run the same command again" in capsys.readouterr().out
   rows = results.read(tmp_path / "cifar10.csv")
   assert visits == 3
   assert [{name: row[name] for name in cifar10.KEY} for row in rows] == [
@@ -269,7 +269,7 @@ def test_the_pilot_is_validated_on_held_out_images():
     ([], "it needs a GPU, and Keras on jax 0.1 finds none."),
     (
       ["--quick", "--output", "/proc/none/some.csv"],
-      "--output must be a file that can be written, got /proc/none/some.csv (No such file or directory)",
+      "--output must be a writable file, got /proc/none/some.csv (No such file or directory)",
     ),
   ],
   ids=str,
