@@ -365,7 +365,7 @@ class TestBadFiles:
 
   @pytest.mark.parametrize("keep", [3, 20, 100, 200, 400])
   def test_a_damaged_jpeg(self, name, keep):
-    match = f"file of {name.split()[0]} must be a whole JPEG file, got a damaged one of {keep} bytes"
+    match = f"file of {name.split()[0]} must be an intact JPEG file, got a damaged one of {keep} bytes"
     with pytest.raises(tf.errors.InvalidArgumentError, match=match):
       NOT_WHOLE[name](_file(30, 30).numpy()[:keep])
 

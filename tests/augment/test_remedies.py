@@ -191,7 +191,7 @@ def test_remedy_for_a_path_instead_of_file_contents_works(tmp_path):
   tf.io.write_file(path, tf.io.encode_png(COLORED))
   layers = [augment.decode(), *LAYERS]
   with pytest.raises(
-    tf.errors.InvalidArgumentError, match=r"begin with .*If this is a path, read its file before, by tf.io.read_file\."
+    tf.errors.InvalidArgumentError, match=r"begin with .*If this is a path, first read its file with tf.io.read_file\."
   ) as raised:
     next(iter(SLICES([path]).refurbish(layers)))
   assert "HEIC" not in str(raised.value)

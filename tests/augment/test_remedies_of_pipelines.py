@@ -299,7 +299,7 @@ CASES = {
   "a source that repeats itself": Case(
     lambda: rtf.sources.data_source(Repeated()).refurbish(tf.identity),
     ValueError,
-    "leave that out, and put .repeat() after refurbish",
+    "put .repeat() after refurbish instead",
     lambda: labels(rtf.sources.data_source(range(4)).refurbish(tf.identity).repeat().take(8)),
     lambda read: read == sorted([*range(4)] * 2),
   ),

@@ -131,5 +131,5 @@ def test_without_the_position_a_lost_stage_is_an_error(tmp_path):
   saved = iterator._serialize_to_tensors()["_STATE"]
   restored = iter(dataset)
   gen_dataset_ops.deserialize_iterator(restored._iterator_resource, saved)
-  with pytest.raises(tf.errors.FailedPreconditionError, match="not known which epoch comes next"):
+  with pytest.raises(tf.errors.FailedPreconditionError, match="so the next epoch is not known"):
     next(restored)

@@ -191,7 +191,7 @@ def test_another_pipeline_is_refused(tmp_path):
       position.restore(loader)
     assert len(samples(list(loader))) == len(range(0, arguments["total"], 3))
   # This is one worker's position, without those of the others.
-  with pytest.raises(tf.errors.InvalidArgumentError, match="join them by rtf.EpochPosition.joined"):
+  with pytest.raises(tf.errors.InvalidArgumentError, match="join them with rtf.EpochPosition.joined"):
     numpy_loader(worker("range", 12, 3, 0, 2, "loader")).load_state_dict(saved[0])
 
 

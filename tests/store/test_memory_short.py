@@ -97,7 +97,7 @@ def test_short_memory_causes_one_python_warning(memory):
       memory.set(SHORT)
   [warning] = caught
   assert warning.category is rtf.PipelineWarning
-  for text in ("samples (0 MiB)", "can still have 30", "CacheStore(max_bytes=...)", "directory"):
+  for text in ("samples (0 MiB)", "can still use 30", "CacheStore(max_bytes=...)", "directory"):
     assert text in str(warning.message)
   # The samples put before the store read the clock again, after 32 uses.
   assert len(store) <= 64

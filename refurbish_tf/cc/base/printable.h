@@ -17,8 +17,8 @@ absl::Status Printable(const absl::Status& status);
 
 // Advice for an error about a store on disk that does not fit the pipeline.
 inline constexpr char kStartEmpty[] =
-    "start with an empty store, by store=rtf.CacheStore(path, overwrite=True) or "
-    "in another directory";
+    "start with an empty store, store=rtf.CacheStore(path, overwrite=True), or "
+    "with another directory";
 
 // The error for a checkpoint whose content this package cannot have saved.
 // `stage` is "refurbish", "echo" or another stage. `what` is the reason, in

@@ -12,7 +12,7 @@ void WarnInPython(const std::string& text);
 
 // The end of a warning about something that may be intended.
 inline constexpr char kSilence[] =
-    "If it is meant, silence this: warnings.filterwarnings(\"ignore\", "
-    "category=rtf.PipelineWarning).";
+    "If this is intended, silence the warning: warnings.filterwarnings("
+    "\"ignore\", category=rtf.PipelineWarning).";
 
 }  // namespace refurbish_tf

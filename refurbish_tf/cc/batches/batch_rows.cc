@@ -85,7 +85,7 @@ absl::Status BatchRows::CheckRow(int number, DataType type,
       "component ", number, " is ", DataTypeString(type), shape.DebugString(),
       ", but a row of its batch is ", DataTypeString(options_.types[number]),
       options_.shapes[number].DebugString(),
-      ". Make it what element_spec says, or leave the shape of that component "
+      ". Make it match element_spec, or leave the shape of that component "
       "unknown.");
 }
 

@@ -42,9 +42,9 @@ class CachedSource : public std::enable_shared_from_this<CachedSource> {
       if (configured_ && num_elements != num_elements_) {
         return FailedPrecondition(
             "The source of cached has ", num_elements,
-            " elements after a rewrite of the pipeline, and had ",
+            " elements after a rewrite of the pipeline, but had ",
             num_elements_,
-            ". Shard after cached, and set "
+            " before. Shard after cached, and set "
             "experimental_distribute.auto_shard_policy to OFF.");
       }
       if (configured_) return absl::OkStatus();

@@ -109,9 +109,9 @@ class Cooperation {
   // The error for a stage whose store holds samples of unknown origin.
   static absl::Status SamplesPutByHand() {
     return FailedPrecondition(
-        "This CacheStore holds samples that were put into it by hand, and it is "
-        "not known whether they are what partial_fn would return. Clear it "
-        "first, or give the stage a CacheStore of its own.");
+        "This CacheStore holds samples that were put into it by hand, which may "
+        "not be what partial_fn would return. Clear it first, or give the stage "
+        "its own CacheStore.");
   }
 
  private:

@@ -186,7 +186,7 @@ absl::StatusOr<ImageSpec> ImageLayers::Behind(const Tensor& images,
     WarnInPython(absl::StrCat(
         "image of ", chain_.links()[0].name, " has the shape ",
         images.shape().DebugString(),
-        ", which is taken for [height, width, channels]. If channels come "
+        ", which is read as [height, width, channels]. If channels come "
         "first, put them last: tf.experimental.numpy.moveaxis(image, -3, -1), "
         "or -4 for a volume. "
         "If the last axis is the width, add them: image[..., tf.newaxis]. ",
@@ -215,17 +215,17 @@ absl::Status ImageLayers::Check(const BeyondLimits& beyond) {
         "image of gaussian_noise must have values from 0 to 1, to which it is "
         "clipped; the image has values such as ",
         beyond.noisy,
-        ". Put the layer before normalize and scale the image before, as by "
-        "image / 255; or pass clip=False, and mean and sigma in the image's "
-        "units.");
+        ". Put the layer before normalize and scale the image before it, for "
+        "example with image / 255; or pass clip=False, and mean and sigma in "
+        "the image's units.");
   }
   if (beyond.normalized == 0) return absl::OkStatus();
   return InvalidArgument(
-      "image of normalize must have values from 0 to 1, as its mean and std "
-      "do; the image has values up to ",
+      "image of normalize must have values from 0 to 1, like its mean and std; "
+      "the image has values up to ",
       beyond.normalized,
-      ". Pass max_pixel_value=255 if 255 is white, 1 for values as they are, "
-      "or mean and std in the image's units.");
+      ". Pass max_pixel_value=255 if 255 is white, 1 to keep the values, or "
+      "mean and std in the image's units.");
 }
 
 std::unique_ptr<const LayersFunction> LayersFunction::Of(

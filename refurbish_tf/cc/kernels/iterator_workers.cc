@@ -155,7 +155,7 @@ std::unique_ptr<BatchRows> MakeRows(const Batches& batches,
   for (size_t i = 0; i < rows.types.size(); ++i) {
     row_bytes +=
         rows.shapes[i].num_elements() * tensorflow::DataTypeSize(rows.types[i]);
-    // The bytes of such rows, as of strings, are unknown.
+    // The bytes of such rows, for example strings, are unknown.
     if (!DataTypeCanUseMemcpy(rows.types[i])) options->spare = nullptr;
   }
   rows.most_rows = num_results >= 0 ? num_results

@@ -62,8 +62,8 @@ absl::Status CheckSaved(const EpochPosition& saved, int64_t num_samples) {
     return DamagedCheckpoint(
         "refurbish", "its num_samples is ", saved.num_samples,
         ", but must be at least 1 and at most ", MostSamples(),
-        ", as many as this machine has memory for: a machine with more memory "
-        "saved it, or it is not what was saved");
+        ", the number for which this machine has memory: a machine with more "
+        "memory saved it, or it was changed");
   }
   if (saved.scheduled &&
       (saved.num_kept < 0 || saved.num_kept > saved.num_samples)) {

@@ -103,13 +103,13 @@ absl::StatusOr<std::shared_ptr<Epoch>> Stage::StartEpoch() {
     }
     if (told_ == Told::kLost) {
       return FailedPrecondition(
-          "The checkpoint that was restored has nothing of refurbish, so it is "
-          "not known which epoch comes next: it was saved inside a "
-          "tf.function, or while a stage captured by a function was starting. "
-          "Save it by tf.train.Checkpoint outside of a tf.function, or use "
+          "The restored checkpoint has no position of refurbish, so the next "
+          "epoch is not known: it was saved inside a tf.function, or while a "
+          "stage captured by a function was starting. Save it with "
+          "tf.train.Checkpoint outside of a tf.function, or use "
           "rtf.keras.BackupAndRestore or a loader. To begin with the first "
-          "epoch again, also if the restore itself has failed, build the "
-          "pipeline again and restore everything but the iterator.");
+          "epoch again, even if the restore itself has failed, build the "
+          "pipeline again and restore everything except the iterator.");
     }
   }
   if (std::shared_ptr<Epoch> rest = ResumeRest()) return rest;
@@ -189,8 +189,8 @@ absl::Status Stage::EndEpoch(const Epoch& epoch) {
     if (schedule_ != nullptr) return CheckLength(num_samples);
     if (num_samples == 0) {
       return InvalidArgument(
-          "The source of refurbish has no elements. Check the file names, "
-          "filters and splits it is made from.");
+          "The source of refurbish has no elements. Check its file names, "
+          "filters and splits.");
     }
     options_.num_samples = num_samples;
     // Under a limit, the first pass must choose among all samples, but a
@@ -243,8 +243,8 @@ absl::Status Stage::CheckLength(int64_t num_samples) const {
   return DataLoss(
       "The source of refurbish yielded ", num_samples,
       " elements to one iterator and ", options_.num_samples,
-      " to another, so its samples cannot be known by position. Use a source "
-      "that is the same in every epoch.");
+      " to another, so its samples cannot be identified by position. Use a "
+      "source that is the same in every epoch.");
 }
 
 absl::Status Stage::PutPrepared(const Epoch& epoch, uint32_t index,

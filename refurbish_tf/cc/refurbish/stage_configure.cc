@@ -47,7 +47,7 @@ absl::Status Stage::SetShard(const SourceShard& shard) {
   return FailedPrecondition(
       "A refurbish stage that is in use on ", name(shard_->names),
       " was also built on ", name(shard.names),
-      ". A sample is known by its position, so the two cannot share cached "
+      ". A sample is identified by its position, so the two cannot share cached "
       "samples. Run each worker of a tf.data service in its own process.");
 }
 
@@ -67,9 +67,9 @@ absl::Status Stage::Configure(const StageOptions& options,
     return InvalidArgument(
         "The source has ", options.num_samples,
         " elements; refurbish takes at most ", MostSamples(),
-        ", as many as this machine has memory for. If the source repeats, as "
-        "by Grain's .repeat(), leave that out, and put .repeat() after "
-        "refurbish. Else use a machine with more, or shard it over several.");
+        ", the number for which this machine has memory. If the source repeats, "
+        "for example with Grain's .repeat(), put .repeat() after refurbish "
+        "instead. Otherwise use a machine with more memory, or several shards.");
   }
   if (limited && options.sample_bytes > max_bytes) {
     return InvalidArgument(
@@ -87,15 +87,15 @@ absl::Status Stage::Configure(const StageOptions& options,
         "The source has ", whole,
         " elements in all shards together; refurbish takes at most ",
         kMaxSamples,
-        ". Divide it by take and skip, with one stage for each part.");
+        ". Divide it with take and skip, and use one stage for each part.");
   }
   const SampleStore::Limits limits = store->limits();
   if (whole > limits.samples) {
     return InvalidArgument(
         "The source has ", whole,
         " elements; a cache store on disk takes at most ", limits.samples,
-        ", in all shards together. Divide it by take and skip, with one stage "
-        "and one store for each part, or keep the samples in memory.");
+        ", in all shards together. Divide it with take and skip, and use one "
+        "stage and one store for each part, or keep the samples in memory.");
   }
   if (options.sample_bytes > limits.bytes) {
     return InvalidArgument(

@@ -93,22 +93,22 @@ absl::Status Stage::CheckOthers(const EpochPosition& saved) const {
   if (saved.begun && !saved.joined) {
     return refused(
         "In the middle of an epoch the positions of all workers are needed: "
-        "join them by rtf.EpochPosition.joined(...), and restore the result in "
-        "each worker.");
+        "join them with rtf.EpochPosition.joined(...), and restore the result "
+        "in each worker.");
   }
   if ((saved.schedule_shards == 0 || !shard_->shard.has_value()) &&
       (saved.joined || IsMoved(saved))) {
     return refused(
-        "It is not known which samples a shard has. Shard next to refurbish, "
-        "by source.shard(n, i).refurbish(...), and not file names; or begin "
-        "with the first epoch.");
+        "It is not known which samples a shard has. Shard directly before "
+        "refurbish, source.shard(n, i).refurbish(...), not the file names; or "
+        "begin with the first epoch.");
   }
   if (saved.whole >= 0 && shard_->whole >= 0 && saved.whole != shard_->whole) {
     return refused(absl::StrCat(
         "But all shards together had ", saved.whole, " samples, and now have ",
         shard_->whole,
-        ". Divide the same samples, as by take(n) with an n that both numbers "
-        "divide."));
+        ". Divide the same samples, for example after take(n) with an n that "
+        "both numbers divide."));
   }
   return absl::OkStatus();
 }
@@ -181,7 +181,7 @@ absl::Status Stage::CheckSeeds(const EpochPosition& saved) const {
   if (NumAlive() == 0) return absl::OkStatus();
   return FailedPrecondition(
       "The checkpoint was saved by a refurbish stage with seed ", saved.seed,
-      ". This stage was given none and would take that one, but an iterator of "
+      ". This stage has no seed and would use that one, but an iterator of "
       "this pipeline, perhaps the restored one, has already started an epoch. "
       "Restore before the first element is read and drop other iterators, or "
       "give the stage seed=",
@@ -219,8 +219,8 @@ absl::Status Stage::CheckFits(const EpochPosition& saved) const {
   if (!shard_.has_value() && saved.num_shards != 0) {
     return FailedPrecondition(
         "The checkpoint was restored before it is known which shard of the "
-        "source refurbish has: tf.data fills in SHARD_HINT where the dataset "
-        "is distributed. Restore after that, or shard by numbers, as by "
+        "source refurbish has: tf.data fills in SHARD_HINT when the dataset is "
+        "distributed. Restore after that, or shard with numbers, "
         "source.shard(n, i).");
   }
   if (IsOfOthers(saved)) return CheckOthers(saved);

@@ -74,8 +74,8 @@ class MemorySamples : public SampleStore {
       if (stage == stage_) return absl::OkStatus();
       return FailedPrecondition(
           "This CacheStore is in use by another refurbish stage or by cached, "
-          "whose samples have the same indices. Give each stage a CacheStore of "
-          "its own.");
+          "whose samples have the same indices. Give each stage its own "
+          "CacheStore.");
     }
     if (stage_.empty() && store_.Stats().entries > 0) {
       return Cooperation::SamplesPutByHand();

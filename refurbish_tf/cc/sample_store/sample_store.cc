@@ -123,8 +123,9 @@ absl::Status SampleStore::Put(uint64_t index, Sample sample) {
   };
   if (result == PutResult::kFailed) {
     return refused(
-        "could not be written to the disk. Is it full? A sample may have ",
-        limits().bytes, " bytes at most.");
+        "could not be written to the disk. Check that the disk is not full and "
+        "that the sample has at most ",
+        limits().bytes, " bytes.");
   }
   if (result == PutResult::kNoRoom) {
     return refused("does not fit: the CacheStore holds ", store().Stats().bytes,
@@ -135,8 +136,7 @@ absl::Status SampleStore::Put(uint64_t index, Sample sample) {
   if (result == PutResult::kMemoryShort) {
     return refused("was not kept: memory is short, and the CacheStore holds ",
                    store().Stats().bytes,
-                   " bytes of it. Free memory, or make a CacheStore in a "
-                   "directory.");
+                   " bytes. Free memory, or make a CacheStore in a directory.");
   }
   // Set only after the put: a refused sample must not set the types.
   absl::MutexLock lock(&mu_);

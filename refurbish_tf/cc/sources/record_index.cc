@@ -51,9 +51,9 @@ absl::Status CannotOpen(const std::string& path, const absl::Status& status) {
   if (absl::IsUnimplemented(status)) {
     return InvalidArgument(
         what,
-        ". Give paths of this machine, or of a file system that "
-        "TensorFlow knows, such as gs://. Download files from a "
-        "web server first, as with tf.keras.utils.get_file.");
+        ". Give local paths, or paths on a file system that TensorFlow "
+        "supports, such as gs://. Download files from a web server first, for "
+        "example with tf.keras.utils.get_file.");
   }
   if (!absl::IsNotFound(status) && !absl::IsPermissionDenied(status) &&
       !absl::IsFailedPrecondition(status)) {
@@ -76,10 +76,9 @@ absl::StatusOr<std::optional<FileIndex>> ReadStored(
   // Too long for an index of this file, so `ReadWhole` has not read it.
   if (absl::IsResourceExhausted(text.status())) return std::nullopt;
   if (!text.ok()) {
-    return InvalidArgument(
-        "The index of ", file.path,
-        " cannot be read: ", text.status().message(),
-        ". Remove what is there, or give another index_dir.");
+    return InvalidArgument("The index of ", file.path,
+                           " cannot be read: ", text.status().message(),
+                           ". Remove it, or give another index_dir.");
   }
   if (!FileIndex::LooksLikeOne(*text)) {
     return InvalidArgument(
@@ -106,7 +105,7 @@ absl::Status LoadOrMake(const IndexOptions& options, IndexedFile* file) {
     return InvalidArgument(
         directory,
         " is a symbolic link. Indices are kept in a directory of this name "
-        "beside their files; anybody who can write there may have made the "
+        "next to their files; anybody who can write there may have made the "
         "link, so it is not followed. Remove it, or give index_dir.");
   }
   RTF_ASSIGN_OR_RETURN(std::optional<FileIndex> stored,
@@ -125,7 +124,7 @@ absl::Status LoadOrMake(const IndexOptions& options, IndexedFile* file) {
       index_path, file->index.Serialize(file->identity), !is_beside);
   if (!written.ok() && !is_beside) {
     return InvalidArgument("index_dir cannot be used: ", written.message(),
-                           ". Give a directory that you can write to.");
+                           ". Give a writable directory.");
   }
   return absl::OkStatus();
 }

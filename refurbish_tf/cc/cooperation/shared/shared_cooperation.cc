@@ -46,7 +46,7 @@ bool HoldsElements(const Settings& settings) {
 constexpr char kLimits[] =
     "Which samples a limited store keeps depends on max_bytes, on the number of "
     "shards and on LOCAL_WORLD_SIZE. ";
-constexpr char kElements[] = "elements of a source, which cached has kept";
+constexpr char kElements[] = "elements of a source for cached";
 constexpr char kSamples[] = "samples of a refurbish stage";
 
 // Whether a stage, or `cached`, has agreed on settings with this store.
@@ -155,7 +155,7 @@ class SharedCooperation : public Cooperation {
         ", num_kept_samples=", settings[kKeptSetting],
         ", first_epoch=", settings[kOriginSetting],
         ", shards_of_schedule=", settings[kFormerSetting], ". ", kLimits,
-        "Use the former ones, or a machine with more memory, or ", kStartEmpty,
+        "Use the former ones, use a machine with more memory, or ", kStartEmpty,
         ".");
   }
   absl::Status AgreeAnew(const Terms& terms,
@@ -223,13 +223,13 @@ class SharedCooperation : public Cooperation {
     if (!absl::IsFailedPrecondition(status)) return status;
     return FailedPrecondition(
         "The samples in the cache store ", disk_.directory(),
-        " were prepared in another way: ", status.message(), ". ",
+        " were prepared differently: ", status.message(), ". ",
         absl::StrContains(status.message(), kKeptSetting) ||
                 absl::StrContains(status.message(), kFormerSetting)
             ? kLimits
             : "",
         "To use these samples, give the former value, here or in version=. "
-        "Otherwise, ",
+        "Otherwise ",
         kStartEmpty, ".");
   }
   // The error that the store cannot be used: its name, followed by `why`.
@@ -239,10 +239,9 @@ class SharedCooperation : public Cooperation {
                               why...);
   }
   absl::Status HoldsOther(const char* held, const char* wanted) const {
-    return Unfit(
-        "holds ", held, ", not ", wanted,
-        ". Give refurbish and cached a directory of their own each, or ",
-        kStartEmpty, ".");
+    return Unfit("holds ", held, ", not ", wanted,
+                 ". Give refurbish and cached separate directories, or ",
+                 kStartEmpty, ".");
   }
 
   DiskStore& disk_;

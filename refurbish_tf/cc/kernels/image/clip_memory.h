@@ -24,8 +24,8 @@ class ClipMemory {
     return InvalidArgument(
         "have the size of the first one of its clip, ", standing_,
         " pixels, got ", standing,
-        ". Give it frames of one clip, and decode files that are no clip one by "
-        "one, before batch");
+        ". Give it frames of one clip, and decode files that are not a clip one "
+        "by one, before batch");
   }
 
   // The memory for the frame that was begun. `made`, the size of the result,

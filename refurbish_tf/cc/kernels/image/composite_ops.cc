@@ -61,7 +61,7 @@ struct Call {
     }
     return InvalidArgument(called, " must be of shape [",
                            absl::StrJoin(shape, ", "),
-                           "] beside these images and their boxes, where -1 is "
+                           "] to fit these images and their boxes, where -1 is "
                            "any number, got ",
                            tensor.shape().DebugString(), ".");
   }
@@ -172,7 +172,7 @@ absl::Status PasteObjects(const Call& call) {
   call.ForEachImage(10 * pixels, [&](int64_t b) {
     bool* const pasted = all_pasted + b * pixels;
     std::fill_n(pasted, pixels, false);
-    // What is pasted comes first, and is nothing in an image that is alone.
+    // Pasted objects come first. An image that is alone in its batch has none.
     for (int64_t k = kPastePieces - 1; k >= 0; --k) {
       const int64_t source = k == 0 ? b : (b + shift) % batch;
       const int64_t piece = b * kPastePieces + k;

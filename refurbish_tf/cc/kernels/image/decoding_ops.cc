@@ -44,7 +44,7 @@ class DecodeResizedOp : public OpKernel {
                 chain_.links().size() == 1 &&
                     layer().ResizingOf(draws.data(), {1, 1}).has_value(),
                 InvalidArgument(
-                    "`layers` must be one random resized crop, or a resize."));
+                    "`layers` must be one random resized crop or a resize."));
     OP_REQUIRES_OK(ctx, MakeDecoder(ctx, type_, kNumColors, &others_));
     OP_REQUIRES_OK(ctx, MakeDecoder(ctx, tensorflow::DT_UINT8, kNumColors + 1,
                                     &with_alpha_));
@@ -53,10 +53,10 @@ class DecodeResizedOp : public OpKernel {
   void Compute(OpKernelContext* ctx) override {
     const Tensor& files = ctx->input(0);
     OP_REQUIRES(ctx, files.dims() <= 1 && files.NumElements() > 0,
-                Refused("must be a single one, of shape [], or those of the "
-                        "frames of a clip, at least one, got shape ",
+                Refused("must be a single file, of shape [], or a file for "
+                        "each frame of a clip, got shape ",
                         files.shape().DebugString(),
-                        ". Leave clips without frames out, with "
+                        ". Leave out clips without frames with "
                         "Dataset.filter."));
     OP_REQUIRES_VALUE(const ImageSeed seed, ctx, ParseSeed(ctx->input(1)));
     std::vector<int32_t> draws(chain_.num_draws());
@@ -193,16 +193,16 @@ class DecodeResizedOp : public OpKernel {
       return Refused(
           "must be a JPEG, PNG, GIF, BMP or WebP file, got ", file.size(),
           " bytes that begin with '", absl::CHexEscape(file.substr(0, 12)),
-          is_text ? "'. If this is a path, read its file before, by "
-                    "tf.io.read_file. Leave out what is no image."
-                  : "'. Leave out what is no image, convert HEIC and AVIF "
-                    "files to JPEG, and decode other formats by a function of "
-                    "your own.");
+          is_text ? "'. If this is a path, first read its file with "
+                    "tf.io.read_file. Leave out files that are not images."
+                  : "'. Leave out files that are not images, convert HEIC and "
+                    "AVIF files to JPEG, and decode other formats with your "
+                    "own function.");
     }
     if (!read.unknown.empty()) {
       return Refused(
-          "must be a BMP file of 8, 24 or 32 bits a pixel as it is, got one "
-          "with ",
+          "must be a BMP file of 8, 24 or 32 bits per pixel, not compressed, "
+          "got one with ",
           read.unknown, ". Convert it to PNG.");
     }
     const auto claimed = [&] {
@@ -215,23 +215,23 @@ class DecodeResizedOp : public OpKernel {
       return Refused(
           "must have at most max_pixels=", max_pixels_, " pixels, got ",
           claimed(),
-          ". Leave it out, or pass a larger max_pixels if it is whole.");
+          ". Leave it out, or pass a larger max_pixels if it is intact.");
     }
     // The limit of `tf.io`, applied to the size before scaling down.
     if (read.size.height * read.size.width * read.components >= 1 << 29) {
       return Refused("must have fewer than 2^29 values, got ", claimed(),
                      " with ", read.components,
-                     " channels. Leave it out, or make it smaller before.");
+                     " channels. Leave it out, or make it smaller first.");
     }
     if ((read.bits > 8) != (type_ == tensorflow::DT_UINT16)) {
       return Refused(
-          "must have ", read.bits > 8 ? 8 : 16, " bits a value for dtype=tf.",
+          "must have ", read.bits > 8 ? 8 : 16, " bits per value for dtype=tf.",
           DataTypeString(type_), ", got ", claimed(), " with ", read.bits,
           read.bits > 8
               ? " bits, half of which would be lost. Pass dtype=tf.uint16, or "
                 "convert the file to 8 bits."
               : " bits. Leave dtype out, and keep files of 8 and of 16 bits in "
-                "datasets of their own.");
+                "separate datasets.");
     }
     return absl::OkStatus();
   }
@@ -293,8 +293,8 @@ class DecodeResizedOp : public OpKernel {
   }
 
   absl::Status Damaged(absl::string_view file) const {
-    return Refused("must be a whole JPEG file, got a damaged one of ",
-                   file.size(), " bytes. Leave it out, or mend it.");
+    return Refused("must be an intact JPEG file, got a damaged one of ",
+                   file.size(), " bytes. Leave it out, or repair it.");
   }
 
   absl::Status MakeOfOther(OpKernelContext* ctx, absl::string_view file,
@@ -313,11 +313,11 @@ class DecodeResizedOp : public OpKernel {
       return absl::Status(
           status.code(),
           absl::StrCat(
-              "file of ", whose(), " must be a whole ", read.format,
+              "file of ", whose(), " must be an intact ", read.format,
               " file, got one of ", file.size(),
               " bytes that TensorFlow cannot decode (", status.message(),
-              "). Leave it out, mend it, or make a still picture of an "
-              "animation."));
+              "). Leave it out, repair it, or convert an animation to a still "
+              "image."));
     }
     if (decoded.dims() != 3 || decoded.dim_size(2) != kNumColors ||
         decoded.NumElements() == 0) {
@@ -377,7 +377,7 @@ class DecodeResizedOp : public OpKernel {
                                   const ImageFile& read, Tensor* image) {
     const Box& box = read.picture;
     if (image->shape() != TensorShape({box.height, box.width, kNumColors})) {
-      return InvalidArgument("its picture has another size");
+      return InvalidArgument("its picture has a different size");
     }
     if (ImageSize{box.height, box.width} == read.size) return absl::OkStatus();
     Tensor screen;

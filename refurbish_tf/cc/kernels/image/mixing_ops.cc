@@ -99,9 +99,9 @@ class MixRowsOp : public OpKernel {
             one_hot_           ? "[batch] or [batch, 1]"
             : num_classes_ > 0 ? absl::StrCat("[batch, ", num_classes_, "]")
                                : "[batch] or [batch, n]",
-            " beside a batch of ", batch_size, " images, got shape ",
+            " with a batch of ", batch_size, " images, got shape ",
             rows.shape().DebugString(),
-            ". Batch both, and take out what belongs to no single image."));
+            ". Batch both, and remove components of no single image."));
     TensorShape shape = rows.shape();
     if (one_hot_) {
       OP_REQUIRES_OK(ctx, TensorShape::BuildTensorShape(
@@ -126,11 +126,11 @@ class MixRowsOp : public OpKernel {
     const auto classes = rows.flat<int64_t>();
     for (int64_t i = 0; i < batch_size; ++i) {
       OP_REQUIRES(ctx, classes(i) >= 0 && classes(i) < num_classes_,
-                  InvalidArgument(called_, " must be classes from 0 to ",
-                                  num_classes_ - 1, ", as num_classes=",
-                                  num_classes_, " says, got ", classes(i),
-                                  ". Pass the number of classes, or count them "
-                                  "from 0 in Dataset.map before."));
+                  InvalidArgument(
+                      called_, " must be classes from 0 to ", num_classes_ - 1,
+                      " for num_classes=", num_classes_, ", got ", classes(i),
+                      ". Pass the number of classes, or count them "
+                      "from 0 in Dataset.map before."));
     }
     std::fill_n(to, output->NumElements(), 0.0f);
     for (int64_t i = 0; i < batch_size; ++i) {

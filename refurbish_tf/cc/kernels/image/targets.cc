@@ -92,7 +92,7 @@ absl::Status MakeMap(const Moving& move, Tensor** output) {
     };
     const absl::string_view way =
         is(1, size.height, size.width)
-            ? "Put the masks last, by tf.transpose(mask, [1, 2, 0])"
+            ? "Put the masks last, with tf.transpose(mask, [1, 2, 0])"
         : is(0, size.width, size.height)
             ? "If EXIF turns one of them, pass the other apply_exif_orientation"
             : "Resize one of them in Dataset.map before";
@@ -300,7 +300,7 @@ absl::Status MoveRows(const Moving& move) {
   if (!fits_last || static_cast<int>(own.size()) > kind.most_dims()) {
     return move.Refused("be ", kind.is_boxes() ? "[n, 4]" : "[n, 2] or [n, 3]",
                         ", got shape ", TextOf(own),
-                        ". Give it one row for each of them");
+                        ". Give it one row for each box or point");
   }
   Tensor* output;
   TF_RETURN_IF_ERROR(
@@ -335,21 +335,20 @@ absl::Status MoveRows(const Moving& move) {
       return move.Refused(
           "have a dtype that holds the sides of its image, got ",
           DataTypeString(move.given.dtype()),
-          ". Make it tf.cast(boxes, tf.int32) in Dataset.map before");
+          ". Use tf.cast(boxes, tf.int32) in Dataset.map before");
     };
     TF_RETURN_IF_ERROR(
         kind.is_boxes()
             ? move_all(
                   Boxes(kind, type, images.size, count / columns,
                         numbers.data()),
-                  ". Look at what `targets` says of their format. Clip what "
-                  "reaches beyond the image, and leave out what is no box, in "
-                  "Dataset.map before; -1 in all four numbers stands for no "
-                  "box")
+                  ". Check their format in `targets`. In Dataset.map before, "
+                  "clip boxes that reach beyond the image and leave out "
+                  "invalid ones; -1 in all four numbers stands for no box")
             : move_all(KeyPoints(kind.is_relative, type, images.size,
                                  count / columns, columns, numbers.data()),
-                       ". Write -1 into all numbers of a row that is no point, "
-                       "or 0 for its visibility"));
+                       ". For a missing point, write -1 into all numbers of "
+                       "its row, or 0 for its visibility"));
     std::transform(numbers.begin(), numbers.end(), to,
                    [](double number) { return static_cast<Number>(number); });
     from += count;
@@ -368,8 +367,8 @@ absl::Status Pass(const Moving& move) {
         "T", move.whose.substr(kPrefix.size() + 1), " of shape ",
         move.given.shape().DebugString(),
         " has the height and width of the image, but `targets` does not name "
-        "it. Say there that it is a \"mask\" of classes, an \"image\" that "
-        "moves with the first one, or None if it stays as it is.");
+        "it. Declare it there as a \"mask\" of classes, an \"image\" that "
+        "moves with the first one, or None if it must not change.");
   }
   move.ctx->set_output(move.output, move.given);
   return absl::OkStatus();
@@ -426,8 +425,8 @@ absl::Status Targets::Parse(OpKernelConstruction* ctx) {
   std::vector<DataType> types;
   TF_RETURN_IF_ERROR(ctx->GetAttr("Ttargets", &types));
   if (kinds.size() != types.size() || names_.size() != types.size()) {
-    return InvalidArgument("`kinds` and `names` must say what the ",
-                           types.size(), " targets are, got ", kinds.size(),
+    return InvalidArgument("`kinds` and `names` must describe the ",
+                           types.size(), " targets, got ", kinds.size(),
                            " and ", names_.size(), ".");
   }
   for (std::string& name : names_) name.insert(0, kPrefix);
@@ -466,11 +465,11 @@ absl::Status Targets::Move(OpKernelContext* ctx, int input, int output,
       if (!status.ok() || only_looks) return status;
     }
   } catch (const std::bad_alloc&) {
-    return ResourceExhausted("Out of memory for what follows an image.");
+    return ResourceExhausted("Out of memory for the targets of an image.");
   }
   if (!only_looks) return absl::OkStatus();
   return InvalidArgument(
-      "`targets` must have boxes, as the layers look at them, got none.");
+      "`targets` must have boxes, because the layers need them, got none.");
 }
 
 }  // namespace refurbish_tf

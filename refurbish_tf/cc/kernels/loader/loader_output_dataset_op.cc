@@ -178,8 +178,8 @@ absl::StatusOr<DatasetBase*> MakeLoaderOutput(OpKernelContext* ctx,
                                                                      options);
   }
   return InvalidArgument(
-      "num_ahead must be 0 or 1, and 0 if exclusive, as what is on its way to "
-      "a device is not the user's; got ",
+      "num_ahead must be 0 or 1, and 0 if exclusive, because the user does not "
+      "own elements on their way to a device; got ",
       options.num_ahead, ".");
 }
 

@@ -255,8 +255,8 @@ class OffloadWork : public InputWork<OffloadPiece> {
       if (element[from].shape() != shape) {
         return InvalidArgument(
             "offload batches elements of one shape, but component ", from,
-            " has shape ", element[from].shape().DebugString(), " and before ",
-            shape.DebugString(), ". Pad it, or leave it out, with map.");
+            " has shape ", element[from].shape().DebugString(), " after ",
+            shape.DebugString(), ". Pad it or remove it with map.");
       }
     }
     return absl::OkStatus();

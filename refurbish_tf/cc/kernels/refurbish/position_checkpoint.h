@@ -62,7 +62,7 @@ inline absl::Status ReadPosition(const CheckpointReader& reader,
   TF_RETURN_IF_ERROR(all_read);
   if (!position->joined) return absl::OkStatus();
   return DamagedCheckpoint("refurbish",
-                           "it is said to be of all workers, but is of one");
+                           "it claims to be of all workers, but is of one");
 }
 
 }  // namespace refurbish_tf

@@ -48,9 +48,9 @@ class RefurbishDataset : public UnaryDataset, public StageDataset {
   }
   absl::Status RandomIndexingCompatible() const override {
     return absl::UnimplementedError(
-        "refurbish yields its samples in another order in each epoch, so they "
-        "cannot be read by index. Leave out a global shuffle after it, as it "
-        "shuffles already; read single samples from its source.");
+        "refurbish yields its samples in a new order in each epoch, so they "
+        "cannot be read by index. Leave out a global shuffle after it, because "
+        "it shuffles already; read single samples from its source.");
   }
   absl::Status Get(OpKernelContext*, int64_t,
                    std::vector<Tensor>*) const override {
@@ -65,11 +65,11 @@ class RefurbishDataset : public UnaryDataset, public StageDataset {
       const override {
     return FailedPrecondition(
         "Dynamic sharding (ShardingPolicy.DYNAMIC, \"distributed_epoch\") gives "
-        "each worker other parts of the source in every epoch, but refurbish "
-        "knows a sample by its position. Use ShardingPolicy.OFF, with which each "
-        "worker yields every sample, or source.shard(SHARD_HINT, SHARD_HINT)"
-        ".refurbish(...) and ShardingPolicy.HINT, with which each worker yields "
-        "its share.");
+        "each worker different parts of the source in every epoch, but "
+        "refurbish identifies a sample by its position. Use ShardingPolicy.OFF, "
+        "with which each worker yields every sample, or source.shard(SHARD_HINT, "
+        "SHARD_HINT).refurbish(...) and ShardingPolicy.HINT, with which each "
+        "worker yields its shard.");
   }
 
  protected:

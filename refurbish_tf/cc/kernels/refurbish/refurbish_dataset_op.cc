@@ -114,8 +114,8 @@ class RefurbishDatasetOp : public UnaryDatasetOpKernel {
           ctx, facts.hinted || facts.shard.shard.has_value(),
           InvalidArgument(
               "shared needs the number of each sample in the whole source, "
-              "which is unknown if file names are sharded. Shard next to "
-              "refurbish, as in source.shard(n, i).refurbish(...)."));
+              "which is unknown if file names are sharded. Shard directly "
+              "before refurbish, source.shard(n, i).refurbish(...)."));
       OP_REQUIRES_OK(ctx, CheckEncodable(arguments.sample_types.dtypes));
       options.level = SharedLevel::GetOrCreate(shared, shared_max_bytes,
                                                arguments.sample_types);

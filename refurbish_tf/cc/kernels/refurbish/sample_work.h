@@ -333,12 +333,12 @@ class SampleWork : public OrderedWorkers::Work {
             file.empty() ? "" : absl::StrCat(", the file ", file, ","),
             " failed: ",
             is_gone
-                ? "A function in Python, such as that of numpy_layer or "
+                ? "A Python function, such as the one of numpy_layer or "
                   "numpy_function, can be called only in the process that "
-                  "built the stage. With a tf.data service call it in a map "
+                  "built the stage. With a tf.data service, call it in a map "
                   "after distribute, or use layers of rtf.augment. In the "
-                  "same process, turn tf.data's debug mode off, in which all "
-                  "functions are in Python, or keep the dataset. "
+                  "same process, keep the dataset, or turn off tf.data's debug "
+                  "mode, in which all functions are Python functions. "
                 : "",
             status.message())));
   }

@@ -233,7 +233,7 @@ class SourceReader {
     return DataLoss(
         "The source of refurbish yields ", comparison, " the ",
         epoch_->num_samples(),
-        " elements it had before, so its samples cannot be known by "
+        " elements it had before, so its samples cannot be identified by "
         "position. Use a source that is the same in every epoch.");
   }
 

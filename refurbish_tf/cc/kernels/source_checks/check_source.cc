@@ -72,14 +72,14 @@ std::string NoShuffle(const NodeDef& shuffle, const Contents& contents) {
   // In a function an input is written as "node:output".
   const std::string& input = shuffle.input(0);
   if (contents.file_lists.count(input.substr(0, input.find(':'))) > 0) {
-    return "write list_files(..., shuffle=False) and no shuffle after it, as "
-           "refurbish itself shuffles in every epoch; with TFDS, "
+    return "write list_files(..., shuffle=False) and no shuffle after it, "
+           "because refurbish itself shuffles in every epoch; with TFDS, "
            "shuffle_files=False";
   }
   std::string way_out = absl::StrCat(
       contents.has_batches ? "leave shuffle and batch out"
                            : "leave the shuffle out",
-      ", as refurbish itself shuffles in every epoch, put ",
+      ", because refurbish itself shuffles in every epoch, put ",
       contents.has_batches ? "them" : "it",
       " after refurbish, or write reshuffle_each_iteration=False; with TFDS, "
       "shuffle_files=False");
@@ -108,14 +108,14 @@ std::pair<std::string, std::string> Reason(const NodeDef& node,
   if (absl::StartsWith(op, "DataServiceDataset")) {
     return {"a tf.data service",
             "put refurbish before distribute, so that each worker of the "
-            "service refurbishes what it prepares"};
+            "service reuses its own samples"};
   }
   if (op == "RefurbishTf>RefurbishDataset") {
     return {"a refurbish stage",
             "put both partial augmentations into one partial_fn"};
   }
   if (op == "RefurbishTf>AdaptiveEchoDataset") {
-    return {"echo(e=AUTOTUNE), which repeats as time permits",
+    return {"echo(e=AUTOTUNE), which repeats depending on timing",
             "put it after refurbish, or give echo a number"};
   }
   if (op == "RandomDatasetV2" && IsTrue(node, "rerandomize_each_iteration")) {
@@ -198,10 +198,11 @@ std::pair<std::string, std::string> ReasonInFunction(
     // Hugging Face's `to_tf_dataset(shuffle=True)` draws a seed in each epoch.
     if (called.count("RandomIndexShuffle") > 0 &&
         std::any_of(called.begin(), called.end(), DrawsAnew)) {
-      return {"an index_shuffle with a seed that is drawn in each epoch",
-              "leave the shuffle out, as refurbish itself shuffles in every "
-              "epoch: of Hugging Face, use to_tf_dataset(shuffle=False). Or "
-              "give index_shuffle a constant seed"};
+      return {
+          "an index_shuffle with a seed that is drawn in each epoch",
+          "leave the shuffle out, because refurbish itself shuffles in every "
+          "epoch: with Hugging Face, use to_tf_dataset(shuffle=False). Or "
+          "give index_shuffle a constant seed"};
     }
     // Only a function that makes a dataset, such as that of `flat_map`, changes
     // the order. Others may shuffle the content of an element.
@@ -211,10 +212,11 @@ std::pair<std::string, std::string> ReasonInFunction(
           return output.type() == tensorflow::DT_VARIANT;
         });
     if (makes_dataset && called.count("RandomShuffle") > 0) {
-      return {"tf.random.shuffle in a function that returns a dataset",
-              "leave the shuffle out, as refurbish itself shuffles in every "
-              "epoch. A stateless one with a fixed seed, such as "
-              "tf.random.experimental.stateless_shuffle, may stay"};
+      return {
+          "tf.random.shuffle in a function that returns a dataset",
+          "leave the shuffle out, because refurbish itself shuffles in every "
+          "epoch. A stateless shuffle with a fixed seed, such as "
+          "tf.random.experimental.stateless_shuffle, may stay"};
     }
   }
   return {};
@@ -310,14 +312,14 @@ absl::Status CheckLength(const DatasetBase* source, const char* method) {
     return InvalidArgument(
         "The source of ", method,
         " is infinite, so it has no epochs. Put .repeat() after ", method,
-        ", or .take(n) before it. TensorFlow also takes "
-        "sample_from_datasets(..., stop_on_empty_dataset=True) for infinite: "
-        "put .take(n) after it, with the number of elements that it has.");
+        ", or .take(n) before it. TensorFlow also treats "
+        "sample_from_datasets(..., stop_on_empty_dataset=True) as infinite: "
+        "put .take(n) after it, with the number of its elements.");
   }
   if (source->Cardinality(CardinalityOptions()) == 0) {
     return InvalidArgument("The source of ", method,
-                           " has no elements. Check the file names, "
-                           "filters and splits it is made from.");
+                           " has no elements. Check its file names, "
+                           "filters and splits.");
   }
   return absl::OkStatus();
 }
@@ -377,10 +379,11 @@ absl::Status CheckSource(OpKernelContext* ctx, const DatasetBase* source,
   }
   if (reason.first.empty()) reason = ReasonInFunction(graph, nodes);
   if (!reason.first.empty()) {
-    return InvalidArgument(
-        "The source of ", method, " changes its order from epoch to epoch (",
-        reason.first, "), but ", method,
-        " knows a sample by its position. To fix it, ", reason.second, ".");
+    return InvalidArgument("The source of ", method,
+                           " changes its order from epoch to epoch (",
+                           reason.first, "), but ", method,
+                           " identifies a sample by its position. To fix it, ",
+                           reason.second, ".");
   }
   facts->kind = SourceKind::kInGraph;
   for (const NodeDef* node : nodes) {

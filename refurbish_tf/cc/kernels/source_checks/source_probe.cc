@@ -67,33 +67,32 @@ std::string WhatDiffers(const SourceChecks& checks, const char* method,
         refused ? absl::StrCat("when the cache store ", checks.path(),
                                " was filled")
                 : "before",
-        ": those of ", Element(index, file),
-        " differ, and nothing else does. Put labels and weights "
-        "that change into final_fn, for example by looking them up by an index "
-        "that the source yields. Where they were corrected once, ",
+        ": in ", Element(index, file),
+        " only these differ. Let final_fn make labels and weights that change, "
+        "for example from an index that the source yields. If they were "
+        "corrected once, ",
         kStartEmpty, ".");
   }
   if (how == Differs::kAsMost || refused) {
     return absl::StrCat(
         "The cache store ", checks.path(),
         " was filled from another source: ", Element(index, file),
-        " differs from the one that its sample was prepared from, as after a "
-        "new split, in another order, or with changed files or labels. So its "
-        "samples must not be used with this source. To use this source, ",
-        kStartEmpty, "; to go on with the store, give the former source.");
+        " differs from the one that its sample was prepared from (perhaps the "
+        "split, the order, files or labels changed), so its samples must not be "
+        "used with this source. To use this source, ",
+        kStartEmpty, "; to keep using the store, give the former source.");
   }
   return absl::StrCat(
       "The source of ", method,
-      " yields other elements than before: ", Element(index, file),
-      " differs from the one that was there when this sample was first "
-      "prepared. ",
+      " yields different elements than before: ", Element(index, file),
+      " differs from the one from which this sample was first prepared. ",
       method,
-      " knows a sample by its position, so some samples may come twice in an "
-      "epoch and others not at all. Look for a shuffle in the source, as in a "
-      "generator or in WebDataset(...).shuffle, and remove it: refurbish "
-      "shuffles. Look for random numbers that it draws, and draw them in "
-      "partial_fn. Look for a numpy_function in the source that writes into its "
-      "argument, and copy it there. If a store on disk was filled from another split, or its data were changed, ",
+      " identifies a sample by its position, so some samples may come twice in "
+      "an epoch and others not at all. Remove shuffles from the source, such as "
+      "in a generator or in WebDataset(...).shuffle, because refurbish "
+      "shuffles; draw random numbers in partial_fn instead of the source; in a "
+      "numpy_function, copy an argument before writing into it. If a store on "
+      "disk was filled from another split, or its data have changed, ",
       kStartEmpty, ".");
 }
 
@@ -114,11 +113,11 @@ std::string ComesAgain(uint32_t period) {
   return absl::StrCat(
       "The source of refurbish yields the same elements again ",
       period == 0 ? "and again" : absl::StrCat("after every ", number),
-      ", as a generator does that never ends. An epoch ends with the source, so "
+      ", like a generator that never ends. An epoch ends with the source, so "
       "nothing would be reused, and each element takes memory. Put .take(",
       number,
       ") after the source, or end the generator after one pass. If the source "
-      "does end, silence this: warnings.filterwarnings(\"ignore\", "
+      "does end, silence this warning: warnings.filterwarnings(\"ignore\", "
       "category=rtf.PipelineWarning).");
 }
 

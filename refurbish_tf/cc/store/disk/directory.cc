@@ -45,7 +45,7 @@ absl::Status CheckOwner(const std::string& path, const struct stat& status) {
     return UnusableDirectory(
         path,
         absl::StrCat("other users can write to it (its mode is ", mode,
-                     ") and replace what is cached. Run `chmod go-w ", path,
+                     ") and replace cached samples. Run `chmod go-w ", path,
                      "`, or give another directory, such as a new one below "
                      "it."));
   }

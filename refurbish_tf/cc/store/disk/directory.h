@@ -26,8 +26,8 @@ class File {
 
 // The directory of a store, which is opened once. Its files are opened relative
 // to that descriptor. Links are not followed, and only regular files of this
-// user with a single hard link are accepted. So whatever other users do to the
-// directory or its path, the store uses no other files. Thread-safe.
+// user with a single hard link are accepted. So the store uses no other files,
+// even if other users change the directory or its path. Thread-safe.
 class Directory {
  public:
   // Opens the directory, or makes it. Fails if it belongs to another user, or

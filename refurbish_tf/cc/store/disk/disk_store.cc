@@ -47,9 +47,9 @@ absl::Status CannotLock(const Directory& directory) {
   if (errno == EWOULDBLOCK) {
     return directory.Unusable(absl::StrCat(
         "its ", kLockFile,
-        " is locked by a process that uses it as another file, as if files "
-        "had been renamed. Nothing was changed. End the processes that have "
-        "it open, or give another directory."));
+        " is locked by a process that uses it as a different file, perhaps "
+        "because files were renamed. Nothing was changed. End the processes "
+        "that have it open, or give another directory."));
   }
   return ErrnoError("Cannot lock ", directory.path(), "/", kLockFile,
                     ". A cache store on disk needs locks, which network file "
@@ -227,7 +227,7 @@ bool DiskStore::CanStore(uint64_t index, Generation generation,
       absl::StrCat("sample ", index, " of ", payload,
                    " bytes cannot be kept: its index must be below ",
                    Index::kMaxSamples, " and its record at most ", kMaxRecord,
-                   " bytes. Such samples are prepared afresh each time."));
+                   " bytes. Such samples are prepared again at each use."));
   return false;
 }
 
@@ -271,10 +271,10 @@ absl::Status DiskStore::PlanTransit(int64_t bytes, int64_t record_bytes) {
   if (asked) directory_->env().Unlock(lock_fd, kOpeningByte);
   LimitKept();
   if (StoreEnv::IsFull(planned) || absl::IsUnavailable(planned)) {
-    no_ring_warning_.Say(
-        directory(), absl::StrCat(planned.message(),
-                                  ". So this job takes no samples from others "
-                                  "that are not kept, nor gives them any."));
+    no_ring_warning_.Say(directory(),
+                         absl::StrCat(planned.message(),
+                                      ". So this job neither uses nor provides "
+                                      "samples in transit."));
     return absl::OkStatus();
   }
   return planned;

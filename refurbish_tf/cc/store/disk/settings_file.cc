@@ -91,7 +91,7 @@ absl::StatusOr<StoreContents> SettingsFile::Read() const {
         "The cache store of ", path(), " has format ", format,
         ", but this refurbish_tf reads format ", kFormatVersion,
         ". Nothing was changed. Use the refurbish_tf that wrote it, give another "
-        "directory, or start with an empty store by overwrite=True.");
+        "directory, or start with an empty store with overwrite=True.");
   }
   char* end = nullptr;
   const std::string id = settings[kId];

@@ -67,7 +67,7 @@ absl::StatusOr<StoreContents> ReadOrMakeContents(const Directory& directory,
   const std::string why =
       is_missing ? absl::StrCat("There is no file ", directory.path(), "/",
                                 SettingsFile::kName,
-                                ", which says what is in the cache store.")
+                                ", which describes the cache store.")
                  : std::string(contents.status().message());
   if (!may_make) return directory.Unusable(why);
   RTF_ASSIGN_OR_RETURN(const std::vector<std::string> names,
@@ -76,7 +76,7 @@ absl::StatusOr<StoreContents> ReadOrMakeContents(const Directory& directory,
     return directory.Unusable(absl::StrCat(
         why,
         " So it is not known how its samples were prepared. Nothing was "
-        "changed. Put the file back, start with an empty store by "
+        "changed. Put the file back, start with an empty store with "
         "overwrite=True, or give another directory."));
   }
   if (!is_missing) {

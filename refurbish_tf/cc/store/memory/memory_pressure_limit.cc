@@ -63,12 +63,12 @@ void MemoryPressureLimit::Warn(const Memory& memory,
                                const SampleMapStats& held) {
   if (!lost_ || warned_.exchange(true)) return;
   warn_(absl::StrCat(
-      "Memory is short: this process can still have ", memory.free >> 20,
+      "Memory is short: this process can still use ", memory.free >> 20,
       " MiB. A cache store in memory keeps the ", held.entries, " samples (",
       held.bytes >> 20,
       " MiB) that it holds, and all others are prepared again "
       "at each use. store=rtf.CacheStore(max_bytes=...) spreads these evenly "
-      "over the epoch, and a directory of a local disk as store keeps them. ",
+      "over the epoch, and a directory on a local disk as store keeps them. ",
       kSilence));
 }
 
