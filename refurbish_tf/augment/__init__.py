@@ -9,11 +9,11 @@
 >>> partially_augmented = tf.data.Dataset.zip(images, seeds).map(lambda image, seed: partial_fn(image, seed=seed))
 
 This is the pipeline of Lee et al., *Refurbish Your Training Data*, USENIX ATC 2021, section 7.1. The `refurbish` stage
-takes the two functions and gives them seeds, the only source of their randomness. `rand_augment`, `auto_augment` and
-`deep_auto_augment` return lists of layers. Lists in a list of layers are flattened, so the example has four layers, two
-of which are partial augmentation. Adjacent layers of this module are one operation, which passes over the bytes of the
-image, or of each image of a batch, as few times as it can. `mixup`, `cutmix` and
-`mixup_or_cutmix` mix the images of a batch, `mosaic` and `copy_paste` make each of parts of several ones.
+takes the two functions and passes them seeds, their only source of randomness. `rand_augment`, `auto_augment` and
+`deep_auto_augment` return lists of layers. Nested lists are flattened, so the example has four layers, and the first
+two are the partial augmentation. Adjacent layers of this module become one operation, which makes as few passes over
+the bytes of an image as possible. `mixup`, `cutmix` and `mixup_or_cutmix` mix the images of a batch; `mosaic` and
+`copy_paste` combine parts of several images.
 """
 
 from .augmix import augmix

@@ -1,4 +1,4 @@
-"""AugMix: an image blended with what chains of random distortions make of it."""
+"""AugMix: blends an image with the results of chains of random distortions."""
 
 import math
 from typing import Any
@@ -22,13 +22,13 @@ def augmix(
   *,
   fill: int = 0,
 ) -> Any:
-  """Returns a layer that blends an image with what several chains of random distortions make of it.
+  """Returns a layer that blends an image with the results of several chains of random distortions.
 
   >>> rtf.augment.augmix(severity=3)(tf.zeros([32, 32, 3], tf.uint8), seed=[7, 0]).shape
   TensorShape([32, 32, 3])
 
-  It is torchvision's `AugMix` with `interpolation="nearest"`, where torchvision's default is bilinear, and with the
-  bytes that torchvision's distortions make of a Pillow image. Distortions are equally likely, and so are strengths:
+  It is torchvision's `AugMix` with `interpolation="nearest"` (torchvision's default is bilinear). Each distortion gives
+  the same bytes as torchvision's on a Pillow image. All distortions are equally likely, and so are their strengths:
 
   | Distortion                              | Parameter, k from 0 to severity - 1       |
   | --------------------------------------- | ----------------------------------------- |
@@ -40,21 +40,21 @@ def augmix(
   | posterize                               | 4 - 4 * k / 9 bits, rounded: 0 is black   |
   | color, contrast, brightness, sharpness  | factor 1 plus or minus 0.9 * k / 9        |
 
-  The result is `(1 - m) * image + m * (w[0] * chain[0] + w[1] * chain[1] + ...)`, with m from Beta(alpha, alpha) and
-  w from Dirichlet(alpha, ..., alpha), in float32 and truncated to uint8. A thing then has several places, so `compose`
-  refuses `targets` such as masks and boxes, which torchvision leaves as they are.
+  The result is `(1 - m) * image + m * (w[0] * chain[0] + w[1] * chain[1] + ...)`, with m from Beta(alpha, alpha) and w
+  from Dirichlet(alpha, ..., alpha), in float32 and truncated to uint8. An object may then appear in several places, so
+  `compose` refuses `targets` such as masks and boxes. torchvision leaves them as they are.
 
   Args:
     severity: a whole number from 1 to 10.
     mixture_width: the number of chains, a whole number from 1 to 16.
-    chain_depth: how many distortions a chain has, a whole number from 1 to 16; -1 draws 1, 2 or 3 for each chain.
-    alpha: a real number from 0.001 to 1,000. The smaller, the more one image outweighs the others.
-    all_ops: whether to use the distortions of the table's last row.
-    fill: the value of pixels from outside the image, a whole number from 0 to 255.
+    chain_depth: the number of distortions in a chain, a whole number from 1 to 16; -1 draws 1, 2 or 3 for each chain.
+    alpha: a real number from 0.001 to 1,000. The smaller it is, the more one image dominates the mix.
+    all_ops: whether to include the distortions in the last row of the table.
+    fill: the value of pixels that come from outside the image, a whole number from 0 to 255.
 
   Returns:
     A function `layer(image, seed)` like those that `rand_augment` returns. Its `draws` are m and all weights but the
-    last, in units of 2^-24; and for each chain how far its depth is above the least one, and its distortions.
+    last, in units of 2^-24, and for each chain its distortions and by how much its depth exceeds the smallest one.
 
   Raises:
     TypeError, ValueError: an argument is of the wrong type, or out of range.
@@ -67,8 +67,8 @@ def augmix(
   width = whole("mixture_width", mixture_width, 1, 16, "Pass 3, as in the paper.")
   if chain_depth != -1:
     chain_depth = whole("chain_depth", chain_depth, 1, 16, "Pass -1 to draw a depth of 1, 2 or 3 for each chain.")
-  alpha = checked_real("alpha of augmix", alpha, 0.001, 1000, "Pass 1, as in the paper, for all weights alike.")
-  all_ops = checks.checked_flag("all_ops of augmix", all_ops, "Pass False to leave colors out.")
+  alpha = checked_real("alpha of augmix", alpha, 0.001, 1000, "Pass 1, as in the paper, to draw all weights uniformly.")
+  all_ops = checks.checked_flag("all_ops of augmix", all_ops, "Pass False to leave out distortions of colors.")
   fill = whole("fill", fill, 0, 255, "Pass 0 for black, 128 for grey.")
   steps = [torchvision_distortions(k, _LAST_STEP) | _own(k / _LAST_STEP) for k in range(severity)]
   unused = {"identity", "invert", *(() if all_ops else _COLORS)}

@@ -6,7 +6,7 @@ from refurbish_tf._internal import checks
 from .policy_layer import PolicyLayer, Ranges, distortions_at, torchvision_distortions
 
 # Cubuk et al., *AutoAugment*, CVPR 2019, appendix, Tables 7 and 9: 25 sub-policies of two operations, each with its
-# probability in tenths and, where it has one, its magnitude. ImageNet's last five repeat earlier ones, as published.
+# probability in tenths and its magnitude, if it has one. The last five for ImageNet repeat earlier ones, as published.
 POLICIES = {
   "cifar10": (
     (("invert", 1), ("contrast", 2, 6)),
@@ -75,22 +75,22 @@ def auto_augment(policy: str, *, ranges: Ranges = "paper") -> list[Any]:
   >>> partial_fn(tf.zeros([32, 32, 3], tf.uint8), seed=[7, 0]).shape
   TensorShape([32, 32, 3])
 
-  The first layer draws one of the policy's 25 sub-policies, each with the same probability, and applies its first
-  operation with that operation's probability. The second layer does the same with the second operation of that
-  sub-policy. Magnitudes mean the same as in `rand_augment(magnitude=...)`, with the values of the table, 0 to 9; if
-  an operation has a sign, both are equally likely. `invert` has neither.
+  The first layer draws one of the policy's 25 sub-policies, all equally likely, and applies its first operation with
+  that operation's probability. The second layer does the same with the second operation of that sub-policy. Magnitudes
+  have the same meaning as in `rand_augment(magnitude=...)`, with the values of the table, 0 to 9. If an operation has a
+  sign, both signs are equally likely. `invert` has neither.
 
-  Split after both of them (`at=2` above), as the paper on refurbishing does. A split between them works, too: the
-  number of the sub-policy goes through the cache store with the image, in 4 bytes. Each use of a sample then still has
-  AutoAugment's distribution. But the uses of one cached sample share the sub-policy and the result of its first
-  operation, and differ only in whether, and in which direction, the second is applied. That is little diversity for the
-  cost of one more operation in each use. No layer can stand between the two.
+  Split after both layers (`at=2` above), as the paper on refurbishing does. You can also split between them: the number
+  of the sub-policy then goes through the cache store with the image, in 4 bytes. Each use of a sample still has
+  AutoAugment's distribution. But all uses of one cached sample have the same sub-policy and the same result of its
+  first operation. They differ only in whether the second operation is applied, and in which direction. This adds little
+  diversity for the cost of one more operation per use. No other layer can be placed between the two.
 
-  The policies are those of the paper's Tables 7 and 9. Magnitudes follow the authors' TensorFlow implementation, as in
-  `rand_augment`, so solarize and posterize get milder as the magnitude grows, and factors do not flip about 1.
+  The policies come from Tables 7 and 9 of the paper. Magnitudes follow the authors' TensorFlow implementation, as in
+  `rand_augment`: solarize and posterize get milder as the magnitude grows, and factors have no random direction.
   torchvision reads the tables differently. With `ranges="torchvision"` the layers are its `AutoAugment(policy)`: each
-  distortion is, bit for bit, what that makes of a Pillow image, and the outside of the image is black, not grey. The
-  paper obtained the CIFAR-10 results with crop and flip, and Cutout after them; add these yourself.
+  distortion gives the same bytes as torchvision's on a Pillow image, and pixels from outside the image are black, not
+  grey. The paper obtained the CIFAR-10 results with crop and flip, and with Cutout last; add these yourself.
 
   Args:
     policy: "cifar10" or "imagenet", the data set that the policy was found for.
@@ -98,13 +98,13 @@ def auto_augment(policy: str, *, ranges: Ranges = "paper") -> list[Any]:
 
   Returns:
     A list of two functions for `compose` and `split`. The first, `layer(image, seed)`, takes the same arguments as the
-    layer that `rand_augment` returns, and returns a named tuple of `image`, uint8 `[height, width, 3]`, and
+    layers that `rand_augment` returns, and returns a named tuple of `image`, uint8 `[height, width, 3]`, and
     `sub_policy`, int32 `[]`. The second takes that named tuple in place of the image, and a seed, and returns the
-    image, uint8 `[height, width, 3]`. They raise `TypeError` for another dtype and `ValueError` for another shape;
-    `compose` and `split` raise `ValueError` for one without the other.
+    image, uint8 `[height, width, 3]`. They raise `TypeError` for another dtype and `ValueError` for another shape.
+    `compose` and `split` raise `ValueError` if one of the two is missing.
 
   Raises:
-    ValueError: there is no such policy, or no such ranges.
+    ValueError: `policy` or `ranges` is not one of these.
 
   Implements Cubuk et al., *AutoAugment: Learning Augmentation Strategies from Data*, CVPR 2019, section 3 and appendix,
   whose layers Lee et al., *Refurbish Your Training Data*, USENIX ATC 2021, section 7.1, put into the partial
@@ -113,7 +113,7 @@ def auto_augment(policy: str, *, ranges: Ranges = "paper") -> list[Any]:
   if not isinstance(policy, str) or policy not in POLICIES:
     raise ValueError(
       f"policy of auto_augment must be one of {sorted(POLICIES)}, got {policy!r}. Pass the data set that is most like "
-      "yours: 'cifar10' for small images, else 'imagenet'."
+      "yours: 'cifar10' for small images, otherwise 'imagenet'."
     )
   checks.check_choice("ranges of auto_augment", ranges, get_args(Ranges))
   shown, fill = (repr(policy), {}) if ranges == "paper" else (f"{policy!r}, ranges={ranges!r}", {"fill": 0})

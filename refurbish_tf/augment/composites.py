@@ -1,4 +1,4 @@
-"""Mosaic and copy-paste: functions of a batch that make each image of parts of several ones."""
+"""Mosaic and copy-paste: functions of a batch that combine parts of several images."""
 
 from __future__ import annotations
 
@@ -34,36 +34,37 @@ def mosaic(
   >>> batch["image"].shape, batch["boxes"].shape
   (TensorShape([8, 128, 128, 3]), TensorShape([8, 4, 4]))
 
-  A center is drawn for each image in the middle half of the result's height and width. The image lies with its lower
-  right corner there, and three partners right of it, below it, and below on the right, unscaled, cut by the edge of the
-  result. Image b has the images b + shift of the batch, around its end, with three different shifts that are drawn for
-  the batch: so each image is once in each corner. With fewer than four images in a batch they repeat, each as seldom as
-  possible. The rest of the result is `fill_value`.
+  For each image, a center is drawn in the middle half of the result's height and width. The image is placed with its
+  lower right corner there, and three partners to the right, below, and below on the right. They are not scaled, and are
+  cut off at the edge of the result. Image b gets the images b + shift of the batch, counted around its end, with three
+  different shifts that are drawn for the batch. So each image is once in each corner. With fewer than four images in a
+  batch they repeat, each as seldom as possible. The rest of the result is `fill_value`.
 
-  Put it after `batch`, `padded_batch` or `ragged_batch`, with `targets` for what follows, as for `compose`, with a
-  dimension of the batch. Maps move with their images, and are 0 outside. Rows of boxes and key points, and of
-  `with_rows`, are joined for the four images in the order above, at most four times as many. Dense rows are padded at
-  the end with -1, or with 0 if unsigned, False or "". Points outside their part of the image get visibility 0. A row of
-  key points that `with_rows` does not name is dropped if all its points are outside.
+  Put it after `batch`, `padded_batch` or `ragged_batch`. `targets` declares what follows the images, as for `compose`;
+  each component has a batch dimension. Maps move with their images, and are 0 outside. Rows of boxes and key points,
+  and of `with_rows`, are joined for the four images in the order above: at most four times as many. Dense rows are
+  padded at the end with -1, or with 0 if unsigned, False or "". Points outside their part of the image get visibility
+  0. A row of key points that `with_rows` does not name is dropped if all its points are outside.
 
   Args:
-    size: the size of the result, a whole number or `(height, width)`; None for that of the images, as in KerasCV. For
-      YOLOX' canvas pass twice that, and then `compose([random_affine(...), center_crop(s)], targets, clips=False)` and
-      `sanitize_boxes`.
-    targets: as for `compose`, with one component of boxes at most.
-    with_rows: as for `sanitize_boxes`: the components that have a row for each box, such as labels, key points too.
-    instances: `{"segments": "ids"}`: a map of the images' size that has in each pixel the number of an object, from 1
-      to 65,535, or 0, and the component that has the number of each box. Both become int32, and number the rows from 1.
-    components, num_classes: as for `mixup`, whole-image labels and weights, which are mixed by visible area. Other
-      components must be named; None says that one stays. With boxes, also name components of two dimensions.
-    p: the probability that an image becomes a mosaic. Otherwise it is put in the middle of the result. A call may
+    size: the size of the result, a whole number or `(height, width)`; None for the size of the images, as in KerasCV.
+      For YOLOX' canvas pass twice the size s of training, and then `compose([random_affine(...), center_crop(s)],
+      targets, clips=False)` and `sanitize_boxes`.
+    targets: as for `compose`, with at most one component of boxes.
+    with_rows: as for `sanitize_boxes`: the components that have a row for each box, such as labels or key points.
+    instances: `{"segments": "ids"}`: a map of the images' size, whose pixels have the number of an object, from 1 to
+      65,535, or 0, and the component with the number of each box. Both become int32, and the rows are numbered from 1.
+    components, num_classes: as for `mixup`, labels and weights of whole images, which are mixed by visible area. Other
+      components must be named; None leaves one as it is. With boxes, also name components of two dimensions.
+    p: the probability that an image becomes a mosaic. Otherwise it is placed in the middle of the result. A call may
       pass another one, a scalar or `[batch]`, such as 0 in the last epochs: `fn(batch, p=tf.where(epoch < 285, 1, 0))`.
-    fill_value: the value of pixels without image; None for 114 in uint8 images, and 0 in float32.
-    min_visibility: a cut box stays if this fraction of its area is left, and a pixel of both sides.
+    fill_value: the value of pixels that no image covers; None for 114 in uint8 images, and 0 in float32.
+    min_visibility: a cut box stays if this fraction of its area is left, and at least a pixel in height and width.
 
   Returns:
-    A function `fn(images, *rest, seed=None, p=None)` as `mixup` returns. It raises the same errors as `mixup` and
-    `compose`, and when it runs `tf.errors.InvalidArgumentError` for rows that do not fit, or `p` beyond 0 and 1.
+    A function `fn(images, *rest, seed=None, p=None)` like the one that `mixup` returns. It raises the same errors as
+    `mixup` and `compose`, and when it runs `tf.errors.InvalidArgumentError` for rows that do not fit, or a `p` outside
+    0 to 1.
 
   Raises:
     TypeError, ValueError: an argument is of the wrong type, or out of range.
@@ -85,7 +86,7 @@ def copy_paste(
   p: float = 0.5,
   min_visibility: float = 0.1,
 ) -> Callable[..., Any]:
-  """Returns a function that pastes objects of another image over each image of a batch.
+  """Returns a function that pastes objects of another image of the batch onto each image.
 
   >>> batch = {"image": tf.zeros([2, 64, 64, 3]), "boxes": tf.tile([[[8.0, 8, 60, 60]]], [2, 1, 1])}
   >>> batch.update(ids=tf.ones([2, 1], tf.int32), segments=tf.ones([2, 64, 64], tf.int32))
@@ -93,44 +94,44 @@ def copy_paste(
   >>> paste(batch, seed=[7, 0])["ids"].numpy().tolist()
   [[1, -1], [1, -1]]
 
-  Image b gets objects of the image b + shift of the batch, with one shift for the batch, as `mixup`. They are pasted at
-  the place where they are, through the map of instances, and with them what maps of `targets` say there. The box of
-  an object that is partly covered becomes that of its visible pixels. Rows of the image precede the pasted ones;
-  padding and key points are as for `mosaic`. Objects without pixels in the map are not pasted, and not covered. An
-  image that is alone in its batch stays as it is.
+  Image b gets objects of the image b + shift of the batch, with one shift for the batch, as in `mixup`. Objects keep
+  their place. The map of instances says which pixels they have; maps in `targets` are pasted with them. The box of a
+  partly covered object shrinks to its visible pixels. Rows of the image precede the pasted ones; padding and key points
+  are as for `mosaic`. Objects without pixels in the map are neither pasted nor covered. An image that is alone in its
+  batch stays as it is.
 
   Args:
-    targets: as for `mosaic`, with boxes. None says that a component stays.
-    instances, with_rows: as for `mosaic`. What has a row for each object must be named.
-    p: the probability that an object is pasted. May also be given at a call, as for `mosaic`.
-    min_visibility: the fraction of its pixels that must be left of an object. Otherwise its rows are dropped, and it
-      becomes 0 in the map.
+    targets: as for `mosaic`, with boxes. None leaves a component as it is.
+    instances, with_rows: as for `mosaic`. Components with a row for each object must be named.
+    p: the probability that an object is pasted. A call may pass another one, as for `mosaic`.
+    min_visibility: the fraction of an object's pixels that must be left. Otherwise its rows are dropped, and it becomes
+      0 in the map.
 
   Returns:
-    A function as `mosaic` returns.
+    A function like the one that `mosaic` returns.
 
   Raises:
     TypeError, ValueError: as for `mosaic`.
 
   Implements Ghiasi et al., *Simple Copy-Paste is a Strong Data Augmentation Method for Instance Segmentation*, CVPR
-  2021, without the scale jitter, for which there is `random_resized_crop`.
+  2021, without the scale jitter: use `random_resized_crop` for that.
   """
   return _Composite("copy_paste", targets, with_rows, instances, (0, 0), 0, p, min_visibility)
 
 
 class _Composite(Mixing):
-  """A function of a batch, with or without a seed. A class, so that it can be pickled."""
+  """A function of a batch, with or without a seed. It is a class, so that it can be pickled."""
 
   _FIRST = "If it has a row for each box, pass with_rows={!r}. "
-  _ADVICE = "Name masks, boxes and key points in targets, and what has a row for each box in with_rows."
+  _ADVICE = "Name masks, boxes and key points in targets, and components with a row for each box in with_rows."
 
   def __init__(self, whose, targets, with_rows, instances, size, fill_value, p, min_visibility, **labels):
     super().__init__(whose, labels.get("num_classes"), labels.get("components"))
     self.targets, self.pastes = checked_targets(targets, whose) or {}, whose == "copy_paste"
     self.boxes = [path for path, kind in self.targets.items() if kind in BOXES]
     self.fill_value = fill_value
-    self._p = layers.checked_probability(whose, p, "If it changes, pass it when you call the function.")
-    advice = "Pass 0 to drop only what is not visible."
+    self._p = layers.checked_probability(whose, p, "To change it during training, pass p when you call the function.")
+    advice = "Pass 0 to drop only objects that are not visible."
     visibility = layers.checked_real(f"min_visibility of {whose}", min_visibility, 0, 1, advice)
     self.arguments = {"height": size[0], "width": size[1], "min_visibility": visibility}
     if not (isinstance(instances, dict) and len(instances) == 1 or instances is None and not self.pastes):
@@ -138,21 +139,21 @@ class _Composite(Mixing):
         f"instances of {whose} must be a dict from a map to a component with the number of each box, got "
         f'{instances!r}. Pass instances={{"segments": "ids"}}.'
       )
-    # The map of instances and their numbers, if any, and what has rows.
+    # The map of instances and their numbers, if any, and the components that have rows.
     self.pair = [name for pair in (instances or {}).items() for name in pair]
     self.with_rows = checked_names(f"with_rows of {whose}", with_rows)
     names = self.with_rows + checked_names(f"instances of {whose}", self.pair)
     masks = [shown(path) for path, kind in self.targets.items() if kind == "mask"]
     if masks and not self.pair and "ids" in self.with_rows:
       raise ValueError(
-        f'instances of {whose} must name a map of objects, whose numbers would repeat in the four images, got "ids" in '
-        f'with_rows and {" and ".join(masks)} as "mask". Pass instances={{{masks[0]}: "ids"}} in place of both. If '
-        'the map holds classes, rename "ids" in Dataset.map before.'
+        f'instances of {whose} must name a map of objects, because numbers would repeat in the four images, got "ids" '
+        f'in with_rows and {" and ".join(masks)} as "mask". Pass instances={{{masks[0]}: "ids"}} in place of both. If '
+        'the map holds classes, rename "ids" in Dataset.map first.'
       )
     if len(self.boxes) > 1 or names and not self.boxes:
       raise ValueError(
-        f"targets of {whose} must name one component of boxes, with which the rows of others go, got {targets!r}. Pass "
-        'targets={"boxes": "xyxy"}, and join several ones in Dataset.map before.'
+        f"targets of {whose} must name one component of boxes, to which the other rows belong, got {targets!r}. Pass "
+        'targets={"boxes": "xyxy"}; join several components of boxes in Dataset.map first.'
       )
 
   @tf.autograph.experimental.do_not_convert
@@ -169,7 +170,7 @@ class _Composite(Mixing):
     return batch.beside(with_image(element, batch.placed((), images, self.fill_value)))
 
   def _usual_kind(self, path, value):
-    # Several integers for an image are not its label, but have a row for each box; beside boxes also floats: scores.
+    # Several integers per image are not its label: each box has a row. With boxes, floats are also rows, of scores.
     may_be_label = tf.as_dtype(getattr(value, "dtype", tf.float32)).is_floating and not self.boxes
     shape = getattr(value, "shape", None)
     has_rows = isinstance(value, tf.RaggedTensor) or shape and len(shape) > 1 and not may_be_label
@@ -186,7 +187,7 @@ class _Composite(Mixing):
     areas = tf.reduce_prod(tf.cast(pieces[..., 3:5], tf.float64), 2)
     shares = tf.cast(tf.math.divide_no_nan(areas, tf.reduce_sum(areas, 1, keepdims=True)), tf.float32)
     parts = zip(tf.unstack(pieces[..., 0], pieces.shape[1], 1), tf.unstack(shares, pieces.shape[1], 1))
-    # A transposition makes the shares broadcast over [batch, n] and [batch].
+    # A transposition makes the fractions broadcast over [batch, n] and [batch].
     return sum(tf.transpose(share * tf.transpose(tf.gather(rows, source))) for source, share in parts)
 
 
@@ -202,7 +203,7 @@ class _Batch(Following):
     maps = dict.fromkeys(self._pair[:1], "mask")
     super().__init__({**fn.targets, **beside, **maps}, element, rest, images, moves=False)
     named = {*(path for path, kind in fn.targets.items() if kind is None), *self._kinds, *self._rows}
-    # What belongs to whole images, as pairs of a path and a value.
+    # Components of whole images, as pairs of a path and a value.
     self.whole = [each for each in target_hints.components(element, rest) if not beginning_in(named, each[0])]
     boxes = self._ragged.get(self._boxes, self._tensors.get(self._boxes))
     what = f"with_rows and instances of {fn.__name__}"
@@ -214,17 +215,17 @@ class _Batch(Following):
     self._tensors[path] = tensor
 
   def compose(self, **draws):
-    """Replaces what follows the images by what becomes of it."""
+    """Replaces the components that follow the images by the composed ones."""
     given, pastes = dict(self._tensors), self._fn.pastes
     self._pasted, visible = tf.zeros([0, 0, 0], tf.bool), tf.zeros([0, 0, 0], tf.float64)
     for path in self._pair:
       if not given[path].dtype.is_integer:
         raise TypeError(
-          f"instances must have whole numbers, got dtype {given[path].dtype.name} in {shown(path)}. Make it "
-          "tf.cast(..., tf.int32) in Dataset.map before."
+          f"instances must have whole numbers, got dtype {given[path].dtype.name} in {shown(path)}. Convert it with "
+          "tf.cast(..., tf.int32) in Dataset.map first."
         )
       is_right = tf.reduce_all(tf.cast(given[path], tf.int64) <= 65535)
-      told = f"instances must have numbers up to 65,535, got in {shown(path)}:"
+      told = f"instances must have numbers of at most 65,535, got in {shown(path)}:"
       given[path] = layers.checked_when_it_runs(given[path], is_right, told, given[path])
     maps, ids = [tf.cast(given[path], tf.int32) for path in self._pair] or (None, None)
     if pastes:
@@ -234,7 +235,7 @@ class _Batch(Following):
     else:
       self.pieces = self._call("mosaic_pieces", (), **draws)
     self.pieces.set_shape([self._images.shape[0], 2 if pastes else 4, 7])
-    # Boxes come first: they decide about the rows.
+    # Boxes come first: they decide which rows stay.
     for path, kind in sorted(self._kinds.items(), key=lambda item: item[0] != self._boxes):
       if kind in WITH_SIDES:
         self.put(path, self.placed(path, given[path], self._fn.fill_value if kind == "image" else 0))
@@ -256,8 +257,8 @@ class _Batch(Following):
     fill = (114 if maps.dtype == tf.uint8 else 0) if fill is None else fill
     if maps.dtype.is_integer and not (maps.dtype.min <= fill <= maps.dtype.max and fill == int(fill)):
       raise ValueError(
-        f"fill_value of {self._fn.__name__} must be a value of {maps.dtype.name}, as the images have, got {fill}. Pass "
-        "114."
+        f"fill_value of {self._fn.__name__} must be a value of {maps.dtype.name}, the dtype of the images, got {fill}. "
+        "Pass 114."
       )
     given = maps if maps.shape.rank == 4 else maps[..., tf.newaxis]
     draws = {"pieces": self.pieces, "pasted": self._pasted}
@@ -277,7 +278,7 @@ class _Batch(Following):
     if kind in BOXES and rows.dtype.is_integer and rows.dtype.max < size:
       raise ValueError(
         f"targets of {self._fn.__name__}: boxes must have a dtype that holds the size, {size}, got {rows.dtype.name}. "
-        "Make it tf.cast(boxes, tf.int32) in Dataset.map before."
+        "Convert them with tf.cast(boxes, tf.int32) in Dataset.map first."
       )
     shape = tf.shape(rows)
     flat = tf.reshape(tf.cast(rows, tf.float64), [shape[0], tf.reduce_prod(shape[1:-1]), shape[-1]])
@@ -288,7 +289,7 @@ class _Batch(Following):
     return tf.cast(tf.round(moved) if rows.dtype.is_integer else moved, rows.dtype), _joined(stays)
 
   def _renumbered(self, ids, new):
-    """What becomes of the numbers of instances, `[batch, pieces, n]`."""
+    """The new numbers of instances, `[batch, pieces, n]`."""
     old = tf.gather(ids, self.pieces[..., 0])
     end = 1 + tf.clip_by_value(tf.reduce_max(tf.pad(old, [[0, 1], [0, 0], [0, 1]])), 0, 65535)
     first = end * tf.reshape(tf.range(tf.size(self.pieces) // 7), tf.shape(self.pieces[..., :1]))
@@ -313,7 +314,7 @@ class _Batch(Following):
     self.put(path, made)
 
   def _place(self, name):
-    """The path of a component with rows: beside the boxes, or in the batch."""
+    """The path of a component with rows: in the dict of the boxes, or in the batch."""
     beside = (*(self._boxes or ())[:-1], name)
     try:
       return self._component(beside, "mask")[0]

@@ -27,7 +27,7 @@ _GIVEN_TARGETS = (LayerChain, Decoder, DepthLayer, NumpyLayer)
 def compose(
   layers: Sequence[Any], targets: dict[str | int, Any] | None = None, *, clips: bool | None = None
 ) -> Callable[..., Any]:
-  """Returns a function that applies the layers in order to the image of an element, and moves what follows the image.
+  """Returns a function that applies the layers in order to the image of an element, and moves its targets with it.
 
   >>> fn = rtf.augment.compose(
   ...     [rtf.augment.resize((64, 64)), rtf.augment.random_flip(p=0)], targets={"mask": "mask", "boxes": "xyxy"})
@@ -37,51 +37,50 @@ def compose(
   (TensorShape([64, 64]), [[0.0, 16.0, 64.0, 32.0]])
 
   The layer at position p gets the seed `seed_at(seed, p)`. Adjacent layers of this module become one operation, except
-  those that decode. Layers may also be functions `layer(image)`, or `layer(image, seed)` with the seeds of
+  those that decode. Layers may also be functions `layer(image)`, or `layer(image, seed)` with seeds for
   `tf.random.stateless_*`. TensorFlow's functions with an optional seed are called without it, and draw from a state
-  that no checkpoint holds. Keras layers are called as in training, with the seed in place of their own. If no other
-  layers draw, the seed may be left out, and each call draws other numbers.
+  that no checkpoint saves. Keras layers are called as in training, with the seed in place of their own. If no other
+  layers draw, the seed may be left out, and each call draws different numbers.
 
   | kind of target | shape | |
   | --- | --- | --- |
   | `"mask"` | `[height, width]` or `[height, width, channels]`, any number or bool | nearest pixels; 0 outside |
   | `"bilinear"` | the same, floating | blended between pixels |
-  | `"image"` | `[height, width, channels]`, or a multiple of both sides | a second image: the same colour layers too |
+  | `"image"` | `[height, width, channels]`, or a multiple of both sides | a second image, colour layers included |
   | `"flow"` | `[height, width, 2]`, floating | vectors x, y in pixels: blended, mirrored, turned and scaled |
   | `"vectors"` | `[height, width, 3 or 2 * n]`, floating | directions x, y (z stays): like a flow, but not scaled |
-  | `"disparity"` | `[height, width]` or `[height, width, 1]`, floating | blended, scaled; no mirrored or turned rows |
+  | `"disparity"` | `[height, width]` or `[height, width, 1]`, floating | blended, scaled; rows not mirrored or turned |
   | `"xyxy"`, `"yxyx"`, `"xywh"`, `"center_xywh"`, `"center_yxhw"` | `[n, 4]`, any number | boxes in pixels |
   | `"rel_xyxy"`, `"rel_yxyx"`, `"rel_xywh"`, `"rel_center_xywh"` | `[n, 4]`, floating | boxes in parts of the image |
   | `"xy"` | `[n, 2]` or, with visibility, `[n, 3]`, int32, int64 or floating | key points in pixels |
   | `"rel_xy"` | the same, floating | key points in parts of the image |
 
-  A box becomes the upright box around its four moved corners, clipped to the image; it keeps its row, and is all 0 if
+  A box becomes the upright box around its four moved corners, clipped to the image. It keeps its row, and is all 0 if
   nothing of it is left (`sanitize_boxes` drops such rows). Points outside get visibility 0. Rows of -1 are padding.
-  Only layers of `rtf.augment` move targets: other functions must leave pixels in their place. The page *Targets* has
-  the details.
+  Only layers of `rtf.augment` move targets: other functions must not move pixels. The page *Targets* has the details.
 
   Args:
     layers: a list or tuple of callables, or of lists of them, such as a policy returns.
-    targets: a dict from components to kinds: names of a dict's entries, or positions in a tuple, of which the image is
-      0, such as `{1: "mask"}`. A nested dict has a dict of kinds, `{"objects": {"bbox": "rel_yxyx"}}`. None says that a
-      component stays as it is, `{}` that all do. An undeclared component that looks like a target is an error or a
-      `rtf.PipelineWarning`.
-    clips: what an image of four dimensions is. True: a clip `[frames, height, width, channels]`, or a volume, whose
-      frames share their draws, like their targets. False: a batch, each of whose images draws for itself; `seed` may
-      then be left out. None: a batch, but an error inside `refurbish` and `echo`.
+    targets: a dict from components to kinds. A component is the name of a dict's entry, or a position in a tuple, whose
+      image is 0, such as `{1: "mask"}`. A nested dict has a dict of kinds, `{"objects": {"bbox": "rel_yxyx"}}`. None
+      leaves a component as it is, `{}` leaves all. An undeclared component that looks like a target raises an error or
+      a `rtf.PipelineWarning`.
+    clips: the meaning of four dimensions. True: a clip `[frames, height, width, channels]`, or a volume, all of whose
+      frames have the same draws, as do their targets. False: a batch, each of whose images has its own draws; `seed`
+      may then be left out. None: a batch, but an error inside `refurbish` and `echo`.
 
   Returns:
-    A function `fn(image, *rest, seed)` as for `Dataset.map`, with an int32 or int64 seed `[2]`; without `seed` if no
-    layer takes one. It returns `image`, or `(image, *rest)`. The image may be the entry `"image"` or `"images"` of a
-    dict. If all layers are of this module it takes batches, and has their `draws` and `pixels`.
+    A function `fn(image, *rest, seed)` for `Dataset.map`, with an int32 or int64 seed `[2]`; without `seed` if no layer
+    takes one. It returns `image`, or `(image, *rest)`. The image may be the entry `"image"` or `"images"` of a dict. If
+    all layers are from this module, the function takes batches, and has the layers' `draws` and `pixels`.
 
   Raises:
-    TypeError: an argument has the wrong type, or, when the function is called, the seed or a target has.
-    ValueError: `layers` is empty, or has a layer that would not move targets, or not all frames alike. When it is
-      called: the seed or a target has another shape, a component or the image is missing, or one that looks like a
-      target is not declared.
-    tf.errors.InvalidArgumentError: when it runs, a box or point is not finite or not within the image, or a map has
-      another size than its image.
+    TypeError: an argument has the wrong type; when the function is called, the seed or a target has.
+    ValueError: `layers` is empty, or has a layer that would not move targets, or not treat all frames alike. When the
+      function is called: the seed or a target has the wrong shape, a component or the image is missing, or a component
+      that looks like a target is not declared.
+    tf.errors.InvalidArgumentError: when it runs, a box or point is not finite or not within the image, or a map and its
+      image have different sizes.
 
   Lee et al., *Refurbish Your Training Data*, USENIX ATC 2021, section 2.2: an augmentation is a sequence of layers.
   """
@@ -100,17 +99,17 @@ def split(
   >>> final_fn(partial_fn(image, seed=[7, 0]), seed=[7, 0]).shape
   TensorShape([32, 32, 3])
 
-  With the same seed, one after the other gives the same result as `compose(layers)`: layers keep their positions, and
-  so their seeds.
+  With the same seed, calling one after the other gives the same result as `compose(layers)`: layers keep their
+  positions, and therefore their seeds.
 
   Args:
     layers: a list or tuple of at least one callable, or of lists of them, as for `compose`.
-    at: the number of layers whose result is cached, a whole number from 1 to that of all layers, each member of a list
-      counted. With all, nothing is left for the final augmentation, and `final_fn` is None.
+    at: the number of layers whose result is cached, a whole number from 1 to the number of all layers, including those
+      in nested lists. With all of them, nothing is left for the final augmentation, and `final_fn` is None.
     targets, clips: as for `compose`.
 
   Returns:
-    Two functions like the one that `compose` returns, or one of them and None.
+    Two functions like the one that `compose` returns, or one function and None.
 
   Raises:
     TypeError: as for `compose`, or `at` is not a whole number.
@@ -132,15 +131,15 @@ def functions_of(partial, final, targets):
   if partial is None or is_list(partial) and not parts[0]:
     raise (TypeError if partial is None else ValueError)(
       f"partial_fn must be a function, or have at least one layer, got {partial!r}. To cache nothing, use "
-      "refurbish(layers, r=1). [lambda image: image] caches the elements as they are."
+      "refurbish(layers, r=1). To cache the elements as they are, pass [lambda image: image]."
     )
   if any(parts):
     layers, targets = checked_layers([*parts[0], *parts[1]], "refurbish"), checked_targets(targets, "refurbish")
     made = _split(layers, len(parts[0]), targets, clips=True, is_sample=True)
   elif targets is not None:
     raise TypeError(
-      f"targets of refurbish is for lists of layers, got {targets!r} and functions. Pass targets to compose or "
-      "split of rtf.augment, which make such functions, or lists of layers to refurbish."
+      f"targets of refurbish needs lists of layers, got {targets!r} with functions. Pass targets to "
+      "rtf.augment.compose or split, which make such functions, or pass lists of layers to refurbish."
     )
   given = zip(("partial_fn", "final_fn"), (partial, final), made)
   return tuple(part if is_list(function) else function_of(name, function) for name, function, part in given)
@@ -161,8 +160,8 @@ def _split(layers, at, targets, clips, is_sample=False):
 def checked_clips(clips, whose):
   if clips is not None and not isinstance(clips, bool):
     raise TypeError(
-      f"clips of {whose} must be True, False or None, got {clips!r}. True: an image of four dimensions is a clip, all "
-      "of whose frames are treated alike."
+      f"clips of {whose} must be True, False or None, got {clips!r}. Pass True if an image of four dimensions is a "
+      "clip, all of whose frames are treated alike."
     )
   return clips
 
@@ -236,12 +235,13 @@ class _Part:
       if self._is_sample and isinstance(layer, LayerChain) and rank is not None and rank > 4:
         raise ValueError(
           "image of refurbish must be one sample, an image of three dimensions or a clip of four, got shape "
-          f"{image.shape}. Put refurbish before batch, or pass functions of rtf.augment.compose in place of the lists."
+          f"{image.shape}. Put refurbish before batch, or pass functions that rtf.augment.compose makes instead of the "
+          "lists."
         )
       if isinstance(layer, Decoder) and rank == 1 and not self._clips:
         raise ValueError(
-          f"file of {layer.__name__} must be a single one, of shape [], got shape {image.shape}. If it is that of the "
-          "frames of a clip, pass clips=True to rtf.augment.compose or split; put the layers before batch."
+          f"file of {layer.__name__} must be a single file, of shape [], got shape {image.shape}. Put the layers "
+          "before batch. If it holds the frames of a clip, pass clips=True to rtf.augment.compose or split."
         )
       if isinstance(layer, _GIVEN_TARGETS):
         check_is_one(image, f"the layer at position {position}")
@@ -262,9 +262,9 @@ class _SeededPart(_Part):
   def __call__(self, image, *rest, seed=None):
     if seed is None and self._needs_seed:
       raise TypeError(
-        "seed of a composed function must be given by keyword, int32 [2], got none. refurbish and echo give one. In "
-        "Dataset.map, zip the dataset with tf.data.Dataset.random(rerandomize_each_iteration=True).batch(2) and pass "
-        "its elements; after batch, pass clips=False to compose, and each image of a batch draws without a seed."
+        "seed of a composed function must be given by keyword, int32 [2], but is missing. refurbish and echo give it. "
+        "In Dataset.map, zip the dataset with tf.data.Dataset.random(rerandomize_each_iteration=True).batch(2) and "
+        "pass its elements; after batch you can pass clips=False to compose instead, which needs no seed."
       )
     return self._applied(image, rest, new_seed() if seed is None else checked_seed(seed, self.__name__))
 
@@ -294,9 +294,9 @@ def _made_by(layer, position, image, seed):
       pass
     except TypeError as error:
       raise TypeError(
-        "layers of a list are called with the image alone, and a seed if they have a parameter of that name, which "
-        f"{layer_name(layer)} at position {position} cannot be: {error}. To use the other components, pass two "
-        "functions in place of the lists, refurbish(partial_fn, final_fn), which are called with all of them."
+        "layers of a list are called with the image alone, and with a seed if they have a parameter of that name, but "
+        f"{layer_name(layer)} at position {position} does not accept that: {error}. To use the other components, pass "
+        "functions instead of lists: refurbish(partial_fn, final_fn) calls them with all components."
       ) from failed
     raise
 
@@ -356,7 +356,7 @@ def image_of(element):
   if hasattr(element, "_fields") and not isinstance(element, HalfAugmented):
     raise TypeError(
       f"element must be an image, a tuple or a dict, got a named tuple, {type(element).__name__}{element._fields}. "
-      "Make it a dict with an entry 'image', in Dataset.map before: element._asdict()."
+      "Convert it to a dict with an entry 'image' in Dataset.map first: element._asdict()."
     )
   return element[_image_name(element)] if isinstance(element, dict) else element
 
@@ -375,7 +375,7 @@ def _image_name(element):
   if len(names) != 1:
     raise ValueError(
       "image must be a tensor, or a dict with one entry 'image' or 'images', got a dict with the entries "
-      f"{sorted(element)}. Rename the entry that holds the image with Dataset.map first, or take the other one out."
+      f"{sorted(element)}. Rename the entry that holds the image in Dataset.map first, or remove the other one."
     )
   return names[0]
 
@@ -395,26 +395,26 @@ def checked_layers(layers, whose):
     if not callable(layer):
       raise TypeError(
         f"layers of {whose} must be callable as layer(image, seed) or layer(image), got {layer!r} at position "
-        f"{position} of {len(layers)}. Pass a function from an image to an image, such as random_flip()."
+        f"{position} of {len(layers)}. Pass a function that takes and returns an image, such as random_flip()."
       )
     other_libraries.check_is_none(f"layers of {whose}", layer, f" at position {position}")
     keras_layers.check(f"layers of {whose}", layer, f" at position {position}")
     if getattr(layer, "makes_many", False):
       raise ValueError(
-        f"layers of {whose} must make one image of an image, but {layer.__name__} at position {position} makes several "
-        f"crops. Call it in Dataset.map, after the layers: .map(rtf.augment.{layer.__name__}(...))."
+        f"layers of {whose} must return one image, but {layer.__name__} at position {position} returns several crops. "
+        f"Call it in Dataset.map, after the layers: .map(rtf.augment.{layer.__name__}(...))."
       )
     if getattr(layer, "needs_labels", False):
       raise ValueError(
-        f"layers of {whose} are given images alone, but {layer.__name__} at position {position} mixes the labels, "
-        f"too. Put it after batch: .batch(B).map(rtf.augment.{layer.__name__}(...))."
+        f"layers of {whose} get images alone, but {layer.__name__} at position {position} also mixes the labels. Put "
+        f"it after batch: .batch(B).map(rtf.augment.{layer.__name__}(...))."
       )
   for position, (layer, following) in enumerate(zip([None, *layers], [*layers, None])):
     handed_on, taken_over = getattr(layer, "hands_on", None), getattr(following, "takes_over", None)
     if handed_on != taken_over:
       there = "second" if handed_on is None else "first"
       raise ValueError(
-        f"layers of {whose} must have both layers of {handed_on or taken_over}, one after the other, got only the "
-        f"{there} one at position {position - (handed_on is not None)}. Pass [*auto_augment(policy), ...]."
+        f"layers of {whose} must have both layers of {handed_on or taken_over}, one directly after the other, got only "
+        f"the {there} one at position {position - (handed_on is not None)}. Pass [*auto_augment(policy), ...]."
       )
   return tuple(layers)

@@ -1,4 +1,4 @@
-"""Decoding as the first layer of a partial augmentation: only the part and the size of a photograph that are needed."""
+"""Decoding as the first layer of a partial augmentation: it decodes only the part and the size that are needed."""
 
 import math
 from typing import Any, Callable, Sequence
@@ -32,39 +32,40 @@ def decode_random_resized_crop(
   >>> train.element_spec[0].shape
   TensorShape([224, 224, 3])
 
-  With `rtf.sources.image_folder(directory)` for `from_tensors` this is the pipeline for a directory of photographs.
+  With `rtf.sources.image_folder(directory)` in place of `from_tensors`, this is the pipeline for a directory of
+  photographs.
 
-  The window has a random share of the image's area and a random aspect ratio, uniform in its logarithm, at a random
+  The window has a random fraction of the image's area, a random aspect ratio, uniform in its logarithm, and a random
   place. Up to ten are drawn until one fits into the image; if none fits, the layer takes the largest window in the
   middle of the image whose aspect ratio is allowed. It is resized as by `augment.resize(size)`. A JPEG file whose
   window is at least twice the size, in both directions, is decoded at 1/2, 1/4 or 1/8 of its size, which takes less
-  time and gives nearly the same pixels; at full size they are Pillow's. Other files are decoded whole.
+  time and gives nearly the same pixels; at full size they equal Pillow's. Other files are decoded whole.
 
-  Several files are the frames of a clip: all have the same window. In a list of layers masks, boxes and key points
-  follow, as `targets` of `compose` names them. They belong to the image of the file as it stands: turned, unless
+  Several files are the frames of a clip: all have the same window. In a list of layers, masks, boxes and key points
+  follow if `targets` of `compose` names them. They must match the decoded image: turned, unless
   `apply_exif_orientation` is False.
 
   Args:
-    size: the result's, a whole number of pixels from 1 to 65,535, or `(height, width)`. None for the window as it is:
-      put another layer that gives all images one size next.
-    scale: the least and the largest share of the image's area, above 0 and at most 1.
-    ratio: the least and the largest aspect ratio, width divided by height, above 0.
-    apply_exif_orientation: whether a photograph is first turned, or mirrored, as the EXIF block of a JPEG, PNG or WebP
-      file says. Cameras and phones store a photograph in sensor orientation; viewers turn it. None turns it, but is an
-      error with targets: pass True if they were drawn on turned photographs, and False if on the pixels as they are
-      stored. A damaged block says nothing.
-    max_pixels: the most pixels that a file may claim, height times width, a whole number of at least 1. A larger one is
-      an error before memory is allocated, as a file of a few bytes can claim any size. Without it, Pillow's bound.
-    dtype: "uint8" or "uint16", or TensorFlow's names for them. A PNG file of 16 bits a value needs uint16, as uint8
-      would cut it; other files need uint8.
+    size: the size of the result, a whole number of pixels from 1 to 65,535, or `(height, width)`. None keeps the size
+      of the window: then add a layer that gives all images one size.
+    scale: the smallest and the largest fraction of the image's area, above 0 and at most 1.
+    ratio: the smallest and the largest aspect ratio, width divided by height, above 0.
+    apply_exif_orientation: whether to first turn or mirror a photograph as the EXIF block of a JPEG, PNG or WebP file
+      says. Cameras and phones store photographs in sensor orientation; viewers turn them. None turns them, but raises
+      an error with targets: pass True if they were drawn on turned photographs, and False if they were drawn on the
+      pixels as stored. A damaged block is ignored.
+    max_pixels: the most pixels that a file may claim, height times width, a whole number of at least 1. A larger file
+      raises an error before memory is allocated, because a few bytes can claim any size. The default is Pillow's limit.
+    dtype: "uint8" or "uint16", or TensorFlow's names for them. A PNG file with 16 bits per value needs uint16, because
+      uint8 would truncate it; other files need uint8.
 
   Returns:
     A function `layer(file, seed)` of the bytes of a JPEG, PNG, GIF (its first frame), BMP or WebP file, string `[]`, or
-    of several, `[frames]`, and a seed, int32 or int64 `[2]` as for `tf.random.stateless_uniform`. It returns
-    `[height, width, 3]`, or `[frames, height, width, 3]`, in `dtype`, of the given size or one that differs from call
-    to call, the same for the same file and seed. It raises `TypeError` for another dtype and `ValueError` for another
-    shape, and `tf.errors.InvalidArgumentError`, when it runs, for a damaged file, one of another format, one that
-    claims more than `max_pixels`, one with other bits than `dtype`, or frames of unequal size.
+    of several, `[frames]`, and a seed, int32 or int64 `[2]` as for `tf.random.stateless_uniform`. It returns `[height,
+    width, 3]`, or `[frames, height, width, 3]`, in `dtype`, the same for the same file and seed. Without `size`, the
+    size varies between calls. It raises `TypeError` for another dtype, `ValueError` for another shape, and, when it
+    runs, `tf.errors.InvalidArgumentError` for a file that is damaged, has another format, claims more than `max_pixels`
+    or does not fit `dtype`, and for frames of unequal size.
 
   Raises:
     TypeError, ValueError: an argument is of the wrong type, or out of range.
@@ -101,12 +102,12 @@ def decode(
   1/2, 1/4 or 1/8 of its size.
 
   Args:
-    size: the shortest side, 1 to 65,535 whole pixels; or the exact `(height, width)`. None for the image's own.
-    crop_to_aspect_ratio, pad_to_aspect_ratio, fill_value: as for `resize`; not for a decoder without a size.
+    size: the shortest side, a whole number from 1 to 65,535, or the exact `(height, width)`. None keeps the image's.
+    crop_to_aspect_ratio, pad_to_aspect_ratio, fill_value: as for `resize`. They need a `size`.
     apply_exif_orientation, max_pixels, dtype: as for `decode_random_resized_crop`.
 
   Returns:
-    A function `layer(file)` of the bytes of one file, or of those of a clip, as for the one that
+    A function `layer(file)` of the bytes of one file, or of the frames of a clip, like the one that
     `decode_random_resized_crop` returns. It returns `[height, width, 3]`, or `[frames, height, width, 3]`, in `dtype`,
     and raises the same errors.
 
@@ -139,14 +140,14 @@ class Decoder:
     dtype_name = name_of_dtype(dtype)
     if dtype_name not in ("uint8", "uint16"):
       raise ValueError(
-        f"dtype of {name} must be uint8 or uint16, got {dtype!r}. Pass tf.uint16 for PNG files of 16 bits, and leave "
-        "it out for all others. Make floats with normalize."
+        f"dtype of {name} must be uint8 or uint16, got {dtype!r}. Pass tf.uint16 for PNG files with 16 bits per value, "
+        "and leave it out for all others. For floats, add normalize."
       )
     self.__name__ = name
     self._layer, self._resizes = layer, resizes
     # See `NativeLayer.outcomes`.
     self.outcomes = layer.outcomes
-    way = f"Leave it out for {MAX_PIXELS:,}, the bound of Pillow."
+    way = f"Leave it out for {MAX_PIXELS:,}, Pillow's limit."
     self._arguments = {
       "layers": pieces(layer.text, -1),
       "resizes": resizes,
@@ -166,9 +167,9 @@ class Decoder:
     """Raises ValueError unless the user has said whether targets belong to the turned photograph."""
     if self._turns is None:
       raise ValueError(
-        f"{self.__name__} must be told with targets whether it turns photographs, got no apply_exif_orientation. "
-        "Boxes and masks match only one of the two. Pass apply_exif_orientation=True if yours were drawn on "
-        "photographs as viewers show them, and False if on the pixels as they are stored."
+        f"apply_exif_orientation of {self.__name__} must be given with targets, got None: boxes and masks match only "
+        "one of the two. Pass True if yours were drawn on photographs as viewers show them, and False if they were "
+        "drawn on the pixels as they are stored."
       )
 
   def __repr__(self):
@@ -190,7 +191,7 @@ class _DrawingDecoder(Decoder):
   """Decodes a random part."""
 
   def apart(self):
-    """Returns two layers: a deterministic one that decodes the whole image, and a crop. None without a size.
+    """Returns two layers: a deterministic one that decodes the whole image, and a crop; or None without a size.
 
     Their pixels differ from this layer's, which decodes a large window of a JPEG file at a smaller size.
     """
@@ -209,14 +210,14 @@ def _checked_file(file, whose):
   file = tf.convert_to_tensor(file)
   if file.dtype != tf.string:
     raise TypeError(
-      f"file of {whose} must be the bytes of an image file, a string, got dtype {file.dtype.name}. Put it first, "
-      "before anything else that decodes; for decoded images use random_resized_crop or resize."
+      f"file of {whose} must be the bytes of an image file, a string, got dtype {file.dtype.name}. Put the layer "
+      "first, before any other decoding; for decoded images use random_resized_crop or resize."
     )
   if file.shape.rank is not None and file.shape.rank > 1:
     raise ValueError(
-      f"file of {whose} must be a single one, of shape [], or those of the frames of a clip, [frames], got shape "
-      f"{file.shape}. Put the layer before batch."
+      f"file of {whose} must be a single file, of shape [], or the frames of a clip, [frames], got shape {file.shape}. "
+      "Put the layer before batch."
     )
   if file.shape.rank is None:
-    return of_rank(file, 0, "a single file, of shape []", "tf.ensure_shape(files, [None]) for those of a clip")
+    return of_rank(file, 0, "a single file, of shape []", "tf.ensure_shape(files, [None]) for the frames of a clip")
   return file

@@ -24,8 +24,8 @@ def deep_auto_augment(policy: str | Sequence[Any]) -> list[Any]:
   >>> final_fn(partial_fn(image, seed=[7, 0]), seed=[8, 0]).shape
   TensorShape([32, 32, 3])
 
-  The layers draw independently, so they can be split anywhere. The published policies need no additional crop and flip:
-  the later layers do mostly that, and the first one most of the distorting.
+  The layers draw independently, so you can split them anywhere. The published policies need no additional crop and
+  flip: the later layers mostly do that, and the first one does most of the distorting.
 
   | Operation                                      | Parameter             | From magnitude 0 to 12 | Sign   |
   | ---------------------------------------------- | --------------------- | ---------------------- | ------ |
@@ -42,21 +42,21 @@ def deep_auto_augment(policy: str | Sequence[Any]) -> list[Any]:
   As in the authors' implementation, shears, translations and rotations fill with black; crops by 4 pixels and cutouts
   fill with the mean colour (125, 123, 114). A cutout is a square, one pixel wider than its name says, centred at any
   pixel of the image. A resized crop has 8 to 100 % of the area and is 3 / 4 to 4 / 3 as wide as high; one that does not
-  fit is replaced by the largest in the middle. One thing differs: it is resized to the size of the image, not to 224 x
-  224. Give ImageNet's policy images of the size to train with.
+  fit is replaced by the largest in the middle. Unlike theirs, it is resized to the size of the image, not to 224 x 224:
+  give ImageNet's policy images of the training size.
 
   Args:
-    policy: "cifar10" (six layers, for CIFAR-100, too) or "imagenet" (five), the probabilities that the authors publish
+    policy: "cifar10" (six layers, also for CIFAR-100) or "imagenet" (five), the probabilities that the authors publish
       with their code, rounded to a millionth. Or a policy of your own: a list of layers, each a list of tuples
-      `(operation, magnitude, probability)`, with a name from the table, a real number from 0 to 12 or None where there
-      is none, and a number above 0. The probabilities of a layer add up to 1.
+      `(operation, magnitude, probability)`, with a name from the table, a real number from 0 to 12 or None if the
+      operation has no magnitude, and a number above 0. The probabilities of a layer add up to 1.
 
   Returns:
     A list of functions `layer(image, seed)` like those that `rand_augment` returns.
 
   Raises:
     TypeError: `policy` is neither a string nor a list or tuple.
-    ValueError: there is no such policy, or a policy of your own is not of this form.
+    ValueError: there is no such policy, or your own policy does not have this form.
 
   Implements Zheng et al., *Deep AutoAugment*, ICLR 2022, section 3, with the policies of their section 4.
   """
@@ -98,7 +98,7 @@ def outcomes_of(policy):
     if policy not in tables:
       raise ValueError(
         f"policy of deep_auto_augment must be one of {sorted(tables)}, or a list of layers, got {policy!r}. Pass the "
-        "data set that is most like yours: 'cifar10' for small images, else 'imagenet'."
+        "data set that is most like yours: 'cifar10' for small images, otherwise 'imagenet'."
       )
     return [_outcomes(table) for table in tables[policy]]
   if not isinstance(policy, (list, tuple)):
@@ -149,40 +149,40 @@ def _parameter(operation, magnitude):
 
 
 def _checked_outcomes(outcomes, position):
-  where = f"policy of deep_auto_augment, layer {position}:"
+  where = f"layer {position} of the policy of deep_auto_augment"
   if not isinstance(outcomes, (list, tuple)) or not outcomes:
     raise ValueError(
-      f"{where} {outcomes!r}; it must be a list of tuples (operation, magnitude, probability), at least one. Pass "
+      f"{where} must be a list of one or more tuples (operation, magnitude, probability), got {outcomes!r}. Pass "
       "[('identity', None, 1.0)] for a layer that does nothing."
     )
   for outcome in outcomes:
     if not isinstance(outcome, (list, tuple)) or len(outcome) != 3:
       raise ValueError(
-        f"{where} {outcome!r}; it must be (operation, magnitude, probability). Pass None for an operation without a "
-        "magnitude."
+        f"{where} must have tuples (operation, magnitude, probability), got {outcome!r}. Pass None for an operation "
+        "without a magnitude."
       )
     name, magnitude, probability = outcome
     if not isinstance(name, str) or name not in _OPERATIONS:
       raise ValueError(
-        f"{where} the operation {name!r}; it must be one of {sorted(_OPERATIONS)}. For another one write your own "
+        f"{where} must have operations from {sorted(_OPERATIONS)}, got {name!r}. For another operation, write your own "
         "layer: compose and split take any function layer(image, seed)."
       )
     if _OPERATIONS[name].highest is None:
       if magnitude is not None:
-        raise ValueError(f"{where} {outcome!r}; {name} has no magnitude. Pass None in its place.")
+        raise ValueError(f"{where} must have None as the magnitude of {name}, got {outcome!r}. It has no magnitude.")
     elif not is_real(magnitude) or not 0 <= magnitude <= _LARGEST_MAGNITUDE:
       raise ValueError(
-        f"{where} {outcome!r}; the magnitude of {name} must be a real number from 0 to {_LARGEST_MAGNITUDE}. Pass 6 "
-        "for the middle of its range."
+        f"{where} must have a real number from 0 to {_LARGEST_MAGNITUDE} as the magnitude of {name}, got {outcome!r}. "
+        "Pass 6 for the middle of its range."
       )
     if not is_real(probability) or not 0 < probability <= 1:
       raise ValueError(
-        f"{where} {outcome!r}; the probability must be a number above 0 and at most 1. Leave out operations that "
-        "never happen."
+        f"{where} must have probabilities above 0 and at most 1, got {outcome!r}. Leave out operations that never "
+        "happen."
       )
   total = sum(probability for _, _, probability in outcomes)
   if abs(total - 1) > 1e-3:
     raise ValueError(
-      f"{where} its probabilities must add up to 1, got a sum of {total:g}. Divide each of them by {total:g}."
+      f"{where} must have probabilities that add up to 1, got a sum of {total:g}. Divide each of them by {total:g}."
     )
   return outcomes

@@ -15,7 +15,7 @@ _ALGORITHM = "philox"
 
 
 def random_depth_crop(size: int) -> Any:
-  """Returns a layer that keeps `size` consecutive slices of a volume, or frames of a clip, at a random place.
+  """Returns a layer that keeps `size` consecutive slices of a volume, or frames of a clip, from a random position.
 
   >>> volume = tf.reshape(tf.range(6), [6, 1, 1, 1])
   >>> rtf.augment.random_depth_crop(3)(volume, seed=[7, 0]).numpy().ravel().tolist()
@@ -24,19 +24,19 @@ def random_depth_crop(size: int) -> Any:
   >>> rtf.augment.compose(patch, clips=True)(tf.zeros([48, 96, 96, 1]), seed=[7, 0]).shape
   TensorShape([32, 64, 64, 1])
 
-  With `random_crop` after it, it is MONAI's `RandSpatialCrop` with `random_size=False`. All places are equally likely.
-  Put it first in its list: layers after it have less to do. Every declared target loses the same slices.
+  With `random_crop` after it, it is MONAI's `RandSpatialCrop` with `random_size=False`. All positions are equally
+  likely. Put it first in its list, so that later layers have less to do. Every declared target loses the same slices.
 
   Args:
-    size: how many slices are kept, a whole number from 1 to 65,535.
+    size: the number of slices to keep, a whole number from 1 to 65,535.
 
   Returns:
     A function `layer(image, seed)` of a volume `[depth, height, width, channels]` of any dtype, and an int32 or int64
-    seed `[2]`. Beside other layers it needs `clips=True` in `compose` and `split`; `refurbish` needs nothing.
+    seed `[2]`. In a list of layers, `compose` and `split` need `clips=True`; `refurbish` needs nothing.
 
   Raises:
-    TypeError, ValueError: `size` is not a whole number, or out of range. When the layer is called: the image is not of
-      four dimensions, or has fewer slices. If that is known only when it runs, `tf.errors.InvalidArgumentError`.
+    TypeError, ValueError: `size` is not a whole number, or out of range. When the layer is called: the image does not
+      have four dimensions, or has too few slices. If only a run shows this, `tf.errors.InvalidArgumentError`.
   """
   advice = "Pass a number of slices, such as 64."
   return _DepthCrop(checked_whole("size of random_depth_crop", size, 1, _LARGEST_DEPTH, advice))
@@ -87,8 +87,8 @@ class DepthLayer:
       raise ValueError(f"image of {self.__name__} must {must}, got shape {image.shape}. {way}")
     if looks_like_volume_of_channels(image.shape):
       pipeline_warnings.warn(
-        f"image of {self.__name__} has the shape {image.shape}, which is taken for {form}. "
-        f"{way_to_channels(image.shape)} If it is as it should be, silence this: {pipeline_warnings.SILENCE}."
+        f"image of {self.__name__} has the shape {image.shape}, which is read as {form}. "
+        f"{way_to_channels(image.shape)} If the shape is right, silence this: {pipeline_warnings.SILENCE}."
       )
     chosen = self._chosen(tf.shape(image)[0], image.shape[0], seed)
     return chosen(image), [self._followed(chosen, image, *target) for target in targets]
@@ -98,13 +98,13 @@ class DepthLayer:
     is_alike = tf.reduce_all(tf.equal(sides, of_image)) if tensor.shape.rank in (3, 4) else False
     if kind == "unnamed":
       told = (
-        f"The component {shown(path)} has the sides of the volume, but `targets` does not name it. Say there that it "
-        "is a 'mask', or None if it stays as it is. Got its sides:"
+        f"The component {shown(path)} has the sides of the volume, but `targets` does not name it. Name it there as a "
+        "'mask', or as None if it stays as it is. Got its sides:"
       )
       return checked_when_it_runs(tensor, tf.logical_not(is_alike), told, sides)
     told = (
-      f"targets: the component {shown(path)} must have a part for each slice of its volume, or frame of its clip. Got "
-      "how many there are, and how many slices:"
+      f"targets: the component {shown(path)} must have one part for each slice of its volume, or frame of its clip. "
+      "Got the numbers of its parts and of the slices:"
     )
     tensor = checked_when_it_runs(tensor, tf.equal(sides[0], of_image[0]), told, sides[0], of_image[0])
     return chosen(tensor, is_vectors=kind == "vectors")
@@ -119,7 +119,7 @@ class _DepthCrop(DepthLayer):
 
   def _chosen(self, depth, known_depth, seed):
     must = f"image of {self.__name__} must have at least {self._size} slices"
-    way = "Pass a smaller size, or pad the volumes before, as by MONAI's SpatialPad."
+    way = "Pass a smaller size, or pad the volumes first, for example with MONAI's SpatialPad."
     if known_depth is not None and known_depth < self._size:
       raise ValueError(f"{must}, got {known_depth}. {way}")
     depth = checked_when_it_runs(depth, depth >= self._size, f"{must}. {way} Got:", depth)

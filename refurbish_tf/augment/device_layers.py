@@ -60,8 +60,8 @@ class DeviceLayers:
     num_policy_layers: the number of layers up to and including the last policy, which either side can run. The
       accelerator always runs those after it.
     num_draws: how many int32 numbers the layers draw for an image.
-    num_tables: how many of `GROUP` consecutive images can get a table in one layer. For images beyond that, which are
-      few, the host runs the policy layers.
+    num_tables: how many of `GROUP` consecutive images can get a table in one layer. For the few images beyond that, the
+      host runs the policy layers.
     fingerprint: a number from 1 to 2**24 - 1 that is almost certainly different for other layers.
   """
 
@@ -101,8 +101,8 @@ def checked_layers(layers: Sequence[Any], whose: str) -> tuple[NativeLayer, ...]
     here = f"at position {position} of {len(layers)}"
     if not isinstance(layer, NativeLayer):
       raise TypeError(
-        f"layers of {whose} must be layers of rtf.augment, got {layer!r} {here}. Let partial_fn of refurbish, or "
-        "Dataset.map, do what stands before the first layer that the accelerator is to do."
+        f"layers of {whose} must be layers of rtf.augment, got {layer!r} {here}. Move it, and the layers before it, "
+        "into partial_fn of refurbish or into Dataset.map."
       )
     reason = _reason_against(_parsed(layer.text, known=False), last=position == len(layers) - 1)
     if reason:
@@ -120,20 +120,20 @@ def _reason_against(layer, last):
   if layer.kind == "resize" or "height" in layer.arguments or layer.arguments.get("reflect") == ["1"]:
     return (
       "crops to a size, resizing and reflecting stay on the host. Put the layer, and those before it, into partial_fn "
-      "of refurbish, or into Dataset.map, and for a crop take random_crop(padding=...) with padding_mode='constant'."
+      "of refurbish or into Dataset.map. For a crop, use random_crop(padding=...), with padding_mode='constant'."
     )
   if layer.kind not in _KINDS:
     return "it stays on the host. Put it into partial_fn or final_fn of refurbish, or into Dataset.map."
   others = sorted(set(layer.arguments.get("operations", ())) - _DISTORTIONS)
   if others:
     return (
-      f"its {', '.join(others)} stay on the host. Put the layer into partial_fn of refurbish, or take rand_augment, "
+      f"its {', '.join(others)} stay on the host. Put the layer into partial_fn of refurbish, or use rand_augment, "
       "auto_augment or trivial_augment."
     )
   if layer.kind == "normalize" and not last:
-    return "an accelerator makes floats last. Put normalize last."
+    return "an accelerator converts to floats last. Put normalize last."
   if layer.kind == "normalize" and len(layer.arguments["mean"]) not in (1, 3):
-    return "images that an accelerator takes have 3 channels. Pass one number for all channels, or one for each."
+    return "images for an accelerator have 3 channels. Pass one number for all channels, or one for each."
   return None
 
 
@@ -144,12 +144,12 @@ def _parsed(text, known=True):
   arguments = {name: value.split(",") for name, _, value in (each.partition("=") for each in arguments)}
   layer = DeviceLayer(kind, arguments, *told.num_draws, *told.is_policy)
   if known and _reason_against(layer, last=True):
-    raise ValueError(f"The layer {text!r} is none that an accelerator can do.")
+    raise ValueError(f"An accelerator cannot run the layer {text!r}.")
   return layer
 
 
 def _num_tables(probability):
-  """The least number of tables for a group such that only few images that need one go without."""
+  """The smallest number of tables for a group with which only few images lack a table that they need."""
   for num_tables in range(GROUP):
     overflow = sum(
       (number - num_tables) * math.comb(GROUP, number) * probability**number * (1 - probability) ** (GROUP - number)

@@ -18,7 +18,7 @@ def random_adjust_sharpness(sharpness_factor: float | Sequence[float], p: float 
 
   Args:
     sharpness_factor: a real number from 0 to 100, or a range of them, `(low, high)`, from which it is drawn uniformly,
-      in steps of 1 / 4096. 0 is a smoothed image, 1 the image as it is, 2 twice as sharp. torchvision has no range.
+      in steps of 1 / 4096. 0 gives a smoothed image, 1 the same image, 2 one twice as sharp. torchvision has no range.
     p: a real number from 0 to 1.
 
   Returns:
@@ -27,7 +27,7 @@ def random_adjust_sharpness(sharpness_factor: float | Sequence[float], p: float 
   Raises:
     TypeError, ValueError: an argument is of the wrong type, or out of range.
 
-  It is torchvision's `RandomAdjustSharpness` with the bytes of Pillow's, which leaves the outermost pixels as they are.
+  It is torchvision's `RandomAdjustSharpness`, with the same bytes as for Pillow images: the outermost pixels stay.
   """
   what, advice = "sharpness_factor of random_adjust_sharpness", "Pass 2 for twice as sharp, or (0.5, 2)."
   low, high = (checked_real(what, value, 0, _MOST_SHARPNESS, advice) for value in ends_of(sharpness_factor))
@@ -36,7 +36,7 @@ def random_adjust_sharpness(sharpness_factor: float | Sequence[float], p: float 
 
 
 def random_autocontrast(p: float = 0.5) -> Any:
-  """Returns a layer that, with probability `p`, stretches the values of each channel to 0 to 255.
+  """Returns a layer that, with probability `p`, stretches the values of each channel to the range 0 to 255.
 
   >>> image = tf.constant([[[50], [100], [150]]], tf.uint8)
   >>> rtf.augment.random_autocontrast(p=1)(image, seed=[7, 0]).numpy()[0, :, 0].tolist()
@@ -51,13 +51,13 @@ def random_autocontrast(p: float = 0.5) -> Any:
   Raises:
     TypeError, ValueError: `p` is not a real number, or not from 0 to 1.
 
-  It is torchvision's `RandomAutocontrast` with the bytes of Pillow's `ImageOps.autocontrast`.
+  It is torchvision's `RandomAutocontrast`, with the same bytes as Pillow's `ImageOps.autocontrast`.
   """
   return ChanceLayer("random_autocontrast", p)
 
 
 def random_equalize(p: float = 0.5) -> Any:
-  """Returns a layer that, with probability `p`, gives each channel about as many pixels of each value.
+  """Returns a layer that, with probability `p`, equalizes the histogram of each channel.
 
   >>> image = tf.reshape(tf.repeat(tf.constant([100, 110, 120, 130], tf.uint8), 255), [20, 51, 1])
   >>> rtf.augment.random_equalize(p=1)(image, seed=[7, 0]).numpy().ravel()[::300].tolist()
@@ -72,8 +72,8 @@ def random_equalize(p: float = 0.5) -> Any:
   Raises:
     TypeError, ValueError: `p` is not a real number, or not from 0 to 1.
 
-  It is torchvision's `RandomEqualize` with the bytes of Pillow's `ImageOps.equalize`, which leaves a channel of less
-  than 256 pixels as it is.
+  It is torchvision's `RandomEqualize`, with the same bytes as Pillow's `ImageOps.equalize`, which leaves a channel with
+  fewer than 256 pixels as it is.
   """
   return ChanceLayer("random_equalize", p)
 

@@ -33,30 +33,30 @@ def random_crop(
   >>> rtf.augment.random_crop(padding=1)(image, seed=[7, 0]).numpy()[..., 0].tolist()
   [[0, 0], [0, 1]]
 
-  All places are equally likely. The arguments mean what they do for torchvision's `RandomCrop`, which has no
-  `size=None`, but also a `fill`, more padding modes and a padding for each side; Keras' `RandomCrop` resizes images
+  All positions are equally likely. The arguments have the same meaning as in torchvision's `RandomCrop`, which has no
+  `size=None`, but also has a `fill`, more padding modes and a padding for each side. Keras' `RandomCrop` resizes images
   that are too small.
 
   Args:
-    size: the size of the crop, a whole number of pixels from 1 to 65,535 for a square, or `(height, width)`. With None
-      it is the size of the image, and there are (2 * padding + 1)² places.
-    padding: how many pixels are added on each side first, a whole number from 0 to 16,383. Lee et al. use 3.
-    padding_mode: "constant", which pads with zeros, or "reflect" for the image mirrored at its outermost pixels, as in
-      `numpy.pad`. It needs a padding smaller than both sides of the image.
+    size: the size of the crop, a whole number of pixels from 1 to 65,535 for a square, or `(height, width)`. None keeps
+      the size of the image: there are then (2 * padding + 1)² positions.
+    padding: how many pixels to add on each side first, a whole number from 0 to 16,383. Lee et al. use 3.
+    padding_mode: "constant", which pads with zeros, or "reflect", which mirrors the image at its outermost pixels, as
+      `numpy.pad` does, and needs a padding smaller than both sides of the image.
     pad_if_needed: whether to pad an image whose height or width is still smaller than `size`, by the difference at both
-      ends. Without it a smaller image is an error.
+      ends. Otherwise a smaller image raises an error.
 
   Returns:
-    A function `layer(image, seed)` of an image `[height, width, channels]`, or of a batch of them,
-    `[batch, height, width, channels]`, of uint8, uint16, int16 or float32, with 1 to 64 channels, its sides known while
-    tracing or not, and a seed, int32 or int64 `[2]` as for `tf.random.stateless_uniform`. It returns the same dtype
-    and, apart from `size`, the same shape, with equal results for equal images and seeds. Image b of a batch gets the
-    seed `seed_at(seed, b)`. For clips, and what follows an image, there is `compose`; inside a stage such as
-    `refurbish` four dimensions are therefore an error. It raises `TypeError` for another dtype and `ValueError` for
-    another shape, and warns of a shape that looks as if channels came first, or were missing.
+    A function `layer(image, seed)` of an image `[height, width, channels]`, or of a batch of them, `[batch, height,
+    width, channels]`, of uint8, uint16, int16 or float32, with 1 to 64 channels, and of a seed, int32 or int64 `[2]` as
+    for `tf.random.stateless_uniform`. The sides may be unknown while tracing. It returns the same dtype and, apart from
+    `size`, the same shape; equal images and seeds give equal results. Image b of a batch gets the seed `seed_at(seed,
+    b)`. Use `compose` for clips and for targets; inside a stage such as `refurbish` four dimensions are therefore an
+    error. It raises `TypeError` for another dtype and `ValueError` for another shape, and warns if channels seem to
+    come first or to be missing.
 
     It can also run in two steps, even on two machines or devices: `layer.draws(seed, batch_size=None)` returns int32
-    `[number]`, or `[batch_size, number]`, and `layer.pixels(image, draws)` the result.
+    `[number]`, or `[batch_size, number]`, and `layer.pixels(image, draws)` returns the result.
 
   Raises:
     TypeError, ValueError: an argument has the wrong type or range, or `pad_if_needed` is set without a `size`.
@@ -64,14 +64,14 @@ def random_crop(
   Implements the random crop of Lee et al., *Refurbish Your Training Data*, USENIX ATC 2021, sections 2.2 and 4: many
   outcomes for little work, which suits the final augmentation.
   """
-  advice = "Pass a number of pixels, such as 4; one beyond the size of the image mostly yields black ones."
+  advice = "Pass a number of pixels, such as 4; with a padding larger than the image, most crops are black."
   padding = checked_whole("padding of random_crop", padding, 0, LARGEST_PADDING, advice)
   if not isinstance(padding_mode, str) or padding_mode not in ("constant", "reflect"):
     raise ValueError(
-      f"padding_mode of random_crop must be 'constant' or 'reflect', got {padding_mode!r}. Pass 'constant' for the "
-      "crop of the papers."
+      f"padding_mode of random_crop must be 'constant' or 'reflect', got {padding_mode!r}. Pass 'constant', as in the "
+      "papers."
     )
-  pad_if_needed = checked_flag("pad_if_needed of random_crop", pad_if_needed, "Pass a padding as padding=4.")
+  pad_if_needed = checked_flag("pad_if_needed of random_crop", pad_if_needed, "For a padding of 4, pass padding=4.")
   text = f"padding={padding} reflect={padding_mode == 'reflect':d}"
   shown = f"padding={padding}, padding_mode={padding_mode!r}"
   if size is None:
@@ -96,8 +96,8 @@ def random_flip(
   >>> rtf.augment.random_flip()(image, seed=[1, 0]).numpy().tolist()
   [[[4, 5, 6], [1, 2, 3]]]
 
-  It is torchvision's `RandomHorizontalFlip(p)` or `RandomVerticalFlip(p)`. The modes are those of Keras' `RandomFlip`,
-  whose default is "horizontal_and_vertical", always with p = 0.5.
+  It is torchvision's `RandomHorizontalFlip(p)` or `RandomVerticalFlip(p)`. The modes have the names of Keras'
+  `RandomFlip`, whose default is "horizontal_and_vertical", always with p = 0.5.
 
   Args:
     mode: "horizontal", left to right; "vertical", top to bottom; or "horizontal_and_vertical", drawn for each axis.
@@ -131,20 +131,20 @@ def random_resized_crop(
   ratio: Sequence[float] = (3 / 4, 4 / 3),
   antialias: bool = False,
 ) -> Any:
-  """Returns a layer that resizes a random part of the image, of random area and aspect ratio, to a size.
+  """Returns a layer that crops a random part of the image, of random area and aspect ratio, and resizes it to a size.
 
   >>> rtf.augment.random_resized_crop(224)(tf.zeros([348, 500, 3], tf.uint8), seed=[7, 0]).shape
   TensorShape([224, 224, 3])
 
-  The share of the area and the logarithm of width / height are drawn uniformly, up to ten times, until a part fits into
-  the image; then its place is drawn. If none fits, the layer takes the largest part in the middle whose aspect ratio is
-  allowed. The part is resized as by `resize(size, antialias)`.
+  The fraction of the area and the logarithm of width / height are drawn uniformly, up to ten times, until a part fits
+  into the image; then its position is drawn. If none fits, the layer takes the largest part in the middle whose aspect
+  ratio is allowed. The part is resized as by `resize(size, antialias)`.
 
   Args:
     size: a whole number of pixels from 1 to 65,535, or `(height, width)`.
-    scale: the least and the largest share of the image's area, above 0 and at most 1.
-    ratio: the least and the largest width / height, above 0.
-    antialias: whether a part that shrinks is averaged over all of its pixels, not two in each direction. torchvision's
+    scale: the smallest and the largest fraction of the image's area, above 0 and at most 1.
+    ratio: the smallest and the largest width / height, above 0.
+    antialias: whether to average over all pixels of a part that shrinks, not over two in each direction. torchvision's
       default is True.
 
   Returns:
@@ -179,7 +179,7 @@ def resize(
   pad_to_aspect_ratio: bool = False,
   fill_value: int = 0,
 ) -> Any:
-  """Returns a layer that resizes the image, so that its shortest side has `size` pixels, or to an exact size.
+  """Returns a layer that resizes the image, to a shortest side of `size` pixels or to an exact size.
 
   >>> image = tf.zeros([300, 400, 3], tf.uint8)
   >>> rtf.augment.resize(256)(image).shape, rtf.augment.resize((224, 224), crop_to_aspect_ratio=True)(image).shape
@@ -192,16 +192,16 @@ def resize(
   fixed point, and no value differs by more than 1. uint16 and int16 are rounded.
 
   Args:
-    size: a whole number of pixels from 1 to 65,535: the shortest side, as in torchvision; the longest is rounded down.
-      Or the exact `(height, width)`, whatever the aspect ratio of the image.
-    antialias: whether an image that shrinks is averaged over all of its pixels, not two in each direction.
-    crop_to_aspect_ratio: with a pair, whether to cut the image to the aspect ratio of `size` first, around its middle.
-    pad_to_aspect_ratio: with a pair, whether to keep the whole image, and put borders around it (letterbox). Keras pads
+    size: a whole number of pixels from 1 to 65,535 for the shortest side, as in torchvision; the longest is rounded
+      down. Or the exact `(height, width)`, whatever the aspect ratio of the image.
+    antialias: whether to average over all pixels of an image that shrinks, not over two in each direction.
+    crop_to_aspect_ratio: with a pair, whether to first crop the image to the aspect ratio of `size`, around its middle.
+    pad_to_aspect_ratio: with a pair, whether to keep the whole image and put borders around it (letterbox). Keras pads
       before it resizes, which blends the borders into the image.
-    fill_value: the value of the borders, from 0 to 255; other than 0 only for uint8 images of at most four channels.
+    fill_value: the value of the borders, from 0 to 255; other than 0 only for uint8 images with at most four channels.
 
   Returns:
-    A function `layer(image)` of an image or a batch as for the one that `random_crop` returns, except that its result
+    A function `layer(image)` of an image or a batch, like the one that `random_crop` returns, except that its result
     has that size. It takes no seed. Masks, maps, boxes and key points follow; masks and maps are 0 in the borders.
 
   Raises:
@@ -229,7 +229,8 @@ def resized(whose, size, antialias, crops, pads, fill_value):
     )
   if fill_value and not pads:
     raise ValueError(
-      f"fill_value of {whose} is for pad_to_aspect_ratio=True, got {fill_value} without it. Leave it out."
+      f"fill_value of {whose} needs pad_to_aspect_ratio=True, got {fill_value} without it. Leave fill_value out, or "
+      "pass both."
     )
   height, width = checked_size(size, whose)
   if not isinstance(size, (list, tuple)):
@@ -247,7 +248,7 @@ def cutout(size: int) -> Any:
   [[0, 1, 1, 1], [1, 1, 1, 1], [1, 1, 1, 1]]
 
   Args:
-    size: the square's side, a whole number of pixels of at least 1. The paper takes 16 for CIFAR-10, 8 for CIFAR-100.
+    size: the square's side, a whole number of pixels of at least 1. The paper uses 16 for CIFAR-10, 8 for CIFAR-100.
 
   Returns:
     A function `layer(image, seed)` like the one that `random_crop` returns.
@@ -257,7 +258,7 @@ def cutout(size: int) -> Any:
 
   Implements DeVries & Taylor, *Improved Regularization of Convolutional Neural Networks with Cutout*, 2017, section 3.
   """
-  size = checked_whole("size of cutout", size, 1, _LARGEST_SIDE, "Leave the layer out where nothing is to be cut out.")
+  size = checked_whole("size of cutout", size, 1, _LARGEST_SIDE, "To cut nothing out, leave the layer out.")
   return DrawingLayer("cutout", f"side={size}", f"{size}")
 
 
@@ -273,28 +274,28 @@ def random_erasing(
   >>> layer(tf.ones([4, 4, 1], tf.uint8), seed=[7, 0]).numpy()[..., 0].tolist()
   [[1, 1, 1, 1], [1, 1, 1, 1], [7, 7, 1, 1], [7, 7, 1, 1]]
 
-  The arguments mean what they do for torchvision's `RandomErasing`: the share of the area, and the logarithm of height
-  / width, are drawn uniformly, up to ten times, until the rectangle is smaller than the image on both sides; then its
-  place is drawn. If none fits, the image stays as it is. `cutout` is another layer: its square may cross edges.
+  The arguments have the same meaning as in torchvision's `RandomErasing`: the fraction of the area, and the logarithm
+  of height / width, are drawn uniformly, up to ten times, until the rectangle is smaller than the image on both sides;
+  then its position is drawn. If none fits, the image stays as it is. The square of `cutout`, however, may cross edges.
 
   Args:
     p: a real number from 0 to 1.
-    scale: the least and the largest share of the image's area, above 0 and at most 1.
-    ratio: the least and the largest height / width, above 0.
-    value: what the rectangle is filled with, a whole number from 0 to 255, or three of them, for the channels. Before
+    scale: the smallest and the largest fraction of the image's area, above 0 and at most 1.
+    ratio: the smallest and the largest height / width, above 0.
+    value: the value that fills the rectangle, a whole number from 0 to 255, or three, one for each channel. Before
       `normalize`, ImageNet's mean is `(124, 116, 104)`.
 
   Returns:
-    A function `layer(image, seed)` like the one that `random_crop` returns; with another value than 0, of uint8 images
-    with at most four channels, or with three for three values.
+    A function `layer(image, seed)` like the one that `random_crop` returns. A `value` other than 0 needs uint8 images
+    with at most four channels; three values need three channels.
 
   Raises:
     TypeError, ValueError: an argument is of the wrong type, or out of range.
 
   Implements Zhong et al., *Random Erasing Data Augmentation*, AAAI 2020, algorithm 1.
   """
-  scale = checked_range("random_erasing", "scale", scale, 1, "Leave it out for that of torchvision.")
-  ratio = checked_range("random_erasing", "ratio", ratio, math.inf, "Leave it out for that of torchvision.")
+  scale = checked_range("random_erasing", "scale", scale, 1, "Leave it out for torchvision's default.")
+  ratio = checked_range("random_erasing", "ratio", ratio, math.inf, "Leave it out for torchvision's default.")
   text = f"{_ranges(scale, ratio)} value={','.join(map(str, checked_fill('value of random_erasing', value)))}"
   return ChanceLayer("random_erasing", p, text, f"scale={scale}, ratio={ratio}, value={value!r}", outcomes=None)
 
@@ -315,33 +316,33 @@ def normalize(
   [[[-2.0, 2.0, -0.6015625]]]
 
   Without `max_pixel_value`, uint8 is divided by 255 if all of mean and std are within 0 to 1, and nothing else is
-  divided. If they are within 0 to 1, uint16 and int16 are an error, as only their user knows the range, and so is, when
-  it runs, a float32 image with a value above 16.
+  divided. With such mean and std, uint16 and int16 raise an error, because their range cannot be inferred. So does a
+  float32 image with a value above 16, when the layer runs.
 
-  It is `image * scale + offset`, rounded to float32 after each of the two, with `scale = 1 / (max_pixel_value * std)`
-  and `offset = -mean / std` as float32; then rounded to `dtype`. What is no number stays so. It draws no numbers.
-  Beside other layers of this module it is part of their pass over the image. Policies take uint8: put them before.
+  It computes `image * scale + offset`, rounded to float32 after each of the two, with `scale = 1 / (max_pixel_value *
+  std)` and `offset = -mean / std` as float32, and then rounds to `dtype`. NaN stays NaN. It draws no numbers. Next to
+  other layers of this module it is part of their pass over the image. Policies take uint8: put them before it.
 
   Args:
-    mean: a real number, or one for each of up to 64 channels, of the divided values. Without it, ImageNet's, with which
-      most trained networks for photographs of three channels were trained.
+    mean: a real number, or one for each of up to 64 channels, in units of the divided values. The default is
+      ImageNet's, with which most networks for photographs were trained.
     std: the same, and above 0.
     dtype: "float32", "bfloat16" or "float16", or TensorFlow's names for them.
-    max_pixel_value: what values are divided by first, a real number above 0: 255 for floats of 0 to 255, 10,000 for
-      reflectance. None for the rule above.
+    max_pixel_value: the number to divide values by first, a real number above 0: 255 for floats from 0 to 255, 10,000
+      for reflectance. None for the rule above.
 
   Returns:
-    A function `layer(image)` of an image or a batch as for that of `random_crop`, which returns its shape in `dtype`.
+    A function `layer(image)` of an image or a batch, like `random_crop`'s, which returns the same shape in `dtype`.
 
   Raises:
     TypeError: `mean` or `std` does not consist of real numbers, or `max_pixel_value` is not one.
-    ValueError: `mean` is not finite, `std` is not finite and above 0, they are of different numbers of channels,
+    ValueError: `mean` is not finite, `std` is not finite and above 0, their numbers of channels differ,
       `max_pixel_value` is not above 0, or there is no such dtype.
   """
   name = name_of_dtype(dtype)
   if name not in _DTYPES:
     raise ValueError(
-      f"dtype of normalize must be one of {', '.join(_DTYPES)}, got {dtype!r}. Leave the layer out for uint8."
+      f"dtype of normalize must be one of {', '.join(_DTYPES)}, got {dtype!r}. To keep uint8, leave the layer out."
     )
   return _Normalize(*checked_normalization(mean, std, max_pixel_value, "normalize"), name)
 
@@ -385,18 +386,18 @@ def checked_normalization(mean, std, max_pixel_value, whose):
     channels = channels if isinstance(channels, (list, tuple)) else [channels]
     if not channels or not all(map(is_real, channels)):
       raise TypeError(
-        f"{name} of {whose} must be a real number, or a list of one for each channel, got {values!r}. Pass Python "
+        f"{name} of {whose} must be a real number, or a list with one for each channel, got {values!r}. Pass Python "
         "numbers, such as 0.5."
       )
     try:
       checked.append(np.asarray(channels, np.float64))
     except OverflowError:
       raise ValueError(
-        f"{name} of {whose} must be finite, got {values!r}. Look for an overflow in what it was computed of."
+        f"{name} of {whose} must be finite, got {values!r}. Check how it was computed: something overflowed."
       ) from None
   mean, std = checked
   if not np.isfinite(mean).all():
-    raise ValueError(f"mean of {whose} must be finite, got {mean.tolist()}. Look for NaN in what it was computed of.")
+    raise ValueError(f"mean of {whose} must be finite, got {mean.tolist()}. Check how it was computed.")
   with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
     usable = np.isfinite(std) & (std > 0) & np.isfinite(np.float32(1 / ((max_pixel_value or 1) * std)))
   if not usable.all():

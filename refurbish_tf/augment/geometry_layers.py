@@ -1,5 +1,4 @@
-"""Layers that move pixels: center crop, padding, quarter turns, transposition, turns and shears, perspective, elastic
-deformation."""
+"""Layers that move pixels: crop, padding, transposition, rotation and shear, perspective, elastic deformation."""
 
 import math
 from typing import Any, Literal, Sequence
@@ -11,9 +10,9 @@ from .native_layers import ChanceLayer, DrawingLayer, NativeLayer
 
 _MODES = ("constant", "edge", "reflect", "symmetric")
 _STEEPEST = 80
-# What a range of angles, and a translation, must be.
-_ANGLES = "a number of at least 0, or two, the second not the smaller one,"
-_PAIR = "two numbers, of the width and of the height,"
+# The forms of a range of angles, and of a translation.
+_ANGLES = "a number of at least 0, or two, the smaller one first,"
+_PAIR = "two numbers, for the width and the height,"
 
 
 def center_crop(size: int | Sequence[int]) -> Any:
@@ -24,14 +23,14 @@ def center_crop(size: int | Sequence[int]) -> Any:
   >>> rtf.augment.center_crop((1, 4))(tf.constant([[[1], [2]]], tf.uint8)).numpy()[..., 0].tolist()
   [[0, 1, 2, 0]]
 
-  It keeps the same pixels as torchvision's `CenterCrop`. An image that is smaller gets zeros on both sides. Validation
-  images are usually prepared with `resize(256)` and `center_crop(224)`. Keras' `CenterCrop` resizes smaller images.
+  It keeps the same pixels as torchvision's `CenterCrop`. A smaller image gets zeros on both sides. Validation images
+  are usually prepared with `resize(256)` and `center_crop(224)`. Keras' `CenterCrop` resizes smaller images.
 
   Args:
     size: the size of the crop, a whole number of pixels from 1 to 65,535 for a square, or `(height, width)`.
 
   Returns:
-    A function `layer(image)` of an image or a batch as for the layer that `random_crop` returns. It draws nothing. Its
+    A function `layer(image)` of an image or a batch, like the one that `random_crop` returns. It draws nothing. Its
     result has that size.
 
   Raises:
@@ -54,23 +53,23 @@ def pad(
   >>> rtf.augment.pad((2, 0, 0, 1), padding_mode="edge")(image).numpy()[..., 0].tolist()
   [[1, 1, 1, 2, 3], [1, 1, 1, 2, 3]]
 
-  The arguments mean what they do for torchvision's `Pad`. Masks are padded like their image, with 0 for any `fill`.
+  The arguments have the same meaning as in torchvision's `Pad`. Masks are padded with their image, by 0 for any `fill`.
 
   Args:
-    padding: how many pixels are added, each a whole number from 0 to 16,383: one number for all sides,
+    padding: how many pixels to add, each a whole number from 0 to 16,383: one number for all sides,
       `(left and right, top and bottom)`, or `(left, top, right, bottom)`.
-    fill: the value of new pixels with padding_mode="constant", a whole number from 0 to 255, or three of them, for the
-      channels.
+    fill: the value of new pixels with padding_mode="constant", a whole number from 0 to 255, or three, one for each
+      channel.
     padding_mode: "constant"; "edge", which repeats the outermost pixels; "reflect", which mirrors the image at the
-      middle of its outermost pixels, and needs a padding below the side of the image; or "symmetric", which mirrors it
-      at its edge, and needs one of at most that side.
+      middle of its outermost pixels, and needs a padding smaller than the side of the image; or "symmetric", which
+      mirrors it at its edge, and needs a padding of at most that side.
 
   Returns:
-    A function `layer(image)` of an image or a batch as for the layer that `random_crop` returns. It draws nothing. With
-    another `fill` than 0 it takes uint8 images with at most four channels, or with three for three values.
+    A function `layer(image)` of an image or a batch, like the one that `random_crop` returns. It draws nothing. A
+    `fill` other than 0 needs uint8 images with at most four channels; three values need three channels.
 
   Raises:
-    TypeError, ValueError: an argument has the wrong type or is out of range, or there is a `fill` with another
+    TypeError, ValueError: an argument has the wrong type or is out of range, or `fill` is given with another
       `padding_mode`.
   """
   sides = list(padding) if isinstance(padding, (list, tuple)) else [padding]
@@ -90,7 +89,7 @@ def pad(
   values = checked_fill("fill of pad", fill)
   if any(values) and padding_mode != "constant":
     raise ValueError(
-      f"fill of pad is for padding_mode='constant', got {fill!r} with {padding_mode!r}. Leave one of them out."
+      f"fill of pad needs padding_mode='constant', got {fill!r} with {padding_mode!r}. Leave one of them out."
     )
   return NativeLayer(
     "pad",
@@ -107,12 +106,12 @@ def random_rotate90() -> Any:
   [[2, 4], [1, 3]]
 
   It is albumentations' `RandomRotate90(p=1)`, for images without a preferred direction, such as satellite images. It
-  moves whole pixels: all dtypes and numbers of channels are exact. With `random_flip` it draws from all
-  eight orientations of a square.
+  moves whole pixels, so it is exact for all dtypes and numbers of channels. With `random_flip` it draws from all eight
+  orientations of a square.
 
   Returns:
-    A function `layer(image, seed)` like the one that `random_crop` returns. The image must be square: a quarter turn of
-    any other would make images of two sizes. Put `random_crop(size)` or `center_crop(size)` before it.
+    A function `layer(image, seed)` like the one that `random_crop` returns. The image must be square: otherwise quarter
+    turns would give images of two sizes. Put `random_crop(size)` or `center_crop(size)` before it.
   """
   return DrawingLayer("random_rotate90", outcomes=(4, 4))
 
@@ -124,15 +123,15 @@ def random_transpose(p: float = 0.5) -> Any:
   >>> rtf.augment.random_transpose(p=1)(image, seed=[7, 0]).numpy()[..., 0].tolist()
   [[1, 4], [2, 5], [3, 6]]
 
-  It is albumentations' `Transpose`. It mirrors the image at its diagonal, and moves whole pixels: all dtypes and
-  numbers of channels are exact.
+  It is albumentations' `Transpose`. It mirrors the image at its diagonal, and moves whole pixels, so it is exact for
+  all dtypes and numbers of channels.
 
   Args:
     p: a real number from 0 to 1.
 
   Returns:
     A function `layer(image, seed)` like the one that `random_crop` returns. The image must be square unless `p` is 1 or
-    0, because others would become images of two sizes. With `p=1` the result is as high as the image was wide.
+    0: otherwise images would have two sizes. With `p=1` the result is as high as the image was wide.
 
   Raises:
     TypeError, ValueError: `p` is not a real number, or not from 0 to 1.
@@ -154,18 +153,18 @@ def random_affine(
   >>> rtf.augment.random_affine(15, translate=(0.1, 0.1), scale=(0.9, 1.1), shear=5)(image, seed=[7, 0]).shape
   TensorShape([2, 2, 1])
 
-  The arguments mean what they do for torchvision's `RandomAffine`. Each amount is drawn uniformly. The image keeps its
-  size, and its middle stays in the middle, but for the translation. Each pixel is the nearest one, as torchvision has
-  it by default, in the arithmetic of Pillow; what comes from outside is 0. Masks, boxes and key points follow.
+  The arguments have the same meaning as in torchvision's `RandomAffine`. Each amount is drawn uniformly. The image
+  keeps its size, and without a translation its middle stays in place. Each pixel is the nearest one, torchvision's
+  default, in the arithmetic of Pillow; pixels from outside are 0. Masks, boxes and key points follow.
 
   Args:
-    degrees: a range `(low, high)` of angles, clockwise, from -360 to 360; or a number `d`, for that from `-d` to `d`. 0
-      does not turn.
-    translate: by how much the image moves at most, to the right or the left and up or down, in parts of its width and
+    degrees: a range `(low, high)` of clockwise angles, from -360 to 360; or a number `d`, for the range from `-d` to
+      `d`. 0 does not turn.
+    translate: how far the image moves at most, to the right or the left and up or down, as fractions of its width and
       height, from 0 to 1. It moves by whole pixels.
     scale: a range of factors, from 0.01 to 100. 2 shows a part of the image twice as large.
     shear: a range of angles in degrees, from -80 to 80, by which vertical edges are slanted; or a number, as for
-      `degrees`; or four numbers, the second two for horizontal edges.
+      `degrees`; or four numbers, the last two for horizontal edges.
 
   Returns:
     A function `layer(image, seed)` like the one that `random_crop` returns, but of uint8 images with three channels or
@@ -185,7 +184,7 @@ def random_affine(
     **dict.fromkeys(("shear_x", "shear_y"), (0.0, 0.0)),
   }
   if scale is not None:
-    ranges["scale"] = _checked_amounts("scale", scale, 0.01, 100, "two numbers, the second not the smaller one,")
+    ranges["scale"] = _checked_amounts("scale", scale, 0.01, 100, "two numbers, the smaller one first,")
   if shear is not None:
     is_four = isinstance(shear, (list, tuple)) and len(shear) == 4
     for name, angles in zip(("shear_x", "shear_y"), (shear[:2], shear[2:]) if is_four else [_around_zero(shear)]):
@@ -205,12 +204,12 @@ def random_rotation(degrees: float | Sequence[float]) -> Any:
   [[2, 4], [1, 3]]
 
   It is torchvision's `RandomRotation(degrees)`. The angle is drawn uniformly, and the image keeps its size. Each pixel
-  is the nearest one, as torchvision has it by default, in the arithmetic of Pillow; what comes from outside is 0. The
-  angles of `random_affine` are clockwise, as torchvision has them there. Masks, boxes and key points follow.
+  is the nearest one, torchvision's default, in the arithmetic of Pillow; pixels from outside are 0. As in torchvision,
+  the angles of `random_affine` are clockwise. Masks, boxes and key points follow.
 
   Args:
-    degrees: a range `(low, high)` of angles, counterclockwise, from -360 to 360; or a number `d`, for that from `-d` to
-      `d`.
+    degrees: a range `(low, high)` of counterclockwise angles, from -360 to 360; or a number `d`, for the range from
+      `-d` to `d`.
 
   Returns:
     A function `layer(image, seed)` like the one that `random_crop` returns, but of uint8 images with three channels or
@@ -225,7 +224,7 @@ def random_rotation(degrees: float | Sequence[float]) -> Any:
 
 
 def random_perspective(distortion_scale: float = 0.5, p: float = 0.5) -> Any:
-  """Returns a layer that, with probability `p`, shows the image as if it was seen from a random side.
+  """Returns a layer that, with probability `p`, shows the image from a random viewpoint.
 
   >>> rtf.augment.random_perspective()
   random_perspective(0.5, p=0.5)
@@ -233,14 +232,14 @@ def random_perspective(distortion_scale: float = 0.5, p: float = 0.5) -> Any:
   >>> rtf.augment.random_perspective(p=1)(image, seed=[1, 0]).numpy()[:2, :, 0].tolist()
   [[0, 0, 0, 4, 6, 7, 0, 0], [0, 11, 13, 14, 16, 27, 0, 0]]
 
-  The arguments mean what they do for torchvision's `RandomPerspective`: each corner of the image moves inwards, in both
-  directions, by a whole number of pixels from 0 to `distortion_scale` times half of the side, each equally likely. Each
-  pixel is the nearest one, for which torchvision has to be told `interpolation=NEAREST`; what comes from outside is 0.
+  The arguments have the same meaning as in torchvision's `RandomPerspective`: each corner of the image moves inwards,
+  in both directions, by a whole number of pixels from 0 to `distortion_scale` times half of the side, each equally
+  likely. Each pixel is the nearest one, as with torchvision's `interpolation=NEAREST`; pixels from outside are 0.
   Masks, boxes and key points follow.
 
   Args:
-    distortion_scale: how far corners move, a real number from 0 to 0.5. With larger ones, as torchvision takes them, an
-      image could be folded.
+    distortion_scale: how far corners move, a real number from 0 to 0.5. Larger numbers, which torchvision accepts,
+      could fold the image.
     p: a real number from 0 to 1.
 
   Returns:
@@ -262,7 +261,7 @@ def random_elastic(
   interpolation: Literal["bilinear", "nearest"] = "bilinear",
   fill: int | Sequence[int] = 0,
 ) -> Any:
-  """Returns a layer that deforms the image by a smooth random field, as if it was seen through moving water.
+  """Returns a layer that deforms the image by a smooth random field, as if seen through moving water.
 
   >>> rtf.augment.random_elastic()
   random_elastic(50.0, 5.0, 'bilinear', fill=0)
@@ -270,23 +269,23 @@ def random_elastic(
   TensorShape([224, 224, 3])
 
   It is torchvision's `ElasticTransform` (Simard et al., *Best Practices for Convolutional Neural Networks*, 2003,
-  section 3). Each pixel comes from a place nearby. How far away, in x and in y, is a random number from -1 to 1 for
-  each pixel, blurred by a Gaussian and multiplied by `alpha / 2` pixels: typically 0.8 pixels. The field is a function
-  of the seed, the same on every processor, in all frames of a clip, and in all slices of a volume, which do not mix.
+  section 3). Each pixel comes from a place nearby. Its offsets in x and in y are random numbers from -1 to 1, blurred
+  by a Gaussian and multiplied by `alpha / 2` pixels: typically 0.8 pixels. The field is a function of the seed, the
+  same on every machine, in all frames of a clip, and in all slices of a volume, which do not mix.
 
-  Masks have the nearest pixel. A box becomes the bounding box of its moved outline. Boxes and key points are exact to
+  Masks take the nearest pixel. A box becomes the bounding box of its moved outline. Boxes and key points are exact to
   0.001 pixels unless the field folds the image; torchvision's are approximate. Flow, vectors and disparities raise an
   error. `random_apply([random_elastic()], p=0.5)` deforms half of the images.
 
   Args:
     alpha: the strength, a real number from 0 to 100,000, or two, for x and y. More than `5 * sigma**2` folds images.
-    sigma: the standard deviation of the Gaussian in pixels, above 0 and at most 100, or two, for x and y. 0: no blur.
-    interpolation: "bilinear", or "nearest", which makes no new values.
-    fill: the value of pixels from outside, a whole number from 0 to 255, or three of them, for the channels.
+    sigma: the standard deviation of the Gaussian in pixels, at most 100, or two, for x and y. 0 does not blur.
+    interpolation: "bilinear", or "nearest", which creates no new values.
+    fill: the value of pixels from outside, a whole number from 0 to 255, or three, one for each channel.
 
   Returns:
-    A function `layer(image, seed)` like the one that `random_crop` returns, with sides of at most 32,767 pixels. With
-    another `fill` than 0 it takes uint8 images with at most four channels, or with three for three values.
+    A function `layer(image, seed)` like the one that `random_crop` returns, with sides of at most 32,767 pixels. A
+    `fill` other than 0 needs uint8 images with at most four channels; three values need three channels.
 
   Raises:
     TypeError, ValueError: an argument is of the wrong type, or out of range.
@@ -297,7 +296,7 @@ def random_elastic(
   ]
   pairs = {"alpha": checked("alpha", alpha, 100_000), "sigma": checked("sigma", sigma, 100)}
   if pairs["sigma"].count(0) == 1:
-    raise ValueError(f"sigma of random_elastic must be above 0 for both axes, or 0, got {sigma!r}. {advice}")
+    raise ValueError(f"sigma of random_elastic must be 0, or above 0 for both axes, got {sigma!r}. {advice}")
   if interpolation not in ("bilinear", "nearest"):
     raise ValueError(f"interpolation of random_elastic must be bilinear or nearest, got {interpolation!r}. {advice}")
   fills, number = checked_fill("fill of random_elastic", fill), math.inf if any(pairs["alpha"]) else 1

@@ -23,18 +23,18 @@ def random_apply(layers: Sequence[Any], p: float = 0.5) -> Any:
   >>> layer(tf.zeros([32, 32, 3], tf.uint8), seed=[7, 0]).shape
   TensorShape([32, 32, 3])
 
-  It is one layer: no split lies between its own. The one at position k gets the seed `seed_at(·, k)` of this layer's.
+  It is one layer: you cannot split it. With this layer's seed, the one at position k gets `seed_at(seed, k)`.
 
   Args:
-    layers: a list or tuple of layers of this module that keep the size and the dtype of an image, so not `resize`,
-      `random_resized_crop`, `normalize` and those that decode. A list in place of one stands for its members.
+    layers: a list or tuple of layers of this module that keep the size and the dtype of an image: not `resize`,
+      `random_resized_crop`, `normalize` and those that decode. Nested lists are flattened.
     p: a real number from 0 to 1.
 
   Returns:
     A function `layer(image, seed)` like `random_crop`'s, of images that all its layers take. Targets follow them.
 
   Raises:
-    TypeError: `layers` is not a list or tuple of layers of this module, or `p` not a real number.
+    TypeError: `layers` is not a list or tuple of layers of this module, or `p` is not a real number.
     ValueError: `layers` is empty, or has one that makes images of another size or dtype; `p` is not from 0 to 1.
   """
   chain = composition.checked_layers(layers, "random_apply")
@@ -50,22 +50,22 @@ def random_choice(layers: Sequence[Any], p: Sequence[float] | np.ndarray | None 
   >>> rtf.augment.random_choice(crops, p=[0.9, 0.1])(tf.zeros([64, 96, 3], tf.uint8), seed=[7, 0]).shape
   TensorShape([32, 32, 3])
 
-  It is torchvision's `RandomChoice`, and one layer: no split lies between its own. A list among them is one choice,
-  whose members are all applied, in order. If choices make images of different sizes, put a layer after it that makes
-  all of one size before they are batched. The seed of the layer at position k of all, each member of a list counted, is
-  `seed_at(·, k)` of this layer's.
+  It is torchvision's `RandomChoice`, and one layer: you cannot split it. A nested list is one choice, whose members are
+  all applied, in order. If choices give images of different sizes, add a layer that gives all the same size before they
+  are batched. With this layer's seed, the layer at position k of all, members of nested lists included, gets
+  `seed_at(seed, k)`.
 
   Args:
-    layers: a list or tuple of layers of this module that keep the dtype of an image, so not `normalize` and those that
-      decode, and of lists of these.
+    layers: a list or tuple of layers of this module, or of lists of them, that keep the dtype of an image: not
+      `normalize` and those that decode.
     p: the weight of each choice, at least 0; weights need not sum to 1. None: all choices are equally likely.
 
   Returns:
     A function `layer(image, seed)` like `random_crop`'s, of images that all its layers take. Targets follow them.
 
   Raises:
-    TypeError: `layers` is not a list or tuple of layers of this module, or `p` not one of real numbers.
-    ValueError: `layers` is empty, or has one that makes images of another dtype; `p` has another length, or only zeros.
+    TypeError: `layers` is not a list or tuple of layers of this module, or `p` is not a list of real numbers.
+    ValueError: `layers` is empty, or has a layer that changes the dtype; `p` has another length, or only zeros.
   """
   chains, text = _checked_chains(layers, "random_choice")
   weights = [1] * len(chains) if p is None else p.tolist() if isinstance(p, np.ndarray) else p
@@ -73,8 +73,8 @@ def random_choice(layers: Sequence[Any], p: Sequence[float] | np.ndarray | None 
   is_one_each = is_list and len(weights) == len(chains)
   if not is_one_each or not all(0 <= weight <= _LARGEST_WEIGHT for weight in weights) or not any(weights):
     raise (ValueError if is_list else TypeError)(
-      f"p of random_choice must have a number from 0 to 1e300 for each choice, {len(chains)} in all, not only zeros, "
-      f"got {p!r}. Leave it out to draw all equally often."
+      f"p of random_choice must have a number from 0 to 1e300 for each of the {len(chains)} choices, and not only "
+      f"zeros, got {p!r}. Leave it out to draw all equally often."
     )
   total = math.fsum(weights)
   ends = [round(math.fsum(weights[: k + 1]) / total * 2**31) for k in range(len(chains))]
@@ -97,9 +97,9 @@ def random_order(layers: Sequence[Any]) -> Any:
   >>> layer(tf.zeros([32, 32, 3], tf.uint8), seed=[7, 0]).shape
   TensorShape([32, 32, 3])
 
-  It is torchvision's `RandomOrder`, and one layer: no split lies between its own. All orders are equally likely. A list
-  among them is one step, whose members stay together and in order. The seed of the layer at position k of all, each
-  member of a list counted, is `seed_at(·, k)` of this layer's, whatever the order.
+  It is torchvision's `RandomOrder`, and one layer: you cannot split it. All orders are equally likely. A nested list is
+  one step, whose members stay together and in order. With this layer's seed, the layer at position k of all, members of
+  nested lists included, gets `seed_at(seed, k)`, whatever the order.
 
   Args:
     layers: a list or tuple of layers that keep an image's size and dtype, as for `random_apply`, and of lists of these.
@@ -109,7 +109,7 @@ def random_order(layers: Sequence[Any]) -> Any:
 
   Raises:
     TypeError: `layers` is not a list or tuple of layers of this module.
-    ValueError: `layers` is empty, or has one that makes images of another size or dtype.
+    ValueError: `layers` is empty, or has a layer that changes the size or dtype of images.
   """
   chains, text = _checked_chains(layers, "random_order")
   # Orders are not counted, because many layers give the same result in any order.
@@ -133,8 +133,8 @@ def _check_native(layers, whose):
   for position, layer in enumerate(layers):
     if not isinstance(layer, NativeLayer):
       raise TypeError(
-        f"layers of {whose} must be layers of rtf.augment that take images, got {layer!r} at position {position}. "
-        "Draw in a function of your own, with a parameter named seed, which of them are applied."
+        f"layers of {whose} must be layers of rtf.augment that take images, got {layer!r} at position {position}. To "
+        "choose among other functions, write a function with a parameter named seed that draws which of them to apply."
       )
   if len(layers) > MOST_LAYERS:
     raise ValueError(

@@ -18,7 +18,7 @@ _OF_BATCHES = {"CutMix": "cutmix", "MixUp": "mixup"}
 _NO_STRINGS = (
   f"{{name}}, a Keras layer, takes numbers, got strings, such as the bytes of a file. {way_to_uint8(tf.string)}"
 )
-_TO_PREDICT = "To call a model as it predicts, pass lambda image: model(image[tf.newaxis], training=False)[0]."
+_TO_PREDICT = "To call a model as in prediction, pass lambda image: model(image[tf.newaxis], training=False)[0]."
 _CHANGES = re.compile("Assign|Resource(Scatter|Apply|SparseApply)")
 # Several threads may trace one layer, and its seed generators are replaced during a call.
 _lock = threading.RLock()
@@ -72,8 +72,8 @@ def call(layer, *element, seed=None):
     raise TypeError(_NO_STRINGS.format(name=layer.name))
   if _changes_variables(nodes):
     raise ValueError(
-      f"{type(layer).__name__}, a Keras layer, changes its variables at each call in training: samples would depend "
-      f"on those before them. Put it into the model, or make it trainable = False. {_TO_PREDICT}"
+      f"{type(layer).__name__}, a Keras layer, changes its variables at each call in training, so samples would depend "
+      f"on those before them. Put it into the model, or set trainable = False. {_TO_PREDICT}"
     )
   return tf.nest.map_structure(lambda each: each[0], made) if is_alone else made
 
@@ -92,7 +92,7 @@ def _build(layer, element, draws):
 
 @contextlib.contextmanager
 def _explained(layer, element):
-  """Adds to errors raised in the `with` block what the layer was given."""
+  """Adds the layer's input to errors that the `with` block raises."""
   try:
     yield
   except Exception as error:

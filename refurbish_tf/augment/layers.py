@@ -24,7 +24,7 @@ def seed_at(seed: Any, index: Any) -> tf.Tensor:
   >>> rtf.augment.seed_at([7, 0], [0, 1, 2]).shape
   TensorShape([3, 2])
 
-  A layer treats image b of a batch like one image with `seed_at(seed, b)`; `compose` gives layer p `seed_at(seed, p)`.
+  A layer treats image b of a batch like an image with `seed_at(seed, b)`; `compose` gives layer p `seed_at(seed, p)`.
 
   Args:
     seed: int32 or int64 `[2]`, as for `tf.random.stateless_uniform`.
@@ -34,8 +34,8 @@ def seed_at(seed: Any, index: Any) -> tf.Tensor:
     int32 `[2]`, or `[n, 2]`. Different for different indices.
 
   Raises:
-    TypeError: the seed or the index has another dtype.
-    ValueError: they have another shape, or the index is a negative Python number.
+    TypeError: the seed or the index has the wrong dtype.
+    ValueError: the seed or the index has the wrong shape, or the index is a negative Python number.
   """
   seed, index = checked_seed(seed, "seed_at"), tf.convert_to_tensor(index)
   if not index.dtype.is_integer:
@@ -105,9 +105,9 @@ def way_to_uint8(dtype):
       "others first."
     )
   if dtype == tf.string:
-    return "Decode it first, as with rtf.augment.decode()."
+    return "Decode it first, for example with rtf.augment.decode()."
   if dtype == tf.bool:
-    return "Make it tf.cast(image, tf.uint8) * 255."
+    return "Convert it with tf.cast(image, tf.uint8) * 255."
   of_16_bits = ", values that reach 65,535 with tf.image.convert_image_dtype(image, tf.uint8)" * (dtype == tf.uint16)
   return f"Convert values from 0 to 255 with tf.cast(image, tf.uint8){of_16_bits}, and scale others to 0 to 255 first."
 
@@ -117,12 +117,12 @@ def way_to_dtype(dtype, only_uint8):
   if only_uint8 or dtype in (tf.string, tf.bool):
     return way_to_uint8(dtype)
   if dtype.is_complex:
-    return "Take its magnitude, tf.abs(image), or its parts, as two channels, and cast them to tf.float32."
+    return "Use its magnitude, tf.abs(image), or its two parts as channels, and cast them to tf.float32."
   if dtype.is_floating:
     return "Put it before the layer that returns this dtype, or convert it with tf.cast(image, tf.float32)."
   return (
-    "Convert values from 0 to 255 with tf.cast(image, tf.uint8), and others with tf.cast(image, tf.float32), to "
-    "24 bits."
+    "Convert values from 0 to 255 with tf.cast(image, tf.uint8), and others with tf.cast(image, tf.float32), which "
+    "keeps 24 bits."
   )
 
 
@@ -131,24 +131,24 @@ def way_to_channels(shape, most=None):
   shape = shape.as_list()
   if len(shape) > 4:
     return (
-      "If each image may be augmented by itself, make one batch of them: tf.reshape(image, tf.concat([[-1], "
+      "If each image may be augmented separately, make one batch of them: tf.reshape(image, tf.concat([[-1], "
       "tf.shape(image)[-3:]], 0))."
     )
   if len(shape) < 2:
-    return "Give it its sides by tf.reshape."
+    return "Give it a height and a width with tf.reshape."
   if len(shape) == 2:
-    return "Add the axis of channels: image[..., tf.newaxis]."
+    return "Add a channel axis: image[..., tf.newaxis]."
   if 0 in shape[-3:-1]:
-    return "Leave images without pixels out, with Dataset.filter."
+    return "Leave out images without pixels, with Dataset.filter."
   if shape[-1] == 1:
-    return "Make it one of three colors with tf.image.grayscale_to_rgb(image)."
+    return "Convert it to three colors with tf.image.grayscale_to_rgb(image)."
   if shape[-1] == 4:
     return "Leave the fourth channel out: image[..., :3]."
   ways = []
   # `most` is given if the image has more channels than that: the layer takes no more.
   if most:
     ways.append(
-      f"If the last axis holds bands, make those after the first {most} a component of its own that follows the image: "
+      f"If the last axis holds bands, make those after the first {most} a separate component that follows the image: "
       f'image[..., :{most}], image[..., {most}:] with targets={{1: "mask"}}, or "bilinear" for floats.'
     )
   if looks_like_volume_of_channels(shape):
@@ -158,12 +158,12 @@ def way_to_channels(shape, most=None):
     ways.append(f"If channels come first, put them last: tf.transpose(image, {last}).")
   if len(shape) == 3 and any(side is not None and side <= (shape[-1] or 0) for side in shape[:2]):
     ways.append(
-      "If the last axis is the width, of a batch, a clip or a volume without channels, add that of channels: "
+      "If the last axis is the width, because a batch, a clip or a volume has no channels, add a channel axis: "
       "image[..., tf.newaxis]."
     )
   if not ways:
-    of_three = ", or to three of the channels: image[..., :3]" if (shape[-1] or 0) > 4 else ""
-    ways.append(f"Do it with a function of your own in place of the layer{of_three}.")
+    of_three = ", or apply the layer to three channels: image[..., :3]" if (shape[-1] or 0) > 4 else ""
+    ways.append(f"Use a function of your own in place of the layer{of_three}.")
   return " ".join(ways)
 
 
@@ -215,10 +215,10 @@ def check_is_one(image, whose):
   """Raises ValueError for a tuple of images, which TensorFlow would stack into a batch."""
   if isinstance(image, tuple) and not hasattr(image, "_fields"):
     raise ValueError(
-      f"image of {whose} must be one tensor, got a tuple of {len(image)}. For a model of several inputs make a dict of "
-      'them in Dataset.map before, {"image": first, "second": second}, and pass to refurbish or compose '
-      'targets={"second": "image"} if the second is to be augmented as the first, "mask" if it follows by its nearest '
-      "pixels, or None if it stays as it is."
+      f"image of {whose} must be one tensor, got a tuple of {len(image)}. For a model with several inputs, make a dict "
+      'in Dataset.map first, {"image": first, "second": second}. Then pass targets={"second": "image"} to refurbish or '
+      'compose if the second is to be augmented like the first, "mask" if it follows by its nearest pixels, or None if '
+      "it stays as it is."
     )
 
 
@@ -232,8 +232,8 @@ def checked_batch(images, whose, advice):
     )
   if images.shape.rank != 4:
     raise ValueError(
-      f"images of {whose} must be [batch, height, width, channels], got shape {images.shape}. {advice} Add the axis "
-      "of channels to images that have none: images[..., tf.newaxis]."
+      f"images of {whose} must be [batch, height, width, channels], got shape {images.shape}. {advice} Add a channel "
+      "axis to images that have none: images[..., tf.newaxis]."
     )
   return images
 
@@ -242,8 +242,8 @@ def dense(image):
   """The image, or the batch, as a tensor; raises if it is ragged or sparse."""
   if isinstance(image, (tf.RaggedTensor, tf.SparseTensor)):
     raise TypeError(
-      f"image must be a dense tensor, got a {type(image).__name__}. Resize images of many sizes to one in Dataset.map, "
-      "before .batch(...), or make it one there: image.to_tensor()."
+      f"image must be a dense tensor, got a {type(image).__name__}. Resize the images to one size in Dataset.map, "
+      "before .batch(...), or convert the tensor there: image.to_tensor()."
     )
   return tf.convert_to_tensor(image)
 
@@ -259,22 +259,22 @@ def of_known_rank(image):
 def of_rank(tensor, rank, form, way):
   """Sets the rank of a tensor that is not known while tracing; raises at run time if it has another."""
   told = (
-    f"It must be {form} where the rank is not known while tracing, as after tf.numpy_function. Say what it is in a "
-    f"function before: {way}. Got shape:"
+    f"It must be {form} if its rank is unknown while tracing, such as after tf.numpy_function. Otherwise, set its "
+    f"shape in Dataset.map first: {way}. Got shape:"
   )
   tensor = checked_when_it_runs(tensor, tf.equal(tf.rank(tensor), rank), told, tf.shape(tensor))
   tensor.set_shape([None] * rank)
   return tensor
 
 
-def checked_range(whose, name, values, highest, advice="Leave it out for that of Inception."):
+def checked_range(whose, name, values, highest, advice="Leave it out for Inception's range."):
   """Returns `values` as two floats; raises unless they are above 0, at most `highest` and in order."""
   low, high = map(float, values) if is_pair(values) else (0.0, 0.0)
   # The op treats smaller numbers, which are denormal, as 0.
   if not sys.float_info.min <= low <= high <= highest or math.isinf(high):
     bound = "" if highest == math.inf else f" and at most {highest}"
     raise (ValueError if is_pair(values) else TypeError)(
-      f"{name} of {whose} must be two numbers above 0{bound}, the second not the smaller one, got {values!r}. {advice}"
+      f"{name} of {whose} must be two numbers above 0{bound}, the smaller one first, got {values!r}. {advice}"
     )
   return low, high
 
@@ -285,8 +285,8 @@ def checked_around(what, value, middle, lowest, highest, most):
   low, high = (max(lowest, middle - value), middle + value) if is_number else value if is_pair(value) else (1, 0)
   if not lowest <= low <= high <= highest or is_number and not 0 <= value <= most:
     raise (ValueError if is_number or is_pair(value) else TypeError)(
-      f"{what} must be a number from 0 to {most:,}, or two from {lowest:,} to {highest:,}, the second not the smaller "
-      f"one, got {value!r}. Pass 0 for no change."
+      f"{what} must be a number from 0 to {most:,}, or two from {lowest:,} to {highest:,}, the smaller one first, got "
+      f"{value!r}. Pass 0 for no change."
     )
   return float(low), float(high)
 

@@ -18,8 +18,8 @@ def five_crop(size: int | Sequence[int]) -> Callable[[Any], tf.Tensor]:
   TensorShape([5, 24, 24, 3])
 
   They are the crops of torchvision's `FiveCrop`, in its order: upper left, upper right, lower left, lower right, and
-  middle. torchvision returns a tuple, this function one tensor. It is not a layer for `compose`: it makes several
-  images of one. Call it in `Dataset.map`, and average what the model predicts for the crops of an image:
+  middle. torchvision returns a tuple, this function one tensor. It is not a layer for `compose`, because it makes
+  several images of one. Call it in `Dataset.map`, and average the model's predictions for the crops of an image:
 
   >>> model = tf.keras.Sequential([tf.keras.layers.Flatten(), tf.keras.layers.Dense(7)])
   >>> photos = tf.data.Dataset.from_tensors(tf.zeros([32, 40, 3])).repeat(8)
@@ -33,9 +33,9 @@ def five_crop(size: int | Sequence[int]) -> Callable[[Any], tf.Tensor]:
     size: the size of the crops, a whole number of pixels from 1 to 65,535 for a square, or `(height, width)`.
 
   Returns:
-    A function `fn(image)` of an image of any dtype, `[height, width, channels]`, that returns `[5, height, width,
-    channels]`, or of a batch, that returns `[batch, 5, height, width, channels]`. It raises `ValueError` for another
-    shape or a smaller image, and `tf.errors.InvalidArgumentError` if the size is only known when it runs.
+    A function `fn(image)`. For an image of any dtype, `[height, width, channels]`, it returns `[5, height, width,
+    channels]`, and for a batch `[batch, 5, height, width, channels]`. It raises `ValueError` for another shape or a
+    smaller image, and `tf.errors.InvalidArgumentError` if the size is only known when it runs.
 
   Raises:
     TypeError, ValueError: `size` has the wrong type or is out of range.
@@ -52,14 +52,14 @@ def ten_crop(size: int | Sequence[int], vertical_flip: bool = False) -> Callable
   >>> rtf.augment.ten_crop((24, 20))(tf.zeros([4, 32, 40, 3], tf.uint8)).shape
   TensorShape([4, 10, 24, 20, 3])
 
-  They are the crops of torchvision's `TenCrop`, in its order. `five_crop` has an example of how to average over them.
+  They are the crops of torchvision's `TenCrop`, in its order. `five_crop` has an example that averages over them.
 
   Args:
     size: as for `five_crop`.
     vertical_flip: whether to mirror top and bottom, instead of left and right.
 
   Returns:
-    A function as `five_crop` returns, of ten crops.
+    A function like the one that `five_crop` returns, for ten crops.
 
   Raises:
     TypeError, ValueError: as for `five_crop`, or `vertical_flip` is not a bool.
@@ -68,7 +68,7 @@ def ten_crop(size: int | Sequence[int], vertical_flip: bool = False) -> Callable
 
 
 class _Crops:
-  """A class, so that it can be pickled."""
+  """It is a class, so that it can be pickled."""
 
   # `compose` refuses it.
   makes_many = True
@@ -80,7 +80,7 @@ class _Crops:
   def __call__(self, image: Any, *rest: Any) -> tf.Tensor:
     if rest or isinstance(image, (dict, tuple)):
       raise TypeError(
-        f"{self.__name__} must be called with an image alone, because nothing beside it follows its crops, got "
+        f"{self.__name__} must be called with an image alone, because no other component follows its crops, got "
         f"{1 + len(rest)} arguments, the first of them a {type(image).__name__}. Call it in a function: .map(lambda "
         'image, label: (crops(image), label)), or .map(lambda each: {**each, "image": crops(each["image"])}).'
       )
@@ -91,7 +91,7 @@ class _Crops:
         f"channels], got shape {image.shape}. {way_to_channels(image.shape)}"
       )
     (height, width), known, sides = self._size, image.shape[-3:-1], tf.shape(image)[-3:-1]
-    told = f"image of {self.__name__} must be at least as large as its crops, {height} x {width}. Resize it before. Got"
+    told = f"image of {self.__name__} must be at least as large as its crops, {height} x {width}. Resize it first. Got"
     if any(side is not None and side < least for side, least in zip(known, self._size)):
       raise ValueError(f"{told} {known[0]} x {known[1]}.")
     image = checked_when_it_runs(image, tf.reduce_all(sides >= self._size), f"{told}:", sides)

@@ -29,50 +29,49 @@ def mixup(
   >>> train.element_spec[1]
   TensorSpec(shape=(None, 10), dtype=tf.float32, name=None)
 
-  An image becomes `lambda * image + (1 - lambda) * partner`, and its label the same, with a lambda of its own from
-  Beta(alpha, alpha). The partner is another image of the batch: image b has image b + shift, around the end of the
-  batch, with one shift that is drawn for the batch. So no image is mixed with itself, each is a partner once, and all
-  pairs are equally likely. An image that is alone in its batch stays as it is, with its label as float32.
+  An image becomes `lambda * image + (1 - lambda) * partner`, and so does its label, with lambda drawn for each image
+  from Beta(alpha, alpha). The partner is another image of the batch: image b has image b + shift, counted around the
+  end of the batch, with one shift that is drawn for the batch. So no image is mixed with itself, each is a partner
+  once, and all pairs are equally likely. An image that is alone in its batch stays as it is, with its label as float32.
 
   The labels become probabilities: train with `keras.losses.CategoricalCrossentropy`, which also has `label_smoothing`.
 
-  Put it after `batch`, and before it what draws for single images. The seed may be left out. What is drawn is
-  independent of what that, or `compose`, draws of the same seed:
+  Put it after `batch`, and per-image random layers before it. The seed may be left out. The same seed gives draws that
+  are independent of those layers' draws and of `compose`:
 
   >>> seeds = tf.data.Dataset.random(seed=7, rerandomize_each_iteration=True).batch(2)
   >>> mixed = rtf.augment.mixup(0.2, num_classes=10)
   >>> train = tf.data.Dataset.zip(images.batch(4), seeds).map(lambda batch, seed: mixed(*batch, seed=seed))
 
   Args:
-    alpha: a number from 0.001 to 1,000. The smaller, the more images are nearly unmixed; 1 draws lambda evenly.
-    num_classes: a whole number from 2 on, if labels are numbers of classes, from 0: they become one-hot. None if they
-      are one-hot already, or other floats.
-    components: what is beside the images: a dict from names of a dict's entries, or positions in a tuple, to `"label"`,
-      `"weight"` or None, as `{"fine": "label", "id": None}`. In a component that is itself a dict or a tuple, all have
-      the same kind, or one each: `{1: {"fine": "label", "id": None}}`. What need not be named: entries that are called
-      `label` or `labels`; or `weight`, `weights`, `sample_weight` or `sample_weights`; and in a tuple what
-      `keras.Model.fit` takes for labels and sample weights, at positions 1 and 2.
+    alpha: a number from 0.001 to 1,000. The smaller it is, the less images are mixed; 1 draws lambda evenly.
+    num_classes: a whole number of at least 2, if labels are numbers of classes, from 0: they become one-hot. None if
+      they are one-hot already, or other floats.
+    components: the components beside the images: a dict from names of a dict's entries, or positions in a tuple, to
+      `"label"`, `"weight"` or None, such as `{"fine": "label", "id": None}`. If a component is itself a dict or a
+      tuple, all its entries have the same kind, or one each: `{1: {"fine": "label", "id": None}}`. You need not name
+      entries that are called `label` or `labels`, or `weight`, `weights`, `sample_weight` or `sample_weights`, nor the
+      labels and sample weights of `keras.Model.fit` in a tuple, at positions 1 and 2.
 
   | kind | shape | becomes, float32 |
   | --- | --- | --- |
   | `"label"` | any integer `[batch]` or `[batch, 1]` | `[batch, num_classes]`, one-hot and mixed |
   | `"label"` | floating `[batch, num_classes]`; without `num_classes` `[batch]` or `[batch, n]` | the same, mixed |
   | `"weight"` | floating `[batch]` or `[batch, n]` | the same, mixed |
-  | None | any | itself, as it is |
+  | None | any | the same, unchanged |
 
   Returns:
-    A function that is called as `Dataset.map` calls its own, `fn(images, *rest, seed=None)`, with images
-    `[batch, height, width, channels]`, uint8 or float32, sizes known while tracing or not, or with a dict in their
-    place, and a seed, int32 or int64 `[2]` as for `tf.random.stateless_uniform`. It returns the images with the same
-    shape and dtype, and what is beside them. lambda is a multiple of 1/32,768. float32 is computed as written above,
-    each step rounded; uint8 exactly, and rounded to the nearest number, a half up. Images, lambdas and partners depend
-    on the seed alone, on every processor. It raises `TypeError` or `ValueError` for another dtype or shape, such as
-    those of masks and boxes, and for components that nobody has named; and when it runs
-    `tf.errors.InvalidArgumentError` for a class beyond `num_classes`.
+    A function `fn(images, *rest, seed=None)` for `Dataset.map`. It takes images `[batch, height, width, channels]`,
+    uint8 or float32, sizes known while tracing or not, or a dict that has them, and a seed, int32 or int64 `[2]` as for
+    `tf.random.stateless_uniform`. It returns the images with the same shape and dtype, and the other components. lambda
+    is a multiple of 1/32,768. float32 is computed as written above, each step rounded; uint8 exactly, and rounded to
+    the nearest number, a half up. Images, lambdas and partners depend on the seed alone, on every machine. It raises
+    `TypeError` or `ValueError` for another dtype or shape, such as for masks and boxes, and for components that are not
+    named; and, when it runs, `tf.errors.InvalidArgumentError` for a class beyond `num_classes`.
 
   Raises:
-    TypeError: `alpha` is no number, `num_classes` no whole number, or `components` no dict as above.
-    ValueError: they are out of range, or a kind is none of these.
+    TypeError: `alpha` is not a number, `num_classes` is not a whole number, or `components` is not a dict as above.
+    ValueError: an argument is out of range, or a kind is not one of these.
 
   Implements Zhang et al., *mixup: Beyond Empirical Risk Minimization*, ICLR 2018.
   """
@@ -82,21 +81,21 @@ def mixup(
 def cutmix(
   alpha: float = 1.0, num_classes: int | None = None, components: dict[str | int, Any] | None = None
 ) -> Callable[..., Any]:
-  """Returns a function that puts a box of another image into each image of a batch, and mixes the labels by area.
+  """Returns a function that pastes a box of another image into each image of a batch, and mixes the labels by area.
 
   >>> images = tf.data.Dataset.from_tensor_slices((tf.zeros([8, 32, 32, 3], tf.uint8), tf.range(8)))
   >>> train = images.batch(4).map(rtf.augment.cutmix(num_classes=10), tf.data.AUTOTUNE)
 
-  For an image of H x W pixels and its lambda from Beta(alpha, alpha) the box has the sides `int(H * sqrt(1 - lambda))`
-  and `int(W * sqrt(1 - lambda))`, made even, around any pixel of the image with the same probability, and ends where
-  the image ends. The box has the same place in both images. lambda of the labels is the part of the pixels that are
-  left of the image. Partners, seeds, components and what else is said there are as for `mixup`.
+  For an image of H x W pixels with lambda from Beta(alpha, alpha), the box has the sides `int(H * sqrt(1 - lambda))`
+  and `int(W * sqrt(1 - lambda))`, made even. Its center is any pixel of the image with equal probability, and it ends
+  where the image ends. It has the same position in both images. For the labels, lambda is the fraction of the pixels
+  that are left of the image. Partners, seeds and components are as for `mixup`, as is the rest.
 
   Args:
     alpha, num_classes, components: as for `mixup`.
 
   Returns:
-    A function as `mixup` returns.
+    A function like the one that `mixup` returns.
 
   Raises:
     TypeError, ValueError: as for `mixup`.
@@ -115,24 +114,23 @@ def mixup_or_cutmix(
   num_classes: int | None = None,
   components: dict[str | int, Any] | None = None,
 ) -> Callable[..., Any]:
-  """Returns a function that does either `mixup` or `cutmix` to each image of a batch.
+  """Returns a function that applies either `mixup` or `cutmix` to each image of a batch.
 
   >>> images = tf.data.Dataset.from_tensor_slices((tf.zeros([8, 32, 32, 3], tf.uint8), tf.range(8)))
   >>> train = images.batch(4).map(rtf.augment.mixup_or_cutmix(0.8, 1.0, num_classes=10), tf.data.AUTOTUNE)
 
-  The arguments are named as those of timm's `Mixup`. The defaults are what torchvision trains ResNet-50 with.
+  The arguments are named as in timm's `Mixup`. The defaults are those with which torchvision trains ResNet-50.
 
   Args:
     mixup_alpha, cutmix_alpha: `alpha` of `mixup` and of `cutmix`.
-    switch_prob: a number from 0 to 1: the probability that an image gets CutMix and not mixup. It is drawn for each
-      image.
+    switch_prob: the probability that an image gets CutMix and not mixup, from 0 to 1. It is drawn for each image.
     num_classes, components: as for `mixup`.
 
   Returns:
-    A function as `mixup` returns.
+    A function like the one that `mixup` returns.
 
   Raises:
-    TypeError, ValueError: as for `mixup`, or `switch_prob` is no number from 0 to 1.
+    TypeError, ValueError: as for `mixup`, or `switch_prob` is not a number from 0 to 1.
   """
   whose, advice = "mixup_or_cutmix", "It is the probability of CutMix: pass 0.5 for both alike."
   switch_prob = layers.checked_real(f"switch_prob of {whose}", switch_prob, 0, 1, advice)
@@ -142,13 +140,13 @@ def mixup_or_cutmix(
 
 
 class Mixing:
-  """A function of a batch, with or without a seed. A class, so that it can be pickled."""
+  """A function of a batch, with or without a seed. It is a class, so that it can be pickled."""
 
   # It must get whole elements: without the labels it would mix the images alone.
   needs_labels = True
-  # What to do with rows for boxes, and with targets.
+  # Advice for rows of boxes, and for targets.
   _FIRST = ""
-  _ADVICE = "Masks, boxes and key points cannot be mixed: leave it out, or drop them in Dataset.map before."
+  _ADVICE = "Masks, boxes and key points cannot be mixed: leave it out, or drop them in Dataset.map first."
 
   def __init__(self, whose, num_classes, components, mixup_alpha=1.0, cutmix_alpha=1.0, switch_prob=0.0):
     self.__name__ = whose
@@ -207,14 +205,14 @@ class Mixing:
       if kinds[path] is None and not prefix:
         raise ValueError(
           f"components of {self.__name__} must say what the component {shown(path)} is, of shape "
-          f"{getattr(value, 'shape', None)}: labels are mixed with their images, and what is where in an image is no "
-          f"longer true. {self._FIRST.format(path[-1])}Pass {_named(path, LABEL)} or {_named(path, WEIGHT)} to mix it, "
-          f"{_named(path, None)} if it stays right as it is. {self._ADVICE}"
+          f"{getattr(value, 'shape', None)}: labels are mixed with their images, and positions in an image are no "
+          f"longer valid. {self._FIRST.format(path[-1])}Pass {_named(path, LABEL)} or {_named(path, WEIGHT)} to mix it,"
+          f" or {_named(path, None)} to leave it as it is. {self._ADVICE}"
         )
     for path in self._kinds:
       if path not in used:
         raise ValueError(
-          f"components of {self.__name__}: there is no {shown(path)} beside the images, but "
+          f"components of {self.__name__}: there is no {shown(path)} with the images, but "
           f"{', '.join(shown(path) for path, _ in found) or 'nothing'}. {_TELL}"
         )
     return kinds
@@ -239,40 +237,40 @@ class Mixing:
       rows = None
     if rows is None or isinstance(value, (tf.RaggedTensor, tf.SparseTensor)):
       raise TypeError(
-        f"{whose} must be a dense tensor, got a {type(value).__name__}. Make it one in Dataset.map before, with "
-        f"tf.sparse.to_dense or to_tensor(), or pass {_named(path, None)} if it stays as it is."
+        f"{whose} must be a dense tensor, got a {type(value).__name__}. Convert it in Dataset.map first, with "
+        f"tf.sparse.to_dense or to_tensor(), or pass {_named(path, None)} to leave it as it is."
       )
     shape, dtype = rows.shape, rows.dtype
     classes = kind == LABEL and dtype.is_integer
     if not classes and dtype not in _FLOATS:
       way = "Convert it with tf.cast(..., tf.float32)"
       if dtype == tf.string:
-        way = "Make them numbers, as with tf.keras.layers.StringLookup"
+        way = "Convert them to numbers, for example with tf.keras.layers.StringLookup"
       raise TypeError(
         f"{whose} must be {'numbers of classes, or floats' if kind == LABEL else 'floats'}, got dtype {dtype.name}. "
-        f"{way}. Or pass {_named(path, None)} if it stays as it is."
+        f"{way}. Or pass {_named(path, None)} to leave it as it is."
       )
     if shape.rank is not None and (not 1 <= shape.rank <= 2 or not shape[:1].is_compatible_with([batch_size])):
       raise ValueError(
-        f"{whose} must be [batch] or [batch, n], got shape {shape} beside {batch_size or 'a batch of'} images. A "
-        f"mask, boxes or key points cannot be mixed: leave {self.__name__} out, or drop them in Dataset.map before. "
-        f"Pass {_named(path, None)} for what stays right as it is."
+        f"{whose} must be [batch] or [batch, n], got shape {shape} for {batch_size or 'a batch of'} images. Masks, "
+        f"boxes and key points cannot be mixed: leave {self.__name__} out, or drop them in Dataset.map first. Pass "
+        f"{_named(path, None)} to leave other components as they are."
       )
     if classes and self._num_classes is None:
       raise ValueError(
         f"{whose} are whole numbers, {dtype.name}, which cannot be mixed. Pass num_classes= if they are numbers of "
-        "classes, convert them with tf.cast(labels, tf.float32) if they are one-hot or quantities."
+        "classes, or convert them with tf.cast(labels, tf.float32) if they are one-hot or quantities."
       )
     if classes and shape.rank == 2 and shape[1] not in (1, None):
       raise ValueError(
         f"{whose} must be [batch] or [batch, 1] as numbers of classes, got shape {shape}. If they are one-hot, or "
-        "several labels an image, convert them with tf.cast(labels, tf.float32)."
+        "several labels per image, convert them with tf.cast(labels, tf.float32)."
       )
     one_hot = kind == LABEL and not classes and self._num_classes is not None
     if one_hot and not shape.is_compatible_with([None, self._num_classes]):
       raise ValueError(
-        f"{whose} must be [batch, {self._num_classes}] as floats, as num_classes={self._num_classes} says, got shape "
-        f"{shape}. If they are numbers of classes, convert them with tf.cast(labels, tf.int32); else leave "
+        f"{whose} must be [batch, {self._num_classes}] as floats, because of num_classes={self._num_classes}, got "
+        f"shape {shape}. If they are numbers of classes, convert them with tf.cast(labels, tf.int32); otherwise leave "
         "num_classes out."
       )
     return tf.cast(rows, tf.int64 if classes else tf.float32), (self._num_classes or 0) if kind == LABEL else 0
@@ -286,7 +284,7 @@ def _named(path, kind):
 
 
 def _checked_alpha(name, alpha, whose):
-  advice = f"Pass 0.2 for little mixing, 1 for all lambdas alike; to mix nothing, leave {whose} out."
+  advice = f"Pass 0.2 for little mixing, or 1 for uniform lambdas; to mix nothing, leave {whose} out."
   return layers.checked_real(f"{name} of {whose}", alpha, *_ALPHAS, advice)
 
 
@@ -306,15 +304,15 @@ def _paths(path, components, whose):
     target_kinds.checked_names(f"components of {whose}", [name], _TELL)
     if not path and (name in target_kinds.IMAGE_NAMES or isinstance(name, numbers.Integral) and name < 1):
       raise ValueError(
-        f"components of {whose} must be beside the images, which are the first one, 0, got {name!r}. {_TELL}"
+        f"components of {whose} must not name the images, which are the first one, 0, got {name!r}. {_TELL}"
       )
     inner = (*path, name if isinstance(name, str) else int(name))
     if isinstance(kind, dict):
       yield from _paths(inner, kind, whose)
     elif kind not in (LABEL, WEIGHT, None):
       raise (ValueError if isinstance(kind, str) else TypeError)(
-        f'components of {whose} must say of {shown(inner)} that it is "{LABEL}" or "{WEIGHT}", or None if it stays as '
-        f"it is, got {kind!r}. {_TELL}"
+        f'components of {whose} must give {shown(inner)} the kind "{LABEL}" or "{WEIGHT}", or None to leave it as it '
+        f"is, got {kind!r}. {_TELL}"
       )
     else:
       yield inner, kind

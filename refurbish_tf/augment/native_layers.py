@@ -1,8 +1,8 @@
 """The base of all native layers: adjacent ones become a single C++ op.
 
-The op draws int32 numbers from a seed and applies them to the image, in as few passes over its bytes as give the same
-values. The draws depend on the seed alone. Drawing and applying are also separate ops, so that draws can be sent to
-where the pixels are.
+The op draws int32 numbers from a seed and applies them to the image, in the fewest passes over its bytes that give the
+same values. The draws depend on the seed alone. Drawing and applying are also separate ops, so that draws can be sent
+to the device that has the pixels.
 """
 
 import collections
@@ -22,7 +22,7 @@ from .target_kinds import BOXES, KEY_POINTS, named, shown
 MOST_LAYERS = 64
 # TensorFlow's cache of kernels only compares the ends of strings of 80 or more characters, and would confuse layers.
 _LONGEST_PIECE = 79
-# A chain with one of these layers, maybe inside of another one, also takes sound: [samples] and [time, mel].
+# A chain with one of these layers, possibly inside another one, also takes sound: [samples] and [time, mel].
 _OF_SOUND = re.compile("time_mask|frequency_mask|time_shift")
 
 
@@ -103,8 +103,8 @@ class NativeLayer:
   """A layer that `compose` joins with adjacent ones into one op. This one takes no seed."""
 
   takes_seed = False
-  # How many outcomes it has for an image, and the effective number: among that many equally likely outcomes, two draws
-  # would be the same as often as they are. None if the numbers depend on the image.
+  # How many outcomes it has for an image, and their effective number: among that many equally likely outcomes, two
+  # draws would coincide equally often. None if the numbers depend on the image.
   outcomes: tuple[float, float] | None = (1, 1)
   # Equal texts of AutoAugment's two layers: the first passes its sub-policy to the second.
   hands_on: str | None = None
@@ -211,7 +211,7 @@ class LayerChain:
           f"targets: the {'component' if blends else kind} {shown(path)} cannot follow {layer!r} at position "
           f"{position}, which may {change}. "
           + (
-            f"Use rand_augment(), whose pixels it follows. To leave it as it is, as torchvision does, pass "
+            f"Use rand_augment(), which it can follow. To leave it as it is, as torchvision does, pass "
             f"{named(path, None)} to a compose of augmix() alone."
             if blends
             else 'Use layers that keep rows: crops, resizes, random_flip("vertical"), padding with zeros.'
@@ -228,7 +228,7 @@ class LayerChain:
     if self._takes_over:
       if not isinstance(image, HalfAugmented):
         raise TypeError(
-          f"image of {self._whose} must be what the first layer of {self._takes_over} returned, got a "
+          f"image of {self._whose} must be the result of the first layer of {self._takes_over}, got a "
           f"{type(image).__name__}. Keep the two layers together, with nothing between them."
         )
       image, sub_policy = image
@@ -259,8 +259,8 @@ class LayerChain:
     """Returns the draws for a seed, int32 `[number]`, or `[batch_size, number]` for the images of a batch."""
     if self._takes_over:
       raise ValueError(
-        f"draws of {self._whose} go on from those of the first layer of {self._takes_over}. Compose both layers, and "
-        "take the draws of that."
+        f"draws of {self._whose} continue the draws of the first layer of {self._takes_over}. Compose both layers, and "
+        "use the draws of the composed function."
       )
     return self._draws(seed, batch_size)
 
@@ -279,8 +279,8 @@ class LayerChain:
       raise TypeError(f"draws of {self._whose} must be the int32 that draws returns, got dtype {draws.dtype.name}.")
     if self._takes_seed and None not in (rank, draws.shape.rank) and draws.shape.rank != rank:
       raise ValueError(
-        f"draws of {self._whose} must be [batch_size, number] for a batch, else [number], got shape "
-        f"{draws.shape} for images of shape {image.shape}. Pass what draws returns."
+        f"draws of {self._whose} must be [batch_size, number] for a batch, otherwise [number], got shape {draws.shape} "
+        f"for images of shape {image.shape}. Pass what draws returns."
       )
     return self._made(image, draws)[0]
 
@@ -291,8 +291,8 @@ class LayerChain:
     looking = [layer.__name__ for layer in self._layers if layer.looks_at_boxes]
     if looking and not any(kind in BOXES for _, kind, _ in targets):
       raise TypeError(
-        f"{looking[0]} looks at the boxes of an image, got none. Put it into the layers of compose, split or "
-        'refurbish, and name the component that holds them there: targets={"boxes": "xyxy"}.'
+        f"{looking[0]} needs the boxes of an image, got none. Put it into the layers of compose, split or refurbish, "
+        'and name the component that holds the boxes there: targets={"boxes": "xyxy"}.'
       )
     texts = self._texts_of(image.dtype)
     of_second = lambda path, tensor: self._dtype_of_second(path, tensor, image.dtype)
@@ -311,8 +311,8 @@ class LayerChain:
     whose, texts = f"targets: the component {shown(path)}, 'image',", self._texts_of(dtype)
     if texts != self._texts_of(first_dtype):
       raise ValueError(
-        f"{whose} must have the dtype of its image, {first_dtype.name}, beside a normalize whose numbers depend on "
-        f"it, got {dtype.name}. Cast one of them by Dataset.map before."
+        f"{whose} must have the dtype of its image, {first_dtype.name}, because of a normalize that depends on the "
+        f"dtype, got {dtype.name}. Cast one of them in Dataset.map first."
       )
     told = facts_of(texts, dtype, (None, None, None if shape.rank is None else shape[-1]))
     if told.problem:
@@ -330,8 +330,8 @@ class LayerChain:
     dtype, shape = image.dtype, image.shape
     if dtype == tf.string:
       raise TypeError(
-        f"image of {self._whose} must be pixels, got strings of shape {shape}, such as the bytes of a file. Decode it "
-        "first, by rtf.augment.decode() before this layer."
+        f"image of {self._whose} must be pixels, got strings of shape {shape}, such as the bytes of a file. Put "
+        "rtf.augment.decode() before this layer."
       )
     sizes = (None,) * 3 if shape.rank is None else tuple(shape.as_list())
     sound = set(_OF_SOUND.findall(" ".join(layer.text for layer in self._layers)))
@@ -347,19 +347,19 @@ class LayerChain:
       raise ValueError(f"image of {self._whose} must be {forms}, with at least one pixel, got shape {shape}. {way}")
     if in_stage and len(sizes) == 4 and self._clips is None and tracing.is_in_stage():
       raise ValueError(
-        f"image of {self._whose} must be [height, width, channels] inside a stage of samples, got shape {shape}. If "
-        "it is a clip, or a volume, whose frames are to be treated alike, pass clips=True to rtf.augment.compose or "
-        "split, or the list of layers to refurbish itself. If it is a batch, each of whose images draws for itself, "
-        "pass clips=False."
+        f"image of {self._whose} must be [height, width, channels] inside a stage of samples, got shape {shape}. If it "
+        "is a clip or a volume, whose frames are to be treated alike, pass clips=True to rtf.augment.compose or split, "
+        "or the list of layers to refurbish itself. If it is a batch, each of whose images has its own draws, pass "
+        "clips=False."
       )
     told = facts_of(self._texts_of(dtype), dtype, sizes[-3:])
     if told.problem:
       raise self._refusal(told, dtype, shape)
     if _has_more_channels_than_rows(shape) or self._clips and looks_like_volume_of_channels(list(sizes)):
       pipeline_warnings.warn(
-        f"image of {self._whose} has the shape {shape}, which is taken for "
-        f"{'[frames, ' if self._clips and shape.rank == 4 else '['}height, width, channels], {shape[-1]} of them. "
-        f"{way_to_channels(shape)} If it is as it should be, silence this: {pipeline_warnings.SILENCE}."
+        f"image of {self._whose} has the shape {shape}, which is read as "
+        f"{'[frames, ' if self._clips and shape.rank == 4 else '['}height, width, channels], with {shape[-1]} channels."
+        f" {way_to_channels(shape)} If the shape is right, silence this: {pipeline_warnings.SILENCE}."
       )
     return image
 

@@ -1,4 +1,4 @@
-"""Layers of Python functions, which worker processes run."""
+"""Layers that run Python functions in worker processes."""
 
 import random
 import sys
@@ -20,9 +20,9 @@ _MOST_PROCESSES = 1024
 # Held while a function runs in this process, because all threads share the states that functions draw from.
 _here = threading.RLock()
 _UNSTEADY = (
-  "fn of numpy_layer, {name}, has made two different results of one sample with one seed. What it draws from is not "
-  "seeded: a state that is made or kept inside of a library, or the clock. Draw from rng alone, or pass it on, as with "
-  "seed=int(rng.integers(2**31)). If it need not be the same after a restart, silence this: "
+  "fn of numpy_layer, {name}, returned two different results for the same sample and seed. It draws from something "
+  "that is not seeded, such as a generator inside a library, or the clock. Draw from rng alone, or pass it on, for "
+  "example as seed=int(rng.integers(2**31)). If results need not be the same after a restart, silence this: "
   f"{pipeline_warnings.SILENCE}."
 )
 
@@ -34,7 +34,7 @@ def numpy_layer(
   processes: int | None = None,
   name: str | None = None,
 ) -> Any:
-  """Returns a layer of a function in Python and NumPy, which processes call, as many at once as there are processors.
+  """Wraps a function in Python and NumPy, and runs it in worker processes, as many as there are CPU cores.
 
   >>> import numpy as np
   >>> def noise(image, rng):
@@ -48,43 +48,44 @@ def numpy_layer(
   >>> train.element_spec.shape
   TensorShape([32, 32, 3])
 
-  In a `tf.numpy_function` Python runs one thread at a time, whatever there are of processors. Here each sample goes to
-  a process, by memory that both share, and comes back: about 0.2 ms for an image of 150 kB. So it pays for functions
-  that take a millisecond or more, such as those of albumentations, torchvision and MONAI.
+  In a `tf.numpy_function` Python runs one thread at a time, regardless of the number of cores. Here each sample goes to
+  a process through shared memory and comes back: about 0.2 ms for an image of 150 kB. So it pays for functions that
+  take a millisecond or more, such as those of albumentations, torchvision and MONAI.
 
-  The generator `rng` is made of the layer's seed. As long as the function draws from it alone, the same sample gets the
-  same bytes, whichever process it goes to. Also seeded for each sample are `random`, `numpy.random`, `torch` if it is
-  imported, and what the function holds, or uses as a global variable, if it is a generator of random numbers or has a
-  method `set_random_seed` (albumentations) or `set_random_state` (MONAI). A first call of less than a second is made
-  twice, and a `rtf.PipelineWarning` says so if the results differ.
+  The generator `rng` is made from the layer's seed. As long as the function draws from it alone, the same sample gets
+  the same bytes in every process. For each sample the layer also seeds `random`, `numpy.random`, `torch` if it is
+  imported, and everything that the function holds, or uses as a global variable, that is a random number generator or
+  has a method `set_random_seed` (albumentations) or `set_random_state` (MONAI). A first call that takes less than a
+  second is repeated, and a `rtf.PipelineWarning` reports it if the results differ.
 
-  The function goes to the processes by cloudpickle: `pip install 'refurbish_tf[python]'`, as it is when it is called or
-  traced. It may be a lambda or stand in a notebook, and a script needs no `if __name__ == "__main__"`. Modules outside
-  of Python's own folders go with it. What it changes in global variables stays in its process. Processes end with
-  this one, and five minutes after the last pipeline that uses them is gone.
+  cloudpickle (`pip install 'refurbish_tf[python]'`) sends the function to the processes, as it is when the layer is
+  called or traced. It may be a lambda or be defined in a notebook, and a script needs no `if __name__ == "__main__"`.
+  Modules outside Python's own folders are sent with it. Global variables that it changes stay in its process. Processes
+  end with this one, and five minutes after the last pipeline that uses them is gone.
 
   Args:
     fn: a transform of albumentations, imgaug, kornia, MONAI or torchvision, which is called as it expects, or a
       function, called as `fn(image, rng)`, with an array, `bytes` for a string, and a `numpy.random.Generator`; it may
-      write into the array. It returns an array. Beside `targets` it is called by keywords, with the names that they
-      have, and returns a dict: `fn(image=..., mask=..., bboxes=..., rng=...)`. A target in a tuple is called `mask`,
-      `bboxes`, `keypoints`, `second` (an image), `flow`, `vectors` or `disparity`, by what it is. Among these
+      write into the array. It returns an array. With `targets` it is called by keywords, with the names of the targets,
+      and returns a dict: `fn(image=..., mask=..., bboxes=..., rng=...)`. A target in a tuple is called `mask`,
+      `bboxes`, `keypoints`, `second` (an image), `flow`, `vectors` or `disparity`, after its kind. Among these
       libraries, only albumentations accepts targets.
-    output_signature: what it returns, a `tf.TensorSpec`. None: the dtype, the rank and the channels of the image, with
-      sides that are not known.
-    processes: how many call it, a whole number. Layers with the same number share them. None: one for each processor
-      of this process or its container. 0: this process calls it, one call at a time, for debugging.
-    name: what errors call it. None takes the name of `fn`.
+    output_signature: the `tf.TensorSpec` of its result. None: the dtype, the rank and the channels of the image, with
+      unknown sides.
+    processes: the number of processes, a whole number. Layers with the same number share them. None: one for each CPU
+      core of this process or its container. 0: this process calls the function, one call at a time, for debugging.
+    name: the name that errors show. None uses the name of `fn`.
 
   Returns:
     A function `layer(image, seed)` of a tensor of any shape and dtype, and a seed, int32 or int64 `[2]` as for
-    `tf.random.stateless_uniform`. It raises `tf.errors.InvalidArgumentError`, when it runs, with the function's own
-    traceback, if the function raises an error, or returns what `output_signature` does not say; and
-    `tf.errors.UnknownError` if a process that calls it has died twice, as for lack of memory: once it is tried again.
+    `tf.random.stateless_uniform`. When it runs, it raises `tf.errors.InvalidArgumentError`, with the function's own
+    traceback, if the function raises an error, or its result does not match `output_signature`; and
+    `tf.errors.UnknownError` if a process dies twice on the same sample, for example for lack of memory: it is retried
+    once.
 
   Raises:
     TypeError, ValueError: an argument is of the wrong type, or out of range.
-    ImportError: cloudpickle is not there.
+    ImportError: cloudpickle is not installed.
   """
   if not callable(fn):
     raise TypeError(f"fn of numpy_layer must be callable as fn(image, rng), got {fn!r}. Pass a function of arrays.")
@@ -94,7 +95,7 @@ def numpy_layer(
       "tf.TensorSpec([224, 224, 3], tf.uint8), with None for sides that vary."
     )
   if processes is not None:
-    advice = "Leave it out for one on each processor; 0 calls fn in this process."
+    advice = "Leave it out for one per CPU core; 0 calls fn in this process."
     processes = checked_whole("processes of numpy_layer", processes, 0, _MOST_PROCESSES, advice)
   if name is not None and not isinstance(name, str):
     raise TypeError(f"name of numpy_layer must be a string or None, got {name!r}.")
@@ -108,7 +109,7 @@ class NumpyLayer:
     self.fn, self._called, self._signature = fn, adapted(fn), output_signature
     self.processes = machine.processors() if processes is None else processes
     self.__name__ = name or getattr(self._called, "__name__", type(fn).__name__)
-    # Nobody knows whether a function moves pixels; True would mean that it certainly does.
+    # It is unknown whether a function moves pixels; True would mean that it certainly does.
     self.moves_pixels = False
     self._sent, self._here, self._has_warned = None, None, False
     # Seconds that the function took, added up over processes; when the first call began and the last one ended.
@@ -135,13 +136,13 @@ class NumpyLayer:
     names = ("image", *keywords(self._called, self.fn, names, targets)) if targets else None
     if targets and "rng" in names:
       raise ValueError(
-        f"fn of numpy_layer, {self.__name__}, gets its generator as rng, and a target has that name. Give it another "
-        "one."
+        f"fn of numpy_layer, {self.__name__}, gets its generator as rng, but a target has that name. Rename the target "
+        "in Dataset.map first."
       )
     if targets and len(set(names)) < len(names):
       raise ValueError(
-        f"fn of numpy_layer, {self.__name__}, is called by the names of what follows the image, and two have the "
-        f"same, got {list(names)}. Put them into a dict, by Dataset.map, where each has a name of its own."
+        f"fn of numpy_layer, {self.__name__}, gets the targets by their names, but two have the same name, got "
+        f"{list(names)}. Put them into a dict in Dataset.map first, where each has its own name."
       )
     call = _Call(self, names, specs, targets)
     given = [seed, image, *(each for _, _, each in targets)]
@@ -272,20 +273,19 @@ class _Call:
     except pool.Raised as raised:
       raise ValueError(f"{whose} raised {raised.name}:\n{raised.text}") from None
     except pool.Died as died:
-      told = f"no process: each ends with {pool.told(died.code)} before it is ready. Look for what it says above."
+      told = f"no process: each ends with {pool.told(died.code)} before it is ready. See its output above."
       if died.in_call:
         told = (
-          f"ended its process twice for this sample, with {pool.told(died.code)}. Look for what it does to memory: "
+          f"ended its process twice for this sample, with {pool.told(died.code)}. Check what it does to memory: "
           "processes=0 calls it in this process."
         )
       raise RuntimeError(f"{whose} has {told}") from None
     for number in self._has_rows:
       if made[number].shape[:-1] != values[number].shape[:-1]:
         raise ValueError(
-          f"{whose} must return a row for each one that it is given, got {self._names[number]!r} of shape "
-          f"{list(made[number].shape)} for one of {list(values[number].shape)}: what lies beside it, such as labels, "
-          "would be that of other rows. Return zeros for a box that is gone, and let sanitize_boxes(with_rows=...) "
-          "drop them."
+          f"{whose} must return as many rows as it gets, got {self._names[number]!r} of shape "
+          f"{list(made[number].shape)} for one of {list(values[number].shape)}: other components, such as labels, "
+          "would no longer match. Return zeros for a box that is gone, and let sanitize_boxes(with_rows=...) drop it."
         )
     return [self._checked(each, whose, number) for number, each in enumerate(made)]
 
@@ -311,14 +311,15 @@ class _Call:
   @staticmethod
   def _remedy(value, spec, dtype, number):
     if number:
-      return "Convert what it returns."
+      return "Convert its result."
     if spec.shape.rank == value.ndim == 3 and value.shape[0] == spec.shape[-1] != value.shape[-1]:
       return (
-        "Its channels come first: leave out what puts them there, such as ToTensorV2, ToTensor or EnsureChannelFirst."
+        "Its channels come first: leave out the transform that moves them, such as ToTensorV2, ToTensor or "
+        "EnsureChannelFirst."
       )
     return (
       f"Pass output_signature=tf.TensorSpec({list(value.shape)}, tf.{dtype.name}), with None for sides that vary, or "
-      "convert what it returns."
+      "convert its result."
     )
 
 

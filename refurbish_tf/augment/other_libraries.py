@@ -43,10 +43,10 @@ def check_is_none(what, function, where=""):
     if "\n" in shown or "<" in shown or len(shown) > _LONGEST_SHOWN:
       shown = None
     raise TypeError(
-      f"{what} must take TensorFlow's tensors, got {shown or layer_name(function)} of {library}{where}. It would leave "
-      f"them as they are, or fail. Put rtf.augment.numpy_layer({shown or 'transform'}) into a list, which calls it "
-      "with arrays in processes; or a layer of rtf.augment, which is faster: the page From torchvision, "
-      "albumentations, Keras has a table."
+      f"{what} must take TensorFlow's tensors, got {shown or layer_name(function)} of {library}{where}, which would "
+      f"leave them as they are, or fail. Put rtf.augment.numpy_layer({shown or 'transform'}) into a list, which calls "
+      "it with arrays in processes. A layer of rtf.augment is faster: the page From torchvision, albumentations, Keras "
+      "has a table."
     )
 
 
@@ -63,7 +63,7 @@ def adapted(fn):
   if library == "torchvision" and layer_name(fn) in ("CutMix", "MixUp"):
     raise TypeError(
       f"fn of numpy_layer must take a single image, got {layer_name(fn)} of torchvision, which mixes the images of a "
-      f"batch. Put ours after batch: .batch(B).map(rtf.augment.{layer_name(fn).lower()}(...))."
+      f"batch. Put our own after batch: .batch(B).map(rtf.augment.{layer_name(fn).lower()}(...))."
     )
   adapters = {
     "albumentations": _by_keywords,
@@ -105,8 +105,8 @@ def keywords(augment, fn, names, targets):
     keyword = name if name in more else _KEYWORDS.get(kind)
     if keyword is None or keyword in found:
       raise ValueError(
-        f"{whose} must know what the component {shown(path)} is, a target {kind!r}. Without additional_targets of its "
-        f"Compose albumentations takes one mask, one array of boxes and one of key points. {own}"
+        f"{whose} cannot take the component {shown(path)}, a target {kind!r}: without additional_targets in its "
+        f"Compose, albumentations takes one mask, one array of boxes and one of key points. {own}"
       )
     found.append(keyword)
     processor = more.get(name, keyword)
@@ -114,9 +114,9 @@ def keywords(augment, fn, names, targets):
       params = getattr(getattr(transform, "processors", {}).get(processor), "params", None)
       there, wanted = getattr(params, "format", None), _FORMATS.get(kind)
       if wanted is None or there != wanted:
-        way = f"It takes the kinds {', '.join(map(repr, _FORMATS))}: convert the target in Dataset.map before."
+        way = f"It takes the kinds {', '.join(map(repr, _FORMATS))}: convert the target in Dataset.map first."
         if wanted:
-          way = f"Make it with Compose([...], {_PARAMETERS[processor]}({wanted!r}))."
+          way = f"Create it with Compose([...], {_PARAMETERS[processor]}({wanted!r}))."
         raise ValueError(
           f"{whose} must have the format of the component {shown(path)}, a target {kind!r}, got {there!r}. {way}"
         )
@@ -176,7 +176,7 @@ def _with_tensors(fn):
     if not isinstance(made, torch.Tensor):
       raise TypeError(
         f"It must return one tensor, got {type(made).__name__}. End a Compose that has ToPILImage with PILToTensor. "
-        "For several crops call it in a function of yours."
+        "For several crops, call it in a function of your own."
       )
     return (made.movedim(-3, -1) if has_channels else made).detach().numpy()
 
@@ -193,7 +193,7 @@ def _with_fractions(fn):
     is_whole = image.dtype == np.uint8
     if not is_whole and image.size and image.max() > 20:
       raise ValueError(
-        f"kornia takes floats of 0 to 1, got values up to {image.max():g}. Divide by 255 before, or pass uint8."
+        f"kornia takes floats from 0 to 1, got values up to {image.max():g}. Divide by 255 first, or pass uint8."
       )
     tensor = torch.from_numpy(image).movedim(-1, 0)[None]
     made = fn(tensor.float() / 255 if is_whole else tensor)[0].movedim(0, -1).detach()

@@ -17,8 +17,8 @@ def rand_augment(num_ops: int = 2, magnitude: float = 9, *, ranges: Ranges = "pa
   >>> fn(tf.zeros([32, 32, 3], tf.uint8), seed=[7, 0]).shape
   TensorShape([32, 32, 3])
 
-  `num_ops` and `magnitude` are the N and M of the paper. The layers are the same, and each draws by itself, so
-  a split between them is a split like any other.
+  `num_ops` and `magnitude` are the N and M of the paper. The layers are the same and draw independently, so you can
+  split them anywhere.
 
   The magnitude sets how far every distortion goes, as in the reference implementation of RandAugment, or as in
   torchvision:
@@ -33,28 +33,28 @@ def rand_augment(num_ops: int = 2, magnitude: float = 9, *, ranges: Ranges = "pa
   | solarize                               | threshold int(256 * M / 10)  | 230          |        | 179                |
   | posterize                              | bits max(1, int(4 * M / 10)) | 3            |        | 7                  |
 
-  With `ranges="torchvision"` the layers are torchvision's `RandAugment(num_ops, magnitude)`, and each distortion makes
-  the same bytes as torchvision makes of a Pillow image. The magnitude is out of 30, all distortions get stronger with
-  it, factors have a random direction, and the outside of the image is black, not grey.
+  With `ranges="torchvision"` the layers are torchvision's `RandAugment(num_ops, magnitude)`, and each distortion gives
+  the same bytes as torchvision's on a Pillow image. The magnitude is out of 30, all distortions get stronger with it,
+  factors have a random direction, and pixels from outside the image are black, not grey.
 
-  In the paper's ranges, as in its reference implementation, the factor grows with M from weakening (0) over no change
-  (5) to strengthening (10) and has no random direction, and solarize and posterize get milder as M grows. Two things
-  differ: translation is proportional to the image, not 100 pixels for every size, and posterize keeps at least one bit,
-  while the reference keeps none below M = 2.5 and returns a black image.
+  In the paper's ranges, as in its reference implementation, a factor grows with M from weakening (0) through no change
+  (5) to strengthening (10), without a random direction, and solarize and posterize get milder as M grows. Two things
+  differ: translation is proportional to the image, not 100 pixels for every size, and posterize keeps at least one bit.
+  The reference keeps none below M = 2.5, which makes the image black.
 
   Args:
     num_ops: a whole number of at least 1, at most 64.
-    magnitude: a real number from 0 to 10. The papers take 9 for ImageNet and 10 for CIFAR-10. With
+    magnitude: a real number from 0 to 10. The papers use 9 for ImageNet and 10 for CIFAR-10. With
       `ranges="torchvision"`, a whole number from 0 to 30.
     ranges: "paper" or "torchvision".
 
   Returns:
     A list of functions `layer(image, seed)` of an image, uint8 `[height, width, 3]`, or of a batch of them, `[batch,
     height, width, 3]`, with sides of 1 to 32767 pixels, known while tracing or not, and a seed, int32 or int64 `[2]` as
-    for `tf.random.stateless_uniform`. They return the same shape and dtype, the same for the same image and seed. Image
-    b of a batch gets the seed `seed_at(seed, b)`. They raise `TypeError` for another dtype and `ValueError` for another
-    shape. Like the layer that `random_crop` returns they have `draws(seed, batch_size=None)`, one number from 0 to 27
-    for the distortion and its sign, and `pixels(image, draws)`.
+    for `tf.random.stateless_uniform`. They return the same shape and dtype; equal images and seeds give equal results.
+    Image b of a batch gets the seed `seed_at(seed, b)`. They raise `TypeError` for another dtype and `ValueError` for
+    another shape. Like the layer that `random_crop` returns, they have `draws(seed, batch_size=None)`, one number from
+    0 to 27 for the distortion and its sign, and `pixels(image, draws)`.
 
   Raises:
     TypeError, ValueError: an argument is of the wrong type, or out of range.

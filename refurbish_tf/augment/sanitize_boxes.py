@@ -31,24 +31,24 @@ def sanitize_boxes(
   >>> element["boxes"].numpy().tolist(), element["labels"].numpy().tolist()
   ([[0.0, 0.0, 9.0, 9.0]], [3])
 
-  A crop or a rotation leaves little of some boxes, and of others nothing: these are all 0. Put it after the layers,
-  before or after `batch`. Rows of -1, which pad, are dropped; after `batch`, dense rows are padded as by `mosaic`.
+  A crop or a rotation leaves little of some boxes, and nothing of others, which become 0. Put it after the layers,
+  before or after `batch`. Padding, rows of -1, is dropped; after `batch`, dense rows are padded as by `mosaic`.
 
   Args:
-    boxes: the component that holds them, `[n, 4]`, or `[batch, n, 4]`, ragged or padded: the name of a dict's entry, or
-      a position in a tuple. A dict there, as Keras' `"bounding_boxes"`, has them under `boxes`, `bbox` or `bboxes`.
-    format: how they are written, as for `compose`. For a relative one the image must be in the element.
+    boxes: the component with the boxes, `[n, 4]`, or `[batch, n, 4]`, ragged or padded: the name of a dict's entry, or
+      a position in a tuple. A dict there, such as Keras' `"bounding_boxes"`, has them as `boxes`, `bbox` or `bboxes`.
+    format: the format of the boxes, as for `compose`. A relative one needs the image in the element.
     with_rows: the components that have a row for each box, such as labels: a name or position, or several. Names are
-      first looked for beside the boxes, in a dict that holds them.
-    min_size: the least height and width, in pixels, a number from 0 to 65,535.
-    min_area: the least height times width, in pixels, a number from 0 to 65,535².
-    clips: pass False for a padded batch; ragged boxes need nothing. Otherwise dense boxes of three dimensions are taken
-      for a clip, which is an error, because row i is the same object in all frames.
+      first looked up in the dict that holds the boxes, if there is one.
+    min_size: the smallest height and width, in pixels, a number from 0 to 65,535.
+    min_area: the smallest height times width, in pixels, a number from 0 to 65,535².
+    clips: pass False for a padded batch; ragged boxes need nothing. Otherwise dense boxes of three dimensions count as
+      a clip, which raises an error, because row i is the same object in all frames.
 
   Returns:
-    A function that is called as `Dataset.map` calls its own. It returns the element with fewer rows, as they stand, and
-    `n` unknown; in a padded batch, padding follows them. It warns if a component that is not named seems to have a row
-    for each box. It raises `ValueError` for a component that is not there or of another shape, and when it runs
+    A function for `Dataset.map`. It returns the element with fewer rows, in the same order, and `n` unknown; in a
+    padded batch, padding follows them. It warns if a component that is not named seems to have a row for each box. It
+    raises `ValueError` for a component that is missing or has another shape, and, when it runs,
     `tf.errors.InvalidArgumentError` for another number of rows.
 
   Raises:
@@ -59,9 +59,9 @@ def sanitize_boxes(
   with_rows = checked_names("with_rows of sanitize_boxes", with_rows)
   if not isinstance(format, str) or format not in BOXES:
     raise ValueError(
-      f"format of sanitize_boxes must be one of {', '.join(BOXES)}, got {format!r}. Pass that of the boxes."
+      f"format of sanitize_boxes must be one of {', '.join(BOXES)}, got {format!r}. Pass the format of the boxes."
     )
-  advice, most = "It is in pixels: pass 1 to drop what is less than one.", 65_535
+  advice, most = "It is in pixels: pass 1 to drop boxes smaller than one.", 65_535
   min_size = checked_real("min_size of sanitize_boxes", min_size, 0, most, advice)
   min_area = checked_real("min_area of sanitize_boxes", min_area, 0, most**2, advice)
   checked_clips(clips, "sanitize_boxes")
@@ -69,7 +69,7 @@ def sanitize_boxes(
 
 
 class _Sanitizer:
-  """A class, so that it can be pickled."""
+  """It is a class, so that it can be pickled."""
 
   __name__ = "sanitize_boxes"
 
@@ -87,8 +87,8 @@ class _Sanitizer:
       names = [name for name in holder if name in BOX_NAMES]
       if len(names) != 1:
         raise ValueError(
-          f"sanitize_boxes looks for one of the entries {', '.join(BOX_NAMES)} in {self._boxes!r}, got "
-          f"{sorted(holder)}. Rename the one that holds the boxes with Dataset.map first."
+          f"boxes of sanitize_boxes must have one of the entries {', '.join(BOX_NAMES)} in {self._boxes!r}, got "
+          f"{sorted(holder)}. Rename the entry that holds the boxes in Dataset.map first."
         )
       key = names[0]
     boxes = given = holder[key]
@@ -99,12 +99,13 @@ class _Sanitizer:
     if not boxes.shape.is_compatible_with(shape):
       raise ValueError(
         f"boxes of sanitize_boxes must be [n, 4], or [batch, n, 4], got {self._boxes!r} of shape {boxes.shape}. Give a "
-        "single box a row, boxes[tf.newaxis]. Boxes of clips in a batch keep their rows: those that are all 0 are gone."
+        "single box a row, boxes[tf.newaxis]. Boxes of clips in a batch keep their rows: a row that is all 0 has no "
+        "box."
       )
     if len(shape) == 3 and self._clips is not False and not isinstance(given, tf.RaggedTensor):
       raise ValueError(
         f"clips of sanitize_boxes must be False for a batch, got {self._clips} and {self._boxes!r} of shape "
-        f"{boxes.shape}, which may be of one clip, whose boxes keep their rows: those that are all 0 are gone."
+        f"{boxes.shape}, which may be a clip. Boxes of a clip keep their rows: a row that is all 0 has no box."
       )
     boxes = tf.ensure_shape(boxes, shape)
     keep = self._kept(boxes, element)
@@ -131,8 +132,8 @@ class _Sanitizer:
       image = dense(image_of(element))
       if image.shape.rank in (0, 1):
         raise ValueError(
-          f"format of sanitize_boxes must be one in pixels, not {self._format}, where the image is a file. Put it "
-          "after the layers, which decode it."
+          f"format of sanitize_boxes must be a format in pixels if the image is a file, got {self._format}. Put it "
+          "after the layers, which decode the image."
         )
       sides = tf.cast(tf.shape(image)[-3:-1], tf.float64)
       height, width = tf.unstack(sides if self._format.endswith("yxyx") else sides[::-1], 2)
@@ -140,8 +141,8 @@ class _Sanitizer:
       longest *= tf.maximum(height, width)
     padding = tf.reduce_all(tf.equal(boxes, tf.cast(-1, boxes.dtype)), -1) if not boxes.dtype.is_unsigned else False
     is_right = tf.reduce_all((third >= 0) & (fourth >= 0) | padding)
-    told = f"boxes of sanitize_boxes must have no negative height or width, as {self._format} they have."
-    told += " Pass the format that they have. Got:"
+    told = f"boxes of sanitize_boxes must have no negative height or width, which they have as {self._format}."
+    told += " Pass their actual format. Got:"
     smallest = checked_when_it_runs(tf.minimum(third, fourth), is_right, told, boxes)
     # The rounding error of the boxes' dtype, in pixels.
     little = longest * 2.0 ** {tf.float16: -10, tf.bfloat16: -7}.get(boxes.dtype, -20)
@@ -156,6 +157,6 @@ def _place(made, name):
   if not is_there:
     held = f"a dict with {sorted(holder)}" if isinstance(holder, dict) else f"{len(made)} components"
     raise ValueError(
-      f"sanitize_boxes: there is no component {name!r} in an element of {held}. Pass the name that it has there."
+      f"sanitize_boxes: there is no component {name!r} in an element of {held}. Pass its name in the element."
     )
   return holder, name

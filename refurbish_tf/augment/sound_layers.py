@@ -12,7 +12,7 @@ from .native_layers import DrawingLayer
 def time_mask(
   time_mask_param: int, num_masks: int = 1, p: float = 1.0, mask_value: float | Literal["mean"] = 0.0
 ) -> Any:
-  """Returns a layer that fills random intervals of time of a spectrogram.
+  """Returns a layer that masks random time intervals of a spectrogram.
 
   >>> rtf.augment.time_mask(4)(tf.ones([6, 2]), seed=[1, 0]).numpy()[:, 0].tolist()
   [1.0, 0.0, 0.0, 1.0, 1.0, 1.0]
@@ -21,21 +21,21 @@ def time_mask(
   TensorShape([1000, 80])
 
   It is torchaudio's `TimeMasking`, but time is the first axis. The width is drawn uniformly from 0 up to, but without,
-  `time_mask_param`; then the place. Masks may overlap. Targets stay as they are.
+  `time_mask_param`; then the position is drawn. Masks may overlap. Targets stay as they are.
 
   Args:
     time_mask_param: a whole number of frames of at least 0.
     num_masks: a whole number from 1 to 64.
-    p: the largest part of the frames that a mask may cover, a real number from 0 to 1. As in torchaudio, 1 is no limit:
-      a mask may then cover all of a short spectrogram.
-    mask_value: what masks are filled with, a real number in the units of the spectrogram; or "mean", as in torchaudio's
+    p: the largest fraction of the frames that a mask may cover, a real number from 0 to 1. As in torchaudio, 1 is no
+      limit: a mask may then cover all of a short spectrogram.
+    mask_value: the value that fills masks, a real number in the units of the spectrogram; or "mean", as in torchaudio's
       `SpecAugment`: the mean of the spectrogram before this layer.
 
   Returns:
-    A function `layer(spectrogram, seed)` like the one that `random_crop` returns, of `[time, mel]`, of
-    `[time, mel, channels]` with at most 8 channels, which have the same masks, or of a batch
-    `[batch, time, mel, channels]`; with another `mask_value` than 0, of float32. It also takes waveforms `[samples]`.
-    Native layers next to it in a list take `[time, mel]` as an image of one channel.
+    A function `layer(spectrogram, seed)` like the one that `random_crop` returns, for `[time, mel]`, for `[time, mel,
+    channels]` with at most 8 channels, which have the same masks, or for a batch `[batch, time, mel, channels]`. A
+    `mask_value` other than 0 needs float32. It also takes waveforms `[samples]`. Native layers next to it in a list
+    take `[time, mel]` as an image of one channel.
 
   Raises:
     TypeError, ValueError: an argument is of the wrong type, or out of range.
@@ -47,19 +47,19 @@ def time_mask(
 
 
 def frequency_mask(freq_mask_param: int, num_masks: int = 1, mask_value: float | Literal["mean"] = 0.0) -> Any:
-  """Returns a layer that fills random bands of frequencies of a spectrogram, as torchaudio's `FrequencyMasking`.
+  """Returns a layer that masks random frequency bands of a spectrogram, as torchaudio's `FrequencyMasking` does.
 
   >>> rtf.augment.frequency_mask(3, mask_value="mean")(tf.constant([[1.0, 2, 6]]), seed=[2, 0]).numpy().tolist()
   [[1.0, 3.0, 6.0]]
 
-  `freq_mask_param` counts bands, along the second axis. Waveforms have none and are refused. For the other arguments,
-  the result, the errors and the paper see `time_mask`.
+  `freq_mask_param` counts bands, along the second axis. Waveforms have none and are refused. See `time_mask` for the
+  other arguments, the result, the errors and the paper.
   """
   return _mask("frequency_mask", "freq_mask_param", freq_mask_param, num_masks, mask_value)
 
 
 def _mask(whose, name, widest, number, value, p=1.0):
-  widest = checked_whole(f"{name} of {whose}", widest, 0, 2**31, "The paper takes 27 bands, and 70 to 100 frames.")
+  widest = checked_whole(f"{name} of {whose}", widest, 0, 2**31, "The paper uses 27 bands, and 70 to 100 frames.")
   number = checked_whole(f"num_masks of {whose}", number, 1, 64, "Leave it out for one.")
   fill = _fill(f"mask_value of {whose}", value)
   shown = f"{widest}, num_masks={number}, {f'p={p:g}, ' * (whose == 'time_mask')}mask_value={value!r}"
@@ -76,21 +76,21 @@ def _fill(what, value):
 def time_shift(
   min_shift: float = -0.5, max_shift: float = 0.5, rollover: bool = True, fill_value: float | Literal["mean"] = 0.0
 ) -> Any:
-  """Returns a layer that moves sound in time by a random part of its length, to a later time if it is above 0.
+  """Returns a layer that shifts sound in time by a random fraction of its length: later if it is above 0.
 
   >>> rtf.augment.time_shift(0.5, 0.5)(tf.constant([1.0, 2, 3, 4]), seed=[7, 0]).numpy().tolist()
   [3.0, 4.0, 1.0, 2.0]
 
-  It is audiomentations' `Shift` in fractions, without a fade; `random_apply([time_shift()], p=0.5)` moves half of the
-  samples. Maps in `targets` follow; boxes and key points only without `rollover`.
+  It is audiomentations' `Shift` in fractions, without a fade; `random_apply([time_shift()], p=0.5)` shifts half of the
+  samples. Maps in `targets` follow; boxes and key points follow only without `rollover`.
 
   Args:
-    min_shift, max_shift: the range of the part, real numbers from -1 to 1.
-    rollover: whether what leaves at one end comes in at the other one.
-    fill_value: what comes in without `rollover`, as `mask_value` of `time_mask`.
+    min_shift, max_shift: the range of the fraction, real numbers from -1 to 1.
+    rollover: whether sound that leaves at one end comes in at the other one.
+    fill_value: the value that comes in without `rollover`, like `mask_value` of `time_mask`.
 
   Returns:
-    A function `layer(sound, seed)` like the one that `time_mask` returns, also for waveforms `[samples, channels]`.
+    A function `layer(sound, seed)` like the one that `time_mask` returns, which also takes `[samples, channels]`.
 
   Raises:
     TypeError, ValueError: an argument is of the wrong type, or out of range.

@@ -8,7 +8,7 @@ import tensorflow as tf
 from refurbish_tf._internal import pipeline_warnings
 from .target_kinds import BOX_NAMES, IMAGE_NAMES, MAYBE_POINT_NAMES, POINT_NAMES, named, shown
 
-# Rows with one of these words in their name are no key points, nor are more than _MOST_POINTS: a face mesh has 468.
+# Rows with one of these words in their name are not key points, nor are more than _MOST_POINTS: a face mesh has 468.
 _NOT_POINTS = frozenset(
   "attribute attributes audio board caption captions chars class classes embedding embeddings extrinsics feature "
   "features hot imu label labels logits mean onehot prob probs score scores sound speech std tag tags text token "
@@ -67,7 +67,7 @@ def kind_by_name(path, value, lead):
   is_row = bool(shape.rank) and shape[-1] == 4
   if name in BOX_NAMES or is_row and not set(BOX_NAMES).isdisjoint(holders):
     return "xyxy"
-  # A component without dimensions of its own is a class, or a number of points.
+  # A component without dimensions of its own is a class, or a count of points.
   if name in POINT_NAMES and (shape.rank is None or shape.rank > lead):
     return "xy"
   has_name = re.sub("_?2d$", "", name).rpartition("_")[2] in (*POINT_NAMES, *MAYBE_POINT_NAMES)
@@ -85,8 +85,8 @@ def check_names(found, lead):
     if kind:
       raise ValueError(
         f"targets must say what the component {shown(path)} is, which has a name of "
-        f"{'boxes' if kind == 'xyxy' else 'key points'}: layers that move pixels would leave it where it is. Pass "
-        f"{named(path, kind)}, or the format that it has, if it is to follow the "
+        f"{'boxes' if kind == 'xyxy' else 'key points'}: layers that move pixels would leave it in place. Pass "
+        f"{named(path, kind)}, or its own format, if it is to follow the "
         f"image{_to_points(tf.TensorShape(getattr(value, 'shape', None)), lead) if kind == 'xy' else ''}. Otherwise "
         f"pass {named(path, None)}, or targets={{}} if nothing follows the image."
       )
@@ -104,7 +104,7 @@ def warn_of_companions(found, lead):
     held = list(_may_hold(path, shape, dtype, lead))
     if held:
       pipeline_warnings.warn(
-        f"The component {shown(path)} of shape {shape} stays where it is, although layers move pixels. If it holds "
+        f"The component {shown(path)} of shape {shape} stays in place, although layers move pixels. If it holds "
         f"{'; if it holds '.join(held)}; if it holds anything else, such as labels, {named(path, None)}."
       )
 
@@ -124,9 +124,9 @@ def _may_hold(path, shape, dtype, lead):
   is_matrix = shape.as_list()[lead:] in ([8, 8], [9, 9]) or bool(names) and names[-1] in MAYBE_POINT_NAMES
   may_be_boxes = not is_matrix and not is_many and (not has_other_name or "label" in names[-1])
   if own == 2 and last in range(4, 10) and may_be_boxes or bool(names) and "box" in names[-1] and last == 4:
-    more = ". Of longer rows, split the boxes off in Dataset.map before" * (last > 4)
+    more = ". If rows are longer, split the boxes off in Dataset.map first" * (last > 4)
     more += '; boxes with an angle follow as their four corners, [n, 4, 2], "xy"' * (last == 5)
-    yield f"boxes, pass {named(path, 'xyxy')}, or the format that it has{more}"
+    yield f"boxes, pass {named(path, 'xyxy')}, or their own format{more}"
   if own == 3 and last == 2 and dtype.is_floating:
     yield f"an optical flow, pass {named(path, 'flow')}, resized to the image's size"
   if own == 3 and last in (1, 3) and (dtype.is_floating or dtype.size < 4):
@@ -140,8 +140,8 @@ def warn_of_slices(found, shape, whose):
     if there.rank and shape.rank and shape[0] is not None and there[0] == shape[0] > 1:
       pipeline_warnings.warn(
         f"The component {shown(path)} of shape {there} stays as it is, although {whose} changes the slices or frames, "
-        f"and both have {shape[0]} of them. If these belong together, cut both in a function that calls the layers "
-        f"of rtf.augment.split. Otherwise pass {named(path, None)}."
+        f"and both have {shape[0]} of them. If these belong together, cut both in a function that calls the layers of "
+        f"rtf.augment.split. Otherwise pass {named(path, None)}."
       )
 
 

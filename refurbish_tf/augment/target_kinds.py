@@ -1,4 +1,4 @@
-"""What may follow an image: the kinds of `targets=`, and which tensors each takes."""
+"""The kinds of `targets=` that may follow an image, and the tensors that each kind takes."""
 
 import numbers
 from typing import Literal, get_args
@@ -39,13 +39,13 @@ def checked_targets(targets, whose):
     return None
   if not isinstance(targets, dict):
     raise TypeError(
-      f"targets of {whose} must be a dict from names or positions to what they are, or None, got {targets!r}. {TELL}"
+      f"targets of {whose} must be a dict from names or positions to kinds, or None, got {targets!r}. {TELL}"
     )
   paths = {}
   for name, kind in targets.items():
     if name in IMAGE_NAMES or isinstance(name, numbers.Integral) and not isinstance(name, bool) and name < 1:
       raise ValueError(
-        f"targets of {whose} must name components beside the image, which is the first one, got {name!r}. {TELL}"
+        f"targets of {whose} must not name the image, which is the first component, got {name!r}. {TELL}"
       )
     paths.update(_checked_paths((), name, kind, whose))
   return paths
@@ -69,8 +69,8 @@ def _checked_paths(path, name, kind, whose):
     return
   if kind is not None and (not isinstance(kind, str) or kind not in KINDS):
     raise (ValueError if isinstance(kind, str) else TypeError)(
-      f"targets of {whose} must say of the component {shown(path)} that it is one of {', '.join(KINDS)}, or None if it "
-      f"stays as it is, got {kind!r}. {TELL}"
+      f"targets of {whose} must give the component {shown(path)} one of the kinds {', '.join(KINDS)}, or None to leave "
+      f"it as it is, got {kind!r}. {TELL}"
     )
   yield path, kind
 
@@ -100,35 +100,35 @@ def checked_dtype(path, kind, value):
       tensor, is_dense = value, False
   if not is_dense or isinstance(tensor, tf.SparseTensor):
     raise TypeError(
-      f"targets: the component {shown(path)} must be a dense tensor, got a {type(value).__name__}. Name what is "
-      f"inside, as by {named((*path, 'boxes'), kind)}, and make each mask a tensor of its own by Dataset.map."
+      f"targets: the component {shown(path)} must be a dense tensor, got a {type(value).__name__}. Name the tensors "
+      f"inside it, such as {named((*path, 'boxes'), kind)}, and make each mask a separate tensor in Dataset.map."
     )
   dtype = tensor.dtype
   if kind == "mask":
-    must, allowed, way = "a number or a bool", (*_INTEGERS, *_FLOATS, tf.bool), "as with tf.io.decode_png"
+    must, allowed, way = "a numeric or bool dtype", (*_INTEGERS, *_FLOATS, tf.bool), "for example with tf.io.decode_png"
   elif kind == "image":
     must = "the dtype of an image: uint8, uint16, int16 or at most 32 floating bits"
-    allowed, way = OF_IMAGES, "as the image itself"
+    allowed, way = OF_IMAGES, "like the image itself"
   elif kind in ("flow", "vectors", "disparity"):
     must, allowed, way = "a floating dtype", _FLOATS, f"with tf.cast({kind}, tf.float32)"
     if kind == "vectors" and dtype == tf.uint8:
-      way = "with tf.cast(v, tf.float32) / 127.5 - 1 for vectors v that a picture has as 0 to 255"
+      way = "with tf.cast(v, tf.float32) / 127.5 - 1 for vectors v that an image stores as 0 to 255"
   elif kind == "bilinear":
     must, allowed = "a floating dtype", _FLOATS
-    way = 'or name it "mask", for which the nearest pixels are taken: classes must not be blended'
+    way = 'or name it "mask", which takes the nearest pixels: classes must not be blended'
   elif kind.startswith("rel_"):
-    must, allowed, way = "a floating dtype, from 0 to 1", _FLOATS, "or name the format that has pixels"
+    must, allowed, way = "a floating dtype, from 0 to 1", _FLOATS, "or name a format in pixels"
   elif kind in BOXES:
-    must, allowed, way = "a number", (*_INTEGERS, *_FLOATS), "with tf.cast(boxes, tf.float32)"
+    must, allowed, way = "a numeric dtype", (*_INTEGERS, *_FLOATS), "with tf.cast(boxes, tf.float32)"
   else:
     # Key points may be far outside the image, on any side.
     must, allowed = "int32, int64 or a floating dtype", (tf.int32, tf.int64, *_FLOATS)
     way = "with tf.cast(points, tf.float32)"
   if dtype not in allowed:
-    way = way if dtype != tf.string else "as with tf.io.decode_png for a mask"
+    way = way if dtype != tf.string else "for example with tf.io.decode_png for a mask"
     raise TypeError(
       f"targets: the component {shown(path)}, {kind!r}, must have {must}, got dtype {dtype.name}. Convert it in "
-      f"Dataset.map before, {way}."
+      f"Dataset.map first, {way}."
     )
   return tensor
 
@@ -143,7 +143,7 @@ _FORMS = {
   "image": (3, 3, "[height, width, channels]"),
 }
 
-_OF_ANGLES = "Make vectors of a map of angles by Dataset.map: tf.stack([tf.cos(angles), tf.sin(angles)], axis=-1)."
+_OF_ANGLES = "Convert a map of angles in Dataset.map: tf.stack([tf.cos(angles), tf.sin(angles)], axis=-1)."
 
 
 def are_multiples(sides, of):
@@ -178,23 +178,20 @@ def check_shape(path, kind, tensor, lead, image_shape):
   own, most, forms = _FORMS.get(kind, of_rows)
   before = f", after the dimensions {lead} of the images" if len(lead) else ""
   if not len(lead) + own <= shape.rank <= len(lead) + most or not shape[: len(lead)].is_compatible_with(lead):
-    way = "Put the layers before batch, or batch both; each frame of a clip has its own."
+    way = "Put the layers before batch, or batch both; each frame of a clip needs its own."
     if kind == "image" and shape.rank == len(lead) + 2:
-      way = "Give it a dimension of channels in Dataset.map before: image[..., tf.newaxis]."
+      way = "Add a channel axis in Dataset.map first: image[..., tf.newaxis]."
     if kind == "vectors" and shape.rank == len(lead) + 2:
       way = _OF_ANGLES
     raise ValueError(
-      f"targets: the component {shown(path)}, {kind!r}, must be {forms}{before}, got shape {shape} beside an image of "
+      f"targets: the component {shown(path)}, {kind!r}, must be {forms}{before}, got shape {shape} with an image of "
       f"shape {image_shape}. {way}"
     )
   if kind in WITH_SIDES:
     sides = tf.TensorShape([None, None]) if image_shape.rank is None or image_shape.rank < 3 else image_shape[-3:-1]
     channels = {"flow": [2], "disparity": [1], "vectors": [3, *range(2, 1 + (shape[-1] or 0), 2)]}.get(kind)
     if channels and shape.rank == len(lead) + 3 and shape[-1] not in (*channels, None):
-      way = (
-        "Put what else is there into a component of its own, by Dataset.map; what says where the map is known is a "
-        '"mask".'
-      )
+      way = 'Put anything else into a component of its own in Dataset.map; a map of the valid pixels is a "mask".'
       way = _OF_ANGLES if (kind, shape[-1]) == ("vectors", 1) else way
       raise ValueError(
         f"targets: the component {shown(path)}, {kind!r}, must be {forms}{before}, got shape {shape}. {way}"
@@ -204,15 +201,15 @@ def check_shape(path, kind, tensor, lead, image_shape):
       if not are_multiples(own_sides.as_list(), sides.as_list()):
         raise ValueError(
           f"targets: the component {shown(path)}, 'image', must have the height and width of the image, {sides}, or "
-          f"the same multiple of both, got shape {shape}. Crop or resize one of them in Dataset.map before; the "
+          f"the same multiple of both, got shape {shape}. Crop or resize one of them in Dataset.map first; the "
           "smaller one is the image."
         )
     elif not own_sides.is_compatible_with(sides):
       way = _way_to_resize(kind, tensor.dtype, own_sides, sides, shape.rank == len(lead) + 2)
-      way = f"Resize one of them in Dataset.map before, {way}."
+      way = f"Resize one of them in Dataset.map first, {way}."
       if shape.rank == len(lead) + 3 and shape[-2:].is_compatible_with(sides):
         order = [*range(len(lead)), *(len(lead) + place for place in (1, 2, 0))]
-        way = f"Put the masks last by Dataset.map: tf.transpose(mask, {order})."
+        way = f"Put the masks last in Dataset.map: tf.transpose(mask, {order})."
       raise ValueError(
         f"targets: the component {shown(path)}, {kind!r}, must have the height and width of the image, {sides}, got "
         f"shape {shape}. {way}"
@@ -221,11 +218,11 @@ def check_shape(path, kind, tensor, lead, image_shape):
   last = shape[-1]
   if last is not None and last not in ((4,) if kind in BOXES else (2, 3)):
     told = "three numbers a point: x, y and visibility" if kind in KEY_POINTS else "four numbers a box"
-    way = "Reshape it" + ", as [n, 51] to [n, 17, 3] and [n, 8] to [n, 4, 2]" * (kind in KEY_POINTS)
-    way += ", or put what else is there into a component of its own"
+    way = "Reshape it" + ", such as [n, 51] to [n, 17, 3] and [n, 8] to [n, 4, 2]" * (kind in KEY_POINTS)
+    way += ", or put other columns into a component of their own"
     if last == 0:
       way = f"An empty list has no columns: write tf.reshape(component, [-1, {4 if kind in BOXES else 2}])"
     raise ValueError(
-      f"targets: the component {shown(path)}, {kind!r}, must be {forms}, {told}, got shape {shape}. {way}, by "
+      f"targets: the component {shown(path)}, {kind!r}, must be {forms}, {told}, got shape {shape}. {way}, in "
       "Dataset.map."
     )

@@ -40,10 +40,10 @@ def _known_as(layer):
 
 
 def mover(layer, position):
-  """If the layer certainly moves pixels, but not targets: which layer it is, and what to do. Otherwise None."""
+  """Returns which layer it is, and advice, if it certainly moves pixels but not targets; otherwise None."""
   room, names, inner = _known_as(layer)
   if room == "refurbish_tf":
-    way_out = "Put layers of rtf.augment themselves into the list, not a function made of them"
+    way_out = "Put layers of rtf.augment themselves into the list, not a function made from them"
   elif room and inner:
     return next(filter(None, (mover(each, position) for each in inner)), None)
   elif room and any(map(_MOVERS.search, names)):
@@ -58,8 +58,8 @@ def check_layer(layer, position):
   found = mover(layer, position)
   if found:
     raise ValueError(
-      f"layers with targets must move them with the image, but {found[0]} is given the image alone. {found[1]}, or "
-      "move both in Dataset.map before."
+      f"layers with targets must move them with the image, but {found[0]} gets only the image. {found[1]}, or move "
+      "both in Dataset.map first."
     )
 
 
@@ -69,7 +69,7 @@ def warn_of_first_alone(layer, position, targets):
   followers = [shown(path) for path, kind in targets.items() if kind == "image"]
   if followers and room and any(map(_RANDOM.search, names)):
     pipeline_warnings.warn(
-      f"{layer_name(layer)} at position {position} is given the first image alone, and leaves the component "
+      f"{layer_name(layer)} at position {position} gets only the first image, and leaves the component "
       f"{followers[0]}, 'image', as it is. Use a layer of rtf.augment for both, such as color_jitter. If the images "
       f"are to differ, silence this: {pipeline_warnings.SILENCE}."
     )
@@ -85,7 +85,7 @@ def check_layer_of_clips(layer, position):
   if room == "refurbish_tf" or room and any(map(_DRAW_FOR_EACH.search, names)):
     raise ValueError(
       f"layers must treat all frames of a clip alike, but {layer_name(layer)} at position {position} draws for each "
-      "frame by itself. Use layers of rtf.augment themselves, or a function that draws once, as with "
+      "frame separately. Use layers of rtf.augment themselves, or a function that draws once, for example with "
       "tf.random.stateless_uniform."
     )
 
@@ -116,7 +116,7 @@ class Following:
       self._kinds[path] = kind
       self._tensors[path] = self._dense(path, target_kinds.checked_dtype(path, kind, value))
       target_kinds.check_shape(path, kind, self._tensors[path], lead, shape_of(image))
-    # The components that `targets` does not declare, which are checked for what looks like a target.
+    # The components that `targets` does not declare, which are checked for likely targets.
     found = [] if targets == {} else target_hints.components(element, rest)
     self._others = [(path, value) for path, value in found if not beginning_in({*stays, *self._kinds}, path)]
     self._check_others(image)
@@ -132,8 +132,9 @@ class Following:
     others, is_by_depth = [], isinstance(layer, DepthLayer)
     if is_by_depth and self._ragged:
       raise ValueError(
-        f"targets beside {layer_name(layer)} must have as many rows in each slice or frame, got the ragged component "
-        f"{shown(next(iter(self._ragged)))}. Pad it with rows of -1 in Dataset.map before: tensor.to_tensor(-1)."
+        f"targets with {layer_name(layer)} must have the same number of rows in each slice or frame, got the ragged "
+        f"component {shown(next(iter(self._ragged)))}. Pad it with rows of -1 in Dataset.map first: "
+        "tensor.to_tensor(-1)."
       )
     if not isinstance(layer, NumpyLayer):
       others, self._maybe_maps = [(path, "unnamed", tensor) for path, tensor in self._maybe_maps], []
@@ -151,7 +152,7 @@ class Following:
 
   @_as_it_is
   def through_function(self, layer, position, image, made):
-    """Checks what any other layer has made of the image, and returns it."""
+    """Checks the image that any other layer has returned, and returns it."""
     if not _is_file(image):
       before, after = _sides(image), _sides(made)
       # A side that is no longer known is checked at run time. A side that is known only now was changed.
@@ -162,10 +163,10 @@ class Following:
         target_hints.check_names(self._others, len(self._lead(image)))
       if is_resized and self._kinds:
         raise ValueError(
-          f"layers with targets must leave the image its size, {before}, unless they are of rtf.augment and move the "
-          f"targets, too: {layer_name(layer)} at position {position} is given the image alone, and returned {after}. "
-          "Use a layer of rtf.augment, such as random_resized_crop, or resize both in Dataset.map before. Draw a "
-          "window of frames of both around the functions of rtf.augment.split."
+          f"layers with targets must keep the size of the image, {before}, unless they are layers of rtf.augment, "
+          f"which also move the targets: {layer_name(layer)} at position {position} gets only the image, and returned "
+          f"{after}. Use a layer of rtf.augment, such as random_resized_crop, or resize both in Dataset.map first. To "
+          "draw a window of frames, write a function that cuts both and calls the functions of rtf.augment.split."
         )
       if self._kinds and None in before + after:
         made = _checked_to_keep_its_size(made, image, layer, position)
@@ -205,7 +206,7 @@ class Following:
     name, *inner = path
     if isinstance(name, str):
       there = self._element if isinstance(self._element, dict) else {}
-      held = f"with the entries {sorted(there)}" if there else "that is no dict"
+      held = f"with the entries {sorted(there)}" if there else "that is not a dict"
     else:
       there = dict(enumerate(self._rest, 1))
       held = f"of {1 + len(there)} components, the image among them"
@@ -219,7 +220,7 @@ class Following:
     for number, key in enumerate(inner, 1):
       held = value if isinstance(value, dict) else dict(enumerate(value)) if isinstance(value, tuple) else {}
       if key not in held:
-        what = f"there are {list(held)}" if held else f"there is a {type(value).__name__}"
+        what = f"which has {list(held)}" if held else f"which is a {type(value).__name__}"
         raise ValueError(f"targets: there is no {key!r} in the component {shown(path[:number])}, {what}. {TELL}")
       value = held[key]
     known = BOX_NAMES if kind in BOXES else POINT_NAMES if kind in KEY_POINTS else ()
@@ -260,7 +261,7 @@ class Following:
 
 
 def padding_of(dtype):
-  """What pads rows of this dtype."""
+  """The value that pads rows of this dtype."""
   return tf.constant({tf.string: "", tf.bool: False}.get(dtype, 0 if dtype.is_unsigned else -1), dtype)
 
 
@@ -268,7 +269,7 @@ def checked_rows(what, name, rows, boxes):
   """Returns rows, dense or ragged; raises unless each image has one for each of its boxes. `what`: an argument."""
   rows = rows if isinstance(rows, tf.RaggedTensor) else tf.convert_to_tensor(rows)
   rank, told = boxes.shape.rank - 1, f"{what} must name components with a row for each box, got {name}"
-  way = "Leave it out, or give it as many rows."
+  way = "Leave it out, or give it a row for each box."
   if rows.shape.rank in range(rank) or not rows.shape[:rank].is_compatible_with(boxes.shape[:rank]):
     raise ValueError(f"{told} of shape {rows.shape} for boxes of shape {boxes.shape}. {way}")
   is_ragged = lambda each: isinstance(each, tf.RaggedTensor)
@@ -357,7 +358,7 @@ def _checked_to_keep_its_size(made, given, layer, position):
   """Returns the image after a function, which must not have changed its size."""
   before, after = tf.shape(_pixels(given))[:-1], tf.shape(_pixels(made))[:-1]
   told = (
-    f"layers with targets must leave the image its size, unless they are of rtf.augment: {layer_name(layer)} at "
-    f"position {position} is given the image alone. Got the sizes before and after it:"
+    f"layers with targets must keep the size of the image, unless they are layers of rtf.augment: {layer_name(layer)} "
+    f"at position {position} gets only the image. Got the sizes before and after it:"
   )
   return checked_when_it_runs(made, tf.reduce_all(tf.equal(before, after)), told, before, after)

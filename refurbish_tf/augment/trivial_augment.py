@@ -9,13 +9,13 @@ _BINS = 31
 
 
 def trivial_augment() -> list[Any]:
-  """Returns the layer of TrivialAugment, in a list: one of 14 distortions, each as likely, of a random strength.
+  """Returns the layer of TrivialAugment, in a list: one of 14 equally likely distortions, of a random strength.
 
   >>> fn = rtf.augment.compose([rtf.augment.trivial_augment(), rtf.augment.random_flip()])
   >>> fn(tf.zeros([32, 32, 3], tf.uint8), seed=[7, 0]).shape
   TensorShape([32, 32, 3])
 
-  It is torchvision's `TrivialAugmentWide()`: it returns the bytes that torchvision makes of a Pillow image. It has no
+  It is torchvision's `TrivialAugmentWide()`, and gives the same bytes as torchvision on a Pillow image. It has no
   parameters:
 
   | Distortion                             | Parameter                 | Sign   |
@@ -28,14 +28,14 @@ def trivial_augment() -> list[Any]:
   | solarize                               | threshold 255 to 0        |        |
   | posterize                              | 8 to 2 bits               |        |
 
-  The distortions are those of `rand_augment`, but for the translation, which is in pixels, and the outside of the
-  image, which is black.
+  The distortions are those of `rand_augment`, except that the translation is in pixels, and pixels from outside the
+  image are black.
 
   Returns:
-    A list of one function like those that `rand_augment` returns, with draws of one number, from 0 to 867.
+    A list of one function like those that `rand_augment` returns. Its draws are one number, from 0 to 867.
 
   Implements Mueller & Hutter, *TrivialAugment: Tuning-free Yet State-of-the-Art Data Augmentation*, ICCV 2021, section
-  3 and its wide space.
+  3, with its wide space.
   """
   return [PolicyLayer("trivial_augment", *equally_likely(_distortions(), 2 * _BINS), fill=0)]
 

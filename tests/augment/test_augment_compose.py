@@ -319,7 +319,7 @@ def test_error_for_a_missing_seed_says_where_seeds_come_from():
   fn = augment.compose([augment.random_flip()])
   with pytest.raises(TypeError, match="seed of a composed function must be given.*clips=False"):
     tf.data.Dataset.from_tensors(np.zeros([4, 4, 3], np.uint8)).map(fn)
-  with pytest.raises(TypeError, match=r"\[lambda image: image\] caches the elements as they are"):
+  with pytest.raises(TypeError, match=r"To cache the elements as they are, pass \[lambda image: image\]"):
     tf.data.Dataset.from_tensors(np.zeros([4, 4, 3], np.uint8)).refurbish(None, [augment.random_flip()])
 
 

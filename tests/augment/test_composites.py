@@ -400,7 +400,7 @@ class TestBoth:
       (augment.mosaic(8, BOXES), {**FOUR, "labels": np.zeros([3, 4])}, "'labels' is.*pass with_rows='labels'. Pass"),
       (augment.mosaic(256, BOXES), SMALL, "a dtype that holds the size, 256, got uint8"),
       (augment.mosaic(8, BOXES, with_rows="b"), RAGGED, "a row for each box, got 'b'"),
-      (augment.mosaic(8, BOXES, instances={"s": "i"}), MANY, "numbers up to 65,535"),
+      (augment.mosaic(8, BOXES, instances={"s": "i"}), MANY, "numbers of at most 65,535"),
       (augment.mosaic(8, BOXES, instances={"s": "i"}), {**MANY, "s": np.zeros([3, 24, 32])}, "got dtype float"),
       (augment.mosaic(8, BOXES), WRONG, "'boxes' of mosaic must have no negative height or width.* in row 1 of image"),
       (augment.copy_paste(BOXES, instances={"s": "i"}), FOUR, "no component 's'"),
@@ -424,7 +424,7 @@ class TestBoth:
       (lambda: augment.mosaic(p=2), "p of mosaic must be a probability"),
       (lambda: augment.mosaic(min_visibility=-1), "min_visibility of mosaic must be a number from 0 to 1"),
       (lambda: augment.copy_paste(BOXES, instances=None), "instances of copy_paste must be a dict"),
-      (lambda: augment.compose([augment.mosaic()]), r"mosaic at position 0 mixes.*\.batch\(B\)\.map"),
+      (lambda: augment.compose([augment.mosaic()]), r"mosaic at position 0 also mixes.*\.batch\(B\)\.map"),
     ],
   )
   def test_bad_arguments_are_refused(self, make, said):

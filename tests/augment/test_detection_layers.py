@@ -172,7 +172,7 @@ class TestIouCrop:
     assert len({len(crop(element, seed=seed)["image"]) for seed in make_seeds(9)}) > 3
 
   def test_needs_boxes(self):
-    image, match = noise(np.uint8, 9, 9, 3), "looks at the boxes of an image, got none.*targets="
+    image, match = noise(np.uint8, 9, 9, 3), "needs the boxes of an image, got none.*targets="
     source = tf.data.Dataset.from_tensors({"image": image, "mask": image[..., 0]})
     for make in (
       lambda: CROP(image, [7, 0]),
@@ -265,7 +265,7 @@ class TestSizes:
       ValueError,
       "side_range of random_zoom_out must be two numbers from 1 to 1,000",
     ),
-    (lambda: augment.random_zoom_out(side_range=(3, 2)), ValueError, "the second not the smaller one"),
+    (lambda: augment.random_zoom_out(side_range=(3, 2)), ValueError, "the smaller one first"),
     (lambda: augment.random_zoom_out(side_range=2), TypeError, "side_range"),
     (lambda: augment.random_zoom_out(p=2), ValueError, "p of random_zoom_out"),
     (lambda: augment.random_resize(0, 5), ValueError, "min_size of random_resize"),

@@ -394,6 +394,6 @@ def test_an_image_of_unknown_rank():
   images = tf.data.Dataset.from_generator(lambda: iter([[[[1], [2]]]]), output_types=tf.uint8)
   assert next(iter(images.map(lambda image: augment.random_crop(padding=0)(image, [7, 0])))).shape == [1, 2, 1]
   with pytest.raises(
-    tf.errors.InvalidArgumentError, match="It must be .height, width, channels. where the rank is not known"
+    tf.errors.InvalidArgumentError, match="It must be .height, width, channels. if its rank is unknown"
   ):
     next(iter(images.batch(2).map(lambda batch: augment.random_crop(padding=0)(batch, [7, 0]))))

@@ -294,7 +294,7 @@ class TestRefuses:
       (
         lambda: augment.pad(1, fill=3, padding_mode="edge"),
         ValueError,
-        "fill of pad is for padding_mode='constant', got 3 with 'edge'",
+        "fill of pad needs padding_mode='constant', got 3 with 'edge'",
       ),
       (lambda: augment.random_transpose(1.2), ValueError, "p of random_transpose must be a probability"),
       (lambda: augment.random_rotation(-1), ValueError, "degrees of random_rotation must be a number of at least 0"),

@@ -43,17 +43,17 @@ def test_corners_middle_and_mirror_images(shape):
 
 def test_bad_input():
   fn = augment.five_crop(10)
-  with pytest.raises(ValueError, match="must be at least as large as its crops, 10 x 10. Resize it before. Got 9 x 14"):
+  with pytest.raises(ValueError, match="must be at least as large as its crops, 10 x 10. Resize it first. Got 9 x 14"):
     fn(noise(9, 14, 3))
   traced = tf.function(fn, input_signature=[tf.TensorSpec([None, None, 3], tf.uint8)])
   with pytest.raises(tf.errors.InvalidArgumentError, match="must be at least as large as its crops, 10 x 10"):
     traced(noise(9, 14, 3))
-  with pytest.raises(ValueError, match=r"got shape \(14, 14\). Add the axis of channels"):
+  with pytest.raises(ValueError, match=r"got shape \(14, 14\). Add a channel axis"):
     fn(noise(14, 14))
   for element in (noise(14, 14, 3), 1), {"image": noise(14, 14, 3)}:
     for call in (lambda fn: fn(element), tf.data.Dataset.from_tensors(element).map):
       with pytest.raises(TypeError, match=r"five_crop must be called with an image alone, .*\.map\(lambda"):
         call(fn)
   for make in (augment.compose, augment.random_apply, lambda layers: augment.split(layers, 1)):
-    with pytest.raises(ValueError, match=r"five_crop at position 1 makes several crops. Call it in Dataset.map"):
+    with pytest.raises(ValueError, match=r"five_crop at position 1 returns several crops. Call it in Dataset.map"):
       make([augment.random_flip(), fn])

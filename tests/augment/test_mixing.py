@@ -216,17 +216,17 @@ class TestComponents:
       ([np.eye(8, dtype=np.float32)], {"num_classes": 10}, ValueError, r"\(8, 8\).*leave num_classes out"),
       ([np.eye(8, dtype=np.int32)], {"num_classes": 8}, ValueError, r"as numbers of classes, got shape \(8, 8\)"),
       ([LABELS > 3], {}, TypeError, r"got dtype bool. Convert it with tf.cast\(..., tf.float32\)"),
-      ([np.full(8, "cat")], {}, TypeError, "got dtype string. Make them numbers"),
-      ([LABELS[:7]], {"num_classes": 10}, ValueError, r"got shape \(7,\) beside 8 images"),
-      ([np.float32(3)], {}, ValueError, r"got shape \(\) beside 8 images"),
-      ([np.ones([8, 6, 10], np.float32)], {}, ValueError, r"got shape \(8, 6, 10\).*A mask, boxes"),
+      ([np.full(8, "cat")], {}, TypeError, "got dtype string. Convert them to numbers"),
+      ([LABELS[:7]], {"num_classes": 10}, ValueError, r"got shape \(7,\) for 8 images"),
+      ([np.float32(3)], {}, ValueError, r"got shape \(\) for 8 images"),
+      ([np.ones([8, 6, 10], np.float32)], {}, ValueError, r"got shape \(8, 6, 10\).*Masks, boxes"),
       (
         [np.ones([8, 6, 10, 1], np.uint8)],
         {"num_classes": 10},
         ValueError,
-        r"got shape \(8, 6, 10, 1\).*A mask, boxes",
+        r"got shape \(8, 6, 10, 1\).*Masks, boxes",
       ),
-      ([np.ones([8, 5, 4], np.float32)], {}, ValueError, r"got shape \(8, 5, 4\).*A mask, boxes"),
+      ([np.ones([8, 5, 4], np.float32)], {}, ValueError, r"got shape \(8, 5, 4\).*Masks, boxes"),
       (
         [{"boxes": np.ones([8, 4], np.float32)}],
         {},
@@ -247,7 +247,7 @@ class TestComponents:
         "must be floats, got dtype int64",
       ),
       ([np.eye(8), np.ones(8), np.ones(8)], {}, ValueError, r"component 3 is.*components=\{3: None\}"),
-      ([np.eye(8)], {"components": {2: None}}, ValueError, "there is no 2 beside the images, but 1"),
+      ([np.eye(8)], {"components": {2: None}}, ValueError, "there is no 2 with the images, but 1"),
     ],
   )
   def test_what_cannot_be_mixed_is_refused(self, images, rest, given, error, says):
@@ -322,10 +322,10 @@ class TestRefusal:
       ({"num_classes": 1}, ValueError, "num_classes of mixup must be a whole number from 2"),
       ({"num_classes": 10.0}, TypeError, "num_classes of mixup"),
       ({"components": ["weight"]}, TypeError, "must be a dict"),
-      ({"components": {0: "label"}}, ValueError, "beside the images"),
-      ({"components": {"image": None}}, ValueError, "beside the images"),
+      ({"components": {0: "label"}}, ValueError, "must not name the images"),
+      ({"components": {"image": None}}, ValueError, "must not name the images"),
       ({"components": {1.5: None}}, TypeError, "names, or positions"),
-      ({"components": {1: "mask"}}, ValueError, 'must say of 1 that it is "label" or "weight", or None'),
+      ({"components": {1: "mask"}}, ValueError, 'must give 1 the kind "label" or "weight", or None'),
       ({"components": {1: True}}, TypeError, "got True"),
     ],
   )
@@ -353,5 +353,5 @@ class TestRefusal:
       lambda layers: tf.data.Dataset.range(8).refurbish(layers),
       lambda layers: rtf.advise(tf.data.Dataset.range(8), layers, batch_size=2),
     ):
-      with pytest.raises(ValueError, match=rf"{make.__name__} at position 1 mixes the labels.*\.batch\(B\)\.map"):
+      with pytest.raises(ValueError, match=rf"{make.__name__} at position 1 also mixes the labels.*\.batch\(B\)\.map"):
         function([augment.random_flip(), make()])

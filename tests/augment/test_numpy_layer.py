@@ -197,7 +197,7 @@ class TestStatesThatAreHidden:
       return image[:1, :1, 0] * 0.0 + np.random.default_rng().random([1, 3])
 
     layer = augment.numpy_layer(fn, DRAWN, processes=processes)
-    with pytest.warns(rtf.PipelineWarning, match="two different results of one sample with one seed") as told:
+    with pytest.warns(rtf.PipelineWarning, match="two different results for the same sample and seed") as told:
       for _ in range(3):
         layer(IMAGES[0], seed=[7, 0])
     assert len(told) == 1
@@ -359,7 +359,7 @@ class TestArrays:
       assert found["bboxes"].tolist() == [[0, 2, 6, 10], [2, 4, 4, 6]] and found["keypoints"].tolist() == [[2, 4, 1]]
     by_kind = augment.compose([augment.numpy_layer(fn, processes=0)], {1: "mask", 2: "xyxy", 3: "xy"})
     assert by_kind(*element.values(), seed=[7, 0])[2].shape == (2, 4)
-    with pytest.raises(ValueError, match="two have the same, got .*'mask', 'mask'"):
+    with pytest.raises(ValueError, match="two have the same name, got .*'mask', 'mask'"):
       augment.compose([augment.numpy_layer(fn)], {1: "mask", 2: "mask"})(IMAGES[0], IMAGES[0], IMAGES[0], seed=[7, 0])
 
   @pytest.mark.parametrize("processes", [0, 1])
@@ -375,7 +375,7 @@ class TestArrays:
     )
     with pytest.raises(
       tf.errors.InvalidArgumentError,
-      match=r"a row for each one .*'bboxes' of shape \[1, 4\] for one of \[2, 4\].*sanitize_boxes",
+      match=r"as many rows as it gets, .*'bboxes' of shape \[1, 4\] for one of \[2, 4\].*sanitize_boxes",
     ):
       next(iter(stage))
 

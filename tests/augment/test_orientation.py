@@ -315,7 +315,7 @@ def test_targets_require_an_explicit_apply_exif_orientation(make):
     for targets in ({1: "xyxy"}, {"objects": {"bbox": "rel_yxyx"}}, {"mask": "mask", "depth": None}):
       for layers in ([layer], [augment.decode(apply_exif_orientation=True), layer]):
         with pytest.raises(
-          ValueError, match=f"^{make.__name__} must be told with targets .*apply_exif_orientation=True if .*False if"
+          ValueError, match=f"^apply_exif_orientation of {make.__name__} must be given with targets.*True if .*False if"
         ):
           augment.compose(layers, targets)
     with pytest.raises(ValueError, match="boxes"):

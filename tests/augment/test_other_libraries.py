@@ -101,9 +101,9 @@ def test_numpy_layer_gives_albumentations_the_targets(name):
 @pytest.mark.parametrize(
   ("targets", "more", "text"),
   [
-    ({"a": "flow"}, (), "must know what.*'a' is, a target 'flow'.*your own function"),
-    ({"a": "image"}, (), "'a' is, a target 'image'"),
-    ({"a": "mask", "b": "mask"}, (), "'b' is, a target 'mask'"),
+    ({"a": "flow"}, (), "cannot take .*'a', a target 'flow'.*your own function"),
+    ({"a": "image"}, (), "'a', a target 'image'"),
+    ({"a": "mask", "b": "mask"}, (), "'b', a target 'mask'"),
     ({"a": "xyxy"}, (), r"a target 'xyxy', got None.*bbox_params=BboxParams\('pascal_voc'\)"),
     ({"a": "xywh"}, ("pascal_voc",), "got 'pascal_voc'.*'coco'"),
     ({"a": "yxyx"}, ("pascal_voc",), "convert the target"),
@@ -370,7 +370,7 @@ def test_a_function_in_a_list_that_requires_the_label_is_refused():
   labelled = tf.data.Dataset.from_tensor_slices((IMAGES, [0, 1, 0, 1]))
   with pytest.raises(
     TypeError,
-    match="layers of a list are called with the image alone.*missing a required argument: 'label'.*two functions",
+    match="layers of a list are called with the image alone.*missing a required argument: 'label'.*functions instead of lists",
   ):
     labelled.refurbish([lambda image, label: image])
 

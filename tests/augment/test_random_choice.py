@@ -176,7 +176,7 @@ def test_outcomes_and_text():
       (lambda: augment.random_choice([augment.random_flip()] * 65), "1 to 64 layers"),
       (
         lambda: augment.random_choice([augment.random_flip()], [0]),
-        "p of random_choice must have a number from 0 to .* for each choice, 1 in all, not only zeros",
+        "p of random_choice must have a number from 0 to .* for each of the 1 choices, and not only zeros",
       ),
       (lambda: augment.random_choice([augment.random_flip()], [1, 2]), "p of random_choice"),
       (lambda: augment.random_choice([augment.random_flip()] * 2, [1e308, 1e308]), "p of random_choice"),

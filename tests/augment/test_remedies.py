@@ -123,7 +123,7 @@ def test_remedies_for_image_shapes_work(call, image, remedies):
 )
 def test_remedies_for_suspicious_image_shapes_work(image, remedy):
   """Channels that come first, or are missing, cause only a warning, because any number of channels is allowed."""
-  with pytest.warns(rtf.PipelineWarning, match="taken for") as warned:
+  with pytest.warns(rtf.PipelineWarning, match="read as") as warned:
     CALLS["layer"](image)
   assert remedy in str(warned[0].message) and warned[0].filename == __file__
   for other in (eval(remedy, {"image": image, "tf": tf}), np.zeros([64, 48, 13], np.uint8)):
@@ -138,7 +138,7 @@ def test_remedies_for_suspicious_shapes_known_at_run_time_work(known):
     )
     return source.map(lambda image: FLIP(remedy(tf.ensure_shape(image, known)), SEED))
 
-  with pytest.warns(rtf.PipelineWarning, match=r"the shape \[3,20,16\], which is taken for") as warned:
+  with pytest.warns(rtf.PipelineWarning, match=r"the shape \[3,20,16\], which is read as") as warned:
     list(read([3, 20, 16]))
   assert (
     len(warned) == 1
@@ -156,10 +156,10 @@ def test_remedies_for_suspicious_shapes_known_at_run_time_work(known):
     ("mask", tf.io.encode_png(GREY[:4, :4, None]), "tf.io.decode_png", tf.io.decode_png),
     ("bilinear", GREY[:4, :4], 'name it "mask"', None),
     ("xyxy", GREY[:3, :4] > 3, "tf.cast(boxes, tf.float32)", None),
-    ("image", np.int32(COLORED), "as the image itself", lambda image: tf.cast(image, tf.uint8)),
+    ("image", np.int32(COLORED), "like the image itself", lambda image: tf.cast(image, tf.uint8)),
     ("flow", np.int16(COLORED[..., :2]), "tf.cast(flow, tf.float32)", lambda flow: tf.cast(flow, tf.float32)),
     ("xy", GREY[:3, :2], "tf.cast(points, tf.float32)", lambda points: tf.cast(points, tf.float32)),
-    ("rel_xyxy", np.zeros([3, 4], np.int32), "the format that has pixels", None),
+    ("rel_xyxy", np.zeros([3, 4], np.int32), "name a format in pixels", None),
   ],
 )
 def test_remedies_for_target_dtypes_work(kind, given, remedy, made):
@@ -219,7 +219,7 @@ def test_remedies_for_rows_and_labels_of_four_classes_work(call):
     (np.zeros([4, 7, 7, 1], np.uint16), "image"),
     (np.zeros([4, 7, 7, 1], np.int16), "image"),
   ]:
-    with pytest.warns(rtf.PipelineWarning, match="The component 1 of shape .* stays where it is") as warned:
+    with pytest.warns(rtf.PipelineWarning, match="The component 1 of shape .* stays in place") as warned:
       call(SLICES((images, rows)))
     assert f'targets={{1: "{kind}"}}' in str(warned[0].message)
     assert not told(lambda rows=rows: call(SLICES((images, rows)), targets={1: None}))
@@ -241,7 +241,7 @@ def test_remedies_for_key_points_work(dtype, shape, way):
   source = tf.data.Dataset.from_generator(
     lambda: [(COLORED, points)], output_signature=(tf.TensorSpec(COLORED.shape, tf.uint8), tf.TensorSpec(shape, dtype))
   ).apply(tf.data.experimental.assert_cardinality(1))
-  with pytest.warns(rtf.PipelineWarning, match="stays where it is") as warned:
+  with pytest.warns(rtf.PipelineWarning, match="stays in place") as warned:
     source.refurbish([FLIP])
   said = re.search(r"If it holds ([^,]*), .*?pass targets=({.*?})(.*)", str(warned[0].message))
   assert len(warned) == 1 and said.group(2) == '{1: "xy"}' and re.search("key points|four corners", said.group(1))

@@ -86,7 +86,7 @@ CASES = {
   "elements are to be cached as they are": Case(
     lambda: images().refurbish([], LAYERS),
     ValueError,
-    "[lambda image: image] caches the elements",
+    "To cache the elements as they are, pass [lambda image: image]",
     reads(lambda: images().refurbish([lambda image: image], LAYERS)),
   ),
   "split at 0": Case(
@@ -98,7 +98,7 @@ CASES = {
   "masks of functions": Case(
     lambda: images().refurbish(lambda *each: each, targets={}),
     TypeError,
-    "Pass targets to compose or split",
+    "Pass targets to rtf.augment.compose or split",
     reads(lambda: images().refurbish(augment.compose(LAYERS, targets={}))),
   ),
   "another entry is the image": Case(

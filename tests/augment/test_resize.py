@@ -233,7 +233,7 @@ def test_a_scaled_and_turned_jpeg_keeps_the_same_part(size, options, number):
           r"\(height, width\) with crop_to.*Pass \(8, 8\) for a square",
         ),
         (lambda: augment.resize((8, 8), crop_to_aspect_ratio=True, pad_to_aspect_ratio=True), "must not both be True"),
-        (lambda: augment.resize((8, 8), fill_value=3), "is for pad_to_aspect_ratio=True, got 3"),
+        (lambda: augment.resize((8, 8), fill_value=3), "needs pad_to_aspect_ratio=True, got 3"),
         (lambda: augment.resize((8, 8), pad_to_aspect_ratio=True, fill_value=256), "fill_value of resize .* 0 to 255"),
         (
           lambda: augment.decode(crop_to_aspect_ratio=True),

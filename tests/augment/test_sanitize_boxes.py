@@ -68,7 +68,7 @@ def test_in_a_dataset():
   found = source.map(sanitize_boxes("boxes", with_rows=("labels",), min_size=1, min_area=1))
   assert [spec.shape.as_list() for spec in found.element_spec.values()] == [[20, 30, 3], [None, 4], [None]]
   assert next(found.as_numpy_iterator())["labels"].tolist() == [0, 1, 3, 4]
-  with pytest.raises(tf.errors.InvalidArgumentError, match="no negative height or width, as xyxy they have"):
+  with pytest.raises(tf.errors.InvalidArgumentError, match="no negative height or width, which they have as xyxy"):
     turned = source.map(lambda element: {"image": element["image"], "boxes": element["boxes"][:, ::-1]})
     list(turned.map(sanitize_boxes("boxes")))
   with pytest.warns(rtf.PipelineWarning, match=r"'labels' of shape \(5,\) stays .* pass with_rows=\('labels',\)"):
@@ -127,8 +127,8 @@ def test_arguments(arguments, error, said):
       (sanitize_boxes(1), (IMAGE, np.zeros([2, 3, 4])), "clips of sanitize_boxes must be False for a batch, got None"),
       (sanitize_boxes(1, with_rows=2, clips=False), (IMAGE, np.zeros([2, 3, 4]), [1, 2]), r"got 2 of shape \(2,\)"),
       (sanitize_boxes(1, with_rows=2), (IMAGE, BOXES, np.zeros([4])), r"a row for each box, got 2 of shape \(4,\)"),
-      (sanitize_boxes(1), (IMAGE, {"a": BOXES}), r"looks for one of the entries .*got \['a'\]"),
-      (sanitize_boxes(1, "rel_xyxy"), (b"file", BOXES / 30), "where the image is a file"),
+      (sanitize_boxes(1), (IMAGE, {"a": BOXES}), r"must have one of the entries .*got \['a'\]"),
+      (sanitize_boxes(1, "rel_xyxy"), (b"file", BOXES / 30), "in pixels if the image is a file"),
     ]
   ),
 )

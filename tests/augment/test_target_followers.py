@@ -182,7 +182,7 @@ class TestImage:
     found = augment.compose(in_units, {1: "image"})(first, second, seed=[7, 0])
     np.testing.assert_array_equal(found[0], augment.compose(in_units)(first, seed=[7, 0]))
     with pytest.raises(
-      ValueError, match="'image', must have the dtype of its image, float32, beside a normalize .* got uint8"
+      ValueError, match="'image', must have the dtype of its image, float32, because of a normalize .* got uint8"
     ):
       augment.compose(in_units, {1: "image"})(np.float32(first), second, seed=[7, 0])
     with pytest.raises(
@@ -321,7 +321,7 @@ class TestImage:
   )
   def test_random_functions_of_the_first_image_alone_cause_a_warning(self, layer):
     with pytest.warns(
-      rtf.PipelineWarning, match="at position 1 is given the first image alone, and leaves the component 'next'"
+      rtf.PipelineWarning, match="at position 1 gets only the first image, and leaves the component 'next'"
     ):
       augment.compose([tf.identity, layer], {"next": "image"})
     with warnings.catch_warnings():

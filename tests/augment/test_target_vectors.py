@@ -276,7 +276,7 @@ class TestDisparity:
       [24, 30, 5],
       "float32",
       ValueError,
-      r"'vectors', must be \[height, width, 3\], .* got shape \(24, 30, 5\)\. Put what else",
+      r"'vectors', must be \[height, width, 3\], .* got shape \(24, 30, 5\)\. Put anything else",
     ),
     ("vectors", [24, 30, 1], "float32", ValueError, r"tf.stack\(\[tf.cos\(angles\), tf.sin\(angles\)\], axis=-1\)"),
     ("vectors", [24, 30], "float32", ValueError, r"tf.stack\(\[tf.cos\(angles\), tf.sin\(angles\)\], axis=-1\)"),

@@ -29,7 +29,7 @@ class TestBadInput:
       ({None: "mask"}, TypeError, "None"),
       ({1: 3}, TypeError, "got 3"),
       ({1: ["mask"]}, TypeError, "mask"),
-      ({0: "mask"}, ValueError, "beside the image"),
+      ({0: "mask"}, ValueError, "must not name the image"),
       ({-1: "mask"}, ValueError, "-1"),
       ({"image": "mask"}, ValueError, "'image'"),
       ({"images": "mask"}, ValueError, "'images'"),
@@ -49,7 +49,7 @@ class TestBadInput:
 
   @pytest.mark.parametrize("targets", [{}, {1: "mask"}])
   def test_names_with_functions(self, targets):
-    with pytest.raises(TypeError, match="^targets of refurbish is for lists.*compose"):
+    with pytest.raises(TypeError, match="^targets of refurbish needs lists.*compose"):
       SOURCE.refurbish(lambda *element: element, targets=targets)
 
   @pytest.mark.parametrize("clips", [0, "yes", 1.0])
@@ -66,13 +66,13 @@ class TestBadInput:
     cases.refused(
       ValueError=[
         ((IMAGE, MASK), {2: "mask"}, "no component 2 in an element of 2"),
-        ((IMAGE, MASK), {"mask": "mask"}, "no component 'mask' in an element that is no dict"),
+        ((IMAGE, MASK), {"mask": "mask"}, "no component 'mask' in an element that is not a dict"),
         ({"image": IMAGE, "mask": MASK}, {"msk": "mask"}, r"'msk' .*\['image', 'mask'\]"),
         ({"image": IMAGE, "mask": MASK}, {1: "mask"}, "no component 1 in an element of 1"),
         (
           {"image": IMAGE, "mask": MASK},
           {"mask": {"a": "mask"}},
-          "no 'a' in the component 'mask', there is a ndarray|Tensor",
+          "no 'a' in the component 'mask', which is a ndarray|Tensor",
         ),
         (
           {"image": IMAGE, "a": {"mask": MASK}},
@@ -90,9 +90,9 @@ class TestBadInput:
         ((IMAGE, np.zeros([3, 5])), {1: "rel_xywh"}, r"'rel_xywh', must be \[n, 4\].*got shape \(3, 5\)"),
         ((IMAGE, BOX), {1: "xy"}, r"three numbers a point.*got shape \(3, 4\)"),
         ((IMAGE, BOX[0, 0]), {1: "xyxy"}, r"got shape \(\)"),
-        ((IMAGE, BOX[None]), {1: "xyxy"}, r"got shape \(1, 3, 4\) beside an image of shape \(64, 64, 3\)"),
+        ((IMAGE, BOX[None]), {1: "xyxy"}, r"got shape \(1, 3, 4\) with an image of shape \(64, 64, 3\)"),
         ((IMAGES[:4], MASK), {1: "mask"}, r"\(4,\) of the images, got shape \(64, 64, 1\)"),
-        ((IMAGES[:4], MASK[..., 0]), {1: "mask"}, r"got shape \(64, 64\) beside an image of shape \(4, 64, 64, 3\)"),
+        ((IMAGES[:4], MASK[..., 0]), {1: "mask"}, r"got shape \(64, 64\) with an image of shape \(4, 64, 64, 3\)"),
         ((IMAGES[:4], MASKS[:3]), {1: "mask"}, r"\(4,\) of the images, got shape \(3, 64, 64, 1\)"),
         (
           (IMAGE, MASK[::2, ::2, 0]),
@@ -108,7 +108,7 @@ class TestBadInput:
         ((IMAGE, {"boxes": BOX, "bbox": BOX}), {1: "xyxy"}, "got a dict"),
         ((IMAGE, tf.RaggedTensor.from_tensor(MASK)), {1: "mask"}, "dense tensor, got a RaggedTensor"),
         ((IMAGE, tf.sparse.from_dense(MASK)), {1: "mask"}, "dense tensor, got a SparseTensor"),
-        ((IMAGE, "mask.png"), {1: "mask"}, "a number or a bool, got dtype string"),
+        ((IMAGE, "mask.png"), {1: "mask"}, "a numeric or bool dtype, got dtype string"),
         ((IMAGE, MASK * 1j), {1: "mask"}, "got dtype complex128"),
         ((IMAGE, MASK), {1: "bilinear"}, 'a floating dtype, got dtype int32.*"mask"'),
         ((IMAGE, BOX.astype(np.int32)), {1: "rel_xyxy"}, "from 0 to 1, got dtype int32"),
@@ -259,6 +259,6 @@ class TestBadInput:
         [lambda image: image[1:]], targets={1: kind}
       )
       with pytest.raises(
-        tf.errors.InvalidArgumentError, match="layers with targets must leave the image its size.*<lambda> at"
+        tf.errors.InvalidArgumentError, match="layers with targets must keep the size of the image.*<lambda> at"
       ):
         next(iter(stage))

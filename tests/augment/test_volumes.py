@@ -137,7 +137,7 @@ class TestDepthErrors:
       return called(volume, mask, tf.constant([7, 0]))
 
     assert run(VOLUME, MASK, {1: "mask"})[1].shape[1:] == MASK.shape[1:]
-    with pytest.raises(tf.errors.InvalidArgumentError, match="a part for each slice"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="one part for each slice"):
       run(VOLUME, MASK[:7], {1: "mask"})
     with pytest.raises(tf.errors.InvalidArgumentError, match="`targets` does not name it"):
       run(VOLUME, MASK)
@@ -186,7 +186,7 @@ class TestIntensity:
     "make, error, said",
     [
       (lambda: augment.random_intensity(2), ValueError, "scale of random_intensity must be a number from 0 to 1,"),
-      (lambda: augment.random_intensity((0.9, 0.8)), ValueError, "second not the smaller"),
+      (lambda: augment.random_intensity((0.9, 0.8)), ValueError, "the smaller one first"),
       (lambda: augment.random_intensity("0.1"), TypeError, "scale of random_intensity"),
       (lambda: augment.random_intensity(shift=-1), ValueError, "shift of random_intensity"),
       (
