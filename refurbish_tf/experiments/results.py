@@ -250,7 +250,11 @@ def quotient(ones, others):
 
   If either has a single value, there is no interval, and both ends are None.
   """
-  middle, half = difference(*([math.log(value) for value in values] for values in (ones, others)))
+  return of_logarithms(*difference(*([math.log(value) for value in values] for values in (ones, others))))
+
+
+def of_logarithms(middle, half):
+  """A quotient and both ends of its interval, from those of its logarithm. Without an interval both ends are None."""
   return math.exp(middle), *((None, None) if half is None else (math.exp(middle - half), math.exp(middle + half)))
 
 

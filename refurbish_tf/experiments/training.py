@@ -81,18 +81,24 @@ def compiled(model, steps, learning_rate=LEARNING_RATE, warm_up=0, weight_decay=
 
   In the first `warm_up`, a fraction of the steps, the learning rate rises linearly from 0.
   """
-  rising = round(warm_up * steps)
-  schedule = keras.optimizers.schedules.CosineDecay(
-    *((0.0, steps - rising, 0.0, "cosine", learning_rate, rising) if rising else (learning_rate, steps))
-  )
   model.compile(
-    keras.optimizers.SGD(schedule, momentum=MOMENTUM, nesterov=True, weight_decay=weight_decay),
+    keras.optimizers.SGD(
+      cosine(learning_rate, steps, warm_up), momentum=MOMENTUM, nesterov=True, weight_decay=weight_decay
+    ),
     keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     metrics=["accuracy"],
     jit_compile=jit_compile(),
     steps_per_execution=8,
   )
   return model
+
+
+def cosine(learning_rate, steps, warm_up):
+  """The learning rate's schedule for `compiled`."""
+  rising = round(warm_up * steps)
+  return keras.optimizers.schedules.CosineDecay(
+    *((0.0, steps - rising, 0.0, "cosine", learning_rate, rising) if rising else (learning_rate, steps))
+  )
 
 
 def jit_compile():

@@ -4,6 +4,7 @@ A stream is read through in every epoch, including elements that nobody needs. T
 any order.
 """
 
+from .audio_folder import audio_folder
 from .cached import cached
 from .coco import coco
 from .data_source import data_source
@@ -11,4 +12,4 @@ from .image_folder import image_folder
 from .tfrecord import tfrecord
 from .video_clips import video_clips
 
-__all__ = ["cached", "coco", "data_source", "image_folder", "tfrecord", "video_clips"]
+__all__ = ["audio_folder", "cached", "coco", "data_source", "image_folder", "tfrecord", "video_clips"]

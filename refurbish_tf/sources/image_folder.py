@@ -77,10 +77,14 @@ def image_folder(
     tf.errors.NotFoundError and the like: when it runs, a file cannot be read, such as a broken link.
       The iterator goes on with the next file.
   """
+  kind = class_folders.Kind("image_folder", "images", FORMATS)
+  return dataset_of_files(directory, class_names, validation_split, subset, seed, num_parallel_reads, kind)
+
+
+def dataset_of_files(directory, class_names, validation_split, subset, seed, num_parallel_reads, kind):
+  """`image_folder` for files of a `class_folders.Kind`."""
   num_parallel_reads = checks.check_parallel_reads(num_parallel_reads)
-  found = class_folders.find(
-    directory, class_names, validation_split, subset, seed, class_folders.Kind("image_folder", "images", FORMATS)
-  )
+  found = class_folders.find(directory, class_names, validation_split, subset, seed, kind)
   made = tuple(_ImageFilesDataset(os.fspath(directory), *each, num_parallel_reads) for each in found)
   return made if subset == "both" else made[0]
 
