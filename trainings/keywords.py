@@ -85,7 +85,7 @@ def prepare(sound, label, *, seed):
     -6.9 * time / (0.1 + 0.5 * reverberation)
   )
   room = tf.where(time == 0, 1.0, room * (0.02 + 0.1 * echoes))
-  wave = tf.signal.irfft(tf.signal.rfft(fitted(wave, POINTS)) * tf.signal.rfft(fitted(room, POINTS)))[:RATE]
+  wave = tf.signal.irfft(tf.signal.rfft(fitted(wave[:RATE], POINTS)) * tf.signal.rfft(fitted(room, POINTS)))[:RATE]
   # From white to red noise, 5 to 25 dB below the sound.
   white = tf.signal.rfft(tf.random.stateless_normal([RATE], augment.seed_at(seed, 2)))
   noise = tf.signal.irfft(white * tf.cast(tf.range(1, RATE // 2 + 2, dtype=tf.float32) ** -colour, tf.complex64))
