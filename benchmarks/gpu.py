@@ -168,9 +168,7 @@ def _load(rounds, title, quick, kept, run):
       )
       if "same" in result:
         rows.append(
-          common.Row(
-            f"{framework}, {result['way']}, same", name, "batches with the bytes of the CPU's", [result["same"]]
-          )
+          common.Row(f"{framework}, {result['way']}, same", name, "batches equal to the CPU's", [result["same"]])
         )
   return common.Section(
     title,
@@ -216,7 +214,7 @@ def _results(settings, quick, environment, budget):
   steps."""
   left = LONGEST if budget is None else budget.next()
   if left < 10:
-    return "not started", [{"way": "not measured: the minutes were over", "steps": []}]
+    return "not started", [{"way": "not measured: no time was left", "steps": []}]
   common.say(f"{settings['part']}, {settings.get('model', '')}, {settings['processors']} CPU cores")
   with tempfile.TemporaryFile("w+") as errors:
     process = subprocess.Popen(

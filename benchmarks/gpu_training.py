@@ -113,7 +113,7 @@ def finish(side, batch, calls, rounds):
   )
   policies = [*rtf.augment.rand_augment(2, MAGNITUDE), *final]
   cases = [("crop, flip and normalize", final, 0)]
-  cases += [(f"the same behind RandAugment, share {name}", policies, share) for share, name in SHARES.items()]
+  cases += [(f"the same after RandAugment, share {name}", policies, share) for share, name in SHARES.items()]
   for name, layers, share in cases:
     layer = rtf.keras.Offloaded(layers)
     yield {"way": name, "steps": _seconds_a_call(layer, given(layers, share), calls, rounds)}

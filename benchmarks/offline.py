@@ -62,7 +62,7 @@ def main(argv=None):
   unpacking.add_argument("output", type=pathlib.Path, help="an empty or new folder")
   arguments = parser.parse_args(argv)
   if arguments.output.exists() and any(arguments.output.iterdir()):
-    parser.error(f"{arguments.output} must be an empty or a new folder. Give another one, or delete it.")
+    parser.error(f"{arguments.output} must be an empty or new folder. Give another one, or delete it.")
   began = time.perf_counter()
   try:
     if arguments.command == "pack":

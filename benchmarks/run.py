@@ -38,7 +38,7 @@ def main():
     help="with gpu and sharing, which take long: only the sections whose titles contain these words",
   )
   parser.add_argument(
-    "--minutes", type=float, metavar="NUMBER", help="with gpu: the most important sections that end in time"
+    "--minutes", type=float, metavar="NUMBER", help="with gpu: run only the most important sections that end in time"
   )
   parser.add_argument(
     "--photographs",

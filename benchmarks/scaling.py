@@ -170,7 +170,7 @@ def by_processors(quick, directory):
 
 @contextlib.contextmanager
 def _process(processors=None, **variables):
-  """Yields an executor of one new process, which has these cores and variables, and no GPU, from its beginning."""
+  """Yields an executor with one new process, which starts with these cores and variables and without a GPU."""
   affinity = os.sched_getaffinity(0)
   executor = concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
   # The process inherits the cores of the thread that starts it.

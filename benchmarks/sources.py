@@ -142,8 +142,7 @@ def index(quick, directory, written):
     memory = [run(_resident_for, str(many)) / 1e6 for _ in range(common.rounds(quick, 3))]
   return common.Section(
     index.__doc__,
-    "Wall time from the call to the number of records, on a warm cache, and memory that it takes, in a process of its "
-    "own.",
+    "Wall-clock time from the call to the number of records, on a warm cache, and its memory, in a separate process.",
     [
       common.Row("index_time", "To make the index, 20 kB", "µs a record", making, limit=3),
       common.Row("index_memory", f"Memory of {count:,} records, with an iterator", "MB", memory, limit=32),

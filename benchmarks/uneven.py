@@ -65,9 +65,9 @@ def _uneven(quick):
     ]
   return common.Section(
     "Uneven times",
-    f"{WORKERS} workers that sleep, in batches of {BATCH}, without reuse. Until the last sample of the epoch begins: "
-    "the longest wait for a batch, and the time that workers are busy, which they are while they prepare a sample. The "
-    "bar is 0.95 of all workers.",
+    f"{WORKERS} workers that sleep, in batches of {BATCH}, without reuse. The longest wait for a batch, and the "
+    "fraction of time that workers spend preparing samples, until the last sample of the epoch begins. The bar is 0.95 "
+    "of all workers.",
     rows,
     lambda row: not row.unit.startswith("x "),
   )
@@ -109,7 +109,7 @@ def _clips(quick):
 
 
 def _run(function, **arguments):
-  """The results of each round; and if there are none, why."""
+  """The results of each round, or the reason why there are none."""
   import common
 
   needed = (

@@ -58,7 +58,7 @@ class Part:
     name: the name of its log.
     minutes: how many it takes; None for all that the others leave.
     table: the file that it writes; "" for none.
-    command: a function from its minutes, the unpacked folder, its table and whether it is quick to arguments of Python.
+    command: a function of its minutes, the unpacked folder, its table and "quick" that returns arguments of Python.
   """
 
   name: str
@@ -131,7 +131,7 @@ def main(argv=None):
     "--output", type=pathlib.Path, default=pathlib.Path("results"), help="a new folder (default: results)"
   )
   parser.add_argument(
-    "--quick", action="store_true", help="run everything on little data, also without a GPU, as a test"
+    "--quick", action="store_true", help="run everything on little data, even without a GPU, as a test"
   )
   arguments = parser.parse_args(argv)
   end = time.monotonic() + 60 * arguments.minutes
@@ -171,7 +171,7 @@ def share(parts, left):
 def _run(part, minutes, unpacked, landed, arguments, environment):
   """Runs a part. Returns whether it succeeded."""
   if minutes < LEAST_MINUTES:
-    say(f"{part.name}: not started, as too little time is left")
+    say(f"{part.name}: not started, because too little time is left")
     return False
   table = arguments.output.resolve() / part.table
   if table.suffix == ".csv" and (landed / part.table).exists():

@@ -164,8 +164,8 @@ class CacheStore:
     overwrite = checks.checked_flag("overwrite", overwrite)
     if path is None and (version is not None and shared is None or overwrite):
       raise ValueError(
-        "version and overwrite need a path or a name, because only a store that processes share has them. Give one, or "
-        "leave them out."
+        "version and overwrite need a path or a name, because only stores that processes share support them. Give one, "
+        "or leave them out."
       )
     if shared is None and shared_max_bytes is not None:
       raise ValueError(f"shared_max_bytes, a limit of shared, needs shared, got {shared_max_bytes}. Give shared.")

@@ -313,8 +313,8 @@ def _checked(num_outcomes, num_final_outcomes, epochs, r, **num_samples):
   except ValueError:
     raise ValueError(
       "The arrays must broadcast as in NumPy, got the shapes "
-      f"{', '.join(f'{value.shape} of {name}' for name, value in named.items())}. To have every combination, put them "
-      "on axes of their own: r[:, np.newaxis]."
+      f"{', '.join(f'{value.shape} of {name}' for name, value in named.items())}. To combine all values, put them on "
+      "separate axes: r[:, np.newaxis]."
     ) from None
   *_, outcomes, final_outcomes, epochs, r = named.values()
   for name, value in named.items():
@@ -326,7 +326,7 @@ def _checked(num_outcomes, num_final_outcomes, epochs, r, **num_samples):
     epochs > MAX_EPOCHS,
     {"epochs": epochs},
     f"epochs (k) must be at most {MAX_EPOCHS:,}",
-    "Give fewer, as the computation takes longer with each.",
+    "Give fewer, because the computation takes longer with each.",
   )
   _check(
     final_outcomes > outcomes,
@@ -337,8 +337,8 @@ def _checked(num_outcomes, num_final_outcomes, epochs, r, **num_samples):
   _check(
     r > epochs,
     {"epochs": epochs, "r": r},
-    "epochs (k) must be at least r, as a sample is used once in an epoch, so at most k times",
-    "Train for more epochs, or take a smaller reuse factor.",
+    "epochs (k) must be at least r, because a sample is used once per epoch, so at most k times",
+    "Train for more epochs, or use a smaller reuse factor.",
   )
   return tuple(named.values())
 

@@ -399,7 +399,7 @@ def _trace(function, element_spec, what, of):
   """
   takes = [name for name in _TAKES[what] if tracing.takes(name, function, element_spec)]
   if any(tracing.takes(name, function, element_spec) for name in ("generation", "epoch") if name not in _TAKES[what]):
-    bound = " To set a value of your own, bind it with functools.partial."
+    bound = " To set your own value, bind it with functools.partial."
     raise TypeError(_NOT_TAKEN[what] + bound)
   traceable = tracing.traceable(function)
   traced, input_structure = traceable, element_spec

@@ -87,7 +87,7 @@ class ProcessStats:
 
   Attributes:
     name: the name of the layer.
-    processes: how many processes call it, shared with other layers that use as many; 0 means this process.
+    processes: how many processes call it, shared with other layers with the same number; 0 means this process.
     calls: how many calls have ended.
     seconds: seconds spent in its function in these calls.
     busy: the fraction of the processes' time spent in its function, from the first call to the last, 0 to 1.

@@ -292,7 +292,7 @@ def train(row, folder):
 
 
 def in_own_process(function, *arguments):
-  """Calls a function in a new process, which finds the same memory as all others, and no threads."""
+  """Calls a function in a new process, so that each call starts with the same memory and without threads."""
   with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
     return process.submit(function, *arguments).result()
 

@@ -1,4 +1,4 @@
-"""`tf.data` alone, with the layers of refurbish_tf in a map, or `refurbish` in place of the map.
+"""`tf.data` alone, with the layers of refurbish_tf in a map, or `refurbish` instead of the map.
 
 The third argument says which: "tf_data", "refurbish", or "torch_loader" and "jax_loader", which hand over batches of
 refurbish. With "_ops" the layers are TensorFlow's operations, as they once were in refurbish_tf; with "_decoded" the

@@ -84,7 +84,7 @@ def posterize(image, bits):
 
 
 def color(image, factor):
-  """Moves the colours from grey (`factor` 0) by way of the image (1) to stronger ones (`ImageEnhance.Color`)."""
+  """Moves the colours from grey (`factor` 0) via the image itself (1) to stronger ones (`ImageEnhance.Color`)."""
   pixels = _float_pixels(image)
   return tf.reshape(_blend(_grey(pixels, columns=3), pixels, factor), tf.shape(image))
 
@@ -109,7 +109,7 @@ def brightness(image, factor):
 
 
 def sharpness(image, factor):
-  """Moves from a smoothed image (`factor` 0) by way of the image (1) to a sharpened one (`ImageEnhance.Sharpness`).
+  """Moves from a smoothed image (`factor` 0) via the image itself (1) to a sharpened one (`ImageEnhance.Sharpness`).
 
   The outermost pixels have no full neighbourhood and stay as they are.
   """

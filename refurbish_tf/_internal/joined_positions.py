@@ -20,7 +20,7 @@ def joined(saved):
   found = [read(each) for each in saved]
   value, lost = join(found)
   if lost:
-    told = "The others are between two epochs, so the samples that the missing ones had left in the last are skipped."
+    told = "The others have finished the last epoch, so its samples that the missing workers had left are skipped."
     if value["stages"][0]["begun"]:
       told = "All samples of the missing workers are prepared and yielded again in this epoch."
     pipeline_warnings.warn(

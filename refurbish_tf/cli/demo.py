@@ -32,7 +32,7 @@ Costs = collections.namedtuple("Costs", ["decode", "partial", "final"])
 
 @dataclasses.dataclass
 class Row:
-  """One way to prepare the photographs, and its measurements.
+  """A way to prepare the photographs, with its measurements.
 
   Attributes:
     name: the name to print.

@@ -1,4 +1,4 @@
-"""Reads the command line and runs the command, from before the import of TensorFlow to the exit status.
+"""Reads the command line, runs the command and returns the exit status. Starts before TensorFlow is imported.
 
 `refurbish_tf_launcher` loads this file by its path. At the top it imports neither the package nor anything slow, so
 --help, --version and a mistyped option do not wait for TensorFlow.

@@ -21,7 +21,7 @@ STEPS_PER_EXECUTION = 4
 
 
 def of_figure(rows, by):
-  """The rows that vary `by`, which is "e", "batch_size" or "shuffle_buffer_size", and keep the others as usual."""
+  """The rows in which only `by` ("e", "batch_size" or "shuffle_buffer_size") differs from the usual values."""
   usual = {"batch_size": 128, "shuffle_buffer_size": SHUFFLE_BUFFER_SIZE}
   return [
     row

@@ -91,7 +91,7 @@ class Pipelines:
     source = self.images.train.cache()
     decode = decoded(source, self.images)
     if None in self.images.shape:
-      # Images of several sizes cannot be batched, but one pixel of each can. A separate map takes the pixel, so that
+      # Images of several sizes cannot be batched, but one pixel of each can. A separate map selects it, so that
       # the first still decodes whole images.
       decode = decode.map(lambda image, label: (image[:1, :1], label))
     return {

@@ -61,7 +61,7 @@ class RefurbishLogger(StepCallback):
   Raises:
     TypeError: `dataset` is not a `tf.data.Dataset`, or `log_dir` is not a path.
     ValueError: `log_dir` is on a file system that TensorFlow does not support, such as s3://.
-    RuntimeError: the internals of this version of Keras are not the known ones.
+    RuntimeError: this version of Keras is not supported, because its internals have changed.
   """
 
   verdict: str | None = None

@@ -169,8 +169,8 @@ def with_offloaded(layers: Sequence[Any], model: keras.Model) -> keras.Model:
   True
 
   Both models share their weights. The returned model takes the batches of `Dataset.offload` in `fit`, and those of
-  `rtf.as_offloaded` in `evaluate`, `predict` and `validation_data`. Save and export `model`, which is also the
-  attribute `model` of the returned one. It predicts on plain images; if the layers normalize, normalize them first:
+  `rtf.as_offloaded` in `evaluate`, `predict` and `validation_data`. Save and export `model`, which the returned
+  model also has as its attribute `model`. It predicts on plain images; if the layers normalize, normalize them first:
   `model.predict(rtf.augment.compose(layers[-1:])(images))`. If a batch has other entries, `model` is called on a dict
   of these entries and the images, `"image"`.
 

@@ -163,7 +163,7 @@ def _taken(x, row, column, outside):
 def _rearranged(x, run):
   """Applies consecutive crops, flips and cutouts: finds where each pixel comes from, from the last layer to the first.
 
-  `run`: for each layer, the layer, its draws, and the `todo` of each image, None if it is to be done to all.
+  `run`: for each layer, the layer, its draws, and the `todo` of each image, None if it applies to all.
   """
   _, height, width = x.shape
   row, column = _places(height, width)

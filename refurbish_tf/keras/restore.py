@@ -71,9 +71,9 @@ class BackupAndRestore(StepCallback):
       with another number of batches per epoch or execution; at the first step, it is of another model or optimizer, or
       of a pipeline with another number of `refurbish` stages, or the model is not built. The model is left unchanged.
     TypeError: `backup_dir` is not a path; on JAX and PyTorch, `fit` was not given a `tf.data.Dataset`.
-    RuntimeError: the internals of this version of Keras are not the known ones; when `fit` begins, there are two
-      `BackupAndRestore`, or a distribution of Keras over several processes; at its first step, it reads through a
-      `tf.distribute` strategy, whose iterators cannot be saved.
+    RuntimeError: this version of Keras is not supported, because its internals have changed; when `fit` begins, there
+      are two `BackupAndRestore`, or a distribution of Keras over several processes; or, at its first step, it reads
+      through a `tf.distribute` strategy, whose iterators cannot be saved.
     tf.errors.InvalidArgumentError: at the first step, the backup is of another pipeline. The model is left unchanged.
     tf.errors.FailedPreconditionError, tf.errors.UnimplementedError: at the first step, the pipeline cannot be saved,
       because it has its own state or reads from a tf.data service.
@@ -188,7 +188,8 @@ class BackupAndRestore(StepCallback):
   def _join(self, callbacks):
     if any(isinstance(callback, BackupAndRestore) for callback in callbacks):
       raise RuntimeError(
-        "callbacks must have only one BackupAndRestore, got two, but only one can decide where fit resumes. Remove one."
+        "callbacks must have only one BackupAndRestore, got two. Remove one, because only one can decide where fit "
+        "resumes."
       )
     # Outermost, so that no other callback sees the steps that are not run.
     callbacks.insert(0, self)

@@ -279,7 +279,7 @@ class _Worker:
       self._connection.send(("call", self._number, sent.name, seed, names, described))
       kind, number, *reply = self._connection.receive()
       if number != self._number:
-        raise RuntimeError("A process has answered another call than the one that was made.")
+        raise RuntimeError("A process has answered a different call from the one that was made.")
     except (EOFError, ConnectionError):
       with contextlib.suppress(subprocess.TimeoutExpired):
         self._process.wait(_SELF_END)

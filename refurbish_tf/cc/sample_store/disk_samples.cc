@@ -57,7 +57,7 @@ class DiskSamples : public SampleStore, private SampleMap<Sample> {
     if (*before == types) return CheckDirectory();
     return FailedPrecondition(
         "This CacheStore is in use by a refurbish stage whose samples have other "
-        "types or shapes. Use one CacheStore for one kind of sample.");
+        "types or shapes. Use a separate CacheStore for each kind of sample.");
   }
   absl::Status CheckDirectory() const override {
     return disk_->CheckDirectory();

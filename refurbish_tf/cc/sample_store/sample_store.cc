@@ -101,7 +101,7 @@ absl::Status SampleStore::CheckTypes(const DataTypeVector& dtypes) {
                          tensorflow::DataTypeVectorString(dtypes),
                          "], but the samples of this CacheStore have [",
                          tensorflow::DataTypeVectorString(*dtypes_),
-                         "]. Use one CacheStore for one kind of sample.");
+                         "]. Use a separate CacheStore for each kind.");
 }
 
 absl::Status SampleStore::Put(uint64_t index, Sample sample) {

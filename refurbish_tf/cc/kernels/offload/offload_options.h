@@ -93,7 +93,7 @@ struct OffloadOptions {
     if (components.size() != types.size() ||
         components.size() != shapes.size()) {
       return Refused(
-          "components, output_types and output_shapes must be as many.");
+          "components, output_types and output_shapes must match in number.");
     }
     for (const int64_t once :
          {OffloadOptions::kImages, OffloadOptions::kDraws}) {

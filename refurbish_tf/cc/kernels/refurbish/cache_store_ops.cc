@@ -99,9 +99,9 @@ class GetOp : public OpKernel {
   explicit GetOp(OpKernelConstruction* ctx) : OpKernel(ctx) {
     OP_REQUIRES_OK(ctx, GetAttrs(ctx, "output_types", &types_.dtypes,
                                  "output_shapes", &types_.shapes));
-    OP_REQUIRES(
-        ctx, types_.shapes.size() == types_.dtypes.size(),
-        InvalidArgument("output_shapes must be as many as output_types."));
+    OP_REQUIRES(ctx, types_.shapes.size() == types_.dtypes.size(),
+                InvalidArgument(
+                    "output_shapes and output_types must match in number."));
   }
 
   void Compute(OpKernelContext* ctx) override {

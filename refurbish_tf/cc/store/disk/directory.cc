@@ -75,7 +75,7 @@ absl::StatusOr<std::unique_ptr<Directory>> Directory::Open(
       open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (fd < 0 && errno == ENOTDIR) {
     return UnusableDirectory(
-        path, "it is a file. Give a directory, which may not exist yet.");
+        path, "it is a file. Give a directory, which need not exist yet.");
   }
   if (fd < 0) {
     return ErrnoError("Cannot open the directory ", path, " of a cache store");

@@ -89,7 +89,7 @@ absl::StatusOr<std::unique_ptr<DiskStore>> DiskStore::Open(
   opened.env().Unlock(lock_fd, kOpeningByte);
   return store;
 } catch (const std::bad_alloc&) {
-  return ResourceExhausted("There is no memory to open the cache store ", path);
+  return ResourceExhausted("Not enough memory to open the cache store ", path);
 }
 
 DiskStore::~DiskStore() {

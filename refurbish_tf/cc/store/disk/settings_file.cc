@@ -46,7 +46,7 @@ std::string Unescape(const std::string& line) {
 
 absl::Status DamagedSettings(const std::string& path) {
   return DataLoss("The file ", path,
-                  ", which says what is in the cache store, is damaged.");
+                  ", which describes the cache store, is damaged.");
 }
 
 }  // namespace
