@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def jax_loader(
   dataset: tf.data.Dataset[Any], device_or_sharding: jax.Device | jax.sharding.Sharding | None = None
 ) -> loader.Loader:
-  """The batches of a `tf.data` pipeline as JAX arrays.
+  """Returns a loader of the batches of a `tf.data` pipeline as JAX arrays.
 
   >>> import jax
   >>> images = tf.data.Dataset.from_tensor_slices(tf.zeros([6, 32, 32, 3], tf.uint8))
@@ -31,21 +31,21 @@ def jax_loader(
 
   Each iteration over the loader is an epoch. Batches have the structure, names and shapes of the pipeline's elements,
   and come in the pipeline's order. Their dtypes are those that `jax.numpy.asarray` gives: int64 becomes int32, and
-  float64 float32, unless `jax_enable_x64` is set. Batches may be donated. End the pipeline with
+  float64 becomes float32, unless `jax_enable_x64` is set. Batches may be donated. End the pipeline with
   `.prefetch(tf.data.AUTOTUNE)`, so that batches are made in parallel with training.
 
-  To the CPU they come without a copy. To other devices the next batch is sent by an asynchronous `jax.device_put` while
-  you use this one. TensorFlow must not take the accelerator: call `tf.config.set_visible_devices([], "GPU")` first.
+  On the CPU, batches are not copied. To other devices, an asynchronous `jax.device_put` sends the next batch while you
+  use this one. TensorFlow must not use the accelerator: call `tf.config.set_visible_devices([], "GPU")` first.
 
-  With a `jax.sharding.Sharding` a batch is one array over its devices. Where these belong to several processes, each
-  process gives its part of the batch: let it read its own part of the data, by `dataset.shard(jax.process_count(),
-  jax.process_index())` before `refurbish`.
+  With a `jax.sharding.Sharding` a batch is one array over its devices. If these belong to several processes, each
+  process provides its part of the batch: let it read its own shard of the data, with
+  `dataset.shard(jax.process_count(), jax.process_index())` before `refurbish`.
 
-  `loader.state_dict()` and `loader.load_state_dict(state)` resume in mid-epoch. The state is that of the last batch
-  that was handed out, a NumPy array that orbax and others save with your weights. The rest of the epoch has exactly the
-  samples that were not handed out; with functions that take a `seed` it is the same bit for bit. After the last batch
-  of an epoch comes the next one. `loader.epoch` is the number of the epoch: a program that may be started again trains
-  `for epoch in range(loader.epoch, num_epochs)`.
+  `loader.state_dict()` and `loader.load_state_dict(state)` resume in mid-epoch. The state is the position after the
+  last batch that was returned, a NumPy array that orbax and others save with your weights. The rest of the epoch has
+  exactly the samples that were not returned; with functions that take a `seed` it is the same bit for bit. After the
+  last batch of an epoch comes the next one. `loader.epoch` is the number of the epoch: a program that may be restarted
+  trains `for epoch in range(loader.epoch, num_epochs)`.
 
   Implements the reuse of one preparation by several frameworks (Kakaraparthi et al., "The Case for Unifying Data
   Loading in Machine Learning Clusters", HotCloud 2019, section 3): jobs in PyTorch, JAX and TensorFlow can share a
@@ -54,16 +54,16 @@ def jax_loader(
   Args:
     dataset: a finite `tf.data.Dataset`. Its elements have dense tensors: any nest of tuples, dicts and named tuples, of
       booleans, integers, floating point or complex numbers.
-    device_or_sharding: where the batches are to be, as for `jax.device_put`: a `jax.Device`, or a
+    device_or_sharding: where to put the batches, as for `jax.device_put`: a `jax.Device`, or a
       `jax.sharding.Sharding` of all components. None for JAX's default device.
 
   Returns:
-    An `rtf.Loader`. Its `len` is that of the dataset, and raises TypeError where it is not known.
+    An `rtf.Loader`. Its `len` is the length of the dataset, and raises TypeError if this is unknown.
 
   Raises:
     TypeError: `dataset` is not a `tf.data.Dataset`, or it yields strings, ragged or sparse tensors, or another type
-      that JAX does not have; `device_or_sharding` is neither.
-    ValueError: `dataset` repeats without end; when it is read, a batch cannot be divided as the sharding asks.
+      that JAX does not have; `device_or_sharding` is neither a device nor a sharding.
+    ValueError: `dataset` repeats without end; when it is read, the sharding cannot divide a batch.
     OverflowError: when it is read, an integer does not fit into 32 bits.
     RuntimeError: called while a `tf.function` is traced.
     ModuleNotFoundError: JAX is not installed.
@@ -116,7 +116,7 @@ class _Mover:
     except (ValueError, AssertionError) as error:  # JAX raises AssertionError for a scalar.
       raise ValueError(
         f"rtf.jax_loader cannot divide components of the shapes {', '.join(str(array.shape) for array in arrays)} as "
-        "the sharding asks. Give it batches that it can divide, by .batch(..., drop_remainder=True), and no component "
+        "the sharding asks. Pass batches that it can divide, with .batch(..., drop_remainder=True), and no component "
         f"without a batch dimension. {error}"
       ) from error
 
@@ -140,8 +140,8 @@ def _narrowed(array, dtype):
     least, most = array.min(), array.max()
     if least < limits.min or most > limits.max:
       raise OverflowError(
-        f"rtf.jax_loader makes {array.dtype} {dtype}, as jax.numpy.asarray does, but the values are from {least} to "
-        f'{most}. Call jax.config.update("jax_enable_x64", True), or make them smaller.'
+        f"rtf.jax_loader converts {array.dtype} to {dtype}, as jax.numpy.asarray does, but the values are from {least} "
+        f'to {most}. Call jax.config.update("jax_enable_x64", True), or make them smaller.'
       )
   with np.errstate(over="ignore"):
     return array.astype(dtype)

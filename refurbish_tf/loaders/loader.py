@@ -19,8 +19,8 @@ from refurbish_tf.loaders import state as states
 class Loader:
   """Batches of a `tf.data` pipeline for another framework. Made by `rtf.torch_loader` and `rtf.jax_loader`.
 
-  `iter` gives the batches of the next epoch, `len` their number where it is known, `epoch` which one it is.
-  `state_dict` and `load_state_dict` are those of a checkpoint.
+  `iter` returns the batches of the next epoch, `len` their number if it is known, and `epoch` the number of the epoch.
+  `state_dict` and `load_state_dict` save and restore the position.
   """
 
   def __init__(self, function: str, dataset: tf.data.Dataset[Any], mover: Any) -> None:
@@ -52,8 +52,8 @@ class Loader:
 
   def __reduce__(self):
     raise TypeError(
-      f"{self._function}: a loader cannot be copied or pickled, as its pipeline is of this process. Make one where it "
-      "is needed. What belongs into a checkpoint is its state_dict()."
+      f"{self._function}: a loader cannot be copied or pickled, because its pipeline belongs to this process. Make one "
+      "where it is needed. In a checkpoint, save its state_dict()."
     )
 
   def __iter__(self) -> Iterator[Any]:
@@ -63,11 +63,11 @@ class Loader:
 
   @property
   def epoch(self) -> int:
-    """The number of the epoch that is being read, from 0; where none is, of the next one.
+    """The number of the epoch that is being read, from 0, or of the next one if none is being read.
 
-    It is part of the state. After `load_state_dict` it is the number of the epoch whose rest comes next, or, where
-    nothing is left of it, of the one after that: to know, this reads a batch. So a program that may be started again
-    trains `for epoch in range(loader.epoch, num_epochs)`.
+    It is part of the state. After `load_state_dict` it is the number of the epoch whose rest comes next, or, if nothing
+    is left of it, of the one after it: to find out, this reads a batch. So a program that may be restarted trains `for
+    epoch in range(loader.epoch, num_epochs)`.
     """
     with self._lock:
       if self._position() is not None:
@@ -79,23 +79,22 @@ class Loader:
     return _BatchSampler(self)  # Lightning gives the number of the epoch to the sampler that it finds here.
 
   def state_dict(self) -> dict[str, Any]:
-    """The position after the last batch that was handed out, whatever is read ahead.
+    """Returns the position after the last batch that was returned, even if later ones were read ahead.
 
     Returns:
       `{"state": array}`: a vector of uint8, a `torch.Tensor` or a `numpy.ndarray`. Its length is a power of two, at
-      least 65,536 and for N samples about N / 4, the same at each position. It holds no samples but those that stages
-      after `refurbish` have buffered: docs/torch_jax.md says which do.
+      least 65,536 and for N samples about N / 4, the same at each position. It holds no samples except those that
+      stages after `refurbish` have buffered: docs/torch_jax.md lists these stages.
 
     Raises:
-      tf.errors.FailedPreconditionError, tf.errors.UnimplementedError: the pipeline cannot be saved, as it draws random
-        numbers without a seed, or reads a Python generator or a tf.data service.
+      tf.errors.FailedPreconditionError, tf.errors.UnimplementedError: the pipeline cannot be saved, because it draws
+        random numbers without a seed, or reads a Python generator or a tf.data service.
     """
     if self._is_read_early:
       pipeline_warnings.warn(
-        f"{self._function}: Lightning does not know how many batches an epoch has, so it reads one more than it "
-        "trains on. A state saved in mid-epoch lacks that batch, and training that goes on from the end of an epoch "
-        "begins with the order of the first one. Tell the number: "
-        ".apply(tf.data.experimental.assert_cardinality(number))."
+        f"{self._function}: Lightning does not know how many batches an epoch has, so it reads one more than it trains "
+        "on. A state saved in mid-epoch lacks that batch, and training that resumes at the end of an epoch starts with "
+        "the order of the first one. Declare the number: .apply(tf.data.experimental.assert_cardinality(number))."
       )
     with self._lock, checks.save_errors(self._function):
       if self._reads_endless_service:
@@ -108,19 +107,19 @@ class Loader:
     return {"state": self._mover.state(state)}
 
   def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-    """Goes to the position that `state_dict` has saved: the next epoch that is read is the rest of that one.
+    """Goes to the position that `state_dict` has saved: the next iteration reads the rest of that epoch.
 
-    Where nothing is left of it, it is the whole next one; `epoch` tells which one it is. The epoch that is being read
-    is left: its iterator gives an error when it is read again.
+    If nothing is left of it, the next iteration reads the whole next epoch; `epoch` tells which one it is. An iterator
+    that is being read is abandoned: it raises an error when it is read again.
 
     Args:
-      state_dict: what `state_dict()` of a loader of the same pipeline returned, in any process, for any device.
+      state_dict: the result of `state_dict()` of a loader of the same pipeline, in any process, for any device.
 
     Raises:
-      ValueError: it is damaged, of another pipeline, or of another version.
+      ValueError: it is damaged, or belongs to another pipeline or another version.
       TypeError: it is not what `state_dict()` returns.
-      tf.errors.OpError: the pipeline does not fit. The next epoch follows, or the rest that was loaded before and not
-      read.
+      tf.errors.OpError: the pipeline does not fit. The next iteration reads the next epoch, or the rest that was loaded
+      before and not read.
     """
     state = states.as_array(f"{self._function}: load_state_dict", state_dict)
     with self._lock:
@@ -129,7 +128,7 @@ class Loader:
       told = (lambda each: each) if saved.iterator is not None else _without_batch_sizes
       if told(saved.described) != told(self._described):
         raise ValueError(
-          f"{self._function}: the state is of another pipeline, with {saved.described}, but this one has "
+          f"{self._function}: the state belongs to another pipeline, with {saved.described}, but this one has "
           f"{self._described}. Build the same pipeline."
         )
       self._load(saved, state)
@@ -165,7 +164,7 @@ class Loader:
     self._told = None
 
   def _rest_is_over(self):
-    """Whether the next epoch comes in place of the rest of the one that was loaded."""
+    """Whether the next epoch replaces the rest of the one that was loaded."""
     if self._rest is None:
       return False
     known_by = self._rest.saved.told  # The number by which Lightning knew the epoch, if it gave one.
@@ -179,7 +178,7 @@ class Loader:
     return None if self._epoch is None else self._epoch.position()
 
   def _tell(self, number):
-    """Called when Lightning begins epoch `number`. If Lightning does not know the length, it has read one."""
+    """Called when Lightning begins epoch `number`. If Lightning does not know the length, it has read a batch of it."""
     with self._lock:
       is_first, self._told = self._told is None, number
       if not is_first:
@@ -191,9 +190,10 @@ class Loader:
         for stage, passes in zip(self._stages, dataset_graph.passes(self._pipeline, self._stages)):
           if passes == math.inf:
             pipeline_warnings.warn(
-              f"{self._function}: training goes on with epoch {number}, whose samples come in the order of the first "
-              "one again, as after .repeat() without a number nobody knows how many epochs of the source were read. "
-              "Give .repeat() a number, or save the loader's state in a LightningDataModule, as in docs/torch_jax.md."
+              f"{self._function}: training continues with epoch {number}, but its samples come in the order of the "
+              "first one: after .repeat() without a number, it is unknown how many epochs of the source were read. "
+              "Pass a number to .repeat(), or save the loader's state in a LightningDataModule, as in "
+              "docs/torch_jax.md."
             )
           elif (saved := stage.saved_state())["next_epoch"] < number * passes:
             stage.restore_state({**saved, "next_epoch": number * passes})
@@ -228,8 +228,8 @@ class _Epoch:
       self._begin()
     if self._num_loads != self._loader._num_loads:
       raise RuntimeError(
-        f"{self._loader._function}: load_state_dict() has gone to another position since this iterator was begun. Call "
-        "iter() again."
+        f"{self._loader._function}: load_state_dict() has moved to another position since this iterator was begun. "
+        "Call iter() again."
       )
     self._batches.read_ahead(self._mover.num_ahead)
     if self._batches.is_empty():
@@ -320,7 +320,7 @@ def _without_batch_sizes(described):
 
 
 def _packer(element_spec):
-  """A function that packs a list of tensors in the structure `element_spec`, whose Nones the list lacks."""
+  """A function that packs a list of tensors into the structure `element_spec`; the list omits its Nones."""
   flat = tf.nest.flatten(element_spec)
   if any(isinstance(spec, none_tensor.NoneTensorSpec) for spec in flat):
 

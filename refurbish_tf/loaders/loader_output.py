@@ -42,13 +42,13 @@ def pipeline(function, dataset, num_ahead, exclusive):
   if not isinstance(dataset, tf.data.Dataset):
     raise TypeError(f"{function} takes a tf.data.Dataset, got {type(dataset).__name__}.")
   if not tf.executing_eagerly():
-    raise RuntimeError(f"{function} cannot be part of a tf.function, as it leaves TensorFlow: call it outside.")
+    raise RuntimeError(f"{function} cannot be part of a tf.function, because it leaves TensorFlow: call it outside.")
   _check_elements(function, dataset.element_spec)
   if dataset.cardinality() == tf.data.INFINITE_CARDINALITY:
     raise ValueError(
-      f"{function} needs a dataset that ends, got one that repeats without end. Leave .repeat() out, or give it a "
-      "number, and iterate over the loader once for each epoch. TensorFlow also takes sample_from_datasets(..., "
-      "stop_on_empty_dataset=True) for infinite: put .take(n) after it, with the number of elements that it has."
+      f"{function} needs a dataset that ends, got one that repeats without end. Leave .repeat() out, or pass it a "
+      "number, and iterate over the loader once for each epoch. TensorFlow also considers sample_from_datasets(..., "
+      "stop_on_empty_dataset=True) infinite: put .take(n) after it, with its number of elements."
     )
   options = tf.data.Options()
   options.experimental_optimization.inject_prefetch = False  # Otherwise tf.data may add a prefetch, which reads ahead.
@@ -67,8 +67,8 @@ def tell_of_gpu(function):
   if not _told_of_gpu and tf.config.get_visible_devices("GPU"):
     _told_of_gpu = True
     pipeline_warnings.warn(
-      f"{function} loads to an accelerator, and TensorFlow can see a GPU: it will take nearly all of its memory. Call "
-      'tf.config.set_visible_devices([], "GPU") at the beginning of the program, before anything else of TensorFlow.'
+      f"{function} loads to an accelerator, but TensorFlow can see a GPU and will take nearly all of its memory. Call "
+      'tf.config.set_visible_devices([], "GPU") at the beginning of the program, before other calls of TensorFlow.'
     )
 
 
@@ -76,17 +76,17 @@ def _check_elements(function, element_spec):
   for path, spec in nest.flatten_with_joined_string_paths(element_spec):
     if isinstance(spec, none_tensor.NoneTensorSpec):
       continue
-    name = f"component {path}" if path else "what the dataset yields"
+    name = f"component {path}" if path else "the dataset's element"
     if not isinstance(spec, tf.TensorSpec):
       raise TypeError(
-        f"{function} hands over dense tensors, but {name} is a {type(spec).__name__.removesuffix('Spec')}. Make it "
-        "dense with .map, as by to_tensor() or tf.sparse.to_dense, or leave it out."
+        f"{function} needs dense tensors, but {name} is a {type(spec).__name__.removesuffix('Spec')}. Make it dense "
+        "with .map, by to_tensor() or tf.sparse.to_dense, or leave it out."
       )
     if spec.dtype not in DTYPES:
       way_out = "Decode" if spec.dtype == tf.string else "Cast"
       raise TypeError(
-        f"{function} cannot hand over {name} of dtype {spec.dtype.name}. {way_out} it, or leave it out, with .map. "
-        f"Allowed are {', '.join(dtype.name for dtype in DTYPES)}."
+        f"{function} cannot pass on {name} of dtype {spec.dtype.name}. {way_out} it, or leave it out, with .map. "
+        f"Allowed dtypes are {', '.join(dtype.name for dtype in DTYPES)}."
       )
 
 

@@ -67,7 +67,7 @@ def read(function, state):
   if header["format"] != _FORMAT:
     raise ValueError(
       f"{function}: the state has format {header['format']}, but this refurbish_tf reads format {_FORMAT}. Use the "
-      "one that saved it."
+      "version that saved it."
     )
   parts = None
   if header["iterator"] is not None:
@@ -89,7 +89,7 @@ def as_array(function, state_dict):
     array = None
   if array is None or array.dtype != np.uint8 or array.ndim != 1:
     raise TypeError(
-      f'{function} takes what state_dict() has returned, {{"state": a vector of uint8}}, got {_described(state_dict)}.'
+      f'{function} takes the result of state_dict(), {{"state": a vector of uint8}}, got {_described(state_dict)}.'
     )
   return array
 

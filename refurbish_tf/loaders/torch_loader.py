@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def torch_loader(dataset: tf.data.Dataset[Any], device: torch.device | str | int | None = None) -> loader.Loader:
-  """The batches of a `tf.data` pipeline as PyTorch tensors, in place of a `torch.utils.data.DataLoader`.
+  """Returns a loader of a `tf.data` pipeline's batches as PyTorch tensors, in place of a `torch.utils.data.DataLoader`.
 
   >>> images = tf.data.Dataset.from_tensor_slices(tf.zeros([6, 32, 32, 3], tf.uint8))
   >>> train = images.refurbish([rtf.augment.rand_augment()], [rtf.augment.random_flip()], r=3, seed=7).batch(2)
@@ -29,19 +29,19 @@ def torch_loader(dataset: tf.data.Dataset[Any], device: torch.device | str | int
   (3, torch.Size([2, 3, 32, 32]))
 
   Each iteration over the loader is an epoch. Batches have the structure, names, shapes and dtypes of the pipeline's
-  elements, and come in the pipeline's order. On the CPU a batch is the pipeline's memory itself, without a copy, where
-  no one else has it: a slice, a constant, an element of a `cache()` or of an `echo` after `batch` is copied. So a batch
-  is yours, and may be written to in place. End the pipeline with `.prefetch(tf.data.AUTOTUNE)`, so that batches are
-  made in parallel with training.
+  elements, and come in the pipeline's order. On the CPU a batch uses the pipeline's memory without a copy, unless
+  something else uses that memory: a slice, a constant, an element of a `cache()` or of an `echo` after `batch` is
+  copied. So you may write into a batch. End the pipeline with `.prefetch(tf.data.AUTOTUNE)`, so that batches are made
+  in parallel with training.
 
-  To a CUDA device batches are moved ahead: the next one is copied from pinned memory, in a stream of its own, while you
-  use this one. TensorFlow must not take the GPU: call `tf.config.set_visible_devices([], "GPU")` first.
+  To a CUDA device batches are moved ahead: the next one is copied from pinned memory, in a separate stream, while you
+  use this one. TensorFlow must not use the GPU: call `tf.config.set_visible_devices([], "GPU")` first.
 
-  `loader.state_dict()` and `loader.load_state_dict(state)` resume in mid-epoch, as those of torchdata's
-  `StatefulDataLoader` do, also within Lightning. The state is that of the last batch that was handed out. The rest of
-  the epoch has exactly the samples that were not handed out; with functions that take a `seed` it is the same bit for
-  bit. After the last batch of an epoch comes the next one. `loader.epoch` is the number of the epoch: a program that
-  may be started again trains `for epoch in range(loader.epoch, num_epochs)`.
+  `loader.state_dict()` and `loader.load_state_dict(state)` resume in mid-epoch, like those of torchdata's
+  `StatefulDataLoader`, including within Lightning. The state is the position after the last batch that was returned.
+  The rest of the epoch has exactly the samples that were not returned; with functions that take a `seed` it is the same
+  bit for bit. After the last batch of an epoch comes the next one. `loader.epoch` is the number of the epoch: a program
+  that may be restarted trains `for epoch in range(loader.epoch, num_epochs)`.
 
   Implements the reuse of one preparation by several frameworks (Kakaraparthi et al., "The Case for Unifying Data
   Loading in Machine Learning Clusters", HotCloud 2019, section 3): jobs in PyTorch, JAX and TensorFlow share a `store`.
@@ -49,16 +49,16 @@ def torch_loader(dataset: tf.data.Dataset[Any], device: torch.device | str | int
   Args:
     dataset: a finite `tf.data.Dataset`. Its elements have dense tensors: any nest of tuples, dicts and named tuples, of
       booleans, integers, floating point or complex numbers.
-    device: where the batches are to be: a `torch.device`, or what makes one, such as "cuda" or 0. None for the CPU.
+    device: where to put the batches: a `torch.device`, or its argument, such as "cuda" or 0. None for the CPU.
 
   Returns:
-    An `rtf.Loader`. Its `len` is that of the dataset, and raises TypeError where it is not known.
+    An `rtf.Loader`. Its `len` is the length of the dataset, and raises TypeError if this is unknown.
 
   Raises:
     TypeError: `dataset` is not a `tf.data.Dataset`, or it yields strings, ragged or sparse tensors, or another type
       that PyTorch does not have.
     ValueError: `dataset` repeats without end.
-    RuntimeError: `device` is none; called while a `tf.function` is traced.
+    RuntimeError: `device` is invalid; called while a `tf.function` is traced.
     ModuleNotFoundError: PyTorch is not installed.
     Errors of the pipeline: when it is read, in place of a batch. The next one follows.
   """
@@ -75,7 +75,7 @@ def torch_loader(dataset: tf.data.Dataset[Any], device: torch.device | str | int
   else:
     if device.type == "cuda" and not torch.cuda.is_available():
       raise RuntimeError(
-        f'rtf.torch_loader: device is "{device}", but PyTorch finds no GPU that it can use. Give it "cpu" where '
+        f'rtf.torch_loader: device is "{device}", but PyTorch finds no GPU that it can use. Pass "cpu" if '
         "torch.cuda.is_available() is false, or install a driver and a PyTorch that fit your GPU."
       )
     loader_output.tell_of_gpu("rtf.torch_loader")
@@ -91,9 +91,9 @@ def _tell_of_triton():
     return
   if "triton" not in sys.modules and tuple(map(int, triton.split(".")[:2])) >= (3, 7):
     pipeline_warnings.warn(
-      f"PyTorch will crash when it imports Triton {triton}, at the latest with the first optimizer, as TensorFlow was "
-      "imported before it (tensorflow#124205). Begin the program with `import torch._dynamo`, which imports Triton, "
-      "before TensorFlow and refurbish_tf."
+      f"PyTorch will crash when it imports Triton {triton}, at the latest with the first optimizer, because TensorFlow "
+      "was imported before it (tensorflow#124205). Begin the program with `import torch._dynamo`, which imports "
+      "Triton, before TensorFlow and refurbish_tf."
     )
 
 

@@ -1,7 +1,7 @@
 """Sources whose elements are read by index, so that `refurbish` reads only fresh samples.
 
-A stream is read through in every epoch, including elements that nobody needs. These datasets yield single elements in
-any order.
+A stream is read to its end in every epoch, including elements that are not needed. These datasets return single
+elements in any order.
 """
 
 from .audio_folder import audio_folder

@@ -10,7 +10,7 @@ from refurbish_tf._internal.tensorflow_internals import dataset_ops
 from refurbish_tf.cache_store import DECODERS, DECODERS_VERSION, REUSE, UNLIMITED, CacheStore
 from refurbish_tf.cache_store import check_store, describe_bytes, describe_store, opened_store
 
-# The setting of a store on disk that has the fingerprint of the files whose contents it holds.
+# The setting in which a store on disk records the fingerprint of the files whose contents it holds.
 FILES = "files"
 
 
@@ -20,7 +20,7 @@ def cached(
   *,
   num_parallel_reads: int | None = None,
 ) -> tf.data.Dataset[Any]:
-  """Keeps the elements of a source that is read by index, as far as there is room, and stays a source by index.
+  """Keeps elements of a source in a store, as far as there is room. Source and result are read by index.
 
   >>> squares = tf.data.Dataset.range(6).map(lambda x: x * x)
   >>> train = rtf.sources.cached(squares).refurbish(lambda x: 10 * x, r=3, seed=7)
@@ -29,61 +29,61 @@ def cached(
   [0, 10, 40, 90, 160, 250]
   [0, 10, 40, 90, 160, 250]
 
-  An element that was read once comes from the store; what the store has no room for is read from the source each time.
-  Only elements that somebody asks for are read: after it `refurbish` asks for fresh samples alone, in random order, and
-  a parallel `map` of the source reads what is missing, in parallel, and nothing else. So it pays where reading or
-  decoding is slow, and its memory can be less than what all elements take. (With `shard` directly after `cached`, a
-  source that reads ahead also reads the elements of other shards, and drops them: shard the source.)
+  An element that was read once comes from the store; an element that the store has no room for is read from the source
+  each time. Only requested elements are read: a `refurbish` stage after it requests fresh samples alone, in random
+  order, and a parallel `map` of the source reads the missing ones, in parallel, and nothing else. So it pays if reading
+  or decoding is slow, even with less memory than all elements take. (With `shard` directly after `cached`, a source
+  that reads ahead also reads the elements of other shards, and drops them: shard the source.)
 
   >>> store = rtf.CacheStore(max_bytes=4 * 8)
   >>> few = rtf.sources.cached(squares, store)
   >>> [int(x) for x in few], len(store)
   ([0, 1, 4, 9, 16, 25], 4)
 
-  The elements that come first are kept, until they are removed from the store: under a limit nothing makes room for
-  others. With a `store` on disk the next run finds them, and jobs that share the directory share the elements, as where
-  the source is on a slow file system. A damaged record is never used: its element is read again.
+  The first elements are kept until they are removed from the store: at the limit, nothing makes room for others. With a
+  `store` on disk the next run finds them, and jobs that share the directory share the elements, for example if the
+  source is on a slow file system. A damaged record is never used: its element is read again.
 
-  `Dataset.cache()` keeps all elements of any source or none, and makes a stream of it, whose elements `refurbish` can
-  only pass over one by one.
+  `Dataset.cache()` keeps all elements of any source or none, and makes it a stream, whose elements `refurbish` can only
+  skip one by one.
 
-  What is random in the source, as in a `map` that draws, is drawn once for an element that is kept. The elements of
+  Anything random in the source, such as a `map` that draws, is drawn once for an element that is kept. The elements of
   `cached` are the same objects in memory each time: a `numpy_function` after it must not write into its argument.
 
   Args:
     source: a finite `tf.data.Dataset` that is read by index: `rtf.sources`, `from_tensor_slices`, `range`, and `map`,
-      `zip`, `batch` with `drop_remainder` of these. Its elements may have any structure that `tf.data` takes; on disk,
-      of dense, ragged and sparse tensors.
-    store: where the elements are kept: None for memory, as far as it reaches; a directory of a local disk, a str or a
-      `pathlib.Path`; or a `CacheStore`, to bound the bytes or to look inside. A `refurbish` stage after needs another
-      one for its samples. A store in memory serves one `cached` at a time.
+      `zip`, `batch` with `drop_remainder` of these. Its elements may have any structure that `tf.data` accepts; on
+      disk, any structure of dense, ragged and sparse tensors.
+    store: where to keep the elements: None for memory, up to the available memory; a directory of a local disk, a str
+      or a `pathlib.Path`; or a `CacheStore`, to limit its bytes or to look inside. A `refurbish` stage after `cached`
+      needs another store for its samples. A store in memory serves one `cached` at a time.
     num_parallel_reads: how many threads run the functions of the source, such as a `map` with `num_parallel_calls` that
-      reads files: from 1 to 1,024. None, or tf.data.AUTOTUNE, for the threads of `tf.data`, one for each processor,
-      which are few where reading takes long. `image_folder`, `tfrecord` and `data_source` have threads of their own. A
-      store on disk is always read ahead.
+      reads files: from 1 to 1,024. None, or tf.data.AUTOTUNE, uses the threads of `tf.data`, one per CPU core, which
+      are few if reads take long. `image_folder`, `tfrecord` and `data_source` have threads of their own. A store on
+      disk is always read ahead.
 
   Returns:
-    A `tf.data.Dataset` of the elements of `source`, in its order and of its `element_spec`, read by index.
+    A `tf.data.Dataset` of the elements of `source`, in its order and with its `element_spec`, read by index.
 
   Raises:
     TypeError: `source` is not a `tf.data.Dataset`, or `store` is of the wrong type.
     ValueError: `num_parallel_reads` is out of range; `source` is a stream, empty, infinite, of unknown length, or
-      changes its order; `store` is in use, too small for one element, holds samples of `refurbish`, has a `shared`
-      level, or is on disk and cannot be opened, or was filled from another source.
-    tf.errors.FailedPreconditionError: when it runs, the source yields another element than the one that a `store` on
-      disk knows.
-    Errors of the source, when it runs. The iterator goes on with the next element.
+      changes its order; `store` is in use, is too small for one element, holds samples of `refurbish`, has a `shared`
+      level, was filled from another source, or is on disk and cannot be opened.
+    tf.errors.FailedPreconditionError: when it runs, the source yields a different element than the one that a `store`
+      on disk knows.
+    Errors of the source, when it runs. The iterator continues with the next element.
   """
   if not isinstance(source, tf.data.Dataset):
     raise TypeError(
-      f"source must be a tf.data.Dataset, got {type(source).__name__}. rtf.sources.data_source makes one of a Python "
-      "source."
+      f"source must be a tf.data.Dataset, got {type(source).__name__}. For a Python source, use "
+      "rtf.sources.data_source."
     )
   checks.check_not_in_function("rtf.sources.cached", "rtf.sources.cached(files.interleave(read_file))")
   check_store(store)
   if isinstance(store, CacheStore) and store.shared is not None:
-    way_out = "Machines do not share elements of a source: give shared to the store of refurbish."
-    raise ValueError(f"store must be one without shared, got {store!r}. {way_out}")
+    way_out = "Machines do not share elements of a source: pass shared to the store of refurbish."
+    raise ValueError(f"store must not have shared, got {store!r}. {way_out}")
   reads = 0 if num_parallel_reads is None else checks.check_parallel_reads(num_parallel_reads)
   return _CachedDataset(_without_fusion(source), opened_store(store), reads)
 
@@ -148,8 +148,8 @@ def _check_files(store, files):
   if before != files:
     raise ValueError(
       f"store {store.path} holds elements of other files or labels than the source finds now: files were added, "
-      "removed, renamed or put into another class. An element is identified by its position. To start with an empty "
-      f"store, write store=rtf.CacheStore({store.path!r}, overwrite=True), or give another directory."
+      "removed, renamed or moved to another class. Elements are identified by their position. To start with an empty "
+      f"store, pass store=rtf.CacheStore({store.path!r}, overwrite=True), or another directory."
     )
   store._agree({FILES: files})
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 from refurbish_tf._internal import checks, dataset_graph, pipeline_warnings
 
 SUBSETS = ("training", "validation", "both")
-# The most extensions shown: with dates or numbers after the dot, each file has its own.
+# The largest number of extensions shown: with dates or numbers after the dot, each file has its own.
 EXTENSIONS_SHOWN = 5
 
 # macOS adds the first to archives, with a hidden file for each file; Synology adds the second to directories, with
@@ -23,14 +23,14 @@ _PART = re.compile(
   re.IGNORECASE,
 )
 PARTS_AS_CLASSES = (
-  "{method} takes each directory in {directory} for a class, and {names} seem to be parts of a data set: their labels "
-  "say which part an image is from. Read one part, such as {method}({part!r}). If they are classes, give them as "
+  "{method} treats each directory in {directory} as a class, and {names} seem to be parts of a data set: their labels "
+  "say which part an image is from. Read one part, such as {method}({part!r}). If they are classes, pass them as "
   "class_names."
 )
 
 ONE_CLASS = (
   "{method} finds one class in {directory}, {name!r}, and all its files are in directories of their own, such as "
-  "{inner}: all get label 0. If those are the classes, read {method}({deeper!r}). If it is one class, give class_names."
+  "{inner}: all get label 0. If those are the classes, read {method}({deeper!r}). If it is one class, pass class_names."
 )
 
 # The calling function, what the files are, the ends of their names, and advice if there are no directories.
@@ -58,14 +58,14 @@ def find(directory, class_names, validation_split, subset, seed, kind):
     if not taken and given is None and any(found) and all(other.startswith(".") for other in others):
       raise ValueError(
         f"directory {shown} has the class {name!r} without {kind.what}, which would still have a label. Remove the "
-        "directory if it is not a class. If it is one, and only this part of the data has no images of it, give all "
+        "directory if it is not a class. If it is a class that has no images only in this part of the data, pass all "
         "class_names, which keeps its label."
       )
     if not taken and not all(other.startswith(".") for other in others):
       raise ValueError(
-        f"directory {shown} has the class {name!r}, all of whose files are left out: {_by_extension(others)}. Names of "
-        f"{kind.what} must end in {', '.join(kind.formats)}. Convert the files to one of these formats; or move the "
-        "directory away if it is not a class, or give the classes as class_names."
+        f"directory {shown} has the class {name!r} with no readable {kind.what}, only {_by_extension(others)}. Names "
+        f"of {kind.what} must end in {', '.join(kind.formats)}. Convert the files to one of these formats; or move the "
+        "directory away if it is not a class, or pass the classes as class_names."
       )
   paths = [path for each in found for path in each]
   labels = np.repeat(np.arange(len(found), dtype=np.int32), list(map(len, found)))
@@ -172,8 +172,8 @@ def _listing_errors(directory):
     if isinstance(error, UnicodeEncodeError):
       why = "names on a remote file system must be in UTF-8"
     raise ValueError(
-      f"directory {checks.printable_path(directory)} cannot be listed: {why}. Give a directory of this machine that "
-      "you may read, or of a file system that TensorFlow knows and can reach."
+      f"directory {checks.printable_path(directory)} cannot be listed: {why}. Pass a directory of this machine that "
+      "you may read, or of a file system that TensorFlow supports and can reach."
     ) from error
 
 
@@ -187,12 +187,12 @@ def _checked_path(directory):
 
 
 def checked_names(class_names, found, what):
-  """`class_names` as a list, or those found if it is None; raises an error unless they are strings, each there once."""
+  """`class_names` as a list, or those found if it is None; raises an error unless they are strings, each only once."""
   class_names = found if class_names is None else class_names
   if not isinstance(class_names, (list, tuple)) or not all(isinstance(name, str) for name in class_names):
     raise TypeError(f"class_names must be a list of the names of {what}, got {class_names!r}.")
   if len(set(class_names)) != len(class_names):
-    raise ValueError(f"class_names must have each of the {what} once, got {class_names!r}.")
+    raise ValueError(f"class_names must have each of the {what} only once, got {class_names!r}.")
   return list(class_names)
 
 
@@ -202,7 +202,7 @@ def _checked_classes(directory, class_names, found):
   missing = [name for name in class_names if name not in found]
   if missing:
     raise ValueError(
-      f"class_names must be directories in {shown}, which are {', '.join(map(repr, found)) or 'none'}, got "
+      f"class_names must be directories in {shown}, which has {', '.join(map(repr, found)) or 'none'}, got "
       f"{', '.join(map(repr, missing))}."
     )
   return class_names
@@ -215,7 +215,7 @@ def _check_split(validation_split, subset, seed):
       raise ValueError(f"seed must be below 2**32, got {seed!r}.")
   if validation_split is None:
     if subset is not None:
-      raise ValueError(f"subset={subset!r} needs a validation_split as well, such as 0.2.")
+      raise ValueError(f"subset={subset!r} also needs a validation_split, such as 0.2.")
     return
   checks.check_real("validation_split", validation_split, lambda value: 0 < value < 1, "a number above 0 and below 1")
   checks.check_choice("subset", subset, SUBSETS)

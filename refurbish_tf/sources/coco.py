@@ -1,4 +1,4 @@
-"""Images with the boxes and masks of a JSON file of COCO's form, read by index: `rtf.sources.coco`."""
+"""Images with boxes and masks from a JSON file in COCO's format, read by index: `rtf.sources.coco`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .image_folder import _ImageFilesDataset
 from .tfrecord import _path
 
 _CHUNK = 1 << 24
-# Lists of numbers, or an RLE, which has no further objects.
+# Lists of numbers, or an RLE, which contains no other objects.
 _SEGMENTATION = re.compile(rb'"segmentation"\s*:\s*(\[(?:\[[\d\s.,eE+-]*\]|[\s,])*\]|{[^{}]*})')
 
 
@@ -35,7 +35,7 @@ def coco(
   image_ids: bool = False,
   num_parallel_reads: int = tf.data.AUTOTUNE,
 ) -> Any:
-  """A `tf.data.Dataset` of images with boxes, and masks, from a JSON file of COCO's form, read by index.
+  """Returns a `tf.data.Dataset` of images with boxes, and masks, from a JSON file in COCO's format, read by index.
 
   >>> import json, os, tempfile
   >>> directory = tempfile.mkdtemp()
@@ -50,23 +50,24 @@ def coco(
   >>> decode = rtf.augment.decode((64, 64), apply_exif_orientation=False)
   >>> train = source.refurbish([decode], [rtf.augment.random_flip()], r=3, targets={"bounding_boxes": "xywh"})
 
-  An element is what Keras' detection models take: `{"images": file, "bounding_boxes": {"boxes", "labels"}}`, the bytes
-  of the file, string `[]`, boxes `[x, y, width, height]` in pixels, float32 `[n, 4]`, and labels, int32 `[n]`. Boxes
-  belong to the pixels as stored: decode with `apply_exif_orientation=False`. They are clipped to the image, and left
-  out if they lie outside. Reading COCO's JSON of 118,287 images takes seconds and 0.6 GB of memory, 1 GB with masks.
+  An element has the form of Keras' detection models: `{"images": file, "bounding_boxes": {"boxes", "labels"}}`, the
+  bytes of the file, string `[]`, boxes `[x, y, width, height]` in pixels, float32 `[n, 4]`, and labels, int32 `[n]`.
+  Boxes belong to the pixels as stored: decode with `apply_exif_orientation=False`. They are clipped to the image, and
+  left out if they are outside. Reading COCO's JSON of 118,287 images takes seconds and 0.6 GB of memory, 1 GB with
+  masks.
 
   Args:
     annotations: the JSON file, such as `instances_train2017.json`.
     images: the directory of the image files.
-    class_names: the names of the categories, a list; the label is the position in it. For a validation file, pass
+    class_names: a list of the names of the categories; the label is the position in it. For a validation file, pass
       the training source's. None for all categories of the file in the order of their ids, which may have gaps.
     masks: True adds `"segments"`, int32 `[height, width]`, a map of object numbers, 0 for none, and `"ids"` to the
       `"bounding_boxes"`, int32 `[n]`, the number of each box, from 1. Smaller objects cover larger ones. `compose`
       takes `{"segments": "mask"}`, `mosaic` takes `instances`. An object whose segmentation is missing, null or empty
       has a number but no pixels. pycocotools draws them, in this process: `pip install 'refurbish_tf[coco]'`.
-    crowds: False leaves crowds out, as detectors are trained. True adds `"is_crowd"` to the boxes, bool `[n]`.
-    empty_images: False leaves images without boxes out, as torchvision and mmdetection do for training. True keeps all,
-      and reads a file without annotations, such as `image_info_test2017.json`.
+    crowds: False leaves out crowds, as is usual to train detectors. True adds `"is_crowd"` to the boxes, bool `[n]`.
+    empty_images: False leaves out images without boxes, as torchvision and mmdetection do for training. True keeps all,
+      and also reads a file without annotations, such as `image_info_test2017.json`.
     image_ids: True adds `"image_id"`, int64 `[]`, for an evaluation.
     num_parallel_reads: as for `rtf.sources.image_folder`.
 
@@ -79,14 +80,14 @@ def coco(
       category twice, no boxes, or a wrong annotation; `class_names` lacks a category in use; `images` lacks files.
     ImportError: `masks` needs pycocotools.
     tf.errors.NotFoundError, tf.errors.UnknownError and the like: when it runs, a file cannot be read, or a mask is
-      damaged. The iterator goes on with the next element.
+      damaged. The iterator continues with the next element.
 
   Lin et al., *Microsoft COCO: Common Objects in Context*, ECCV 2014.
   """
   for name, value in (("masks", masks), ("crowds", crowds), ("empty_images", empty_images), ("image_ids", image_ids)):
     checks.checked_flag(name, value)
   if masks and importlib.util.find_spec("pycocotools") is None:
-    raise ImportError("masks of coco needs pycocotools, which draws them: pip install 'refurbish_tf[coco]'.")
+    raise ImportError("masks of coco needs pycocotools, which draws masks: pip install 'refurbish_tf[coco]'.")
   path, directory = os.fsdecode(_path(annotations, "annotations")), os.fsdecode(_path(images, "images"))
   num_parallel_reads = checks.check_parallel_reads(num_parallel_reads)
   names, numbers, rows, classes, text = _read(path, masks)
@@ -105,9 +106,9 @@ def coco(
   counts = np.bincount(place[kept], minlength=len(names))
   taken = np.flatnonzero(counts + empty_images)
   if not len(taken):
-    raise ValueError(f"annotations must have boxes, but no image of {path} has one. empty_images=True keeps them all.")
+    raise ValueError(f"annotations must have boxes, but no image of {path} has one. empty_images=True keeps all.")
   files = [os.path.join(directory, names[each]) for each in taken]
-  # Each directory is listed once: on a network mount, a look at each file would take a millisecond.
+  # Each directory is listed once: on a network mount, checking each file would take a millisecond.
   folders = filter(tf.io.gfile.isdir, {os.path.dirname(file) for file in files})
   missing = set(files).difference(os.path.join(each, name) for each in folders for name in tf.io.gfile.listdir(each))
   if missing:
@@ -182,7 +183,7 @@ def _read(path, masks):
       raise ValueError(f"annotation {each.get('id')!r} of {of[0]!r} is wrong: {each}")
     classes = dict(sorted((each["id"], str(each["name"])) for each in found["categories"]))
     right = np.all((numbers % 1 == 0) & (numbers < 2**53) & (numbers > [-(2**53), 0, 0]), axis=1)
-    for each in numbers[:, 0], [*map(os.path.normpath, names)]:  # The first one of its id, and of its name.
+    for each in numbers[:, 0], [*map(os.path.normpath, names)]:  # The first one with its id, and with its name.
       right &= np.isin(range(len(names)), np.unique(each, return_index=True)[1])
     if not np.all(right):
       raise ValueError(f"image {names[np.argmin(right)]!r} lacks a height or width, or an id or file_name of its own")
@@ -190,9 +191,10 @@ def _read(path, masks):
       raise ValueError(f"{len(names):,} images, {len(classes):,} ids of categories, {len(rows) // 9:,} annotations")
   except (LookupError, AttributeError, TypeError, ValueError, tf.errors.OpError) as error:
     raise ValueError(
-      f"annotations {path} cannot be read: {type(error).__name__}: {str(error)[:300]}. It must be JSON such as "
-      "instances_train2017.json, unpacked: images with id, file_name, height and width, annotations with image_id, "
-      "category_id and bbox, categories with id and name. Ids are whole, below 2^53; bbox four numbers, iscrowd 0 or 1."
+      f"annotations {path} cannot be read: {type(error).__name__}: {str(error)[:300]}. It must be unpacked JSON, such "
+      "as instances_train2017.json: images with id, file_name, height and width, annotations with image_id, "
+      "category_id and bbox, categories with id and name. Ids are whole, below 2^53, bbox is four numbers, iscrowd 0 "
+      "or 1."
     ) from error
   return names, numbers, np.array(rows).reshape(-1, 9), classes, text
 
@@ -206,9 +208,9 @@ class _Segments(list):
     size, places, found = *(each.tolist() for each in super().__getitem__(i)), []
     for number, (begin, end) in enumerate(places, 1):
       segment = json.loads(self.text[begin:end] or b"[]")
-      # With NaN or larger numbers pycocotools ends the process.
+      # NaN and larger numbers make pycocotools end the process.
       if isinstance(segment, list) and all(len(p) % 2 == 0 and all(abs(x) < 2**20 for x in p) for p in segment):
-        # It takes two points for a box, and no polygon for an error, so there is a point.
+        # pycocotools reads two points as a box, and fails without a polygon, so there is always a point.
         segment = mask.merge(mask.frPyObjects([[0] * 6, *(p for p in segment if len(p) > 4)], *size))
       elif isinstance(segment, list) or segment.get("size") != size:
         raise ValueError(f"object {number} has {str(segment)[:80]}, not polygons, [x, y, ...], or RLE of size {size}.")

@@ -1,4 +1,4 @@
-"""The elements of a Python source by index: `rtf.sources.data_source`."""
+"""A Python source whose elements are read by index: `rtf.sources.data_source`."""
 
 import collections.abc
 import contextlib
@@ -28,7 +28,7 @@ _OK, _UNKNOWN, _INVALID_ARGUMENT, _DATA_LOSS = 0, tf.errors.UNKNOWN, tf.errors.I
 def data_source(
   source: Any, *, element_spec: Any = None, batch_reads: int = 64, num_parallel_reads: int = 1
 ) -> tf.data.Dataset[Any]:
-  """A `tf.data.Dataset` of the elements of a Python source, read by index.
+  """Returns a `tf.data.Dataset` of the elements of a Python source, read by index.
 
   >>> squares = rtf.sources.data_source([(float(i), i * i) for i in range(6)])
   >>> squares.element_spec
@@ -41,8 +41,8 @@ def data_source(
   data sources, PyTorch's map-style datasets, arrays of `numpy.memmap`, h5py and zarr, a list of elements. `refurbish`
   reads only fresh samples from it, and `tf.data.experimental.at` reads a single element.
 
-  If the source has `__getitems__` as well, the dataset reads the elements that are known to be needed next in batches:
-  of 1, then 2, then 4, and so on up to `batch_reads`. Otherwise it reads each element when it is needed.
+  If the source also has `__getitems__`, the dataset reads the elements that it will need next in batches: of 1, then 2,
+  then 4, and so on up to `batch_reads`. Otherwise it reads each element when it is needed.
 
   An element is a tensor, or a tuple or dict of components, possibly nested. A component is anything that
   `numpy.asarray` turns into an array of numbers or strings: a number, `str`, `bytes`, an array, a TensorFlow or PyTorch
@@ -50,46 +50,46 @@ def data_source(
   is one component, as everywhere in `tf.data`.
 
   **Threads.** By default only one thread at a time reads a source, even for several datasets, and a parallel `map`
-  after the source does not change that. `num_parallel_reads=64` lets up to 64 threads call the source at once, ahead of
-  what is asked for. This pays where a read waits for a disk or a service; Python code that computes still runs in one
-  thread at a time. It is safe only if the source is: with a file handle that several threads use, one thread moves the
-  position before another one reads, and elements silently have wrong contents. Open a handle in each call or for each
-  thread, or use positioned reads such as `os.pread`.
+  after the source does not change that. `num_parallel_reads=64` lets up to 64 threads call the source at once and read
+  ahead. This pays if a read waits for a disk or a service; Python code that computes still runs in one thread at a
+  time. It is safe only if the source is: if several threads use one file handle, one thread moves the position before
+  another one reads, and elements silently have wrong contents. Open a handle in each call or for each thread, or use
+  positioned reads such as `os.pread`.
 
   A source may use other datasets, and `tf.data.experimental.at` of its own dataset. A source that iterates over its own
-  dataset deadlocks, as `tf.data` reads in another thread.
+  dataset deadlocks, because `tf.data` reads in another thread.
 
   **Lifetime.** The source lives as long as its dataset, the datasets made from it, and their iterators. It must not
-  change in the meantime, as its elements are identified by their index. It stays in this process: a worker of a
+  change during this time, because its elements are identified by their index. It stays in this process: a worker of a
   `tf.data` service cannot read it.
 
   Args:
-    source: an object with `__len__`, or a `shape`, and `__getitem__`, for whole numbers from 0, and optionally
+    source: an object with `__len__`, or a `shape`, and `__getitem__`, for whole numbers from 0. It may also have
       `__getitems__`, which takes a list of them and returns a list of as many elements.
     element_spec: the `tf.TensorSpec` of an element, or a tuple or dict of them, possibly nested. None reads the first
-      element and takes its spec; if shapes vary, give a spec with None for the dimensions that do. Python numbers are
+      element and uses its spec; if shapes vary, pass a spec with None for the dimensions that do. Python numbers are
       converted to its dtype, arrays must have it. Without a spec they become int64 and float64.
-    batch_reads: the most elements that one call of `__getitems__` is asked for.
-    num_parallel_reads: how many threads may call the source at once, at most 1,024; tf.data.AUTOTUNE is 16. With more
-      than 1 elements are read ahead, and each thread reads batches of its own. Only for a source that is safe for
-      several threads.
+    batch_reads: the largest number of elements that one call of `__getitems__` gets.
+    num_parallel_reads: how many threads may call the source at once, at most 1,024; tf.data.AUTOTUNE is 16. Above 1,
+      elements are read ahead, and each thread reads batches of its own. Only for a source that is safe for several
+      threads.
 
   Returns:
-    A `tf.data.Dataset` of as many elements as the source has.
+    A `tf.data.Dataset` with as many elements as the source has.
 
   Raises:
-    TypeError: `source` lacks a method, or has something else than an element at an index, as a `pandas.DataFrame`, a
-      path, a dict or tuple of columns, or a source of batches such as `keras.utils.PyDataset` has; its first element,
-      or `element_spec`, has something that tensors cannot hold; `batch_reads` or `num_parallel_reads` is not a whole
-      number.
+    TypeError: `source` lacks a method, or has something other than an element at an index, such as a
+      `pandas.DataFrame`, a path, a dict or tuple of columns, or a source of batches like `keras.utils.PyDataset`; its
+      first element, or `element_spec`, has something that tensors cannot hold; `batch_reads` or `num_parallel_reads` is
+      not a whole number.
     ValueError: `source` is empty and `element_spec` is not given; `batch_reads` or `num_parallel_reads` is below 1 or
       too large.
     Errors of the source, when its first element is read.
     tf.errors.UnknownError: when it runs, the source raised an exception, which is in the message with the index. The
-      iterator goes on with the next element, as after the errors below. If `__getitems__` raised it, its elements are
+      iterator continues with the next element, as after the errors below. If `__getitems__` raised it, its elements are
       read one by one, with a warning.
     tf.errors.InvalidArgumentError: when it runs, an element does not match `element_spec`, or `__getitems__` did not
-      return a list of as many elements as it was asked for.
+      return a list of as many elements as requested.
     tf.errors.DataLossError: when it runs, the source has grown or shrunk since the dataset was made.
     tf.errors.FailedPreconditionError: the dataset is sent to a `tf.data` service, or saved as a graph.
   """
@@ -115,8 +115,8 @@ def _check_source(source):
     raise TypeError("source must be a Python source, got a tf.data.Dataset. Use the dataset itself.")
   if isinstance(source, (str, bytes, bytearray, os.PathLike)):
     raise TypeError(
-      f"source must be a Python source, got a {type(source).__name__}: {str(source)[:80]!r}. Open the file, and give "
-      "what its library returns; for TFRecord files there is rtf.sources.tfrecord, for image files "
+      f"source must be a Python source, got a {type(source).__name__}: {str(source)[:80]!r}. Open the file, and pass "
+      "the object that its library returns. For TFRecord files use rtf.sources.tfrecord, for image files "
       "rtf.sources.image_folder."
     )
   for method in ("__len__", "__getitem__"):
@@ -130,34 +130,34 @@ def _check_source(source):
     library = str(each.__module__).partition(".")[0]
     if (library, each.__name__) in _BY_NAME:
       raise TypeError(
-        f"source must have element i at source[i], but that of a {library} {each.__name__} is "
+        f"source must have element i at source[i], but source[i] of a {library} {each.__name__} is "
         f"{_BY_NAME[library, each.__name__]}"
       )
   if isinstance(source, collections.abc.Mapping) and not isinstance(next(iter(source), 0), numbers.Integral):
     names = [repr(name) for name in itertools.islice(source, 5)]
     raise TypeError(
       f"source must have element i at source[i], but a {type(source).__name__} is read by name: {', '.join(names)}"
-      f"{', ...' if len(source) > 5 else ''}. Give one of these, or tf.data.Dataset.zip of a data_source of each."
+      f"{', ...' if len(source) > 5 else ''}. Pass one of these, or tf.data.Dataset.zip of a data_source of each."
     )
   if isinstance(source, tuple) and source and all(len(getattr(each, "shape", ())) > 0 for each in source):
     raise TypeError(
       f"source must have element i at source[i], but a tuple of {len(source)} arrays has array i there. For elements "
-      "of one row of each, give tf.data.Dataset.from_tensor_slices what fits into memory, else tf.data.Dataset.zip a "
-      "data_source of each; for arrays that are elements, give a list."
+      "with one row of each, use tf.data.Dataset.from_tensor_slices if the arrays fit into memory, otherwise "
+      "tf.data.Dataset.zip of a data_source of each. If the arrays are the elements, pass a list."
     )
 
 
-_OF_BATCHES = "a batch, which layers would take for a clip. Give what it reads: the arrays, or the files."
+_OF_BATCHES = "a batch, which layers would treat as a clip. Pass what it reads: the arrays, or the files."
 # What source[i] is instead of an element, and what to do.
 _BY_NAME = {
   ("pandas", "DataFrame"): "a column. Columns that fit into memory are a source already: "
   "tf.data.Dataset.from_tensor_slices(dict(frame)).",
-  ("pandas", "Series"): "what has the label i, which after a selection is another row. Give series.to_numpy().",
+  ("pandas", "Series"): "the row with label i, which is another row after a selection. Pass series.to_numpy().",
   ("pyarrow", "Table"): "a column. Write a class whose __getitem__(i) returns "
   "tuple(column[i].as_py() for column in table.columns).",
   ("pyarrow", "RecordBatch"): "a column. Write a class whose __getitem__(i) returns "
   "tuple(column[i].as_py() for column in batch.columns).",
-  ("zarr", "Group"): "an array. Give one of its arrays, or tf.data.Dataset.zip of a data_source of each.",
+  ("zarr", "Group"): "an array. Pass one of its arrays, or tf.data.Dataset.zip of a data_source of each.",
   ("keras", "PyDataset"): _OF_BATCHES,
   ("tf_keras", "Sequence"): _OF_BATCHES,
 }
@@ -288,8 +288,8 @@ class _Reader:
       if not is_list or len(found) != len(indices):
         got = f"{len(found):,} elements" if is_list else type(found).__name__
         message = (
-          f"__getitems__ of {type(self._owner.source).__name__} must return a list of as many elements as it is "
-          f"asked for, {len(indices):,}, but returned {got}."
+          f"__getitems__ of {type(self._owner.source).__name__} must return a list of as many elements as requested, "
+          f"{len(indices):,}, but returned {got}."
         )
         results = [self._wrong(index, message) for index in indices]
       else:
@@ -332,7 +332,7 @@ class _Reader:
     with contextlib.suppress(Warning):  # If warnings are errors, nobody could catch this one.
       warnings.warn(
         f"__getitems__ of {type(self._owner.source).__name__} raised {type(error).__name__}: {_text(error)}. "
-        "data_source then reads the elements one by one, which takes longer.",
+        "data_source now reads the elements one by one, which takes longer.",
         RuntimeWarning,
         stacklevel=1,
       )
@@ -355,8 +355,8 @@ def _returned(results, rest=()):
 def _first_spec(source):
   if not _length(source):
     raise ValueError(
-      "source must have at least one element, from which data_source takes the element_spec, got an empty one. "
-      "Check what it is made from, or give element_spec."
+      "source must have at least one element, from which data_source infers the element_spec, got an empty one. Check "
+      "how it is made, or pass element_spec."
     )
   with _Owner.of(source).lock:
     element = source[0]

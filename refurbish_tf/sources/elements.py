@@ -29,22 +29,22 @@ class Component:
     if array.dtype != self._dtype:
       if hasattr(value, "dtype") or not _holds(self._spec.dtype, array.dtype):
         raise TypeError(
-          f"{self._name} must have dtype {self._spec.dtype.name} by {_OTHERS}, got {_name_of(array.dtype)}. Convert "
-          "it in the source, or give the dtype of all elements in element_spec."
+          f"{self._name} must have dtype {self._spec.dtype.name} by {_OTHERS}, got {_name_of(array.dtype)}. Convert it "
+          "in the source, or pass the dtype of all elements in element_spec."
         )
       array = np.array(value, self._dtype)
     if self._shape is not None and array.shape != self._shape and not self._spec.shape.is_compatible_with(array.shape):
       # numpy.asarray gives an empty list the shape (0,).
       empty, way = [0, *(size or 0 for size in self._shape[1:])], ""
       if array.shape == (0,) and len(empty) > 1:
-        way = f" Make an empty list np.zeros({empty}, {self._spec.dtype.name!r})."
+        way = f" Return np.zeros({empty}, {self._spec.dtype.name!r}) instead of an empty list."
       if not way or not self._spec.shape.is_compatible_with(empty):
-        way += " Give an element_spec with None for the dimensions that vary."
+        way += " Pass an element_spec with None for the dimensions that vary."
       raise ValueError(f"{self._name} must have shape {self._spec.shape} by {_OTHERS}, got {array.shape}.{way}")
     return array
 
 
-_OTHERS = "element_spec (if not given, that of the first element)"
+_OTHERS = "element_spec (if not given, the spec of the first element)"
 
 
 def as_array(value, name):
@@ -54,7 +54,7 @@ def as_array(value, name):
     return np.array(_as_bytes(value), object)
   if value is None:
     raise TypeError(
-      f"{name} is None, which no tensor holds. Leave the component out in the source, or give a value for it."
+      f"{name} is None, which tensors cannot hold. Leave the component out in the source, or return a value for it."
     )
   check_not_of_pyarrow(value, name)
   if isinstance(value, list) and value:
@@ -80,7 +80,7 @@ def as_array(value, name):
       item = next((item for item in odd if not isinstance(item, numbers.Number)), odd[0])
       raise TypeError(
         f"{name} is a {type(value).__name__}, which numpy.asarray does not convert to numbers or "
-        f"strings{f', as it contains a {type(item).__name__}' if item is not value else ''}. Return numbers, "
+        f"strings{f', because it contains a {type(item).__name__}' if item is not value else ''}. Return numbers, "
         "strings, arrays or tensors, or a tuple or dict of them."
       )
     strings = np.empty(len(flat), object)
@@ -113,7 +113,7 @@ def check_not_of_pyarrow(value, name):
       raise TypeError(f"{name} is a {type(value).__name__} of pyarrow. Return its {way_out}().")
   if getattr(value, "null_count", 0):
     raise TypeError(
-      f"{name} is a {type(value).__name__} of pyarrow with nulls, which no tensor holds. Give values for them."
+      f"{name} is a {type(value).__name__} of pyarrow with nulls, which tensors cannot hold. Return values for them."
     )
 
 

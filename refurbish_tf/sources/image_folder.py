@@ -22,7 +22,7 @@ def image_folder(
   seed: int | None = None,
   num_parallel_reads: int = tf.data.AUTOTUNE,
 ) -> Any:
-  """A `tf.data.Dataset` of the image files below a directory, `(bytes of the file, label)`, read by index.
+  """Returns a `tf.data.Dataset` of the image files below a directory, `(bytes of the file, label)`, read by index.
 
   >>> import os, tempfile
   >>> directory = tempfile.mkdtemp()
@@ -40,8 +40,8 @@ def image_folder(
 
   It is the counterpart of `keras.utils.image_dataset_from_directory`: the same files in the same order with the same
   labels, and the same split for the same seed, as long as there are no WebP files, which Keras leaves out. But it reads
-  files one by one, so `refurbish` reads only fresh ones, and it does not decode them: decoding belongs in `partial_fn`:
-  `rtf.augment.decode_random_resized_crop` and `rtf.augment.decode` decode all of them.
+  files one by one, so `refurbish` reads only fresh ones, and it does not decode them. Decode in `partial_fn`:
+  `rtf.augment.decode_random_resized_crop` and `rtf.augment.decode` support all these formats.
 
   Each directory in `directory` is a class, except those that operating systems add, such as `__MACOSX`, `@eaDir` and
   `$RECYCLE.BIN`, and those whose names begin with a dot. Its images are all files in it and below it whose names end in
@@ -51,17 +51,17 @@ def image_folder(
   Args:
     directory: a path, possibly on a remote file system that TensorFlow knows, such as gs://. A relative path starts
       from the working directory when the dataset is built.
-    class_names: the names of the directories that are classes, a list; the label is the position in it. None for all in
-      the order of their names. Classes without images are allowed only here.
-    validation_split: the share of the files that is for validation, above 0 and below 1. `seed` shuffles the files, and
-      the last ones are taken. None for no split.
+    class_names: a list of the names of the directories that are classes; the label is the position in it. None for all
+      in the order of their names. Classes without images are allowed only here.
+    validation_split: the fraction of the files for validation, above 0 and below 1. `seed` shuffles the files, and the
+      last ones are used. None for no split.
     subset: with `validation_split`, "training" or "validation", or "both" for a tuple of the two.
     seed: a whole number from 0 to 2**32 - 1 that shuffles the files. Required with `validation_split`, the same for
       both subsets. None leaves the files in the order of the classes and names, which does no harm before `refurbish`,
-      as that shuffles.
-    num_parallel_reads: how many files are read at once, ahead of what is asked for: at most 1,024. tf.data.AUTOTUNE is
-      16. Object storage that answers in 30 ms returns 500 files a second to 16 readers. Files that were read ahead but
-      are not asked for are dropped. They take at most 16 MiB, or a sixteenth of the memory if files are larger.
+      because `refurbish` shuffles.
+    num_parallel_reads: how many files are read at once, and ahead: at most 1,024. tf.data.AUTOTUNE is 16. Object
+      storage that answers in 30 ms returns 500 files a second to 16 readers. Files that were read ahead but are not
+      needed are dropped. They take at most 16 MiB, or a sixteenth of the memory if files are larger.
 
   Returns:
     A `tf.data.Dataset` of `(file, label)`: the bytes, string `[]`, and the label, int32 `[]`. Its attributes
@@ -70,12 +70,12 @@ def image_folder(
   Raises:
     TypeError: an argument is of the wrong type.
     ValueError: `directory` does not exist, is not a directory, is on a web server or another file system that
-      TensorFlow does not know, or cannot be listed, as without a network or a permission; it has no images, or none for
-      a subset; a class has no images, unless it is in `class_names` and has no files but hidden ones; `class_names` has
-      a name twice, or the name of no directory; `validation_split`, `subset` and `seed` do not go together;
-      `num_parallel_reads` is out of range.
+      TensorFlow does not support, or cannot be listed, for example without a network or a permission; it has no images,
+      or none for a subset; a class has no images, unless it is in `class_names` and has no files but hidden ones;
+      `class_names` has a name twice, or the name of no directory; `validation_split`, `subset` and `seed` do not go
+      together; `num_parallel_reads` is out of range.
     tf.errors.NotFoundError and the like: when it runs, a file cannot be read, such as a broken link.
-      The iterator goes on with the next file.
+      The iterator continues with the next file.
   """
   kind = class_folders.Kind("image_folder", "images", FORMATS)
   return dataset_of_files(directory, class_names, validation_split, subset, seed, num_parallel_reads, kind)
@@ -96,7 +96,7 @@ class _ImageFilesDataset(dataset_ops.DatasetSource):
 
   def __init__(self, directory, paths, labels, class_names, description, num_parallel_reads, more=b""):
     self._name = None
-    self._more = more  # What else elements are made of, as far as a fingerprint needs it.
+    self._more = more  # Other things that elements are made of, as far as a fingerprint needs them.
     self.class_names = list(class_names)
     self.file_paths = list(paths)
     if description:

@@ -45,7 +45,7 @@ def video_clips(
   seed: int | None = None,
   processes: int | None = None,
 ) -> Any:
-  """A `tf.data.Dataset` of clips of video files, uint8 `[num_frames, height, width, 3]`, read by index.
+  """Returns a `tf.data.Dataset` of clips of video files, uint8 `[num_frames, height, width, 3]`, read by index.
 
   >>> import av, os, tempfile
   >>> path = os.path.join(tempfile.mkdtemp(), "one.mp4")
@@ -60,11 +60,10 @@ def video_clips(
   >>> [(clip.shape.as_list(), int(label)) for clip, label in train.take(1)]
   [([16, 32, 32, 3], 3)]
 
-  A clip is a window of `num_frames` frames, `frame_step` apart. The windows of a file begin at its first frame, and
-  then every `step_between_clips` frames; frames after the last whole window are left out. Processes decode windows,
-  ahead of what is asked for, each from the last key frame before it. Frame k is the one that a decoder shows as its
-  k-th, whatever the format seeks by, turned as the file says. `pip install 'refurbish_tf[video]'` installs PyAV, which
-  brings FFmpeg.
+  A clip is a window of `num_frames` frames, `frame_step` apart. The first window of a file begins at its first frame,
+  and another one every `step_between_clips` frames; frames after the last whole window are left out. Processes decode
+  windows ahead, each from the last key frame before it. Frame k is the k-th frame that a decoder shows, whatever the
+  format seeks by, turned as the file says. `pip install 'refurbish_tf[video]'` installs PyAV, which includes FFmpeg.
 
   A clip takes `num_frames * height * width * 3` bytes. Up to four clips per process are ready, in at most a sixteenth
   of the memory. A process takes about 200 MB, and keeps two files open.
@@ -72,19 +71,19 @@ def video_clips(
   Args:
     files: a directory on this machine with a directory for each class, as for `rtf.sources.image_folder`, of files
       whose names end in .avi, .m4v, .mkv, .mov, .mp4, .mpeg, .mpg, .ts or .webm; or a list of paths.
-    num_frames: frames of a clip, a whole number of at least 1.
+    num_frames: the number of frames in a clip, a whole number of at least 1.
     frame_step: 2 takes every second frame.
-    step_between_clips: frames from the beginning of a window to that of the next one. None: as many as a window spans,
-      so that no frame is in two.
-    frame_rate: frames per second, as if each file had this rate: `num_frames` and the steps count those frames, each of
-      which is the one whose time is nearest. None: the frames as they are, also of files whose rate varies.
-    labels: of a list of paths, an array or list with a label for each.
+    step_between_clips: frames from the beginning of a window to the beginning of the next one. None: as many as a
+      window spans, so that no frame is in two.
+    frame_rate: frames per second, as if each file had this rate: `num_frames` and the steps then count these frames,
+      each of which is the one nearest in time. None: the frames as they are, even if the rate of a file varies.
+    labels: for a list of paths, an array or list with a label for each.
     windows: `[clips, 2]` whole numbers, the position of a file and of the first frame of its window, in place of
-      `step_between_clips`: the clips in this order. Files are then not looked at before they are needed.
-    class_names, validation_split, subset, seed: of a directory, as for `rtf.sources.image_folder`. Files are split, not
-      clips.
-    processes: how many decode. Layers of `rtf.augment.numpy_layer` with the same number share them. None: one for each
-      processor. 0: none, for debugging.
+      `step_between_clips`: the clips in this order. Files are then opened only when they are needed.
+    class_names, validation_split, subset, seed: for a directory, as for `rtf.sources.image_folder`. Files are split,
+      not clips.
+    processes: how many processes decode. Layers of `rtf.augment.numpy_layer` with the same number share them. None: one
+      for each CPU core. 0: none, for debugging.
 
   Returns:
     A `tf.data.Dataset` of `(clip, label)`, or of clips if a list has no labels. Its attributes are `class_names`,
@@ -92,12 +91,12 @@ def video_clips(
 
   Raises:
     TypeError, ValueError: an argument is of the wrong type, or out of range; `files` has no video, or only videos that
-      are too short. Files that cannot be read, have no video or end before the frames in their header; all are looked
-      at first.
+      are too short; a file cannot be read, has no video or ends before the frames in its header: all files are checked
+      first.
     ImportError: PyAV is not installed.
-    tf.errors.UnknownError: when it runs, a file is damaged, or has other frames than before; or a process that decodes
-      it has died twice. The error names the file, and the iterator goes on with the next clip. Damage that FFmpeg does
-      not notice shows in the pixels.
+    tf.errors.UnknownError: when it runs, a file is damaged, or has different frames than before; or a process that
+      decodes it has died twice. The error names the file, and the iterator continues with the next clip. Damage that
+      FFmpeg does not notice shows in the pixels.
   """
   span = _checked_span(num_frames, frame_step)
   step_between_clips = span if step_between_clips is None else step_between_clips
@@ -163,8 +162,8 @@ def _checked_labels(labels, number):
   labels = as_array(labels, "labels of video_clips")
   if labels.shape[:1] != (number,):
     raise ValueError(
-      f"labels of video_clips must have one for each of {number:,} files, got shape {labels.shape}. Pass a list as "
-      "long as files."
+      f"labels of video_clips must have one label for each of {number:,} files, got shape {labels.shape}. Pass a list "
+      "as long as files."
     )
   return labels
 
@@ -185,7 +184,7 @@ def _windows_of(counts, span, step):
   numbers = np.maximum(0, (counts - span) // step + 1)
   if not numbers.sum():
     raise ValueError(
-      f"files of video_clips must have {span:,} frames for one clip, got {len(counts):,} files of at most "
+      f"files of video_clips must have at least {span:,} frames for one clip, got {len(counts):,} files of at most "
       f"{counts.max():,}. Pass a smaller num_frames or frame_step."
     )
   first = np.repeat(np.cumsum(numbers) - numbers, numbers)
@@ -252,7 +251,7 @@ class _Decoders:
       counted = list(threads.map(count, paths))
     errors = [error for _, error in counted if error]
     if errors:
-      more = f"\nAnd {len(errors) - _MOST_NAMED:,} files more." if len(errors) > _MOST_NAMED else ""
+      more = f"\nAnd {len(errors) - _MOST_NAMED:,} more files." if len(errors) > _MOST_NAMED else ""
       raise ValueError("\n".join(map(str, errors[:_MOST_NAMED])) + more)
     return np.array([number for number, _ in counted], np.int64)
 

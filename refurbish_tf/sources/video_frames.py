@@ -101,7 +101,7 @@ class _Video:
       self.close()
     # A playlist in place of a video must not lead to other machines.
     self._container = av.open(self._path, metadata_errors="ignore", options={"protocol_whitelist": "file"})
-    # Leaves out the cover picture of an audio file, which also is a video stream.
+    # Leaves out the cover picture of an audio file, which is also a video stream.
     streams = [
       each for each in self._container.streams.video if not each.disposition & av.stream.Disposition.attached_pic
     ]
@@ -242,7 +242,7 @@ def _pixels(frame):
   # A point x, y is shown at a x + c y, b x + d y.
   a, b, _, c, d = np.sign(np.frombuffer(matrix, np.int32)[:5])
   if abs(a) != abs(d) or abs(b) != abs(c) or abs(a) == abs(b):
-    raise _Refused("is to be turned by an angle other than a multiple of 90 degrees")
+    raise _Refused("must be turned by an angle that is not a multiple of 90 degrees")
   if b:
     pixels = pixels.transpose(1, 0, 2)
   return pixels[:: -1 if b + d < 0 else 1, :: -1 if a + c < 0 else 1]

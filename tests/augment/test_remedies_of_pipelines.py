@@ -367,7 +367,7 @@ CASES = {
   "repeated, and goes to a loader": Case(
     lambda: numpy_loader(source().repeat()),
     ValueError,
-    "Leave .repeat() out, or give it a number",
+    "Leave .repeat() out, or pass it a number",
     lambda: len(list(numpy_loader(source().repeat(2)))),
     lambda n: n == 8,
   ),

@@ -237,7 +237,8 @@ def test_a_new_loader_begins_with_the_epoch_given_to_set_epoch(name, tmp_path):
 def test_set_epoch_warns_if_epochs_cannot_be_identified():
   loader = numpy_loader(by_index().refurbish(partial, final, r=2, seed=7).repeat().batch(BATCH).take(3))
   with pytest.warns(
-    rtf.PipelineWarning, match="numpy_loader: training goes on with epoch 2, whose samples .* Give .repeat"
+    rtf.PipelineWarning,
+    match="numpy_loader: training continues with epoch 2, but its samples .*Pass a number to .repeat",
   ):
     loader.batch_sampler.sampler.set_epoch(2)
 

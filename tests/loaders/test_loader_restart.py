@@ -146,7 +146,7 @@ def test_iterators_made_before_the_state_is_loaded():
   next(read)
   resumed.load_state_dict(state)
   with pytest.raises(
-    RuntimeError, match="numpy_loader: load_state_dict\\(\\) has gone to another position since this iterator"
+    RuntimeError, match="numpy_loader: load_state_dict\\(\\) has moved to another position since this iterator"
   ):
     next(read)
   third = numpy_loader(make())
@@ -229,14 +229,14 @@ def test_another_state_is_refused():
     ({"epoch": 3}, "{'epoch': int}"),
     ({"state": np.zeros([2, 2], np.uint8)}, "{'state': ndarray}"),
   ):
-    with pytest.raises(TypeError, match="load_state_dict takes what state_dict\\(\\) has returned") as error:
+    with pytest.raises(TypeError, match="load_state_dict takes the result of state_dict\\(\\)") as error:
       loader.load_state_dict(given)
     assert f"got {described}." in str(error.value)
   with pytest.raises(ValueError, match="is damaged"):
     loader.load_state_dict({"state": np.zeros([0], np.uint8)})
   other = numpy_loader(PIPELINES["no refurbish"]())
   with pytest.raises(
-    ValueError, match="numpy_loader: the state is of another pipeline, with {'elements': .*, 'stages': 0}"
+    ValueError, match="numpy_loader: the state belongs to another pipeline, with {'elements': .*, 'stages': 0}"
   ):
     loader.load_state_dict(other.state_dict())
 

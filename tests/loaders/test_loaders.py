@@ -133,12 +133,10 @@ def test_no_copy_where_none_is_needed(framework):
 def test_bad_input_is_refused(framework):
   name = f"rtf.{framework}_loader"
   texts = tf.data.Dataset.from_tensors({"image": 1.0, "file": ("a", 1)})
-  with pytest.raises(TypeError, match=f"{name} cannot hand over component file/0 of dtype string. Decode it"):
+  with pytest.raises(TypeError, match=f"{name} cannot pass on component file/0 of dtype string. Decode it"):
     loader_of(framework, texts)
   ragged = tf.data.Dataset.range(3).map(tf.range).ragged_batch(2)
-  with pytest.raises(
-    TypeError, match=f"{name} hands over dense tensors, but what the dataset yields is a RaggedTensor"
-  ):
+  with pytest.raises(TypeError, match=f"{name} needs dense tensors, but the dataset's element is a RaggedTensor"):
     loader_of(framework, ragged)
   sparse = tf.data.Dataset.from_tensors({"sparse": tf.sparse.eye(3)})
   with pytest.raises(TypeError, match="component sparse is a SparseTensor"):
@@ -331,7 +329,7 @@ def test_a_gpu_visible_to_tensorflow_causes_one_warning(monkeypatch):
   assert not told(lambda: loader_output.tell_of_gpu("rtf.torch_loader"))
   monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: [f"/physical_device:{kind}:0"])
   (message,) = told(lambda: loader_output.tell_of_gpu("rtf.torch_loader"))
-  assert message.startswith("rtf.torch_loader loads to an accelerator, and TensorFlow can see a GPU")
+  assert message.startswith("rtf.torch_loader loads to an accelerator, but TensorFlow can see a GPU")
   assert not told(lambda: loader_output.tell_of_gpu("rtf.jax_loader"))
 
 
@@ -399,7 +397,7 @@ def test_a_state_may_be_loaded_while_another_thread_reads():
   mover.thread = threading.Thread(target=load)
   assert len(next(batches)) == 2
   mover.thread.join()
-  with pytest.raises(RuntimeError, match=r"load_state_dict\(\) has gone to another position"):
+  with pytest.raises(RuntimeError, match=r"load_state_dict\(\) has moved to another position"):
     next(batches)
   assert sorted(int(x) for batch in loader for x in batch) == list(range(8))
 
@@ -416,7 +414,7 @@ def test_a_missing_gpu_is_an_error():
   torch = pytest.importorskip("torch")
   if torch.cuda.is_available():
     pytest.skip("there is one")
-  with pytest.raises(RuntimeError, match='device is "cuda:1", but PyTorch finds no GPU .* Give it "cpu"'):
+  with pytest.raises(RuntimeError, match='device is "cuda:1", but PyTorch finds no GPU .* Pass "cpu"'):
     rtf.torch_loader(tf.data.Dataset.range(3), "cuda:1")
 
 

@@ -404,7 +404,7 @@ def test_between_epochs_a_loader_takes_batches_of_another_size():
   before, after = torch_like(2, 0, 4), torch_like(4, 0, 2)
   batches = iter(before)
   next(batches)
-  with pytest.raises(ValueError, match="the state is of another pipeline"):
+  with pytest.raises(ValueError, match="the state belongs to another pipeline"):
     after.load_state_dict(before.state_dict())
   assert len(list(batches)) == 2
   after.load_state_dict(before.state_dict())

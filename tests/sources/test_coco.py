@@ -155,7 +155,7 @@ def test_another_box_or_polygon_is_noticed(tmp_path):
     ("categories", "class_names must have each of the categories of .* once", {"name": ["b"]}),
     ("annotations", r"lacks the categories 5 \(not in the file\)", {"category_id": [5]}),
     ("annotations", "annotation 0 of 'no image' is wrong: ", {"image_id": [None, "90"]}),
-    ("annotations", "annotation 0 of '0.jpg' is wrong: .*3\\].* bbox four numbers", {"bbox": [[1, 2, 3]]}),
+    ("annotations", "annotation 0 of '0.jpg' is wrong: .*3\\].* bbox is four numbers", {"bbox": [[1, 2, 3]]}),
     ("annotations", "annotation 0 of '0.jpg'", {"bbox": [None, 5, *([1, 2, 3, each] for each in (np.nan, "4"))]}),
     ("annotations", "annotation 0 of '0.jpg'", {"category_id": ["90", 90.5, 2**53 + 90], "iscrowd": ["0"]}),
     ("annotations", "annotation 0 of '0.jpg'", {"segmentation": [[[[1, 2]]], [1, 2, 3, 4, 5, 6], [[1, 2, np.nan]]]}),

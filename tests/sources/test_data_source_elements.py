@@ -212,7 +212,7 @@ BY_NAME = {
     type("GeoFrame", (type(_named("pandas", "DataFrame")),), {})([1]),
     "a pandas DataFrame is a column",
   ),
-  "a series": (_named("pandas.core.series", "Series"), "a pandas Series is what has the label i.*to_numpy"),
+  "a series": (_named("pandas.core.series", "Series"), "a pandas Series is the row with label i.*to_numpy"),
   "a table": (pyarrow.table({"a": [1, 2], "b": [3, 4]}), "a pyarrow Table is a column.*as_py"),
   "a batch": (pyarrow.record_batch({"a": [1, 2], "b": [3, 4]}), "a pyarrow RecordBatch is a column.*as_py"),
 }
@@ -262,7 +262,7 @@ def test_rows_of_pandas_are_read_by_label():
     ([pyarrow.scalar(b"\xff")], "a BinaryScalar of pyarrow"),
     (pyarrow.array([1.0, None]), "a DoubleArray of pyarrow with nulls"),
     (pyarrow.py_buffer(b"\xff"), "a Buffer .*to_pybytes"),
-    (None, "None, which no tensor holds. Leave"),
+    (None, "None, which tensors cannot hold. Leave"),
   ],
 )
 def test_values_that_numpy_would_misinterpret_are_refused(value, match):

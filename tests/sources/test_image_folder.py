@@ -71,7 +71,7 @@ def test_files_are_those_of_keras_in_the_same_order(tmp_path_factory, tree, spli
   if split is not None:
     arguments.update(validation_split=split, subset="both")
   if any(files and set(files) <= set(NO_IMAGES) and files != [".DS_Store"] for files in tree.values()):
-    with pytest.raises(ValueError, match="^directory .*(all of whose files are left out|without images)"):
+    with pytest.raises(ValueError, match="^directory .*(with no readable images|without images)"):
       image_folder(directory, seed=seed, **arguments)
     return
   if number and names is None and not all(set(files) - set(NO_IMAGES) for files in tree.values()):
@@ -153,9 +153,9 @@ def test_a_class_whose_files_are_all_left_out_is_an_error(tmp_path):
   with pytest.raises(ValueError) as caught:
     image_folder(tmp_path)
   assert str(caught.value) == (
-    f"directory {tmp_path} has the class 'b', all of whose files are left out: 2 .heic, 1 .ds_store. Names of images "
+    f"directory {tmp_path} has the class 'b' with no readable images, only 2 .heic, 1 .ds_store. Names of images "
     "must end in .bmp, .gif, .jpeg, .jpg, .png, .webp. Convert the files to one of these formats; or move the "
-    "directory away if it is not a class, or give the classes as class_names."
+    "directory away if it is not a class, or pass the classes as class_names."
   )
   # The remedies of the error work.
   assert image_folder(tmp_path, class_names=["a"]).class_names == ["a"]
@@ -185,7 +185,7 @@ def test_a_class_without_images_is_an_error(tmp_path):
       image_folder(tmp_path)
     assert str(caught.value) == (
       f"directory {tmp_path} has the class '{name}' without images, which would still have a label. Remove the "
-      "directory if it is not a class. If it is one, and only this part of the data has no images of it, give all "
+      "directory if it is not a class. If it is a class that has no images only in this part of the data, pass all "
       "class_names, which keeps its label."
     )
     # The remedy of the error works.
@@ -214,10 +214,10 @@ def test_a_class_without_images_is_an_error(tmp_path):
 def test_data_set_splits_taken_for_classes_cause_a_warning(tmp_path, names, is_warned):
   _write(tmp_path, [f"{name}/cat/1.png" for name in names])
   expected = [
-    f"image_folder takes each directory in {tmp_path} for a class, and "
+    f"image_folder treats each directory in {tmp_path} as a class, and "
     f"{' and '.join(map(repr, sorted(set(names) - {'cat'})))} seem to be parts of a data set: their labels say which "
     f"part an image is from. Read one part, such as image_folder('{tmp_path}/{min(set(names) - {'cat'})}'). If they "
-    "are classes, give them as class_names."
+    "are classes, pass them as class_names."
   ]
   assert warned.told(lambda: image_folder(tmp_path)) == expected * is_warned
   assert warned.told(lambda: image_folder(tmp_path, class_names=list(names))) == []
