@@ -375,6 +375,36 @@ def test_files_of_a_torchvision_dataset_are_decoded_in_batches(photographs):
 
 
 @cases.slow
+@pytest.mark.parametrize("name", ["finetune.py", "finetune_torch.py"])
+def test_both_phases_of_fine_tuning_read_one_stage(name, photographs):
+  smaller = {
+    'weights="imagenet"': "weights=None",
+    "(weights=weights)": "(weights=None)",
+    "EfficientNetV2B0": "MobileNetV3Small",
+    "given.crop_size[0]": "32",
+    "224": "32",
+    "epochs=20, shuffle=False)": "epochs=8, shuffle=False); print(rtf.stats(train)[0])",
+    "range(20)": "range(8)",
+    'print(f"epoch': 'print(rtf.stats(train)[0], f"epoch',
+  }
+  printed = run_program_of("finetune.md", name, smaller=smaller.items())
+  epochs = re.findall(r"^ +\d +(\d+) +(\d+)", printed, re.MULTILINE)[-8:]
+  assert epochs == [("16", "0")] + [("8", "8")] * 7
+
+
+def test_last_layers_for_pretrained_weights_are_as_in_keras():
+  page = (ROOT / "docs" / "finetune.md").read_text(encoding="utf-8")
+  images = np.arange(48, dtype=np.uint8).reshape(1, 4, 4, 3) * 5
+  rows = re.findall(r"^([\w, ]+) \| [^|]+ \| `(.+)`$", page, re.MULTILINE)
+  assert sum(len(names.split(", ")) for names, _ in rows) == 11
+  for names, last in rows:
+    layer = eval(last, {"tf": tf, "normalize": rtf.augment.normalize})
+    for name in names.split(", "):
+      expected = importlib.import_module(f"keras.applications.{name}").preprocess_input(images.astype(np.float32))
+      np.testing.assert_allclose(layer(tf.constant(images)), expected, atol=1e-5)
+
+
+@cases.slow
 def test_imagenet_needs_the_memory_and_disk_that_the_guide_says(tmp_path):
   """The numbers must be those that `rtf.describe` plans for as many samples."""
   page = (ROOT / "docs" / "imagenet.md").read_text(encoding="utf-8")

@@ -64,11 +64,10 @@ def write_hugging_face():
   datasets.Dataset.from_dict({"image": images, "label": LABELS.tolist()}, features=features).save_to_disk("photos")
 
 
-def write_tar_files(long=True):
+def write_tar_files():
   os.mkdir("photos")
-  # A directory's name has dots, file names have several, and some names are longer than an old header can hold; wids
-  # cuts these off.
-  names = [f"v1.0/{'x' * 120 * (long and index % 2)}{index:03}" for index in range(N)]
+  # A directory's name has dots, file names have several, and some names are longer than an old header can hold.
+  names = [f"v1.0/{'x' * 120 * (index % 2)}{index:03}" for index in range(N)]
   for number, begin in enumerate(range(0, N, 20)):
     with tarfile.open(f"photos/{number}.tar", "w") as tar:
       for index in range(begin, min(N, begin + 20)):
@@ -256,13 +255,9 @@ def test_a_missing_member_of_a_tar_file_is_an_error(tmp_path, monkeypatch):
       names["Samples"](["torn.tar"], "cls")
 
 
-def module(name):
-  return pytest.importorskip(name, reason=f"not installed: {name}; pip install -e '.[exhaustive]' does it")
-
-
 @cases.only_exhaustive
 def test_tar_files_are_read_as_by_webdataset(tmp_path, monkeypatch):
-  webdataset = module("webdataset")
+  webdataset = pytest.importorskip("webdataset", reason="not installed; pip install -e '.[exhaustive]' does it")
   monkeypatch.chdir(tmp_path)
   write_tar_files()
   names = executed("tar_files.py")
@@ -270,23 +265,3 @@ def test_tar_files_are_read_as_by_webdataset(tmp_path, monkeypatch):
   for extension in ("jpg", "cls", "seg.png"):
     theirs = [sample[extension] for sample in webdataset.WebDataset(paths, shardshuffle=False, empty_check=False)]
     assert theirs == [content for (content,) in map(names["Samples"](paths, extension).__getitem__, range(N))]
-
-
-@cases.only_exhaustive
-def test_wids(tmp_path, monkeypatch):
-  """WebDataset's own data sets with an index are also sources."""
-  module("torch")
-  wids = module("wids")
-  monkeypatch.chdir(tmp_path)
-  monkeypatch.setenv("WIDS_CACHE", str(tmp_path / "cache"))
-  write_tar_files(long=False)
-
-  def to_bytes(sample):
-    return sample[".jpg"].read(), sample[".cls"].read()
-
-  shards = [{"url": f"photos/{number}.tar", "nsamples": length} for number, length in enumerate((20, 20, 8))]
-  source = Counted(wids.ShardListDataset(shards, transformations=[to_bytes]), N)
-  train = rtf.sources.data_source(source).refurbish(lambda *sample: sample, r=3)
-  for _ in range(3):
-    assert sorted(train.as_numpy_iterator()) == sorted((file, b"%d" % label) for file, label in zip(FILES, LABELS))
-  assert_a_third_is_read(source.asked)
