@@ -87,7 +87,7 @@ def _decoded_kilobytes(files):
 
 def _section(quick, kind, size, images, whence, augmentation):
   common.say(f"{size}: all take turns")
-  epochs, absent = _run(kind, images, common.rounds(quick, ROUNDS))
+  epochs, absent = run(kind, images, common.rounds(quick, ROUNDS), _pipelines(kind))
   speed = {key: [epoch["count"] / epoch["wall"] for epoch in measured] for key, measured in epochs.items()}
   cpu_speed = {key: [epoch["count"] / epoch["cpu"] for epoch in measured] for key, measured in epochs.items()}
   rows = []
@@ -156,13 +156,12 @@ def _pipelines(kind):
   return {key: value for key, value in PIPELINES.items() if kind == "large" or key not in ONLY_LARGE}
 
 
-def _run(kind, images, rounds):
-  """Runs epochs of all pipelines in turns.
+def run(kind, images, rounds, pipelines):
+  """Runs epochs of all `pipelines`, a part of `PIPELINES` or others like it, in turns.
 
   Returns:
     A dict of lists of the answers of `epochs.serve` for each epoch, and a dict of why other pipelines are missing.
   """
-  pipelines = _pipelines(kind)
   absent = {key: "not installed" for key, (_, modules) in pipelines.items() if not all(map(_installed, modules))}
   epochs = {key: [] for key in pipelines if key not in absent}
   with tempfile.TemporaryDirectory(prefix="refurbish-peers-") as directory, contextlib.ExitStack() as stack:
@@ -175,7 +174,7 @@ def _run(kind, images, rounds):
         if answer is None:
           absent[key] = "failed: " + common.last_line(pathlib.Path(directory, key).read_text(errors="replace"))
           del epochs[key]
-          common.say(f"{PIPELINES[key][0]} {absent[key]}")
+          common.say(f"{pipelines[key][0]} {absent[key]}")
         elif counted:
           epochs[key].append(answer)
   return epochs, absent
@@ -184,11 +183,12 @@ def _run(kind, images, rounds):
 @contextlib.contextmanager
 def _started(key, kind, images_path, errors):
   """Yields the process of a pipeline, which runs an epoch for each line of its input."""
+  script = kind if kind == "sounds" else key if key in PEERS else "tf_data"
   with open(errors, "w") as stderr:
     process = subprocess.Popen(
       [
         sys.executable,
-        str(DIRECTORY / "peer_pipelines" / f"with_{key if key in PEERS else 'tf_data'}.py"),
+        str(DIRECTORY / "peer_pipelines" / f"with_{script}.py"),
         kind,
         str(images_path),
         key,

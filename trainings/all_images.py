@@ -33,19 +33,7 @@ import refurbish_tf as rtf
 from refurbish_tf import augment
 from refurbish_tf.experiments import results, tables, training
 
-KEY = (
-  "what",
-  "dataset",
-  "validation",
-  "images",
-  "network",
-  "policy",
-  "epochs",
-  "batch_size",
-  "learning_rate",
-  "setting",
-  "seed",
-)
+KEY = tuple("what dataset validation images network policy epochs batch_size learning_rate setting seed".split())
 MAIN = ("standard", "refurbish r=2", "refurbish r=3")
 MOMENTUM, WEIGHT_DECAY, LABEL_SMOOTHING = 0.85, 0.009, 0.2
 # The pilot chooses the first number of epochs that reaches the accuracy. All are multiples of both 2 and 3.
@@ -228,8 +216,7 @@ def train(row, data, folder):
   samples = Samples(row, data)
   model = getattr(networks, row["network"])(samples.images, samples.validation.element_spec[1].shape[-1])
   steps = row["epochs"] * (row["images"] // row["batch_size"])
-  rising = round(training.WARM_UP * steps)
-  rate = keras.optimizers.schedules.CosineDecay(0.0, steps - rising, 0.0, "cosine", row["learning_rate"], rising)
+  rate = training.cosine(row["learning_rate"], steps, training.WARM_UP)
   model.compile(
     keras.optimizers.SGD(rate, MOMENTUM, nesterov=True, weight_decay=WEIGHT_DECAY),
     keras.losses.CategoricalCrossentropy(from_logits=True, label_smoothing=LABEL_SMOOTHING),

@@ -23,19 +23,8 @@ from refurbish_tf.experiments import accuracy, images as image_sets, positive_nu
 from refurbish_tf.experiments.pipelines import Pipelines
 
 DATASET = "cifar10"
-KEY = (
-  "what",
-  "dataset",
-  "validation",
-  "images",
-  "epochs",
-  "batch_size",
-  "width",
-  "precision",
-  "learning_rate",
-  "policy",
-  "setting",
-  "seed",
+KEY = tuple(
+  "what dataset validation images epochs batch_size width precision learning_rate policy setting seed".split()
 )
 COLUMNS = (*accuracy.COLUMNS, "cpu_seconds")
 PRECISION = "mixed_bfloat16"
@@ -95,25 +84,8 @@ class Plan:
     ]
 
   def _row(self, what, validation, images, policy, setting, seed):
-    return dict(
-      zip(
-        KEY,
-        (
-          what,
-          DATASET,
-          validation,
-          images,
-          self.epochs,
-          self.batch_size,
-          self.width,
-          PRECISION,
-          LEARNING_RATE,
-          policy,
-          setting,
-          seed,
-        ),
-      )
-    )
+    plan = (self.epochs, self.batch_size, self.width, PRECISION, LEARNING_RATE)
+    return dict(zip(KEY, (what, DATASET, validation, images, *plan, policy, setting, seed)))
 
 
 # A plan that runs completely within a minute on a CPU. Its accuracies are meaningless.

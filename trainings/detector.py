@@ -11,12 +11,8 @@ was stopped. The machine should be otherwise idle.
 
 import argparse
 import concurrent.futures
-import multiprocessing
-import os
 import pathlib
-import shutil
 import sys
-import time
 
 import keras
 import numpy as np
@@ -24,7 +20,7 @@ import tensorflow as tf
 
 from refurbish_tf import augment
 from refurbish_tf._internal import dataset_graph
-from refurbish_tf.experiments import images as image_sets, results, tables, training
+from refurbish_tf.experiments import images as image_sets, results, tables, training, turns
 
 STRATEGIES, SEEDS, PILOT_SEED = ("standard", "refurbish r=2", "refurbish r=3"), tables.SEEDS_OF_DETECTOR, 100
 # The side lengths of a stored image, of the network's input, and of a cell of its output.
@@ -37,7 +33,7 @@ LEARNING_RATE, WARM_UP, WEIGHT_DECAY = 1e-2, 0.05, 1e-4
 # The multiple of 5 points below the mAP of the pilot, standard training with seed 100, after two thirds of its epochs.
 TARGET = 0.5
 KEY = ("dataset", "images", "batch_size", "epochs", "learning_rate", "target", "strategy", "seed")
-COLUMNS = ("steps", "parameters", "maps", "seconds_by_epoch", "cpu_seconds_by_epoch")
+COLUMNS = ("steps", "parameters", "maps", *turns.COLUMNS[2:])
 
 
 def load(photographs):
@@ -86,9 +82,6 @@ def write_images(folder, photographs, count, seed):
   """Writes composed images as JPEG files, and their boxes and classes, unless the folder exists."""
   if folder.exists():
     return
-  new = folder.with_suffix(".new")
-  shutil.rmtree(new, ignore_errors=True)
-  new.mkdir(parents=True)
 
   def write(number):
     rng = np.random.default_rng([seed, number])
@@ -98,10 +91,9 @@ def write_images(folder, photographs, count, seed):
     (new / f"{number:05}.jpg").write_bytes(tf.io.encode_jpeg(image, quality=95).numpy())
     return target
 
-  with concurrent.futures.ThreadPoolExecutor() as pool:
+  with turns.new_folder(folder) as new, concurrent.futures.ThreadPoolExecutor() as pool:
     boxes, labels = map(np.stack, zip(*pool.map(write, range(count))))
-  np.savez(new / "targets.npz", boxes=boxes, labels=labels)
-  os.replace(new, folder)
+    np.savez(new / "targets.npz", boxes=boxes, labels=labels)
 
 
 def source(folder):
@@ -267,34 +259,12 @@ def train(row, folder):
   keras.utils.set_random_seed(row["seed"])
   (images, labels), validation = source(folder / "train"), Validation(folder / "validation")
   model, steps = network(int(labels.max()) + 1), row["epochs"] * (row["images"] // row["batch_size"])
-  rising = round(WARM_UP * steps)
-  rate = keras.optimizers.schedules.CosineDecay(0.0, steps - rising, 0.0, "cosine", row["learning_rate"], rising)
+  rate = training.cosine(row["learning_rate"], steps, WARM_UP)
   model.compile(keras.optimizers.AdamW(rate, WEIGHT_DECAY), loss, jit_compile=training.jit_compile())
-  model.optimizer.build(model.trainable_variables)
-  # Before the clock starts, the functions are traced. Then all variables are restored.
-  before = [(variable, variable.numpy()) for variable in [*model.variables, *model.optimizer.variables]]
-  model.fit(Batches(images, row).epoch(0).take(1), verbose=0, shuffle=False)
-  validation.mean_average_precision(model)
-  for variable, value in before:
-    variable.assign(value)
-  batches, maps, walls, cpus = Batches(images, row), [], [], []
-  for epoch in range(row["epochs"]):
-    wall, cpu = time.perf_counter(), time.process_time()
-    model.fit(batches.epoch(epoch), verbose=0, shuffle=False)
-    walls.append(time.perf_counter() - wall)
-    cpus.append(time.process_time() - cpu)
-    maps.append(validation.mean_average_precision(model))
-    now = f"mAP {maps[-1]:.4f}, {sum(walls):.1f} s, {sum(cpus):.1f} CPU seconds"
-    print(f"{row['strategy']}, seed {row['seed']}, epoch {epoch + 1}: {now}", flush=True)
-  listed = lambda values, digits: " ".join(f"{value:.{digits}f}" for value in values)
-  made = (int(model.optimizer.iterations), model.count_params(), listed(maps, 4), listed(walls, 2), listed(cpus, 2))
-  return dict(zip(COLUMNS, made))
-
-
-def in_own_process(function, *arguments):
-  """Calls a function in a new process, so that each call starts with the same memory and without threads."""
-  with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
-    return process.submit(function, *arguments).result()
+  found = lambda: validation.mean_average_precision(model)
+  return turns.by_epoch(
+    model, "maps", turns.timed_epochs(model, lambda: Batches(images, row).epoch, found, row["epochs"])
+  )
 
 
 def main(argv=None):
@@ -318,13 +288,9 @@ def main(argv=None):
   folder = args.folder / f"{args.photographs}-{args.images}"
   for number, (name, count) in enumerate(parts.items()):
     write_images(folder / name, data[number], count, number)
-  for number, seed in enumerate(args.seed):
-    for place in range(len(args.strategy)):
-      strategy = args.strategy[(number + place) % len(args.strategy)]
-      values = (f"composed {args.photographs}", args.images, BATCH_SIZE, args.epochs, LEARNING_RATE, TARGET)
-      row = dict(zip(KEY, (*values, strategy, seed)))
-      if not table.has(row):
-        table.add([{**row, **in_own_process(train, row, folder)}])
+  values = (f"composed {args.photographs}", args.images, BATCH_SIZE, args.epochs, LEARNING_RATE, TARGET)
+  row_of = lambda strategy, seed: dict(zip(KEY, (*values, strategy, seed)))
+  turns.complete(table, args.strategy, args.seed, row_of, lambda row: turns.in_own_process(train, row, folder))
   print(tables.detector(results.read(table.path)))
 
 

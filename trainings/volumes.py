@@ -12,14 +12,13 @@ machine.
 import argparse
 import pathlib
 import sys
-import time
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from refurbish_tf import augment
-from refurbish_tf.experiments import positive_number, results, tables
+from refurbish_tf.experiments import positive_number, results, tables, turns
 
 DATASET = "drawn volumes"
 SIDE, VOLUMES, VALIDATION, BATCH_SIZE, WIDTH = 48, 48, 16, 2, 8
@@ -142,32 +141,23 @@ def train(row, data, layer, width=WIDTH):
   volumes, masks = (data[1][0] / 300).astype(np.float32), data[1][1]
   model = unet(row["side"], width)
   model.compile(keras.optimizers.Adam(row["learning_rate"]), loss, jit_compile=False)
-  model.optimizer.build(model.trainable_variables)
 
   def dice():
     found = model.predict(volumes, BATCH_SIZE, verbose=0) > 0
     return 2 * masks[found].sum() / (masks.sum() + found.sum())
 
-  # Before the clock starts, the functions are traced and sent to the processes. Then all variables are restored.
-  before = [(variable, variable.numpy()) for variable in [*model.variables, *model.optimizer.variables]]
-  model.fit(pipeline(*data[0], layer, row["r"], row["seed"]).take(1), verbose=0, shuffle=False)
-  dice()
-  for variable, value in before:
-    variable.assign(value)
-  batches, reached = pipeline(*data[0], layer, row["r"], row["seed"]), []
-  seconds, cpu = 0.0, 0.0
-  while len(reached) < row["most_epochs"] and max(reached, default=0) < row["target"]:
-    began, cpu_began = time.perf_counter(), results.cpu_of_family()
-    model.fit(batches, verbose=0, shuffle=False)
-    seconds, cpu = seconds + time.perf_counter() - began, cpu + results.cpu_of_family() - cpu_began
-    reached.append(dice())
+  def batches():
+    made = pipeline(*data[0], layer, row["r"], row["seed"])
+    return lambda _: made
+
+  reached, seconds, cpu = turns.timed_epochs(model, batches, dice, row["most_epochs"], row["target"])
   steps = int(model.optimizer.iterations)
   keras.backend.clear_session()
   return {
     "steps": steps,
     "dice": " ".join(f"{each:.4f}" for each in reached),
-    "seconds": round(seconds, 2),
-    "cpu_seconds": round(cpu, 2),
+    "seconds": round(sum(seconds), 2),
+    "cpu_seconds": round(sum(cpu), 2),
   }
 
 
@@ -188,15 +178,10 @@ def main(argv=None):
   opened, data = results.open_table(
     parser, args.output, KEY, COLUMNS, lambda: (draw(VOLUMES, SIDE, 1), draw(VALIDATION, SIDE, 2))
   )
-  for number, seed in enumerate(args.seeds):
-    for place in range(len(REUSE)):
-      r = REUSE[(number + place) % len(REUSE)]
-      values = (DATASET, VOLUMES, SIDE, BATCH_SIZE, r, args.learning_rate, args.target, args.most_epochs, seed)
-      row = dict(zip(KEY, values))
-      if not opened.has(row):
-        opened.add([{**row, **train(row, data, layer)}])
-        made = results.read(opened.path)[-1]
-        print(f"r = {r}, seed {seed}: {made['seconds']} s, {made['steps']} steps, Dice {made['dice']}", flush=True)
+  row_of = lambda r, seed: dict(
+    zip(KEY, (DATASET, VOLUMES, SIDE, BATCH_SIZE, r, args.learning_rate, args.target, args.most_epochs, seed))
+  )
+  turns.complete(opened, REUSE, args.seeds, row_of, lambda row: train(row, data, layer))
   print(tables.volumes(results.read(opened.path)))
 
 

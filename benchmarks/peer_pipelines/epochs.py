@@ -12,7 +12,7 @@ import time
 
 # Images per batch. For more than 32 MB, malloc would request memory from the system for each batch, and page faults
 # would dominate.
-BATCHES = {"small": 128, "large": 32}
+BATCHES = {"small": 128, "large": 32, "sounds": 25}
 # The batch size of the images of this process; `serve` sets it.
 BATCH = None
 # The number of threads or processes of a peer.

@@ -31,7 +31,7 @@ class Images(data.Dataset):
 
 
 def small(images):
-  return _epochs(Images(images, lambda image: torch.from_numpy(image).permute(2, 0, 1), _augmentation(32)))
+  return epochs_of(Images(images, lambda image: torch.from_numpy(image).permute(2, 0, 1), _augmentation(32)))
 
 
 def large(files):
@@ -39,14 +39,14 @@ def large(files):
     return io.decode_jpeg(torch.frombuffer(bytearray(file), dtype=torch.uint8), io.ImageReadMode.RGB)
 
   normalize = [v2.ToDtype(torch.float32, scale=True), v2.Normalize(epochs.MEAN, epochs.STD)]
-  return _epochs(Images(files, read, [v2.RandomResizedCrop(224, antialias=True), *_augmentation(224), *normalize]))
+  return epochs_of(Images(files, read, [v2.RandomResizedCrop(224, antialias=True), *_augmentation(224), *normalize]))
 
 
 def _augmentation(side):
   return [v2.RandAugment(num_ops=2, magnitude=MAGNITUDE), v2.RandomCrop(side, padding=4), v2.RandomHorizontalFlip()]
 
 
-def _epochs(dataset):
+def epochs_of(dataset):
   loader = data.DataLoader(
     dataset,
     batch_size=epochs.BATCH,

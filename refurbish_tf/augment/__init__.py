@@ -39,7 +39,7 @@ from .mixing import cutmix, mixup, mixup_or_cutmix
 from .numpy_layer import numpy_layer
 from .rand_augment import rand_augment
 from .sanitize_boxes import sanitize_boxes
-from .sound_layers import frequency_mask, time_mask, time_shift
+from .sound_layers import decode_wav, frequency_mask, time_mask, time_shift
 from .trivial_augment import trivial_augment
 
 __all__ = [
@@ -53,6 +53,7 @@ __all__ = [
   "cutout",
   "decode",
   "decode_random_resized_crop",
+  "decode_wav",
   "deep_auto_augment",
   "five_crop",
   "frequency_mask",

@@ -1,12 +1,58 @@
-"""Layers for sound, whose first axis is time: masks of spectrograms (SpecAugment), and shifts."""
+"""Layers for sound, whose first axis is time: decoding, masks of spectrograms (SpecAugment), and shifts."""
 
 from __future__ import annotations
 
 from typing import Any, Literal
 
+import tensorflow as tf
+
 from refurbish_tf._internal.checks import checked_flag
 from .layers import check_ordered, checked_probability, checked_real, checked_whole
 from .native_layers import DrawingLayer
+
+
+def decode_wav(sample_rate: int, mono: bool = True) -> Any:
+  """Returns a layer that decodes a WAV file of 16-bit PCM, and refuses one with another sample rate.
+
+  >>> file = tf.audio.encode_wav(tf.constant([[0.5, 0.0], [0.25, 0.25]]), 16_000)
+  >>> rtf.augment.decode_wav(16_000)(file).numpy().tolist()
+  [0.25, 0.25]
+
+  `tf.audio.decode_wav` only returns the rate, and its one channel is the first one. Other files can be read by
+  soundfile in `numpy_layer`, or converted: `ffmpeg -i OLD -ar 16000 -c:a pcm_s16le NEW.wav`.
+
+  Args:
+    sample_rate: samples a second that all files must have, a whole number of at least 1.
+    mono: whether to return the mean of the channels.
+
+  Returns:
+    A function `layer(file)` of the bytes of a file, string `[]`. It returns the waveform, from -1 to 1, float32
+    `[samples]`, or `[samples, channels]` without `mono`. It raises `tf.errors.InvalidArgumentError`, when it runs, for
+    a damaged file, one with another sample rate, or of another format.
+
+  Raises:
+    TypeError, ValueError: an argument is of the wrong type, or out of range.
+  """
+  sample_rate = checked_whole("sample_rate of decode_wav", sample_rate, 1, 2**31, "Many recordings have 16,000 Hz.")
+  mono = checked_flag("mono of decode_wav", mono, "Leave it out for the mean of the channels.")
+
+  def decode(file):
+    # TensorFlow's own errors do not say what to do. Format and bits are here unless another chunk comes first.
+    head = tf.strings.substr(tf.strings.join([tf.strings.substr(file, 0, 36), b"\0" * 36]), 0, 36)
+    kind, bits = (tf.io.decode_raw(head, tf.uint16)[place] for place in (10, 17))
+    told = ["decode_wav takes WAV files of format 1, which is PCM, with 16 bits, got format", kind, "with bits:", bits]
+    told += ["Convert it by ffmpeg -c:a pcm_s16le, or read it by soundfile in rtf.augment.numpy_layer."]
+    is_other = (
+      (tf.strings.length(file) > 36) & (tf.strings.substr(head, 12, 4) == b"fmt ") & ((kind != 1) | (bits != 16))
+    )
+    with tf.control_dependencies([tf.debugging.Assert(~is_other, told)]):
+      wave, rate = tf.audio.decode_wav(file)
+    told = ["sample_rate of decode_wav is", sample_rate, "but the file has", rate, "Resample it by ffmpeg -ar."]
+    with tf.control_dependencies([tf.debugging.Assert(rate == sample_rate, told)]):
+      return tf.reduce_mean(wave, 1) if mono else tf.identity(wave)
+
+  decode.__name__ = f"decode_wav({sample_rate}, mono={mono})"
+  return decode
 
 
 def time_mask(

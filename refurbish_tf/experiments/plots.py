@@ -305,7 +305,7 @@ def _annotate(axes, text, place, offset, **style):
 def main(argv=None):
   """Draws the figures from the tables that come with the package, and writes the documentation's tables."""
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-  told = "a directory: figures go to its docs; the tables of its docs/results.md and README.md are replaced"
+  told = "a directory: figures go to its docs; the tables of its docs and README.md are replaced"
   parser.add_argument("--root", type=pathlib.Path, default=".", help=f"{told}; by default the current one")
   args = parser.parse_args(argv)
   if not args.root.is_dir():
@@ -318,8 +318,8 @@ def main(argv=None):
   )
   # These tables may not have a first row yet.
   there = lambda name: (results.DIRECTORY / f"{name}.csv").exists()
-  of_all, on_gpu, of_detector = (
-    results.read(name) if there(name) else [] for name in ("all_images", "cifar10", "detector")
+  of_all, on_gpu, of_detector, of_keywords = (
+    results.read(name) if there(name) else [] for name in ("all_images", "cifar10", "detector", "keywords")
   )
   pages = {
     "README.md": {"reuse": tables.reuse(compared, of_all)},
@@ -332,6 +332,7 @@ def main(argv=None):
       "volumes": tables.volumes(results.read("volumes")),
       "detector": tables.detector(of_detector),
     },
+    "docs/beyond_images.md": {"keywords": tables.keywords(of_keywords)},
   }
   texts = {}
   for name, places in pages.items():

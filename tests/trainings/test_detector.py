@@ -4,7 +4,7 @@ import detector
 import numpy as np
 import pytest
 
-from refurbish_tf.experiments import results, tables
+from refurbish_tf.experiments import results, tables, turns
 from support import cases
 
 A, B, NEAR_A, FAR = [0, 0, 10, 10], [20, 20, 40, 40], [0, 0, 10, 6], [60, 60, 70, 70]
@@ -49,7 +49,7 @@ def test_a_stopped_plan_continues_with_the_missing_trainings(tmp_path, monkeypat
     assert len([*folder.glob("train/*.jpg")]) == 4
     return {"steps": 1, "parameters": 1, "maps": "0.1 0.9", **dict.fromkeys(detector.COLUMNS[3:], "2.0 2.0")}
 
-  monkeypatch.setattr(detector, "in_own_process", stopped)
+  monkeypatch.setattr(turns, "in_own_process", stopped)
   arguments = [str(tmp_path), "--images", "4", "--photographs", "shapes", "--seed", "0", "1"]
   with pytest.raises(KeyboardInterrupt):
     detector.main(arguments)
