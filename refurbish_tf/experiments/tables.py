@@ -458,27 +458,22 @@ def keywords(rows):
   """The results of trainings/keywords.py, with 95 % intervals. Trainings are compared with standard's by seed."""
   trained = [{**row, "setting": row["strategy"]} for row in rows if row["seed"] in SEEDS_OF_KEYWORDS]
   for row in trained:
-    accuracies, seconds, cpu = (
-      [float(each) for each in str(row[name]).split()]
-      for name in ("accuracies", "seconds_by_epoch", "cpu_seconds_by_epoch")
-    )
-    row["accuracy"] = 100 * accuracies[-1]
+    measured = [row[name] for name in ("accuracies", "seconds_by_epoch", "cpu_seconds_by_epoch")]
+    accuracies, seconds, cpu = ([float(each) for each in str(values).split()] for values in measured)
     epochs = next((epoch for epoch, value in enumerate(accuracies, 1) if value >= row["target"]), None)
-    row |= {"epochs": epochs, "cpu": epochs and sum(cpu[:epochs]), "seconds": epochs and sum(seconds[:epochs])}
+    row |= {"accuracy": 100 * accuracies[-1], "epochs": epochs, "cpu": sum(cpu[:epochs]), "wall": sum(seconds[:epochs])}
   reached, lines = [row for row in trained if row["epochs"]], []
   for name in (name for name in NAMES if any(row["setting"] == name for row in trained)):
     of_name, all_of_name = ([row for row in some if row["setting"] == name] for some in (reached, trained))
-    lines.append([NAMES[name], f"{len(of_name)} of {len(all_of_name)}"])
-    lines[-1].append(_mean([row["epochs"] for row in of_name]) if of_name else "")
-    for column in ("cpu", "seconds"):
+    mean = lambda column, of_name=of_name: _mean([row[column] for row in of_name]) if of_name else ""
+    lines.append([NAMES[name], f"{len(of_name)} of {len(all_of_name)}", mean("epochs")])
+    for column in ("cpu", "wall"):
       faster = _beside_standard(reached, column, lambda value, standard: math.log(standard / value)).get(name)
-      lines[-1].append(_mean([row[column] for row in of_name]) if of_name else "")
-      lines[-1].append(_quotient(*results.of_logarithms(*faster)) if faster and name != "standard" else "")
+      lines[-1] += [mean(column), _quotient(*results.of_logarithms(*faster)) if faster and name != "standard" else ""]
     minus = _beside_standard(trained, "accuracy", lambda value, standard: value - standard).get(name)
-    lines[-1] += [_mean([row["accuracy"] for row in all_of_name]) + " %"]
-    lines[-1] += _told(*minus) if minus and name != "standard" else ("", "")
+    lines[-1].append(_mean([row["accuracy"] for row in all_of_name]) + " %")
+    lines[-1].append(_told(*minus)[0] if minus and name != "standard" else "")
   heads = (
-    "|reached it|epochs|CPU seconds|times as fast|seconds|times as fast|accuracy at the end"
-    "|minus standard, points|against standard"
+    "|reached it|epochs|CPU seconds|times as fast|seconds|times as fast|accuracy at the end|minus standard, points"
   )
   return results.markdown(heads.split("|"), lines) if lines else NOT_YET
