@@ -50,7 +50,7 @@ def trace_layers(layers, source, targets):
     if not in_a_pair and not _same_structure(given, returned):
       raise ValueError(
         f"layers: layer {position + 1} of {len(layers)}, {layer_name(layer)}, must return the structure that it is "
-        "given, one image for one image, so that the augmentation can be split after it; it was given "
+        "given, one output for one input, so that the augmentation can be split after it; it was given "
         f"{given} and returned {returned}. Put functions that make several components from one before or after "
         "refurbish."
       )
@@ -77,13 +77,19 @@ def naming(layers, position):
     message = getattr(error, "message", None) or str(error)
     raise ValueError(
       f"layers: layer {position + 1} of {len(layers)}, {layer_name(layers[position])}, fails on its input: "
-      f"{message.strip()} Every layer must take what the one before it returns, the first one the image of an "
-      "element; see rtf.augment.compose."
+      f"{message.strip()} Every layer must take what the one before it returns, alone; the first one the first "
+      "component of an element, such as an image or a sound. Leave labels out: they pass by; see rtf.augment.compose."
     ) from error
 
 
 def image_spec(element_spec):
   return composition.image_of(element_spec[0] if type(element_spec) is tuple else element_spec)
+
+
+def is_image(element_spec):
+  """Whether the first component may be an image or a clip, and not a sound, a series or points."""
+  spec = image_spec(element_spec)
+  return isinstance(spec, tf.TensorSpec) and spec.shape.rank in (None, 3, 4) and spec.dtype != tf.string
 
 
 def _same_structure(given, returned):

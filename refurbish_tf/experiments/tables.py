@@ -466,14 +466,13 @@ def keywords(rows):
   for name in (name for name in NAMES if any(row["setting"] == name for row in trained)):
     of_name, all_of_name = ([row for row in some if row["setting"] == name] for some in (reached, trained))
     mean = lambda column, of_name=of_name: _mean([row[column] for row in of_name]) if of_name else ""
-    lines.append([NAMES[name], f"{len(of_name)} of {len(all_of_name)}", mean("epochs")])
+    missed = len(all_of_name) - len(of_name)
+    lines.append([NAMES[name], mean("epochs") + f" ({missed} missed it)" * bool(missed), mean("cpu")])
     for column in ("cpu", "wall"):
       faster = _beside_standard(reached, column, lambda value, standard: math.log(standard / value)).get(name)
-      lines[-1] += [mean(column), _quotient(*results.of_logarithms(*faster)) if faster and name != "standard" else ""]
+      lines[-1].append(_quotient(*results.of_logarithms(*faster)) if faster and name != "standard" else "")
     minus = _beside_standard(trained, "accuracy", lambda value, standard: value - standard).get(name)
     lines[-1].append(_mean([row["accuracy"] for row in all_of_name]) + " %")
     lines[-1].append(_told(*minus)[0] if minus and name != "standard" else "")
-  heads = (
-    "|reached it|epochs|CPU seconds|times as fast|seconds|times as fast|accuracy at the end|minus standard, points"
-  )
+  heads = "|epochs|CPU seconds|times as fast|by the clock|accuracy at the end|minus standard, points"
   return results.markdown(heads.split("|"), lines) if lines else NOT_YET
