@@ -3,7 +3,6 @@
 import functools
 import itertools
 
-from hypothesis import given, settings, strategies as st
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -15,63 +14,12 @@ from support.images import assert_same, chi_square, make_seeds, window
 from support.waiting import ends
 
 MEAN, STD = (0.4914, 0.4822, 0.4465, 0.5), (0.247, 0.243, 0.262, 0.3)
-DTYPES = ("float32", "bfloat16", "float16")
 MODES = ("horizontal", "vertical", "horizontal_and_vertical")
-SIZES = [(1, 1), (1, 7), (1, 64), (9, 1), (2, 5), (5, 3), (7, 17), (13, 33), (32, 32), (3, 131)]
-int32s = st.integers(-(2**31), 2**31 - 1)
-MANY = settings(max_examples=cases.examples(60), derandomize=True)
-SOME = settings(max_examples=cases.examples(12), derandomize=True)
 
 
 def noise(*shape):
   """Noise with all values of uint8, if there is room for them."""
   return np.random.default_rng(sum(shape)).permutation(np.arange(np.prod(shape)) % 256).astype(np.uint8).reshape(shape)
-
-
-@st.composite
-def sequences(draw, height, width, channels):
-  """Sequences of layers that an image of this size allows."""
-  layers = []
-  for _ in range(draw(st.integers(1, 4))):
-    kinds = ["crop", "flip", "cutout", "crop to a size", "resized crop", "resized"] + ["reflected"] * (
-      min(height, width) > 1
-    )
-    kind = draw(st.sampled_from(kinds))
-    if kind == "crop":
-      layers.append(augment.random_crop(padding=draw(st.integers(0, 5))))
-    elif kind == "reflected":
-      layers.append(
-        augment.random_crop(padding=draw(st.integers(0, min(6, height - 1, width - 1))), padding_mode="reflect")
-      )
-    elif kind == "flip":
-      layers.append(augment.random_flip(draw(st.sampled_from(MODES)), draw(st.sampled_from([0.5, 0.9]))))
-    elif kind == "cutout":
-      layers.append(augment.cutout(draw(st.integers(1, 9))))
-    else:
-      to, padding, size = (draw(st.integers(1, 20)), draw(st.integers(1, 20))), draw(st.integers(0, 3)), (height, width)
-      height, width = to
-      if kind == "resized":
-        layers.append(augment.resize(to, draw(st.booleans())))
-      elif kind == "resized crop":
-        layers.append(augment.random_resized_crop(to, antialias=draw(st.booleans())))
-      else:
-        reflects = all(padding + max(0, least - side - 2 * padding) < side for least, side in zip(to, size))
-        mode = draw(st.sampled_from(["constant", "reflect"])) if reflects else "constant"
-        layers.append(augment.random_crop(to, padding=padding, padding_mode=mode, pad_if_needed=True))
-  normal = draw(st.sampled_from(["", *DTYPES]))
-  if normal:
-    several = channels if draw(st.booleans()) else 1
-    layers.append(augment.normalize(MEAN[:several], STD[:several], normal))
-  return layers
-
-
-@st.composite
-def problems(draw):
-  """An image, layers for it, and a seed."""
-  height, width = draw(st.sampled_from(SIZES))
-  channels = draw(st.sampled_from([1, 3, 4]))
-  layers = draw(sequences(height, width, channels))
-  return noise(height, width, channels), layers, draw(st.tuples(int32s, int32s))
 
 
 def of_any_number_of_threads(function, value):
@@ -85,16 +33,6 @@ def of_any_number_of_threads(function, value):
   assert_same(made[1], made[0])
   assert_same(made[2], made[0])
   return made[0]
-
-
-def called(function, layers, image, seed):
-  return function(image, seed=seed) if any(layer.takes_seed for layer in layers) else function(image)
-
-
-def one_by_one(layers, image, seed):
-  for position, layer in enumerate(layers):
-    image = called(layer, [layer], image, augment.seed_at(seed, position))
-  return np.asarray(image)
 
 
 class TestSeeds:
@@ -180,42 +118,6 @@ class TestDraws:
 
 
 class TestPixels:
-  @MANY
-  @given(problem=problems(), data=st.data())
-  def test_a_chain_equals_its_parts_at_any_split(self, problem, data):
-    image, layers, seed = problem
-    at = data.draw(st.integers(1, len(layers)))
-    whole = called(augment.compose(layers), layers, image, seed)
-    assert_same(whole, one_by_one(layers, image, seed))
-    partial_fn, final_fn = augment.split(layers, at)
-    parts = called(partial_fn, layers[:at], image, seed)
-    if final_fn:
-      parts = called(final_fn, layers[at:], parts, seed)
-    assert_same(whole, parts)
-
-  @MANY
-  @given(problem=problems(), batch_size=st.integers(0, 4))
-  def test_a_batch_equals_its_images_one_by_one(self, problem, batch_size):
-    image, layers, seed = problem
-    images = image + np.arange(batch_size, dtype=np.uint8)[:, np.newaxis, np.newaxis, np.newaxis]
-    expected = [one_by_one(layers, each, augment.seed_at(seed, number)) for number, each in enumerate(images)]
-    expected = np.stack(expected) if batch_size else one_by_one(layers, image, seed)[np.newaxis][:0]
-    assert_same(called(augment.compose(layers), layers, images, seed), expected)
-
-  @SOME
-  @given(problem=problems(), batched=st.booleans(), known=st.booleans())
-  def test_graph_and_eager_results_are_equal(self, problem, batched, known):
-    image, layers, seed = problem
-    image = np.stack([image, 255 - image]) if batched else image
-    fn = augment.compose(layers)
-    spec = tf.TensorSpec(image.shape if known else [None] * image.ndim, tf.uint8)
-    traced = tf.function(lambda image, seed: called(fn, layers, image, seed), autograph=False).get_concrete_function(
-      spec, tf.TensorSpec([2], tf.int32)
-    )
-    actual = traced(tf.constant(image), tf.constant(seed, tf.int32))
-    assert actual.shape.is_compatible_with(traced.structured_outputs.shape)
-    assert_same(actual, called(fn, layers, image, seed))
-
   @pytest.mark.parametrize("mode", ["constant", "reflect"])
   @pytest.mark.parametrize(
     "padding, to, places",

@@ -1,7 +1,6 @@
-"""G7 for pipelines of all shapes: a restored pipeline yields the same elements as the saved one would have, or an error
-says why it cannot."""
+"""G7 for pipelines of several shapes: a restored pipeline yields the same elements as the saved one would have, or an
+error says why it cannot. fuzz/fuzz_pipelines.py has random ones."""
 
-import collections
 import itertools
 import json
 import pathlib
@@ -14,7 +13,7 @@ from support import cases, pipeline_shapes
 from support.checkpoints import final_fn, partial_fn, save, with_checkpoints
 from support.pipelines import make_source
 from support.processes import environment_of, outputs_of
-from support.pipeline_shapes import all_shapes, resume, runs, stop, unbroken
+from support.pipeline_shapes import resume, stop, unbroken
 
 pytestmark = cases.slow
 KINDS = ("range", "stream of known length")
@@ -28,9 +27,9 @@ def outcome(case, expected, before, after):
   came = before + after[: len(expected) - len(before)]
   if kind == "range":
     return "exact" if came == expected else "wrong"
-  # A stream yields the same samples in another order, and these operations choose some of them.
+  # A stream yields the same samples in another order, and `shard` chooses some of them.
   numbers = [sorted(itertools.chain(*map(flat, steps))) for steps in (came, expected)]
-  if {"take", "shard"} & set(shape):
+  if "shard" in shape:
     numbers = list(map(len, numbers))
   return "exact" if numbers[0] == numbers[1] else "wrong"
 
@@ -48,35 +47,20 @@ def flat(element):
   return itertools.chain(*map(flat, element)) if isinstance(element, list) else [element]
 
 
-def print_table(outcomes):
-  """Prints, for each way of saving and each operation, how many restores were exact, refused and wrong."""
-  rows = collections.defaultdict(collections.Counter)
-  for (way, shape, *_), result in outcomes:
-    for name in ("all", *sorted(set(shape))):
-      rows[way, name][result] += 1
-  for (way, name), counts in sorted(rows.items()):
-    print(f"{way:12}{name:14}{counts['exact']:8}{counts['refused']:8}{counts['wrong']:8}")
-  return rows
-
-
 @pytest.mark.parametrize("way", pipeline_shapes.WAYS)
 def test_every_shape_resumes_exactly_or_is_refused(tmp_path, way):
   chance = random.Random(way)
-  shapes = (
-    all_shapes(30)
-    if cases.exhaustive
-    else [
-      ("padded_batch", "repeat", "prefetch"),
-      ("filter", "batch", "repeat"),
-      ("interleave", "batch"),
-      ("unbatch", "batch", "repeat"),
-      ("unbatch", "interleave"),
-      ("interleave", "interleave"),
-      ("interleave", "shard"),
-    ]
-  )
+  shapes = [
+    ("padded_batch", "repeat", "prefetch"),
+    ("filter", "batch", "repeat"),
+    ("interleave", "batch"),
+    ("unbatch", "batch", "repeat"),
+    ("unbatch", "interleave"),
+    ("interleave", "interleave"),
+    ("interleave", "shard"),
+  ]
   outcomes, stops, number = [], [], itertools.count()
-  for shape in filter(runs, shapes):
+  for shape in shapes:
     for kind in KINDS if cases.exhaustive or "unbatch" in shape else [chance.choice(KINDS)]:
       for symbolic in (False, True):
         case = (way, shape, kind, symbolic)
@@ -105,12 +89,7 @@ def test_every_shape_resumes_exactly_or_is_refused(tmp_path, way):
   resumed = json.loads((tmp_path / "resumed.json").read_text())
   for (case, expected, before), after in zip(stops, resumed, strict=True):
     outcomes.append((case, outcome(case, expected, before, after)))
-  rows = print_table(outcomes)
   assert not [case for case, result in outcomes if result == "wrong"]
-  for (_, name), counts in rows.items():
-    # With `unbatch` a quarter is refused: streams with symbolic checkpoints.
-    if cases.exhaustive and name != "unbatch":
-      assert counts["exact"] >= 9 * counts["refused"], (name, counts)
 
 
 def in_a_function(dataset):

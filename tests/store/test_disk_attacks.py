@@ -1,13 +1,11 @@
-"""A cache store on disk that others damage while a training uses it; two versions of TensorFlow on one store."""
+"""Directories of others; two versions of TensorFlow on one store."""
 
 import json
 import os
-import random
 import re
 import shutil
 import subprocess
 import sys
-import threading
 import venv
 
 import pytest
@@ -40,159 +38,6 @@ def check(index, seed, noise):
   expected = tf.random.stateless_uniform([size], seed, 0, 2**30, tf.int32)
   assert np.array_equal(noise, expected), f"wrong contents of sample {index}"
 """
-
-# Answers each line with one line: "done", "refused" with the reason, or "harm" when the test should damage a file.
-TRAINING = (
-  SAMPLES
-  + """
-N, EPOCHS = 50, 3
-
-def train(path, overwrite, harms):
-  try:
-    store = rtf.CacheStore(path, overwrite=overwrite)
-    dataset = tf.data.Dataset.range(N).refurbish(partial_fn, r=2, seed=1, store=store)
-  except ValueError as error:
-    return "refused " + str(error).replace("\\n", " ")
-  for _ in range(EPOCHS):
-    seen = []
-    for index, seed, noise in dataset.as_numpy_iterator():
-      check(index, seed, noise)
-      seen.append(int(index))
-      if harms is not None and harms.random() < 0.04:
-        print("harm", flush=True)
-        sys.stdin.readline()
-    assert sorted(seen) == list(range(N)), f"not whole: {sorted(seen)}"
-  return "done"
-
-while line := sys.stdin.readline():
-  signal.alarm(120)  # Ends it where something blocks.
-  overwrite, seed, path = json.loads(line)
-  print(train(path, overwrite, None if seed is None else random.Random(seed)), flush=True)
-  gc.collect()
-"""
-)
-
-
-class Training:
-  """A process that trains on one store after another and lets others damage them in the meantime."""
-
-  def __init__(self):
-    self._process = subprocess.Popen(
-      [sys.executable, "-c", TRAINING], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    # Reads stderr; otherwise the pipe fills with warnings, and the process blocks.
-    self._errors = []
-    self._reader = threading.Thread(target=lambda: self._errors.extend(self._process.stderr))
-    self._reader.start()
-
-  def run(self, path, *, seed=None, overwrite=False, harm=None):
-    self._say(json.dumps([overwrite, seed, str(path)]))
-    while (answer := self._process.stdout.readline().strip()) == "harm":
-      harm()
-      self._say("")
-    if not answer:
-      self.end()
-    return answer
-
-  def _say(self, line):
-    self._process.stdin.write(line + "\n")
-    self._process.stdin.flush()
-
-  def end(self):
-    self._process.stdin.close()
-    status = self._process.wait()
-    self._reader.join()
-    assert status == 0, f"exit status {status}: {''.join(self._errors[-30:])}"
-
-
-class Attacker:
-  """Damages one file of a store at a time: an existing file, or one that it creates."""
-
-  def __init__(self, path, seed):
-    self.path = path
-    self.victim = path.parent / "victim"
-    self.victim.write_bytes(b"two years of work" * 100)
-    self._before = self.victim.stat()
-    self._random = random.Random(seed)
-
-  def harm(self):
-    names = sorted(os.listdir(self.path)) + ["store.new", "small-00007", "large-00007"]
-    file = self.path / self._random.choice(names)
-    self._random.choice([self._cut, self._cut, self._overwrite, self._replace])(file)
-
-  def _cut(self, file):
-    if file.is_file() and not file.is_symlink() and file.stat().st_nlink == 1:
-      os.truncate(file, self._random.choice([0, 0, 100, file.stat().st_size // 2, file.stat().st_size + 5000]))
-
-  def _overwrite(self, file):
-    if file.is_file() and not file.is_symlink() and file.stat().st_nlink == 1:
-      with open(file, "r+b") as opened:
-        opened.seek(self._random.choice([0, file.stat().st_size // 2]))
-        opened.write(self._random.randbytes(500))
-
-  def _replace(self, file):
-    self._remove(file)
-    kind = self._random.choice(["nothing", "link", "dangling", "directory link", "hard link", "fifo", "directory"])
-    if kind == "link":
-      file.symlink_to(self.victim)
-    elif kind == "dangling":
-      file.symlink_to(self.victim.with_name("none"))
-    elif kind == "directory link":
-      file.symlink_to(self.victim.parent)
-    elif kind == "hard link":
-      os.link(self.victim, file)
-    elif kind == "fifo":
-      os.mkfifo(file)
-    elif kind == "directory":
-      file.mkdir()
-
-  @staticmethod
-  def _remove(file):
-    if file.is_dir() and not file.is_symlink():
-      file.rmdir()
-    else:
-      file.unlink(missing_ok=True)
-
-  def clean(self):
-    """Deletes foreign files, as the error says. Returns whether there were any."""
-    names = [
-      name
-      for name in os.listdir(self.path)
-      if ((self.path / name).is_symlink() or not (self.path / name).is_file() or (self.path / name).stat().st_nlink > 1)
-    ]
-    for name in names:
-      self._remove(self.path / name)
-    return bool(names)
-
-  def check_victim(self):
-    assert self.victim.read_bytes() == b"two years of work" * 100
-    after = self.victim.stat()
-    assert (after.st_mode, after.st_uid, after.st_mtime_ns) == (
-      self._before.st_mode,
-      self._before.st_uid,
-      self._before.st_mtime_ns,
-    )
-    assert sorted(os.listdir(self.path.parent)) == ["cache", "victim"]
-
-
-def test_epochs_are_whole_despite_damage_to_the_files(tmp_path):
-  """G1 and G9 hold. Afterwards the store works, or its error says what to do."""
-  training = Training()
-  for seed in range(200 if cases.exhaustive else 2):
-    path = tmp_path / str(seed) / "cache"
-    path.parent.mkdir()
-    attacker = Attacker(path, seed)
-    assert training.run(path, seed=seed, harm=attacker.harm) == "done", seed
-    attacker.check_victim()
-    answer = training.run(path)
-    if attacker.clean():
-      assert re.match("refused .* Delete it, or give another directory", answer), seed
-      answer = training.run(path)
-    if answer != "done":
-      assert re.match("refused .*overwrite=True", answer), (seed, answer)
-      assert training.run(path, overwrite=True) == "done", seed
-    shutil.rmtree(path.parent)
-  training.end()
 
 
 @pytest.mark.parametrize("mode", [0o770, 0o707, 0o777, 0o2775])
