@@ -78,6 +78,8 @@ def echo(
   """
   e = _check_echoing_factor(e)
   checks.check_whole_number("max_e", max_e, 1)
+  checks.check_name(name)
+  drop_remainder = checks.checked_flag("drop_remainder", drop_remainder)
   pipeline = {"augment_fn": augment_fn, "batch_size": batch_size, "drop_remainder": drop_remainder or None}
   _check_where(where, {**pipeline, "shuffle_buffer_size": shuffle_buffer_size})
   if seed is not None:
@@ -85,9 +87,10 @@ def echo(
   if where is not None:
     checks.check_callable("augment_fn", augment_fn)
     augment_fn = composition.function_of("augment_fn", augment_fn)
-    checks.check_whole_number("batch_size", batch_size, 1)
+    checks.check_whole_number("batch_size", batch_size, 1, bits=31)
     if shuffle_buffer_size is not None:
-      checks.check_whole_number("shuffle_buffer_size", shuffle_buffer_size, 1)
+      # TensorFlow ends the process if there is no memory for the slots of its buffer.
+      checks.check_whole_number("shuffle_buffer_size", shuffle_buffer_size, 1, bits=27)
 
   def augment(dataset):
     function, element_spec = tracing.traceable(augment_fn), dataset.element_spec

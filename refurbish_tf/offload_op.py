@@ -1,12 +1,13 @@
 """The `offload` stage, `tf.data.Dataset.offload`, and batches that are already finished."""
 
 import functools
+import math
 import numbers
 from typing import Any, Callable, Sequence
 
 import tensorflow as tf
 
-from refurbish_tf._internal import batches, checks, dataset_graph, native
+from refurbish_tf._internal import batches, checks, dataset_graph, machine, native
 from refurbish_tf._internal.tensorflow_internals import dataset_ops, nest
 from refurbish_tf.augment import composition, device_layers, target_kinds, target_hints
 from refurbish_tf.augment import layers as image_layers
@@ -104,8 +105,7 @@ def offload(
     raise TypeError(f"component must be the key of a dict, a position in a tuple, or None, got {component!r}.")
   drop_remainder = checks.checked_flag("drop_remainder", drop_remainder)
   clips = checks.checked_flag("clips", clips)
-  if not isinstance(name, (str, type(None))):
-    raise TypeError(f"name must be a string or None, got {name!r}.")
+  checks.check_name(name)
   eighths, targets = _checked_eighths(device_fraction), target_kinds.checked_targets(targets, "offload")
 
   def transformation(source):
@@ -151,6 +151,7 @@ def as_offloaded(
   """
   if not isinstance(dataset, tf.data.Dataset):
     raise TypeError(f"dataset of as_offloaded must be a tf.data.Dataset, got {dataset!r}.")
+  clips = checks.checked_flag("clips", clips)
   path = _path_of_image(dataset.element_spec, component, "as_offloaded")
   spec = _at(dataset.element_spec, path)
   batched = isinstance(spec, tf.TensorSpec) and spec.shape.rank == 4 + clips
@@ -187,6 +188,10 @@ class _OffloadDataset(batches.ReadsFewAhead, dataset_ops.UnaryDataset):
     path = _path_of_image(given, component, "offload")
     *frames, height, width = _checked_image(_at(given, path), "offload", batched=False, clips=clips)
     self._frames = frames
+    if batch_size > (most := machine.free_memory() // (3 * math.prod([*frames, height, width]))):
+      raise ValueError(
+        f"batch_size of offload must be at most {most:,}, for images that fit into the free memory, got {batch_size:,}."
+      )
     numbered = nest.pack_sequence_as(given, list(range(len(nest.flatten(given)))))
     self._layers = device_layers.DeviceLayers.of(layers, "offload")
     if clips and self._layers.num_policy_layers:

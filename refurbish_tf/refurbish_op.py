@@ -125,14 +125,13 @@ def refurbish(
   checks.check_choice("eviction", eviction, get_args(Eviction))
   checks.check_choice("shuffle", shuffle, get_args(Shuffle))
   if not (num_parallel_calls is None or num_parallel_calls is tf.data.AUTOTUNE or tf.is_tensor(num_parallel_calls)):
-    if num_parallel_calls != tf.data.AUTOTUNE:
+    if not (checks.is_real(num_parallel_calls) and num_parallel_calls == tf.data.AUTOTUNE):
       checks.check_whole_number("num_parallel_calls", num_parallel_calls, 1)
   if not isinstance(deterministic, (bool, type(None))):
     raise TypeError(
       f"deterministic must be True, False, or None to follow the pipeline's option, got {deterministic!r}."
     )
-  if not isinstance(name, (str, type(None))):
-    raise TypeError(f"name must be a string or None, got {name!r}.")
+  checks.check_name(name)
 
   def transformation(source):
     checks.check_not_in_function("refurbish", "files.interleave(read_file).refurbish(...)")

@@ -68,12 +68,17 @@ def checked_flag(name, value, advice=""):
   return bool(value)
 
 
-def check_whole_number(name, value, least):
-  """Raises TypeError or ValueError if `value` is not a whole number of at least `least`."""
+def check_whole_number(name, value, least, bits=63):
+  """Raises TypeError or ValueError if `value` is not a whole number of at least `least` and below 2**bits."""
   if isinstance(value, bool) or not isinstance(value, numbers.Integral):
     raise TypeError(f"{name} must be a whole number of at least {least}, got {value!r}.")
-  if not least <= value < 2**63:
-    raise ValueError(f"{name} must be a whole number of at least {least} and below 2**63, got {value!r}.")
+  if not least <= value < 2**bits:
+    raise ValueError(f"{name} must be a whole number of at least {least} and below 2**{bits}, got {value!r}.")
+
+
+def check_name(name):
+  if not isinstance(name, (str, type(None))):
+    raise TypeError(f"name must be a string or None, got {name!r}.")
 
 
 def check_not_in_function(method, after):

@@ -125,6 +125,11 @@ def parameters_explained(what, function, element_spec, of, added=("seed",)):
         + (f"the {len(element_spec)} components of {element_spec}" if is_tuple else f"one argument, {element_spec}")
         + f", and with {' and '.join(added)} if it has parameters with these names."
       ) from failed
+    if "multiple values for argument" in str(failed):
+      raise TypeError(
+        f"{what} has a parameter that {of} already filled: {failed}. For layers of images beside other components, "
+        "pass a list of layers."
+      ) from failed
     raise
 
 

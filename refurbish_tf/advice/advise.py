@@ -391,7 +391,7 @@ def _checked_outcomes(num_outcomes, count):
   if num_outcomes is None:
     return [None] * count
   allowed = "a number of at least 1, or None to have it counted, for each layer"
-  if not isinstance(num_outcomes, (list, tuple, np.ndarray)):
+  if not isinstance(num_outcomes, (list, tuple, np.ndarray)) or np.ndim(num_outcomes) != 1:
     raise TypeError(f"num_outcomes must be a list of {allowed}, got {num_outcomes!r}.")
   if len(num_outcomes) != count:
     raise ValueError(

@@ -65,7 +65,7 @@ def augmix(
   whole = lambda name, value, *limits: checked_whole(f"{name} of augmix", value, *limits)
   severity = whole("severity", severity, 1, _LAST_STEP + 1, "Pass 3, or 1 for the weakest distortions.")
   width = whole("mixture_width", mixture_width, 1, 16, "Pass 3, as in the paper.")
-  if chain_depth != -1:
+  if not (checks.is_real(chain_depth) and chain_depth == -1):
     chain_depth = whole("chain_depth", chain_depth, 1, 16, "Pass -1 to draw a depth of 1, 2 or 3 for each chain.")
   alpha = checked_real("alpha of augmix", alpha, 0.001, 1000, "Pass 1, as in the paper, to draw all weights uniformly.")
   all_ops = checks.checked_flag("all_ops of augmix", all_ops, "Pass False to leave out distortions of colors.")

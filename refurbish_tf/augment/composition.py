@@ -119,7 +119,7 @@ def split(
   2021, section 4.
   """
   layers = checked_layers(layers, "split")
-  way = "; to cache nothing, use refurbish(layers, r=1)" if at == 0 else ""
+  way = "; to cache nothing, use refurbish(layers, r=1)" if isinstance(at, int) and at == 0 else ""
   at = checked_whole("at", at, 1, len(layers), f"Pass the number of layers of the partial augmentation{way}.")
   return _split(layers, at, checked_targets(targets, "split"), checked_clips(clips, "split"))
 

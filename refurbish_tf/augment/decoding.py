@@ -114,13 +114,13 @@ def decode(
   Raises:
     TypeError, ValueError: an argument is of the wrong type, or out of range.
   """
-  if size is None and (crop_to_aspect_ratio or pad_to_aspect_ratio or fill_value):
-    raise ValueError(
-      "size of decode must be (height, width) with crop_to_aspect_ratio, pad_to_aspect_ratio or fill_value, got None. "
-      "Pass (224, 224)."
-    )
   to_size = (1, 1) if size is None else size
   arguments, shown = resized("decode", to_size, True, crop_to_aspect_ratio, pad_to_aspect_ratio, fill_value)
+  if size is None and (crop_to_aspect_ratio or pad_to_aspect_ratio):
+    raise ValueError(
+      "size of decode must be (height, width) with crop_to_aspect_ratio or pad_to_aspect_ratio, got None. "
+      "Pass (224, 224)."
+    )
   if fill_value and name_of_dtype(dtype) == "uint16":
     raise ValueError(
       f"fill_value of decode must be 0 with dtype=tf.uint16, got {fill_value}. Leave it out for black borders."

@@ -297,7 +297,7 @@ def random_elastic(
   pairs = {"alpha": checked("alpha", alpha, 100_000), "sigma": checked("sigma", sigma, 100)}
   if pairs["sigma"].count(0) == 1:
     raise ValueError(f"sigma of random_elastic must be 0, or above 0 for both axes, got {sigma!r}. {advice}")
-  if interpolation not in ("bilinear", "nearest"):
+  if not isinstance(interpolation, str) or interpolation not in ("bilinear", "nearest"):
     raise ValueError(f"interpolation of random_elastic must be bilinear or nearest, got {interpolation!r}. {advice}")
   fills, number = checked_fill("fill of random_elastic", fill), math.inf if any(pairs["alpha"]) else 1
   text = " ".join(f"{name}_{axis}=0,{value!r}" for name, pair in pairs.items() for axis, value in zip("xy", pair))

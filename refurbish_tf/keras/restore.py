@@ -100,7 +100,7 @@ class BackupAndRestore(StepCallback):
         f"backup_dir must be a local or mounted directory, got {backup_dir!r}. Mount the bucket as a directory, or use "
         "a local directory and copy the backup to the bucket."
       )
-    if save_freq != "epoch":
+    if not isinstance(save_freq, str) or save_freq != "epoch":
       if isinstance(save_freq, str):
         raise ValueError(f'save_freq must be "epoch" or a number of batches of at least 1, got {save_freq!r}.')
       checks.check_whole_number("save_freq", save_freq, 1)

@@ -64,11 +64,12 @@ def show(
   """
   figures.matplotlib()
   for name, value in (("num_samples", num_samples), ("num_epochs", num_epochs)):
-    checks.check_whole_number(name, value, 1)
-  if class_names is not None and (
-    isinstance(class_names, str) or not all(isinstance(each, str) for each in class_names)
-  ):
+    checks.check_whole_number(name, value, 1, bits=7)
+  is_list = isinstance(class_names, (list, tuple)) or getattr(class_names, "ndim", 0) == 1
+  if class_names is not None and not (is_list and all(isinstance(each, str) for each in class_names)):
     raise TypeError(f"class_names must be a sequence of strings, a name for each label, got {class_names!r}.")
+  if figure is not None and not hasattr(figure, "subplots"):
+    raise TypeError(f"figure must be a matplotlib Figure or SubFigure, or None to make one, got {figure!r}.")
   kinds = checked_targets(targets, "show")
   if composition.is_list(dataset):
     if not dataset:

@@ -119,6 +119,8 @@ def _check_source(source):
       "the object that its library returns. For TFRecord files use rtf.sources.tfrecord, for image files "
       "rtf.sources.image_folder."
     )
+  if getattr(source, "shape", None) == ():
+    raise TypeError(f"source must have elements, got an array of shape (): {source!r}.")
   for method in ("__len__", "__getitem__"):
     if not hasattr(type(source), method) and not (method == "__len__" and getattr(source, "shape", ())):
       raise TypeError(

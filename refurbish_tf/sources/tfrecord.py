@@ -77,7 +77,7 @@ def tfrecord(
       two seconds.
   """
   paths = _paths(files)
-  if compression_type not in (None, ""):
+  if compression_type is not None and not (isinstance(compression_type, str) and compression_type == ""):
     raise ValueError(
       f"compression_type must be None, got {compression_type!r}: single records of a compressed file cannot be read. "
       "Write the files uncompressed: tf.io.TFRecordWriter(path). Their content may be compressed, such as JPEG."
