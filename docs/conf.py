@@ -7,37 +7,44 @@ the benchmarks' results need not be copied.
 """
 
 import configparser
+import inspect
 import json
 import os
 import pathlib
+import pydoc
 import re
-import sys
+import shutil
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-import tensorflow as tf
-
 import refurbish_tf as rtf
 
-# Lets autodoc find the methods that the package adds to tf.data.Dataset.
-sys.modules.setdefault("tensorflow.data", tf.data)
-
+DOCS = pathlib.Path(__file__).resolve().parent
+# The names in a row of reference.md, and the functions and classes among them, which get pages of their own.
+ROW = re.compile(r"^`.*?(?= \|)", re.MULTILINE)
+NAMES = {
+  name: f"{module.__name__}.{name}"
+  for name in re.findall(r"\w+", "".join(ROW.findall((DOCS / "reference.md").read_text(encoding="utf-8"))))
+  for module in (rtf, rtf.sources, rtf.augment, rtf.diversity, rtf.keras)
+  if callable(getattr(module, name, None))
+}
 project = "refurbish_tf"
 author = "The refurbish_tf Authors"
 project_copyright = f"2026, {author}"
 release = rtf.__version__
 
 root_doc = "docs/index"
-include_patterns = ["docs/*.md", "notebooks/*.ipynb", "benchmarks/README.md", "ARCHITECTURE.md", "CHANGELOG.md"]
+include_patterns = ["docs/*.md", "docs/reference/*.rst", "notebooks/*.ipynb", "benchmarks/README.md"]
+include_patterns += ["ARCHITECTURE.md", "CHANGELOG.md"]
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 html_theme = "furo"
-html_title = "refurbish_tf"
+html_title = f"refurbish_tf {release}"
 html_static_path = ["_static"]
 html_css_files = ["wide.css"]
-# Each page links to its source, once the repository has a public address.
+# Each page has a link to edit it, once the repository has a public address.
 _setup = configparser.ConfigParser()
-_setup.read(pathlib.Path(__file__).parent.parent / "setup.cfg")
-if _setup.has_option("metadata", "url"):
-  html_theme_options = {"source_repository": _setup["metadata"]["url"], "source_branch": "main", "source_directory": ""}
+_setup.read(DOCS.parent / "setup.cfg")
+URL = _setup.get("metadata", "url", fallback="")
+html_theme_options = {"source_repository": URL, "source_branch": "main", "source_directory": ""}
 
 # Headings have the same anchors as on GitHub.
 myst_heading_anchors = 4
@@ -56,6 +63,35 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "none"
 add_module_names = False
 napoleon_use_rtype = False
+
+
+def _write_reference(app):
+  """Writes a page for each name, with its picture in the gallery."""
+  shutil.rmtree(DOCS / "reference", ignore_errors=True)
+  (DOCS / "reference").mkdir()
+  for name, full in NAMES.items():
+    # The methods of Keras' classes are Keras' own.
+    members = "" if ".keras." in full else "\n   :members:"
+    what = f"class:: {full}{members}" if inspect.isclass(pydoc.locate(full)) else f"function:: {full}"
+    picture = f".. image:: ../gallery/{name}.webp\n   :alt: {name}\n"
+    text = f"{full.replace('refurbish_tf', 'rtf')}\n{'=' * len(full)}\n\n.. auto{what}\n\n"
+    text += picture * (DOCS / "gallery" / f"{name}.webp").exists()
+    (DOCS / "reference" / f"{name}.rst").write_text(text, encoding="utf-8")
+
+
+def _link_reference(app, name, source):
+  if name == "docs/reference":
+    linked = lambda code: f"[{code[0]}](reference/{code[1]}.rst)" if code[1] in NAMES else code[0]
+    source[0] = ROW.sub(lambda row: re.sub(r"`(\w+)`", linked, row[0]), source[0])
+    source[0] += "\n```{toctree}\n:hidden:\n:glob:\n\nreference/*\n```\n"
+
+
+def _edit_docstring(app, page, template, context, doctree):
+  """Sends those who edit the page of a name to its docstring."""
+  if URL and page.startswith("docs/reference/"):
+    file = pathlib.Path(inspect.getsourcefile(pydoc.locate(NAMES[page.rpartition("/")[2]]))).relative_to(DOCS.parent)
+    context["theme_source_edit_link"] = f"{URL}/edit/main/{file}"
+    context["theme_source_view_link"] = f"{URL}/blob/main/{file}"
 
 
 def _without_license(app, name, source):
@@ -112,6 +148,9 @@ def _table(match):
 
 
 def setup(app):
+  app.connect("builder-inited", _write_reference)
+  app.connect("source-read", _link_reference)
+  app.connect("html-page-context", _edit_docstring)
   app.connect("source-read", _without_license)
   # Runs before napoleon, which writes reStructuredText.
   app.connect("autodoc-process-docstring", _as_restructured_text, priority=400)

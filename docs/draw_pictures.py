@@ -1,11 +1,12 @@
 """Draws the pictures of README.md and of gallery.md with `rtf.show`, and writes gallery.md:
 `python docs/draw_pictures.py`
 
-It needs matplotlib, and scikit-image for the photographs. New layers appear in the gallery; a layer that cannot be
-called without arguments needs an entry in `ARGUMENTS`.
+It needs matplotlib, and scikit-image for the photographs. A layer is called with the arguments in its heading of
+gallery.md, and a new one without any: add its heading if it needs some.
 """
 
 import pathlib
+import re
 import shutil
 
 import matplotlib
@@ -22,54 +23,13 @@ SIDE, EPOCHS, SEED = 192, 6, 23
 OUTCOMES, DPI, QUALITY = 5, 72, 55
 # Dots per inch of pictures that would exceed this limit.
 SMALLER = {"augmix": 42, "mosaic": 42, "random_elastic": 42}
-ARGUMENTS = {
-  "augmix": "10",
-  "auto_augment": '"imagenet"',
-  "center_crop": "96",
-  "color_jitter": "0.4, 0.4, 0.4, 0.1",
-  "cutmix": "1.0, num_classes=2",
-  "cutout": "48",
-  "decode": "96",
-  "decode_random_resized_crop": "128",
-  "deep_auto_augment": '"imagenet"',
-  "mixup": "1.0, num_classes=2",
-  "mixup_or_cutmix": "1.0, 1.0, num_classes=2",
-  "mosaic": "num_classes=2",
-  "pad": '24, padding_mode="reflect"',
-  "random_adjust_sharpness": "(0, 10), p=1",
-  "random_affine": "20, (0.1, 0.1), (0.8, 1.2), 10",
-  "random_apply": "[rtf.augment.random_rotation(30)], p=0.5",
-  "random_choice": "[rtf.augment.random_flip(p=1), rtf.augment.random_invert(p=1), rtf.augment.cutout(48)]",
-  "random_crop": "padding=24",
-  "random_elastic": "400, 9",
-  "random_erasing": "p=1",
-  "random_grayscale": "p=0.5",
-  "random_order": "[rtf.augment.random_erasing(p=1), rtf.augment.random_rotation((45, 45))]",
-  "random_perspective": "p=1",
-  "random_posterize": "(1, 4), p=1",
-  "random_resize": "12, 144",
-  "random_resized_crop": "128, scale=(0.2, 1)",
-  "random_rotation": "45",
-  "random_zoom_out": "p=1",
-  "resize": "(96, 160)",
-}
+# Layers, by name, and the arguments with which they are drawn.
+ARGUMENTS = dict(re.findall(r"^## `(\w+)\((.*)\)`$", (DOCS / "gallery.md").read_text(encoding="utf-8"), re.MULTILINE))
 # Names that are not layers, and layers whose changes are not visible in a photograph without a volume or objects.
 NO_LAYERS = (
-  "compose",
-  "copy_paste",
-  "five_crop",
-  "frequency_mask",
-  "numpy_layer",
-  "random_depth_crop",
-  "random_depth_flip",
-  "random_intensity",
-  "sanitize_boxes",
-  "seed_at",
-  "split",
-  "ten_crop",
-  "time_mask",
-  "time_shift",
-)
+  "compose copy_paste five_crop frequency_mask numpy_layer random_depth_crop random_depth_flip random_intensity "
+  "sanitize_boxes seed_at split ten_crop time_mask time_shift"
+).split()
 # The cat's face in the square photograph, for layers that need boxes.
 BOXES = {"random_iou_crop": [[32.0, 14, 110, 110]]}
 
@@ -114,7 +74,13 @@ def drawn(name, images, file, num_outcomes):
   layer = eval(f"rtf.augment.{name}({ARGUMENTS.get(name, '')})", {"rtf": rtf})
   if getattr(layer, "needs_labels", False):
     batches = tf.data.Dataset.from_tensor_slices((images, np.arange(2))).batch(2)
-    return rtf.show(batches.map(layer), num_samples=1, num_epochs=num_outcomes, class_names=["cat", "cup"])
+    figure = rtf.show(batches.map(layer), num_samples=1, num_epochs=num_outcomes, class_names=["cat", "cup"])
+    # The columns are outcomes, like those of other layers, and not epochs.
+    figure.legends[0].remove()
+    for place in figure.axes:
+      place.set_xlabel("")
+      place.spines[:].set_visible(False)
+    return figure
   if name in BOXES:
     return rtf.show([layer], (images[0], BOXES[name]), targets={1: "xyxy"}, num_epochs=num_outcomes)
   return rtf.show([layer], file if name.startswith("decode") else images[0], num_epochs=num_outcomes)
@@ -142,15 +108,9 @@ def draw_epochs(source):
       title, x=0.008, ha="left", fontweight="bold", fontsize=14
     )
     row.legends[0].remove()
-  last.legend(
-    handles=[
-      patches.Patch(color=figures.FRESH, label="cut out and distorted again: expensive"),
-      patches.Patch(color=figures.CACHED, label="from the cache"),
-    ],
-    loc="center",
-    ncols=2,
-    frameon=False,
-  )
+  labels = {figures.FRESH: "cut out and distorted again: expensive", figures.CACHED: "from the cache"}
+  handles = [patches.Patch(color=color, label=label) for color, label in labels.items()]
+  last.legend(handles=handles, loc="center", ncols=2, frameon=False)
   figure.savefig(DOCS / "epochs.jpg", dpi=80, pil_kwargs={"quality": 85})
 
 

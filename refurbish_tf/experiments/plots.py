@@ -15,6 +15,7 @@ from matplotlib import patheffects, pyplot, ticker, transforms
 from refurbish_tf.experiments import results, tables
 
 STYLE = {"font.size": 13, "axes.spines.top": False, "axes.spines.right": False, "figure.dpi": 110}
+STYLE |= {"axes.titlesize": "medium", "figure.titlesize": "medium", "axes.titlelocation": "left"}
 BLACK, ORANGE, GREEN = "#000000", "#E69F00", "#009E73"
 BLUE, VERMILION, PURPLE = "#0072B2", "#D55E00", "#CC79A7"
 # Colours and markers, by the beginnings of names of settings.
@@ -50,7 +51,7 @@ def accuracy_over_speed(axes, accuracy, speed):
   """Validation accuracy over images per second of the input, a point per setting (Lee et al., 2021, Figures 9 to 11).
 
   `accuracy`: rows of one augmentation, one for each training, with "setting" and "accuracy". `speed`: rows with
-  "setting" and "images_per_second".
+  "setting" and "images_per_second". The markers are empty, so that points at the same place can be seen.
   """
   accuracies = results.summary(accuracy, "setting", "accuracy")
   rates = results.summary(speed, "setting", "images_per_second")
@@ -69,9 +70,9 @@ def accuracy_over_speed(axes, accuracy, speed):
       continue
     x, y = [rates[setting][0] for setting in of_kind], [100 * accuracies[setting][0] for setting in of_kind]
     spreads = [100 * accuracies[setting][1] for setting in of_kind]
-    style = {"color": color, "marker": marker, "ls": "-" if len(of_kind) > 1 else "none"}
+    style = {"color": color, "marker": marker, "mfc": "none", "ls": "-" if len(of_kind) > 1 else "none"}
     label = EXPLAINED.get(kind, kind)
-    axes.errorbar(x, y, yerr=spreads, ms=11, lw=1.2, capsize=4, elinewidth=1.5, label=label, **style)
+    axes.errorbar(x, y, yerr=spreads, ms=10, mew=2, lw=1.2, capsize=4, elinewidth=1.5, label=label, **style)
     for setting, *place in zip(of_kind, x, y):
       number = setting[len(kind) :].replace("by ", "−").replace("after augmentation", "").strip()
       offset = LABELS.get(setting, LABELS.get(kind, (8, 7)))
@@ -87,18 +88,20 @@ def accuracy_over_speed(axes, accuracy, speed):
 def accuracies_over_epochs(axes, rows, names):
   """Validation accuracy over the epochs, the mean and the spread of the trainings (Lee et al., 2021, Figure 14).
 
-  `rows` have "setting", "epochs", and "accuracies" separated by spaces. `names`: the settings and their labels.
+  `rows` have "setting", "epochs", and "accuracies" separated by spaces. `names`: the settings and their labels. Their
+  points are drawn beside each other.
   """
-  for (setting, name), color, marker in zip(names.items(), (BLACK, BLUE, GREEN, VERMILION), "Xo^s"):
-    curves = [[float(text) for text in str(row["accuracies"]).split()] for row in rows if row["setting"] == setting]
-    if not curves:
+  for number, (setting, name) in enumerate(names.items()):
+    of_setting = [row for row in rows if row["setting"] == setting]
+    if not of_setting:
       continue
-    epochs = next(row["epochs"] for row in rows if row["setting"] == setting)
-    every = max(1, epochs // 5)
-    at = range(epochs - every * (len(curves[0]) - 1), epochs + 1, every)
-    middle = [100 * results.mean_and_spread(values)[0] for values in zip(*curves)]
-    around = [100 * results.mean_and_spread(values)[1] for values in zip(*curves)]
-    axes.errorbar(at, middle, yerr=around, color=color, marker=marker, markersize=8, lw=2, capsize=3, label=name)
+    curves = [[100 * float(text) for text in str(row["accuracies"]).split()] for row in of_setting]
+    last, every = of_setting[0]["epochs"], max(1, of_setting[0]["epochs"] // 5)
+    beside = every * (number - (len(names) - 1) / 2) / 8
+    at = [epoch + beside for epoch in range(last - every * (len(curves[0]) - 1), last + 1, every)]
+    middle, around = zip(*map(results.mean_and_spread, zip(*curves)))
+    style = {"color": (BLACK, BLUE, GREEN, VERMILION)[number], "marker": "Xo^s"[number], "label": name}
+    axes.errorbar(at, middle, yerr=around, markersize=8, lw=1.2, capsize=3, **style)
   axes.set(xlabel="epoch", ylabel="validation accuracy, %")
   axes.grid(color="0.92")
   axes.legend(frameon=False, loc="lower right")
@@ -154,7 +157,7 @@ def time_to_target(axes, rows, ratio=4):
   """Seconds to the target over e (Choi et al., 2019, Figure 4), and at the right AUTOTUNE and refurbish.
 
   A dashed line is what would be needed if repeated samples were as useful as fresh ones: the baseline over min(e, R).
-  If not all trainings reached the target, a text says how many did.
+  If not all trainings reached the target, a text says how many did. The places of an echo are drawn beside each other.
 
   Args:
     axes: of Matplotlib.
@@ -171,7 +174,7 @@ def time_to_target(axes, rows, ratio=4):
     for way, of_way in sorted(found.items(), key=str):
       if way[0] != where:
         continue
-      place = places[way if way in beside else way[1]]
+      place = places[way] if way in beside else places[way[1]] + 0.12 * (number - 2) * (where != "baseline")
       seconds = [row["seconds"] for row in of_way if row["fresh"] >= 0]
       if len(seconds) < len(of_way):
         style = {**_UPRIGHT, "color": color, "xycoords": ("data", "axes fraction")}
@@ -266,10 +269,11 @@ def differences(axes, rows):
       axes.plot([], [], marker, color=color, ms=9, label=name)
     shown.add(name)
     if setting in tables.PAPER:
-      axes.plot([tables.PAPER[setting] - tables.PAPER["standard"]], [place - 0.26], "D", **of_paper)
+      axes.plot([tables.PAPER[setting] - tables.PAPER["standard"]], [place - 0.34], "D", **of_paper)
   _standard_at(axes, 0)
   axes.plot([], [], "D", label="Lee et al., 2021: ResNet-50 on ImageNet", **of_paper)
-  axes.set_yticks(range(len(found)), [tables.NAMES[setting].replace("`", "") for setting in found])
+  explained = ("nothing fresh", "nothing fresh:\ncrop and flip are also cached")
+  axes.set_yticks(range(len(found)), [tables.NAMES[name].replace("`", "").replace(*explained) for name in found])
   axes.set_ylim(len(found) - 0.5, -0.6)
   axes.set_xlim(lowest - 0.3, None)
   axes.set_xlabel("accuracy minus that of standard, points, 95 % interval")
@@ -352,12 +356,11 @@ def main(argv=None):
     print(f"wrote the tables of {page}")
   matplotlib.use("Agg")
   with pyplot.rc_context(STYLE):
-    figures = {"accuracy": comparison(compared)}
     figure, axes = pyplot.subplots(figsize=(10, 6), layout="constrained")
     fresh_samples(axes, echoing.of_figure(echoed, "e"), "e")
     axes.set_xlabel("echoing factor e")
     figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
-    figures.update(echoing=figure, echoing_time=echoing_time(timed))
+    figures = {"accuracy": comparison(compared), "echoing": figure, "echoing_time": echoing_time(timed)}
     for name, figure in figures.items():
       figure.savefig(docs / f"{name}.png")
       print(f"wrote {docs / name}.png")

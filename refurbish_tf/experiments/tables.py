@@ -29,12 +29,8 @@ PAIRS = (
   *((f"refurbish r={r}", f"refurbish r={r} split 4") for r in (2, 3)),
   ("refurbish r=3 split 4", "echo augmented e=3"),
 )
-# The seeds of trainings/volumes.py.
-SEEDS_OF_VOLUMES = (0, 1, 2, 3, 4)
-# The seeds of trainings/detector.py.
-SEEDS_OF_DETECTOR = (0, 1, 2, 3, 4)
-# The seeds of trainings/keywords.py.
-SEEDS_OF_KEYWORDS = (0, 1, 2, 3, 4)
+# The seeds of trainings/volumes.py, trainings/detector.py and trainings/keywords.py.
+SEEDS_OF_VOLUMES = SEEDS_OF_DETECTOR = SEEDS_OF_KEYWORDS = (0, 1, 2, 3, 4)
 # The gain over crop and flip alone, in points, that a policy must reach in the pilot of trainings/cifar10.py.
 LEAST_GAIN = 0.3
 # The comparisons of trainings/all_images.py, in the order of their tables.

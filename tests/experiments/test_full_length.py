@@ -297,8 +297,8 @@ def test_the_figure_of_the_comparison(compared):
     ("<", 2.0): 0.015,
     ("<", 3.0): 0.015,
     (".", 4.0): pytest.approx(4),
-    ("D", -0.26): pytest.approx(-0.01),
-    ("D", 0.74): pytest.approx(-0.05),
+    ("D", -0.34): pytest.approx(-0.01),
+    ("D", 0.66): pytest.approx(-0.05),
   }
   bars = [segment[:, 0].tolist() for lines in places.collections for segment in lines.get_segments()]
   middle, half = tables.differences(rows)["refurbish r=2"]

@@ -4,6 +4,7 @@ import ast
 import configparser
 import functools
 import importlib.util
+import inspect
 import os
 import re
 import subprocess
@@ -11,6 +12,7 @@ import sys
 
 import pytest
 
+import refurbish_tf as rtf
 from support import ROOT, cases
 from test_docs import NOT_RUN, PAGES, SERVICE, SMALLER, SMALLER_PROGRAMS, examples
 
@@ -89,6 +91,15 @@ def test_every_guide_is_in_the_contents():
       assert re.search(rf"^{page.stem}\*?$", contents, re.MULTILINE), page.name
 
 
+def test_the_reference_has_a_row_for_each_public_name():
+  rows = re.findall(r"^(`.*?) \| (\w.*)$", (ROOT / "docs" / "reference.md").read_text(encoding="utf-8"), re.MULTILINE)
+  diversity = [name for name, each in vars(rtf.diversity).items() if inspect.isfunction(each) and name[0] != "_"]
+  modules = {"augment", "diversity", "keras", "sources"}
+  public = [*({*rtf.__all__} - modules), *rtf.sources.__all__, *rtf.augment.__all__, *rtf.keras.__all__, *diversity]
+  named = [name for names, _ in rows for name in re.findall(r"`(\w+)`", names)]
+  assert sorted(each for each in named if each != "rtf") == sorted(public)
+
+
 @cases.only_exhaustive
 def test_sphinx_gives_no_warnings(tmp_path):
   missing = [module for module in ("sphinx", "furo", "myst_nb") if importlib.util.find_spec(module) is None]
@@ -104,6 +115,8 @@ def test_sphinx_gives_no_warnings(tmp_path):
     env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])},
   )
   assert done.returncode == 0, done.stderr
-  reference = (tmp_path / "html" / "docs" / "reference.html").read_text(encoding="utf-8")
-  for name in ("Dataset.refurbish", "Dataset.echo", "image_folder", "CacheStore", "rand_augment"):
-    assert name in reference
+  read = lambda page: (tmp_path / "html" / "docs" / page).read_text(encoding="utf-8")
+  for name in ("refurbish", "image_folder", "CacheStore", "rand_augment"):
+    assert f'href="reference/{name}.html"' in read("reference.html")
+    assert 'id="refurbish_tf.' in read(f"reference/{name}.html")
+  assert "rand_augment.webp" in read("reference/rand_augment.html")
