@@ -57,8 +57,8 @@ def main():
 def page():
   """The text of gallery.md: a heading of code and a picture for each layer."""
   head = (
-    "# Gallery\n\nLayers of [`rtf.augment`](reference.md), drawn by [`rtf.show`](observe.md). Each picture of a row "
-    "has another seed.\n"
+    "# Gallery\n\nLayers of [`rtf.augment`](reference.md), drawn by [`rtf.show`](observe.md). Each picture in a "
+    "row has a different seed.\n"
   )
   return head + "".join(
     f"\n## `{name}({ARGUMENTS.get(name, '')})`\n\n![{name}](gallery/{name}.webp)\n" for name in layer_names()
