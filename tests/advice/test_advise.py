@@ -176,6 +176,17 @@ def test_unknown_lengths_and_python_layers_are_reported(monkeypatch):
   assert "assert_cardinality" in text and "rtf.augment.numpy_layer" in text
 
 
+def test_sounds_are_not_called_images_and_lengths_that_vary_are_explained():
+  sounds = tf.data.Dataset.range(12).map(lambda number: (tf.ones([100 + number]), number))
+  text = str(rtf.advise(sounds, [lambda wave: wave / 2, AUGMENT.time_shift()], **QUICK))
+  assert "image" not in text and "r = 2 is the most" in text
+  assert ".ragged_batch(4)" in text and "padded_batch is faster" in text
+  images = tf.data.Dataset.range(12).map(lambda number: tf.zeros([8, 8 + number, 3], tf.uint8))
+  assert "resize at the end" in str(rtf.advise(images, [AUGMENT.random_flip()], **QUICK))
+  with pytest.raises(ValueError, match="'label'.*Leave labels out"):
+    rtf.advise(sounds, [lambda wave, label: wave], **QUICK)
+
+
 def test_elements_of_a_random_source_are_not_kept():
   source = IMAGES.map(lambda image, label: (tf.image.random_flip_left_right(image), label))
   advice = rtf.advise(source, [AUGMENT.random_crop(padding=2)], memory=1e9, **QUICK)

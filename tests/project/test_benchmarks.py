@@ -20,6 +20,7 @@ BENCHMARKS = {
   "overhead": 10,
   "scaling": 15,
   "sharing": 3,
+  "sounds": 2,
   "sources": 8,
   "throughput": 17,
   "uneven": 2,
