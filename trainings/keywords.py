@@ -54,13 +54,8 @@ def speak(folder, count, voices, seed):
     rng = np.random.default_rng([seed, number])
     word, voice = WORDS[number % len(WORDS)], f"{rng.choice(ACCENTS)}+{rng.choice(voices)}"
     (new / word).mkdir(exist_ok=True)
-    options = {
-      "-v": voice,
-      "-s": rng.integers(130, 220),
-      "-p": rng.integers(20, 80),
-      "-w": new / word / f"{number}.wav",
-    }
-    subprocess.run(["espeak-ng", *(str(each) for pair in options.items() for each in pair), word], check=True)
+    speed, pitch, file = str(rng.integers(130, 220)), str(rng.integers(20, 80)), str(new / word / f"{number}.wav")
+    subprocess.run(["espeak-ng", "-v", voice, "-s", speed, "-p", pitch, "-w", file, word], check=True)
 
   with turns.new_folder(folder) as new, concurrent.futures.ThreadPoolExecutor() as pool:
     list(pool.map(write, range(count)))
@@ -81,10 +76,8 @@ def prepare(sound, label, *, seed):
   wave = tf.signal.irfft(spectrum, [samples])
   # Echoes are noise that falls by 60 dB in 0.1 to 0.6 s.
   time = tf.range(RATE, dtype=tf.float32) / RATE
-  room = tf.random.stateless_normal([RATE], augment.seed_at(seed, 1)) * tf.exp(
-    -6.9 * time / (0.1 + 0.5 * reverberation)
-  )
-  room = tf.where(time == 0, 1.0, room * (0.02 + 0.1 * echoes))
+  fall = tf.exp(-6.9 * time / (0.1 + 0.5 * reverberation)) * (0.02 + 0.1 * echoes)
+  room = tf.where(time == 0, 1.0, fall * tf.random.stateless_normal([RATE], augment.seed_at(seed, 1)))
   wave = tf.signal.irfft(tf.signal.rfft(fitted(wave[:RATE], POINTS)) * tf.signal.rfft(fitted(room, POINTS)))[:RATE]
   # From white to red noise, 5 to 25 dB below the sound.
   white = tf.signal.rfft(tf.random.stateless_normal([RATE], augment.seed_at(seed, 2)))
