@@ -100,6 +100,14 @@ def pytest_xdist_auto_num_workers():
   return len(os.sched_getaffinity(0)) + 1
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+  """Each process begins with other files, so that they neither make the same fixtures nor wait at the same time."""
+  from xdist.scheduler import WorkStealingScheduling
+
+  return WorkStealingScheduling(config, log)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item):
   """Holds a lock during each test: shared with the other processes, or exclusive for a test marked `alone`."""

@@ -431,7 +431,7 @@ class TestBoth:
     with pytest.raises((TypeError, ValueError), match=said):
       make()
 
-  @cases.slow
+  @cases.only_exhaustive
   def test_chains_keep_everything_where_its_pixels_are(self):
     random = np.random.default_rng(5)
     turns = [augment.random_rotate90(), augment.random_transpose()]

@@ -7,8 +7,9 @@ because it is compiled without them.
 
 Compiling the same headers takes most of the time. So all tests are in three programs: tests of the store on disk, of
 code that holds tensors, and the rest. Each program is compiled as two files, one of tests, whose names must therefore
-differ, and one of sources. The quick run compiles only the tests that guard a guarantee, as one file without a
-sanitizer. The tests of each file run in their own process, because some fork, die of signals or lower limits.
+differ, and one of sources. A fourth program, of one file, has the tests that guard a guarantee: the quick run has it
+without a sanitizer, the slow run with each. The slow run also has the other tests without TensorFlow and sanitizers.
+The tests of each file run in their own process, because some fork, die of signals or lower limits.
 """
 
 import fcntl
@@ -38,8 +39,8 @@ for _name, _path in sorted(TESTS.items()):
     PROGRAMS["tensors"].append(_name)
   else:
     PROGRAMS["store" if "refurbish_tf/cc/store/disk/" in _path.read_text() else "rest"].append(_name)
-# The program of the quick run.
-PROGRAMS["guards"] = ["disk_damage_test", "ordered_workers_test", "schedule_test"]
+# The program of the quick run: order, locks, damaged records, and the ring that jobs share.
+PROGRAMS["guards"] = ["disk_damage_test", "ordered_workers_test", "schedule_test", "transit_use_test"]
 # Turns off checks with which TensorFlow's headers do not compile: GCC no longer finds comparisons with null constant.
 SOME_CHECKS = "-fno-sanitize=null,alignment,vptr,nonnull-attribute,returns-nonnull-attribute"
 # Warnings are errors, except with the address sanitizer, which causes false warnings. Deprecations are not errors: the
@@ -218,17 +219,15 @@ def names_of_tests(path):
 
 
 def programs(variant):
-  """Returns which program has the tests of each file."""
-  found = {test: name for name in ("store", "rest", "tensors") for test in PROGRAMS[name]}
-  if variant == "plain":
-    found |= dict.fromkeys(PROGRAMS["guards"], "guards")
+  """Returns which program has the tests of each file. The last program that has them counts."""
+  found = {test: name for name, tests in PROGRAMS.items() for test in tests}
   return {test: name for test, name in found.items() if variant != "thread" or starts_threads(TESTS[test])}
 
 
 def run_in(variant, name):
-  if variant != "plain":
-    return cases.slow
-  return () if name == "guards" else cases.only_exhaustive
+  if name == "guards":
+    return () if variant == "plain" else cases.slow
+  return cases.slow if variant == "plain" and name != "tensors" else cases.only_exhaustive
 
 
 def run_sanitized(command, environment=()):
@@ -272,14 +271,14 @@ def run_program(program):
     pytest.fail(f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}", pytrace=False)
 
 
-@cases.slow
-@pytest.mark.parametrize("variant", ["plain", pytest.param("address_undefined", marks=cases.only_exhaustive), "thread"])
+@cases.only_exhaustive
+@pytest.mark.parametrize("variant", ["plain", "address_undefined", "thread"])
 def test_a_stage_in_memory_alone(builder, variant):
   """A stage in memory compiles, links and works without the code for other jobs and stores on disk."""
   run_program(builder.alone_program(variant))
 
 
-@cases.slow
+@cases.only_exhaustive
 def test_distortions_do_not_depend_on_fused_operations(builder):
   cpu = pathlib.Path("/proc/cpuinfo")
   if "-mfma" in VARIANTS["fused"] and not (cpu.exists() and " fma " in cpu.read_text(encoding="utf-8")):

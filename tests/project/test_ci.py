@@ -28,7 +28,7 @@ def test_readme_has_a_block_to_use_and_one_to_test():
 def test_workflows_call_existing_programs():
   """The programs are part of this repository, so no step exists only in a workflow."""
   called = "".join(path.read_text(encoding="utf-8") for path in (ROOT / ".github" / "workflows").glob("*.yml"))
-  for program in (".ci/run", "tests/run_readme.py", "tests/run_minors.py", "build_wheel.py"):
+  for program in (".ci/run", ".ci/night", "tests/run_readme.py", "tests/run_minors.py", "build_wheel.py"):
     assert re.search(rf"- run: (python )?{re.escape(program)}\b", called) and (ROOT / program).exists()
 
 

@@ -100,7 +100,7 @@ def run(name, number, killed_in=-1):
   "page, name, processes, saved_in, killed_in, samples",
   [
     ("torch_jax.md", "ddp.py", (2, 2), 4, 6, 20),
-    ("torch_jax.md", "train_jax.py", (2, 2), 6, 8, 20),
+    pytest.param("torch_jax.md", "train_jax.py", (2, 2), 6, 8, 20, marks=cases.only_exhaustive),
     pytest.param("torch_jax.md", "train_jax.py", (1, 1), 6, 8, 20, marks=cases.only_exhaustive),
     # The shards of two workers have 11 and 10 samples, so the first one has a batch more.
     pytest.param("workers.md", "worker.py", (2, 2), 4, 6, 21, marks=cases.only_exhaustive),

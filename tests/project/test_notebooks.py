@@ -43,16 +43,12 @@ def test_names_used_from_the_package_exist(path):
   assert "rtf" in modules and "experiments" in modules
 
 
-# A notebook takes 20 to 50 s, so the slow tests run only the one that users begin with.
+# A notebook takes 20 to 50 s.
+@cases.only_exhaustive
 @pytest.mark.parametrize(
   "path, parameters",
   [
-    pytest.param(
-      path,
-      parameters,
-      id=f"{path.stem}-{', '.join(parameters) or 'as they are'}",
-      marks=cases.slow if parameters and path.stem == "quickstart" else cases.only_exhaustive,
-    )
+    pytest.param(path, parameters, id=f"{path.stem}-{', '.join(parameters) or 'as they are'}")
     for path in NOTEBOOKS
     for parameters in ({}, SMALLEST[path.stem])
   ],

@@ -50,15 +50,14 @@ def flat(element):
 @pytest.mark.parametrize("way", pipeline_shapes.WAYS)
 def test_every_shape_resumes_exactly_or_is_refused(tmp_path, way):
   chance = random.Random(way)
-  shapes = [
-    ("padded_batch", "repeat", "prefetch"),
-    ("filter", "batch", "repeat"),
-    ("interleave", "batch"),
-    ("unbatch", "batch", "repeat"),
-    ("unbatch", "interleave"),
-    ("interleave", "interleave"),
-    ("interleave", "shard"),
-  ]
+  shapes = [("padded_batch", "repeat", "prefetch"), ("unbatch", "batch", "repeat"), ("interleave", "shard")]
+  if cases.exhaustive:
+    shapes += [
+      ("filter", "batch", "repeat"),
+      ("interleave", "batch"),
+      ("unbatch", "interleave"),
+      ("interleave", "interleave"),
+    ]
   outcomes, stops, number = [], [], itertools.count()
   for shape in shapes:
     for kind in KINDS if cases.exhaustive or "unbatch" in shape else [chance.choice(KINDS)]:
@@ -76,7 +75,7 @@ def test_every_shape_resumes_exactly_or_is_refused(tmp_path, way):
         steps = range(len(expected) if way == "fit" else len(expected) // 2 + 1)
         # TensorFlow drops the iterators of stages at the end of a pass.
         end = [] if way == "fit" else [steps[-1]]
-        steps = sorted({*chance.sample(steps, min(len(steps), 1 if way == "fit" else 3)), *end})
+        steps = sorted({*chance.sample(steps, min(len(steps), 3 if cases.exhaustive and way != "fit" else 1)), *end})
         for step in steps:
           place = tmp_path / f"{len(stops)} {step}"
           place.mkdir()

@@ -23,7 +23,7 @@ def run_alone(code, before=()):
   assert done.returncode == 0, done.stderr
 
 
-@cases.slow
+@cases.only_exhaustive
 def test_dropped_memory_is_returned_from_tensorflows_pool(tmp_path):
   """TensorFlow has this pool by default on CPUs for which it uses oneDNN."""
   run_alone(f"""

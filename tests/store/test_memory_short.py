@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 from refurbish_tf._internal import machine
-from support import memory as machine_memory
+from support import cases, memory as machine_memory
 from support.memory import NONE, PLENTY, SHORT
 from support.pipelines import make_source
 
@@ -51,6 +51,7 @@ def epochs_of(dataset):
   ]
 
 
+@cases.each_value
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("free", [SHORT, NONE])
 def test_the_same_samples_in_the_same_order(memory, free, stream):
@@ -187,7 +188,7 @@ def test_the_memory_of_the_samples_is_predicted(memory):
 
 
 # Small samples are in slabs. Large ones are in TensorFlow's own pool, which keeps freed memory.
-@pytest.mark.parametrize("size", [3_000, 150_000, 600_000])
+@pytest.mark.parametrize("size", cases.some([3_000, 150_000, 600_000], 2))
 def test_drops_as_many_bytes_as_memory_is_short(memory, size):
   machine_memory.check_dropped(size, lambda short: memory.set(2 * 2**30 - short))
 

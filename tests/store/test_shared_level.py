@@ -177,6 +177,7 @@ def test_stages_of_a_process_have_limits_of_their_own(levels):
 AT_ONCE, AT_RANDOM, WITH_FEW = 1.1, 1.15, 0.1
 
 
+@cases.each_value
 @pytest.mark.parametrize("kind", cases.some(["file", "s3", "redis"], 2))
 @pytest.mark.parametrize("at_random", [False, True])
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ def fixture_levels(tmp_path_factory):
     yield empty
 
 
-@pytest.mark.parametrize("fault", ["cut", "slow", "killed"])
+@pytest.mark.parametrize("fault", cases.some(["cut", "slow", "killed"], 2))
 def test_a_level_that_goes_away_and_comes_back(fault):
   """A job goes on alone, with one warning. When the level is back, perhaps empty, the job uses it again."""
   with redis_server() as level:

@@ -113,7 +113,8 @@ def followed(trainings, monkeypatch):
   "setting",
   [
     "refurbish r=3",
-    *(pytest.param(setting, marks=cases.slow) for setting in ("standard", cifar10.ALL_PARTIAL, "echo augmented e=3")),
+    pytest.param("echo augmented e=3", marks=cases.slow),
+    *(pytest.param(setting, marks=cases.only_exhaustive) for setting in ("standard", cifar10.ALL_PARTIAL)),
   ],
 )
 def test_a_killed_training_continues_as_if_nothing_had_happened(setting, followed, tmp_path):
