@@ -103,36 +103,15 @@ def build(minor, machine, directory):
   python = create_environment(directory / "venv", "setuptools>=70.1", *([tensorflow] if machine == HERE else []))
   # pip, the wheel's tag and `native.machine` use this as the machine.
   pretended = {"_PYTHON_HOST_PLATFORM": f"linux-{machine}"}
+  pip = (python, "-m", "pip")
   if machine != HERE:
-    run(
-      python,
-      "-m",
-      "pip",
-      "download",
-      "--quiet",
-      "--no-deps",
-      "--only-binary=:all:",
-      "--dest",
-      directory / "download",
-      tensorflow,
-      **pretended,
-    )
+    options = ("--quiet", "--no-deps", "--only-binary=:all:", "--dest", directory / "download")
+    run(*pip, "download", *options, tensorflow, **pretended)
     unpack_tensorflow(next((directory / "download").iterdir()), next((directory / "venv").glob("lib/*/site-packages")))
   copy_sources(directory / "sources")
   say(f"building the library for TensorFlow {minor} on {machine}")
-  run(
-    python,
-    "-m",
-    "pip",
-    "wheel",
-    "--quiet",
-    "--no-deps",
-    "--no-build-isolation",
-    "--wheel-dir",
-    directory,
-    directory / "sources",
-    **pretended,
-  )
+  options = ("--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", directory)
+  run(*pip, "wheel", *options, directory / "sources", **pretended)
   (wheel,) = directory.glob("*.whl")
   return wheel
 

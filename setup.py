@@ -2,6 +2,7 @@
 
 import configparser
 import importlib.util
+import json
 import pathlib
 import re
 import runpy
@@ -30,6 +31,8 @@ class BuildNative(build_ext):
 
     directory = self._directory("refurbish_tf" if self.inplace else f"{self.build_lib}/refurbish_tf")
     try:
+      if self.inplace:
+        self._write_commands()
       # A second process waits here, then finds the library built. An install after a build in place also finds it.
       with open(__file__, encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -42,6 +45,14 @@ class BuildNative(build_ext):
       )
     except native.BuildError as error:
       sys.exit(f"refurbish_tf was not built: its C++ part does not compile.\n{error}")
+
+  @staticmethod
+  def _write_commands():
+    """Writes what clangd and clang-tidy read: how each file is compiled."""
+    command = [*(part for part in native.compiler() if part != "ccache"), *native.compile_flags(), "-c"]
+    files = sorted(str(path.resolve()) for path in ROOT.glob("refurbish_tf/cc/**/*.cc"))
+    commands = [{"directory": str(ROOT.resolve()), "file": file, "arguments": [*command, file]} for file in files]
+    (ROOT / "compile_commands.json").write_text(json.dumps(commands, indent=1) + "\n", encoding="utf-8")
 
   def get_outputs(self):
     return list(self._outputs())

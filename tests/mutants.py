@@ -351,7 +351,6 @@ class Copy:
     if shutil.which("ccache"):
       # All copies share its cache, because ccache compares contents.
       self.environment |= {
-        "REFURBISH_TF_SINGLE_FILES": "1",
         "CXX": f"ccache {os.environ.get('CXX', 'g++')}",
         "CCACHE_BASEDIR": str(self.root),
         "CCACHE_NOHASHDIR": "1",

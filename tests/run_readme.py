@@ -18,7 +18,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # Variables of this environment that the block must not see. Those that choose a compiler or a package index are the
 # machine's, and stay.
-HIDDEN = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "REFURBISH_TF_SINGLE_FILES")
+HIDDEN = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
 
 
 def blocks():

@@ -42,11 +42,9 @@ COMPILE_FLAGS = ("-O2", "-DNDEBUG", "-fPIC", "-fvisibility=hidden", "-ffp-contra
 LINK_FLAGS = ("-shared", "-Wl,-z,defs")
 
 # Groups of files that are compiled together: patterns of file names, in any folder; a file belongs to the first match.
-# Each group reads TensorFlow's headers once, which costs as much as fifty of our files. Two groups keep two cores busy.
+# Each group reads TensorFlow's headers once: all take two minutes of CPU time, and single files ten. Two groups keep two
+# cores busy. With CXX="ccache g++" files are compiled one by one, because ccache then compiles only what has changed.
 GROUPS = ("[a-o]*", "*")
-# An environment variable for developers: compiles each file separately, so that with CXX="ccache g++" only changed
-# files are compiled. The library is the same.
-SINGLE_FILES = "REFURBISH_TF_SINGLE_FILES"
 # GCC 12 does not suppress the second warning for functions inlined from TensorFlow's headers. TensorFlow 2.22
 # deprecates a lock's constructor that takes a pointer; earlier versions have no other.
 GROUP_HEAD = """\
@@ -140,17 +138,7 @@ def build(directory):
   """
   import tensorflow as tf
 
-  command = compiler()
-  # -isystem: warnings only for our own files. -iquote and not -I: in an installed copy the root is site-packages, where
-  # other packages' directories must not come before TensorFlow's headers.
-  framework_flags = [re.sub("^-I", "-isystem", flag) for flag in tf.sysconfig.get_compile_flags()]
-  compile_flags = [
-    *framework_flags,
-    # TensorFlow's header for JPEG files includes libjpeg's, by a name that the system may also have.
-    *(f"{flag}/external/libjpeg_turbo" for flag in framework_flags if flag.startswith("-isystem")),
-    *COMPILE_FLAGS,
-    f"-iquote{PACKAGE.parent}",
-  ]
+  command = [*compiler(), *compile_flags()]
   # No rpath: importing TensorFlow has loaded both libraries by the time ours is loaded.
   framework = tf.sysconfig.get_link_flags()
   link_flags = [*LINK_FLAGS, *framework, framework[-1].replace("_framework", "_cc")]
@@ -164,9 +152,9 @@ def build(directory):
     objects = [str(built / f"{i}.o") for i in range(len(units))]
     # Threads suffice, because they wait for processes. The first failure cancels the compilations not yet begun.
     with futures.ThreadPoolExecutor(min(len(units), os.cpu_count() or 1)) as pool:
-      compiled = lambda source, target: _run([*command, *compile_flags, "-c", str(source), "-o", target])
+      compiled = lambda source, target: _run([*command, "-c", str(source), "-o", target])
       warnings = list(pool.map(compiled, units, objects))
-    warnings.append(_run([*command, *objects, *link_flags, "-o", str(built / LIBRARY)]))
+    warnings.append(_run([*compiler(), *objects, *link_flags, "-o", str(built / LIBRARY)]))
     (built / RECORD).write_text(json.dumps(record) + "\n")
     # A library without a record does not count, so a crash between these lines only costs a rebuild.
     with contextlib.suppress(FileNotFoundError):
@@ -174,6 +162,18 @@ def build(directory):
     os.replace(built / LIBRARY, directory / LIBRARY)
     os.replace(built / RECORD, directory / RECORD)
   return "".join(warnings)
+
+
+def compile_flags():
+  """The flags to compile a source of ours for the installed TensorFlow."""
+  import tensorflow as tf
+
+  # -isystem: warnings only for our own files. -iquote and not -I: in an installed copy the root is site-packages, where
+  # other packages' directories must not come before TensorFlow's headers.
+  framework = [re.sub("^-I", "-isystem", flag) for flag in tf.sysconfig.get_compile_flags()]
+  # TensorFlow's header for JPEG files includes libjpeg's, by a name that the system may also have.
+  jpeg = [f"{flag}/external/libjpeg_turbo" for flag in framework if flag.startswith("-isystem")]
+  return [*framework, *jpeg, *COMPILE_FLAGS, f"-iquote{PACKAGE.parent}"]
 
 
 def compiler():
@@ -210,7 +210,7 @@ def _sources():
 def groups():
   """The groups of .cc files that are compiled together, the longest first."""
   files = [path for path in _sources() if path.suffix == ".cc"]
-  if os.environ.get(SINGLE_FILES):
+  if pathlib.Path(compiler()[0]).name == "ccache":
     result = [[path] for path in files]
   else:
     result = [[] for _ in GROUPS]

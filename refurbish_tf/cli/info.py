@@ -17,7 +17,7 @@ from refurbish_tf.cache_store import DECODERS_VERSION
 from refurbish_tf.cli.startup import stderr_held_back
 from refurbish_tf.sources.image_folder import FORMATS
 
-_PACKAGES = ("tensorflow", "keras", "numpy", "matplotlib", "cloudpickle", "jax", "torch", "tensorflow-datasets")
+_PACKAGES = "tensorflow keras numpy matplotlib cloudpickle jax torch tensorflow-datasets av obstore redis".split()
 _BEGINNINGS = {b"\xff\xd8\xff": "JPEG", b"\x89PNG": "PNG", b"GIF8": "GIF", b"RIFF": "WebP", b"BM": "BMP"}
 # How stored pixels are rotated or mirrored, by the orientation in EXIF.
 _TURNS = {

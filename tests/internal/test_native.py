@@ -82,7 +82,6 @@ def package(tmp_path, monkeypatch):
   result = Package(tmp_path / "site", tmp_path / "cache")
   monkeypatch.setenv("XDG_CACHE_HOME", str(result.cache.parent))
   monkeypatch.setenv("CXX", str(result.compiler))
-  monkeypatch.delenv(native.SINGLE_FILES, raising=False)
   return result
 
 
@@ -311,7 +310,8 @@ def test_files_are_compiled_together_or_each_by_itself(package, monkeypatch, sin
     )
   )
   if single_files:
-    monkeypatch.setenv(native.SINGLE_FILES, "1")
+    package.compiler = package.compiler.rename(package.compiler.with_name("ccache"))
+    monkeypatch.setenv("CXX", str(package.compiler))
   module = package.native()
   before = module.fingerprint()
   module.build(module.packaged_directory(VERSION))
@@ -321,7 +321,7 @@ def test_files_are_compiled_together_or_each_by_itself(package, monkeypatch, sin
 
 
 def test_each_source_is_in_one_group_and_none_takes_much_longer(monkeypatch):
-  monkeypatch.delenv(native.SINGLE_FILES, raising=False)
+  monkeypatch.setattr(native, "compiler", lambda: ["g++"])
   groups = native.groups()
   assert sorted(path for group in groups for path in group) == sorted((native.PACKAGE / "cc").rglob("*.cc"))
   sizes = [sum(path.stat().st_size for path in group) for group in groups]
