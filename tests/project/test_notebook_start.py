@@ -1,4 +1,4 @@
-"""The first cell of the notebooks installs the package from what is available, or names the options and stops.
+"""The first cell of the notebooks installs the package from what is available, or says what to do.
 
 The quick run checks which installation it chooses, in an empty folder. The exhaustive run executes the notebooks with a
 wheel, and a notebook's first cells in the other ways, in new environments.
@@ -21,7 +21,6 @@ from support import cases
 from support.notebooks import NOTEBOOKS, SMALLEST, changed
 from support.wheels import LIMIT, ROOT, new_environment, with_compiler
 
-WHEEL = "refurbish_tf-0.1.0-py3-none-manylinux_2_35_x86_64.whl"
 ELSEWHERE = "https://example.org/refurbish_tf"
 
 
@@ -42,78 +41,69 @@ setup = configparser.ConfigParser()
 setup.read(ROOT / "setup.cfg", encoding="utf-8")
 
 
-def test_the_first_cell_is_the_same_everywhere_and_matches_setup_cfg():
+def test_the_first_cell_is_the_same_everywhere_and_matches_the_build():
   assert {first_cell(path) for path in NOTEBOOKS} == {CELL}
   assert f'\nADDRESS = "{setup.get("metadata", "url", fallback="")}"' in CELL
-  # The cell checks for the packages of the extra.
+  # The packages of the extra, and those that `--no-build-isolation` needs.
   extra = [line for line in setup["options.extras_require"]["demo"].split("\n") if line and not line.startswith("#")]
-  assert "({})".format(", ".join(f'"{name}"' for name in extra)) in CELL
+  assert f" {' '.join(extra)}\n" in CELL
+  requires = re.search(r"^requires = \[(.*)\]$", (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
+  assert all(each in CELL for each in requires[1].split(", "))
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_badge_opens_the_notebook_in_colab_once_there_is_an_address(path):
+  address = setup.get("metadata", "url", fallback="")
+  link = f"(https://colab.research.google.com/{address[8:].replace('.com', '')}/blob/main/notebooks/{path.name})"
+  texts = "".join(cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "markdown")
+  badge = f"[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]{link}"
+  assert texts.count("colab.research") == 2 * texts.count(badge) == 2 * bool(address)
 
 
 @pytest.fixture
 def chosen(tmp_path, monkeypatch):
-  """Returns a function that runs the cell in an empty folder of `tmp_path`. It returns what `pip` is given, or None."""
+  """Returns a function that runs the cell in an empty folder, and returns the source for `pip`, or None."""
   monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
   (tmp_path / "notebooks").mkdir()
   monkeypatch.chdir(tmp_path / "notebooks")
 
-  def choose(*installed, cell=WITHOUT_ADDRESS):
-    given = []
-    names = {}
+  def choose(is_installed=False, cell=WITHOUT_ADDRESS):
+    given, names = [], {}
 
     class Shell:
       def run_line_magic(self, magic, line):
         assert magic == "pip"
         given.append(shlex.split(line.format_map(names)))
 
-    def find(name):
-      here = importlib.machinery.PathFinder.find_spec(name, [os.getcwd()])
-      return importlib.machinery.ModuleSpec(name, None, origin="there") if name in installed else here
-
+    there = importlib.machinery.ModuleSpec("refurbish_tf", None, origin="there")
+    find = lambda name: there if is_installed else importlib.machinery.PathFinder.find_spec(name, [os.getcwd()])
     names["get_ipython"] = Shell
     with monkeypatch.context() as context:
       context.setattr(importlib.util, "find_spec", find)
       exec(TransformerManager().transform_cell(cell), names)
-    assert len(given) <= 1 and all(line[:2] == ["install", "--quiet"] for line in given)
-    return given[0][2:] if given else None
+    # The package is compiled for the TensorFlow that the first command has installed, or found.
+    assert [line[:3] for line in given[1:]] == [["install", "--quiet", "--no-build-isolation"]] * bool(given)
+    return given[1][3] if given else None
 
   return choose
 
 
-def put_clone(tmp_path):
+def test_an_installed_package_comes_first_then_a_wheel_the_clone_and_the_address(chosen, tmp_path):
+  assert chosen(cell=with_address(ELSEWHERE)) == f"git+{ELSEWHERE}"
   (tmp_path / "refurbish_tf" / "cc").mkdir(parents=True)
-
-
-def test_an_installed_package_comes_first(chosen, tmp_path):
-  put_clone(tmp_path)
-  open(WHEEL, "w").close()
-  assert chosen("refurbish_tf", "matplotlib", "tensorflow_datasets", "importlib_resources", "tensorflow") is None
-  # If packages of the extra are missing, only these packages are installed.
-  assert chosen("refurbish_tf", "tensorflow_datasets") == ["matplotlib", "importlib_resources"]
-
-
-def test_the_clone_around_the_notebook_comes_second(chosen, tmp_path):
-  put_clone(tmp_path)
-  assert chosen(cell=with_address(ELSEWHERE)) == ["..[demo]"]
-
-
-def test_the_clone_is_compiled_for_the_installed_tensorflow(chosen, tmp_path):
-  put_clone(tmp_path)
-  assert chosen("tensorflow") == ["--no-build-isolation", "..[demo]"]
+  assert chosen(cell=with_address(ELSEWHERE)) == ".."
+  open("refurbish_tf-0.1.0-py3-none-any.whl", "w").close()
+  assert chosen() == "refurbish_tf-0.1.0-py3-none-any.whl"
+  assert chosen(is_installed=True) is None
 
 
 @pytest.mark.parametrize("folder", [False, True])
-def test_one_sentence_names_the_options_if_nothing_is_found(chosen, folder):
+def test_an_error_names_the_options_if_nothing_is_found(chosen, folder):
   """A folder with the package's name, such as that of a clone, is not the package."""
   if folder:
     os.mkdir("refurbish_tf")
-  with pytest.raises(Exception, match="^refurbish_tf is not installed: ") as raised:
-    chosen("tensorflow", "matplotlib")
-  # This is all that a reader sees.
-  (sentence,) = raised.value._render_traceback_()
-  assert sentence == str(raised.value) and sentence.endswith(".") and ". " not in sentence and "\n" not in sentence
-  for way in ("install it", f"refurbish_tf-*.whl into {os.getcwd()} ", "Colab", "clone"):
-    assert way in sentence
+  with pytest.raises(AssertionError, match=r"^Upload the wheel refurbish_tf-\*.whl .* open the notebook in a clone.$"):
+    chosen()
 
 
 # Runs the cells of a notebook, and saves it with what they print, even if one fails.
@@ -165,7 +155,7 @@ def check_begun(cells, environment, tensorflow=""):
   assert not [output for output in outputs if output.output_type == "error"], outputs
   said = "".join(output.text for output in cells[-1].outputs if output.get("name") == "stdout")
   library, version = said.split("\n")[-2].split()
-  assert "320 images to train on" in said and version.startswith(tensorflow)
+  assert "400 images to train on" in said and version.startswith(tensorflow)
   assert library.startswith(str(environment[0].parent)) and f"/_native/{'.'.join(version.split('.')[:2])}/" in library
 
 
@@ -188,8 +178,8 @@ KERNEL = ("ipykernel", "nbclient")
 
 @cases.only_exhaustive
 def test_all_run_with_an_installed_package(wheel, folder, tmp_path):
-  """The packages of its extra are missing, and there is no compiler. The first notebook installs these packages."""
-  environment = new_environment(tmp_path / "venv", *KERNEL, wheel)
+  """There is no compiler."""
+  environment = new_environment(tmp_path / "venv", *KERNEL, f"{wheel}[demo]")
   check_begun(run_beginning(folder, environment), environment)
   for path in NOTEBOOKS:
     cells = run(changed(path, **SMALLEST[path.stem]), folder, environment)
