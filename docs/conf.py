@@ -89,7 +89,8 @@ def _link_reference(app, name, source):
 def _edit_docstring(app, page, template, context, doctree):
   """Sends those who edit the page of a name to its docstring."""
   if URL and page.startswith("docs/reference/"):
-    file = pathlib.Path(inspect.getsourcefile(pydoc.locate(NAMES[page.rpartition("/")[2]]))).relative_to(DOCS.parent)
+    public = inspect.unwrap(pydoc.locate(NAMES[page.rpartition("/")[2]]))
+    file = pathlib.Path(inspect.getsourcefile(public)).relative_to(DOCS.parent)
     context["theme_source_edit_link"] = f"{URL}/edit/main/{file}"
     context["theme_source_view_link"] = f"{URL}/blob/main/{file}"
 

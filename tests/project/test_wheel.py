@@ -58,6 +58,7 @@ def test_the_name_of_the_wheel_matches_the_docs():
     for name in re.findall(r"refurbish_tf-(\d[\d.]*)-py3-none-(\w+).whl", (ROOT / path).read_text(encoding="utf-8"))
   ]
   assert len(told) >= 4 and set(told) == {(VERSION, f"{build_wheel.PLATFORM}_x86_64")}
+  assert f"\nversion: {VERSION}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
 
 
 def test_a_cross_build_has_the_flags_of_tensorflow():
