@@ -27,8 +27,8 @@ SMALLER = {"augmix": 42, "mosaic": 42, "random_elastic": 42}
 ARGUMENTS = dict(re.findall(r"^## `(\w+)\((.*)\)`$", (DOCS / "gallery.md").read_text(encoding="utf-8"), re.MULTILINE))
 # Names that are not layers, and layers whose changes are not visible in a photograph without a volume or objects.
 NO_LAYERS = (
-  "compose copy_paste five_crop frequency_mask numpy_layer random_depth_crop random_depth_flip random_intensity "
-  "sanitize_boxes seed_at split ten_crop time_mask time_shift"
+  "compose copy_paste decode_wav five_crop frequency_mask numpy_layer random_depth_crop random_depth_flip "
+  "random_intensity sanitize_boxes seed_at split ten_crop time_mask time_shift"
 ).split()
 # The cat's face in the square photograph, for layers that need boxes.
 BOXES = {"random_iou_crop": [[32.0, 14, 110, 110]]}

@@ -373,19 +373,9 @@ def test_numbers_about_reuse_on_the_pages_match_the_tables():
     and abs(two[0]) <= two[1]
     and abs(lost[0][0]) > lost[0][1]
   )
-  apart = minus("refurbish r=3 split 4", "echo augmented e=3")
-  assert f"For r = e = 3 the difference is {exact(*apart)} points" in told and abs(apart[0]) <= apart[1]
-  assert (
-    "{:.2f} points with r = 3, where our interval begins at {:.2f}".format(
-      tables.PAPER["standard"] - tables.PAPER["refurbish r=3 split 4"], -lost[1][0] - lost[1][1]
-    )
-    in told
-  )
-  absolute = lambda middle, half: exact(abs(middle), half)
-  assert (
-    f"r = 3 lost {absolute(*lost[1])}; r = 2 lost {absolute(*lost[0])}, not significantly more than above" in readme
-    and abs(kept[0][0]) <= kept[0][1]
-  )
+  of_paper = tables.PAPER["refurbish r=3"] - tables.PAPER["refurbish r=3 split 4"]
+  assert f"The paper's difference is {of_paper:.2f} points" in told
+  assert f"r = 3 lost {exact(abs(lost[1][0]), lost[1][1])} points" in readme
 
 
 def test_numbers_on_the_page_without_a_table_match_the_data():
@@ -395,16 +385,10 @@ def test_numbers_on_the_page_without_a_table_match_the_data():
     for row in results.read("choice")
   }
   gain = lambda images: chosen[images, "float32", 0.2, "standard"] - chosen[images, "float32", 0.2, "simplified by 2"]
-  assert (
-    f"for 80 epochs it gained {gain(4_608):.1f} points" in told and f"for 50 epochs it lost {-gain(9_984):.1f}." in told
-  )
+  assert gain(4_608) > 0 > gain(9_984)
   for precision, worse in (("float32", 0.4), ("mixed_bfloat16", 0.1)):
     assert chosen[4_608, precision, 0.2, "standard"] > chosen[4_608, precision, worse, "standard"]
   varied = results.read("hyperparameters")
-  small, large = (
-    [100 * row["accuracy"] for row in varied if (row["learning_rate"] < 0.15) == is_small] for is_small in (True, False)
-  )
-  assert f"reached {min(small):.1f} to {max(small):.1f} %; with 0.2 and 0.4, at most {max(large):.1f} %" in told
   by_magnitude = results.grouped([row for row in varied if row["learning_rate"] == 0.1], "magnitude", "accuracy")
   assert len(by_magnitude) == 3 and all(
     len(each) == 3 and max(abs(one - each[0]) for one in each) < 0.0105 for each in by_magnitude.values()
@@ -416,8 +400,8 @@ def test_numbers_on_the_page_without_a_table_match_the_data():
     "times"
   ) in told
   assert (
-    "AUTOTUNE** was {:.2f} times as fast, `refurbish` {:.2f} times with r = 2 and {:.2f} times with r = 4".format(
-      speedup(4, "before_augment", "AUTOTUNE"), speedup(4, "refurbish", 2), speedup(4, "refurbish", 4)
+    "AUTOTUNE** was {:.2f} times as fast, and `refurbish` with r = 4 {:.2f} times".format(
+      speedup(4, "before_augment", "AUTOTUNE"), speedup(4, "refurbish", 4)
     )
     in told
   )
