@@ -370,7 +370,7 @@ def test_a_function_in_a_list_that_requires_the_label_is_refused():
   labelled = tf.data.Dataset.from_tensor_slices((IMAGES, [0, 1, 0, 1]))
   with pytest.raises(
     TypeError,
-    match="layers of a list are called with the image alone.*missing a required argument: 'label'.*functions instead of lists",
+    match="layers of a list are called with the image alone.*missing a required argument: 'label'.*instead of lists",
   ):
     labelled.refurbish([lambda image, label: image])
 

@@ -157,7 +157,7 @@ class TestFilesThatAreNotAsTheyShouldBe:
     for name, told in wrong.items():
       with pytest.raises(ValueError, match=f"video_clips: {tmp_path}/{name} {told}.*Replace the file, or leave it out"):
         video_clips([good, tmp_path / name], 4, processes=0)
-    with pytest.raises(ValueError, match="(?s)cut.mp4.*text.mp4.*And 2 files more"):
+    with pytest.raises(ValueError, match="(?s)cut.mp4.*text.mp4.*And 2 more files"):
       video_clips([good, *(tmp_path / name for name in wrong)], 4, processes=0)
 
   @pytest.mark.parametrize("kind", ["open.mkv", "open.ts"])
@@ -271,7 +271,7 @@ class TestFolders:
     ({"step_between_clips": 0}, ValueError, "step_between_clips must be"),
     ({"frame_rate": 0}, ValueError, "frame_rate must be frames per second"),
     ({"processes": -1}, ValueError, "processes must be"),
-    ({"labels": [1]}, ValueError, "one for each of 2 files, got shape"),
+    ({"labels": [1]}, ValueError, "one label for each of 2 files, got shape"),
     ({"windows": [1, 2]}, ValueError, r"must be \[clips, 2\] whole.*shape \(2,\)"),
     ({"windows": [(2, 0)]}, ValueError, r"file from 0 to 1 .*\[\[2, 0\]\]"),
     ({"files": []}, TypeError, "at least one path"),
