@@ -149,7 +149,7 @@ def _parameter(operation, magnitude):
 
 
 def _checked_outcomes(outcomes, position):
-  where = f"layer {position} of the policy of deep_auto_augment"
+  where = f"policy of deep_auto_augment, layer {position},"
   if not isinstance(outcomes, (list, tuple)) or not outcomes:
     raise ValueError(
       f"{where} must be a list of one or more tuples (operation, magnitude, probability), got {outcomes!r}. Pass "
