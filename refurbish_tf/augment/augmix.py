@@ -57,7 +57,7 @@ def augmix(
     last, in units of 2^-24, and for each chain its distortions and by how much its depth exceeds the smallest one.
 
   Raises:
-    TypeError, ValueError: an argument is of the wrong type, or out of range.
+    TypeError, ValueError: an argument has the wrong type or is out of range.
 
   Implements Hendrycks et al., *AugMix: A Simple Data Processing Method to Improve Robustness and Uncertainty*, ICLR
   2020, section 3.

@@ -42,10 +42,10 @@ def color_jitter(
     hue: a real number from 0 to 0.5, or a range from -0.5 to 0.5. SimCLR uses 0.2 times the strength.
 
   Returns:
-    A function `layer(image, seed)` like the one that `random_crop` returns, but of uint8 images with three channels.
+    A function `layer(image, seed)` like the one that `random_crop` returns, but for uint8 images with three channels.
 
   Raises:
-    TypeError, ValueError: an argument is of the wrong type, or out of range.
+    TypeError, ValueError: an argument has the wrong type or is out of range.
 
   Implements the colour distortion of Chen et al., *A Simple Framework for Contrastive Learning of Visual
   Representations*, ICML 2020, appendix A, together with `random_apply` and `random_grayscale`.
@@ -79,15 +79,15 @@ def random_photometric_distort(
     p: a real number from 0 to 1.
 
   Returns:
-    A function `layer(image, seed)` like the one that `random_crop` returns, but of uint8 images with three channels.
+    A function `layer(image, seed)` like the one that `random_crop` returns, but for uint8 images with three channels.
 
   Raises:
-    TypeError, ValueError: an argument is of the wrong type, or out of range.
+    TypeError, ValueError: an argument has the wrong type or is out of range.
 
   Implements the photometric distortions of Liu et al., *SSD: Single Shot MultiBox Detector*, ECCV 2016, as described by
   Howard, *Some Improvements on Deep Convolutional Neural Network Based Image Classification*, 2013.
   """
-  p = checked_probability("random_photometric_distort", p, "Leave it out for a half.")
+  p = checked_probability("random_photometric_distort", p, "Leave it out for 0.5.")
   given = {"brightness": brightness, "contrast": contrast, "saturation": saturation, "hue": hue}
   ranges = _checked_amounts("random_photometric_distort", **given)
   number = math.inf if any(low < high for low, high in ranges.values()) else None
@@ -106,7 +106,7 @@ def random_channel_permutation() -> Any:
   It is torchvision's `RandomChannelPermutation`: each of the six orders is equally likely, including the original one.
 
   Returns:
-    A function `layer(image, seed)` like `random_crop`'s, but for uint8 images with 3 channels, or 1, left unchanged.
+    A function `layer(image, seed)` like `random_crop`'s, but for uint8 images with 3 channels, or 1, which stays grey.
   """
   return DrawingLayer("random_channel_permutation", f"below={2**31} order=0,5", outcomes=(6, 6))
 
@@ -122,10 +122,10 @@ def random_grayscale(p: float = 0.1) -> Any:
     p: a real number from 0 to 1.
 
   Returns:
-    A function `layer(image, seed)` like `random_crop`'s, but for uint8 images with 3 channels, or 1, left unchanged.
+    A function `layer(image, seed)` like `random_crop`'s, but for uint8 images with 3 channels, or 1, which stays grey.
 
   Raises:
-    TypeError, ValueError: `p` is not a real number, or not from 0 to 1.
+    TypeError, ValueError: `p` is not a real number from 0 to 1.
 
   It uses Pillow's weights: (19595 red + 38470 green + 7471 blue) / 65536, rounded.
   """
@@ -144,7 +144,7 @@ def random_solarize(threshold: int = 128, p: float = 0.5) -> Any:
     p: a real number from 0 to 1. BYOL and DINO use 0.2, for one of their two views.
 
   Returns:
-    A function `layer(image, seed)` like `random_crop`'s, but of uint8 images with three channels or one.
+    A function `layer(image, seed)` like `random_crop`'s, but for uint8 images with three channels or one.
 
   Raises:
     TypeError, ValueError: `threshold` is not a whole number, or `p` not a real number, or out of range.
@@ -179,7 +179,7 @@ def gaussian_blur(kernel_size: int | None = None, sigma: float | Sequence[float]
     A function `layer(image, seed)` like the one that `random_crop` returns.
 
   Raises:
-    TypeError, ValueError: an argument is of the wrong type, or out of range.
+    TypeError, ValueError: an argument has the wrong type or is out of range.
 
   Implements the blur of Chen et al., *A Simple Framework for Contrastive Learning of Visual Representations*, ICML
   2020, appendix A.

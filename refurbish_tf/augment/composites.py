@@ -42,7 +42,7 @@ def mosaic(
 
   Put it after `batch`, `padded_batch` or `ragged_batch`. `targets` declares what follows the images, as for `compose`;
   each component has a batch dimension. Maps move with their images, and are 0 outside. Rows of boxes and key points,
-  and of `with_rows`, are joined for the four images in the order above: at most four times as many. Dense rows are
+  and of `with_rows`, are joined for the four images in the order above: up to four times as many. Dense rows are
   padded at the end with -1, or with 0 if unsigned, False or "". Points outside their part of the image get visibility
   0. A row of key points that `with_rows` does not name is dropped if all its points are outside.
 
@@ -67,7 +67,7 @@ def mosaic(
     0 to 1.
 
   Raises:
-    TypeError, ValueError: an argument is of the wrong type, or out of range.
+    TypeError, ValueError: an argument has the wrong type or is out of range.
 
   Implements Bochkovskiy et al., *YOLOv4: Optimal Speed and Accuracy of Object Detection*, 2020, section 3.3.
   """

@@ -318,7 +318,7 @@ def normalization_of(function):
 
 
 def normalized_range(function, spec):
-  """The least and the largest value of images after `normalize`, if a composed function ends with it; otherwise None.
+  """The smallest and largest value of images after `normalize`, if a composed function ends with it; otherwise None.
 
   `spec`: the structure of the function's input.
   """

@@ -68,7 +68,7 @@ def decode_random_resized_crop(
     or does not fit `dtype`, and for frames of unequal size.
 
   Raises:
-    TypeError, ValueError: an argument is of the wrong type, or out of range.
+    TypeError, ValueError: an argument has the wrong type or is out of range.
 
   Implements the random crop of Szegedy et al., *Going Deeper with Convolutions*, CVPR 2015, section 6. Lee et al.,
   *Refurbish Your Training Data*, USENIX ATC 2021, section 7.1, begin their partial augmentation for ImageNet with it.
@@ -112,7 +112,7 @@ def decode(
     and raises the same errors.
 
   Raises:
-    TypeError, ValueError: an argument is of the wrong type, or out of range.
+    TypeError, ValueError: an argument has the wrong type or is out of range.
   """
   to_size = (1, 1) if size is None else size
   arguments, shown = resized("decode", to_size, True, crop_to_aspect_ratio, pad_to_aspect_ratio, fill_value)

@@ -60,7 +60,7 @@ def random_depth_flip(p: float = 0.5) -> Any:
     A function `layer(image, seed)` like the one that `random_depth_crop` returns.
 
   Raises:
-    TypeError, ValueError: `p` is not a real number, or not from 0 to 1.
+    TypeError, ValueError: `p` is not a real number from 0 to 1.
   """
   return _DepthFlip(checked_probability("random_depth_flip", p, "Pass 0.5 to flip half of the volumes."))
 

@@ -32,7 +32,7 @@ def random_zoom_out(fill: int | Sequence[int] = 0, side_range: Sequence[float] =
     with at most four channels; three values need three channels.
 
   Raises:
-    TypeError, ValueError: an argument is of the wrong type, or out of range.
+    TypeError, ValueError: an argument has the wrong type or is out of range.
 
   Implements the zoom out of Liu et al., *SSD: Single Shot MultiBox Detector*, ECCV 2016, section 3.6.
   """
@@ -82,7 +82,7 @@ def random_iou_crop(
     the first boxes in `targets`, as moved by the layers before it; in a clip, the boxes of all frames.
 
   Raises:
-    TypeError, ValueError: an argument is of the wrong type, or out of range; when called, there are no boxes.
+    TypeError, ValueError: an argument has the wrong type or is out of range; when called, there are no boxes.
 
   Implements the crop of Liu et al., *SSD: Single Shot MultiBox Detector*, ECCV 2016, section 2.2.
   """
@@ -125,7 +125,7 @@ def random_resize(min_size: int, max_size: int, antialias: bool = True) -> Any:
     A function `layer(image, seed)` like the one that `random_crop` returns.
 
   Raises:
-    TypeError, ValueError: an argument is of the wrong type, or out of range.
+    TypeError, ValueError: an argument has the wrong type or is out of range.
   """
   antialias = checked_antialias(antialias, "random_resize")
   advice = "Pass a number of pixels, such as 480."

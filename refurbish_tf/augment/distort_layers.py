@@ -22,10 +22,10 @@ def random_adjust_sharpness(sharpness_factor: float | Sequence[float], p: float 
     p: a real number from 0 to 1.
 
   Returns:
-    A function `layer(image, seed)` like `random_crop`'s, but of uint8 images with three channels or one.
+    A function `layer(image, seed)` like `random_crop`'s, but for uint8 images with three channels or one.
 
   Raises:
-    TypeError, ValueError: an argument is of the wrong type, or out of range.
+    TypeError, ValueError: an argument has the wrong type or is out of range.
 
   It is torchvision's `RandomAdjustSharpness`, with the same bytes as for Pillow images: the outermost pixels stay.
   """
@@ -46,10 +46,10 @@ def random_autocontrast(p: float = 0.5) -> Any:
     p: a real number from 0 to 1.
 
   Returns:
-    A function `layer(image, seed)` like `random_crop`'s, but of uint8 images with three channels or one.
+    A function `layer(image, seed)` like `random_crop`'s, but for uint8 images with three channels or one.
 
   Raises:
-    TypeError, ValueError: `p` is not a real number, or not from 0 to 1.
+    TypeError, ValueError: `p` is not a real number from 0 to 1.
 
   It is torchvision's `RandomAutocontrast`, with the same bytes as Pillow's `ImageOps.autocontrast`.
   """
@@ -67,10 +67,10 @@ def random_equalize(p: float = 0.5) -> Any:
     p: a real number from 0 to 1.
 
   Returns:
-    A function `layer(image, seed)` like `random_crop`'s, but of uint8 images with three channels or one.
+    A function `layer(image, seed)` like `random_crop`'s, but for uint8 images with three channels or one.
 
   Raises:
-    TypeError, ValueError: `p` is not a real number, or not from 0 to 1.
+    TypeError, ValueError: `p` is not a real number from 0 to 1.
 
   It is torchvision's `RandomEqualize`, with the same bytes as Pillow's `ImageOps.equalize`, which leaves a channel with
   fewer than 256 pixels as it is.
@@ -89,10 +89,10 @@ def random_invert(p: float = 0.5) -> Any:
     p: a real number from 0 to 1.
 
   Returns:
-    A function `layer(image, seed)` like `random_crop`'s, but of uint8 images with three channels or one.
+    A function `layer(image, seed)` like `random_crop`'s, but for uint8 images with three channels or one.
 
   Raises:
-    TypeError, ValueError: `p` is not a real number, or not from 0 to 1.
+    TypeError, ValueError: `p` is not a real number from 0 to 1.
 
   It is torchvision's `RandomInvert`.
   """
@@ -112,10 +112,10 @@ def random_posterize(bits: int | Sequence[int], p: float = 0.5) -> Any:
     p: a real number from 0 to 1.
 
   Returns:
-    A function `layer(image, seed)` like `random_crop`'s, but of uint8 images with three channels or one.
+    A function `layer(image, seed)` like `random_crop`'s, but for uint8 images with three channels or one.
 
   Raises:
-    TypeError, ValueError: an argument is of the wrong type, or out of range.
+    TypeError, ValueError: an argument has the wrong type or is out of range.
 
   It is torchvision's `RandomPosterize` and Pillow's `ImageOps.posterize`.
   """

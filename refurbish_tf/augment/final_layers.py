@@ -25,7 +25,7 @@ def random_crop(
   padding_mode: Literal["constant", "reflect"] = "constant",
   pad_if_needed: bool = False,
 ) -> Any:
-  """Returns a layer that crops the image at a random place, optionally after padding it.
+  """Returns a layer that crops the image at a random position, optionally after padding it.
 
   >>> rtf.augment.random_crop(224)(tf.zeros([256, 300, 3], tf.uint8), seed=[7, 0]).shape
   TensorShape([224, 224, 3])
@@ -151,7 +151,7 @@ def random_resized_crop(
     A function `layer(image, seed)` like the one that `random_crop` returns, except that its result has that size.
 
   Raises:
-    TypeError, ValueError: an argument is of the wrong type, or out of range.
+    TypeError, ValueError: an argument has the wrong type or is out of range.
 
   Implements the crop of Szegedy et al., *Going Deeper with Convolutions*, CVPR 2015, section 6.
   """
@@ -205,7 +205,7 @@ def resize(
     has that size. It takes no seed. Masks, maps, boxes and key points follow; masks and maps are 0 in the borders.
 
   Raises:
-    TypeError, ValueError: an argument is of the wrong type, or out of range.
+    TypeError, ValueError: an argument has the wrong type or is out of range.
   """
   antialias, flags = checked_antialias(antialias, "resize"), (crop_to_aspect_ratio, pad_to_aspect_ratio)
   return NativeLayer("resize", *resized("resize", size, antialias, *flags, fill_value))
@@ -290,7 +290,7 @@ def random_erasing(
     with at most four channels; three values need three channels.
 
   Raises:
-    TypeError, ValueError: an argument is of the wrong type, or out of range.
+    TypeError, ValueError: an argument has the wrong type or is out of range.
 
   Implements Zhong et al., *Random Erasing Data Augmentation*, AAAI 2020, algorithm 1.
   """

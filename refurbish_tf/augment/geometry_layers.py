@@ -134,7 +134,7 @@ def random_transpose(p: float = 0.5) -> Any:
     0: otherwise images would have two sizes. With `p=1` the result is as high as the image was wide.
 
   Raises:
-    TypeError, ValueError: `p` is not a real number, or not from 0 to 1.
+    TypeError, ValueError: `p` is not a real number from 0 to 1.
   """
   return ChanceLayer("random_transpose", p)
 
@@ -167,11 +167,11 @@ def random_affine(
       `degrees`; or four numbers, the last two for horizontal edges.
 
   Returns:
-    A function `layer(image, seed)` like the one that `random_crop` returns, but of uint8 images with three channels or
+    A function `layer(image, seed)` like the one that `random_crop` returns, but for uint8 images with three channels or
     one, with sides of at most 32,767 pixels.
 
   Raises:
-    TypeError, ValueError: an argument is of the wrong type, or out of range.
+    TypeError, ValueError: an argument has the wrong type or is out of range.
   """
   right = down = 0
   if translate is not None:
@@ -212,11 +212,11 @@ def random_rotation(degrees: float | Sequence[float]) -> Any:
       `-d` to `d`.
 
   Returns:
-    A function `layer(image, seed)` like the one that `random_crop` returns, but of uint8 images with three channels or
+    A function `layer(image, seed)` like the one that `random_crop` returns, but for uint8 images with three channels or
     one, with sides of at most 32,767 pixels.
 
   Raises:
-    TypeError, ValueError: `degrees` is of the wrong type, or out of range.
+    TypeError, ValueError: `degrees` has the wrong type or is out of range.
   """
   low, high = _checked_amounts("degrees", _around_zero(degrees), -360, 360, _ANGLES, whose="random_rotation")
   number = math.inf if high > low else 1
@@ -243,11 +243,11 @@ def random_perspective(distortion_scale: float = 0.5, p: float = 0.5) -> Any:
     p: a real number from 0 to 1.
 
   Returns:
-    A function `layer(image, seed)` like the one that `random_crop` returns, but of uint8 images with three channels or
+    A function `layer(image, seed)` like the one that `random_crop` returns, but for uint8 images with three channels or
     one, with sides of 5 to 32,767 pixels.
 
   Raises:
-    TypeError, ValueError: an argument is of the wrong type, or out of range.
+    TypeError, ValueError: an argument has the wrong type or is out of range.
   """
   advice = "Pass 0.5, torchvision's default, or less."
   scale = checked_real("distortion_scale of random_perspective", distortion_scale, 0, 0.5, advice)
@@ -288,7 +288,7 @@ def random_elastic(
     `fill` other than 0 needs uint8 images with at most four channels; three values need three channels.
 
   Raises:
-    TypeError, ValueError: an argument is of the wrong type, or out of range.
+    TypeError, ValueError: an argument has the wrong type or is out of range.
   """
   advice = "Leave it out for torchvision's default."
   checked = lambda name, value, most: [

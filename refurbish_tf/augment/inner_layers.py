@@ -31,7 +31,7 @@ def random_apply(layers: Sequence[Any], p: float = 0.5) -> Any:
     p: a real number from 0 to 1.
 
   Returns:
-    A function `layer(image, seed)` like `random_crop`'s, of images that all its layers take. Targets follow them.
+    A function `layer(image, seed)` like `random_crop`'s, for images that all its layers accept. Targets follow.
 
   Raises:
     TypeError: `layers` is not a list or tuple of layers of this module, or `p` is not a real number.
@@ -58,10 +58,10 @@ def random_choice(layers: Sequence[Any], p: Sequence[float] | np.ndarray | None 
   Args:
     layers: a list or tuple of layers of this module, or of lists of them, that keep the dtype of an image: not
       `normalize` and those that decode.
-    p: the weight of each choice, at least 0; weights need not sum to 1. None: all choices are equally likely.
+    p: the weight of each choice, at least 0; weights need not sum to 1. None makes all choices equally likely.
 
   Returns:
-    A function `layer(image, seed)` like `random_crop`'s, of images that all its layers take. Targets follow them.
+    A function `layer(image, seed)` like `random_crop`'s, for images that all its layers accept. Targets follow.
 
   Raises:
     TypeError: `layers` is not a list or tuple of layers of this module, or `p` is not a list of real numbers.
@@ -105,7 +105,7 @@ def random_order(layers: Sequence[Any]) -> Any:
     layers: a list or tuple of layers that keep an image's size and dtype, as for `random_apply`, and of lists of these.
 
   Returns:
-    A function `layer(image, seed)` like `random_crop`'s, of images that all its layers take. Targets follow them.
+    A function `layer(image, seed)` like `random_crop`'s, for images that all its layers accept. Targets follow.
 
   Raises:
     TypeError: `layers` is not a list or tuple of layers of this module.

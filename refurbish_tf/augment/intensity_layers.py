@@ -35,7 +35,7 @@ def gaussian_noise(mean: float = 0.0, sigma: float | Sequence[float] = 0.1, clip
     64 channels. Floats to be clipped that are below -0.75 or above 16 are in other units, and raise an error.
 
   Raises:
-    TypeError, ValueError: an argument is of the wrong type, or out of range.
+    TypeError, ValueError: an argument has the wrong type or is out of range.
   """
   mean = checked_real("mean of gaussian_noise", mean, -_MOST, _MOST, "Leave it out for 0.")
   advice = "Pass 0.1 for a tenth of the range, or (0, 0.2)."
@@ -65,13 +65,13 @@ def random_intensity(scale: float | Sequence[float] = 0, shift: float | Sequence
 
   Args:
     scale: a real number x from 0 to 1 for factors from 1 - x to 1 + x, or a range `(low, high)`, from 0 to 1,000,000.
-    shift: a real number x, 0 to 1,000,000, to add from -x to x, or a range `(low, high)`, in the image's units.
+    shift: a real number x, 0 to 1,000,000, for shifts from -x to x, or a range `(low, high)`, in the image's units.
 
   Returns:
     A function `layer(image, seed)` like `random_crop`'s, but for float32 images, such as `normalize` returns.
 
   Raises:
-    TypeError, ValueError: an argument is of the wrong type, or out of range.
+    TypeError, ValueError: an argument has the wrong type or is out of range.
   """
   scale = checked_around("scale of random_intensity", scale, 1, 0, _MOST, 1)
   shift = checked_around("shift of random_intensity", shift, 0, -_MOST, _MOST, _MOST)

@@ -47,7 +47,7 @@ def mixup(
     alpha: a number from 0.001 to 1,000. The smaller it is, the less images are mixed; 1 draws lambda evenly.
     num_classes: a whole number of at least 2, if labels are numbers of classes, from 0: they become one-hot. None if
       they are one-hot already, or other floats.
-    components: the components beside the images: a dict from names of a dict's entries, or positions in a tuple, to
+    components: a dict for the other components, from names of a dict's entries, or positions in a tuple, to
       `"label"`, `"weight"` or None, such as `{"fine": "label", "id": None}`. If a component is itself a dict or a
       tuple, all its entries have the same kind, or one each: `{1: {"fine": "label", "id": None}}`. You need not name
       entries that are called `label` or `labels`, or `weight`, `weights`, `sample_weight` or `sample_weights`, nor the
@@ -151,9 +151,7 @@ class Mixing:
   def __init__(self, whose, num_classes, components, mixup_alpha=1.0, cutmix_alpha=1.0, switch_prob=0.0):
     self.__name__ = whose
     if num_classes is not None:
-      advice = (
-        "Pass the number of classes, or None if labels are one-hot. Labels of two classes, 0.0 and 1.0, need none."
-      )
+      advice = "Pass the number of classes, or None if labels are one-hot. Labels 0.0 and 1.0 of two classes need None."
       num_classes = layers.checked_whole(f"num_classes of {whose}", num_classes, 2, 2**31 - 1, advice)
     self._num_classes = num_classes
     self._kinds = _checked_kinds(components, whose)

@@ -84,7 +84,7 @@ def numpy_layer(
     once.
 
   Raises:
-    TypeError, ValueError: an argument is of the wrong type, or out of range.
+    TypeError, ValueError: an argument has the wrong type or is out of range.
     ImportError: cloudpickle is not installed.
   """
   if not callable(fn):

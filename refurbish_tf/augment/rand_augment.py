@@ -57,7 +57,7 @@ def rand_augment(num_ops: int = 2, magnitude: float = 9, *, ranges: Ranges = "pa
     0 to 27 for the distortion and its sign, and `pixels(image, draws)`.
 
   Raises:
-    TypeError, ValueError: an argument is of the wrong type, or out of range.
+    TypeError, ValueError: an argument has the wrong type or is out of range.
 
   Implements Cubuk et al., *RandAugment*, NeurIPS 2020, section 3. It is the expensive augmentation that Lee et al.,
   *Refurbish Your Training Data*, USENIX ATC 2021, sections 2.2 and 7.1, put into the partial augmentation.

@@ -66,7 +66,7 @@ def time_mask(
   >>> rtf.augment.compose(layers)(tf.zeros([1000, 80]), seed=[7, 0]).shape
   TensorShape([1000, 80])
 
-  It is torchaudio's `TimeMasking`, but time is the first axis. The width is drawn uniformly from 0 up to, but without,
+  It is torchaudio's `TimeMasking`, but time is the first axis. The width is drawn uniformly from 0 to just below
   `time_mask_param`; then the position is drawn. Masks may overlap. Targets stay as they are.
 
   Args:
@@ -84,7 +84,7 @@ def time_mask(
     take `[time, mel]` as an image of one channel.
 
   Raises:
-    TypeError, ValueError: an argument is of the wrong type, or out of range.
+    TypeError, ValueError: an argument has the wrong type or is out of range.
 
   Implements Park et al., *SpecAugment*, Interspeech 2019, section 2.
   """
@@ -139,7 +139,7 @@ def time_shift(
     A function `layer(sound, seed)` like the one that `time_mask` returns, which also takes `[samples, channels]`.
 
   Raises:
-    TypeError, ValueError: an argument is of the wrong type, or out of range.
+    TypeError, ValueError: an argument has the wrong type or is out of range.
   """
   ends = (("min_shift", min_shift), ("max_shift", max_shift))
   low, high = (checked_real(f"{name} of time_shift", end, -1, 1, "Pass 0.5 for half the length.") for name, end in ends)

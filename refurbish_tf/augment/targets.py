@@ -349,9 +349,7 @@ def _checked_to_have_its_size(path, kind, tensor, image):
     expected = tf.concat([expected[:-2], expected[-2:] * times], 0)
   multiple = ", or the same multiple of both" * is_image
   told = f"targets: the component {shown(path)} must have the height and width of the image{multiple}."
-  return checked_when_it_runs(
-    tensor, tf.reduce_all(tf.equal(sides, expected)), f"{told} Got those of both:", sides, first
-  )
+  return checked_when_it_runs(tensor, tf.reduce_all(tf.equal(sides, expected)), f"{told} Got both sizes:", sides, first)
 
 
 def _checked_to_keep_its_size(made, given, layer, position):

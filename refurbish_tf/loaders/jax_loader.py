@@ -52,8 +52,8 @@ def jax_loader(
   `store`.
 
   Args:
-    dataset: a finite `tf.data.Dataset`. Its elements have dense tensors: any nest of tuples, dicts and named tuples, of
-      booleans, integers, floating point or complex numbers.
+    dataset: a finite `tf.data.Dataset`. Its elements are dense tensors of booleans, integers, floating point or complex
+      numbers, in any nest of tuples, dicts and named tuples.
     device_or_sharding: where to put the batches, as for `jax.device_put`: a `jax.Device`, or a
       `jax.sharding.Sharding` of all components. None for JAX's default device.
 

@@ -80,7 +80,7 @@ def _check_elements(function, element_spec):
     if not isinstance(spec, tf.TensorSpec):
       raise TypeError(
         f"{function} needs dense tensors, but {name} is a {type(spec).__name__.removesuffix('Spec')}. Make it dense "
-        "with .map, by to_tensor() or tf.sparse.to_dense, or leave it out."
+        "in .map, with to_tensor() or tf.sparse.to_dense, or leave it out."
       )
     if spec.dtype not in DTYPES:
       way_out = "Decode" if spec.dtype == tf.string else "Cast"

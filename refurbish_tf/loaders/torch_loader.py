@@ -47,8 +47,8 @@ def torch_loader(dataset: tf.data.Dataset[Any], device: torch.device | str | int
   Loading in Machine Learning Clusters", HotCloud 2019, section 3): jobs in PyTorch, JAX and TensorFlow share a `store`.
 
   Args:
-    dataset: a finite `tf.data.Dataset`. Its elements have dense tensors: any nest of tuples, dicts and named tuples, of
-      booleans, integers, floating point or complex numbers.
+    dataset: a finite `tf.data.Dataset`. Its elements are dense tensors of booleans, integers, floating point or complex
+      numbers, in any nest of tuples, dicts and named tuples.
     device: where to put the batches: a `torch.device`, or its argument, such as "cuda" or 0. None for the CPU.
 
   Returns:

@@ -20,7 +20,7 @@ def cached(
   *,
   num_parallel_reads: int | None = None,
 ) -> tf.data.Dataset[Any]:
-  """Keeps elements of a source in a store, as far as there is room. Source and result are read by index.
+  """Keeps elements of a source in a store while there is room. Both the source and the result are read by index.
 
   >>> squares = tf.data.Dataset.range(6).map(lambda x: x * x)
   >>> train = rtf.sources.cached(squares).refurbish(lambda x: 10 * x, r=3, seed=7)
@@ -51,8 +51,8 @@ def cached(
   `cached` are the same objects in memory each time: a `numpy_function` after it must not write into its argument.
 
   Args:
-    source: a finite `tf.data.Dataset` that is read by index: `rtf.sources`, `from_tensor_slices`, `range`, and `map`,
-      `zip`, `batch` with `drop_remainder` of these. Its elements may have any structure that `tf.data` accepts; on
+    source: a finite `tf.data.Dataset` that is read by index: `rtf.sources`, `from_tensor_slices`, `range`, or a `map`,
+      `zip` or `batch` with `drop_remainder` of these. Its elements may have any structure that `tf.data` accepts; on
       disk, any structure of dense, ragged and sparse tensors.
     store: where to keep the elements: None for memory, up to the available memory; a directory of a local disk, a str
       or a `pathlib.Path`; or a `CacheStore`, to limit its bytes or to look inside. A `refurbish` stage after `cached`
@@ -89,7 +89,7 @@ def cached(
 
 
 class _CachedDataset(dataset_ops.UnaryUnchangedStructureDataset):
-  """Yields the elements of its input, and keeps them as far as there is room."""
+  """Yields the elements of its input, and keeps them while there is room."""
 
   def __init__(self, input_dataset, store, num_parallel_reads):
     self._name = None
@@ -147,7 +147,7 @@ def _check_files(store, files):
   before = store._agree({}).get(FILES, files)
   if before != files:
     raise ValueError(
-      f"store {store.path} holds elements of other files or labels than the source finds now: files were added, "
+      f"store {store.path} was filled from other files or labels than the source finds now: files were added, "
       "removed, renamed or moved to another class. Elements are identified by their position. To start with an empty "
       f"store, pass store=rtf.CacheStore({store.path!r}, overwrite=True), or another directory."
     )

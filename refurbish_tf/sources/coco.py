@@ -64,7 +64,7 @@ def coco(
     masks: True adds `"segments"`, int32 `[height, width]`, a map of object numbers, 0 for none, and `"ids"` to the
       `"bounding_boxes"`, int32 `[n]`, the number of each box, from 1. Smaller objects cover larger ones. `compose`
       takes `{"segments": "mask"}`, `mosaic` takes `instances`. An object whose segmentation is missing, null or empty
-      has a number but no pixels. pycocotools draws them, in this process: `pip install 'refurbish_tf[coco]'`.
+      has a number but no pixels. pycocotools draws masks in this process: `pip install 'refurbish_tf[coco]'`.
     crowds: False leaves out crowds, as is usual to train detectors. True adds `"is_crowd"` to the boxes, bool `[n]`.
     empty_images: False leaves out images without boxes, as torchvision and mmdetection do for training. True keeps all,
       and also reads a file without annotations, such as `image_info_test2017.json`.

@@ -59,7 +59,7 @@ def image_folder(
     seed: a whole number from 0 to 2**32 - 1 that shuffles the files. Required with `validation_split`, the same for
       both subsets. None leaves the files in the order of the classes and names, which does no harm before `refurbish`,
       because `refurbish` shuffles.
-    num_parallel_reads: how many files are read at once, and ahead: at most 1,024. tf.data.AUTOTUNE is 16. Object
+    num_parallel_reads: how many files are read ahead at once, at most 1,024. tf.data.AUTOTUNE is 16. Object
       storage that answers in 30 ms returns 500 files a second to 16 readers. Files that were read ahead but are not
       needed are dropped. They take at most 16 MiB, or a sixteenth of the memory if files are larger.
 

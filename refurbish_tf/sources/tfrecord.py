@@ -54,9 +54,9 @@ def tfrecord(
     files: the path of a file or an ordered list of paths: strings, bytes, `os.PathLike`, or a string tensor. A relative
       path starts from the working directory when the dataset is built. Patterns are not expanded: pass the result of
       `sorted(tf.io.gfile.glob(pattern))`. Paths within directories named `.refurbish_tf` are left out.
-    index_dir: the directory for the indices, which is created if it is missing, but its parent must exist. None keeps
+    index_dir: the directory for the indices, which is created if it is missing. Its parent must exist. None keeps
       them next to each file.
-    num_parallel_reads: how many reads run at once, and ahead, and how many files are indexed at once: at most 1,024.
+    num_parallel_reads: how many records are read ahead at once, and how many files are indexed at once: at most 1,024.
       tf.data.AUTOTUNE is 16. Records that were read ahead but are not needed are dropped; for each read at most 4
       records are ready (16 at least), and not more than 16 MiB, or a sixteenth of the memory if they are larger.
     compression_type: None or "". It exists for its error: compressed records cannot be read by index.

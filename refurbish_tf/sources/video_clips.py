@@ -90,7 +90,7 @@ def video_clips(
     `video_paths`, and `windows`, int64 `[clips, 2]`, as above. `rtf.describe` counts files that have no clip.
 
   Raises:
-    TypeError, ValueError: an argument is of the wrong type, or out of range; `files` has no video, or only videos that
+    TypeError, ValueError: an argument has the wrong type or is out of range; `files` has no video, or only videos that
       are too short; a file cannot be read, has no video or ends before the frames in its header: all files are checked
       first.
     ImportError: PyAV is not installed.

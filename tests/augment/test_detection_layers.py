@@ -279,7 +279,7 @@ class TestSizes:
     (
       lambda: augment.random_iou_crop(sampler_options=[]),
       ValueError,
-      "sampler_options of random_iou_crop must be a list of at least one",
+      "sampler_options of random_iou_crop must be a list of one or more",
     ),
     (lambda: augment.random_iou_crop(sampler_options=[-1]), ValueError, "sampler_options"),
     (lambda: augment.random_iou_crop(sampler_options=0.5), TypeError, "sampler_options"),

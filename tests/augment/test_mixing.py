@@ -238,7 +238,7 @@ class TestComponents:
         [LABELS, LABELS],
         {"num_classes": 10},
         ValueError,
-        r'component 2 is.*components=\{2: "weight"\} to mix it, components=\{2: None\}',
+        r'component 2 is.*components=\{2: "weight"\} to mix it, or components=\{2: None\}',
       ),
       (
         [LABELS, LABELS],

@@ -374,7 +374,7 @@ CASES = {
   "ragged, and goes to a loader": Case(
     lambda: numpy_loader(tf.data.Dataset.from_tensors(tf.ragged.constant([[1], [2, 3]]))),
     TypeError,
-    "by to_tensor()",
+    "with to_tensor()",
     lambda: [
       each.tolist()
       for each in numpy_loader(

@@ -301,7 +301,7 @@ class TestImage:
     own = augment.compose([lambda file: tf.io.decode_png(file, 3)], {1: "image"})
     assert own(tf.io.encode_png(image), enlarged(image, times))[1].shape == [80 * times, 100 * times, 3]
     unknown = tf.data.Dataset.from_tensors(tf.io.encode_png(image)).map(lambda file: (file, image[:, 1:]))
-    with pytest.raises(tf.errors.InvalidArgumentError, match="or the same multiple of both. Got those"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="or the same multiple of both. Got both sizes"):
       list(unknown.map(own))
 
   def test_python_functions_get_the_second_image(self):

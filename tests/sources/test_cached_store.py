@@ -275,7 +275,7 @@ def test_other_files_of_a_folder_are_refused(tmp_path):
   rtf.sources.cached(rtf.sources.image_folder(folder), path)
   gc.collect()
   (folder / "cats" / "2.png").rename(folder / "cats" / "3.png")
-  with pytest.raises(ValueError, match="elements of other files or labels"):
+  with pytest.raises(ValueError, match="was filled from other files or labels"):
     rtf.sources.cached(rtf.sources.image_folder(folder), path)
 
 

@@ -200,8 +200,8 @@ BY_NAME = {
   "another": (_named("tf_keras.src.utils.data_utils", "Sequence"), "a tf_keras Sequence is a batch"),
   "a group": (_named("zarr.core.group", "Group"), "a zarr Group is an array"),
   "a bytearray": (bytearray(b"a"), "got a bytearray"),
-  "columns": ({"image": np.zeros(3), "label": [1, 2, 3]}, "a dict is read by name: 'image', 'label'. Give one"),
-  "many columns": (dict.fromkeys("abcdef", 1), "'d', 'e', [.]{3}[.] Give"),
+  "columns": ({"image": np.zeros(3), "label": [1, 2, 3]}, "a dict is read by name: 'image', 'label'. Pass one"),
+  "many columns": (dict.fromkeys("abcdef", 1), "'d', 'e', [.]{3}[.] Pass"),
   "an archive": (
     lambda path: np.savez(path / "a.npz", x=np.zeros(3)) or np.load(path / "a.npz"),
     "a NpzFile is read by name: 'x'",
