@@ -111,8 +111,8 @@ def random_resize(min_size: int, max_size: int, antialias: bool = True) -> Any:
   >>> layer(tf.zeros([300, 400, 3], tf.uint8), seed=[7, 0]).shape
   TensorShape([512, 682, 3])
 
-  The arguments have the same meaning as in torchvision's `RandomResize`: all lengths from `min_size` up to, but
-  without, `max_size` are equally likely. The longest side is rounded down. The image is resized as by `resize(size,
+  The arguments have the same meaning as in torchvision's `RandomResize`: all lengths from `min_size` to just
+  below `max_size` are equally likely. The longest side is rounded down. The image is resized as by `resize(size,
   antialias)`. Images get different sizes: before a batch, put a layer that gives all the same size, such as
   `random_crop(size, pad_if_needed=True)`.
 
