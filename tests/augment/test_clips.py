@@ -337,9 +337,9 @@ class TestFiles:
   def test_damaged_and_missing_files_are_refused(self):
     with pytest.raises(tf.errors.InvalidArgumentError, match="must be a JPEG.* It is file number 1 of 2"):
       augment.decode()(tf.constant([self.FILES[0], b"no image"]))
-    with pytest.raises(tf.errors.InvalidArgumentError, match="at least one"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="or a file for each frame of a clip"):
       augment.decode((3, 3))(tf.zeros([0], tf.string))
-    with pytest.raises(ValueError, match=r"those of the frames of a clip, \[frames\], got shape \(1, 4\)"):
+    with pytest.raises(ValueError, match=r"or the frames of a clip, \[frames\], got shape \(1, 4\)"):
       augment.decode((3, 3))(tf.constant([self.FILES]))
 
 

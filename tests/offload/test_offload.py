@@ -181,9 +181,7 @@ def test_a_failing_element_loses_no_other():
 
 def test_elements_of_other_shapes_are_an_error():
   varied = source(8).map(lambda image, label: (image, tf.range(label)))
-  with pytest.raises(
-    tf.errors.InvalidArgumentError, match=r"one shape, but component 1 has shape \[1\] and before \[0\]"
-  ):
+  with pytest.raises(tf.errors.InvalidArgumentError, match=r"one shape, but component 1 has shape \[1\] after \[0\]"):
     list(varied.offload(layers(), 4))
   sizes = tf.data.Dataset.from_generator(
     lambda: iter([images(1)[0], images(1, 9, 8)[0]]), output_signature=tf.TensorSpec([9, None, 3], tf.uint8)

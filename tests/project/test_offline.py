@@ -158,8 +158,8 @@ def test_parts_that_do_not_fit_are_refused(offline, packed, tmp_path, capsys):
     assert why in refusal(offline, capsys, "unpack", packed, there)
   assert not there.exists()
   assert "manifest.json cannot be read" in refusal(offline, capsys, "unpack", tmp_path, there)
-  assert "must be an empty or a new folder" in refusal(offline, capsys, "unpack", packed, packed)
-  assert "must be an empty or a new folder" in refusal(offline, capsys, "pack", "--output", packed)
+  assert "must be an empty or new folder" in refusal(offline, capsys, "unpack", packed, packed)
+  assert "must be an empty or new folder" in refusal(offline, capsys, "pack", "--output", packed)
 
 
 @cases.only_exhaustive

@@ -153,7 +153,7 @@ def of_function():
 )
 def test_creating_a_stage_in_each_call_of_a_function_is_refused(build):
   """Each call would begin with the first epoch, in the same order, and reuse nothing."""
-  with pytest.raises(ValueError, match="must not be built inside a function.*interleave.*read_file"):
+  with pytest.raises(ValueError, match="must not be built inside a tf.function.*interleave.*read_file"):
     build()
 
 
