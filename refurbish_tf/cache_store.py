@@ -30,7 +30,7 @@ class CacheStoreStats:
     entries: samples held now.
     bytes: bytes of their data; on disk, of their records.
     hits: lookups that found their sample.
-    misses: lookups that did not, after which the sample had to be prepared.
+    misses: lookups that did not find their sample, which then had to be prepared.
     evictions: samples that had their last use, were replaced by a newer generation, or were dropped to make room.
     disk_bytes: bytes in the files of a store on disk, including replaced samples and the ring.
     segments: the number of log files on disk.
