@@ -24,6 +24,7 @@ def measure(quick):
   found, absent = peers.run("sounds", files, common.rounds(quick, peers.ROUNDS), PIPELINES)
   speed = {key: [epoch["count"] / epoch["cpu"] for epoch in of_key] for key, of_key in found.items()}
   name = lambda key: PIPELINES[key][0] + (f": {absent[key]}" if key in absent else "")
+  of_r3 = lambda key: common.quotients(speed.get(key, []), speed["refurbish_r3"])
   yield common.Section(
     "Sounds of a second",
     "WAV files of 0.6 to 1 s, from memory: another speed, reverberation, noise, a log-mel spectrogram; then a "
@@ -31,10 +32,7 @@ def measure(quick):
     "seconds of all processes, epoch by epoch in turns, after the first.",
     [
       *(common.Row(key, name(key), "sounds/CPU s", speed.get(key, [])) for key in PIPELINES),
-      *(
-        common.Row(f"{key}_of_r3", name(key), "of r = 3", common.quotients(speed.get(key, []), speed["refurbish_r3"]), limit)
-        for key, limit in LIMITS.items()
-      ),
+      *(common.Row(f"{key}_of_r3", name(key), "of r = 3", of_r3(key), limit) for key, limit in LIMITS.items()),
     ],
     lambda row: True,
   )
