@@ -42,7 +42,7 @@ COMPILE_FLAGS = ("-O2", "-DNDEBUG", "-fPIC", "-fvisibility=hidden", "-ffp-contra
 LINK_FLAGS = ("-shared", "-Wl,-z,defs")
 
 # Groups of files that are compiled together: patterns of file names, in any folder; a file belongs to the first match.
-# Each group reads TensorFlow's headers once: all take two minutes of CPU time, and single files ten. Two groups keep two
+# Each group reads TensorFlow's headers once: all take two minutes of CPU time, single files over ten. Two keep two
 # cores busy. With CXX="ccache g++" files are compiled one by one, because ccache then compiles only what has changed.
 GROUPS = ("[a-o]*", "*")
 # GCC 12 does not suppress the second warning for functions inlined from TensorFlow's headers. TensorFlow 2.22
