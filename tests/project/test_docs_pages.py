@@ -21,6 +21,7 @@ LINKED = [
   ROOT / "ARCHITECTURE.md",
   ROOT / "CHANGELOG.md",
   ROOT / "CONTRIBUTING.md",
+  ROOT / "SECURITY.md",
   ROOT / "benchmarks" / "README.md",
 ]
 
