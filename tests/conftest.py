@@ -105,7 +105,7 @@ def pytest_xdist_make_scheduler(config, log):
   """Each process begins with other files, so that they neither make the same fixtures nor wait at the same time."""
   from xdist.scheduler import WorkStealingScheduling
 
-  return WorkStealingScheduling(config, log)
+  return WorkStealingScheduling(config, log) if config.option.dist == "load" else None
 
 
 @pytest.hookimpl(wrapper=True)
