@@ -133,6 +133,7 @@ def run_mirrored(arguments):
   exec(compile(MIRRORED, "mirrored", "exec"), {"__name__": "__main__"})
 
 
+@cases.only_exhaustive
 def test_replicas_of_a_mirrored_strategy(tmp_path):
   assert run_forked(run_mirrored, json.dumps([[], cases.exhaustive, str(tmp_path)])) == 0
 

@@ -43,7 +43,6 @@ def test_names_used_from_the_package_exist(path):
   assert "rtf" in modules and "experiments" in modules
 
 
-# A notebook takes 20 to 50 s.
 @cases.only_exhaustive
 @pytest.mark.parametrize(
   "path, parameters",
