@@ -3,11 +3,12 @@
 import functools
 import math
 import numbers
+import os
 from typing import Any, Callable, Sequence
 
 import tensorflow as tf
 
-from refurbish_tf._internal import batches, checks, dataset_graph, machine, native
+from refurbish_tf._internal import batches, checks, dataset_graph, native
 from refurbish_tf._internal.tensorflow_internals import dataset_ops, nest
 from refurbish_tf.augment import composition, device_layers, target_kinds, target_hints
 from refurbish_tf.augment import layers as image_layers
@@ -188,10 +189,9 @@ class _OffloadDataset(batches.ReadsFewAhead, dataset_ops.UnaryDataset):
     path = _path_of_image(given, component, "offload")
     *frames, height, width = _checked_image(_at(given, path), "offload", batched=False, clips=clips)
     self._frames = frames
-    if batch_size > (most := machine.free_memory() // (3 * math.prod([*frames, height, width]))):
-      raise ValueError(
-        f"batch_size of offload must be at most {most:,}, for images that fit into the free memory, got {batch_size:,}."
-      )
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if batch_size > (most := memory // (3 * math.prod([*frames, height, width]))):
+      raise ValueError(f"batch_size of offload must be at most {most:,} to fit into memory, got {batch_size:,}.")
     numbered = nest.pack_sequence_as(given, list(range(len(nest.flatten(given)))))
     self._layers = device_layers.DeviceLayers.of(layers, "offload")
     if clips and self._layers.num_policy_layers:

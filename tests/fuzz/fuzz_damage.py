@@ -15,11 +15,12 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 from run import tell
-from support import checkpoints, images
+from support import autograph, checkpoints, images
 from support.checkpoint_states import TYPES, set_state, state_of
 from support.loaders import numpy_loader
 from support.shared_levels import SEED, Job, Object, bytes_of, generation_of
 
+autograph.parse_each_file_once()
 N = 11
 REFUSED = (tf.errors.OpError, ValueError, TypeError, IndexError)
 

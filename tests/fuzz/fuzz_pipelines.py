@@ -9,15 +9,16 @@ import numpy as np
 import tensorflow as tf
 
 from run import tell
-from support import datasets
+from support import autograph, datasets
 from support.checkpoints import with_checkpoints
 from support.loaders import numpy_loader
 from support.pipelines import RANDOM_ACCESS, STREAMS, make_source
 from support.processes import run_forked
 
+autograph.parse_each_file_once()
 Dataset = tf.data.Dataset
 # More than any pass has.
-MOST = 400
+MOST = 2000
 # Operations with a number. Those of the second list read ahead, so it is not known when the next epoch begins.
 OPERATIONS = {
   "map": lambda dataset, k: dataset.map(lambda *x: (k, x), num_parallel_calls=k or None),
@@ -176,8 +177,9 @@ def recorded(case, number):
 
 def compare(case, store):
   """Returns the outcomes of two passes, which are those of tf.data, or None if tf.data refuses the operations."""
+  reference = recorded(case, 2 ** (1 + sum(name in ("repeat", "interleave", "flat_map") for name, _ in case.chain)))
   try:
-    theirs = case.follow(recorded(case, 8))
+    theirs = case.follow(reference)
   except (ValueError, TypeError, tf.errors.OpError):
     return None
   dataset = case.build(store)
@@ -244,6 +246,10 @@ def restore(case, chance, expected, directory):
     after = resumed(case, path)
   if isinstance(after, str):
     return
+  # A symbolic checkpoint is one of the last element, so tf.data repeats errors that came after it.
+  again = len(list(itertools.takewhile(lambda each: each == "error", reversed(before)))) if case.symbolic else 0
+  while again and len(before) + len(after) > len(expected) and after[0] == "error":
+    again, after = again - 1, after[1:]
   found = before + after
   if case.kind in STREAMS and not any(name in ("take", "shard", "take_while") for name, _ in case.chain):
     found, expected = (sorted(map(str, each)) for each in (found, expected))

@@ -14,6 +14,8 @@ failed, at most 100.
 import argparse
 import contextlib
 import importlib
+import itertools
+import json
 import os
 import pathlib
 import signal
@@ -27,21 +29,22 @@ import traceback
 FOLDER = pathlib.Path(__file__).resolve().parent
 # Seconds without a new case after which the child process is said to hang.
 LIMIT = 300
-CASES = 20
 
 
 def tell(description):
   """Says what the case in progress does. If the process dies, this is what the report has."""
-  print(f"case {' '.join(str(description).split())}", flush=True)
+  print("case", json.dumps(str(description)), flush=True)
 
 
-def run_block(case, block, cases):
-  """Runs in the child process: the cases of one block, drawn from its number. Returns whether they succeeded."""
+def run_child(name, first, cases):
+  """Runs block after block. The cases of a block are drawn from its number."""
+  sys.path[:0] = [str(FOLDER), str(FOLDER.parent), str(FOLDER.parent.parent)]
   import hypothesis
   from hypothesis import strategies as st
   from hypothesis.internal.conjecture import engine
 
   engine.MAX_SHRINKING_SECONDS = 60
+  case = importlib.import_module(f"fuzz_{name}").case
   settings = hypothesis.settings(
     max_examples=cases,
     database=None,
@@ -49,100 +52,75 @@ def run_block(case, block, cases):
     suppress_health_check=list(hypothesis.HealthCheck),
     phases=[hypothesis.Phase.generate, hypothesis.Phase.shrink],
     report_multiple_bugs=False,
-    print_blob=False,
-    verbosity=hypothesis.Verbosity.quiet,
   )
+  for block in itertools.count(first):
+    print("block", block, flush=True)
 
-  @hypothesis.seed(block)
-  @settings
-  @hypothesis.given(st.randoms(use_true_random=False))
-  def run(chance):
-    with tempfile.TemporaryDirectory(prefix="refurbish_tf_fuzz_") as directory:
-      case(chance, pathlib.Path(directory))
+    @hypothesis.seed(block)
+    @settings
+    @hypothesis.given(st.randoms(use_true_random=False))
+    def run(chance):
+      with tempfile.TemporaryDirectory(prefix="refurbish_tf_fuzz_") as directory:
+        case(chance, pathlib.Path(directory))
 
-  try:
-    run()
-  except Exception:
-    print(f"failed\n{traceback.format_exc()}\nend of failure", flush=True)
-
-
-def child(name, first, cases):
-  sys.path[:0] = [str(FOLDER), str(FOLDER.parent), str(FOLDER.parent.parent)]
-  case = importlib.import_module(f"fuzz_{name}").case
-  for block in range(first, first + 10**9):
-    print(f"block {block}", flush=True)
-    run_block(case, block, cases)
+    try:
+      run()
+    except Exception:
+      print("failed", json.dumps(traceback.format_exc()), flush=True)
 
 
 class Fuzzer:
   """Runs blocks of a fuzzer in child processes, from `first` on: `blocks` of them, or until the time is over."""
 
   def __init__(self, name, first, blocks, seconds, cases):
-    self.name, self.next, self.cases = name, first, cases
-    self.last = None if blocks is None else first + blocks
-    self.number, self.finds, self._end = 0, [], time.monotonic() + seconds
-    self._failure = None
+    self.name, self.next, self.cases, self.number, self.finds = name, first, cases, 0, []
+    self._last, self._end = None if blocks is None else first + blocks, time.monotonic() + seconds
     while not self._is_over():
       self._run_child()
 
   def _is_over(self):
-    return self.next == self.last or time.monotonic() > self._end
+    return self.next == self._last or time.monotonic() > self._end
 
   def _run_child(self):
     command = [sys.executable, __file__, self.name, "--child", str(self.next), "--cases", str(self.cases)]
+    case, why = None, []
     with (
       tempfile.TemporaryFile("w+", errors="replace") as errors,
-      subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=errors, text=True, errors="replace", start_new_session=True
-      ) as process,
+      subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True) as process,
     ):
-      self._case, self._at, self._hangs = None, time.monotonic(), False
-      watch = threading.Thread(target=self._watch, args=[process], daemon=True)
-      watch.start()
-      is_over = self._read(process.stdout)
-      with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-      status = process.wait()
-      if not is_over:
-        errors.seek(0)
-        why = f"no new case for {LIMIT} s" if self._hangs else f"exit status {status}"
-        self._report(f"{why}\n{errors.read()[-3000:]}")
-        if self._case is None:
-          sys.exit(f"{self.name} does not begin")
-        self.next += 1
 
-  def _read(self, lines):
-    """Follows the child. Returns whether it is to be stopped, because the time is over; otherwise it has died."""
-    for line in lines:
-      self._at = time.monotonic()
-      kind, _, rest = line.rstrip("\n").partition(" ")
-      if self._failure is not None:
-        if line == "end of failure\n":
-          self._report("".join(self._failure))
-          self._failure = None
-        else:
-          self._failure.append(line)
-      elif kind == "block":
-        self.next = int(rest)
-        if self._is_over():
-          return True
-      elif kind == "case":
-        self._case, self.number = rest, self.number + 1
-      elif line == "failed\n":
-        self._failure = []
-    return False
-
-  def _watch(self, process):
-    while process.poll() is None:
-      if time.monotonic() - self._at > LIMIT:
-        self._hangs = True
+      def kill(*reason):
+        why.extend(reason)
         with contextlib.suppress(ProcessLookupError):
           os.killpg(process.pid, signal.SIGKILL)
-      time.sleep(1)
 
-  def _report(self, what):
+      watch = threading.Timer(0, lambda: None)
+      for line in itertools.chain(["begins"], process.stdout):
+        watch.cancel()
+        watch = threading.Timer(LIMIT, kill, [f"no new case for {LIMIT} s"])
+        watch.start()
+        kind, _, rest = line.partition(" ")
+        if kind == "case":
+          case, self.number = rest, self.number + 1
+        elif kind == "failed":
+          self._report(json.loads(rest), case)
+        elif kind == "block":
+          self.next = int(rest)
+          if self._is_over():
+            kill()
+            watch.cancel()
+            return
+      watch.cancel()
+      kill()
+      errors.seek(0)
+      self._report(f"{''.join(why) or f'exit status {process.wait()}'}\n{errors.read()[-3000:]}", case)
+      if case is None:
+        sys.exit(f"fuzz_{self.name} does not begin")
+      self.next += 1
+
+  def _report(self, what, case):
     repeat = f"python tests/fuzz/run.py {self.name} --block {self.next} --cases {self.cases}"
-    self.finds.append(f"{what}\nThe last case: {self._case}\nTo repeat it: {repeat}")
+    self.finds.append(f"{what}\nThe last case: {case}\nTo repeat it: {repeat}")
     print(f"FOUND {self.finds[-1]}\n", flush=True)
 
 
@@ -151,16 +129,16 @@ def main(arguments=None):
   parser.add_argument("names", nargs="+", help="pipelines, layers, damage or hostile")
   parser.add_argument("--minutes", type=float, default=10, help="of each fuzzer; default: 10")
   parser.add_argument("--block", type=int, help="run only the block with this number")
-  parser.add_argument("--first", type=int, help="begin with this block; default: the seconds since 1970")
-  parser.add_argument("--cases", type=int, default=CASES, help=f"of a block; default: {CASES}")
+  parser.add_argument("--first", type=int, default=int(time.time()), help="default: the seconds since 1970")
+  parser.add_argument("--cases", type=int, default=20, help="of a block; default: 20")
   parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
   given = parser.parse_args(arguments)
   if given.child is not None:
-    return child(given.names[0], given.child, given.cases)
-  finds = 0
+    run_child(given.names[0], given.child, given.cases)
+  finds, blocks = 0, None if given.block is None else 1
   for name in given.names:
-    first = given.block if given.block is not None else given.first if given.first is not None else int(time.time())
-    fuzzer = Fuzzer(name, first, None if given.block is None else 1, 60 * given.minutes, given.cases)
+    first = given.first if given.block is None else given.block
+    fuzzer = Fuzzer(name, first, blocks, 60 * given.minutes, given.cases)
     print(f"{name}: {fuzzer.number} cases, blocks {first} to {fuzzer.next - 1}, {len(fuzzer.finds)} found", flush=True)
     finds += len(fuzzer.finds)
   return min(finds, 100)

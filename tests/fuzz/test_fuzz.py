@@ -43,4 +43,4 @@ def test_failures_crashes_and_hangs_are_found(monkeypatch, tmp_path, kind):
   fuzzer = run.Fuzzer(kind, 3, 1, 600, 30)
   (found,) = fuzzer.finds
   assert why in found and f"run.py {kind} --block 3 --cases 30" in found
-  assert kind != "fails" or "The last case: 401" in found
+  assert kind != "fails" or 'The last case: "401"' in found

@@ -201,6 +201,7 @@ def test_elements_of_other_shapes_are_an_error():
     ({"layers": augment.auto_augment("cifar10")[:1]}, ValueError, "must have both layers"),
     ({"batch_size": 0}, ValueError, "batch_size must be a whole number of at least 1"),
     ({"batch_size": 4.0}, TypeError, "batch_size must be a whole number"),
+    ({"batch_size": 2**40}, ValueError, "batch_size of offload must be at most .* fit into memory, got 1,099,"),
     ({"device_fraction": 1 / 3}, ValueError, "device_fraction must be 0, 1/8, 1/4, 1/2 or 1"),
     ({"device_fraction": "half"}, ValueError, "or rtf.AUTOTUNE, got 'half'"),
     ({"num_replicas": 3}, ValueError, "multiple of the number of replicas, 3, got 8. Pass 6"),
@@ -304,6 +305,8 @@ def test_finished_batches_need_no_more_layers(batched):
 def test_finished_refuses_other_images():
   with pytest.raises(TypeError, match="as_offloaded takes uint8 images"):
     rtf.as_offloaded(source(4).map(lambda image, label: tf.cast(image, tf.float32)))
+  with pytest.raises(TypeError, match="clips must be True or False, got 2"):
+    rtf.as_offloaded(source(N).batch(4), clips=2)
   with pytest.raises(TypeError, match="must be a tf.data.Dataset"):
     rtf.as_offloaded(images(4))
 

@@ -274,7 +274,10 @@ def test_elements_that_cannot_be_drawn_are_refused(arguments, error, message):
   [
     ({"num_samples": 0}, ValueError),
     ({"num_epochs": 1.5}, TypeError),
+    ({"num_epochs": 2**31}, ValueError),
     ({"class_names": "ab"}, TypeError),
+    ({"class_names": 3}, TypeError),
+    ({"figure": 3}, TypeError),
     ({"targets": {1: "x"}}, ValueError),
     ({"targets": {5: "mask"}}, ValueError),
   ],

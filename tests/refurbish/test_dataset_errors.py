@@ -59,6 +59,7 @@ BAD_ARGUMENTS = {
   "store": ({"store": 3}, TypeError, "store must be None.*a directory, or a CacheStore, got 3.*max_bytes"),
   "buffer 0": ({"shuffle_buffer_size": 0}, ValueError, "shuffle_buffer_size must be .*1.* got 0"),
   "buffer float": ({"shuffle_buffer_size": 2.5}, TypeError, "shuffle_buffer_size must be .*whole number.* got 2.5"),
+  "parallel": ({"num_parallel_calls": np.zeros(0)}, TypeError, "num_parallel_calls must be a whole number.* got array"),
   "seed float": ({"seed": 1.5}, TypeError, "seed must be .* got 1.5"),
   "seed large": ({"seed": 2**64}, ValueError, "seed must be .* got 18446744073709551616"),
   "partial_fn": ({"partial_fn": None}, TypeError, "partial_fn must be a function.* got None"),
@@ -199,6 +200,11 @@ PARAMETERS = {
   ),
   "a list is a tuple": (lambda x: [x, x], lambda x: x, "final_fn .*the 2 components"),
   "a dict is one": (lambda x: {"x": x, "y": x}, lambda x, y: x, "final_fn .*with one argument, {'x'"),
+  "a layer of images": (
+    lambda x: (tf.zeros([4, 4, 3], tf.uint8), x),
+    rtf.augment.random_flip(),
+    "final_fn has a parameter that what partial_fn returns already filled: .*'seed'.* pass a list of layers",
+  ),
   "of a partial": (
     functools.partial(lambda x, y: x, y=1),
     lambda x, y: x,
