@@ -2,7 +2,8 @@
 
 The folders mirror the package, and cc/ mirrors refurbish_tf/cc. refurbish/, echo/ and offload/ test the stages, store/
 the cache store, internal/ refurbish_tf/_internal, trainings/ the folder of that name, and project/ the rest of the
-repository. test_reference.py and test_golden.py fix the bytes of the elements. support/ has code that several files
+repository. test_reference.py and test_golden.py fix the bytes of the elements. fuzz/ has fuzzers, which
+`python tests/fuzz/run.py` runs for as long as you like, and a sample of their cases. support/ has code that files
 share. No two files have the same name. `pytest -n auto` is the quick run. It leaves out the tests marked `slow`, which
 `pytest -n auto -m slow` runs. Both run a sample of the cases (support/cases.py); `--exhaustive` runs all tests with all
 cases. With pytest-xdist, tests marked `alone` run one at a time, after the others. mutants.py breaks the package in

@@ -62,7 +62,7 @@ ELEMENTS = {
   "a vector": lambda x, seed: tf.concat([[x], tf.cast(seed, tf.int64)], 0),
   "vectors of several lengths": lambda x, seed: tf.concat([[x], tf.repeat(tf.cast(seed[:1], tf.int64), x % 4)], 0),
   "a pair": lambda x, seed: (tf.stack([x, x]), tf.strings.as_string(seed[0])),
-  "a dict": lambda x, seed: {"x": x, "image": tf.fill([3, 2, 1], tf.cast(x, tf.uint8)), "seed": seed},
+  "a dict": lambda x, seed: {"at": x, "image": tf.fill([3, 2, 1], tf.cast(x, tf.uint8)), "seed": seed},
   "ragged": lambda x, seed: (x, tf.RaggedTensor.from_row_lengths([x, x, x], [1, 0, 2])),
   "sparse": lambda x, seed: (x, tf.sparse.from_dense([x, 0, tf.cast(seed[0], tf.int64)])),
 }
@@ -107,9 +107,8 @@ class Case:
       partial = lambda x, seed: form(fails(x, where["partial"], "partial"), seed)
 
       def final(*sample, seed):
-        seeds, indices = tf.cast(seed, tf.int64), tf.nest.flatten(sample)[0]
-        fails(tf.reshape(indices, [-1])[0] if not isinstance(indices, tf.RaggedTensor) else 0, where["final"], "final")
-        return (*sample, seeds[:1])
+        fails(tf.reshape(first(sample), [-1])[0], where["final"], "final")
+        return (*sample, tf.cast(seed[:1], tf.int64))
 
       dataset = make_source(self.kind, self.n).refurbish(partial, final, store=store, **self.options)
     else:

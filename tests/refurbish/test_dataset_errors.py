@@ -203,7 +203,7 @@ PARAMETERS = {
   "a layer of images": (
     lambda x: (tf.zeros([4, 4, 3], tf.uint8), x),
     rtf.augment.random_flip(),
-    "final_fn has a parameter that what partial_fn returns already filled: .*'seed'.* pass a list of layers",
+    "final_fn has a parameter that what partial_fn returns already filled: .*'seed'. Pass layers in a list",
   ),
   "of a partial": (
     functools.partial(lambda x, y: x, y=1),
