@@ -250,7 +250,10 @@ def restore(case, chance, expected, directory):
   while again and len(before) + len(after) > len(expected) and after[0] == "error":
     again, after = again - 1, after[1:]
   found = before + after
-  if case.kind in STREAMS and not any(name in ("take", "shard", "take_while") for name, _ in case.chain):
+  if case.kind in STREAMS:
+    # The samples are the same, in another order, in which other operations see them.
+    if not {name for name, _ in case.chain} <= {"map", "prefetch", "repeat", "ignore_errors"}:
+      return
     found, expected = (sorted(map(str, each)) for each in (found, expected))
   assert found == expected, f"restored at {step}: {found} instead of {expected}"
 
@@ -261,6 +264,7 @@ def case(chance, directory):
   passes = compare(drawn, directory / "store" if drawn.on_disk and "refurbish" in drawn.stage else None)
   if passes is None:
     return
-  if not drawn.reads_ahead and chance.choice([False, False, True]):
+  # A stream of unknown length has another order until one iterator has been at its end.
+  if drawn.kind in RANDOM_ACCESS and not drawn.reads_ahead and chance.choice([False, False, True]):
     two_iterators(drawn, chance)
   restore(drawn, chance, passes[0], directory)
