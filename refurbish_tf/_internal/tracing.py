@@ -126,10 +126,7 @@ def parameters_explained(what, function, element_spec, of, added=("seed",)):
         + f", and with {' and '.join(added)} if it has parameters with these names."
       ) from failed
     if "multiple values for argument" in str(failed):
-      raise TypeError(
-        f"{what} has a parameter that {of} already filled: {failed}. For layers of images beside other components, "
-        "pass a list of layers."
-      ) from failed
+      raise TypeError(f"{what} has a parameter that {of} already filled: {failed}. Pass layers in a list.") from failed
     raise
 
 
