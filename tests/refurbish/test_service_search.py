@@ -1,12 +1,8 @@
-"""Trainers on several machines share one preparation by a tf.data service, as docs/workers.md says."""
+"""Trainers on several machines share one preparation by a tf.data service."""
 
 import collections
 import contextlib
-import itertools
-import os
 import random
-import re
-import sys
 import time
 
 import keras
@@ -14,32 +10,20 @@ import pytest
 import tensorflow as tf
 
 import refurbish_tf as rtf
-from support import ROOT, cases, services
+from support import cases, services
 from support.offloading import layers, source, values
 from support.loaders import FRAMEWORKS, as_numpy, loader_of
-from support.processes import end_of, free_port, start_forked
 from support.services import N, R, Cluster, Job
 
 pytestmark = cases.slow  # A service starts processes.
 
-GUIDE = ROOT / "docs" / "workers.md"
 TRAINERS = "abcd"
 SHARE = N // 2
-# A trainer may be this number of elements behind on each worker without losing any.
-LAG = 60
-PAYLOAD = 100_000
-
-
-def cache_bytes(lag, element_bytes):
-  """Returns the cache size that docs/workers.md recommends."""
-  return lag * (element_bytes * 7 // 6 + 1000)
 
 
 @pytest.fixture(scope="module", name="cluster")
 def fixture_cluster(tmp_path_factory):
-  # Worker 0 has too little cache for `test_a_trainer_that_falls_behind`, but enough for the other tests.
-  sizes = cache_bytes(LAG // 2, PAYLOAD), cache_bytes(LAG, PAYLOAD)
-  with contextlib.closing(Cluster(tmp_path_factory.mktemp("cluster"), sizes)) as cluster:
+  with contextlib.closing(Cluster(tmp_path_factory.mktemp("cluster"))) as cluster:
     for name in ("dispatcher", 0, 1, *TRAINERS):
       cluster.start(name)
     yield cluster
@@ -86,27 +70,6 @@ def test_four_trainers_get_the_same_whole_epochs_prepared_once(cluster, store):
     assert len(set(made)) == len(made)
     # A worker reads ahead by less than an epoch. Four independent trainers would prepare four times as much.
     assert SHARE + (epochs - 1) * SHARE / R <= len(made) <= SHARE + epochs * SHARE / R
-
-
-def test_a_trainer_that_falls_behind(cluster):
-  """The trainer loses elements that a worker's cache no longer holds. With the cache size that docs/workers.md
-  calculates, it loses none."""
-  job = Job("after", "OFF", payload=PAYLOAD)
-  first = cluster.read(job, {"b": 2})["b"]
-  ahead = by_worker(cluster.read(job, {"a": 2 * LAG})["a"])
-  late = by_worker(first + cluster.read(job, {"b": LAG})["b"])
-  for worker, elements in late.items():
-    positions = [element.position for element in elements]
-    assert positions == sorted(set(positions))
-    gaps = [after - before - 1 for before, after in itertools.pairwise(positions) if after > before + 1]
-    if worker == (1, 0):
-      assert gaps == []
-    else:
-      (gap,) = gaps
-      assert LAG // 2 - 10 <= gap <= LAG // 2
-    # Both trainers get the same elements at the same positions.
-    made = {element.position: element for element in ahead[worker]}
-    assert all(made.get(element.position, element) == element for element in elements)
 
 
 ROUNDS = 20 if cases.exhaustive else 1
@@ -216,48 +179,3 @@ def test_features_that_need_a_position_are_refused_after_a_service(own_service, 
     model.fit(batches, steps_per_epoch=2, verbose=0, callbacks=[rtf.keras.BackupAndRestore(tmp_path)])
   with pytest.raises(IndexError, match="on the workers of a tf.data service"):
     rtf.stats(batches)[0]
-
-
-def run_program(directory, program, arguments, output):
-  """Runs a program as `python machines.py ARGUMENTS` does on a separate machine."""
-  os.chdir(directory)
-  services.name_own_store()
-  sys.argv = ["machines.py", *arguments]
-  with open(output, "w", encoding="utf-8") as file, contextlib.redirect_stdout(file):
-    exec(compile(program, "machines.py", "exec"), {"__name__": "__main__"})
-
-
-def test_the_guides_program_trains(tmp_path):
-  """The program runs on one machine instead of the guide's four. Trainers wait for a worker that starts late."""
-  page = GUIDE.read_text(encoding="utf-8")
-  (program,) = re.findall(r"<!-- a program: machines.py -->\n```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-  ports = [free_port() for _ in range(3)]
-  hosts = dict(zip(("host0:5050", "host1:5051", "host2:5051"), (f"localhost:{port}" for port in ports)))
-  for given, there in {**hosts, "/ssd/search": services.OWN_STORE}.items():
-    assert given in program
-    program = program.replace(given, there)
-
-  def start(name, *arguments):
-    (tmp_path / name).mkdir()
-    return start_forked(run_program, str(tmp_path / name), program, arguments, str(tmp_path / f"{name}.txt"))
-
-  _, *workers = hosts.values()
-  servers = [start("dispatcher", "dispatch")]
-  servers += [start("worker 1", "work", workers[1])]
-  names = "1234" if cases.exhaustive else "1"
-  trainers = [start(name, "train", name, f"0.0{name}") for name in names]
-  time.sleep(5)  # Longer than one worker needs to serve everything.
-  servers += [start("worker 0", "work", workers[0])]
-  try:
-    assert [end_of(trainer) for trainer in trainers] == [0] * len(trainers)
-  finally:
-    for server in servers:
-      server.kill()
-      server.join()
-  for name in names:
-    printed = (tmp_path / f"{name}.txt").read_text(encoding="utf-8")
-    assert re.fullmatch(
-      rf"(waiting for localhost:\d+: .*\n)*trainer {name}: accuracy [\d.]+ with learning rate 0.0{name}\n", printed
-    )
-  for number in range(2):
-    assert len(rtf.CacheStore(tmp_path / f"worker {number}" / "store")) == 250

@@ -44,13 +44,12 @@ def name_own_store():
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-  """The pipeline that trainers share. `payload`: the bytes of an element in addition to its numbers."""
+  """The pipeline that trainers share."""
 
   name: str
   policy: str = "HINT"
   store: bool = False
   seed: int = 1
-  payload: int = 0
 
   def dataset(self, address, trainer):
     source = tf.data.Dataset.range(N)
@@ -79,7 +78,7 @@ class Job:
   def tell(self, sample):
     """Adds the number of the worker, and how often that worker was started before."""
     who = tf.strings.to_number(tf.strings.split(tf.io.read_file("who")), tf.int64)
-    return tf.concat([tf.ensure_shape(who, [2]), sample], axis=0), tf.zeros([self.payload], tf.uint8)
+    return tf.concat([tf.ensure_shape(who, [2]), sample], axis=0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,7 +104,7 @@ def _dispatch(directory, port, workers, pipe):
   server.join()
 
 
-def _work(directory, dispatcher, port, cache_bytes, who, pipe):
+def _work(directory, dispatcher, port, who, pipe):
   os.chdir(directory)
   pathlib.Path("who").write_text(who)
   server = service.WorkerServer(
@@ -115,7 +114,7 @@ def _work(directory, dispatcher, port, cache_bytes, who, pipe):
       port=port,
       protocol="grpc",
       heartbeat_interval_ms=200,
-      cross_trainer_cache_size_bytes=cache_bytes,
+      cross_trainer_cache_size_bytes=2**24,
     )
   )
   pipe.send("ready")
@@ -131,7 +130,7 @@ def _train(directory, dispatcher, name, pipe):
     if job not in iterators:
       iterators[job] = job.dataset(dispatcher, name).as_numpy_iterator()
     elements = [next(iterators[job]) for _ in range(count)]
-    pipe.send([Element(int(position), *sample.tolist()) for position, (sample, _) in elements])
+    pipe.send([Element(int(position), *sample.tolist()) for position, sample in elements])
 
 
 class Machine:
@@ -159,11 +158,11 @@ class Machine:
 class Cluster:
   """A dispatcher, workers with the given cache sizes, and trainers."""
 
-  def __init__(self, directory, cache_bytes):
-    self._directory, self._cache_bytes = directory, cache_bytes
-    self._port, *self._ports = [free_port() for _ in range(1 + len(cache_bytes))]
+  def __init__(self, directory):
+    self._directory = directory
+    self._port, *self._ports = [free_port() for _ in range(3)]
     self.address = f"localhost:{self._port}"
-    self._starts = [0] * len(cache_bytes)
+    self._starts = [0] * 2
     self.machines = {}
 
   def start(self, name):
@@ -171,7 +170,7 @@ class Cluster:
     if name == "dispatcher":
       function, args = _dispatch, (self._port, [f"localhost:{port}" for port in self._ports])
     elif name in range(len(self._ports)):
-      function, args = _work, (self.address, self._ports[name], self._cache_bytes[name], f"{name} {self._starts[name]}")
+      function, args = _work, (self.address, self._ports[name], f"{name} {self._starts[name]}")
       self._starts[name] += 1
     else:
       function, args = _train, (self.address, name)
