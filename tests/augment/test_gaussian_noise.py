@@ -107,10 +107,12 @@ class TestBadInput:
     with pytest.raises(TypeError, match="must be uint8 or float32, got dtype uint16. Convert"):
       augment.gaussian_noise()(noise(4, 4, 3).astype(np.uint16), SEED)
     with pytest.raises(
-      ValueError, match="beyond 0 to 255 if clip=False, got .*uint8. Leave clip=False out, or convert it to float32"
+      ValueError, match="beyond 0 to 255 for clip=False, got .*uint8. Leave out clip=False, or convert it to float32"
     ):
       augment.gaussian_noise(clip=False)(noise(4, 4, 3), SEED)
-    with pytest.raises(ValueError, match="got what normalize made. Put the layer before normalize, or pass clip=False"):
+    with pytest.raises(
+      ValueError, match="got the result of normalize. Put the layer before normalize, or pass clip=False"
+    ):
       augment.compose([augment.normalize(), augment.gaussian_noise()])(noise(4, 4, 3), seed=SEED)
 
   def test_floats_in_other_units_are_an_error_when_it_runs(self):

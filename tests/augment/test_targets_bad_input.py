@@ -126,11 +126,11 @@ class TestBadInput:
   @pytest.mark.parametrize(
     "kind, rows, said",
     [
-      ("xyxy", BEYOND, r"lie in their image of 64 x 64 pixels, got \[1, 2, 66, 4\] in row 0"),
+      ("xyxy", BEYOND, r"be within their image of 64 x 64 pixels, got \[1, 2, 66, 4\] in row 0"),
       ("yxyx", [[1.0, 2, 3, 4], [-3.0, 2, 3, 4]], "in row 1"),
       ("xywh", [[60.0, 2, 10, 4]], r"got \[60, 2, 10, 4\]"),
-      ("rel_xyxy", [[0.1, 0.2, 30, 0.4]], "lie in their image"),
-      ("rel_center_xywh", [[0.0, 0.2, 0.3, 0.4]], "lie in"),
+      ("rel_xyxy", [[0.1, 0.2, 30, 0.4]], "be within their image"),
+      ("rel_center_xywh", [[0.0, 0.2, 0.3, 0.4]], "be within"),
       ("xyxy", [[5.0, 2, 3, 4]], "no negative height or width"),
       ("xywh", [[5.0, 2, -3, 4]], "no negative"),
       ("yxyx", [[1.0, np.nan, 3, 4]], "finite numbers, got .*nan"),

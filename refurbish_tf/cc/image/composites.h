@@ -30,8 +30,8 @@ inline bool IsDrawn(const ImageSeed& seed, uint64_t word, float p) {
 }
 
 // How many images further in the batch the `count` partners of each image are.
-// They are distinct, and not 0. In a batch with too few images, each comes as
-// seldom as possible, including the image itself.
+// They are distinct, and not 0. In a batch with too few images, each image is
+// a partner as seldom as possible, including the image itself.
 using Shifts = std::array<int64_t, kMosaicPieces - 1>;
 inline Shifts DrawShifts(const ImageSeed& seed, int64_t batch_size, int count) {
   const ImageSeed own = seed.SeedAt(kMosaicPosition).SeedAt(count);
@@ -81,7 +81,7 @@ inline void DrawMosaic(const ImageSeed& seed, int64_t image, int64_t batch_size,
   }
 }
 
-// What copy-paste leaves of the objects of an image, or pastes of them.
+// The part of an object that copy-paste leaves in an image, or pastes.
 struct Object {
   int64_t pixels = 0, left = 0;
   // The box around what is left.

@@ -55,7 +55,7 @@ class DisplacementField {
   // Makes `by_`. With vectors of 256 bits the numbers are the same.
   __attribute__((always_inline)) void Make();
   void MakeWithVectors();
-  // What is added to a place of the result.
+  // The offset that is added to a place of the result.
   ImagePlace By(ImagePlace place) const;
 
   const Displacement of_;

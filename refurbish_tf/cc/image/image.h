@@ -131,7 +131,7 @@ struct ImageSpec {
   }
 };
 
-// What is beyond the edges of an image.
+// The pixels beyond the edges of an image.
 enum class Border {
   kEmpty,      // Pixels of a fill color.
   kReflect,    // The image, mirrored about its outermost pixels.

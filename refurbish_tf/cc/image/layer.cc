@@ -83,7 +83,7 @@ absl::Status CheckSides(const ImageSpec& image) {
   }
   return InvalidArgument("have sides of at most ", kMaxFixedSide,
                          " pixels, got ", image.size,
-                         ". Crop or resize it before");
+                         ". Crop or resize it first");
 }
 
 absl::Status CheckIsSquare(const ImageSpec& image) {
@@ -93,7 +93,7 @@ absl::Status CheckIsSquare(const ImageSpec& image) {
   }
   return InvalidArgument("have equal sides, which this layer may swap, got ",
                          image.size,
-                         " pixels. Crop or resize it to a square before");
+                         " pixels. Crop or resize it to a square first");
 }
 
 // Created on first use, because the order in which globals of different files

@@ -66,7 +66,7 @@ class Layer {
     Apply(draws, boxes);
   }
 
-  // What the layer makes from `image`. Errors continue "The image must ".
+  // The layer's result for `image`. Errors continue "The image must ".
   virtual absl::StatusOr<ImageSpec> Behind(ImageSpec image) const {
     return image;
   }

@@ -114,7 +114,7 @@ absl::Status LayerChain::Check(const ImageSpec& image) {
   }
   return InvalidArgument(
       "have at most 2^48 pixels before and after each layer, got ", image.size,
-      ". Crop or resize it before");
+      ". Crop or resize it first");
 }
 
 LayerChain LayerChain::Of(absl::string_view key, bool keeps_size,
@@ -177,7 +177,7 @@ absl::StatusOr<ImageSpec> LayerChain::BehindFollower(
     absl::Status status = Check(made);
     if (std::max(made.size.height, made.size.width) > most) {
       status = InvalidArgument("have sides of at most ", most, " pixels, got ",
-                               made.size, ". Crop it before");
+                               made.size, ". Crop it first");
     }
     if (status.ok()) return status;
     return RefusedImage(Refusal::Of(status).Within(link.name));

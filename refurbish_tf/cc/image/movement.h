@@ -6,7 +6,7 @@
 
 namespace refurbish_tf {
 
-// `kBlends`: the result blends moved copies, so a thing has several places.
+// `kBlends`: it blends moved copies, so an object is in several places.
 enum class Movement { kNone, kKeepsRows, kMirrors, kTurns, kBends, kBlends };
 
 // Continues "a layer may ". Empty if rows are kept.
@@ -19,7 +19,7 @@ constexpr absl::string_view TextOf(Movement movement) {
     case Movement::kBends:
       return "bend straight lines, which vectors and disparities cannot follow";
     case Movement::kBlends:
-      return "blend moved copies of the image: a thing then has several places";
+      return "blend moved copies, so that an object is in several places";
     default:
       return "";
   }

@@ -28,14 +28,14 @@ class GaussianNoise : public Layer {
     }
     if (type == ValueType::kUint8 && !clip_) {
       return InvalidArgument(
-          "have values that can be beyond 0 to 255 if clip=False, got dtype "
-          "uint8. Leave clip=False out, or convert it to float32 with "
+          "have a dtype with values beyond 0 to 255 for clip=False, got dtype "
+          "uint8. Leave out clip=False, or convert it to float32 with "
           "tf.image.convert_image_dtype(image, tf.float32)");
     }
     if (image.is_normalized && clip_) {
       return InvalidArgument(
-          "have values from 0 to 1, to which it is clipped, got what normalize "
-          "made. Put the layer before normalize, or pass clip=False");
+          "have values from 0 to 1, to which it is clipped, got the result of "
+          "normalize. Put the layer before normalize, or pass clip=False");
     }
     return image;
   }

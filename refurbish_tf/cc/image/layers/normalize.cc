@@ -82,8 +82,8 @@ class NormalizeLayer : public Layer {
     }
     if (image.is_normalized) {
       return InvalidArgument(
-          "not be normalized already, got what another normalize made. Leave one "
-          "out");
+          "not be normalized already, got the result of another normalize. "
+          "Leave one out");
     }
     if (image.pixel.type != ValueType::kUnknown &&
         normalization_.patterns.count(image.pixel.type) == 0) {

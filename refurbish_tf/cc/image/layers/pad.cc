@@ -72,7 +72,7 @@ class Pad : public Layer {
     if (*side <= LayerChain::kMaxSide) return absl::OkStatus();
     return InvalidArgument("have sides of at most ", LayerChain::kMaxSide,
                            " pixels after its padding, got ", image.size,
-                           " pixels. Crop or resize it before");
+                           " pixels. Crop or resize it first");
   }
 
   const int64_t left_, top_, right_, bottom_;

@@ -76,7 +76,7 @@ class RandomCrop : public Layer {
           "have a ", name, " of at least ", least, " pixels for a crop to ",
           *size_, " with padding=", padding_, ", got ", side,
           ". Pass pad_if_needed=True to pad smaller images, or resize them "
-          "before");
+          "first");
     }
     if (const int64_t padding = PaddingOf(side, made);
         border_ == Border::kReflect && padding >= side) {

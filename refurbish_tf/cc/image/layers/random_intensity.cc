@@ -24,7 +24,7 @@ class RandomIntensity : public Layer {
       return image;
     }
     return InvalidArgument("be float32, got dtype ", NameOf(type),
-                           ". Put normalize before it, which makes float32");
+                           ". Put normalize before it, which returns float32");
   }
 
  private:

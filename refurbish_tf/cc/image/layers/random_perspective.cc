@@ -22,7 +22,7 @@ class RandomPerspective : public ChanceLayer {
       if (side != kUnknown && side < kLeastSide) {
         return InvalidArgument("have sides of at least ", kLeastSide,
                                " pixels, got ", image.size,
-                               ". Resize it before");
+                               ". Resize it first");
       }
     }
     return image;

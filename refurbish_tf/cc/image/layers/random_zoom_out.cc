@@ -25,7 +25,7 @@ class RandomZoomOut : public ChanceLayer {
       return InvalidArgument(
           "have sides of at most ", LayerChain::kMaxSide,
           " pixels after it, got ", image.size,
-          " pixels. Pass a smaller side_range, or resize it before");
+          " pixels. Pass a smaller side_range, or resize it first");
     }
     return image.OfDrawnSize();
   }

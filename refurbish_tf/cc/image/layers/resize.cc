@@ -58,7 +58,7 @@ class WholeResize : public ResizingLayer {
       return InvalidArgument(
           "have sides of at most ", kMaxSide, " pixels when its shortest has ",
           most, ", got ", image.size,
-          " pixels. Pass a smaller size, or resize to a pair");
+          " pixels. Pass a smaller size, or (height, width)");
     }
     return number_ > 0 ? image.OfDrawnSize() : made;
   }

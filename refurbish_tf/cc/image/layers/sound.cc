@@ -18,13 +18,13 @@ class SoundLayer : public Layer {
     const bool is_other = type != ValueType::kFloat32;
     if (value_ != 0 && is_other && type != ValueType::kUnknown) {
       return InvalidArgument("be float32 for fills other than 0, got dtype ",
-                             NameOf(type), ". Cast it to tf.float32 before");
+                             NameOf(type), ". Cast it to tf.float32 first");
     }
     // More channels are probably the frequencies of a batch.
     if (image.pixel.channels <= 8) return image;
     return InvalidArgument(
         "have at most 8 channels, got ", image.pixel.channels,
-        ". Add that axis to a batch: spectrograms[..., tf.newaxis]");
+        ". Add a channel axis to a batch: spectrograms[..., tf.newaxis]");
   }
 
  protected:

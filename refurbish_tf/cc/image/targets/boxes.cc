@@ -44,7 +44,7 @@ absl::Status Boxes::BeginRow(double* box) {
   }
   // One pixel outside is allowed, because annotators round to whole pixels.
   if (!AreIn(size(), edges, 1 + rounding)) {
-    return InvalidArgument("lie in their image of ", size(), " pixels");
+    return InvalidArgument("be within their image of ", size(), " pixels");
   }
   // Rounding may put the edges of a stored box this far outside. Such a box is
   // not clipped again, so that it stays the same.

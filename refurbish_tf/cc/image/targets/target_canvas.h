@@ -18,7 +18,7 @@ class TargetCanvas : public Canvas {
   void AddNoise(const AddedNoise& /*noise*/) final {}
   void Rescale(float /*scale*/, float /*offset*/) final {}
   void Normalize(const Normalization& /*normalization*/) final {}
-  // Targets cannot follow, so Python code refuses them beside such a layer.
+  // Targets cannot follow, so Python code refuses them with such a layer.
   void Blend(const std::vector<float>& /*weights*/, Branch /*branch*/) final {}
   // Only images are resized bicubically.
   void ResizeBicubic(const Box& part) final {

@@ -206,7 +206,7 @@ class CachedIterator : public DatasetIterator<CachedDataset> {
     absl::Status status = MakeInput(ctx);
     if (status.ok()) status = input_->GetNext(&*mapped_, element, &end);
     if (status.ok() && end != at_end) {
-      status = OtherLength(end ? "fewer than" : "more than");
+      status = OtherLength(end ? "fewer" : "more");
     }
     input_failed_ = !status.ok();
     return status;
@@ -256,7 +256,7 @@ class CachedIterator : public DatasetIterator<CachedDataset> {
     IteratorContext mapped(std::move(params));
     bool end = false;
     TF_RETURN_IF_ERROR(input->GetNext(&mapped, element, &end));
-    return end ? OtherLength("fewer than") : absl::OkStatus();
+    return end ? OtherLength("fewer") : absl::OkStatus();
   }
 
   absl::Status Keep(IteratorContext* ctx, uint32_t index,
@@ -275,11 +275,10 @@ class CachedIterator : public DatasetIterator<CachedDataset> {
   }
 
   absl::Status OtherLength(const char* comparison) const {
-    return DataLoss(
-        "The source of cached yields ", comparison,
-        " the elements that it was asked for, of the ",
-        dataset()->elements_->num_elements(),
-        " that it should have. Use a source that is the same in every epoch.");
+    return DataLoss("The source of cached yields ", comparison,
+                    " elements than requested, although it should have ",
+                    dataset()->elements_->num_elements(),
+                    ". Use a source that is the same in every epoch.");
   }
 
   // The parameters for making an input, without an index mapper. The input's
@@ -317,12 +316,12 @@ absl::Status CheckIsByIndex(const DatasetBase* input,
   const DatasetBase* const stream = FirstStream(input);
   if (stream == nullptr) return absl::OkStatus();
   return InvalidArgument(
-      "The source of cached must be one that is read by index, with a known "
-      "number of elements, but ",
+      "The source of cached must be read by index, with a known number of "
+      "elements, but ",
       stream->type_string(),
       " makes it a stream. Use Dataset.cache(), which keeps all elements of a "
-      "stream or none; or read by index: rtf.sources.tfrecord reads TFRecord "
-      "files so, rtf.sources.data_source Python objects.");
+      "stream or none; or read by index: TFRecord files with "
+      "rtf.sources.tfrecord, Python objects with rtf.sources.data_source.");
 }
 
 absl::StatusOr<DatasetBase*> MakeCached(OpKernelContext* ctx,

@@ -39,7 +39,7 @@ absl::Status Distribute(const std::vector<Tensor>& returned,
       returned[0].shape() != shape || returned[1].shape() != shape) {
     return Internal(
         "rtf.sources.data_source: the function that reads returned too few "
-        "tensors, or codes and messages of another shape than the indices.");
+        "tensors, or codes and messages whose shape is not the indices'.");
   }
   auto components = returned.begin() + 2;
   for (size_t i = 0; i < elements.size(); ++i, components += num_components) {
@@ -177,8 +177,9 @@ class DataSourceDataset : public IndexedDataset {
     if (!ctx->is_graph_rewrite()) {
       return FailedPrecondition(
           "rtf.sources.data_source reads an object of this Python process, so "
-          "its dataset cannot be sent to another one, as to a tf.data service, "
-          "or saved as a graph. Use files instead: rtf.sources.tfrecord.");
+          "its dataset cannot be sent to another one, such as a tf.data "
+          "service, or saved as a graph. Use files instead: "
+          "rtf.sources.tfrecord.");
     }
     for (const auto* function : {read_one_.get(), read_many_.get()}) {
       TF_RETURN_IF_ERROR(

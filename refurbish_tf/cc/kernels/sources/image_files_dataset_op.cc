@@ -25,9 +25,9 @@ absl::Status ReadWhole(const std::string& path, tstring* content) {
   if (identity.size > kLargeFile) {
     const int64_t free = ReadMemory().free;
     if (identity.size > static_cast<uint64_t>(free)) {
-      return ResourceExhausted(path, " has ", identity.size,
-                               " bytes, but there are only ", free,
-                               " bytes of memory for it. Is it an image?");
+      return ResourceExhausted(
+          path, " has ", identity.size, " bytes, but there are only ", free,
+          " bytes of memory for it. Check that it is an image.");
     }
   }
   content->resize_uninitialized(identity.size);

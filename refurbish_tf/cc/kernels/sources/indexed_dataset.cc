@@ -103,7 +103,7 @@ NextIndex SplitIndices(int64_t num_elements,
     }
     if (element->index < 0 || element->index >= num_elements) {
       element->status =
-          DataLoss("The tf.data service handed out element ", element->index,
+          DataLoss("The tf.data service assigned element ", element->index,
                    ", but the source has ", num_elements,
                    " elements here. All processes must read the same files.");
       element->index = -1;
