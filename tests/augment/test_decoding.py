@@ -374,7 +374,7 @@ class TestBadFiles:
     file = _formats()[kind.lower()]
     for keep in (16, 30, len(file) // 2):
       match = (
-        f"file of {name.split()[0]} must be a whole {kind} file, got one of {keep} bytes that TensorFlow "
+        f"file of {name.split()[0]} must be an intact {kind} file, got one of {keep} bytes that TensorFlow "
         r"cannot decode \(.*\). Leave it out"
       )
       with pytest.raises(tf.errors.InvalidArgumentError, match=match):

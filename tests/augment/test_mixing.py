@@ -275,7 +275,7 @@ class TestComponents:
   @pytest.mark.parametrize(
     "values, given, says",
     [
-      ([0, 10], {"num_classes": 10}, "classes from 0 to 9, as num_classes=10 says, got 10"),
+      ([0, 10], {"num_classes": 10}, "classes from 0 to 9 for num_classes=10, got 10"),
       ([-1, 3], {"num_classes": 10}, "got -1"),
       ([1, 2, 3], {"num_classes": 10}, r"\[batch\] or \[batch, 1\] with a batch of 2 images, got shape \[3\]"),
       ([[1, 2], [3, 4]], {"num_classes": 10}, r"got shape \[2,2\]"),
