@@ -109,7 +109,7 @@ class TestOtherBits:
   @pytest.mark.parametrize("channels", COLOURS)
   def test_16_bit_files_are_refused_for_uint8(self, layer, name, size, channels):
     match = (
-      f"^.*file of {name} must have 8 bits a value for dtype=tf.uint8, got a PNG file of .* with 16 bits, half of "
+      f"^.*file of {name} must have 8 bits per value for dtype=tf.uint8, got a PNG file of .* with 16 bits, half of "
       "which would be lost. Pass dtype=tf.uint16"
     )
     with pytest.raises(tf.errors.InvalidArgumentError, match=match):
@@ -118,7 +118,7 @@ class TestOtherBits:
   @pytest.mark.parametrize("kind", decoded(_of_8_bits()))
   def test_8_bit_files_are_refused_for_uint16(self, layer, name, size, kind):
     match = (
-      f"^.*file of {name} must have 16 bits a value for dtype=tf.uint16, got a {kind} file of .* with 8 bits. "
+      f"^.*file of {name} must have 16 bits per value for dtype=tf.uint16, got a {kind} file of .* with 8 bits. "
       "Leave dtype out"
     )
     file = _of_8_bits()[kind]
