@@ -291,15 +291,6 @@ def commit():
   return f"commit {results.commit(ROOT) or 'unknown'}"
 
 
-def drop_from_page_cache(directory):
-  for path in pathlib.Path(directory).rglob("*"):
-    if path.is_file():
-      fd = os.open(path, os.O_RDONLY)
-      os.fdatasync(fd)  # posix_fadvise does not drop pages that are not written yet.
-      os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-      os.close(fd)
-
-
 def _machine():
   cpuinfo = pathlib.Path("/proc/cpuinfo").read_text()
   model = re.search(r"^model name\s*:\s*(.*)", cpuinfo, re.MULTILINE)

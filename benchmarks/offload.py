@@ -1,8 +1,4 @@
-"""The gain when an accelerator finishes batches together with the CPU."""
-
-import itertools
-import random
-import time
+"""The CPU time that the input saves when an accelerator finishes its batches."""
 
 import common
 import numpy as np
@@ -10,22 +6,16 @@ import samples
 import tensorflow as tf
 
 from refurbish_tf import augment
-from refurbish_tf._internal import dataset_graph
 
 SIDE, BATCH, PADDING, MAGNITUDE = 224, 64, 4, 9
-# Makes a pipeline endless in practice.
-REPEATED = 10**6
-# The most batches that a pipeline prepares ahead while the other pipeline is measured, mainly in the calls of `map`.
-PREPARED = 24
 REUSE_FACTORS = (1, 3, 5)
 MOST_OF_CPU = {3: 0.80, 5: 0.70}
 WITHOUT = "without offload"
 
 
 def measure(quick):
-  """Yields the sections."""
+  """Yields the section."""
   files, whence = samples.photographs(2 * BATCH if quick else 1500)
-  yield _reuse(quick, np.array(files, object), whence)
   yield _cpu_time(quick, np.array(files, object), whence)
 
 
@@ -36,82 +26,7 @@ def _final_layers():
 def _on_batches(dataset):
   """The final layers on whole batches, the fastest form on the CPU."""
   return dataset.batch(BATCH, drop_remainder=True).map(
-    augment.compose([augment.random_crop(padding=PADDING), augment.random_flip(), augment.normalize()], clips=False),
-    common.PARALLEL_CALLS,
-  )
-
-
-def _seconds(batches, skipped, counted, train=0.0, device=0.0):
-  """Seconds that a simulated accelerator takes for each of `counted` batches after `skipped` others.
-
-  It trains on each for `train` seconds, plus `device` seconds if all images are unfinished. At the same time the host
-  fetches the next batch, as with asynchronous dispatch.
-  """
-  free = time.perf_counter()
-  for number, batch in enumerate(itertools.islice(batches, skipped + counted)):
-    if number == skipped:
-      began = free
-    begins = max(free, time.perf_counter())
-    # Without `offload`, a batch is a plain tensor, and no image is unfinished.
-    unfinished = float(batch["draws"][:, 0].numpy().mean()) if isinstance(batch, dict) else 0.0
-    free = begins + train + device * unfinished
-    time.sleep(max(0.0, begins - time.perf_counter()))
-  return (free - began) / counted
-
-
-def _reuse(quick, files, whence):
-  """After refurbish"""
-  decode, policies = augment.decode_random_resized_crop(SIDE), augment.rand_augment(2, MAGNITUDE)
-  layers = [*policies, *_final_layers()]
-  source = tf.data.Dataset.from_tensor_slices(files)
-  steps = len(files) // BATCH
-  # Each pipeline prepares batches during the other's turn. These come first, and are not counted.
-  turn = (2, steps) if quick else (PREPARED, 3 * steps)
-  ways = {
-    r: {
-      WITHOUT: _on_batches(source.refurbish([decode], policies, r, seed=7)),
-      "with": source.refurbish([decode], None, r, seed=7).offload(layers, BATCH),
-    }
-    for r in REUSE_FACTORS
-  }
-  rows = []
-  train = device = None
-  for r, datasets in ways.items():
-    common.say(f"{_reuse.__doc__}, r = {r}")
-    batches = {
-      way: iter(dataset_graph.without_autotuner(dataset.repeat(REPEATED).prefetch(2)))
-      for way, dataset in datasets.items()
-    }
-    took = {way: [] for way in batches}
-    if train is None:
-      # The accelerator's times are fractions of the input's time for a batch, which one epoch without a model measures.
-      cpu = _seconds(batches[WITHOUT], 2, steps)
-      train, device = cpu / 4, cpu / 10
-    for way in batches:  # Not measured: in the first epoch every sample is fresh.
-      _seconds(batches[way], 0, steps, train, device)
-    for _ in range(common.rounds(quick, 5)):
-      for way in random.sample(list(batches), len(batches)):
-        took[way].append(_seconds(batches[way], *turn, train, device))
-    rows += [
-      *(
-        common.Row(
-          f"reuse_r{r}_{way.split()[0]}",
-          f"r = {r}",
-          f"images/s {way if way == WITHOUT else 'with offload'}",
-          [BATCH / seconds for seconds in values],
-        )
-        for way, values in took.items()
-      ),
-      common.Row(f"reuse_r{r}_gain", f"r = {r}", "the gain", common.quotients(took[WITHOUT], took["with"])),
-    ]
-  return common.Section(
-    _reuse.__doc__,
-    f"{whence}, in memory: decode_random_resized_crop({SIDE}) in partial_fn, rand_augment(), "
-    f"random_crop(padding={PADDING}), random_flip() and normalize() after it. A simulated accelerator: t_train is a "
-    f"quarter of the time that the CPU takes for a batch without offload, r = 1, {1e3 * train:.1f} ms, and t_device a "
-    f"tenth. {turn[1]} batches of {BATCH} per turn. FusionFlow's figure 11 has 1.52 times, on another machine, with a "
-    "cache of part of the samples.",
-    rows,
+    augment.compose(_final_layers(), clips=False), common.PARALLEL_CALLS
   )
 
 

@@ -1,7 +1,6 @@
-"""How much of a source is read, and how long that takes: by index, as a stream, and from a cache.
+"""How much of a source is read: by index, as a stream, and from a cache.
 
-Writes some gigabytes below the directory for temporary files (TMPDIR) and deletes them. Reads count as cold if
-posix_fadvise has dropped the files from the page cache before.
+Writes some gigabytes below the directory for temporary files (TMPDIR) and deletes them.
 """
 
 import pathlib
@@ -33,7 +32,7 @@ def measure(quick):
     for name, size, count in CASES:
       common.say(f"writing records of {name}")
       written[name] = _Written(directory / name.replace(" ", ""), size, max(60, count // 50) if quick else count)
-    for section in (bytes_read, times, index):
+    for section in (bytes_read, index):
       common.say(section.__doc__)
       yield section(quick, directory, written)
 
@@ -58,12 +57,12 @@ class _Written:
     drain(self._cached)
 
   def datasets(self):
-    """By name: the directory of the files, and the dataset."""
+    """The datasets by name."""
     return {
-      "TFRecord by index": ("tfrecord", rtf.sources.tfrecord(self._file)),
-      "TFRecord as a stream": ("tfrecord", tf.data.TFRecordDataset(self._file)),
-      "files of a folder": ("folder", rtf.sources.image_folder(self.paths["folder"]).map(lambda file, label: file)),
-      "cache(filename)": ("cache", self._cached),
+      "TFRecord by index": rtf.sources.tfrecord(self._file),
+      "TFRecord as a stream": tf.data.TFRecordDataset(self._file),
+      "files of a folder": rtf.sources.image_folder(self.paths["folder"]).map(lambda file, label: file),
+      "cache(filename)": self._cached,
     }
 
 
@@ -72,7 +71,7 @@ def bytes_read(quick, directory, written):
   del directory
   rows = []
   for name, records in written.items():
-    for way, (_, dataset) in records.datasets().items():
+    for way, dataset in records.datasets().items():
       for r in FACTORS:
         train = dataset.refurbish(tf.identity, r=r, seed=1)
         drain(train)
@@ -88,36 +87,6 @@ def bytes_read(quick, directory, written):
     bytes_read.__doc__,
     "Bytes that the process read with system calls (rchar of /proc/self/io) in an epoch after the first, divided by "
     "the bytes of the N / r records that are fresh in it; the median over epochs. Limits are for TFRecord by index.",
-    rows,
-  )
-
-
-def times(quick, directory, written):
-  """Time of a steady epoch with r = 3"""
-  del directory
-  rows, r = [], 3
-  for name, records in written.items():
-    for cold in (False, True):
-      speeds = {}
-      for way, (place, dataset) in records.datasets().items():
-        which, how = f"{name}: {way}", "cold" if cold else "warm"
-        key = f"time_{common.key(f'{name} {way}')}_{how}"
-        train = dataset.refurbish(tf.identity, r=r, seed=1)
-        drain(train)
-        speeds[way], device = [], []
-        for _ in range(common.rounds(quick, 3)):
-          if cold:
-            common.drop_from_page_cache(records.paths[place])
-          before = _read("read_bytes")
-          speeds[way].append(1e6 * drain(train) / records.count)
-          device.append((_read("read_bytes") - before) / 1e6)
-        rows.append(common.Row(key, which, f"µs a sample, {how}", speeds[way]))
-        if cold:
-          rows.append(common.Row(f"{key}_device", which, "MB an epoch from the device", device))
-  return common.Section(
-    times.__doc__,
-    "Wall-clock time of an epoch divided by its N samples, of which N / 3 are read and the others are in memory; they "
-    "are not processed. Bytes from the device are read_bytes of /proc/self/io.",
     rows,
   )
 
@@ -168,5 +137,5 @@ def drain(dataset):
   return time.perf_counter() - began
 
 
-def _read(what="rchar"):
-  return int(re.search(rf"^{what}: (\d+)", pathlib.Path("/proc/self/io").read_text(), re.MULTILINE)[1])
+def _read():
+  return int(re.search(r"^rchar: (\d+)", pathlib.Path("/proc/self/io").read_text(), re.MULTILINE)[1])
