@@ -158,7 +158,7 @@ def loader(chance, directory):
   build = make(chance)
   first = numpy_loader(build())
   iterator, expected = iter(first), [each.tolist() for each in numpy_loader(build())]
-  step = chance.randint(0, len(expected))
+  step = chance.randint(0, len(expected) - 1)  # After the end comes the next pass.
   collections.deque(itertools.islice(iterator, step), maxlen=0)
   state = dict(first.state_dict())
   data = damaged(chance, np.asarray(state["state"]).tobytes())
