@@ -138,7 +138,7 @@ def test_remedies_for_suspicious_shapes_known_at_run_time_work(known):
     )
     return source.map(lambda image: FLIP(remedy(tf.ensure_shape(image, known)), SEED))
 
-  with pytest.warns(rtf.PipelineWarning, match=r"the shape \[3,20,16\], which is taken for") as warned:
+  with pytest.warns(rtf.PipelineWarning, match=r"the shape \[3,20,16\], which is read as") as warned:
     list(read([3, 20, 16]))
   assert (
     len(warned) == 1
