@@ -130,7 +130,7 @@ class TestOtherBits:
     file = _png(_noise(20, 30))
     for keep in (30, len(file) // 2):
       with pytest.raises(
-        tf.errors.InvalidArgumentError, match=f"file of {name} must be a whole PNG file, got one of {keep} bytes"
+        tf.errors.InvalidArgumentError, match=f"file of {name} must be an intact PNG file, got one of {keep} bytes"
       ):
         layer(*size, dtype=tf.uint16)(file[:keep])
 
