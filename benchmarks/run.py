@@ -46,18 +46,11 @@ def main():
     metavar="FOLDER",
     help="with gpu: JPEG files to train on, instead of photographs from TFDS",
   )
-  parser.add_argument(
-    "--readme",
-    action="store_true",
-    help="replace this benchmark's tables in README.md",
-  )
+  parser.add_argument("--readme", action="store_true", help="replace this benchmark's tables in README.md")
   arguments = parser.parse_args()
-  if arguments.photographs and arguments.name != "gpu":
-    parser.error("--photographs is for gpu; the others read photographs that TFDS has prepared")
-  if arguments.minutes and arguments.name != "gpu":
-    parser.error("--minutes is for gpu; the others measure all of their sections")
-  if arguments.only and arguments.name not in ("gpu", "sharing"):
-    parser.error("--only is for gpu and sharing; the others measure all of their sections")
+  for option, names_with_it in {"photographs": ["gpu"], "minutes": ["gpu"], "only": ["gpu", "sharing"]}.items():
+    if getattr(arguments, option) and arguments.name not in names_with_it:
+      parser.error(f"--{option} is for {' and '.join(names_with_it)}; the others do not have it")
   if arguments.readme and (arguments.only or arguments.quick or arguments.name not in [*_in_readme(names), "all"]):
     parser.error(
       "--readme is only for complete runs of benchmarks with tables in README.md, which are "

@@ -6,10 +6,8 @@ same time on the cores of this machine, without a model. `--only` selects a sect
 
 import importlib.util
 import json
-import os
 import pathlib
 import pickle
-import re
 import subprocess
 import sys
 import tempfile
@@ -102,9 +100,7 @@ def photographs(quick):
           jobs += _run_loaders(path / f"loaders-{number}", path / "files", epochs, *LOADERS[way])
   speed = {way: [_images_per_second(jobs) for jobs in rounds] for way, rounds in found.items()}
 
-  def of_all(what, each):
-    return [each * sum(job[what] for job in jobs) / epochs for jobs in found[TOGETHER]]
-
+  calls = [sum(job["fresh"] for job in jobs) / len(files) / epochs for jobs in found[TOGETHER]]
   return common.Section(
     PHOTOGRAPHS,
     f"{whence}. partial_fn is decode_random_resized_crop({SIDE}) and rand_augment(), final_fn random_crop(padding=4), "
@@ -127,7 +123,7 @@ def photographs(quick):
           f"photographs_{common.key(way)}_handed",
           way,
           "of the images handed out",
-          [count_of(job) / len(files) / epochs for jobs in found[way] for job in jobs],
+          [sum(count for _, count in job["batches"]) / len(files) / epochs for jobs in found[way] for job in jobs],
         )
         for way in LOADERS
         if found[way]
@@ -142,16 +138,10 @@ def photographs(quick):
         for _ in range(all(len(jobs) == len(found[APART]) for jobs in found.values()))
       ),
       common.Row("photographs_gain", "together over apart", "", common.quotients(speed[TOGETHER], speed[APART])),
-      common.Row("photographs_calls", "calls of all, over those of one alone", "", of_all("fresh", 1 / len(files))),
-      common.Row("photographs_put", "records of what all prepared", "MB an epoch", of_all("fresh", size / 1e6)),
-      common.Row("photographs_written", "written to the device, by all", "MB an epoch", of_all("written", 1e-6)),
+      common.Row("photographs_calls", "calls of all, over those of one alone", "", calls),
     ],
-    lambda row: not row.unit.startswith(("MB", "of the images")),
+    lambda row: row.unit != "of the images handed out",
   )
-
-
-def count_of(job):
-  return sum(count for _, count in job["batches"])
 
 
 def _run_loaders(path, files, epochs, role, has_producer):
@@ -206,17 +196,10 @@ def _photographs_job(k, barrier, path, files, epochs, max_bytes):
     .batch(PHOTOGRAPHS_BATCH)
   )
   barrier.wait()
-  batches, written, began = [], _written(), time.monotonic()
+  batches, began = [], time.monotonic()
   for _ in range(epochs):
     for batch in dataset:
       batches.append((time.monotonic(), len(batch)))
   (path / f"{k}.json").write_text(
-    json.dumps(
-      {"began": began, "batches": batches, "written": _written() - written, "fresh": rtf.stats(dataset)[0].total.fresh}
-    )
+    json.dumps({"began": began, "batches": batches, "fresh": rtf.stats(dataset)[0].total.fresh})
   )
-
-
-def _written():
-  """The bytes that this process has caused to be written to the device so far."""
-  return int(re.search(r"^write_bytes: (\d+)", pathlib.Path(f"/proc/{os.getpid()}/io").read_text(), re.MULTILINE)[1])

@@ -14,24 +14,17 @@ import time
 
 import torch
 from torch.utils import data
-from torchvision import io
 from torchvision.transforms import v2
+
+import with_torch
 
 BATCH = 32
 
 
-class Photographs(data.Dataset):
-  def __init__(self, files):
-    self._files = files
-    self._transform = v2.Compose([v2.RandomResizedCrop(224, antialias=True), v2.RandAugment(num_ops=2, magnitude=27)])
-
-  def __len__(self):
-    return len(self._files)
-
+class Photographs(with_torch.Images):
   def __getitem__(self, place):
-    file = torch.frombuffer(bytearray(self._files[place]), dtype=torch.uint8)
     # TensorSocket accepts only tuples of several tensors, so `place` is returned as well.
-    return self._transform(io.decode_jpeg(file, io.ImageReadMode.RGB)), place
+    return super().__getitem__(place), place
 
 
 def main(role, jobs, files, epochs, output):
@@ -42,7 +35,11 @@ def main(role, jobs, files, epochs, output):
   else:
     torch.set_num_threads(1)
     loader = data.DataLoader(
-      Photographs(pickle.loads(pathlib.Path(files).read_bytes())),
+      Photographs(
+        pickle.loads(pathlib.Path(files).read_bytes()),
+        with_torch.decoded,
+        [v2.RandomResizedCrop(224, antialias=True), v2.RandAugment(num_ops=2, magnitude=with_torch.MAGNITUDE)],
+      ),
       BATCH,
       shuffle=True,
       drop_last=True,

@@ -34,12 +34,13 @@ def small(images):
   return epochs_of(Images(images, lambda image: torch.from_numpy(image).permute(2, 0, 1), _augmentation(32)))
 
 
-def large(files):
-  def read(file):
-    return io.decode_jpeg(torch.frombuffer(bytearray(file), dtype=torch.uint8), io.ImageReadMode.RGB)
+def decoded(file):
+  return io.decode_jpeg(torch.frombuffer(bytearray(file), dtype=torch.uint8), io.ImageReadMode.RGB)
 
+
+def large(files):
   normalize = [v2.ToDtype(torch.float32, scale=True), v2.Normalize(epochs.MEAN, epochs.STD)]
-  return epochs_of(Images(files, read, [v2.RandomResizedCrop(224, antialias=True), *_augmentation(224), *normalize]))
+  return epochs_of(Images(files, decoded, [v2.RandomResizedCrop(224, antialias=True), *_augmentation(224), *normalize]))
 
 
 def _augmentation(side):
