@@ -113,7 +113,7 @@ absl::Status MakeMap(const Moving& move, Tensor** output) {
       (own.size() != 3 || (channels != 3 && channels % 2 != 0))) {
     return move.Refused(
         "be [height, width, 3], with x, y and z of each vector, or have x and "
-        "y of several ones in [height, width, 2 * n], got shape ",
+        "y of several in [height, width, 2 * n], got shape ",
         TextOf(own));
   }
   if (move.kind.form == Form::kDisparity && channels != 1) {
