@@ -139,11 +139,7 @@ class TestEveryLayer:
     "image, error, said",
     [
       (tf.zeros([4, 4, 3]), TypeError, "float32"),
-      (tf.zeros([4, 4, 3], tf.int32), TypeError, "int32"),
-      (tf.zeros([4, 4], tf.uint8), ValueError, r"shape \(4, 4\)"),
       (tf.zeros([4, 4, 2], tf.uint8), ValueError, r"shape \(4, 4, 2\)"),
-      (tf.zeros([4, 4, 1], tf.uint8), ValueError, r"shape \(4, 4, 1\)"),
-      (tf.zeros([4, 0, 3], tf.uint8), ValueError, r"shape \(4, 0, 3\)"),
     ],
   )
   def test_refuses_an_image(self, name, image, error, said):

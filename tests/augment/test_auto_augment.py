@@ -170,15 +170,10 @@ class TestRefusal:
   @pytest.mark.parametrize(
     "positions, said",
     [
-      ("f", "first .*at position 0"),
       ("s", "second .*at position 0"),
-      ("sf", "second .*at position 0"),
       ("fcs", "first .*at position 0"),
-      ("cf", "first .*at position 1"),
       ("cs", "second .*at position 1"),
       ("fsf", "first .*at position 2"),
-      ("fss", "second .*at position 2"),
-      ("ff", "first .*at position 0"),
       ("fi", "'cifar10'.*first .*at position 0"),
     ],
   )

@@ -164,20 +164,13 @@ class TestBadInput:
           "bits of random_posterize must be a whole number from 1 to 8, got 0. Pass 4",
         ),
         (lambda: augment.random_posterize((6, 2)), r"smaller end first, got \(6, 2\). Swap the two"),
-        (lambda: augment.random_posterize(4, p=1.5), "p of random_posterize must be a probability"),
         (
           lambda: augment.random_adjust_sharpness(-1),
           "sharpness_factor of random_adjust_sharpness must be a number from 0 to 100",
         ),
-        (lambda: augment.random_photometric_distort(p=2), "p of random_photometric_distort must be a probability"),
         (lambda: augment.random_photometric_distort(hue=(-1, 0)), "hue of random_photometric_distort must be"),
       ],
-      TypeError=[
-        (lambda: augment.random_posterize(2.0), "whole number from 1 to 8"),
-        (lambda: augment.random_posterize((1, 2, 3)), "whole number from 1 to 8"),
-        (lambda: augment.random_adjust_sharpness("2"), "sharpness_factor of random_adjust_sharpness"),
-        (lambda: augment.random_photometric_distort(contrast="1"), "contrast of random_photometric_distort"),
-      ],
+      TypeError=[],
     ),
   )
   def test_arguments(self, make, error, match):

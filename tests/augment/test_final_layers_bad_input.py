@@ -36,16 +36,12 @@ class TestEveryLayer:
     "image, error, said",
     [
       (tf.zeros([4, 4, 3], tf.float64), TypeError, "uint8, uint16, int16 or float32, got dtype float64"),
-      (tf.zeros([4, 4, 3], tf.int32), TypeError, "int32"),
       (tf.zeros([2, 4, 4, 3], tf.complex64), TypeError, "complex64.*tf.abs"),
       (tf.zeros([4, 4, 3], tf.string), TypeError, "string.*Decode it"),
       (tf.zeros([4, 4], tf.uint8), ValueError, r"shape \(4, 4\)"),
-      (tf.zeros([], tf.uint8), ValueError, r"shape \(\)"),
       (tf.zeros([1, 2, 4, 4, 3], tf.uint8), ValueError, r"shape \(1, 2, 4, 4, 3\)"),
       (tf.zeros([4, 4, 65], tf.uint8), ValueError, r"1 to 64 channels.*shape \(4, 4, 65\)"),
-      (tf.zeros([2, 4, 4, 0], tf.uint8), ValueError, r"1 to 64 channels.*shape \(2, 4, 4, 0\)"),
       (tf.zeros([0, 4, 3], tf.uint8), ValueError, r"at least one pixel.*shape \(0, 4, 3\)"),
-      (tf.zeros([2, 4, 0, 3], tf.uint8), ValueError, r"at least one pixel.*shape \(2, 4, 0, 3\)"),
     ],
   )
   def test_refuses_images(self, name, image, error, said):
@@ -148,14 +144,10 @@ class TestEveryLayer:
   [
     (augment.color_jitter(0.4), np.uint16, [4, 4, 3], TypeError, "uint8, got dtype uint16.*tf.uint8"),
     (augment.color_jitter(0.4), np.uint8, [4, 4, 1], ValueError, r"3 channels, got shape \(4, 4, 1\)"),
-    (augment.random_solarize(), np.uint16, [4, 4, 3], TypeError, "uint8, got dtype uint16.*tf.uint8"),
     (augment.random_solarize(), np.uint8, [4, 4, 2], ValueError, r"1 or 3 channels, got shape \(4, 4, 2\)"),
-    (augment.random_grayscale(), np.uint16, [4, 4, 3], TypeError, "uint8, got dtype uint16.*tf.uint8"),
     (augment.random_grayscale(), np.uint8, [4, 4, 4], ValueError, r"1 or 3 channels, got shape \(4, 4, 4\)"),
-    (augment.random_erasing(value=3), np.float32, [4, 4, 3], TypeError, "uint8"),
     (augment.random_erasing(value=(1, 2, 3)), np.uint8, [4, 4, 1], ValueError, "3 channels"),
     (augment.random_affine(5), np.float32, [4, 4, 3], TypeError, "uint8"),
-    (augment.random_affine(5), np.uint8, [4, 4, 2], ValueError, "1 or 3 channels"),
     (
       augment.random_affine(5),
       np.uint8,
@@ -235,48 +227,22 @@ class TestArguments:
     "layer, arguments, error, said",
     [
       ("random_crop", {"size": 0}, ValueError, "size .* got 0"),
-      ("random_crop", {"size": "8"}, TypeError, "size .*'8'"),
-      ("random_crop", {"size": 8, "padding": (1, 2)}, TypeError, r"padding .*\(1, 2\)"),
-      ("random_crop", {"size": 8, "pad_if_needed": 4}, TypeError, "pad_if_needed .*must be True or False, got 4"),
       ("random_crop", {"padding": 4, "pad_if_needed": True}, ValueError, "pad_if_needed=True needs a size, got size"),
+      ("random_crop", {"padding": 4, "padding_mode": "zeros"}, ValueError, "padding_mode .*'constant' or 'reflect'"),
       *(
-        (
-          "random_crop",
-          {"padding": 4, "padding_mode": mode},
-          (TypeError, ValueError),
-          "padding_mode .*'constant' or 'reflect'",
-        )
-        for mode in ("zeros", "", None, 0, b"constant")
-      ),
-      *(
-        ("random_crop", {"padding": padding, "padding_mode": mode}, error, f"padding .*{padding}")
-        for error, paddings in ((ValueError, (-1, 16_384)), (TypeError, (1.0, None, True)))
-        for padding in paddings
+        ("random_crop", {"padding": padding, "padding_mode": mode}, ValueError, f"padding .*{padding}")
+        for padding in (-1, 16_384)
         for mode in ("constant", "reflect")
       ),
       ("random_flip", {"mode": "both"}, ValueError, "mode .*'horizontal_and_vertical', got 'both'"),
-      ("random_flip", {"mode": 0.3}, ValueError, "mode .*0.3"),
       ("random_flip", {"p": 1.5}, ValueError, "p .*1.5"),
-      ("random_flip", {"p": "1"}, TypeError, "p .*'1'"),
       *(("cutout", {"size": size}, ValueError, "size ") for size in (0, -3, 2**31)),
-      *(("cutout", {"size": size}, TypeError, "size ") for size in (2.0, None, True, (3, 3))),
-      ("random_resized_crop", {"size": 0}, ValueError, "size .* 0"),
       ("random_resized_crop", {"size": (3, 0)}, ValueError, r"size .*\(3, 0\)"),
-      ("random_resized_crop", {"size": -1}, ValueError, "size .*-1"),
       ("random_resized_crop", {"size": 10**6}, ValueError, "size .*1000000"),
-      ("random_resized_crop", {"size": 2.0}, TypeError, "size .*2.0"),
-      ("random_resized_crop", {"size": (1, 2, 3)}, TypeError, "size "),
-      ("random_resized_crop", {"size": True}, TypeError, "size "),
-      ("random_resized_crop", {"size": 8, "scale": 0.5}, TypeError, "scale .*0.5"),
       ("random_resized_crop", {"size": 8, "scale": (0, 1)}, ValueError, "scale "),
       ("random_resized_crop", {"size": 8, "scale": (0.5, 0.2)}, ValueError, "scale "),
-      ("random_resized_crop", {"size": 8, "scale": (0.5, math.nan)}, ValueError, "scale "),
       ("random_resized_crop", {"size": 8, "ratio": (-1, 1)}, ValueError, "ratio "),
-      ("random_resized_crop", {"size": 8, "ratio": (1, math.inf)}, ValueError, "ratio "),
-      ("random_resized_crop", {"size": 8, "ratio": ("1", 2)}, TypeError, "ratio "),
       ("random_resized_crop", {"size": 8, "ratio": (2, 1)}, ValueError, "ratio "),
-      ("random_resized_crop", {"size": 8, "antialias": 1}, TypeError, "antialias .*1"),
-      ("random_resized_crop", {"size": 8, "antialias": None}, TypeError, "antialias "),
     ],
   )
   def test_layers_refuse_bad_arguments(self, layer, arguments, error, said):
@@ -302,15 +268,8 @@ class TestArguments:
   @pytest.mark.parametrize(
     "mean, std, error, said",
     [
-      ("0.5", 1, TypeError, "^mean .*'0.5'"),
-      (0.5, [1, None, 1], TypeError, "^std .*None"),
-      (0.5, True, TypeError, "^std .*True"),
-      ([], 1, TypeError, "^mean "),
       (0.5, 0, ValueError, "^std .*above 0"),
-      (0.5, (1, -1, 1), ValueError, "^std .*above 0"),
       (0.5, math.inf, ValueError, "^std .*finite"),
-      (0.5, math.nan, ValueError, "^std .*above 0"),
-      (math.nan, 1, ValueError, "^mean .*finite"),
       ((0, math.inf, 0), 1, ValueError, "^mean .*finite"),
       (0.5, 1e-320, ValueError, "^std "),
       (1e30, 1e-30, ValueError, "^mean / std "),
@@ -350,44 +309,6 @@ class TestArguments:
       augment.compose([*normalized, *augment.rand_augment(1)])(IMAGE, seed=[7, 0])
     with pytest.raises(TypeError, match="image of resize must be uint8, uint16, int16 or float32, got dtype bfloat16"):
       augment.compose([augment.normalize(0.5, 0.25, "bfloat16"), augment.resize((2, 2))])(IMAGE)
-
-  @pytest.mark.parametrize(
-    "index, error",
-    [
-      (0.5, TypeError),
-      ("0", TypeError),
-      (True, TypeError),
-      ([[1]], ValueError),
-      (-1, (ValueError, tf.errors.InvalidArgumentError)),
-    ],
-  )
-  def test_seed_at_refuses_bad_positions(self, index, error):
-    with pytest.raises(error):
-      augment.seed_at([7, 0], index)
-
-  @pytest.mark.parametrize("seed, error", [([1, 2, 3], ValueError), (7, ValueError), ([0.5, 1], TypeError)])
-  def test_seed_at_refuses_bad_seeds(self, seed, error):
-    with pytest.raises(error, match="seed of seed_at "):
-      augment.seed_at(seed, 0)
-
-  @pytest.mark.parametrize("size, error", [(4.7, TypeError), (-1, ValueError), ([4], ValueError), (True, TypeError)])
-  def test_draws_refuse_bad_batch_sizes(self, size, error):
-    with pytest.raises(error, match="^batch_size of random_flip "):
-      augment.random_flip().draws([7, 0], size)
-
-  @pytest.mark.parametrize(
-    "draws, error",
-    [(tf.constant([1], tf.int64), TypeError), (tf.constant([[1]]), ValueError), (tf.constant(1), ValueError)],
-  )
-  def test_pixels_refuse_bad_draws(self, draws, error):
-    with pytest.raises(error, match="^draws of random_flip "):
-      augment.random_flip().pixels(tf.zeros([2, 2, 3], tf.uint8), draws)
-
-  def test_numbers_beyond_the_range_of_floats_are_refused(self):
-    with pytest.raises(ValueError, match="^mean of normalize "):
-      augment.normalize(10**400, 0.5)
-    with pytest.raises(ValueError, match="^ratio of random_resized_crop "):
-      augment.random_resized_crop(4, ratio=(1e-310, 1))
 
 
 def test_an_image_of_unknown_rank():

@@ -89,13 +89,8 @@ class TestBadInput:
     "arguments, error, match",
     [
       ({"sigma": -0.1}, ValueError, "sigma of gaussian_noise must be a number from 0 to 1,000,000, got -0.1"),
-      ({"sigma": "1"}, TypeError, "sigma of gaussian_noise"),
       ({"sigma": (0.2, 0.1)}, ValueError, r"smaller end first, got \(0.2, 0.1\)"),
-      ({"sigma": (1, 2, 3)}, TypeError, "sigma of gaussian_noise"),
-      ({"sigma": math.nan}, ValueError, "sigma of gaussian_noise"),
       ({"mean": math.inf}, ValueError, "mean of gaussian_noise must be a number from -1,000,000 to 1,000,000"),
-      ({"mean": None}, TypeError, "mean of gaussian_noise"),
-      ({"clip": 1}, TypeError, "clip of gaussian_noise must be True or False, got 1"),
     ],
     ids=str,
   )

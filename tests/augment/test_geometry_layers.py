@@ -278,11 +278,7 @@ class TestRefuses:
   @pytest.mark.parametrize(
     "make, error, match",
     [
-      (lambda: augment.center_crop(0), ValueError, "size of center_crop must be a whole number"),
-      (lambda: augment.center_crop(2.5), TypeError, "size of center_crop"),
       (lambda: augment.pad(-1), ValueError, "padding of pad must be a whole number from 0 to 16,383, got -1"),
-      (lambda: augment.pad(20_000), ValueError, "padding of pad"),
-      (lambda: augment.pad(1.5), TypeError, "padding of pad"),
       (lambda: augment.pad((1, 2, 3)), ValueError, r"\(left, top, right, bottom\), got \(1, 2, 3\). Pass 4"),
       (
         lambda: augment.pad(1, padding_mode="wrap"),
@@ -296,17 +292,13 @@ class TestRefuses:
         ValueError,
         "fill of pad needs padding_mode='constant', got 3 with 'edge'",
       ),
-      (lambda: augment.random_transpose(1.2), ValueError, "p of random_transpose must be a probability"),
       (lambda: augment.random_rotation(-1), ValueError, "degrees of random_rotation must be a number of at least 0"),
       (lambda: augment.random_rotation((0, 400)), ValueError, "from -360 to 360"),
-      (lambda: augment.random_rotation("9"), TypeError, "degrees of random_rotation"),
       (
         lambda: augment.random_perspective(0.6),
         ValueError,
         "distortion_scale of random_perspective must be a number from 0 to 0.5, got 0.6",
       ),
-      (lambda: augment.random_perspective("a"), TypeError, "distortion_scale"),
-      (lambda: augment.random_perspective(p=2), ValueError, "p of random_perspective"),
     ],
   )
   def test_arguments(self, make, error, match):

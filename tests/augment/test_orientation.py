@@ -284,13 +284,9 @@ def test_16_bit_png_is_refused(before):
 @pytest.mark.parametrize(
   "arguments, error",
   [
-    ({"apply_exif_orientation": "yes"}, TypeError),
     ({"apply_exif_orientation": 1}, TypeError),
     ({"max_pixels": 0}, ValueError),
     ({"max_pixels": 2**62 + 1}, ValueError),
-    ({"max_pixels": 1.5}, TypeError),
-    ({"max_pixels": True}, TypeError),
-    ({"max_pixels": None}, TypeError),
   ],
 )
 def test_arguments(layer, arguments, error):

@@ -169,18 +169,13 @@ def test_outcomes_and_text():
       ),
       (lambda: augment.random_order([augment.resize(4)]), "layers of random_order must keep the size and the dtype"),
       (lambda: augment.random_order([augment.random_zoom_out()]), "must keep the size"),
-      (lambda: augment.random_apply([augment.random_resize(4, 9)]), "must keep the size"),
       (lambda: augment.random_choice(augment.auto_augment("cifar10")), "both layers of auto_augment"),
-      (lambda: augment.random_choice([]), "at least one layer"),
-      (lambda: augment.random_order([[]]), "at least one layer"),
       (lambda: augment.random_choice([augment.random_flip()] * 65), "1 to 64 layers"),
       (
         lambda: augment.random_choice([augment.random_flip()], [0]),
         "p of random_choice must have a number from 0 to .* for each of the 1 choices, and not only zeros",
       ),
-      (lambda: augment.random_choice([augment.random_flip()], [1, 2]), "p of random_choice"),
       (lambda: augment.random_choice([augment.random_flip()] * 2, [1e308, 1e308]), "p of random_choice"),
-      (lambda: augment.random_choice([augment.random_flip()] * 2, [10**400, 1]), "p of random_choice"),
       (
         lambda: augment.random_choice([augment.random_solarize(), augment.random_flip()])(noise(4, 4, 2), SEED),
         "image of random_solarize in random_choice must have 1 or 3 channels",
@@ -189,7 +184,6 @@ def test_outcomes_and_text():
     TypeError=[
       (lambda: augment.random_choice(augment.random_flip()), "must be a list or tuple"),
       (lambda: augment.random_order([lambda image: image]), "layers of random_order must be layers of rtf.augment"),
-      (lambda: augment.random_choice([augment.random_flip()], 0.5), "p of random_choice"),
       (lambda: augment.random_choice([augment.random_flip()], np.array(0.5)), "p of random_choice"),
     ],
   ),

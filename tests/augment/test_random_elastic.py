@@ -145,8 +145,6 @@ def test_facts():
 def test_bad_arguments_images_and_targets():
   for arguments, error, match in (
     ({"alpha": -1}, ValueError, "alpha of random_elastic must be a number from 0 to 100,000, got -1"),
-    ({"alpha": "1"}, TypeError, "alpha of random_elastic"),
-    ({"sigma": (1, 2, 3)}, TypeError, "sigma of random_elastic"),
     ({"sigma": (0, 2)}, ValueError, r"sigma of random_elastic must be 0, or above 0 for both axes, got \(0, 2\)"),
     ({"interpolation": "bicubic"}, ValueError, "must be bilinear or nearest, got 'bicubic'"),
     ({"fill": 256}, ValueError, "fill of random_elastic must be a whole number from 0 to 255"),

@@ -60,14 +60,10 @@ def test_rectangles_have_the_given_sizes_and_probability():
 @pytest.mark.parametrize(
   "arguments, error, match",
   [
-    ({"p": 1.1}, ValueError, "p of random_erasing"),
     ({"scale": (0, 1)}, ValueError, "scale of random_erasing must be two numbers above 0"),
     ({"scale": (0.5, 1.1)}, ValueError, "scale"),
-    ({"ratio": 1}, TypeError, "ratio"),
     ({"value": -1}, ValueError, "value of random_erasing"),
-    ({"value": 0.5}, TypeError, "whole number from 0 to 255"),
     ({"value": (1, 2)}, ValueError, "one whole number, or three"),
-    ({"value": "random"}, TypeError, "whole number"),
   ],
   ids=str,
 )
