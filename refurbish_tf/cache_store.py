@@ -345,7 +345,13 @@ class CacheStore:
     """
     kind = tf.nest.map_structure(_any_size, spec)
     if self._path is not None or self._shared is not None:
-      _check_storable(spec)
+      for component in tf.nest.flatten(spec):
+        storable = isinstance(component, (tf.TensorSpec, tf.RaggedTensorSpec, tf.SparseTensorSpec))
+        if not storable or component.dtype in (tf.resource, tf.variant):
+          raise ValueError(
+            f"store on disk or with shared cannot keep {component}, a component of the partially augmented samples. "
+            "Let partial_fn return dense, ragged or sparse tensors, or keep the samples in memory with store=None."
+          )
     if self._path is not None:
       # The readable form is compared before the encoded one, so that an error shows it.
       settings = {"samples": describe_spec(kind)} | ({"element_spec": describe_spec(spec)} if exact else {})
@@ -444,17 +450,6 @@ def _checked_max_bytes(max_bytes, name="max_bytes"):
   if max_bytes > UNLIMITED:
     raise ValueError(f"{name} must be at most 2**63 - 1 bytes or None for no limit, got {max_bytes}.")
   return int(max_bytes)
-
-
-def _check_storable(spec):
-  """Raises ValueError for components that cannot be written to a disk."""
-  for component in tf.nest.flatten(spec):
-    storable = isinstance(component, (tf.TensorSpec, tf.RaggedTensorSpec, tf.SparseTensorSpec))
-    if not storable or component.dtype in (tf.resource, tf.variant):
-      raise ValueError(
-        f"store on disk or with shared cannot keep {component}, a component of the partially augmented samples. Let "
-        "partial_fn return dense, ragged or sparse tensors, or keep the samples in memory with store=None."
-      )
 
 
 def _index(index):

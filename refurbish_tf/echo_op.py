@@ -95,7 +95,7 @@ def echo(
   def augment(dataset):
     function, element_spec = tracing.traceable(augment_fn), dataset.element_spec
     with tracing.parameters_explained("augment_fn", augment_fn, element_spec, "the element to augment"):
-      if not tracing.takes_seed(augment_fn, element_spec):
+      if not tracing.takes("seed", augment_fn, element_spec):
         return AugmentDataset(dataset, function, name)
       numbers = tf.data.Dataset.random(seed=seed, rerandomize_each_iteration=True, name=name)
       with_seeds = tf.data.Dataset.zip(dataset, numbers.batch(2, drop_remainder=True), name=name)
@@ -109,7 +109,7 @@ def echo(
     return dataset.batch(batch_size, drop_remainder=drop_remainder, name=name)
 
   def transformation(dataset):
-    if where is not None and (shuffle_buffer_size or tracing.takes_seed(augment_fn, dataset.element_spec)):
+    if where is not None and (shuffle_buffer_size or tracing.takes("seed", augment_fn, dataset.element_spec)):
       instead = f"files.interleave(read_file).echo(e, {where!r}, ...)"
       checks.check_not_in_function("echo with a shuffle buffer or seeds", instead)
     if e == AUTOTUNE:

@@ -376,7 +376,8 @@ class _RefurbishDataset(positions.RefurbishStage, batches.MakesBatches, dataset_
       stream = re.sub("^FlatMap", "TFRecord", stream)
     elements = f"all {num_samples:,} elements" if num_samples >= 0 else "all elements"
     because = f", because of {dataset_graph.method_name(stream)}" if stream else ""
-    return f"a stream{because}: {elements} are read in every epoch{_way_out(stream)}"
+    hints = (f"; {hint}" for beginnings, hint in _WAYS_OUT.items() if stream.startswith(beginnings))
+    return f"a stream{because}: {elements} are read in every epoch{next(hints, '')}"
 
 
 # Hints for sources that are streams, by the beginning of the name of TensorFlow's operation.
@@ -385,10 +386,6 @@ _WAYS_OUT = {
   ("Repeat",): "echo(n) with a whole n is read by index, repeat(n) is not",
   ("FlatMap",): "rtf.sources.data_source reads Python objects by index",
 }
-
-
-def _way_out(op):
-  return next((f"; {hint}" for beginnings, hint in _WAYS_OUT.items() if op.startswith(beginnings)), "")
 
 
 def _trace(function, element_spec, what, of):

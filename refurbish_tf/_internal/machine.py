@@ -26,15 +26,13 @@ _DISK_FILE_BYTES = 2**26
 def processors() -> int:
   """The CPU cores that the process' affinity and its control group, such as a container's, allow; rounded up."""
   number = len(os.sched_getaffinity(0))
-  with contextlib.suppress(OSError, ValueError, ZeroDivisionError):
-    quota, period = (_CONTROL_GROUPS / "cpu.max").read_text().split()
-    number = min(number, max(1, math.ceil(int(quota) / int(period))))
-  with contextlib.suppress(OSError, ValueError, ZeroDivisionError):
-    quota, period = (
-      int((_CONTROL_GROUPS / "cpu" / name).read_text()) for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us")
-    )
-    if quota > 0:
-      number = min(number, max(1, math.ceil(quota / period)))
+  # Of version 2 of control groups, and of version 1, which has a quota of -1 if there is no limit.
+  for names in (["cpu.max"], ["cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"]):
+    with contextlib.suppress(OSError, ValueError, ZeroDivisionError):
+      texts = [(_CONTROL_GROUPS / name).read_text() for name in names]
+      quota, period = map(int, " ".join(texts).split())
+      if quota > 0:
+        number = min(number, max(1, math.ceil(quota / period)))
   return number
 
 
@@ -105,16 +103,11 @@ def drop_from_page_cache(paths):
   """Drops files from the page cache; returns whether this is known to have worked."""
   for path in paths:
     try:
-      descriptor = os.open(path, os.O_RDONLY)
+      with open(path, "rb", buffering=0) as file:
+        os.fdatasync(file)
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     except OSError:
       return False
-    try:
-      os.fdatasync(descriptor)
-      os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-    except OSError:
-      return False
-    finally:
-      os.close(descriptor)
   return True
 
 

@@ -113,7 +113,9 @@ def _kind(source):
     (source,) = source._inputs()
   name = type(source).__name__
   if name in _BATCHES:
-    return "single" if _has_batches_of_one(source) else "batches"
+    # A batch of one is a single sample with one more dimension.
+    sizes = getattr(source, "_batch_sizes", getattr(source, "_batch_size", None))
+    return "single" if sizes is not None and np.all(tf.get_static_value(sizes) == 1) else "batches"
   if name in _MAPS:
     return {"batches": "mapped", "single": "made"}.get(kind := _kind(*source._inputs()), kind)
   if name in ("_ConcatenateDataset", "_ZipDataset"):
@@ -139,12 +141,6 @@ def check_distribution():
 def warn(message):
   """Warns at the user's line that builds the stage or, if the C++ part calls this, at the line that is running."""
   warnings.warn(message, PipelineWarning, stacklevel=_stacklevel_of_user())
-
-
-def _has_batches_of_one(batches):
-  """Whether each batch is a single sample with one more dimension."""
-  sizes = getattr(batches, "_batch_sizes", getattr(batches, "_batch_size", None))
-  return sizes is not None and np.all(tf.get_static_value(sizes) == 1)
 
 
 def _stacklevel_of_user():

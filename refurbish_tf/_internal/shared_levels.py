@@ -376,15 +376,13 @@ class _Served:
       records = self._client.read([self._key(each.index) for each in asked], [each.least for each in asked])
       for each, record in zip(asked, records):
         if record is not None and not isinstance(record, BaseException):
-          self._found(each, record)
+          data, window = np.frombuffer(record, np.uint8), ctypes.c_uint64(each.window)
+          size = ctypes.c_uint64(data.size)
+          _functions.refurbish_tf_level_found(self._name, window, each.index, data.ctypes, size)
       return records
     finally:
       answered = (_Asked * len(asked))(*asked)
       _functions.refurbish_tf_level_answered(self._name, self._client.again_ms, len(asked), answered)
-
-  def _found(self, asked, record):
-    data, large = np.frombuffer(record, np.uint8), ctypes.c_uint64
-    _functions.refurbish_tf_level_found(self._name, large(asked.window), asked.index, data.ctypes, large(data.size))
 
   def _given(self):
     """The samples to be written, as a client's `write` takes them; None at the end."""

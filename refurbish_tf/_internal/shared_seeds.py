@@ -25,7 +25,11 @@ def check(dataset):
     stage for stage in _merged(dataset) if stage._op_arguments["partial_seed"] or stage._op_arguments["final_seed"]
   ]
   for stage in drawing if len(drawing) > 1 else ():
-    by_seed.setdefault((stage._op_arguments["seed"], *_shard(stage)), []).append(stage)
+    with tf.init_scope():  # The pipeline may be read in a tf.function.
+      state = stage.saved_state()
+    # A sample's random numbers depend on its place in the whole source.
+    shard = (state["num_shards"], state["shard"]) if state["schedule_shards"] else (1, 0)
+    by_seed.setdefault((stage._op_arguments["seed"], *shard), []).append(stage)
   for (seed, *_), stages in by_seed.items():
     # A stage is warned about only once. Stages with the same source, to which each adds options, count as one.
     stages = [stage for stage in stages if not hasattr(stage, "has_warned_of_seed")]
@@ -54,13 +58,6 @@ def _merged(dataset):
     inputs = each._inputs()
     waiting += reversed(inputs[:1] if type(each).__name__ == "_ZipDataset" else inputs)
   return found
-
-
-def _shard(stage):
-  """The number of shards and the stage's shard: a sample's random numbers depend on its place in the whole source."""
-  with tf.init_scope():  # The pipeline may be read in a tf.function.
-    state = stage.saved_state()
-  return (state["num_shards"], state["shard"]) if state["schedule_shards"] else (1, 0)
 
 
 def attach():

@@ -130,10 +130,6 @@ def parameters_explained(what, function, element_spec, of, added=("seed",)):
     raise
 
 
-def takes_seed(function, element_spec):
-  return takes("seed", function, element_spec)
-
-
 def takes(name, function, element_spec):
   """Whether `function` has a parameter of this name that no component of an element fills."""
   signature = signature_with(name, function)

@@ -163,7 +163,9 @@ class Measurement:
       try:
         _seconds_of(stage)
       except Exception:
-        self._name_failing_layer()
+        for position in range(len(self._layers)):
+          with samples.naming(self._layers, position):
+            _seconds_of(_seeded(self._held["encoded"], self._layers, 0, position + 1, self._targets))
         raise
       taken = min(_seconds_of(stage), _seconds_of(stage))[0]
     cpu = taken / tried
@@ -195,12 +197,6 @@ class Measurement:
     if (times == 1 or is_long) and self.costs.read_warm * self.num_samples < SLOW_READING * seconds:
       self._held["source"] = self._source.take(self.num_samples)
     self._batch_size = min(batch_size, self.num_samples)
-
-  def _name_failing_layer(self):
-    for position in range(len(self._layers)):
-      with samples.naming(self._layers, position):
-        for _ in _seeded(self._held["encoded"], self._layers, 0, position + 1, self._targets):
-          pass
 
   def _front(self, held, form):
     front = samples.part(form.layers, 0, form.prefix, self._targets)
@@ -334,15 +330,11 @@ def _seeded(dataset, layers, start, stop, targets):
 
 def _mapped(dataset, function):
   """What the function makes of each element with a seed, if it takes one."""
-  return tf.data.Dataset.zip(dataset, _seeds()).map(
+  # The number of seeds is odd, so that a seed does not meet the same sample again soon.
+  seeds = np.random.default_rng(0).integers(2**31, size=[16_383, 2], dtype=np.int32)
+  return tf.data.Dataset.zip(dataset, tf.data.Dataset.from_tensor_slices(seeds).repeat()).map(
     lambda element, seed: samples.call(function, element, seed), num_parallel_calls=dataset_graph.PLAIN_MAP_CALLS
   )
-
-
-def _seeds():
-  rng = np.random.default_rng(0)
-  # Their number is odd, so that a seed does not meet the same sample again soon.
-  return tf.data.Dataset.from_tensor_slices(rng.integers(2**31, size=[16_383, 2], dtype=np.int32)).repeat()
 
 
 def _plain(dataset):

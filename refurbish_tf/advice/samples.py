@@ -24,7 +24,7 @@ Traced = collections.namedtuple("Traced", ["takes_seed", "is_pure", "calls_pytho
 
 def call(function, element, seed):
   """Calls the function as refurbish does: with the seed if it takes one."""
-  return tracing.call(function, element, **({"seed": seed} if tracing.takes_seed(function, element) else {}))
+  return tracing.call(function, element, **({"seed": seed} if tracing.takes("seed", function, element) else {}))
 
 
 def part(layers, start, stop, targets):
@@ -56,16 +56,12 @@ def trace_layers(layers, source, targets):
       )
     ops = dataset_graph.operations(wrapper)
     apart = any(each.processes for each in in_processes)
-    takes_seed = tracing.takes_seed(function, source.element_spec if position == 0 else specs[-1])
-    is_pure = not any(map(_has_state, ops)) and not in_processes
+    takes_seed = tracing.takes("seed", function, source.element_spec if position == 0 else specs[-1])
+    definitions = filter(None, map(op_def_registry.get, ops - _HARMLESS))
+    is_pure = not any(each.is_stateful for each in definitions) and not in_processes
     traced.append(Traced(takes_seed, is_pure, any(map(_CALLS_PYTHON.fullmatch, ops)) and not apart))
     specs.append(spec)
   return (source.element_spec, *specs), tuple(traced)
-
-
-def _has_state(op):
-  definition = op_def_registry.get(op)
-  return op not in _HARMLESS and definition is not None and definition.is_stateful
 
 
 @contextlib.contextmanager

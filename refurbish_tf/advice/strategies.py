@@ -241,22 +241,19 @@ class Model:
         for number, (each, of_byte) in ((hits, costs.disk_hit), (puts, costs.disk_put)):
           cpu += number * (each + of_byte * size)
         from_disk += hits * size
-    room = given.free_memory / 2 - kept
+    room, at = given.free_memory / 2 - kept, strategy.split
+    # Calls to Python, one at a time: of the layers before the split, without those of kept elements, and after it.
+    replaced = sum(given.serial[: given.form(strategy.elements).replaced]) if strategy.elements else 0.0
+    serial = fresh * (sum(given.serial[:at]) - share * replaced) + (0.0 if at is None else sum(given.serial[at:]))
     seconds = [
       cpu / given.processors,
-      self._serial(strategy, fresh, share),
+      serial,
       read * given.read_seconds(is_first, kept),
       from_disk / costs.disk_rate if on_disk > room else 0.0,
     ]
     step = (given.step_seconds or 0.0) / given.batch_size
     whole = max(step + seconds[0], *seconds[1:]) if given.trains_on_cpu else max(step, *seconds)
     return _Epoch(cpu, whole, max(seconds), read * costs.element_bytes["encoded"] + from_disk)
-
-  def _serial(self, strategy, fresh, share):
-    serial = self._given.serial
-    kept = sum(serial[: self._given.form(strategy.elements).replaced]) if strategy.elements else 0.0
-    finals = sum(serial[strategy.split :]) if strategy.split is not None else 0.0
-    return fresh * (sum(serial[: strategy.split]) - share * kept) + finals
 
 
 def _limit(needed, room):

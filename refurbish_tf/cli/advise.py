@@ -35,7 +35,11 @@ def run(args):
     )
   args.folder = pathlib.Path(args.folder)
   try:
-    of_source = (_WITH_CLASSES if _has_classes(args.folder) else _WITHOUT_CLASSES).format(
+    inside = list(args.folder.iterdir()) if args.folder.is_dir() else []
+    has_classes = any(path.is_dir() and not path.name.startswith(".") for path in inside)
+    # `image_folder` also raises the error for a folder without images.
+    has_images = any(path.suffix.lower() in FORMATS for path in inside)
+    of_source = (_WITH_CLASSES if has_classes or not has_images else _WITHOUT_CLASSES).format(
       folder=str(args.folder), formats=FORMATS
     )
     # Run the program that is printed below, so that the advice is for exactly these lines.
@@ -58,11 +62,3 @@ def run(args):
   # The advice ends with its lines of code; the lines for the source and the layers go before them.
   print(f"{str(advice).removesuffix(advice.code)}{program}\n{advice.code}")
   return 0
-
-
-def _has_classes(folder):
-  """Whether to read the folder with `image_folder`, which also raises the error for a folder without images."""
-  inside = list(folder.iterdir()) if folder.is_dir() else []
-  return any(path.is_dir() and not path.name.startswith(".") for path in inside) or not any(
-    path.suffix.lower() in FORMATS for path in inside
-  )

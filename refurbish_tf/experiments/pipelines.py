@@ -117,7 +117,7 @@ class Pipelines:
 
   def _mapped(self, dataset, function):
     # A function that takes a stateless seed gets a different one for every element and epoch, as from `refurbish`.
-    takes_seed = tracing.takes_seed(function, dataset.element_spec)
+    takes_seed = tracing.takes("seed", function, dataset.element_spec)
     seeds = tf.data.Dataset.random(self.seed, rerandomize_each_iteration=True).batch(2)
     return tf.data.Dataset.zip((dataset, seeds)).map(
       lambda element, seed: function(*element, **({"seed": seed} if takes_seed else {})),

@@ -110,7 +110,10 @@ class RefurbishLogger(StepCallback):
     values = {}
     if self._waits:
       took = (self._ended or time.perf_counter()) - self._began
-      self._times.append((sum(self._waits) / _num_devices(self.model), took))
+      # Under a distribution strategy, its devices wait at the same time.
+      on_tensorflow = keras.backend.backend() == "tensorflow"
+      number = self.model.distribute_strategy.num_replicas_in_sync if on_tensorflow else 1
+      self._times.append((sum(self._waits) / number, took))
       median, high = np.percentile(self._waits, [50, 95]).tolist()
       values = {"input_wait": {"p50": median, "p95": high, "max": max(self._waits)}}
       logs["input_wait_fraction"] = _fraction(self._times[-1:])
@@ -151,7 +154,8 @@ def _check_scale(model, dataset):
   ranges = [each for each in ranges if each and each[1] - each[0] < _SMALL_RANGE]
   scaling = keras.layers.Normalization, keras.layers.Rescaling
   # The first layer that scales decides, if only layers such as RandomFlip come before it.
-  decides = lambda layer: isinstance(layer, scaling) or layer.weights or not _keeps_range(layer)
+  is_own = lambda layer: isinstance(layer, keras.layers.Lambda) or not type(layer).__module__.startswith("keras.")
+  decides = lambda layer: isinstance(layer, scaling) or layer.weights or is_own(layer)
   layer = next(filter(decides, _leaves(model)), None)
   if not isinstance(layer, scaling):
     return
@@ -170,10 +174,6 @@ def _check_scale(model, dataset):
     )
 
 
-def _keeps_range(layer):
-  return type(layer).__module__.startswith("keras.") and not isinstance(layer, keras.layers.Lambda)
-
-
 def _leaves(layer):
   """Yields the layers of a model and its inner models, in order; none if their order or inputs are unknown."""
   is_known = isinstance(layer, keras.Sequential) or len(getattr(layer, "inputs", None) or ()) == 1
@@ -184,11 +184,6 @@ def _leaves(layer):
 def _waited():
   """The seconds that this process has waited for its pipelines."""
   return float(native.ops().refurbish_tf_input_wait())
-
-
-def _num_devices(model):
-  """How many devices wait at the same time."""
-  return model.distribute_strategy.num_replicas_in_sync if keras.backend.backend() == "tensorflow" else 1
 
 
 def _trains_on_cpu(model):

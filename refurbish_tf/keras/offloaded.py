@@ -107,9 +107,13 @@ class Offloaded(keras.layers.Layer):
         "Dataset.offload or of rtf.as_offloaded. For plain images and for export, use the model that was passed to "
         "with_offloaded."
       )
+    # To build the model for a `tf.distribute` strategy, Keras calls it on the mean of the replicas' batches, which has
+    # floats. The replicas' own steps check their real batches.
+    is_traced = keras.backend.backend() == "tensorflow" and not tf.executing_eagerly()
+    is_built = is_traced and tf.distribute.in_cross_replica_context()
     for name, allowed in _DTYPES.items():
       dtype = keras.backend.standardize_dtype(inputs[name].dtype)
-      if dtype not in allowed and not _builds_under_a_strategy():
+      if dtype not in allowed and not is_built:
         raise TypeError(
           f"{name} of Offloaded must be {' or '.join(allowed)}, got {dtype}. Give it unchanged batches of "
           "Dataset.offload or of rtf.as_offloaded; to get floats, add normalize to the layers."
@@ -225,16 +229,6 @@ class WithOffloaded(keras.Model):
   def from_config(cls, config, custom_objects=None):
     made = functools.partial(keras.saving.deserialize_keras_object, custom_objects=custom_objects)
     return cls(**{**config, **{name: made(config[name]) for name in ("finish", "model")}})
-
-
-def _builds_under_a_strategy():
-  """Whether Keras is building the model for a `tf.distribute` strategy, from the mean of the replicas' batches.
-
-  The mean has floats. The replicas' own steps check their real batches.
-  """
-  return (
-    keras.backend.backend() == "tensorflow" and not tf.executing_eagerly() and tf.distribute.in_cross_replica_context()
-  )
 
 
 def _static_shape(array):

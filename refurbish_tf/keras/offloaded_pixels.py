@@ -32,7 +32,8 @@ def finish(device_layers, images, draws):
     policies = _in_whole_groups(draws[:, : 1 + number])
     x = ops.switch(_which(policies[:, 0]), _branches(device_layers), _in_whole_groups(x), policies)[:count]
   x = _after(x, device_layers.layers[device_layers.num_policy_layers :], own)
-  return without_draws(device_layers, _spread(x))
+  channels = ops.right_shift(ops.expand_dims(x, -1), np.array([0, 8, 16], np.int32)) & 255
+  return without_draws(device_layers, channels)
 
 
 # The fractions of a batch that the accelerator may do: every 8th image of each group, every 4th, every 2nd, or all.
@@ -83,21 +84,19 @@ def _after(x, layers, draws, todo=None, group=0, num_tables=0):
 def without_draws(device_layers, images):
   """Applies only what is not random, to whole numbers `[n, H, W, 3]`. Returns images like `finish`."""
   last = device_layers.layers[-1]
-  return _normalized(last, images) if last.kind == "normalize" else ops.cast(images, "uint8")
+  if last.kind != "normalize":
+    return ops.cast(images, "uint8")
+  # (value / max_pixel_value - mean) / std, rounded as the host does.
+  mean, std = (np.array(last.numbers(name)) for name in ("mean", "std"))
+  unit = float(last.arguments.get("max_pixel_value", [255])[0])
+  scale, offset = (ops.convert_to_tensor(np.float32(numbers)) for numbers in (1 / (unit * std), -mean / std))
+  return ops.cast(_rounded(scale * ops.cast(images, "float32")) + offset, last.arguments["dtype"][0])
 
 
 def dtype(device_layers):
   """The dtype of finished images."""
   last = device_layers.layers[-1]
   return last.arguments["dtype"][0] if last.kind == "normalize" else "uint8"
-
-
-def _normalized(layer, images):
-  """(value / max_pixel_value - mean) / std of whole numbers `[n, H, W, 3]`, rounded as the host does."""
-  mean, std = (np.array(layer.numbers(name)) for name in ("mean", "std"))
-  unit = float(layer.arguments.get("max_pixel_value", [255])[0])
-  scale, offset = (ops.convert_to_tensor(np.float32(numbers)) for numbers in (1 / (unit * std), -mean / std))
-  return ops.cast(_rounded(scale * ops.cast(images, "float32")) + offset, layer.arguments["dtype"][0])
 
 
 def _rounded(product):
@@ -122,11 +121,6 @@ def _packed(images):
 
 def _joined(planes):
   return planes[0] + planes[1] * 256 + planes[2] * 65536
-
-
-def _spread(x):
-  """Unpacks the channels: int32 `[n, H, W]` -> int32 `[n, H, W, 3]`."""
-  return ops.right_shift(ops.expand_dims(x, -1), np.array([0, 8, 16], np.int32)) & 255
 
 
 def _planes(x):

@@ -133,7 +133,10 @@ class BackupAndRestore(StepCallback):
     self._saved = self._backup.state()
     self._joined, self._restored_backup = None, self._backup
     if self._saved is None and self._former_dirs is not None:
-      self._join_former()
+      self._joined = joined_positions.joined(self._former_dirs)
+      self._restored_backup = backup.Backup(pathlib.Path(next(filter(None, self._former_dirs))))
+      # Steps are counted from the beginning of the epoch's rest.
+      self._saved = {**self._restored_backup.state(), "epoch": self._joined["epoch"], "step": 0, "steps": None}
     self._resumes = self._saved is not None
     self._begun = False
     self._num_run = 0  # Executions of this fit.
@@ -145,12 +148,6 @@ class BackupAndRestore(StepCallback):
     if self._saved is not None:
       self._check(self._saved)
       self.model._initial_epoch = self._saved["epoch"]
-
-  def _join_former(self):
-    self._joined = joined_positions.joined(self._former_dirs)
-    self._restored_backup = backup.Backup(pathlib.Path(next(filter(None, self._former_dirs))))
-    # Steps are counted from the beginning of the epoch's rest.
-    self._saved = {**self._restored_backup.state(), "epoch": self._joined["epoch"], "step": 0, "steps": None}
 
   def _check(self, saved):
     for name, way_out in (("steps", "the same dataset"), ("steps_per_execution", "a model compiled in the same way")):
@@ -251,7 +248,14 @@ class BackupAndRestore(StepCallback):
       )
     if self._saved is None:
       backup.build_before_training(self.model, iterator.element_spec)
-      _tell_of_draws(iterator)
+      found = set().union(*(stage.draws() for stage in backup.pipeline(iterator) if hasattr(stage, "draws")))
+      if found:
+        warnings.warn(
+          f"A function of refurbish or echo draws its own random numbers, with {', '.join(sorted(found))}. A resumed "
+          "run yields every sample once, but draws different numbers. Let the function take a seed to draw the same "
+          "ones.",
+          stacklevel=1,
+        )
     else:
       if self._saved["epoch"] != self._epoch:
         self._backup.refuse(
@@ -283,13 +287,3 @@ def _state_of(model, args):
   groups = zip((*weights, model.optimizer.variables, model.metrics_variables), args[0], strict=True)
   pairs = [pair for variables, values in groups for pair in zip(variables, values, strict=True)]
   return keras.StatelessScope(state_mapping=pairs)
-
-
-def _tell_of_draws(iterator):
-  found = set().union(*(stage.draws() for stage in backup.pipeline(iterator) if hasattr(stage, "draws")))
-  if found:
-    warnings.warn(
-      f"A function of refurbish or echo draws its own random numbers, with {', '.join(sorted(found))}. A resumed run "
-      "yields every sample once, but draws different numbers. Let the function take a seed to draw the same ones.",
-      stacklevel=2,
-    )

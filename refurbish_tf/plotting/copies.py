@@ -121,15 +121,12 @@ def _first_elements(stage, seed, order_seed, num_samples, swapped):
   in_order = {"shuffle_buffer_size": 1, "num_parallel_calls": 0, "deterministic": "true"}
   seeds = {"seed": seed, "order_seed": order_seed, "any_seed": False}
   untuned, how = dataset_graph.without_autotuner(source), {**keeps_nothing, **in_order}
-  numbered = type(stage)(untuned, _with_seed, **how, seeds=seeds, order=stage._order, name=None)
+  with_seed = lambda *element, seed: (element, seed)
+  numbered = type(stage)(untuned, with_seed, **how, seeds=seeds, order=stage._order, name=None)
   for element, given in numbered.take(num_samples):
     element = element if type(source.element_spec) is tuple else element[0]
     index = schedule.index_of(seed, schedule.PARTIAL_FN, given.numpy())
     yield index, structure.to_tensor_list(source.element_spec, element)
-
-
-def _with_seed(*element, seed):
-  return element, seed
 
 
 def _called(wrapper, tensors, given, takes):

@@ -14,13 +14,6 @@ def _mix(word):
   return word ^ word >> 31
 
 
-def _unmix(word):
-  """The inverse of `_mix`."""
-  word = (word ^ word >> 31 ^ word >> 62) * pow(_SECOND, -1, 2**64) & _MASK
-  word = (word ^ word >> 27 ^ word >> 54) * pow(_FIRST, -1, 2**64) & _MASK
-  return (word ^ word >> 30 ^ word >> 60) - 0x9E3779B97F4A7C15 & _MASK
-
-
 def _key(seed, purpose):
   return _mix(_mix(_mix(seed & _MASK) ^ purpose))
 
@@ -34,4 +27,9 @@ def seed_of(seed, purpose, counter, index):
 def index_of(seed, purpose, given):
   """The number of the sample for which `seed_of` has made a seed."""
   first, second = (int(number) & 2**32 - 1 for number in given)
-  return (_unmix(first << 32 | second) ^ _key(seed, purpose)) >> 32
+  word = first << 32 | second
+  # The inverse of `_mix`.
+  word = (word ^ word >> 31 ^ word >> 62) * pow(_SECOND, -1, 2**64) & _MASK
+  word = (word ^ word >> 27 ^ word >> 54) * pow(_FIRST, -1, 2**64) & _MASK
+  word = (word ^ word >> 30 ^ word >> 60) - 0x9E3779B97F4A7C15 & _MASK
+  return (word ^ _key(seed, purpose)) >> 32

@@ -118,8 +118,14 @@ class _CachedDataset(dataset_ops.UnaryUnchangedStructureDataset):
       )
     if on_disk:
       files = fingerprint.of_files(input_dataset)
+      if files and store._agree({}).get(FILES, files) != files:
+        raise ValueError(
+          f"store {store.path} was filled from other files or labels than the source finds now: files were added, "
+          "removed, renamed or moved to another class. Elements are identified by their position. To start with an "
+          f"empty store, pass store=rtf.CacheStore({store.path!r}, overwrite=True), or another directory."
+        )
       if files:
-        _check_files(store, files)
+        store._agree({FILES: files})
     elif store is not None:
       store._set_element_spec(input_dataset.element_spec, exact=True)
     super().__init__(input_dataset, variant)
@@ -141,17 +147,6 @@ class _CachedDataset(dataset_ops.UnaryUnchangedStructureDataset):
       return ""
     size = sum(each.shape.num_elements() * each.dtype.size for each in specs)
     return describe_bytes(self._store, self._store_name, self.cardinality().numpy(), "elements", size, "read")
-
-
-def _check_files(store, files):
-  before = store._agree({}).get(FILES, files)
-  if before != files:
-    raise ValueError(
-      f"store {store.path} was filled from other files or labels than the source finds now: files were added, "
-      "removed, renamed or moved to another class. Elements are identified by their position. To start with an empty "
-      f"store, pass store=rtf.CacheStore({store.path!r}, overwrite=True), or another directory."
-    )
-  store._agree({FILES: files})
 
 
 def _without_fusion(source):

@@ -39,7 +39,11 @@ Kind = collections.namedtuple("Kind", "method what formats otherwise", defaults=
 
 def find(directory, class_names, validation_split, subset, seed, kind):
   """The files of a subset, or of both: a list of tuples of paths, labels, class names and a description or None."""
-  directory = _checked_path(directory)
+  if not isinstance(directory, (str, os.PathLike)) or not isinstance(os.fspath(directory), str):
+    raise TypeError(f"directory must be a path, got {directory!r}.")
+  directory = os.fspath(directory)
+  checks.absolute_path("directory", os.fsencode(directory))
+  checks.check_file_system("directory", directory)
   shown = checks.printable_path(directory)
   _check_split(validation_split, subset, seed)
 
@@ -177,15 +181,6 @@ def _listing_errors(directory):
     ) from error
 
 
-def _checked_path(directory):
-  if not isinstance(directory, (str, os.PathLike)) or not isinstance(os.fspath(directory), str):
-    raise TypeError(f"directory must be a path, got {directory!r}.")
-  directory = os.fspath(directory)
-  checks.absolute_path("directory", os.fsencode(directory))
-  checks.check_file_system("directory", directory)
-  return directory
-
-
 def checked_names(class_names, found, what):
   """`class_names` as a list, or those found if it is None; raises an error unless they are strings, each only once."""
   class_names = found if class_names is None else class_names
@@ -210,9 +205,7 @@ def _checked_classes(directory, class_names, found):
 
 def _check_split(validation_split, subset, seed):
   if seed is not None:
-    checks.check_whole_number("seed", seed, 0)
-    if seed >= 2**32:
-      raise ValueError(f"seed must be below 2**32, got {seed!r}.")
+    checks.check_whole_number("seed", seed, 0, bits=32)
   if validation_split is None:
     if subset is not None:
       raise ValueError(f"subset={subset!r} also needs a validation_split, such as 0.2.")

@@ -28,8 +28,9 @@ class Component:
     array = as_array(value, self._name)
     if array.dtype != self._dtype:
       if hasattr(value, "dtype") or not _holds(self._spec.dtype, array.dtype):
+        got = "string" if array.dtype == object else array.dtype.name
         raise TypeError(
-          f"{self._name} must have dtype {self._spec.dtype.name} by {_OTHERS}, got {_name_of(array.dtype)}. Convert it "
+          f"{self._name} must have dtype {self._spec.dtype.name} by {_OTHERS}, got {got}. Convert it "
           "in the source, or pass the dtype of all elements in element_spec."
         )
       array = np.array(value, self._dtype)
@@ -126,10 +127,6 @@ def _holds(dtype, other):
   kinds = {"b": dtype.is_bool, "iu": dtype.is_integer, "f": dtype.is_floating, "c": dtype.is_complex}
   own = list(kinds.values()).index(True) if dtype != tf.string else -1
   return other.kind in "".join([*kinds][: own + 1])
-
-
-def _name_of(dtype):
-  return "string" if dtype.kind == "O" else dtype.name
 
 
 def names(element):

@@ -98,7 +98,9 @@ def video_clips(
       decodes it has died twice. The error names the file, and the iterator continues with the next clip. Damage that
       FFmpeg does not notice shows in the pixels.
   """
-  span = _checked_span(num_frames, frame_step)
+  for name, value in (("num_frames", num_frames), ("frame_step", frame_step)):
+    checks.check_whole_number(name, value, 1)
+  span = (num_frames - 1) * frame_step + 1
   step_between_clips = span if step_between_clips is None else step_between_clips
   processes = machine.processors() if processes is None else processes
   for name, value, least in (("step_between_clips", step_between_clips, 1), ("processes", processes, 0)):
@@ -134,12 +136,6 @@ def video_clips(
     clips = _Clips(paths, values, each, counts, decoders, frame_step * np.arange(num_frames))
     made.append(_VideoClipsDataset(clips, names, description))
   return tuple(made) if subset == "both" else made[0]
-
-
-def _checked_span(num_frames, frame_step):
-  checks.check_whole_number("num_frames", num_frames, 1)
-  checks.check_whole_number("frame_step", frame_step, 1)
-  return (num_frames - 1) * frame_step + 1
 
 
 def _check_local(files):

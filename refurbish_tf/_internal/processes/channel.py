@@ -71,7 +71,8 @@ class Memory:
       else:
         dtype, shape = _dtype(kind), form[0]
         size = math.prod(shape) * dtype.itemsize
-        value = _aligned(shape, dtype, size)
+        memory = np.empty(size + _ALIGNED, np.uint8)
+        value = np.ndarray(shape, dtype, memory, -memory.__array_interface__["data"][0] % _ALIGNED)
         if size:
           np.copyto(value, np.ndarray(shape, dtype, self._of_size(begin + size), begin))
         values.append(value)
@@ -88,13 +89,6 @@ class Memory:
 
   def close(self):
     os.close(self.descriptor)
-
-
-def _aligned(shape, dtype, size):
-  """An uninitialized array that TensorFlow can use without copying it."""
-  memory = np.empty(size + _ALIGNED, np.uint8)
-  begin = -memory.__array_interface__["data"][0] % _ALIGNED
-  return np.ndarray(shape, dtype, memory, begin)
 
 
 @functools.cache

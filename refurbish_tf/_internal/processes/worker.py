@@ -291,24 +291,10 @@ def _watch(parent):
   os._exit(0)
 
 
-def _keep_memory():
-  """Lets the C library reuse large blocks; otherwise it would get each from the system, page by page."""
-  with contextlib.suppress(OSError, AttributeError):
-    library = ctypes.CDLL(None)
-    for option, size in ((-3, 1 << 26), (-1, 1 << 27)):  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD
-      library.mallopt(option, size)
-
-
 def _lower_threads():
   for name, lower in (("cv2", "setNumThreads"), ("torch", "set_num_threads")):
     if name in sys.modules and hasattr(sys.modules[name], lower):
       getattr(sys.modules[name], lower)(0 if name == "cv2" else 1)
-
-
-def _end_with(pipe):
-  """Ends this process, even in a long call of C code, when no process holds the other end of the pipe any more."""
-  fcntl.fcntl(pipe, fcntl.F_SETOWN, os.getpid())
-  fcntl.fcntl(pipe, fcntl.F_SETFL, fcntl.fcntl(pipe, fcntl.F_GETFL) | os.O_ASYNC)  # SIGIO ends the process.
 
 
 def _close_all(descriptors):
@@ -326,8 +312,13 @@ def main():
   os.register_at_fork(after_in_child=lambda: _close_all(descriptors))
   # The terminal also sends Ctrl-C to this process, but only the trainer should react.
   signal.signal(signal.SIGINT, signal.SIG_IGN)
-  _keep_memory()
-  _end_with(pipe)
+  # Lets the C library reuse large blocks; otherwise it would get each from the system, page by page.
+  with contextlib.suppress(OSError, AttributeError):
+    for option, size in ((-3, 1 << 26), (-1, 1 << 27)):  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD
+      ctypes.CDLL(None).mallopt(option, size)
+  # Ends this process, even in a long call of C code, when no process holds the other end of the pipe any more.
+  fcntl.fcntl(pipe, fcntl.F_SETOWN, os.getpid())
+  fcntl.fcntl(pipe, fcntl.F_SETFL, fcntl.fcntl(pipe, fcntl.F_GETFL) | os.O_ASYNC)  # SIGIO ends the process.
   threading.Thread(target=_watch, args=(os.getppid(),), daemon=True).start()
   connection = channel.Connection(socket.socket(fileno=number))
   inputs, outputs = channel.Memory(read), channel.Memory(write)
