@@ -1,7 +1,6 @@
 """`rtf.advise`: measurements in clear cases, the code that it suggests, and bad input."""
 
 import importlib
-import math
 
 import numpy as np
 import pytest
@@ -198,8 +197,6 @@ def test_elements_of_a_random_source_are_not_kept():
   [
     (dict(layers=[]), ValueError, "^layers of advise .*at least one"),
     (dict(layers=flip), TypeError, "^layers .*list or tuple"),
-    (dict(layers=[flip, 3]), TypeError, "^layers .*3 at position 1"),
-    (dict(source=[1, 2]), TypeError, r"^source .*got \[1, 2\]"),
     (dict(source=IMAGES.take(0)), ValueError, "no elements"),
     (dict(source=IMAGES.filter(lambda image, label: False)), ValueError, "^source .*empty"),
     (dict(source=IMAGES.repeat()), ValueError, "^source .*finite"),
@@ -222,22 +219,12 @@ def test_elements_of_a_random_source_are_not_kept():
       ValueError,
       "^layers: layer 2 of 2, <lambda>, fails.*StringToNumberOp could not",
     ),
-    (dict(batch_size=0), ValueError, "^batch_size .*got 0"),
-    (dict(step_seconds=0), ValueError, "^step_seconds .*got 0"),
-    (dict(memory=0), ValueError, "^memory .*got 0"),
-    (dict(memory="8GB"), TypeError, "^memory .*got '8GB'"),
     (dict(disk="/no/such/folder"), ValueError, "^disk .*exists"),
-    (dict(disk=3), TypeError, "^disk .*got 3"),
-    (dict(network=0), ValueError, "^network .*got 0"),
     (dict(min_diversity=0), ValueError, "^min_diversity .*got 0"),
-    (dict(min_diversity=math.nan), ValueError, "^min_diversity .*got nan"),
-    (dict(epochs=0), ValueError, "^epochs .*got 0"),
     (dict(epochs=10_001), ValueError, "^epochs .*10,000, got 10001"),
     (dict(num_batched_outcomes=0.5), ValueError, "^num_batched_outcomes .*got 0.5"),
     (dict(num_outcomes=[0.5]), ValueError, "^num_outcomes .*got 0.5"),
     (dict(num_outcomes=[2, 3]), ValueError, "^num_outcomes .*got 2 for 1"),
-    (dict(num_outcomes=2), TypeError, "^num_outcomes .*list"),
-    (dict(max_seconds=0), ValueError, "^max_seconds .*got 0"),
   ],
 )
 def test_bad_input(changes, error, message):

@@ -216,8 +216,6 @@ def test_remedies_for_rows_and_labels_of_four_classes_work(call):
     (np.zeros([4, 5, 2]), "xy"),
     (np.zeros([4, 99, 99, 3], np.uint8), "image"),
     (np.zeros([4, 7, 7, 1], np.float32), "image"),
-    (np.zeros([4, 7, 7, 1], np.uint16), "image"),
-    (np.zeros([4, 7, 7, 1], np.int16), "image"),
   ]:
     with pytest.warns(rtf.PipelineWarning, match="The component 1 of shape .* stays in place") as warned:
       call(SLICES((images, rows)))
@@ -257,32 +255,23 @@ def test_remedies_for_key_points_work(dtype, shape, way):
 @pytest.mark.parametrize(
   "other",
   [
-    3,
-    np.int64(3),
-    np.eye(51, dtype=np.float32)[3],
     np.eye(8, dtype=np.float32)[3],
     np.eye(3, dtype=np.float32),
     np.ones([3], np.int64),
-    np.ones([256, 3], np.uint8),
     np.ones([5, 3], bool),
     np.ones([5, 34], np.float32),
-    np.ones([5, 80], np.float32),
     np.ones([17], np.int32),
-    "pose",
     {"pose": 3, "joints": np.float32(2), "landmark_id": 7, "num_keypoints": 17},
-    {"pose": np.eye(6, dtype=np.float32)[1]},
     {"pose": np.eye(3), "camera_pose": np.eye(3)},
     {"num_keypoints": np.ones([8], np.int64)},
     np.ones([17, 2], np.uint8),
     np.ones([501, 2], np.float32),
-    np.ones([501, 4], np.float32),
     {"audio": np.ones([9, 2], np.float32), "labels": np.ones([5, 2], np.int64)},
     {
       "extrinsics": np.ones([3, 4], np.float32),
       "pose": np.ones([3, 4], np.float32),
       "one_hot": np.ones([5, 3], np.float32),
     },
-    np.ones([8, 8], np.int64),
     {"text_embedding": np.ones([3, 8], np.float32), "token_ids": np.ones([4, 3], np.int32)},
   ],
   ids=lambda other: str(other)[:50],
@@ -297,16 +286,11 @@ def test_other_components_are_not_taken_for_key_points(other):
   "name, shape",
   [
     ("kpts", [17, 3]),
-    ("landmarks", [136]),
     ("keypoints", [54]),
     ("joints", [3, 34]),
-    ("polygon", [8]),
     ("polygons", [3, None, 2]),
-    ("Pose", [17, 3]),
     ("pose", [3, 51]),
     ("face_landmarks", [68, 2]),
-    ("gt_keypoints", [3, 17, 2]),
-    ("pose", [34]),
     ("hand_joints_2d", [21, 2]),
   ],
 )
@@ -321,11 +305,8 @@ def test_remedies_for_components_named_like_key_points_work(name, shape):
   ) as raised:
     call()
   reshape = {
-    8: "[4, 2]",
-    34: "[17, 2]",
     51: "[17, 3] with visibility",
     54: "[27, 2] or [18, 3] with visibility",
-    136: "[68, 2]",
   }.get(shape[-1])
   found = re.search(r"after a reshape to \[(n, )?(.*?) in Dataset.map", str(raised.value))
   assert reshape is None and found is None or found.groups() == ("n, " if len(shape) == 2 else None, reshape[1:])

@@ -167,24 +167,7 @@ def assert_same(found, expected):
 @pytest.mark.parametrize(
   "layers",
   [
-    [
-      *LAYERS["random_crop"],
-      *LAYERS["rand_augment"],
-      *LAYERS["random_resized_crop"],
-      *LAYERS["random_flip"],
-      augment.normalize(),
-    ],
-    [*LAYERS["random_flip of both axes"], *LAYERS["random_crop to a size"], augment.random_crop(33)],
     [*LAYERS["deep_auto_augment"], *LAYERS["resize"]],
-    LAYERS["auto_augment, imagenet"],
-    [
-      *LAYERS["random_rotation"],
-      *LAYERS["pad"],
-      *LAYERS["random_perspective"],
-      *LAYERS["center_crop, random_rotate90"],
-      augment.random_transpose(),
-      *LAYERS["pad, edge"],
-    ],
     [
       *LAYERS["random_zoom_out"],
       augment.random_iou_crop(),
@@ -193,10 +176,11 @@ def assert_same(found, expected):
       augment.random_iou_crop(),
     ],
   ],
-  ids=range(6),
+  ids=range(2),
 )
 def test_any_split_gives_the_same_bytes(layers):
-  """Targets of whole numbers or 16-bit floats, which are rounded after each layer, are also the same."""
+  """Targets of whole numbers or 16-bit floats, which are rounded after each layer, are also the same. Random chains of
+  other layers are in fuzz/fuzz_layers.py."""
   whole = augment.compose(layers, EVERY)
   for number, seed in enumerate(make_seeds(12)):
     expected = whole(everything(number), seed=seed)

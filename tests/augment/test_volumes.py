@@ -94,8 +94,6 @@ class TestDepthErrors:
     "make, said, error",
     cases.refused(
       ValueError=[
-        (lambda: augment.random_depth_crop(0), "whole number from 1"),
-        (lambda: augment.random_depth_flip(1.5), "probability"),
         (lambda: augment.random_depth_crop(10)(VOLUME, seed=[7, 0]), "at least 10 slices, got 9.*SpatialPad"),
         (lambda: augment.random_depth_flip()(VOLUME[0], seed=[7, 0]), r"a volume \[depth, height, width, channels\]"),
         (lambda: augment.random_depth_flip()(VOLUME[np.newaxis], seed=[7, 0]), "one volume .*before batch"),
@@ -113,7 +111,6 @@ class TestDepthErrors:
         (lambda: augment.compose(LAYERS[:1], clips=True)(VOLUME, MASK, seed=[7, 0]), "`targets` does not name it"),
       ],
       TypeError=[
-        (lambda: augment.random_depth_crop((4, 4)), "whole number"),
         (lambda: augment.random_apply([augment.random_depth_flip()]), "must be layers of rtf.augment that take images"),
       ],
     ),
@@ -187,8 +184,6 @@ class TestIntensity:
     [
       (lambda: augment.random_intensity(2), ValueError, "scale of random_intensity must be a number from 0 to 1,"),
       (lambda: augment.random_intensity((0.9, 0.8)), ValueError, "the smaller one first"),
-      (lambda: augment.random_intensity("0.1"), TypeError, "scale of random_intensity"),
-      (lambda: augment.random_intensity(shift=-1), ValueError, "shift of random_intensity"),
       (
         lambda: augment.random_intensity(0.1)(VOLUME[0], seed=[7, 0]),
         TypeError,

@@ -398,12 +398,9 @@ def test_results_that_are_restored():
 @pytest.mark.parametrize(
   "values, message",
   [
-    ({"num_ready": np.int32(1)}, r"num_ready is int32\[\].*int64"),
     ({"num_ready": np.array([1, 2])}, r"num_ready is int64\[2\]"),
     ({"num_ready": -1}, "num_ready is -1"),
-    ({"num_ready": 2**40}, "num_ready is 1099511627776"),
     ({"ready_0_code": 17}, "ready_0_code is 17"),
-    ({"ready_1_message": 1}, r"ready_1_message is int64\[\].*string"),
     ({"ready_2_0": np.float32(1)}, r"ready_2_0 is float\[\].*int64\[\]"),
     ({"num_ready": 4}, "no ready_3_code for the echo stage"),
   ],

@@ -200,24 +200,6 @@ def test_a_distribution_strategy_is_refused(tmp_path):
     model.fit(dataset, verbose=0, callbacks=[rtf.keras.BackupAndRestore(tmp_path / "backup")])
 
 
-@pytest.mark.parametrize(
-  "arguments, error",
-  [
-    ({"backup_dir": 3}, TypeError),
-    ({"backup_dir": ""}, TypeError),
-    ({"backup_dir": "x", "save_freq": 0}, ValueError),
-    ({"backup_dir": "x", "save_freq": "batch"}, ValueError),
-    ({"backup_dir": "x", "save_freq": 1.5}, (TypeError, ValueError)),
-    ({"backup_dir": "x", "save_freq": None}, (TypeError, ValueError)),
-    ({"backup_dir": "x", "double_checkpoint": 1}, TypeError),
-    ({"backup_dir": "x", "delete_checkpoint": "no"}, TypeError),
-  ],
-)
-def test_bad_arguments(arguments, error):
-  with pytest.raises(error, match="^(backup_dir|save_freq|double_checkpoint|delete_checkpoint) "):
-    rtf.keras.BackupAndRestore(**arguments)
-
-
 @pytest.mark.parametrize("name", ["file", "file/backup"])
 def test_a_file_as_backup_dir_is_refused_at_once(tmp_path, name):
   (tmp_path / "file").write_text("mine")

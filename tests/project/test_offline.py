@@ -13,7 +13,7 @@ import zipfile
 import pytest
 
 from refurbish_tf.experiments import results
-from support import ROOT, cases
+from support import ROOT
 
 HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
 NOISE = os.urandom(25_000)
@@ -160,24 +160,6 @@ def test_parts_that_do_not_fit_are_refused(offline, packed, tmp_path, capsys):
   assert "manifest.json cannot be read" in refusal(offline, capsys, "unpack", tmp_path, there)
   assert "must be an empty or new folder" in refusal(offline, capsys, "unpack", packed, packed)
   assert "must be an empty or new folder" in refusal(offline, capsys, "pack", "--output", packed)
-
-
-@cases.only_exhaustive
-def test_a_real_package_can_be_imported(offline, monkeypatch, tmp_path):
-  """The package is packed without the data. An empty environment imports it. pip must be able to fetch TensorFlow."""
-  monkeypatch.setattr(results, "commit", lambda root=None: "abc1234")
-  offline.main(["pack", "--python", HERE, "--without-data", "--output", str(tmp_path / "offline")])
-  for part in read_manifest(tmp_path / "offline")["parts"]:
-    assert part["bytes"] <= 48_000_000
-  subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "empty")], check=True)
-  python = tmp_path / "empty" / "bin" / "python"
-  environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-  run = lambda command: subprocess.run(
-    ["bash", "-ec", command], text=True, check=True, capture_output=True, cwd=tmp_path, env=environment
-  )
-  run(f"{python} offline/offline.py unpack offline there")
-  program = "import refurbish_tf, tensorflow as tf; print(*tf.data.Dataset.range(4).refurbish(abs, None, 2).batch(4))"
-  assert "[" in run(f". there/env.sh && {python} -c '{program}'").stdout
 
 
 def is_running(pid):

@@ -69,37 +69,22 @@ def assert_refused(state, message):
   assert [epoch.fresh for epoch in rtf.stats(dataset)[0].epochs] == [11, 5, 6, 5]
 
 
+# fuzz/fuzz_damage.py draws other values of all entries.
 DAMAGE = [
   ({"next_epoch": -1}, "next_epoch is -1, but must be at least 0"),
-  ({"number": 2**50}, "number is 1125899906842624, but must be"),
   # The generations of this number could not be distinguished from "none".
   ({"number": 2**32 - 1}, "number is 4294967295, but must be"),
-  ({"origin": 2**44}, "origin is 17592186044416"),
-  ({"ring_head": -1}, "ring_head is -1, but must be at least 0"),
   ({"eviction": 2}, "eviction is 2, but must be at least 0 and at most 1"),
-  ({"shuffle": -1}, "shuffle is -1, but must be at least 0 and at most 1"),
-  ({"num_shards": -1}, "num_shards is -1, but must be at least 0 and"),
-  ({"whole": 2**32}, "whole is 4294967296, but must be at least -1 and at most"),
-  ({"schedule_shards": 2**17}, "schedule_shards is 131072, but must be at least 0 and at most 65536"),
   ({"origin": 2}, "epoch 1 .*schedule, 2"),
-  *(({"num_samples": number}, f"num_samples is {number}") for number in (-7, 0, -1, 2**32)),
   ({"num_kept": N + 1}, "num_kept is 12, but must be at least 0 and at most num_samples, 11"),
-  ({"num_kept": -1}, "num_kept is -1"),
   ({"yielded": np.zeros([1], np.uint8)}, "yielded has 1 bytes.* 11"),
-  ({"yielded": np.zeros([3], np.uint8)}, "yielded has 3 bytes"),
   ({"begun": 0}, "yielded has 2 bytes"),
   ({"yielded": np.array([0, 8], np.uint8)}, "sample 11 was yielded"),
   ({"yielded": np.zeros([2], np.int64)}, r"yielded is int64\[2\], but must be a vector of uint8"),
-  ({"yielded": np.zeros([2, 1], np.uint8)}, r"yielded is uint8\[2,1\], but must be a vector"),
-  ({"yielded": np.uint8(0)}, r"yielded is uint8\[\]"),
-  ({"yielded": np.array([b"12"])}, "yielded is string"),
   *(({"yielded_since": np.array([index], np.uint32)}, f"sample {index} was yielded") for index in (N, 2**32 - 1)),
   ({"yielded_since": np.array([1], np.int64)}, "yielded_since is int64"),
-  ({"yielded_since": np.zeros([], np.uint32)}, r"yielded_since is uint32\[\]"),
   ({"reuse_factor": np.float32(2)}, r"reuse_factor is float\[\], but must be a scalar of double"),
-  ({"reuse_factor": np.array([2.0])}, r"reuse_factor is double\[1\]"),
   ({"seed": np.float64(1)}, r"seed is double\[\], but must be a scalar of int64"),
-  ({"seed": np.array([1, 2])}, r"seed is int64\[2\]"),
 ]
 
 
@@ -263,31 +248,17 @@ def test_an_error_that_was_read_ahead_is_restored():
 # tf.data's own reader of scalars aborts the process unless the tensor has one element, and accepts the bytes of any
 # type.
 DAMAGE_REPEATED = [
-  ({"position": np.float64(1)}, r"position is double\[\].*int64"),
   ({"position": np.array([1, 2])}, r"position is int64\[2\]"),
-  ({"position": np.array(b"1")}, r"position is string\[\]"),
   ({"position": -1}, "position is -1"),
-  ({"position": 2**62 + 1}, "position is 4611686018427387905"),
-  ({"left": np.int32(1)}, r"left is int32\[\]"),
   ({"left": np.array([[1]])}, r"left is int64\[1,1\]"),
-  ({"left": np.zeros([0], np.int64)}, r"left is int64\[0\]"),
   ({"left": -1}, "left is -1"),
-  ({"element_0": np.float32(1)}, r"element_0 is float\[\].*int64\[\]"),
   ({"element_0": np.array([1])}, r"element_0 is int64\[1\].*int64\[\]"),
 ]
 DAMAGE_READ_AHEAD = [
-  ({"num_buffered": np.float64(1)}, r"num_buffered is double\[\]"),
-  ({"num_buffered": np.array([1, 2])}, r"num_buffered is int64\[2\]"),
   ({"num_buffered": -1}, f"num_buffered is -1.* {2**20}"),
-  *(({"num_buffered": number}, f"num_buffered is {number}") for number in (2**20 + 1, 2**63 - 1)),
-  ({"buffered_0_code": np.int32(0)}, r"buffered_0_code is int32\[\]"),
   ({"buffered_1_code": np.array([0])}, r"buffered_1_code is int64\[1\]"),
-  ({"buffered_0_code": np.zeros([0], np.int64)}, r"buffered_0_code is int64\[0\]"),
   ({"buffered_1_code": -1}, "buffered_1_code is -1.* 16"),
-  ({"buffered_0_code": 17}, "buffered_0_code is 17"),
-  ({"buffered_0_code": 3, "buffered_0_message": 1}, r"buffered_0_message is int64\[\]"),
   ({"buffered_0_code": 3, "buffered_0_message": np.array([b"", b""])}, r"buffered_0_message is string\[2\]"),
-  ({"buffered_1_0": np.float32(1)}, r"buffered_1_0 is float\[\].*int64\[\]"),
   ({"buffered_0_0": np.array([1])}, r"buffered_0_0 is int64\[1\]"),
 ]
 

@@ -409,14 +409,12 @@ def test_a_class_that_is_a_broken_link_is_an_error(tmp_path):
 @pytest.mark.parametrize(
   "arguments, error, match",
   [
-    ({"class_names": "a"}, TypeError, "^class_names .*list"),
     ({"class_names": ["a", "c"]}, ValueError, "^class_names .*'a', 'b'.*got 'c'"),
     ({"class_names": ["a", "a"]}, ValueError, "^class_names .*once"),
     ({"validation_split": 0.5}, ValueError, "^subset .*None"),
     ({"validation_split": 0.5, "subset": "training"}, ValueError, "^seed .*validation_split"),
     ({"validation_split": 0.5, "subset": "test", "seed": 1}, ValueError, "^subset .*'training'"),
     ({"validation_split": 1.5, "subset": "training", "seed": 1}, ValueError, "^validation_split .*got 1.5"),
-    ({"validation_split": "x", "subset": "training", "seed": 1}, TypeError, "^validation_split .*got 'x'"),
     (
       {"validation_split": 0.01, "subset": "validation", "seed": 1},
       ValueError,
@@ -424,12 +422,8 @@ def test_a_class_that_is_a_broken_link_is_an_error(tmp_path):
     ),
     ({"validation_split": 0.99, "subset": "training", "seed": 1}, None, ""),
     ({"subset": "training"}, ValueError, "^subset=.*validation_split"),
-    ({"seed": -1}, ValueError, "^seed .*-1"),
     ({"seed": 2**32}, ValueError, "^seed .*2\\*\\*32"),
-    ({"seed": 0.5}, TypeError, "^seed "),
-    ({"num_parallel_reads": 0}, ValueError, "^num_parallel_reads .*got 0"),
     ({"num_parallel_reads": 1025}, ValueError, "^num_parallel_reads .*1,024"),
-    ({"num_parallel_reads": 1.5}, TypeError, "^num_parallel_reads "),
   ],
 )
 def test_arguments(tmp_path, arguments, error, match):

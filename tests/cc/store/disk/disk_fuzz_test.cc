@@ -1,5 +1,6 @@
 // Rounds in which the files of a store are damaged and replaced, or its disk fills up (disk_fuzz_testing.h). Each user
 // has its own store object; threads that share one are in disk_store_races_test.cc, for the thread sanitizer.
+// tests/fuzz/fuzz_damage.py plants links and pipes.
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mount.h>
@@ -7,7 +8,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -128,102 +128,6 @@ class Injury {
 TEST_F(DiskFuzzTest, SurvivesDamageToOpenFiles) {
   RunRounds([&](Random& random) {
     Use(random, &StoreEnv::Default(), Injury(store_));
-    ExpectWorksAnew(store_);
-  });
-}
-
-// Puts something foreign in the place of one of the store's files, or where one may be created.
-class Planter {
- public:
-  Planter(std::string directory, std::string victims)
-      : directory_(std::move(directory)), victims_(std::move(victims)) {}
-
-  void operator()(Random& random) const {
-    std::vector<std::string> names = Names(directory_);
-    for (const char* name : {"lock", "store", "store.new", "index", "claims", "state", "small-00007", "large-00007"}) {
-      names.push_back(name);
-    }
-    const std::string path = directory_ + "/" + names[random() % names.size()];
-    std::error_code error;  // Others remove files at the same time.
-    fs::remove_all(path, error);
-    const std::string links_to[] = {victims_ + "/file", victims_, victims_ + "/none", path};
-    const auto kind = random() % 8;
-    if (kind < 4) fs::create_symlink(links_to[kind], path, error);
-    if (kind == 4) fs::create_hard_link(victims_ + "/file", path, error);
-    if (kind == 5) (void)mknod(path.c_str(), S_IFIFO | 0600, 0);
-    if (kind == 6) (void)mknod(path.c_str(), S_IFSOCK | 0600, 0);
-    if (kind == 7) fs::create_directory(path, error);
-  }
-
- private:
-  const std::string directory_;
-  const std::string victims_;
-};
-
-TEST_F(DiskFuzzTest, SurvivesPlantedLinksAndPipes) {
-  const std::string victims = directory_ + "/round/victims";
-  RunRounds([&](Random& random) {
-    fs::create_directory(victims);
-    const std::string content = Content(0, 0, 5'000);
-    std::ofstream(victims + "/file", std::ios::binary) << content;
-    fs::permissions(victims + "/file", fs::perms(0600));
-    const Planter plant(store_, victims);
-    if (random() % 4 == 0) plant(random);
-    Use(random, &StoreEnv::Default(), plant);
-    EXPECT_EQ(ReadStartOf(victims + "/file"), content);
-    EXPECT_EQ(Names(victims), std::vector<std::string>({"file"}));
-    // Removes foreign files, as the error message advises.
-    for (const std::string& name : Names(store_)) {
-      const fs::path path = store_ + "/" + name;
-      if (!fs::is_regular_file(fs::symlink_status(path)) || fs::hard_link_count(path) > 1) {
-        EXPECT_PRED_FORMAT2(testing::IsSubstring, "Delete it, or give another directory",
-                            std::string(OpenStore(store_, &StoreEnv::Default()).status().message()));
-        fs::remove_all(path);
-      }
-    }
-    ExpectWorksAnew(store_);
-  });
-}
-
-// A disk that is sometimes full: then files cannot grow, and only a part of the data is written.
-class FullDiskEnv : public StoreEnv {
- public:
-  absl::Status Write(int fd, uint64_t offset, std::vector<iovec> parts) override {
-    struct stat status;
-    uint64_t size = 0;
-    for (const iovec& part : parts) size += part.iov_len;
-    if (!is_full || fstat(fd, &status) != 0 || offset + size <= static_cast<uint64_t>(status.st_size)) {
-      return StoreEnv::Write(fd, offset, std::move(parts));
-    }
-    parts.resize(1);
-    parts[0].iov_len /= 2;
-    (void)StoreEnv::Write(fd, offset, std::move(parts));
-    return absl::ErrnoToStatus(ENOSPC, "cannot write");
-  }
-  absl::Status Allocate(int fd, uint64_t offset, uint64_t size) override {
-    if (!is_full) return StoreEnv::Allocate(fd, offset, size);
-    (void)StoreEnv::Allocate(fd, offset, size / 2);
-    return absl::ErrnoToStatus(ENOSPC, "cannot extend a file");
-  }
-
-  std::atomic<bool> is_full{false};
-};
-
-TEST_F(DiskFuzzTest, RecoversFromAFullDisk) {
-  FullDiskEnv env;
-  RunRounds([&](Random& random) {
-    Use(
-        random, &env, [&](Random& random) { env.is_full = random() % 2 == 0; },
-        [&](User& first, User& second) {
-          env.is_full = false;
-          // Users whose store could not be opened on the full disk can open it now.
-          for (User* user : {&first, &second}) {
-            if (user->store() == nullptr) user->Run();
-            ASSERT_NE(user->store(), nullptr);
-          }
-          env.is_full = false;
-          ExpectWorks({first.store(), second.store()});
-        });
     ExpectWorksAnew(store_);
   });
 }

@@ -72,24 +72,21 @@ inline absl::StatusOr<std::unique_ptr<DiskStore>> OpenStore(const std::string& p
   return DiskStore::Open(path, std::move(options));
 }
 
-// Puts each sample once more. All stores must find all samples.
-inline void ExpectWorks(const std::vector<DiskStore*>& stores) {
-  for (DiskStore* store : stores) store->Flush();
+// Puts each sample once more. The store must find all samples.
+inline void ExpectWorks(DiskStore& store) {
   for (uint64_t sample = 0; sample < kSamples; ++sample) {
     const uint64_t index = IndexOf(sample);
-    EXPECT_EQ(PutContent(*stores[0], index, stores[0]->StoredGeneration(index) + 1), PutResult::kStored) << index;
+    EXPECT_EQ(PutContent(store, index, store.StoredGeneration(index) + 1), PutResult::kStored) << index;
   }
-  stores[0]->Flush();
-  for (DiskStore* store : stores) {
-    for (uint64_t sample = 0; sample < kSamples; ++sample) {
-      RecordBuffer record;
-      const uint64_t index = IndexOf(sample);
-      ASSERT_TRUE(store->Get(index, kAny, &record)) << index;
-      EXPECT_TRUE(IsRight(record, index)) << index;
-    }
+  store.Flush();
+  for (uint64_t sample = 0; sample < kSamples; ++sample) {
+    RecordBuffer record;
+    const uint64_t index = IndexOf(sample);
+    ASSERT_TRUE(store.Get(index, kAny, &record)) << index;
+    EXPECT_TRUE(IsRight(record, index)) << index;
   }
-  stores[0]->Compact();
-  EXPECT_EQ(stores[0]->Verify(), std::make_pair(int64_t{kSamples}, int64_t{0}));
+  store.Compact();
+  EXPECT_EQ(store.Verify(), std::make_pair(int64_t{kSamples}, int64_t{0}));
 }
 
 // Opens a store that nobody else has open, overwrites it if that is necessary, and uses it.
@@ -104,7 +101,7 @@ inline void ExpectWorksAnew(const std::string& path) {
   // Damaged words may claim impossibly new generations; `Verify` removes them.
   (*store)->Verify();
   EXPECT_EQ((*store)->Verify().second, 0);
-  ExpectWorks({store->get()});
+  ExpectWorks(**store);
   *store = nullptr;
   store = OpenStore(path, env);
   ASSERT_TRUE(store.ok()) << store.status().ToString();
@@ -132,8 +129,6 @@ class User {
       }
     }
   }
-
-  DiskStore* store() { return store_.get(); }
 
  private:
   void Close() {
@@ -265,9 +260,8 @@ class DiskFuzzTest : public StoreDirectoryTest {
     }
   }
 
-  // Runs two users, each in a thread, and in some rounds a third in another process, which may be killed. Then calls
-  // `then` with the two users.
-  void Use(Random& random, StoreEnv* env, const Harm& harm, const std::function<void(User&, User&)>& then = nullptr) {
+  // Runs two users, each in a thread, and in some rounds a third in another process, which may be killed.
+  void Use(Random& random, StoreEnv* env, const Harm& harm) {
     pid_t other = 0;
     const uint32_t seed = random();
     if (random() % 2 == 0) {
@@ -290,7 +284,6 @@ class DiskFuzzTest : public StoreDirectoryTest {
         const int status = Join(other);
         EXPECT_TRUE(status == 0 || (status == -SIGKILL && is_killed)) << status;
       }
-      if (then != nullptr) then(first, second);
     }
   }
 
