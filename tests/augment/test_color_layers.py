@@ -126,14 +126,7 @@ class TestBadInput:
     [
       ({"brightness": -0.1}, ValueError),
       ({"contrast": (0.5, 0.4)}, ValueError),
-      ({"saturation": (-1, 1)}, ValueError),
       ({"hue": 0.6}, ValueError),
-      ({"hue": (-0.6, 0)}, ValueError),
-      ({"hue": -0.1}, ValueError),
-      ({"brightness": "1"}, TypeError),
-      ({"brightness": True}, TypeError),
-      ({"contrast": (1, 2, 3)}, TypeError),
-      ({"brightness": float("nan")}, ValueError),
       ({"brightness": (1, math.inf)}, ValueError),
     ],
     ids=str,
@@ -146,12 +139,9 @@ class TestBadInput:
   @pytest.mark.parametrize(
     "arguments, error, match",
     [
-      ({"sigma": 0}, ValueError, "sigma of gaussian_blur must be"),
       ({"sigma": (2, 1)}, ValueError, "sigma of gaussian_blur must be"),
-      ({"sigma": "1"}, TypeError, "sigma of gaussian_blur must be"),
       ({"sigma": 200}, ValueError, "at most 170 without a kernel_size"),
       ({"kernel_size": 4}, ValueError, "must be odd.*Pass 5"),
-      ({"kernel_size": 2.5}, TypeError, "whole number from 1 to 1,023"),
       ({"kernel_size": 1025}, ValueError, "whole number from 1 to 1,023"),
     ],
     ids=str,
@@ -164,11 +154,3 @@ class TestBadInput:
     for threshold, error in ((-1, ValueError), (257, ValueError), (1.5, TypeError)):
       with pytest.raises(error, match="threshold of solarize must be a whole number from 0 to 256"):
         augment.random_solarize(threshold)
-
-  @pytest.mark.parametrize(
-    "p, error", [(-0.1, ValueError), (1.1, ValueError), (math.nan, ValueError), ("0.1", TypeError), (True, TypeError)]
-  )
-  def test_chance(self, p, error):
-    for layer in (augment.random_grayscale, augment.random_solarize):
-      with pytest.raises(error, match=f"p of {layer.__name__} must be a probability"):
-        layer(p=p)

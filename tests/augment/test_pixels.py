@@ -103,17 +103,6 @@ def test_nan_and_inf_stay_in_place():
   ).tolist() == [[3, 4, 0]]
 
 
-def test_color_layers_require_uint8():
-  """The error says which dtype a policy requires, and what to do."""
-  for policy in ([*augment.rand_augment(1)], augment.auto_augment("cifar10"), augment.deep_auto_augment("cifar10")):
-    fn = augment.compose([augment.random_flip(), *policy])
-    for dtype in DTYPES[1:]:
-      with pytest.raises(TypeError, match=f"must be uint8, got dtype {np.dtype(dtype).name}. .*tf.uint8"):
-        fn(noise(dtype, 8, 8, 3), seed=SEED)
-    with pytest.raises(ValueError, match=r"must have 3 channels, got shape \(8, 8, 5\)"):
-      fn(noise(np.uint8, 8, 8, 5), seed=SEED)
-
-
 def test_small_floats_can_only_be_moved():
   """Layers that only move pixels accept them, including in a chain with `normalize`, which makes small floats, and
   after that chain."""

@@ -280,20 +280,6 @@ def test_fresh_samples_to_the_target(shapes, monkeypatch):
       echoing.fresh_samples_to_target(shapes, "baseline", 1, **how, target=target)
 
 
-def test_the_rows_of_a_figure():
-  """A figure has the rows that differ in one column, and the baseline of each bar."""
-  rows = results.read("echoing")
-  for by, values in (("e", {2, 4, 8}), ("batch_size", {128, 512}), ("shuffle_buffer_size", {1, 1_000, 10_000})):
-    of_figure = echoing.of_figure(rows, by)
-    assert {row[by] for row in of_figure if row["where"] == "after_batch"} == values
-    for row in of_figure:
-      assert any(
-        other["where"] == "baseline"
-        and all(other[column] == row[column] for column in ("batch_size", "shuffle_buffer_size"))
-        for other in of_figure
-      )
-
-
 def test_the_figure_of_fresh_samples():
   """Bars are in thousands, lines show the baseline divided by e, texts how many trainings have reached the target."""
   rows = [
@@ -379,19 +365,3 @@ def test_the_figures_are_drawn(tmp_path, monkeypatch, capsys):
   (tmp_path / "docs" / "results.md").unlink()
   plots.main(["--root", str(tmp_path)])
   assert "README.md is not there: its tables are not written" in capsys.readouterr().out
-
-
-def test_networks(shapes):
-  resnet, cnn = training.small_resnet(shapes), training.small_cnn(shapes)
-  with training.computing_with("mixed_bfloat16"):
-    mixed = training.small_resnet(shapes)
-  # Weights, the loss and its inputs stay float32.
-  assert {variable.dtype for variable in mixed.variables} == {"float32"} and mixed.output.dtype == "float32"
-  assert {layer.compute_dtype for layer in mixed.layers if "conv" in layer.name} == {"bfloat16"}
-  assert {layer.compute_dtype for layer in resnet.layers} == {"float32"}
-  assert sum("conv" in layer.name for layer in resnet.layers) == 9  # Two of them are on the shortcuts.
-  nine = training.resnet9(shapes)
-  assert sum("conv" in layer.name for layer in nine.layers) == 8
-  # The original also omits the last offset of the first layer's normalisation.
-  assert sum(int(np.prod(weight.shape)) for weight in nine.trainable_weights) == 6_573_120
-  assert resnet.output_shape == cnn.output_shape == nine.output_shape == (None, 10)

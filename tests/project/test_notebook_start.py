@@ -19,7 +19,7 @@ import pytest
 
 from support import cases
 from support.notebooks import NOTEBOOKS, SMALLEST, changed
-from support.wheels import LIMIT, ROOT, new_environment, with_compiler
+from support.wheels import LIMIT, ROOT, new_environment
 
 ELSEWHERE = "https://example.org/refurbish_tf"
 
@@ -165,14 +165,6 @@ def folder(tmp_path):
   return tmp_path / "empty"
 
 
-@pytest.fixture(scope="module")
-def clone(tmp_path_factory):
-  """A clone, which has only committed files."""
-  path = tmp_path_factory.mktemp("clone") / "refurbish_tf"
-  subprocess.run(["git", "clone", "--quiet", ROOT, path], check=True)
-  return path
-
-
 KERNEL = ("ipykernel", "nbclient")
 
 
@@ -195,9 +187,3 @@ def test_runs_with_a_wheel_and_no_compiler(wheel, folder, tmp_path, tensorflow):
   shutil.copy(wheel, folder)
   environment = new_environment(tmp_path / "venv", *KERNEL, *tensorflow)
   check_begun(run_beginning(folder, environment), environment, "2.20." if tensorflow else "")
-
-
-@cases.only_exhaustive
-def test_runs_in_a_clone(clone, tmp_path):
-  environment = with_compiler(new_environment(tmp_path / "venv", *KERNEL))
-  check_begun(run_beginning(clone / "notebooks", environment), environment)

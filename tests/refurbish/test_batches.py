@@ -170,13 +170,6 @@ def test_after_options_but_after_no_other_dataset():
     assert "BatchDataset" in graph_of(after.batch(4))
 
 
-def test_later_operations_see_the_same_batches():
-  def behind(batches):
-    return batches.unbatch().batch(3).rebatch(2).prefetch(2).repeat(2)
-
-  assert epochs(behind(of_stage(of_bytes(), 4)), 1) == epochs(behind(of_tf_data(of_bytes(), 4)), 1)
-
-
 def failing(fails, where="final", **options):
   def check(x):
     with tf.control_dependencies([tf.debugging.assert_equal(tf.reduce_any(tf.equal(x, fails)), False)]):

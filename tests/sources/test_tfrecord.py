@@ -90,37 +90,6 @@ def test_equals_tfrecord_dataset(numbers, reads, seed):
     )
 
 
-def test_behaves_as_from_tensor_slices(tmp_path):
-  files = write_files(tmp_path, 9, 0, 14)
-  records = rtf.sources.tfrecord(files)
-  slices = tf.data.Dataset.from_tensor_slices(contents(tf.data.TFRecordDataset(files)))
-  pipelines = [
-    lambda source: source.take(5),
-    lambda source: source.skip(20),
-    lambda source: source.skip(30),
-    lambda source: source.shard(3, 1),
-    lambda source: source.shard(7, 6),
-    lambda source: source.skip(4).shard(2, 1).take(3),
-    lambda source: source.concatenate(source.take(3)),
-    lambda source: source.repeat(2),
-    lambda source: tf.data.Dataset.zip(source, source.skip(1)).map(lambda a, b: a + b),
-    lambda source: source.map(lambda record: record + b"!", num_parallel_calls=2).prefetch(2),
-    lambda source: source.batch(4, drop_remainder=True).unbatch(),
-    lambda source: source.shuffle(30, seed=1),
-  ]
-  for pipeline in pipelines:
-    assert contents(pipeline(records)) == contents(pipeline(slices))
-    assert pipeline(records).cardinality() == pipeline(slices).cardinality()
-  for pipeline in pipelines[:7] + pipelines[8:10]:
-    if len(pipeline(slices)) == 0:
-      continue
-    assert contents(global_shuffle_op._global_shuffle(pipeline(records), seed=3)) == contents(
-      global_shuffle_op._global_shuffle(pipeline(slices), seed=3)
-    )
-  with pytest.raises((tf.errors.OutOfRangeError, IndexError)):
-    tf.data.experimental.at(records, 23)
-
-
 @pytest.mark.parametrize(
   "build",
   [lambda records: records.shard(4, 1), lambda records: records.skip(30), lambda records: records.take(5)],

@@ -3,16 +3,15 @@
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
-import venv
 
 import pytest
 import tensorflow as tf
 
 import refurbish_tf as rtf
 from support import ROOT, cases
+from support.wheels import build_wheel, new_environment, with_compiler
 
 pytestmark = cases.slow
 
@@ -97,26 +96,13 @@ def fixture_other_python(tmp_path_factory):
   """An interpreter with this package and another supported TensorFlow."""
   directory = tmp_path_factory.mktemp("other")
   other = "2.20" if tf.__version__.startswith("2.21.") else "2.21"
-  venv.create(directory / "venv", with_pip=True)
-  python = directory / "venv" / "bin" / "python"
-  environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
-  pip = [python, "-m", "pip", "install", "--quiet"]
-  command = [*pip, f"tensorflow=={other}.*", "setuptools>=70.1"]
-  done = subprocess.run(command, capture_output=True, text=True, timeout=1500, env=environment)
-  if done.returncode != 0:
-    pytest.skip(f"no TensorFlow {other} to be had: {done.stderr[-2000:]}")
-  # A copy, because an install leaves files next to the sources.
-  shutil.copytree(
-    ROOT / "refurbish_tf",
-    directory / "copy" / "refurbish_tf",
-    ignore=shutil.ignore_patterns("_native", "__pycache__", ".build-*"),
+  binaries, environment = with_compiler(
+    new_environment(directory / "venv", f"tensorflow=={other}.*", "setuptools>=70.1")
   )
-  for name in ("setup.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE", "refurbish_tf_launcher.py"):
-    shutil.copy(ROOT / name, directory / "copy")
-  command = [*pip, "--no-deps", "--no-build-isolation", directory / "copy"]
-  done = subprocess.run(command, capture_output=True, text=True, env=environment)
-  assert done.returncode == 0, done.stderr
-  return python
+  build_wheel.copy_sources(directory / "copy")
+  pip = [binaries / "python", "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation"]
+  subprocess.run([*pip, directory / "copy"], check=True, env=environment)
+  return binaries / "python"
 
 
 def start(python, path, order_seed, n, epochs):

@@ -1,11 +1,8 @@
 """The cache store on disk: guarantees of a stage on it, and runs that continue where earlier ones stopped."""
 
-import collections
 import gc
 import math
 import os
-import pathlib
-import time
 
 from hypothesis import given, settings, strategies as st
 import numpy as np
@@ -48,40 +45,6 @@ def test_runs_continue_where_the_last_one_stopped(root, kind, n, r, runs, large)
         assert total == math.floor(number * n / r + 1e-9)
       number += 1
     drop(pipeline)
-
-
-@SOME
-@given(
-  kind=st.sampled_from(["range", "stream of known length"]),
-  n=st.integers(2, 24),
-  r=st.sampled_from([1.5, 2, 3]),
-  data=st.data(),
-)
-def test_early_stops_removals_and_lost_stores(root, kind, n, r, data):
-  """G1 and G2 hold whatever happens to the store. A sample that is prepared again is the same."""
-  path = new_path(root)
-  store = rtf.CacheStore(path)
-  pipeline = Pipeline(kind, n, r, store=store)
-  counts = collections.Counter()
-  for _ in range(6):
-    event = data.draw(st.sampled_from(["nothing", "stop early", "remove", "clear", "damage"]))
-    stop = data.draw(st.integers(0, n)) if event == "stop early" else None
-    if event == "remove":
-      store.remove(data.draw(st.integers(0, n - 1)))
-    elif event == "clear":
-      store.clear()
-    elif event == "damage":
-      time.sleep(0.05)  # Samples in memory are written in this time.
-      for file in pathlib.Path(path).glob("small-*"):
-        file.write_bytes(b"\xff" * file.stat().st_size)
-    epoch = pipeline.epoch(stop)
-    if stop is None:
-      assert_whole(epoch, n)
-    for index, *seeds in epoch.tolist():
-      counts[(index, *seeds[:2])] += 1
-      assert counts[(index, *seeds[:2])] <= math.ceil(r)
-    assert len(set(epoch[:, 0])) == len(epoch)
-  drop(pipeline)
 
 
 @cases.each_value

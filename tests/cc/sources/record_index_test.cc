@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <map>
-#include <random>
 #include <set>
 #include <string>
 #include <vector>
@@ -150,42 +149,6 @@ OpenFiles NewOpenFiles(size_t most = 8) {
   return OpenFiles(most, [] { return int64_t{0}; });
 }
 
-std::string Record(std::mt19937* random) {
-  static constexpr size_t kSizes[] = {0, 1, 11, 100, 5000, 70000};
-  return std::string((*random)() % (kSizes[(*random)() % 6] + 1), static_cast<char>((*random)()));
-}
-
-TEST(RecordIndexTest, IndexesEveryRecordOfAllFiles) {
-  std::mt19937 random(1);
-  for (int round = 0; round < 15; ++round) {
-    FakeFiles files(/*small_reads=*/round % 2 == 0);
-    std::vector<std::string> paths, records;
-    for (int i = 0; i < 1 + round % 5; ++i) {
-      std::vector<std::string> own(random() % 50 * (random() % 3));
-      for (std::string& record : own) record = Record(&random);
-      paths.push_back(absl::StrCat("d/", i));
-      files.Put(paths.back(), FileOf(own));
-      records.insert(records.end(), own.begin(), own.end());
-    }
-    // The first call makes the index; the second reads it from its file.
-    for (int time = 0; time < 2; ++time) {
-      absl::StatusOr<Index> index = Make(&files, paths);
-      ASSERT_TRUE(index.ok()) << index.status();
-      ASSERT_EQ((*index)->num_records(), static_cast<int64_t>(records.size()));
-      OpenFiles open = NewOpenFiles(/*most=*/2);
-      for (size_t i = 0; i < records.size(); ++i) {
-        const size_t any = time == 0 ? i : random() % records.size();
-        absl::StatusOr<std::string> read = Read(&open, *index, any);
-        ASSERT_TRUE(read.ok()) << read.status();
-        ASSERT_EQ(*read, records[any]);
-      }
-      EXPECT_LE(open.num_open(), 2u);
-      EXPECT_EQ(files.num_open, static_cast<int>(open.num_open()));
-    }
-    EXPECT_EQ(files.num_written, static_cast<int>(paths.size()));
-  }
-}
-
 TEST(RecordIndexTest, ReadsOnlyHeaders) {
   FakeFiles files;
   files.Put("d/a", FileOf(std::vector<std::string>(100, std::string(20000, 'x'))));
@@ -266,31 +229,6 @@ TEST(RecordIndexTest, AForgedIndexNeverYieldsWrongRecords) {
   for (uint32_t length : {3, 3, 1 << 30}) longer.Add(length);
   for (const FileIndex& wrong : {shorter, longer}) {
     EXPECT_FALSE(FileIndex::Parse(wrong.Serialize(identity), identity).has_value());
-  }
-}
-
-TEST(RecordIndexTest, DamageIsDetectedAndLimitedToOneRecord) {
-  const std::vector<std::string> records = {"one", "", "three", "four"};
-  const std::string right = FileOf(records);
-  for (size_t i = 0; i < right.size(); ++i) {
-    FakeFiles files;
-    files.Put("d/a", right);
-    absl::StatusOr<Index> index = Make(&files, {"d/a"});
-    ASSERT_TRUE(index.ok());
-    files.files["d/a"]->text[i] ^= 4;
-    OpenFiles open = NewOpenFiles();
-    int num_damaged = 0;
-    for (size_t record = 0; record < records.size(); ++record) {
-      absl::StatusOr<std::string> read = Read(&open, *index, record);
-      if (read.ok()) {
-        EXPECT_EQ(*read, records[record]);
-        continue;
-      }
-      ++num_damaged;
-      EXPECT_TRUE(absl::IsDataLoss(read.status()));
-      ExpectSays(read.status(), absl::StrCat("(record ", record, " at offset ", (*index)->At(record).span.offset, ")"));
-    }
-    EXPECT_EQ(num_damaged, 1) << i;
   }
 }
 

@@ -267,19 +267,6 @@ class FullStoreTest : public StoreDirectoryTest {
   std::unique_ptr<DiskStore> store_;
 };
 
-TEST_F(FullStoreTest, KeepsTheSamplesPutFirst) {
-  std::set<uint64_t> first;
-  for (uint64_t i = 0; i < kFit; ++i) first.insert(i);
-  for (int round = 0; round < 3; ++round) {
-    PutAll(0);
-    EXPECT_EQ(Stored(0), first);
-  }
-  const SampleMapStats stats = store_->Stats();
-  EXPECT_EQ(stats.entries, static_cast<int64_t>(kFit));
-  EXPECT_EQ(store_->counts().corrupt, 0);
-  EXPECT_LE(store_->DiskUsage().disk_bytes, static_cast<int64_t>(kFit * kSpace));
-}
-
 TEST_F(FullStoreTest, DropsAnOlderGenerationEvenIfTheNewerOneDoesNotFit) {
   PutAll(0);
   for (uint64_t i = 0; i < kFit; i += 2) Put(*store_, i, 1, Content(i, 1, kSize));
