@@ -168,7 +168,7 @@ class CacheStore:
         "or leave them out."
       )
     if shared is None and shared_max_bytes is not None:
-      raise ValueError(f"shared_max_bytes, a limit of shared, needs shared, got {shared_max_bytes}. Give shared.")
+      raise ValueError(f"shared_max_bytes limits a shared level, got {shared_max_bytes} without one. Pass shared.")
     self._path = path
     self._max_bytes = max_bytes
     self._shared, self._version = shared, version

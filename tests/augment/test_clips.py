@@ -317,7 +317,7 @@ class TestFiles:
     for clips in (None, False):
       fn = augment.compose([augment.decode_random_resized_crop(16), augment.random_flip()], clips=clips)
       with pytest.raises(
-        ValueError, match=r"file of decode_random_resized_crop must be a single one.*shape \(4,\).*clips=True"
+        ValueError, match=r"file of decode_random_resized_crop must be a single file.*shape \(4,\).*clips=True"
       ):
         fn(tf.constant(self.FILES), seed=[7, 0])
     source = tf.data.Dataset.from_tensors(0).map(

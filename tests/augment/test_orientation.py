@@ -175,7 +175,7 @@ class TestWebp:
     pictures = [_noise(40, 50) // part for part in (1, 2, 3)]
     opaque = _animated("WEBP", pictures, lossless=True)
     for layer in (augment.decode(), augment.decode((8, 8))):
-      with pytest.raises(tf.errors.InvalidArgumentError, match="a whole WebP file, .*Animation must be 4 channel"):
+      with pytest.raises(tf.errors.InvalidArgumentError, match="an intact WebP file, .*Animation must be 4 channel"):
         layer(opaque)
     pictures = [np.concatenate([picture, picture[..., :1] | 1], axis=-1) for picture in pictures]
     file = _animated("WEBP", pictures, lossless=True, exact=True)
@@ -242,7 +242,7 @@ class TestMaxPixels:
     file, sides = HUGE[name]
     match = (
       f"file of decode.* must have at most max_pixels=178956970 pixels, got a {re.split('[ ,]', name)[0]} "
-      f"file of {len(file)} bytes and {sides} pixels. Leave it out, or pass a larger max_pixels if it is whole"
+      f"file of {len(file)} bytes and {sides} pixels. Leave it out, or pass a larger max_pixels if it is intact"
     )
     with _bounded_memory():
       for layer in (

@@ -126,7 +126,7 @@ def test_remedy_fits_the_image_that_the_layer_gets():
     TypeError, match="rand_augment must be uint8, got dtype float32. Put it before any conversion to float"
   ):
     augment.compose([augment.normalize(), *augment.rand_augment(1)])(noise(np.uint8, 8, 8, 3), seed=SEED)
-  with pytest.raises(ValueError, match=r"3 channels, got shape \(20, 20, 13\). Do it .*image\[..., :3\]"):
+  with pytest.raises(ValueError, match=r"3 channels, got shape \(20, 20, 13\). .*three channels: image\[..., :3\]"):
     augment.rand_augment(1)[0](noise(np.uint8, 20, 20, 13), SEED)
 
 

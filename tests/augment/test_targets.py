@@ -331,7 +331,7 @@ def test_an_unnamed_mask_of_a_larger_image_is_an_error(of_image, of_second, of_m
 def test_remedy_for_a_map_of_another_size_works(shape, kind, said):
   """The remedy of the error message makes vectors of the right length."""
   given = np.ones(shape, np.float32)
-  with pytest.raises(ValueError, match="Resize one of them in Dataset.map before") as raised:
+  with pytest.raises(ValueError, match="Resize one of them in Dataset.map first") as raised:
     augment.compose([augment.random_crop(8)], {1: kind})(noise(24, 30, 3), given, seed=[7, 0])
   code = re.search(r"tf\.image.*(?=\.$)", str(raised.value)).group()
   made = eval(code, {"tf": tf, kind: given, "map": given})

@@ -208,8 +208,8 @@ class TestChannelsThatComeFirst:
     fn = augment.compose([augment.random_flip()], clips=True)
     with pytest.warns(
       rtf.PipelineWarning,
-      match=r"\(1, 48, 40, 32\).*\[frames, height, width, channels\], 32 of them.*tf.transpose\(image, \[1, 2, 3, "
-      r"0\]\)",
+      match=r"\(1, 48, 40, 32\).*\[frames, height, width, channels\], with 32 channels"
+      r".*tf.transpose\(image, \[1, 2, 3, 0\]\)",
     ):
       fn(np.zeros([1, 48, 40, 32], np.float32), seed=[7, 0])
     with pytest.raises(ValueError, match=r"1 to 64 channels.*volume whose channels come first.*\[1, 2, 3, 0\]"):

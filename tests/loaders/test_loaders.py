@@ -193,7 +193,7 @@ def test_integers_for_jax_must_fit():
   batches = iter(rtf.jax_loader(dataset))
   assert next(batches).tolist() == [1, -(2**31)]
   with pytest.raises(
-    OverflowError, match="makes int64 int32, as jax.numpy.asarray does, but the values are from 2 to 2147483648"
+    OverflowError, match="converts int64 to int32, as jax.numpy.asarray does, but the values are from 2 to 2147483648"
   ):
     next(batches)
   with pytest.raises(TypeError, match="device_or_sharding must be a jax.Device"):

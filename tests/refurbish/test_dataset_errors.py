@@ -191,7 +191,7 @@ PARAMETERS = {
     "partial_fn cannot be called with an element of the source: too many positional "
     "arguments.*with one argument, TensorSpec",
   ),
-  "too many": (lambda x, y: x, tf.identity, "missing a required argument: 'y'. As with .*map, it is called with one"),
+  "too many": (lambda x, y: x, tf.identity, "missing a required argument: 'y'. As in .*map, it is called with one"),
   "one that has to be named": (lambda x, *, y: x, tf.identity, "missing a required argument: 'y'"),
   "of the final function": (
     lambda x: (x, x),

@@ -175,7 +175,7 @@ def test_an_array_without_a_length_has_a_shape():
   assert [x.tolist() for x in data_source(_Shaped()).as_numpy_iterator()] == [[0, 0], [1, 1], [2, 2]]
   scalar = _Shaped()
   scalar.shape = ()
-  with pytest.raises(TypeError, match="_Shaped has no __len__"):
+  with pytest.raises(TypeError, match="source must have elements, got an array of shape"):
     data_source(scalar)
 
 

@@ -246,7 +246,7 @@ class TestFolders:
     assert text.startswith(
       f'video_clips "{folder}"\n  files   5 listed; left out: 1 .txt\n  short   2 of 5 files have no clip\n'
     )
-    with pytest.raises(ValueError, match="must have 61 frames for one clip, got 5 files of at most 60"):
+    with pytest.raises(ValueError, match="must have at least 61 frames for one clip, got 5 files of at most 60"):
       video_clips(folder, 61, processes=0)
 
   def test_a_store_knows_its_files(self, folder, tmp_path):

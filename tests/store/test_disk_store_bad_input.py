@@ -55,7 +55,7 @@ def test_samples_of_other_layers(root, monkeypatch):
   gc.collect()
   now = f"rtf.augment version {native_layers.draws_version()}"
   assert now != "rtf.augment version 1"
-  with pytest.raises(ValueError, match=f"^store .*rtf.augment version 1 .*{now}, .*overwrite=True") as error:
+  with pytest.raises(ValueError, match=f"^store .*rtf.augment version 1, .*{now}, .*overwrite=True") as error:
     build()
   del error  # Its traceback holds a stage.
   gc.collect()
@@ -92,7 +92,7 @@ def test_samples_of_other_decoders(root, place, before):
     gc.collect()
   forge_settings(path, decoders=before)
   with pytest.raises(
-    ValueError, match="^store .* version 1 of rtf.augment.decode .*version 3 of .*overwrite=True"
+    ValueError, match="^store .* version 1 of rtf.augment.decode, .*version 3 of .*overwrite=True"
   ) as error:
     decoding_stage(place, path)
   del error  # Its traceback holds a stage.

@@ -197,5 +197,5 @@ def test_container_memory_limits_the_number_of_samples(memory, tmp_path):
   for name, text in {"proc/self/cgroup": "0::/", "sys/fs/cgroup/memory.max": str(2**20)}.items():
     (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / name).write_text(text)
-  with pytest.raises(ValueError, match="has 1000000 elements; refurbish takes at most 209715, as many"):
+  with pytest.raises(ValueError, match="has 1000000 elements; refurbish takes at most 209715, the number"):
     tf.data.Dataset.range(1_000_000).refurbish(partial_fn)
