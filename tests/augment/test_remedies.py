@@ -305,6 +305,7 @@ def test_remedies_for_components_named_like_key_points_work(name, shape):
   ) as raised:
     call()
   reshape = {
+    34: "[17, 2]",
     51: "[17, 3] with visibility",
     54: "[27, 2] or [18, 3] with visibility",
   }.get(shape[-1])
