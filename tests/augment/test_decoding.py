@@ -380,19 +380,6 @@ class TestBadFiles:
       with pytest.raises(tf.errors.InvalidArgumentError, match=match):
         NOT_WHOLE[name](file[:keep])
 
-  def test_any_changed_byte_gives_an_image_or_an_error(self, name):
-    """Damaged files never crash the process."""
-    random = np.random.default_rng(0)
-    for kind in (_file(24, 20).numpy(), *_formats().values()):
-      for _ in range(15):
-        file = bytearray(kind)
-        for _ in range(random.integers(1, 4)):
-          file[random.integers(3, min(len(file), 700))] = random.integers(256)
-        try:
-          assert NOT_WHOLE[name](bytes(file)).shape[2] == 3
-        except (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError):
-          pass
-
   def test_memory_of_the_decoder_is_freed(self, name):
     """Decoding the whole progressive file takes 10 MB. The damaged file has only its first bytes."""
     whole = tf.io.encode_jpeg(tf.zeros([1300, 1300, 3], tf.uint8), progressive=True).numpy()

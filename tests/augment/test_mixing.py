@@ -216,17 +216,9 @@ class TestComponents:
       ([np.eye(8, dtype=np.float32)], {"num_classes": 10}, ValueError, r"\(8, 8\).*leave num_classes out"),
       ([np.eye(8, dtype=np.int32)], {"num_classes": 8}, ValueError, r"as numbers of classes, got shape \(8, 8\)"),
       ([LABELS > 3], {}, TypeError, r"got dtype bool. Convert it with tf.cast\(..., tf.float32\)"),
-      ([np.full(8, "cat")], {}, TypeError, "got dtype string. Convert them to numbers"),
       ([LABELS[:7]], {"num_classes": 10}, ValueError, r"got shape \(7,\) for 8 images"),
       ([np.float32(3)], {}, ValueError, r"got shape \(\) for 8 images"),
       ([np.ones([8, 6, 10], np.float32)], {}, ValueError, r"got shape \(8, 6, 10\).*Masks, boxes"),
-      (
-        [np.ones([8, 6, 10, 1], np.uint8)],
-        {"num_classes": 10},
-        ValueError,
-        r"got shape \(8, 6, 10, 1\).*Masks, boxes",
-      ),
-      ([np.ones([8, 5, 4], np.float32)], {}, ValueError, r"got shape \(8, 5, 4\).*Masks, boxes"),
       (
         [{"boxes": np.ones([8, 4], np.float32)}],
         {},
@@ -246,7 +238,6 @@ class TestComponents:
         TypeError,
         "must be floats, got dtype int64",
       ),
-      ([np.eye(8), np.ones(8), np.ones(8)], {}, ValueError, r"component 3 is.*components=\{3: None\}"),
       ([np.eye(8)], {"components": {2: None}}, ValueError, "there is no 2 with the images, but 1"),
     ],
   )
@@ -260,8 +251,6 @@ class TestComponents:
     [
       ("mask", np.ones([8, 6, 10], np.uint8)),
       ("boxes", np.ones([8, 5, 4], np.float32)),
-      ("bbox", np.ones([8, 4], np.float32)),
-      ("keypoints", np.ones([8, 34], np.float32)),
       ("category", LABELS),
     ],
   )
@@ -278,8 +267,6 @@ class TestComponents:
       ([0, 10], {"num_classes": 10}, "classes from 0 to 9 for num_classes=10, got 10"),
       ([-1, 3], {"num_classes": 10}, "got -1"),
       ([1, 2, 3], {"num_classes": 10}, r"\[batch\] or \[batch, 1\] with a batch of 2 images, got shape \[3\]"),
-      ([[1, 2], [3, 4]], {"num_classes": 10}, r"got shape \[2,2\]"),
-      ([1.0, 2.0], {"num_classes": 10}, r"must be \[batch, 10\].*got shape \[2\]"),
       ([[1.0, 2.0]] * 2, {"num_classes": 10}, r"must be \[batch, 10\].*got shape \[2,2\]"),
       ([[[1.0]], [[2.0]]], {}, r"rank|got shape"),
     ],
@@ -335,11 +322,6 @@ class TestRefusal:
   def test_bad_switch_prob_is_refused(self, prob, error):
     with pytest.raises(error, match="switch_prob of mixup_or_cutmix must be a number from 0 to 1, got"):
       augment.mixup_or_cutmix(switch_prob=prob)
-
-  @pytest.mark.parametrize("seed, error", [(7, ValueError), ([0.5, 1.5], TypeError)])
-  def test_bad_seed_is_refused(self, seed, error):
-    with pytest.raises(error, match="seed of cutmix"):
-      augment.cutmix()(images_of(np.uint8), seed=seed)
 
   @each_function
   def test_mixing_within_a_list_of_layers_is_refused(self, make):

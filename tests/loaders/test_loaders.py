@@ -61,12 +61,9 @@ SHARED = np.arange(24, dtype=np.int32).reshape([4, 6])
 # Pipelines that keep references to the memory of their batches.
 PIPELINES = {
   "slices": lambda: tf.data.Dataset.from_tensor_slices(SHARED).repeat(2),
-  "one element": lambda: tf.data.Dataset.from_tensors(SHARED).repeat(2),
   "a constant": lambda: tf.data.Dataset.range(4).map(lambda _: tf.constant(SHARED)),
   "cache after batch": lambda: tf.data.Dataset.from_tensor_slices(SHARED).batch(2).cache().repeat(3),
-  "prefetch after cache": lambda: tf.data.Dataset.from_tensor_slices(SHARED).batch(2).cache().prefetch(2),
   "echo after batch": lambda: tf.data.Dataset.from_tensor_slices(SHARED).batch(2).echo(3),
-  "echo after batch, prefetch": lambda: tf.data.Dataset.from_tensor_slices(SHARED).batch(2).echo(3).prefetch(2),
   "adaptive echo": lambda: tf.data.Dataset.from_tensors(SHARED).batch(1).echo(rtf.AUTOTUNE),
   "a buffer twice": lambda: tf.data.Dataset.from_tensor_slices(SHARED).batch(2).map(lambda x: (x, x, x[0])),
   "refurbish alone": lambda: tf.data.Dataset.from_tensor_slices(SHARED).refurbish(lambda x: x, r=3, seed=7),

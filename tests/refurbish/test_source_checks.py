@@ -67,10 +67,6 @@ CHANGES = {
     lambda: arrays().map(lambda x, y: (y, x)),
     lambda: arrays(labels=(LABELS + 1) % N).map(lambda x, y: (y, x)),
   ),
-  "other labels in a dict": (
-    lambda: arrays().map(lambda x, y: {"category": y, "image": x}),
-    lambda: arrays(labels=(LABELS + 1) % N).map(lambda x, y: {"category": y, "image": x}),
-  ),
   "other strings": (
     lambda: by_index([b"%03d" % i for i in range(N)]),
     lambda: by_index([b"%03d" % (i + 1) for i in range(N)]),
@@ -352,10 +348,6 @@ def test_a_source_that_draws_is_not_checked(name, tmp_path):
     assert "; not checked for changes, because it draws random numbers" in rtf.describe(dataset)
 
 
-def padded(x):
-  return tf.pad(tf.range(x % 5), [[0, 5 - x % 5]])
-
-
 SAME = {
   "arrays": arrays,
   "floats with NaN": lambda: by_index(np.where(LABELS % 3, LABELS, np.nan)),
@@ -367,14 +359,10 @@ SAME = {
   "shard, skip, take": lambda: arrays().shard(2, 1).skip(3).take(40),
   "cache": lambda: arrays().cache(),
   "ragged": lambda: Dataset.range(N).map(lambda x: (x, tf.ragged.range([x % 3, x % 5]))),
-  "sparse": lambda: Dataset.range(N).map(lambda x: (x, tf.sparse.from_dense(padded(x)))),
   "padded batches": lambda: Dataset.range(N).map(lambda x: tf.range(x % 5)).padded_batch(2).unbatch(),
   "echo": lambda: arrays().echo(1.5, seed=3),
   "generator of the same order": lambda: generator(range(N), lambda keys: random.Random(3).sample(keys, N)),
   "Python": lambda: rtf.sources.data_source(list(range(N))),
-  "augment": lambda: arrays().map(
-    lambda x, y: (rtf.augment.compose([rtf.augment.random_crop(padding=1)])(x, seed=[1, 2]), y)
-  ),
 }
 
 

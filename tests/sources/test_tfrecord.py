@@ -107,26 +107,6 @@ def test_unrequested_records_are_not_read(tmp_path, build):
     assert bytes_read() - before <= 45 * 100_000
 
 
-@pytest.mark.parametrize("r", [2, 3, 5])
-def test_refurbish_reads_the_fresh_samples_only(tmp_path, r):
-  n, size = 60, 20_000
-  files = [write(tmp_path / f"{i}", [np.random.default_rng(i).bytes(size) for _ in range(n // 2)]) for i in range(2)]
-  source = rtf.sources.tfrecord(files).map(lambda record: tf.io.decode_raw(record, tf.uint8), num_parallel_calls=2)
-  train = source.refurbish(lambda image: image[:4], r=r, seed=3)
-  wanted = sorted(record[:4] for record in tf.data.TFRecordDataset(files).as_numpy_iterator())
-
-  def epoch():
-    before = bytes_read()
-    assert sorted(bytes(sample) for sample in train.as_numpy_iterator()) == wanted
-    return bytes_read() - before
-
-  assert epoch() >= n * size
-  fresh = [epoch() for _ in range(r)]
-  assert rtf.stats(train)[0].total.fresh == 2 * n
-  # Headers are 16 bytes of each record; the rest is a margin for other reads of the process.
-  assert sum(fresh) <= 1.05 * n * size
-
-
 @pytest.mark.parametrize("reads", [1, tf.data.AUTOTUNE])
 def test_a_damaged_record_affects_no_other(tmp_path, reads):
   files = write_files(tmp_path, 6, 5)
