@@ -41,11 +41,13 @@ def decode_wav(sample_rate: int, mono: bool = True) -> Any:
     head = tf.strings.substr(tf.strings.join([tf.strings.substr(file, 0, 36), b"\0" * 36]), 0, 36)
     kind, bits = (tf.io.decode_raw(head, tf.uint16)[place] for place in (10, 17))
     told = ["decode_wav takes WAV files of format 1, which is PCM, with 16 bits, got format", kind, "with bits:", bits]
-    told += ["Convert it by ffmpeg -c:a pcm_s16le, or read it by soundfile in rtf.augment.numpy_layer."]
+    remedy = "Convert it by ffmpeg -c:a pcm_s16le, or read it by soundfile in rtf.augment.numpy_layer."
+    is_wav = (tf.strings.substr(head, 0, 4) == b"RIFF") & (tf.strings.substr(head, 8, 4) == b"WAVE")
+    start = ["decode_wav takes WAV files, got a file that begins with", tf.strings.substr(head, 0, 12), remedy]
     is_other = (
       (tf.strings.length(file) > 36) & (tf.strings.substr(head, 12, 4) == b"fmt ") & ((kind != 1) | (bits != 16))
     )
-    with tf.control_dependencies([tf.debugging.Assert(~is_other, told)]):
+    with tf.control_dependencies([tf.debugging.Assert(is_wav, start), tf.debugging.Assert(~is_other, [*told, remedy])]):
       wave, rate = tf.audio.decode_wav(file)
     told = ["sample_rate of decode_wav is", sample_rate, "but the file has", rate, "Resample it by ffmpeg -ar."]
     with tf.control_dependencies([tf.debugging.Assert(rate == sample_rate, told)]):

@@ -24,7 +24,7 @@ _PART = re.compile(
 )
 PARTS_AS_CLASSES = (
   "{method} treats each directory in {directory} as a class, and {names} seem to be parts of a data set: their labels "
-  "say which part an image is from. Read one part, such as {method}({part!r}). If they are classes, pass them as "
+  "say which part a file is from. Read one part, such as {method}({part!r}). If they are classes, pass them as "
   "class_names."
 )
 
@@ -62,7 +62,7 @@ def find(directory, class_names, validation_split, subset, seed, kind):
     if not taken and given is None and any(found) and all(other.startswith(".") for other in others):
       raise ValueError(
         f"directory {shown} has the class {name!r} without {kind.what}, which would still have a label. Remove the "
-        "directory if it is not a class. If it is a class that has no images only in this part of the data, pass all "
+        f"directory if it is not a class. If only this part of the data has no {kind.what} of the class, pass all "
         "class_names, which keeps its label."
       )
     if not taken and not all(other.startswith(".") for other in others):

@@ -184,7 +184,7 @@ def test_a_class_without_images_is_an_error(tmp_path):
       image_folder(tmp_path)
     assert str(caught.value) == (
       f"directory {tmp_path} has the class '{name}' without images, which would still have a label. Remove the "
-      "directory if it is not a class. If it is a class that has no images only in this part of the data, pass all "
+      "directory if it is not a class. If only this part of the data has no images of the class, pass all "
       "class_names, which keeps its label."
     )
     # The remedy of the error works.
@@ -215,7 +215,7 @@ def test_data_set_splits_taken_for_classes_cause_a_warning(tmp_path, names, is_w
   expected = [
     f"image_folder treats each directory in {tmp_path} as a class, and "
     f"{' and '.join(map(repr, sorted(set(names) - {'cat'})))} seem to be parts of a data set: their labels say which "
-    f"part an image is from. Read one part, such as image_folder('{tmp_path}/{min(set(names) - {'cat'})}'). If they "
+    f"part a file is from. Read one part, such as image_folder('{tmp_path}/{min(set(names) - {'cat'})}'). If they "
     "are classes, pass them as class_names."
   ]
   assert warned.told(lambda: image_folder(tmp_path)) == expected * is_warned
