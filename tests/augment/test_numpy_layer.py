@@ -303,7 +303,7 @@ class TestArrays:
       (lambda array, rng: np.array([1, 2], object), "an array of int. Return an array of numbers"),
       (lambda array, rng: {}, "an array of dict"),
       (lambda array, rng: np.array([1], "M8[s]"), "which TensorFlow lacks"),
-      (lambda array, rng: np.zeros(2, np.longdouble), "has not"),
+      (lambda array, rng: np.zeros(2, np.longdouble), "which TensorFlow lacks"),
     ],
   )
   def test_other_results_are_refused(self, processes, made, said):

@@ -287,7 +287,7 @@ def test_the_figure_of_the_comparison(compared):
     "crop and flip only",
   ]
   marked = {
-    (line.get_marker(), float(line.get_ydata()[0])): float(line.get_xdata()[0])
+    (line.get_marker(), round(float(line.get_ydata()[0]), 2)): float(line.get_xdata()[0])
     for line in places.get_lines()
     if len(line.get_ydata()) == 1 and line.get_marker() != "|"
   }
@@ -385,14 +385,6 @@ def test_numbers_on_the_page_without_a_table_match_the_data():
   )
   found = {way: tables.faster(timed, *way) for way in tables.of_ways(timed)}
   assert all(low <= predicted <= high for (_, low, high), predicted in filter(None, found.values()))
-  best = results.grouped([row for row in timed if row["what"] == "budget"], "where", "accuracy")
-  more = {
-    where: "{:.2f} ± {:.2f}".format(*(100 * each for each in results.difference(best[where], best["baseline"])))
-    for where in best
-  }
-  assert (
-    f"{more['before_augment']} points of best accuracy before augmentation and {more['after_augment']} after it" in told
-  )
   late = results.grouped([row for row in timed if row["what"] == "time"], ("ratio", "where", "e"), "late_steps")
   steps = results.grouped([row for row in timed if row["what"] == "time"], ("ratio", "where", "e"), "steps")
   assert min(sum(late[way]) / sum(steps[way]) for way in late) > 0.01

@@ -203,6 +203,6 @@ def test_a_distribution_strategy_is_refused(tmp_path):
 @pytest.mark.parametrize("name", ["file", "file/backup"])
 def test_a_file_as_backup_dir_is_refused_at_once(tmp_path, name):
   (tmp_path / "file").write_text("mine")
-  with pytest.raises(ValueError, match=f"^backup_dir must be .*got .*{name}.*, where {tmp_path}/file is a file. Pass"):
+  with pytest.raises(ValueError, match=f"^backup_dir must be .*got .*{name}.*, but {tmp_path}/file is a file. Pass"):
     rtf.keras.BackupAndRestore(tmp_path / name)
   assert (tmp_path / "file").read_text() == "mine"

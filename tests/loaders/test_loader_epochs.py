@@ -175,7 +175,8 @@ def test_a_state_of_another_format_is_refused():
     patch.setattr(states, "_FORMAT", 3)
     state = loader.state_dict()
   with pytest.raises(
-    ValueError, match="numpy_loader: the state has format 3, but this refurbish_tf reads format 5. Use the one"
+    ValueError,
+    match="numpy_loader: the state has format 3, but this refurbish_tf reads format 5. Use the version that saved it",
   ):
     loader.load_state_dict(state)
 

@@ -274,7 +274,7 @@ def test_the_warning_is_raised_within_fit():
   model.compile("sgd", "mse")
   dataset = stage(generator(range(1, 51), shuffled)).map(lambda x: (tf.cast(x, tf.float32) / 50, 0.0)).batch(5)
   dataset = dataset.apply(tf.data.experimental.assert_cardinality(10))
-  with pytest.warns(rtf.PipelineWarning, match="yields other elements") as caught:
+  with pytest.warns(rtf.PipelineWarning, match="yields different elements") as caught:
     model.fit(dataset, epochs=3, verbose=0)
   (warned,) = [each for each in caught if each.category is rtf.PipelineWarning]
   assert warned.filename == __file__
