@@ -51,13 +51,13 @@ def advise(
   >>> train.element_spec.shape
   TensorShape([None, 32, 32, 3])
 
-  It compares standard training by plain `tf.data` with elements kept as they are read, or after their first layers if
-  these are deterministic, such as decoded images (`rtf.sources.cached`); with `refurbish` after each layer; and with
-  both; each in memory and, with `disk`, on a disk. If memory is short, a part is kept. For each strategy it predicts
-  the CPU time of a sample, the bytes that are kept and read, the samples a second and the diversity (Lee et al.,
-  "Refurbish Your Training Data", USENIX ATC 2021, section 4): means over all epochs, the first included.
-  Times add up; the samples a second are the least of what CPU cores, disk and accelerator allow. The proposal is the
-  fastest strategy with enough diversity, or standard training if no strategy is a tenth faster.
+  It compares plain `tf.data` with three strategies, each in memory and, with `disk`, on a disk: elements kept as they
+  are read or after leading deterministic layers, such as decoded images (`rtf.sources.cached`); `refurbish` after each
+  layer; and both. If memory is short, a part is kept. For each strategy it predicts the CPU time of a sample, the bytes
+  that are kept and read, the samples a second and the diversity (Lee et al., "Refurbish Your Training Data", USENIX
+  ATC 2021, section 4): means over all epochs, the first included. Times add up; the samples a second are the least of
+  what CPU cores, disk and accelerator allow. The proposal is the fastest strategy with enough diversity, or standard
+  training if no strategy is a tenth faster.
 
   It reads some hundreds of elements, runs the pipelines in turns, and keeps nothing. Let the process do nothing else.
 

@@ -65,7 +65,7 @@ def random_choice(layers: Sequence[Any], p: Sequence[float] | np.ndarray | None 
 
   Raises:
     TypeError: `layers` is not a list or tuple of layers of this module, or `p` is not a list of real numbers.
-    ValueError: `layers` is empty, or has a layer that changes the dtype; `p` has another length, or only zeros.
+    ValueError: `layers` is empty, or has a layer that changes the dtype; `p` has the wrong length, or only zeros.
   """
   chains, text = _checked_chains(layers, "random_choice")
   weights = [1] * len(chains) if p is None else p.tolist() if isinstance(p, np.ndarray) else p

@@ -119,7 +119,7 @@ def mixup_or_cutmix(
   >>> images = tf.data.Dataset.from_tensor_slices((tf.zeros([8, 32, 32, 3], tf.uint8), tf.range(8)))
   >>> train = images.batch(4).map(rtf.augment.mixup_or_cutmix(0.8, 1.0, num_classes=10), tf.data.AUTOTUNE)
 
-  The arguments are named as in timm's `Mixup`. The defaults are those with which torchvision trains ResNet-50.
+  The arguments are named as in timm's `Mixup`. The defaults match torchvision's training of ResNet-50.
 
   Args:
     mixup_alpha, cutmix_alpha: `alpha` of `mixup` and of `cutmix`.

@@ -158,7 +158,7 @@ def photographs(directory, count, seed=0):
 
   Args:
     directory: where to find files; the first `count` in and below it, by name, are used. None generates images.
-    count: the most images to use.
+    count: the maximum number of images.
     seed: the seed of the generated images.
 
   Raises:

@@ -137,7 +137,7 @@ def all_on_gpu(rows):
 
 
 def pilot_gain(rows):
-  """The pilot's best policy and its gain over crop and flip, in points, from the rows of `cifar10`; None without it."""
+  """The pilot's best policy and its gain over crop and flip, in points, from rows of `cifar10`; None without one."""
   found = {row["policy"]: 100 * row["accuracy"] for row in rows if row["what"] == "pilot"}
   if not found:
     return None

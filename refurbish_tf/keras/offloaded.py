@@ -59,10 +59,10 @@ class Offloaded(keras.layers.Layer):
     of `normalize`.
 
   Raises:
-    TypeError: `layers` is not a list or tuple of layers of `rtf.augment`. A call: the input is not a dict with these
-      three entries (plain images, for example), or one of them has the wrong dtype.
-    ValueError: `layers` is empty, or has a layer that must stay on the host, as `offload` says. A call: an entry has a
-      wrong or unknown shape, or the batch was made for other layers.
+    TypeError: `layers` is not a list or tuple of layers of `rtf.augment`. When called: the input is not a dict with
+      these three entries (plain images, for example), or one of them has the wrong dtype.
+    ValueError: `layers` is empty, or has a layer that must stay on the host, as `offload` says. When called: an entry
+      has a wrong or unknown shape, or the batch was made for other layers.
 
   Implements Kim et al., *FusionFlow*, VLDB 2023, section 5: CPU and accelerator augment a batch together.
   """

@@ -38,7 +38,7 @@ class _Lost(Exception):
 
 
 def call(request, rng):
-  """Counts frames, or returns a clip, as `request` says in JSON. For a faulty file, returns a message as bytes."""
+  """Counts frames or returns a clip, as the JSON `request` specifies. For a faulty file, returns a message as bytes."""
   wanted = json.loads(request)
   path, rate = wanted["path"], wanted["rate"] and fractions.Fraction(wanted["rate"])
   try:
