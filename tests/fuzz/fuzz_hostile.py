@@ -203,7 +203,7 @@ for each in ("center_crop", "five_crop", "ten_crop", "random_resized_crop", "res
   NEEDED[each] = {"size": (4, 5)}
 for each in ("mixup", "cutmix", "mixup_or_cutmix"):
   NEEDED[each] = {"num_classes": 3}
-NEEDED |= {"cutout": {"size": 3}, "random_depth_crop": {"size": 3}}
+NEEDED |= {"cutout": {"size": 3}, "random_depth_crop": {"size": 3}, "decode_wav": {"sample_rate": 8000}}
 VOLUMES = functools.partial(image_layers, images=np.stack([IMAGES] * 2), clips=True)
 USES = {
   "copy_paste": pasted,
@@ -211,6 +211,7 @@ USES = {
   **dict.fromkeys(("random_depth_crop", "random_depth_flip"), VOLUMES),
   **dict.fromkeys(("mixup", "cutmix", "mixup_or_cutmix"), batch_layers),
   **dict.fromkeys(("decode", "decode_random_resized_crop"), decoded),
+  "decode_wav": lambda made: made(tf.audio.encode_wav(tf.zeros([9, 1]), 8000)),
   "random_intensity": functools.partial(image_layers, images=np.float32(IMAGES)),
   "random_iou_crop": functools.partial(image_layers, targets={1: "xyxy"}),
 }
@@ -221,7 +222,7 @@ ANY = {"name", "version", "sample", "shared", "figure", "class_names", "backup_d
 ANY |= {"path", "store", "index_dir", "files", "directory", "annotations", "images", "element_spec", "components"}
 ANY |= {"clips", "fn", "targets", "partial_fn", "final_fn", "with_rows", "instances", "num_outcomes", "augment_fn"}
 # Functions with arguments that may be as large as a number gets.
-LARGE = {"refurbish", "advise", "random_iou_crop"}
+LARGE = {"refurbish", "advise", "random_iou_crop", "normalize"}
 FUNCTIONS = {"partial_fn", "final_fn", "augment_fn", "fn"}
 
 
