@@ -186,7 +186,7 @@ def memory(quick):
   return common.Section(
     memory.__doc__,
     "Growth of the resident memory per element, from before the first epoch to after the last, of a process that does "
-    "nothing else. cache() holds the results of map(fn), and refurbish those of the same function as partial_fn. N = "
+    "nothing else. cache() holds the results of map(fn), and refurbish the results of the same fn, its partial_fn. N = "
     + ", ".join(f"{count:,} ({what})" for _, what, count, _, _ in cases)
     + ".",
     rows,

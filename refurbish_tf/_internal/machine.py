@@ -26,7 +26,7 @@ _DISK_FILE_BYTES = 2**26
 def processors() -> int:
   """The CPU cores that the process' affinity and its control group, such as a container's, allow; rounded up."""
   number = len(os.sched_getaffinity(0))
-  # Of version 2 of control groups, and of version 1, which has a quota of -1 if there is no limit.
+  # Control groups of version 2, then of version 1, whose quota is -1 without a limit.
   for names in (["cpu.max"], ["cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"]):
     with contextlib.suppress(OSError, ValueError, ZeroDivisionError):
       texts = [(_CONTROL_GROUPS / name).read_text() for name in names]

@@ -242,7 +242,7 @@ class Model:
           cpu += number * (each + of_byte * size)
         from_disk += hits * size
     room, at = given.free_memory / 2 - kept, strategy.split
-    # Calls to Python, one at a time: of the layers before the split, without those of kept elements, and after it.
+    # Calls to Python run one at a time: layers before the split, except layers of kept elements, then layers after it.
     replaced = sum(given.serial[: given.form(strategy.elements).replaced]) if strategy.elements else 0.0
     serial = fresh * (sum(given.serial[:at]) - share * replaced) + (0.0 if at is None else sum(given.serial[at:]))
     seconds = [
